@@ -74,6 +74,18 @@ impl Stage {
         SWEPT_STAGES.contains(&self)
     }
 
+    /// Whether an option of this name means something to it.
+    #[must_use]
+    pub fn takes(self, option: &str) -> bool {
+        match self {
+            // Streams have a worker for each core that they need.
+            Self::Pipe | Self::Stream => option != "workers",
+            // Programs decide what is read of a mount.
+            Self::Mount => option != "part-size",
+            _ => true,
+        }
+    }
+
     /// Its name in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -214,6 +226,14 @@ impl BenchTyped {
         let is_swept = self.stages.is_empty() || self.stages.iter().any(|stage| stage.is_swept());
         if !self.sweep.is_empty() && !is_swept {
             return Err(usage("--sweep needs one of the stages get, network, stream, mount, pipe"));
+        }
+        // The first of these that is measured is swept.
+        let swept = SWEPT_STAGES.into_iter().find(|stage| self.stages.contains(stage));
+        if let Some(stage) = swept
+            && let Some(sweep) = self.sweep.iter().find(|sweep| !stage.takes(sweep.name))
+        {
+            let message = format!("the stage {} has no --{} to sweep", stage.name(), sweep.name);
+            return Err(usage(&message));
         }
         let is_more = |value: &String, most| {
             parse_connections(value).is_ok_and(|connections| connections > most)

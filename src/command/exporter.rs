@@ -2,7 +2,6 @@
 //! node_exporter. A thread of its own reads what workers show anyway, when it is asked.
 
 use std::collections::VecDeque;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -22,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::whole_file;
 use crate::cli::MetricsArgs;
 use crate::engine::pace::{PaceSeen, Pacer};
 use crate::engine::threads::{Watched, Workers};
@@ -307,24 +307,10 @@ fn answer(
 
 /// Replaces the file by one of this text, whole.
 fn write(path: &Path, text: &str) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let trouble = |why: &std::io::Error| {
+    whole_file::write_there(path, text.as_bytes(), ".inrush-metrics-").map_err(|why| {
         let message = format!("cannot write the metrics to {}: {why}", path.display());
         Error::new(ErrorKind::Destination, message).advise("choose another --metrics-file")
-    };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    // Others read it: node_exporter has a user of its own.
-    let mode = std::fs::Permissions::from_mode(0o644);
-    let file = tempfile::Builder::new()
-        .prefix(".inrush-")
-        .suffix(".tmp")
-        .permissions(mode)
-        .tempfile_in(folder);
-    let mut file = file.map_err(|why| trouble(&why))?;
-    file.write_all(text.as_bytes()).map_err(|why| trouble(&why))?;
-    file.persist(path).map_err(|failed| trouble(&failed.error))?;
-    Ok(())
+    })
 }
 
 #[cfg(test)]

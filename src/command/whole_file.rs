@@ -3,7 +3,7 @@
 use std::fs::Permissions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use tempfile::NamedTempFile;
@@ -43,6 +43,48 @@ pub(super) fn write(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Res
     let mut file = Unnamed::beside(path, temporary_prefix)?;
     file.write_all(text)?;
     file.name(path)
+}
+
+/// Whether something other than a file has this name, such as a device or a FIFO: it is written to,
+/// and nothing takes its place.
+pub(super) fn is_special(path: &Path) -> bool {
+    path.metadata().is_ok_and(|there| !there.is_file())
+}
+
+/// As [`write()`], for a path that people name: a link stays, and what it leads to is replaced;
+/// what is no file is written to as it is.
+///
+/// # Errors
+/// As [`write()`].
+pub(super) fn write_there(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Result<()> {
+    if is_special(path) {
+        // A FIFO that nobody reads is an error, not a wait.
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty())?;
+        rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
+        let mut rest = text;
+        while !rest.is_empty() {
+            match rustix::io::write(&file, rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        return Ok(());
+    }
+    let target = match path.symlink_metadata() {
+        Ok(there) if there.is_symlink() => led_to(path)?,
+        _ => path.to_owned(),
+    };
+    write(&target, text, temporary_prefix).map(drop)
+}
+
+/// Where a link leads, whether or not something is there.
+fn led_to(path: &Path) -> io::Result<PathBuf> {
+    path.canonicalize().or_else(|_| {
+        let target = path.read_link()?;
+        Ok(path.parent().map_or_else(|| target.clone(), |folder| folder.join(&target)))
+    })
 }
 
 /// A file on its way to its name. Dropped before, nothing of it is left.
@@ -91,5 +133,47 @@ impl io::Write for Unnamed {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{FileTypeExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_people_name_stays_what_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let write = |name: &str, text: &str| write_there(&at(name), text.as_bytes(), ".test-");
+        write("file", "one").expect("room");
+        write("file", "two").expect("room");
+        assert_eq!(fs::read_to_string(at("file")).expect("it is there"), "two");
+        for (link, target) in [("link", "file"), ("dangling", "new")] {
+            symlink(target, at(link)).expect("a link");
+            write(link, "three").expect("room");
+            assert!(at(link).symlink_metadata().expect("it is there").is_symlink(), "{link}");
+            assert_eq!(fs::read_to_string(at(target)).expect("it is there"), "three");
+        }
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("fifo"),
+            rustix::fs::FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .expect("a FIFO");
+        write("fifo", "nobody").expect_err("nobody reads it");
+        let path = at("fifo");
+        let reader = std::thread::spawn(move || fs::read_to_string(path));
+        while write("fifo", "four").is_err() {
+            std::thread::yield_now();
+        }
+        assert_eq!(reader.join().expect("it reads").expect("text"), "four");
+        let kind = at("fifo").symlink_metadata().expect("it is there").file_type();
+        assert!(kind.is_fifo() && is_special(&at("fifo")) && !is_special(&at("link")));
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 5, "nothing else");
     }
 }

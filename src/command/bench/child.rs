@@ -18,6 +18,7 @@ use super::interrupted;
 use crate::cli::ServiceArgs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::bench::Measured;
+use crate::sys::process;
 
 /// How much the reader takes at once, in bytes.
 const READ_BYTES: usize = 1 << 20;
@@ -116,6 +117,8 @@ impl Child {
 
     /// Runs it to its end.
     pub(super) async fn run(mut self, signals: &mut Interrupts) -> Result<Told> {
+        // Without the bench nobody would remove what it writes.
+        process::supervise(&mut self.command, false);
         let child = self.command.spawn().map_err(not_started)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         // One that has ended already needs no signal.

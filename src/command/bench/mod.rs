@@ -116,13 +116,7 @@ fn settings(tuning: &TuningArgs) -> Vec<Setting> {
 /// The words of the options that all steps have, and of the one that is swept in its place: those
 /// that this stage takes.
 fn words(options: &[Setting], swept: Option<&Setting>, stage: Stage) -> Vec<String> {
-    let is_taken = |option: &&Setting| match stage {
-        // Streams have a worker for each core that they need.
-        Stage::Pipe | Stage::Stream => option.name != "workers",
-        // Programs decide what is read of a mount.
-        Stage::Mount => option.name != "part-size",
-        _ => true,
-    };
+    let is_taken = |option: &&Setting| stage.takes(&option.name);
     let is_replaced = |option: &&Setting| {
         let swept = swept.map(|swept| swept.name.as_str());
         swept == Some(&option.name)
@@ -155,13 +149,13 @@ impl Bench {
         let mut signals = Interrupts::listen()?;
         self.check_space()?;
         // What cannot be written is seen before anything is measured.
-        self.write()?;
+        self.write(false)?;
         let failed = self.steps(&mut signals).await.err();
         self.report.complete = failed.is_none();
         self.report.error = failed.as_ref().map(ToString::to_string);
         self.report.error_kind = failed.as_ref().map(|error| error.reason().name());
         self.report.exit_code = exit_code(failed.as_ref());
-        let written = self.write();
+        let written = self.write(true);
         if failed.is_none() {
             written?;
         }
@@ -183,7 +177,7 @@ impl Bench {
         for planned in self.plan() {
             self.step(planned, signals).await?;
             self.report.sentence = self.report.verdict();
-            self.write()?;
+            self.write(false)?;
         }
         Ok(())
     }
@@ -207,9 +201,7 @@ impl Bench {
             for value in &sweep.values {
                 let setting = Setting { name: sweep.name.to_owned(), value: value.clone() };
                 let stage = swept.unwrap_or(Stage::Network);
-                if !words(&[], Some(&setting), stage).is_empty() {
-                    plan.push(Planned { stage, setting: Some(setting) });
-                }
+                plan.push(Planned { stage, setting: Some(setting) });
             }
         }
         plan
@@ -231,9 +223,10 @@ impl Bench {
             return Ok(());
         }
         Err(trouble(format!(
-            "bench needs {} in {}, which has {} free",
-            Decimal(needed),
+            "bench needs {} in {}, and leaves {} free; {} are free there",
+            Decimal(self.bytes),
             folder.display(),
+            Decimal(SPARE_BYTES),
             Decimal(free)
         )))
     }
@@ -358,7 +351,7 @@ impl Bench {
     }
 
     /// Writes all results so far, each file whole.
-    fn write(&self) -> Result<()> {
+    fn write(&self, is_last: bool) -> Result<()> {
         let files: [(&Option<PathBuf>, Writer); 3] = [
             (&self.args.how.report, |report| report.to_json() + "\n"),
             (&self.args.how.csv, BenchReport::to_csv),
@@ -366,8 +359,12 @@ impl Bench {
         ];
         for (path, text) in files {
             let Some(path) = path else { continue };
+            // What is no file has room for the results once.
+            if !is_last && whole_file::is_special(path) {
+                continue;
+            }
             let text = text(&self.report);
-            whole_file::write(path, text.as_bytes(), ".inrush-bench-").map_err(|error| {
+            whole_file::write_there(path, text.as_bytes(), ".inrush-bench-").map_err(|error| {
                 let what = format!("cannot write {}: {error}", path.display());
                 Error::new(ErrorKind::Destination, what).advise("give a writable file")
             })?;

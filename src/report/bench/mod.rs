@@ -273,8 +273,17 @@ impl BenchReport {
         }
         let best = swept.into_values().filter(|steps| steps.len() > 1).filter_map(|steps| {
             let rate = |step: &Step| step.bytes_per_second.median;
-            let best = steps.into_iter().max_by(|one, other| rate(one).total_cmp(&rate(other)))?;
-            Some(format!("best: {} with {}/s", best.set(), told(rate(best))))
+            // The same without the option: a value that brings no more is not worth a word.
+            let plain = |step: &&Step| step.stage == steps[0].stage && step.setting.is_none();
+            let plain = self.steps.iter().find(plain);
+            let name = steps[0].setting.as_ref().map(|setting| setting.name.clone())?;
+            let all = steps.into_iter().chain(plain);
+            let best = all.max_by(|one, other| rate(one).total_cmp(&rate(other)))?;
+            let set = match best.setting {
+                Some(_) => best.set(),
+                None => format!("no --{name}"),
+            };
+            Some(format!("best: {set} with {}/s", told(rate(best))))
         });
         let best: Vec<String> = best.collect();
         (!best.is_empty()).then(|| best.join("; "))
@@ -442,6 +451,9 @@ mod tests {
         let steps = vec![first.clone(), swept("2", 3_000), swept("8", 7_000), swept("16", 6_000)];
         let told = report(steps).verdict();
         assert_eq!(told, "network: 5 kB/s: the limit: cpu; best: connections=8 with 7 kB/s");
+        let fast = limited(step("network", 8_000), "cpu");
+        let told = report(vec![fast, swept("2", 3_000), swept("8", 7_000)]).verdict();
+        assert!(told.ends_with("; best: no --connections with 8 kB/s"), "{told}");
         let told = report(vec![first, swept("2", 3_000)]).verdict();
         assert!(!told.contains("best"), "{told}");
         assert_eq!(report(vec![step("tls", 5_000)]).verdict(), "tls: 5 kB/s: one core");
