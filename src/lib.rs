@@ -70,7 +70,8 @@
 //!     Pure.
 //!   * [`engine::placement`]: on which cores and over which network interfaces workers are. Pure.
 //!   * [`engine::metrics`]: plain counters, a set per worker.
-//!   * [`engine::snapshot`]: the same while it runs, for who asks.
+//!   * [`engine::snapshot`]: the same while it runs, for who asks. Pure.
+//!   * [`engine::waited`]: how long clients have waited.
 //! * [`link`]: one connection to a server: what is sent, what comes, why it fails, and when it is
 //!   tried again.
 //!   * [`link::conn`]: one connection as a state machine. Pure.

@@ -126,12 +126,12 @@ pub(super) struct MountTyped {
     /// print which part of the machine, the network or the server was the limit
     #[arg(long, conflicts_with = "check")]
     explain: bool,
-    /// keep objects that were read whole in this folder, and read them from there afterwards, also in
-    /// later mounts and others that share it
+    /// keep objects that were read whole in this folder, and read them from there afterwards, also
+    /// in later mounts and others that share it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "check")]
     cache: Option<PathBuf>,
     /// keep at most so much in the folder of --cache; what was used longest ago is removed
-    /// [default: 90% of its free space]
+    /// [default: 90% of the free space]
     #[arg(long, value_name = "SIZE", value_parser = parse_cache_size, requires = "cache")]
     cache_size: Option<u64>,
     /// take only part I of N of the objects; I starts at 0
@@ -194,6 +194,12 @@ impl MountTyped {
         if self.json && !self.foreground && !self.background_child {
             return Err(usage(
                 "--json prints when the mount ends: use --foreground, or --report FILE",
+            ));
+        }
+        let is_dropped = self.log_file.is_none() && !self.foreground && !self.background_child;
+        if self.explain && is_dropped {
+            return Err(usage(
+                "--explain prints when the mount ends: use --foreground, or --log-file FILE",
             ));
         }
         let mut sources = sources("mount", self.operands, false, &self.selection)?;

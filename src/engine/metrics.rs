@@ -444,7 +444,7 @@ pub struct Gauge {
     /// What has been waited for so long that it is to be told.
     wait: Mutex<Option<Wait>>,
     /// All that it has counted, for who asks.
-    pub snapshot: Snapshot,
+    pub snapshot: Snapshot<WorkerMetrics>,
 }
 
 impl Gauge {

@@ -16,4 +16,5 @@ pub mod schedule;
 pub mod snapshot;
 pub mod stream;
 pub mod threads;
+pub mod waited;
 pub mod worker;

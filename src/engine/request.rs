@@ -7,7 +7,6 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use crate::engine::backlog::RangeBacklog;
 use crate::engine::endpoints::EndpointNumber;
@@ -15,7 +14,6 @@ use crate::engine::handover::Handover;
 use crate::engine::lease::Lease;
 use crate::engine::metrics::{AddressCount, ClientCounts};
 use crate::engine::pace::{EndpointTotals, Pacer, Totals};
-use crate::engine::snapshot::Waited;
 use crate::error::{Error, ErrorKind};
 use crate::limits::ENDPOINTS_MAX;
 use crate::link::failure::RetryReason;
@@ -111,7 +109,17 @@ pub struct Completion {
 struct Arrived {
     completions: Vec<Completion>,
     counts: ClientCounts,
-    waited: Waited,
+    /// Its client has taken all that has come, and waits for more.
+    is_waited_for: bool,
+}
+
+/// Who is told when clients wait.
+pub trait Waits: std::fmt::Debug + Send + Sync {
+    /// One more waits.
+    fn begin(&self);
+
+    /// One of them does no more.
+    fn end(&self);
 }
 
 /// What one endpoint has said to a client.
@@ -135,8 +143,8 @@ pub struct Inbox {
     ended_bytes: AtomicU64,
     /// By the endpoint's number.
     said: [Said; ENDPOINTS_MAX],
-    /// How long clients have waited, in microseconds, where somebody wants to know.
-    waited_us: Option<Arc<AtomicU64>>,
+    /// Where it is told how long clients wait, where somebody wants to know.
+    waited: Option<Arc<dyn Waits>>,
 }
 
 impl Inbox {
@@ -154,7 +162,7 @@ impl Inbox {
             ended_us: AtomicU64::new(0),
             ended_bytes: AtomicU64::new(0),
             said: std::array::from_fn(|_| Said::default()),
-            waited_us: None,
+            waited: None,
         }
     }
 
@@ -167,10 +175,10 @@ impl Inbox {
         into.append(&mut self.lock().completions);
     }
 
-    /// Adds to `waited_us` how long its client waits, in microseconds.
+    /// Tells `waited` when its client waits.
     #[must_use]
-    pub fn with_waited(self, waited_us: Arc<AtomicU64>) -> Self {
-        Self { waited_us: Some(waited_us), ..self }
+    pub fn with_waited(self, waited: Arc<dyn Waits>) -> Self {
+        Self { waited: Some(waited), ..self }
     }
 
     /// From now on its client waits for what is under way, until something comes that it has not
@@ -178,13 +186,15 @@ impl Inbox {
     pub fn note_waiting(&self, waits: bool) {
         let mut arrived = self.lock();
         let waits = waits && arrived.completions.is_empty();
-        self.count_waited(arrived.waited.set(waits));
+        self.set_waiting(&mut arrived, waits);
     }
 
-    fn count_waited(&self, waited: Duration) {
-        if let Some(total_us) = &self.waited_us {
-            let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
-            total_us.fetch_add(us, Ordering::Relaxed);
+    fn set_waiting(&self, arrived: &mut Arrived, waits: bool) {
+        let Some(waited) = &self.waited else { return };
+        match (std::mem::replace(&mut arrived.is_waited_for, waits), waits) {
+            (false, true) => waited.begin(),
+            (true, false) => waited.end(),
+            _ => {}
         }
     }
 
@@ -409,7 +419,7 @@ impl Errand {
             if let Some(from) = brought.from {
                 arrived.counts.address(from.endpoint, from.address).add(&from);
             }
-            ticket.inbox.count_waited(arrived.waited.set(false));
+            ticket.inbox.set_waiting(&mut arrived, false);
             arrived.completions.push(Completion { token, into, result });
         }
         descriptor::raise(&ticket.inbox.counter);

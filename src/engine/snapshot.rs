@@ -1,28 +1,26 @@
-//! What a worker has counted so far, told while it runs to who asks for it.
+//! What a worker has counted so far, told while it runs to who asks for it. Pure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-use super::metrics::WorkerMetrics;
+use std::time::Duration;
 
 /// Where a worker and who asks meet.
 #[derive(Debug, Default)]
-pub struct Snapshot {
+pub struct Snapshot<T> {
     asked: AtomicU64,
-    told: Mutex<Told>,
+    told: Mutex<Told<T>>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct Told<T> {
     /// The last question that this answers.
     question: u64,
-    metrics: WorkerMetrics,
+    counts: T,
 }
 
-impl Snapshot {
-    fn lock(&self) -> MutexGuard<'_, Told> {
+impl<T: Clone> Snapshot<T> {
+    fn lock(&self) -> MutexGuard<'_, Told<T>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -37,47 +35,18 @@ impl Snapshot {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Answers all questions up to this one.
-    pub fn tell(&self, question: u64, metrics: WorkerMetrics) {
-        *self.lock() = Told { question, metrics };
+    /// Answers all questions up to this one; [`u64::MAX`] those that come, too.
+    pub fn tell(&self, question: u64, counts: T) {
+        *self.lock() = Told { question, counts };
         self.changed.notify_all();
     }
 
     /// The answer to a question; after so long, what was told before.
-    #[expect(clippy::disallowed_methods, reason = "who asks waits for a bounded time")]
-    pub fn wait(&self, question: u64, at_most: Duration) -> WorkerMetrics {
-        let until = Instant::now() + at_most;
-        let mut told = self.lock();
-        while told.question < question {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.changed.wait_timeout(told, left);
-            told = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        told.metrics.clone()
-    }
-}
-
-/// Since when somebody waits.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Waited(Option<Instant>);
-
-impl Waited {
-    /// From now on somebody waits, or nobody does. Returns how long somebody has waited who does no
-    /// more.
-    #[expect(clippy::disallowed_methods, reason = "it is a clock")]
-    pub fn set(&mut self, waits: bool) -> Duration {
-        match self.0 {
-            None if waits => self.0 = Some(Instant::now()),
-            Some(since) if !waits => {
-                self.0 = None;
-                return since.elapsed();
-            }
-            _ => {}
-        }
-        Duration::ZERO
+    pub fn wait(&self, question: u64, at_most: Duration) -> T {
+        let told = self.lock();
+        let waited =
+            self.changed.wait_timeout_while(told, at_most, |told| told.question < question);
+        waited.unwrap_or_else(PoisonError::into_inner).0.counts.clone()
     }
 }
 
@@ -87,32 +56,21 @@ mod tests {
 
     #[test]
     fn an_answer_is_of_its_question() {
-        let snapshot = Snapshot::default();
+        let snapshot = Snapshot::<u64>::default();
         assert_eq!(snapshot.asked(), 0);
         let question = snapshot.ask();
-        assert_eq!(snapshot.wait(question, Duration::ZERO), WorkerMetrics::default());
-        let counted = WorkerMetrics { bytes: 7, ..WorkerMetrics::default() };
+        assert_eq!(snapshot.wait(question, Duration::ZERO), 0);
+        let counted = 7;
         std::thread::scope(|scope| {
-            scope.spawn(|| snapshot.tell(snapshot.asked(), counted.clone()));
+            scope.spawn(|| snapshot.tell(snapshot.asked(), counted));
             assert_eq!(snapshot.wait(question, Duration::from_secs(60)), counted);
         });
         // The next question is another one.
         let question = snapshot.ask();
-        let later = WorkerMetrics { bytes: 8, ..WorkerMetrics::default() };
+        let later = 8;
         std::thread::scope(|scope| {
-            scope.spawn(|| snapshot.tell(question, later.clone()));
+            scope.spawn(|| snapshot.tell(question, later));
             assert_eq!(snapshot.wait(question, Duration::from_secs(60)), later);
         });
-    }
-
-    #[test]
-    fn only_time_of_waiting_counts() {
-        let mut waited = Waited::default();
-        assert_eq!(waited.set(false), Duration::ZERO);
-        assert_eq!(waited.set(true), Duration::ZERO);
-        std::thread::sleep(Duration::from_millis(1));
-        assert_eq!(waited.set(true), Duration::ZERO, "it still waits");
-        assert!(waited.set(false) >= Duration::from_millis(1));
-        assert_eq!(waited.set(false), Duration::ZERO, "it waits no more");
     }
 }

@@ -1,34 +1,37 @@
 //! A folder of whole objects that are kept for later: what a mount has read once.
 //!
 //! An object is a file of the folder, named by where it is served and by its key, with the mark
-//! that every complete file has ([`Mark`]): a file without the mark of the wanted version is none.
-//! It is written without a name (`O_TMPFILE`) and gets its name when it is whole, so nothing is left
-//! of a process that is killed. Several processes may share a folder. The time of a file's last
-//! access is that of its last use; those used longest ago go first.
+//! that every complete file has ([`Mark`]): a file without the mark of the wanted version is none,
+//! and is never removed. It is written without a name (`O_TMPFILE`) and gets its name when it is
+//! whole, so nothing is left of a process that is killed. Several processes of one user may share a
+//! folder; what others may write is not used. The time of a file's last access is that of its last
+//! use; those used longest ago go first.
 
-use std::collections::BTreeSet;
+mod room;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps,
-    UTIME_NOW, UTIME_OMIT, XattrFlags,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
+    XattrFlags,
 };
 use rustix::io::Errno as Code;
 
-use super::mark::{Identity, MARK_BYTES, MOMENT_BYTES, Mark, Moment};
-use super::system_host::marks::{ATTRIBUTE, ATTRIBUTE_SYNCED, boot, changed_ns, moment};
-use super::transfer::identity_of;
+use self::room::{Room, Taken};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{
-    CACHE_FREE_BYTES_MIN, CACHE_ROOM_SHARE, CACHE_SCAN_SHARE, SYNCS_REMEMBERED_MAX,
-};
+use crate::files::mark::{Identity, MARK_BYTES, MOMENT_BYTES, Mark, Moment};
+use crate::files::system_host::{ATTRIBUTE, ATTRIBUTE_SYNCED, boot, changed_ns, moment};
+use crate::files::transfer::identity_of;
+use crate::limits::SYNCS_REMEMBERED_MAX;
 use crate::s3::{Endpoint, Object};
 
 /// Nobody else may read what was read with this user's rights.
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o700);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+/// What a folder of others lets them do with it.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// What tells programs that make backups that the folder is a cache.
 const TAG: &str = "CACHEDIR.TAG";
 /// See <https://bford.info/cachedir/>.
@@ -48,9 +51,13 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// An object as it was listed; `None` for one whose version is not known.
+    /// An object as it was listed; `None` for one that is not kept: without an ETag two versions
+    /// could not be told apart, and what is encrypted with a key of the customer's stays so.
     #[must_use]
     pub fn new(endpoint: &Endpoint, object: &Object) -> Option<Self> {
+        if object.etag.is_empty() || endpoint.headers.has_customer_key() {
+            return None;
+        }
         let identity = identity_of(&endpoint.bucket, object)?;
         let scheme = if endpoint.tls { "https" } else { "http" };
         let Endpoint { host, bucket, .. } = endpoint;
@@ -65,52 +72,44 @@ impl Wanted {
     }
 }
 
-/// What the folder holds, as far as this process knows.
-#[derive(Debug, Default)]
-struct Space {
-    /// Bytes of whole objects.
-    whole_bytes: u64,
-    /// Bytes of objects that this process writes.
-    unfinished_bytes: u64,
-    /// What came since the folder was last looked through.
-    added_bytes: u64,
-    /// Objects that were removed to make room.
-    evicted: u64,
-}
-
 /// The folder.
 #[derive(Debug)]
 pub struct Cache {
     root: OwnedFd,
     path: PathBuf,
     boot: u64,
-    synced: Vec<Moment>,
-    bytes_max: u64,
-    space: Arc<Mutex<Space>>,
+    synced: Mutex<Vec<Moment>>,
+    room: Room,
 }
 
 /// An object that is being written; it is gone with this.
 #[derive(Debug)]
 pub struct Unfinished {
-    space: Arc<Mutex<Space>>,
     file: OwnedFd,
     wanted: Wanted,
+    /// Given back after the file.
+    _taken: Taken,
 }
 
 /// A whole object.
 #[derive(Debug)]
-pub struct Found(OwnedFd);
+pub struct Found {
+    file: OwnedFd,
+    size_bytes: u64,
+}
 
 impl Found {
     /// Reads until the buffer is full or the object ends; returns how many bytes that are.
     ///
     /// # Errors
-    /// What the file system says.
+    /// What the file system says; `EIO` where the file has become shorter.
     pub fn read(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Code> {
+        let rest = self.size_bytes.saturating_sub(offset);
+        let length = usize::try_from(rest).unwrap_or(usize::MAX).min(bytes.len());
         let mut read = 0;
-        while read < bytes.len() {
-            match rustix::io::pread(&self.0, &mut bytes[read..], offset + read as u64) {
-                Ok(0) => break,
+        while read < length {
+            match rustix::io::pread(&self.file, &mut bytes[read..length], offset + read as u64) {
+                Ok(0) => return Err(Code::IO),
                 Ok(count) => read += count,
                 Err(Code::INTR) => {}
                 Err(code) => return Err(code),
@@ -122,56 +121,56 @@ impl Found {
 
 impl AsFd for Found {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.file.as_fd()
     }
 }
 
 impl Cache {
-    /// Opens the folder, and makes it where it is missing.
-    ///
-    /// `bytes_max` bounds what is kept [default: what leaves a tenth of the free space].
+    /// Opens the folder, and makes it where it is missing. `bytes_max` bounds what is kept
+    /// [default: nine tenths of what is kept and what is free].
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`] if its file system cannot have what a cache needs.
+    /// [`ErrorKind::Destination`] for a folder that has other files, that others may write, or
+    /// whose file system cannot have what a cache needs.
     pub fn open(path: &Path, bytes_max: Option<u64>) -> Result<Self> {
-        let failed = |what: &str, code: Code, advice: &str| {
-            let message = format!("--cache {}: {what}: {code}", path.display());
+        let refused = |why: &str, advice: &str| {
+            let message = format!("--cache {}: {why}", path.display());
             Error::new(ErrorKind::Destination, message).advise(advice.to_owned())
         };
-        std::fs::create_dir_all(path).map_err(|error| {
-            let message = format!("--cache {}: cannot create it: {error}", path.display());
-            Error::new(ErrorKind::Destination, message).advise("name a folder that you may write")
-        })?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let failed =
+            |what: &str, code: Code, advice: &str| refused(&format!("{what}: {code}"), advice);
         let writable = "name a folder that you may write";
-        let root = rustix::fs::openat(CWD, path, flags, Mode::empty())
-            .map_err(|code| failed("cannot open it", code, writable))?;
-        let probe = unnamed(&root).map_err(|code| {
-            let advice = "name a folder of ext4, XFS, Btrfs or tmpfs that you may write";
-            failed("its file system has no unnamed files (O_TMPFILE)", code, advice)
+        let root = open_root(path).map_err(|code| failed("cannot open it", code, writable))?;
+        let stat = rustix::fs::fstat(&root).map_err(|code| failed("stat", code, writable))?;
+        if stat.st_uid != rustix::process::geteuid().as_raw()
+            || stat.st_mode & WRITABLE_BY_OTHERS != 0
+        {
+            let advice = "name a folder of yours, and let nobody else write it (chmod go-w)";
+            return Err(refused("other users may write it", advice));
+        }
+        if !is_tagged(&root) && !is_empty(&root) {
+            return Err(refused("it has other files", "name an empty folder, or a new one"));
+        }
+        let probe = unnamed(&root).map_err(|code| match code {
+            Code::OPNOTSUPP | Code::ISDIR | Code::INVAL | Code::NOENT => {
+                let advice = "name a folder of ext4, XFS, Btrfs or tmpfs";
+                failed("its file system has no unnamed files (O_TMPFILE)", code, advice)
+            }
+            code => failed("cannot write to it", code, writable),
         })?;
-        rustix::fs::fsetxattr(&probe, ATTRIBUTE, &[0], XattrFlags::empty()).map_err(|code| {
+        let put = rustix::fs::fsetxattr(&probe, ATTRIBUTE, &[0], XattrFlags::empty());
+        put.map_err(|code| {
             let advice = "name a folder of another file system: ext4, XFS and Btrfs have them";
             failed("its file system has no extended attributes", code, advice)
         })?;
         tag(&root);
-        let mut cache = Self {
-            synced: synced(&root),
-            root,
-            path: path.to_owned(),
-            boot: boot(),
-            bytes_max: 0,
-            space: Arc::default(),
-        };
-        let used = cache.look_through().iter().map(|found| found.size_bytes).sum();
-        cache.space().whole_bytes = used;
-        let free = cache.free_bytes().unwrap_or(u64::MAX);
-        cache.bytes_max = bytes_max.unwrap_or_else(|| used.saturating_add(free - free / 10));
-        Ok(cache)
+        let room = Room::new(&root, bytes_max);
+        let synced = Mutex::new(synced(&root));
+        Ok(Self { root, path: path.to_owned(), boot: boot(), synced, room })
     }
 
-    fn space(&self) -> MutexGuard<'_, Space> {
-        lock(&self.space)
+    fn synced(&self) -> MutexGuard<'_, Vec<Moment>> {
+        self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where it is.
@@ -183,26 +182,19 @@ impl Cache {
     /// Objects that this process has removed to make room.
     #[must_use]
     pub fn evicted(&self) -> u64 {
-        self.space().evicted
+        self.room.evicted()
     }
 
     /// The object, whole and in this version, where it is kept.
     #[must_use]
     pub fn find(&self, wanted: &Wanted) -> Option<Found> {
         let (folder, name) = wanted.path();
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let place = format!("{folder}/{name}");
-        let file = rustix::fs::openat(&self.root, place, flags, Mode::empty()).ok()?;
-        let stat = rustix::fs::fstat(&file).ok()?;
-        let mut bytes = [0; MARK_BYTES];
-        let length = rustix::fs::fgetxattr(&file, ATTRIBUTE, &mut bytes[..]).ok()?;
-        let mark = Mark::decode(&bytes[..length])?;
-        let is_same = is_file(&stat)
-            && stat.st_size.unsigned_abs() == wanted.size_bytes
+        let (file, stat, mark) = marked(&folder_of(&self.root, folder).ok()?, name)?;
+        let is_same = stat.st_size.unsigned_abs() == wanted.size_bytes
             && mark.size_bytes == wanted.size_bytes
             && mark.identity == wanted.identity
             && mark.changed_ns == changed_ns(&stat)
-            && mark.is_believed(self.boot, &self.synced);
+            && mark.is_believed(self.boot, &self.synced());
         if !is_same {
             return None;
         }
@@ -210,7 +202,7 @@ impl Cache {
         let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let _ = rustix::fs::futimens(&file, &Timestamps { last_access, last_modification });
-        Some(Found(file))
+        Some(Found { file, size_bytes: wanted.size_bytes })
     }
 
     /// Begins to write an object; `None` where there is no room for it.
@@ -218,104 +210,41 @@ impl Cache {
     /// # Errors
     /// What the file system says.
     pub fn begin(&self, wanted: &Wanted) -> Result<Option<Unfinished>, Code> {
-        if !self.make_room(wanted.size_bytes) {
-            return Ok(None);
-        }
+        let Some(taken) = self.room.take(&self.root, wanted.size_bytes) else { return Ok(None) };
         let file = unnamed(&self.root)?;
-        self.space().unfinished_bytes += wanted.size_bytes;
-        let space = Arc::clone(&self.space);
-        let unfinished = Unfinished { space, file, wanted: wanted.clone() };
-        // In one piece, and then no write fails for want of space.
-        let size_bytes = wanted.size_bytes;
-        let none = FallocateFlags::empty();
-        match rustix::fs::fallocate(&unfinished.file, none, 0, size_bytes) {
-            Err(Code::NOSPC | Code::DQUOT) => Ok(None),
-            // A file system without it allocates when it is written.
-            _ => Ok(Some(unfinished)),
-        }
-    }
-
-    /// Sees that there is room for so many bytes more, within the bound and on the disk: what was
-    /// used longest ago goes. False where there is none.
-    fn make_room(&self, wanted_bytes: u64) -> bool {
-        if wanted_bytes > self.bytes_max {
-            return false;
-        }
-        let mut space = self.space();
-        let is_recent = space.added_bytes <= self.bytes_max / CACHE_SCAN_SHARE;
-        if is_recent && self.lacking_bytes(&space, wanted_bytes) == 0 {
-            return true;
-        }
-        // Others may share it, and may have removed or added much.
-        let found = self.look_through();
-        space.whole_bytes = found.iter().map(|found| found.size_bytes).sum();
-        space.added_bytes = 0;
-        let lacking = self.lacking_bytes(&space, wanted_bytes);
-        if lacking > 0 {
-            // More than that, so that not every object looks through all.
-            let mut left = lacking + self.bytes_max / CACHE_ROOM_SHARE;
-            for oldest in &found {
-                if left == 0 {
-                    break;
-                }
-                if rustix::fs::unlinkat(&self.root, &oldest.path, AtFlags::empty()).is_ok() {
-                    left = left.saturating_sub(oldest.size_bytes);
-                    space.whole_bytes -= oldest.size_bytes;
-                    space.evicted += 1;
-                }
-            }
-        }
-        self.lacking_bytes(&space, wanted_bytes) == 0
-    }
-
-    /// How many bytes have to go so that there is room for so many.
-    fn lacking_bytes(&self, space: &Space, wanted_bytes: u64) -> u64 {
-        let used = space.whole_bytes + space.unfinished_bytes + wanted_bytes;
-        let free = self.free_bytes().unwrap_or(u64::MAX);
-        let on_disk = wanted_bytes.saturating_add(CACHE_FREE_BYTES_MIN).saturating_sub(free);
-        used.saturating_sub(self.bytes_max).max(on_disk)
-    }
-
-    /// Bytes that this user may still write to the file system; `None` where it does not say.
-    fn free_bytes(&self) -> Option<u64> {
-        let stat = rustix::fs::fstatvfs(&self.root).ok()?;
-        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
-    }
-
-    /// All whole objects, those used longest ago first. What cannot be read is passed over.
-    fn look_through(&self) -> BTreeSet<Kept> {
-        let mut kept = BTreeSet::new();
-        for folder in names(&self.root, FOLDER_DIGITS) {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let opened = rustix::fs::openat(&self.root, &folder, flags, Mode::empty());
-            let Ok(opened) = opened else { continue };
-            for name in names(&opened, NAME_DIGITS - FOLDER_DIGITS) {
-                let flags = AtFlags::SYMLINK_NOFOLLOW;
-                let Ok(stat) = rustix::fs::statat(&opened, &name, flags) else { continue };
-                if is_file(&stat) {
-                    let used_at = (stat.st_atime, stat.st_atime_nsec);
-                    let size_bytes = stat.st_size.unsigned_abs();
-                    kept.insert(Kept { used_at, size_bytes, path: format!("{folder}/{name}") });
-                }
-            }
-        }
-        kept
+        Ok(Some(Unfinished { file, wanted: wanted.clone(), _taken: taken }))
     }
 
     /// Has the disk take all that was kept until now, so that a power failure does not take it.
     ///
     /// # Errors
-    /// When the device did not take the bytes.
+    /// When the device did not take the bytes: what may be lost is removed then.
     pub fn sync(&self) -> Result<(), Code> {
         let now = moment(self.boot);
-        rustix::fs::syncfs(&self.root)?;
+        if let Err(code) = rustix::fs::syncfs(&self.root) {
+            self.forget_unsynced();
+            return Err(code);
+        }
         let mut moments = synced(&self.root);
         moments.retain(|sync| sync.boot != now.boot);
         moments.truncate(SYNCS_REMEMBERED_MAX - 1);
         moments.insert(0, now);
         let bytes: Vec<u8> = moments.iter().flat_map(|sync| sync.encode()).collect();
         rustix::fs::fsetxattr(&self.root, ATTRIBUTE_SYNCED, &bytes, XattrFlags::empty())?;
+        *self.synced() = moments;
         rustix::fs::fsync(&self.root)
+    }
+
+    /// Removes what no sync has covered: its bytes may not be there when they are read again.
+    fn forget_unsynced(&self) {
+        let synced = self.synced().clone();
+        room::each(&self.root, |_, folder, name| {
+            let no_boot = self.boot.wrapping_add(1);
+            if marked(folder, name).is_some_and(|(_, _, mark)| !mark.is_believed(no_boot, &synced))
+            {
+                let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+            }
+        });
     }
 }
 
@@ -353,56 +282,82 @@ impl Unfinished {
             Ok(()) | Err(Code::EXIST) => {}
             Err(code) => return Err(code),
         }
-        let place = format!("{folder}/{name}");
-        if self.link(cache, &place) == Err(Code::EXIST) {
+        let folder = folder_of(&cache.root, folder)?;
+        if self.link(&folder, name) == Err(Code::EXIST) {
             if cache.find(&self.wanted).is_some() {
                 return Ok(());
             }
             // Another version. Whoever has it open goes on to read it.
-            match rustix::fs::unlinkat(&cache.root, &place, AtFlags::empty()) {
+            match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
                 Ok(()) | Err(Code::NOENT) => {}
                 Err(code) => return Err(code),
             }
-            match self.link(cache, &place) {
+            match self.link(&folder, name) {
                 // Somebody else was faster.
                 Ok(()) | Err(Code::EXIST) => {}
                 Err(code) => return Err(code),
             }
         }
-        let mut space = cache.space();
-        space.whole_bytes += size_bytes;
-        space.added_bytes += size_bytes;
+        cache.room.add(&cache.root, size_bytes);
         Ok(())
     }
 
-    fn link(&self, cache: &Cache, place: &str) -> Result<(), Code> {
+    fn link(&self, folder: &OwnedFd, name: &str) -> Result<(), Code> {
         use std::os::fd::AsRawFd as _;
         let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        rustix::fs::linkat(CWD, unnamed, &cache.root, place, AtFlags::SYMLINK_FOLLOW)
+        rustix::fs::linkat(CWD, unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)
     }
 }
 
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        lock(&self.space).unfinished_bytes -= self.wanted.size_bytes;
-    }
+/// The folder, made where it is missing, for its owner alone.
+fn open_root(path: &Path) -> Result<OwnedFd, Code> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(FOLDER_MODE.bits()).create(path);
+    made.map_err(|error| Code::from_io_error(&error).unwrap_or(Code::IO))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, path, flags, Mode::empty())
 }
 
-fn lock(space: &Mutex<Space>) -> MutexGuard<'_, Space> {
-    space.lock().unwrap_or_else(PoisonError::into_inner)
+/// One of its folders; no link is followed.
+fn folder_of(root: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(root, name, flags, Mode::empty())
 }
 
-/// A whole object that is kept.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Kept {
-    /// Seconds and nanoseconds of the epoch.
-    used_at: (i64, u64),
-    path: String,
-    size_bytes: u64,
+/// A file of this user's with a mark; `None` where there is none.
+fn marked(folder: &OwnedFd, name: &str) -> Option<(OwnedFd, Stat, Mark)> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?;
+    let stat = rustix::fs::fstat(&file).ok().filter(is_own_file)?;
+    let mut bytes = [0; MARK_BYTES];
+    let length = rustix::fs::fgetxattr(&file, ATTRIBUTE, &mut bytes[..]).ok()?;
+    Some((file, stat, Mark::decode(&bytes[..length])?))
 }
 
-fn is_file(stat: &Stat) -> bool {
+/// An ordinary file of this user's.
+fn is_own_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_uid == rustix::process::geteuid().as_raw()
+}
+
+/// The folder has the tag of a cache of ours.
+fn is_tagged(root: &OwnedFd) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(root, TAG, flags, Mode::empty()) else { return false };
+    let mut text = [0; TAG_TEXT.len() + 1];
+    let read = rustix::io::pread(&file, &mut text, 0);
+    read.is_ok_and(|length| &text[..length] == TAG_TEXT)
+}
+
+/// Nothing is in it, but for what a file system puts there.
+fn is_empty(root: &OwnedFd) -> bool {
+    Dir::read_from(root).is_ok_and(|entries| {
+        let names = entries.filter_map(std::result::Result::ok);
+        names
+            .into_iter()
+            .all(|entry| matches!(entry.file_name().to_bytes(), b"." | b".." | b"lost+found"))
+    })
 }
 
 /// A file without a name in this folder.
@@ -442,19 +397,12 @@ fn synced(root: &OwnedFd) -> Vec<Moment> {
     bytes[..read].chunks_exact(MOMENT_BYTES).filter_map(Moment::decode).collect()
 }
 
-/// The names in a folder that are so many hexadecimal digits.
-fn names(folder: &impl AsFd, digits: usize) -> Vec<String> {
-    let Ok(entries) = Dir::read_from(folder) else { return Vec::new() };
-    let names = entries.filter_map(std::result::Result::ok);
-    let names = names.filter_map(|entry| entry.file_name().to_str().map(str::to_owned).ok());
-    names
-        .filter(|name| name.len() == digits && name.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the smallest file takes of the disk.
+    const BLOCK: u64 = 4096;
 
     fn object(key: &str, etag: &str, size_bytes: u64) -> Object {
         Object { key: key.to_owned(), etag: etag.to_owned(), size_bytes, ..Object::default() }
@@ -506,7 +454,7 @@ mod tests {
         assert!(keep(&cache, &second, 2));
         assert_eq!((read(&cache, &first), read(&cache, &second)), (None, Some(vec![2; 100])));
         assert!(keep(&cache, &second, 2), "once more");
-        assert_eq!(cache.space().unfinished_bytes, 0);
+        assert_eq!(cache.room.unfinished_bytes(), 0);
         assert!(path.join(TAG).exists());
     }
 
@@ -519,9 +467,12 @@ mod tests {
         unfinished.write(&[1; 50], 0).expect("room");
         drop(unfinished);
         assert_eq!(read(&cache, &whole), None);
-        assert_eq!(cache.look_through().len(), 0, "nothing is left");
+        assert_eq!(room::look_through(&cache.root, 9).1.len(), 0, "nothing is left");
         assert!(keep(&cache, &whole, 1));
-        let file = folder.path().join(&cache.look_through().first().expect("one").path);
+        let (place, name) = whole.path();
+        let file = folder.path().join(place).join(name);
+        // Not in the tick of the clock in which it was kept.
+        std::thread::sleep(std::time::Duration::from_millis(30));
         // Bytes that somebody else has written.
         let opened = rustix::fs::open(&file, OFlags::WRONLY, Mode::empty()).expect("it is there");
         write_all_at(&opened, &[9], 3).expect("room");
@@ -533,15 +484,16 @@ mod tests {
         assert_eq!(read(&later, &whole), None);
         std::thread::sleep(std::time::Duration::from_millis(3));
         cache.sync().expect("a sync");
-        later.synced = synced(&later.root);
+        later.synced = Mutex::new(synced(&later.root));
         assert_eq!(read(&later, &whole), Some(vec![1; 100]), "it was synced after it was kept");
     }
 
     #[test]
     fn what_was_used_longest_ago_goes_first() {
         let folder = tempfile::tempdir().expect("a folder");
-        let cache = open(folder.path(), 1000);
-        let objects: Vec<Wanted> = (0..3).map(|n| wanted(&n.to_string(), "1", 300)).collect();
+        let cache = open(folder.path(), 100 * BLOCK);
+        let objects: Vec<Wanted> =
+            (0..3).map(|n| wanted(&n.to_string(), "1", 30 * BLOCK)).collect();
         for (byte, object) in (0..).zip(&objects) {
             assert!(keep(&cache, object, byte));
         }
@@ -553,21 +505,87 @@ mod tests {
             let times = Timestamps { last_access, last_modification };
             rustix::fs::futimens(&file, &times).expect("its owner may");
         }
-        let next = wanted("next", "1", 300);
+        let next = wanted("next", "1", 30 * BLOCK);
         assert!(keep(&cache, &next, 7));
         assert_eq!(cache.find(&objects[1]).map(drop), None, "the oldest");
         assert!(cache.find(&objects[0]).is_some() && cache.find(&objects[2]).is_some());
-        assert_eq!((read(&cache, &next), cache.evicted()), (Some(vec![7; 300]), 1));
-        assert!(!keep(&cache, &wanted("large", "1", 1001), 1), "larger than all");
-        assert_eq!(cache.look_through().len(), 3);
+        assert_eq!((read(&cache, &next), cache.evicted()), (Some(vec![7; 30 * 4096]), 1));
+        assert!(!keep(&cache, &wanted("large", "1", 101 * BLOCK), 1), "larger than all");
+        assert_eq!(room::look_through(&cache.root, 9).1.len(), 3);
         // What another process has added counts.
-        let other = open(folder.path(), 5000);
+        let other = open(folder.path(), 500 * BLOCK);
         for number in 0..4 {
-            assert!(keep(&other, &wanted(&format!("other{number}"), "1", 900), 3));
+            assert!(keep(&other, &wanted(&format!("other{number}"), "1", 90 * BLOCK), 3));
         }
-        assert!(keep(&cache, &wanted("last", "1", 300), 4));
-        assert!(keep(&cache, &wanted("last2", "1", 300), 4));
-        let bytes: u64 = cache.look_through().iter().map(|kept| kept.size_bytes).sum();
-        assert!(bytes <= 1000, "{bytes}");
+        assert!(keep(&cache, &wanted("last", "1", 30 * BLOCK), 4));
+        assert!(keep(&cache, &wanted("last2", "1", 30 * BLOCK), 4));
+        let bytes = room::look_through(&cache.root, 0).0;
+        assert!(bytes <= 100 * BLOCK, "{bytes}");
+    }
+
+    #[test]
+    fn files_that_are_not_its_own_are_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // As other programs name theirs.
+        let other = folder.path().join("ab").join("0123456789abcdef0123456789abcd");
+        std::fs::create_dir(folder.path().join("ab")).expect("a folder");
+        std::fs::write(&other, [1; 100_000]).expect("room");
+        let error = Cache::open(folder.path(), None).expect_err("not a cache");
+        assert!(error.to_string().contains("it has other files"), "{error}");
+        assert!(!folder.path().join(TAG).exists(), "it is not told as one");
+        std::fs::remove_dir_all(folder.path().join("ab")).expect("it goes");
+        let cache = open(folder.path(), 10 * BLOCK);
+        std::fs::create_dir(folder.path().join("ab")).expect("a folder");
+        std::fs::write(&other, [1; 100_000]).expect("room");
+        for number in 0..20 {
+            assert!(keep(&cache, &wanted(&number.to_string(), "1", BLOCK), 1));
+        }
+        assert!(other.exists() && cache.evicted() > 0);
+        // Whoever may write it could have it serve anything.
+        let mode = Mode::from_raw_mode(0o777);
+        rustix::fs::fchmod(&cache.root, mode).expect("its owner may");
+        let error = Cache::open(folder.path(), None).expect_err("anybody's");
+        assert!(error.to_string().contains("other users may write it"), "{error}");
+    }
+
+    #[test]
+    fn a_link_leads_nowhere() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let elsewhere = tempfile::tempdir().expect("a folder");
+        let cache = open(folder.path(), 1 << 20);
+        let object = wanted("a", "1", 100);
+        let place = folder.path().join(object.path().0);
+        std::os::unix::fs::symlink(elsewhere.path(), &place).expect("a link");
+        let unfinished = cache.begin(&object).expect("it can be written").expect("room");
+        unfinished.write(&[1; 100], 0).expect("room");
+        assert_eq!(unfinished.keep(&cache), Err(Code::NOTDIR));
+        assert_eq!(std::fs::read_dir(elsewhere.path()).expect("a folder").count(), 0);
+        assert_eq!(read(&cache, &object), None);
+    }
+
+    #[test]
+    fn what_a_failed_sync_may_have_lost_goes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = open(folder.path(), 1 << 20);
+        let [first, second] = ["a", "b"].map(|key| wanted(key, "1", 100));
+        assert!(keep(&cache, &first, 1));
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        cache.sync().expect("a sync");
+        assert!(keep(&cache, &second, 2));
+        cache.forget_unsynced();
+        assert_eq!((read(&cache, &first), read(&cache, &second)), (Some(vec![1; 100]), None));
+    }
+
+    #[test]
+    fn versions_that_cannot_be_told_apart_are_not_kept() {
+        let endpoint = Endpoint::new("bucket", false, "host", "/", "us-east-1", vec![]);
+        let nameless =
+            Object { last_modified: "2026-01-01T00:00:00Z".to_owned(), ..object("a", "", 1) };
+        assert_eq!(Wanted::new(&endpoint, &nameless), None);
+        let key = crate::s3::headers::CustomerKey::from_file(b"0123456789abcdef0123456789ABCDEF");
+        let key = key.expect("32 bytes");
+        let headers = crate::s3::headers::ExtraHeaders::new(false, Some(&key));
+        let secret = Endpoint { headers, ..endpoint };
+        assert_eq!(Wanted::new(&secret, &object("a", "1", 1)), None);
     }
 }

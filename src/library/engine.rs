@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use crate::engine::pace::Bandwidth;
 use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
 use crate::engine::threads::{RunSetup, Workers, event_counter};
+use crate::engine::waited::Waited;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::Persistence;
 use crate::limits::{ATTEMPTS_WISHED_MAX, PART_BYTES_DEFAULT};
@@ -159,8 +159,8 @@ pub struct Engine {
     shared: Arc<Shared>,
     slot_length_bytes: u32,
     leases_max: usize,
-    /// How long callers have waited, in microseconds, and since when.
-    waited_us: Arc<AtomicU64>,
+    /// How long callers have waited, since when.
+    waited: Arc<Waited>,
     begun: Instant,
     is_fixed: bool,
     bandwidth_limit: Option<NonZeroU64>,
@@ -209,7 +209,7 @@ impl Engine {
             shared: Arc::clone(&client.shared),
             slot_length_bytes: config.slot_length_bytes,
             leases_max: config.leases_max(),
-            waited_us: Arc::default(),
+            waited: Arc::default(),
             begun,
             is_fixed: options.connections.is_some(),
             bandwidth_limit,
@@ -250,7 +250,7 @@ impl Engine {
         let asked = Asked {
             asker: Asker::Library,
             elapsed: self.begun.elapsed(),
-            waited: Duration::from_micros(self.waited_us.load(Ordering::Relaxed)),
+            waited: self.waited.total(),
             is_fixed: self.is_fixed,
             bandwidth_limit: self.bandwidth_limit,
         };
@@ -268,7 +268,7 @@ impl Engine {
             shared: Arc::clone(&self.shared),
             slot_length_bytes: self.slot_length_bytes,
             inbox: Arc::new(
-                Inbox::new(counter.clone(), None).with_waited(Arc::clone(&self.waited_us)),
+                Inbox::new(counter.clone(), None).with_waited(Arc::<Waited>::clone(&self.waited)),
             ),
             counter,
             tickets: Mutex::default(),

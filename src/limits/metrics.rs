@@ -14,5 +14,5 @@ pub const METRICS_HEAD_BYTES_MAX: usize = 8 << 10;
 /// How often the file of metrics is written.
 pub const METRICS_FILE_PERIOD: Duration = Duration::from_secs(5);
 
-/// How long a worker may take to say what it has counted so far.
+/// How long workers may take to say what it has counted so far.
 pub const SNAPSHOT_WAIT_MAX: Duration = Duration::from_secs(1);

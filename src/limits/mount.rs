@@ -63,5 +63,24 @@ pub const CACHE_ROOM_SHARE: u64 = 16;
 /// When one in so many of its bytes has come, a cache is looked through again: others may share it.
 pub const CACHE_SCAN_SHARE: u64 = 8;
 
+/// Objects that a cache removes at once, at most: of so many it remembers names and times.
+pub const CACHE_EVICTED_MAX: usize = 65_536;
+
+/// For so long a cache removes nothing more because the disk is full: space may come back late.
+pub const CACHE_DISK_FULL_PAUSE: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// Threads that write objects into a cache.
 pub const CACHE_WRITERS: usize = 2;
+
+/// How often a cache is synced while something comes.
+pub const CACHE_SYNC_PERIOD: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// When bytes have waited so long to be written, the disk does not answer: reads go on without it.
+pub const CACHE_STALL_MAX: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// Pieces of one object that have come and do not touch each other, at most: with more it is not
+/// kept.
+pub const CACHE_PIECES_MAX: usize = 16_384;
+
+/// Of the descriptors that a process may have, one in so many is for files of a cache.
+pub const CACHE_DESCRIPTORS_SHARE: u64 = 4;

@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::limit::{Asker, Limit, LimitFacts};
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;
+use crate::report::limit::{Asker, Limit, LimitFacts};
 use crate::sys::usage;
 
 /// What the workers do not know of a program that asks.

@@ -19,6 +19,8 @@ const PROCESSOR_SHARE: f64 = 0.7;
 const WORK_SHARE: f64 = 0.25;
 /// No part is the limit that has less of the time.
 const LEAST_SHARE: f64 = 0.2;
+/// A run that has this share of what the user allows was bounded by that.
+const BOUND_SHARE: f64 = 0.9;
 /// Of what a receive buffer holds so much is payload, and of that so much is had of a full one.
 const WINDOW_SHARE: f64 = 0.2;
 /// With fewer ranges for each connection, smaller ones keep more connections busy.
@@ -235,9 +237,8 @@ impl LimitFacts {
     /// What brings more bytes at the same time where each connection has its rate.
     fn more_at_once(&self) -> Option<String> {
         if self.asker != Asker::Command {
-            let words = if self.is_fixed { "use more " } else { "read more at the same time" };
-            let option = if self.is_fixed { self.option("connections") } else { String::new() };
-            return Some(format!("{words}{option}"));
+            let connections = || format!("use more {}", self.option("connections"));
+            return self.is_fixed.then(connections);
         }
         if self.has_few_ranges() {
             let requests = counted(self.requests, "request", "requests");
@@ -249,9 +250,11 @@ impl LimitFacts {
     /// What makes fewer requests, or more of them at the same time.
     fn fewer_requests(&self) -> (&'static str, &'static str) {
         if self.asker != Asker::Command {
-            return ("read more at the same time", "larger reads");
+            let more = if self.is_fixed { "allow more connections" } else { "read more at once" };
+            return (more, "larger reads");
         }
-        let more = if self.is_fixed { "use more --connections" } else { "allow more connections" };
+        // It goes on to more by itself.
+        let more = if self.is_fixed { "use more --connections" } else { "measure a longer run" };
         match self.has_small_objects() {
             true => (more, "larger objects"),
             false => (more, "a larger --part-size"),
@@ -368,14 +371,20 @@ impl Limit {
         let largest = shares.iter().max_by(|one, other| one.1.total_cmp(other.1));
         let (mut part, mut share) =
             largest.map_or((Part::None, 0.0), |(part, share)| (*part, *share));
-        if cpu >= PROCESSOR_SHARE && facts.reader_seconds < facts.seconds * cpu {
+        let speed =
+            (facts.bytes > 0 && facts.seconds > 0.0).then(|| facts.bytes as f64 / facts.seconds);
+        // Late wake-ups are made up for: then processors cost nothing.
+        let is_at_bound = part == Part::BandwidthLimit
+            && speed
+                .zip(facts.bandwidth_limit)
+                .is_some_and(|(speed, limit)| speed >= limit as f64 * BOUND_SHARE);
+        let is_read = facts.reader_seconds < facts.seconds * cpu;
+        if cpu >= PROCESSOR_SHARE && is_read && !is_at_bound {
             (part, share) = (Part::Cpu, cpu);
         }
         if share < LEAST_SHARE {
             part = Part::None;
         }
-        let speed =
-            (facts.bytes > 0 && facts.seconds > 0.0).then(|| facts.bytes as f64 / facts.seconds);
         let ceiling = speed.filter(|_| part != Part::None && part != Part::Startup);
         let ceiling = ceiling.map(|speed| facts.bounded(part, speed, speed / share));
         let work = facts.work().filter(|_| part == Part::Cpu);
@@ -397,7 +406,7 @@ impl Limit {
     /// As it stands in summaries.
     #[must_use]
     pub fn to_json(&self) -> String {
-        super::document::json(self)
+        serde_json::to_string(self).expect("numbers and strings under fixed names become JSON")
     }
 }
 

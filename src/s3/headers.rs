@@ -94,6 +94,12 @@ impl ExtraHeaders {
         Self(extras)
     }
 
+    /// Objects are encrypted with a key of the customer's.
+    #[must_use]
+    pub fn has_customer_key(&self) -> bool {
+        self.0.iter().any(|extra| extra.of_object)
+    }
+
     /// Names and values for a request: all of them for an object's, else those of any request.
     pub fn iter(&self, of_object: bool) -> impl Iterator<Item = (&'static str, &str)> {
         let wanted = move |extra: &&Extra| of_object || !extra.of_object;

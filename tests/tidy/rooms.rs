@@ -2,7 +2,7 @@
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-pub(crate) const ROOMS: [(&str, bool, &[&str]); 59] = [
+pub(crate) const ROOMS: [(&str, bool, &[&str]); 63] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("glob", true, &[]),
@@ -28,7 +28,8 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 59] = [
     ("journal", true, &["mark", "plan"]),
     ("conn", true, &["checksum", "failure", "http", "limits", "s3", "sys"]),
     ("tls", true, &["error", "failure", "limits", "s3"]),
-    ("metrics", true, &["endpoints", "failure", "pace", "sys", "waiting"]),
+    ("snapshot", true, &[]),
+    ("metrics", true, &["endpoints", "failure", "pace", "snapshot", "sys", "waiting"]),
     ("backlog", true, &["limits", "sys"]),
     ("gunzip", true, &[]),
     ("handover", true, &["sys"]),
@@ -90,6 +91,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 59] = [
         false,
         &["error", "host", "journal", "limits", "mark", "plan", "s3", "sink", "sys", "transfer"],
     ),
+    ("cache", false, &["error", "limits", "mark", "s3", "system_host", "transfer"]),
     (
         "stream",
         false,
@@ -142,6 +144,8 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 59] = [
     ("exposition", true, &[]),
     ("bench", true, &["shown", "size"]),
     ("limit", true, &["metrics", "size"]),
+    ("waited", false, &["request"]),
+    ("asked", false, &["config", "limit", "metrics", "sys"]),
     ("progress", false, &["line", "shown", "stages", "sys", "waiting"]),
     ("log", false, &["progress", "shown"]),
     (
@@ -176,9 +180,11 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 59] = [
         "command",
         false,
         &[
+            "asked",
             "attempt",
             "backlog",
             "bench",
+            "cache",
             "checksum",
             "cli",
             "config",
@@ -213,6 +219,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 59] = [
             "threads",
             "train",
             "transfer",
+            "waited",
             "waiting",
         ],
     ),
@@ -220,11 +227,13 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 59] = [
         "library",
         false,
         &[
+            "asked",
             "attempt",
             "config",
             "control",
             "error",
             "lease",
+            "limit",
             "limits",
             "pace",
             "plan",
@@ -235,6 +244,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 59] = [
             "sys",
             "threads",
             "transfer",
+            "waited",
         ],
     ),
     // The maps of the groups.

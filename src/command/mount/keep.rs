@@ -3,13 +3,16 @@
 //!
 //! A thread has what it writes from the slot that it was received into. As long as a slot waits to
 //! be written nothing new comes into it, so a disk that is slower than the network holds reads up,
-//! and what waits is bounded by `--memory`.
+//! and what waits is bounded by `--memory`. One that does not answer is left: what waits is
+//! dropped, and reads go on without it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Display;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::io::Errno as Code;
 use tokio::sync::mpsc;
@@ -17,16 +20,20 @@ use tokio::sync::mpsc;
 use crate::engine::lease::Lease;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::{Cache, Found, Unfinished, Wanted};
-use crate::limits::CACHE_WRITERS;
+use crate::limits::{
+    CACHE_DESCRIPTORS_SHARE, CACHE_PIECES_MAX, CACHE_STALL_MAX, CACHE_SYNC_PERIOD, CACHE_WRITERS,
+};
 use crate::mount::tree::Inode;
 use crate::report::document::CacheCounts;
 use crate::s3::{Endpoint, Object};
+use crate::sys::usage;
 
 /// The cache of a mount, or of several.
 #[derive(Debug)]
 pub(in crate::command) struct Keeper {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    writers: Vec<JoinHandle<()>>,
+    others: Vec<JoinHandle<()>>,
 }
 
 /// What the threads share.
@@ -35,6 +42,13 @@ pub(super) struct Shared {
     cache: Cache,
     queue: Mutex<Queue>,
     came: Condvar,
+    /// Rings when the mount ends.
+    ends: Condvar,
+    /// Something has come, or was used, since the last sync.
+    is_touched: AtomicBool,
+    /// Descriptors that are taken, and how many may be.
+    files: AtomicUsize,
+    files_max: usize,
     /// Objects that are being read, by mount and inode.
     growing: Mutex<HashMap<(usize, Inode), Weak<Growing>>>,
     /// Nothing more is kept.
@@ -49,7 +63,11 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     jobs: VecDeque<Job>,
+    /// The last one that was taken out of it.
+    taken: u64,
     is_over: bool,
+    /// All that was to be written is.
+    is_written: bool,
 }
 
 /// Bytes to write.
@@ -75,6 +93,17 @@ pub(super) struct Growing {
 struct Part {
     file: Unfinished,
     covered: Covered,
+    _descriptor: Descriptor,
+}
+
+/// One of the descriptors that there are for the cache.
+#[derive(Debug)]
+pub(super) struct Descriptor(Arc<Shared>);
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        self.0.files.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Ranges of an object, none of which touches another: ends by starts.
@@ -117,10 +146,15 @@ impl Keeper {
     /// When there is no room for a thread.
     pub(super) fn start(cache: Cache, errors: mpsc::Sender<(usize, Error)>) -> Result<Self> {
         let zero = || AtomicU64::new(0);
+        let descriptors = usage::descriptors_max() / CACHE_DESCRIPTORS_SHARE;
         let shared = Arc::new(Shared {
             cache,
             queue: Mutex::default(),
             came: Condvar::new(),
+            ends: Condvar::new(),
+            is_touched: AtomicBool::new(false),
+            files: AtomicUsize::new(0),
+            files_max: usize::try_from(descriptors).unwrap_or(usize::MAX),
             growing: Mutex::default(),
             is_full: AtomicBool::new(false),
             hits: zero(),
@@ -129,38 +163,46 @@ impl Keeper {
             kept_bytes: zero(),
             errors,
         });
-        let mut keeper = Self { shared, threads: Vec::new() };
+        let mut keeper = Self { shared, writers: Vec::new(), others: Vec::new() };
         for _ in 0..CACHE_WRITERS {
-            let shared = Arc::clone(&keeper.shared);
-            let thread = std::thread::Builder::new().name("inrush-cache".to_owned());
-            keeper.threads.push(thread.spawn(move || shared.work()).map_err(Error::no_thread)?);
+            keeper.writers.push(keeper.spawn(|shared| shared.work())?);
         }
+        keeper.others.push(keeper.spawn(|shared| shared.sync_at_times())?);
+        keeper.others.push(keeper.spawn(|shared| shared.watch())?);
         Ok(keeper)
+    }
+
+    fn spawn(&self, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<JoinHandle<()>> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("inrush-cache".to_owned());
+        thread.spawn(move || work(&shared)).map_err(Error::no_thread)
     }
 
     pub(super) fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }
 
-    /// Writes what has come, and has the disk take it.
-    fn finish(&mut self) {
+    /// Writes what has come; nothing comes any more.
+    pub(super) fn finish(&mut self) {
         lock(&self.shared.queue).is_over = true;
         self.shared.came.notify_all();
-        for thread in self.threads.drain(..) {
-            // One that panicked has said so.
-            let _ = thread.join();
-        }
-        if self.shared.kept_objects.load(Ordering::Relaxed) > 0
-            && let Err(code) = self.shared.cache.sync()
-        {
-            tracing::warn!("the cache is not synced: {code}; a power failure may empty it");
-        }
+        join(&mut self.writers);
     }
 }
 
+/// One that panicked has said so.
+fn join(threads: &mut Vec<JoinHandle<()>>) {
+    threads.drain(..).for_each(|thread| drop(thread.join()));
+}
+
 impl Drop for Keeper {
+    /// Has the disk take what was kept, too.
     fn drop(&mut self) {
         self.finish();
+        lock(&self.shared.queue).is_written = true;
+        self.shared.ends.notify_all();
+        join(&mut self.others);
+        self.shared.sync();
     }
 }
 
@@ -168,14 +210,24 @@ impl Shared {
     /// The file of an object that is kept whole.
     pub(super) fn find(&self, endpoint: &Endpoint, object: &Object) -> Option<Found> {
         let found = Wanted::new(endpoint, object).and_then(|wanted| self.cache.find(&wanted));
-        let count = if found.is_some() { &self.hits } else { &self.misses };
-        count.fetch_add(1, Ordering::Relaxed);
+        match found.is_some() {
+            true => self.note_hit(),
+            false => _ = self.misses.fetch_add(1, Ordering::Relaxed),
+        }
         found
+    }
+
+    /// Takes a descriptor; `None` where others have all that there are.
+    pub(super) fn descriptor(self: &Arc<Self>) -> Option<Descriptor> {
+        let before = self.files.fetch_add(1, Ordering::Relaxed);
+        let taken = Descriptor(Arc::clone(self));
+        (before < self.files_max).then_some(taken)
     }
 
     /// One that is kept is opened once more.
     pub(super) fn note_hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
+        self.is_touched.store(true, Ordering::Relaxed);
     }
 
     /// An object is opened that is not kept: where its bytes go; `None` where they go nowhere.
@@ -224,11 +276,18 @@ impl Shared {
     }
 
     /// Writes until the mount ends and nothing is left.
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
         while let Some(Job { growing, offset, lease }) = self.next() {
             if let Err(code) = self.write(&growing, offset, &lease) {
                 growing.is_over.store(true, Ordering::Relaxed);
-                self.stop(growing.mount, code);
+                *lock(&growing.part) = None;
+                // Of these another object may be kept.
+                if !matches!(
+                    code,
+                    Code::NOSPC | Code::DQUOT | Code::MFILE | Code::NFILE | Code::NOENT
+                ) {
+                    self.stop(growing.mount, &code);
+                }
             }
         }
     }
@@ -237,6 +296,7 @@ impl Shared {
         let mut queue = lock(&self.queue);
         loop {
             if let Some(job) = queue.jobs.pop_front() {
+                queue.taken += 1;
                 return Some(job);
             }
             if queue.is_over {
@@ -247,22 +307,18 @@ impl Shared {
     }
 
     /// Writes these bytes of an object; the last of them are followed by its name.
-    fn write(&self, growing: &Growing, offset: u64, bytes: &[u8]) -> Result<(), Code> {
+    fn write(self: &Arc<Self>, growing: &Growing, offset: u64, bytes: &[u8]) -> Result<(), Code> {
         let Growing { wanted, is_over, .. } = growing;
         let mut part = lock(&growing.part);
         if is_over.load(Ordering::Relaxed) {
             return Ok(());
         }
         if part.is_none() {
-            *part = match self.cache.begin(wanted)? {
-                Some(file) => Some(Part { file, covered: Covered::default() }),
-                None => {
-                    is_over.store(true, Ordering::Relaxed);
-                    return Ok(());
-                }
-            };
+            let descriptor = self.descriptor().ok_or(Code::MFILE)?;
+            let file = self.cache.begin(wanted)?.ok_or(Code::NOSPC)?;
+            *part = Some(Part { file, covered: Covered::default(), _descriptor: descriptor });
         }
-        let Some(Part { file, covered }) = part.as_mut() else { return Ok(()) };
+        let Some(Part { file, covered, .. }) = part.as_mut() else { return Ok(()) };
         let range = offset..offset + bytes.len() as u64;
         if covered.has(&range) {
             return Ok(());
@@ -275,15 +331,59 @@ impl Shared {
             *part = None;
             self.kept_objects.fetch_add(1, Ordering::Relaxed);
             self.kept_bytes.fetch_add(wanted.size_bytes, Ordering::Relaxed);
+            self.is_touched.store(true, Ordering::Relaxed);
+        } else if covered.0.len() > CACHE_PIECES_MAX {
+            is_over.store(true, Ordering::Relaxed);
+            *part = None;
         }
         Ok(())
     }
 
+    /// Has the disk take what was kept from time to time, until the mount ends.
+    fn sync_at_times(&self) {
+        while !self.ends_within(CACHE_SYNC_PERIOD) {
+            self.sync();
+        }
+    }
+
+    fn sync(&self) {
+        if self.is_touched.swap(false, Ordering::Relaxed)
+            && let Err(code) = self.cache.sync()
+        {
+            self.stop(0, &format!("it cannot be synced: {code}"));
+        }
+    }
+
+    /// Lets go of a disk that does not answer: reads want the memory that waits for it.
+    fn watch(&self) {
+        let mut before = 0;
+        while !self.ends_within(CACHE_STALL_MAX) {
+            let mut queue = lock(&self.queue);
+            let is_stuck = queue.taken == before && !queue.jobs.is_empty();
+            before = queue.taken;
+            let jobs = if is_stuck { std::mem::take(&mut queue.jobs) } else { VecDeque::new() };
+            drop(queue);
+            if let Some(first) = jobs.front() {
+                self.stop(first.growing.mount, &"the disk does not answer");
+            }
+            for job in jobs {
+                job.growing.is_over.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Waits until the mount ends, at most so long; true when it does.
+    fn ends_within(&self, time: Duration) -> bool {
+        let queue = lock(&self.queue);
+        let waited = self.ends.wait_timeout_while(queue, time, |queue| !queue.is_written);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_written
+    }
+
     /// Nothing more is kept; what is kept goes on to be read.
-    fn stop(&self, mount: usize, code: Code) {
+    fn stop(&self, mount: usize, why: &dyn Display) {
         if !self.is_full.swap(true, Ordering::Relaxed) {
             let path = self.cache.path().display();
-            let message = format!("--cache {path}: nothing more is kept there: {code}");
+            let message = format!("--cache {path}: nothing more is kept there: {why}");
             let error = Error::new(ErrorKind::Destination, message);
             // Where too many errors wait already it is not the worst of them.
             let _ = self.errors.try_send((mount, error));
@@ -302,16 +402,20 @@ mod tests {
         for round in 0..200 {
             let mut order: Vec<Range<u64>> = pieces.to_vec();
             chance.shuffle(&mut order);
-            let mut covered = Covered::default();
+            let (mut covered, mut bytes) = (Covered::default(), [false; 100]);
+            let mut add = |covered: &mut Covered, range: Range<u64>| {
+                covered.add(&range);
+                range.for_each(|at| bytes[usize::try_from(at).expect("few")] = true);
+                assert_eq!(covered.is_all(100), bytes == [true; 100], "{round}: {covered:?}");
+                assert_eq!(covered.has(&(20..30)), bytes[20..30] == [true; 10], "{covered:?}");
+            };
             for (number, range) in order.iter().enumerate() {
-                assert!(!covered.is_all(100), "{round}: {order:?} after {number}");
-                covered.add(range);
+                add(&mut covered, range.clone());
                 // Some come twice, or overlap.
-                covered.add(&(range.start.saturating_sub(chance.u64(..2))..range.end));
+                add(&mut covered, range.start.saturating_sub(chance.u64(..2))..range.end);
                 let again = chance.choice(&order[..=number]).expect("one").clone();
-                covered.add(&again);
+                add(&mut covered, again);
             }
-            assert!(covered.is_all(100), "{round}: {covered:?}");
             assert_eq!(covered.0.len(), 1, "{covered:?}");
         }
         let mut apart = Covered::default();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuser::{BackingId, Errno, FileHandle, FopenFlags, ReplyData, ReplyOpen};
 
-use super::keep;
+use super::keep::{self, Descriptor};
 use crate::files::cache::Found;
 use crate::limits::MOUNT_READ_BYTES_MAX;
 use crate::mount::tree::Inode;
@@ -33,8 +33,15 @@ pub(super) struct Local {
 struct State {
     inodes: HashMap<Inode, Way>,
     /// Those that this process reads, by handle.
-    files: HashMap<u64, Arc<Found>>,
+    files: HashMap<u64, Arc<OpenFile>>,
     handles: u64,
+}
+
+/// A file that this process reads.
+#[derive(Debug)]
+struct OpenFile {
+    found: Found,
+    _descriptor: Descriptor,
 }
 
 /// How the kernel has an inode, and how often it is open so.
@@ -69,22 +76,42 @@ impl Local {
         object: &Object,
         reply: ReplyOpen,
     ) -> Option<ReplyOpen> {
+        let passes = matches!(self.lock().inodes.get(&inode), Some(Way::Through(..)));
+        if passes {
+            // It is in the cache, or was when it was opened.
+            self.keeper.note_hit();
+            return self.open_found(inode, None, reply);
+        }
+        // Without the lock: a disk may be slow.
+        let descriptor = self.keeper.descriptor();
+        let found = descriptor.and_then(|descriptor| {
+            let found = self.keeper.find(endpoint, object)?;
+            Some(OpenFile { found, _descriptor: descriptor })
+        });
+        self.open_found(inode, found, reply)
+    }
+
+    /// Opens what was found, in the way in which the kernel has the inode now.
+    fn open_found(
+        &self,
+        inode: Inode,
+        found: Option<OpenFile>,
+        reply: ReplyOpen,
+    ) -> Option<ReplyOpen> {
         let mut state = self.lock();
         let State { inodes, files, handles } = &mut *state;
         *handles += 1;
         let handle = *handles | LOCAL;
         if let Some(Way::Through(backing, opens)) = inodes.get_mut(&inode) {
             *opens += 1;
-            self.keeper.note_hit();
             reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), backing);
             return None;
         }
-        let found = self.keeper.find(endpoint, object);
-        if let Some(file) = &found
+        if let Some(OpenFile { found, .. }) = &found
             && self.passes.load(Ordering::Relaxed)
             && !inodes.contains_key(&inode)
         {
-            match reply.open_backing(file) {
+            match reply.open_backing(found) {
                 Ok(backing) => {
                     reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &backing);
                     inodes.insert(inode, Way::Through(backing, 1));
@@ -117,7 +144,7 @@ impl Local {
         let Some(file) = file else { return reply.error(Errno::EBADF) };
         let length = usize::try_from(length.min(MOUNT_READ_BYTES_MAX)).expect("short");
         let mut bytes = vec![0; length];
-        match file.read(&mut bytes, offset) {
+        match file.found.read(&mut bytes, offset) {
             Ok(read) => reply.data(&bytes[..read]),
             Err(error) => {
                 tracing::warn!("read of the cache: {error}");

@@ -113,14 +113,17 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let mounted =
         MountedCounts { files: totals.files, bytes: totals.bytes, hidden_keys: hidden.count() };
     let (reads, ring, limit) = (server.reads(), RingTold::new(server.ring()), server.limit());
-    // Now it is unmounted, if it was not, and reads that waited have ended.
-    drop(server);
+    // If it was not, and reads that waited have ended.
+    server.unmount();
     let failed = served.err();
     let json = args.json;
     let explains = args.explain;
     let ended =
         Ended { control: &control, mounted, ring, limit, explains, reads, begun, json, failed };
-    Ok(ended.tell(report, &progress, &mut interrupts).await)
+    let done = ended.tell(report, &progress, &mut interrupts).await;
+    // A cache is synced, which may take long.
+    drop(server);
+    Ok(done)
 }
 
 /// What is to be mounted.

@@ -18,10 +18,12 @@ use super::keep::{self, Growing};
 use super::replaced::Replaced;
 use super::told::Closed;
 use crate::engine::lease::Lease;
-use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
+use crate::engine::request::{
+    Completion, Destination, Errand, Inbox, Priority, Ticket, Waits as _,
+};
 use crate::engine::schedule::{Assignment, Scheduler};
-use crate::engine::snapshot::Waited;
 use crate::engine::threads::{Workers, event_counter};
+use crate::engine::waited::Waited;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::transfer::{Cut, Transfer};
 use crate::limits::REQUESTS_QUEUED_MAX;
@@ -80,9 +82,8 @@ struct State {
     reads: u64,
     /// What was read of all files.
     all: AllReads,
-    /// Whether a read waits, and how long one has so far.
-    waits: Waited,
-    waited: Duration,
+    /// Whether a read waits.
+    has_waiting: bool,
 }
 
 /// What all threads of a mount share.
@@ -98,6 +99,8 @@ pub(in crate::command) struct Shared {
     /// Where files that are closed are told.
     closed: OnceLock<mpsc::Sender<Closed>>,
     is_stopped: AtomicBool,
+    /// How long reads have waited.
+    waited: Waited,
     /// What keeps what has come, where something does.
     keeper: Option<Arc<keep::Shared>>,
 }
@@ -145,8 +148,7 @@ impl Reader {
             lost: HashMap::new(),
             reads: 0,
             all: AllReads::default(),
-            waits: Waited::default(),
-            waited: Duration::ZERO,
+            has_waiting: false,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -158,6 +160,7 @@ impl Reader {
             errors,
             closed: OnceLock::new(),
             is_stopped: AtomicBool::new(false),
+            waited: Waited::default(),
             keeper,
         });
         let works = Arc::clone(&shared);
@@ -192,7 +195,7 @@ impl Shared {
         // Whoever has the lock next sees it.
         self.is_stopped.store(true, Ordering::Release);
         let waiting = std::mem::take(&mut state.waiting);
-        state.note_waiting();
+        state.note_waiting(&self.waited);
         waiting.values().for_each(|waiting| state.count(waiting.file, |of| of.failed_reads += 1));
         drop(state);
         descriptor::raise(&self.counter);
@@ -211,7 +214,7 @@ impl Shared {
 
     /// How long reads have waited.
     pub(super) fn waited(&self) -> Duration {
-        self.lock().waited
+        self.waited.total()
     }
 
     /// What was read of all files.
@@ -260,7 +263,7 @@ impl Shared {
         state.demand.close(id);
         let todo = self.act(&mut state);
         let closed = state.files.remove(&id);
-        if let (Some(tell), Some(open)) = (self.closed.get(), closed)
+        if let (Some(tell), Some(open)) = (self.closed.get(), &closed)
             && tell.try_send(open.closed()).is_err()
         {
             state.all.unreported_files += 1;
@@ -353,7 +356,7 @@ impl Shared {
             }
         }
         state.lost.clear();
-        state.note_waiting();
+        state.note_waiting(&self.waited);
         todo
     }
 
@@ -477,8 +480,13 @@ impl Open {
 
 impl State {
     /// Takes into account whether a read waits now.
-    fn note_waiting(&mut self) {
-        self.waited += self.waits.set(!self.waiting.is_empty());
+    fn note_waiting(&mut self, waited: &Waited) {
+        let waits = !self.waiting.is_empty();
+        match (std::mem::replace(&mut self.has_waiting, waits), waits) {
+            (false, true) => waited.begin(),
+            (true, false) => waited.end(),
+            _ => {}
+        }
     }
 
     /// Counts something of a file, and of all.

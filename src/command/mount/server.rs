@@ -100,11 +100,7 @@ impl Drop for Mounted {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.names.abort();
-        self.mounts.clear();
-        if let Some(reader) = self.reader.take() {
-            reader.stop();
-        }
+        self.unmount();
         // Before the workers, whose memory it writes from.
         self.keeper = None;
     }
@@ -151,6 +147,19 @@ impl Server {
             is_fixed: tuning.connections.is_some(),
             bandwidth_limit: tuning.bandwidth_limit,
         })
+    }
+
+    /// Removes all mounts; reads that wait fail. What is to be kept is written, and synced when
+    /// this goes.
+    pub(in crate::command) fn unmount(&mut self) {
+        self.names.abort();
+        self.mounts.clear();
+        if let Some(reader) = self.reader.take() {
+            reader.stop();
+        }
+        if let Some(keeper) = &mut self.keeper {
+            keeper.finish();
+        }
     }
 
     /// What the limit of all reads so far was.

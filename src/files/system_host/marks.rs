@@ -21,9 +21,9 @@ use crate::files::transfer::Transfer;
 use crate::limits::{INDEX_BYTES_MAX, SYNCS_REMEMBERED_MAX};
 
 /// The attribute of a complete file.
-pub(in crate::files) const ATTRIBUTE: &str = "user.inrush";
+pub const ATTRIBUTE: &str = "user.inrush";
 /// The attribute of a destination: when everything in it had been synced.
-pub(in crate::files) const ATTRIBUTE_SYNCED: &str = "user.inrush.synced";
+pub const ATTRIBUTE_SYNCED: &str = "user.inrush.synced";
 /// Stands in for both where the file system refuses attributes.
 const INDEX: &str = ".inrush-index";
 
@@ -80,7 +80,7 @@ pub(super) fn digest(text: &str) -> u64 {
 }
 
 /// Now, by the clock that a start of the machine ends.
-pub(in crate::files) fn moment(boot: u64) -> Moment {
+pub fn moment(boot: u64) -> Moment {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let ms = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
     Moment { boot, since_ms: u64::try_from(ms).unwrap_or(0) }
@@ -98,7 +98,7 @@ fn space_bytes(stat: &Stat) -> u64 {
 }
 
 /// Time of a file's last change, in nanoseconds.
-pub(in crate::files) fn changed_ns(stat: &Stat) -> i64 {
+pub fn changed_ns(stat: &Stat) -> i64 {
     let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
     stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }

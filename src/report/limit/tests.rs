@@ -85,7 +85,7 @@ fn advice_fits_objects_ranges_and_options() {
     // 100 requests of 8 MiB.
     let mut facts = LimitFacts { part_bytes: 8 << 20, ..waiting(WaitFor::Requests, 9.0) };
     (facts.first_byte_seconds, facts.body_seconds) = (60.0, 10.0);
-    assert_eq!(advice(&facts), "allow more connections, or use a larger --part-size");
+    assert_eq!(advice(&facts), "measure a longer run, or use a larger --part-size");
     facts.is_fixed = true;
     facts.bytes = 100 * 20_000;
     assert_eq!(advice(&facts), "use more --connections, or use larger objects");
@@ -233,6 +233,19 @@ fn of_a_stream_its_feeders_say_what_was_waited_for() {
     assert_eq!(facts.reader_seconds, 3.0, "the first came before the run was counted");
 }
 
+#[test]
+fn who_keeps_to_a_bound_is_bounded_by_it_on_a_busy_machine_too() {
+    // Ready and without a processor at most wake-ups: what came late was made up for.
+    let busy = LimitFacts { running_seconds: 7.5, bandwidth_limit: Some(104_000_000), ..idle() };
+    let mut facts = busy.clone();
+    facts.waits[WaitFor::Bandwidth as usize] = 9.9;
+    check(&facts, Part::BandwidthLimit, "104 MB/s, 99 % of the time");
+    // Far below it the processors are the limit.
+    facts.bandwidth_limit = Some(150_000_000);
+    check(&facts, Part::Cpu, "75 %");
+    check(&busy, Part::Cpu, "75 %");
+}
+
 /// Ten seconds of two workers that counted `waits`, for somebody who waited so long.
 fn asked(waits: &[(WaitFor, f64)], waited_seconds: f64) -> LimitFacts {
     let mut facts = idle();
@@ -264,7 +277,7 @@ fn who_waits_for_one_read_after_the_other_waits_for_it_all_the_time() {
     check(&facts, Part::Latency, "8 connections, and 0.60 s to the first byte of each request");
     let limit = Limit::of(&facts);
     assert!(limit.share > 0.9 && limit.share <= 1.0, "{limit:?}");
-    assert!(limit.sentence.ends_with("; read more at the same time, or use larger reads"));
+    assert!(limit.sentence.ends_with("; read more at once, or use larger reads"));
     assert_eq!(limit.shares.get(&Part::Listing), None, "{limit:?}");
     let library = LimitFacts { bandwidth_limit: Some(5), ..waiting(WaitFor::Bandwidth, 9.0) };
     let library = LimitFacts { asker: Asker::Library, ..library };

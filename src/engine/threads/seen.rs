@@ -1,0 +1,139 @@
+//! What others see of the workers while they run.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Workers;
+use crate::engine::metrics::WorkerMetrics;
+use crate::engine::pace::PaceSeen;
+use crate::limits::metrics::SNAPSHOT_WAIT_MAX;
+use crate::link::failure::RetryReason;
+use crate::link::waiting::Wait;
+
+/// How far the workers are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RunProgress {
+    /// Body bytes delivered.
+    pub bytes: u64,
+    /// Failed attempts that were followed by another.
+    pub retries: u64,
+    /// Connections that wait before their next try, and why the last of them does.
+    pub waiting: Option<(u32, RetryReason)>,
+    /// The pace.
+    pub pace: PaceSeen,
+    /// Writes to files that have not ended, and other calls of the file system.
+    pub file_work: (u64, u64),
+}
+
+/// What others see of all workers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Watched {
+    /// Body bytes delivered.
+    pub bytes: u64,
+    /// Objects that are whole.
+    pub objects: u64,
+    /// Failed attempts that were followed by another.
+    pub retries: u64,
+    /// Connections that wait before their next try.
+    pub waiting: u32,
+    /// The pace.
+    pub pace: PaceSeen,
+}
+
+impl Workers {
+    /// How far all workers are.
+    #[must_use]
+    pub fn progress(&self) -> RunProgress {
+        let mut all = RunProgress { pace: self.pacer.seen(), ..RunProgress::default() };
+        for gauge in &self.gauges {
+            let (_, writes, jobs) = gauge.objects_and_file_work();
+            all.file_work.0 += writes;
+            all.file_work.1 += jobs;
+            all.bytes += gauge.bytes();
+            all.retries += gauge.retries();
+            if let Some((count, why)) = gauge.waiting() {
+                let before = all.waiting.map_or(0, |(count, _)| count);
+                all.waiting = Some((before + count, why));
+            }
+        }
+        all
+    }
+
+    /// Tells how far all workers are, also when they have ended.
+    pub fn watch(&self) -> impl Fn() -> Watched + Send + use<> {
+        let (gauges, pacer) = (self.gauges.clone(), Arc::clone(&self.pacer));
+        move || {
+            let mut watched = Watched { pace: pacer.seen(), ..Watched::default() };
+            for gauge in &gauges {
+                watched.bytes += gauge.bytes();
+                watched.objects += gauge.objects_and_file_work().0;
+                watched.retries += gauge.retries();
+                watched.waiting += gauge.waiting().map_or(0, |(count, _)| count);
+            }
+            watched
+        }
+    }
+
+    /// Says what is stuck and what is left, for a process that must end without its workers.
+    /// `folder`: where files go, for people.
+    pub fn last_words(&self, folder: Option<String>) -> impl Fn() -> String + Send + use<> {
+        let gauges = self.gauges.clone();
+        move || {
+            let (mut objects, mut writes, mut jobs) = (0, 0, 0);
+            for gauge in &gauges {
+                let work = gauge.objects_and_file_work();
+                objects += work.0;
+                writes += work.1;
+                jobs += work.2;
+            }
+            let Some(folder) = &folder else {
+                return "a system call has not returned; nothing is left".to_owned();
+            };
+            let stuck = match (writes, jobs) {
+                (0, 0) => format!(
+                    "a call to the file system of {folder}, or to the reader of the output, has \
+                     not returned"
+                ),
+                (0, _) => format!(
+                    "calls to the file system of {folder} for {jobs} objects or ranges have not \
+                     returned: it does not answer"
+                ),
+                _ => format!(
+                    "{writes} writes to {folder} have not returned: its file system does not \
+                     answer"
+                ),
+            };
+            format!(
+                "{stuck}; {objects} objects are complete, and temporary files (.inrush-*) of \
+                 others may be left; run it again to resume"
+            )
+        }
+    }
+
+    /// What all workers have counted so far. One that does not answer at once has what it told
+    /// before.
+    #[must_use]
+    pub fn counted(&self) -> Vec<WorkerMetrics> {
+        let asked: Vec<u64> = self.gauges.iter().map(|gauge| gauge.snapshot.ask()).collect();
+        self.scheduler.wake_workers();
+        let until = now() + SNAPSHOT_WAIT_MAX;
+        let told = self.gauges.iter().zip(asked);
+        told.map(|(gauge, question)| {
+            let left = until.saturating_duration_since(now());
+            gauge.snapshot.wait(question, left)
+        })
+        .collect()
+    }
+
+    /// What any worker has waited for longest, where that is long enough to be told.
+    #[must_use]
+    pub fn longest_wait(&self) -> Option<Wait> {
+        let waits = self.gauges.iter().filter_map(|gauge| gauge.wait());
+        waits.max_by_key(|wait| wait.elapsed_us)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "who asks waits for a bounded time")]
+fn now() -> Instant {
+    Instant::now()
+}
