@@ -34,16 +34,21 @@ fn a_channel_that_gets_nothing_leaves_the_others_their_connections() {
         let words =
             ["--channel", "a=s3://lab/a/,mode=Pipe", "--channel", "b=s3://lab/b/,mode=Pipe"];
         let more = ["--channel", "f=s3://lab/f/", "--start-early", "--connections", "4"];
+        // Not before it was asked for: then nothing would have had to be left.
+        let asked = stage.base().join("asked");
         let script = format!(
             "if [ {stalled} != f ]; then exec 3< $d/{stalled}_0; fi; \
+             while [ ! -f '{}' ]; do sleep 0.01; done; \
              for c in {}; do if [ $c = f ]; then \
              for i in 0 1 2 3 4 5; do while [ ! -f $d/f/$i ]; do sleep 0.01; done; done; \
              cat $d/f/* > $o/f; else cat $d/$c\\_0 > $o/$c; fi; done",
+            asked.display(),
             others.join(" ")
         );
         let words = [&words[..], &more].concat();
         let mut running = stage.shell(&origin, &words, &script).start();
         assert!(running.until(|| origin.stats().faults_total() > 0), "{stalled} is asked for");
+        fs::write(asked, "").expect("room");
         let run = stage.end(running, 0);
         for name in others {
             let read = fs::read(stage.base().join("output/data").join(name)).expect(name);
