@@ -65,13 +65,14 @@ pub enum Stage {
 }
 
 /// Stages in which an option can be swept; the first of those that run is.
-pub const SWEPT_STAGES: [Stage; 5] =
+const SWEPT_STAGES: [Stage; 5] =
     [Stage::Get, Stage::Network, Stage::Stream, Stage::Mount, Stage::Pipe];
 
 impl Stage {
-    /// Whether an option can be swept in it.
-    fn is_swept(self) -> bool {
-        SWEPT_STAGES.contains(&self)
+    /// The one of these that is measured with each value of a sweep.
+    #[must_use]
+    pub fn swept(of: &[Self]) -> Option<Self> {
+        SWEPT_STAGES.into_iter().find(|stage| of.contains(stage))
     }
 
     /// Whether an option of this name means something to it.
@@ -223,13 +224,12 @@ impl BenchTyped {
         if has_twice(self.sweep.iter().map(|sweep| sweep.name)) {
             return Err(usage("--sweep names an option twice: give all its values at once"));
         }
-        let is_swept = self.stages.is_empty() || self.stages.iter().any(|stage| stage.is_swept());
+        let is_swept = self.stages.is_empty() || Stage::swept(&self.stages).is_some();
         if !self.sweep.is_empty() && !is_swept {
             return Err(usage("--sweep needs one of the stages get, network, stream, mount, pipe"));
         }
         // The first of these that is measured is swept.
-        let swept = SWEPT_STAGES.into_iter().find(|stage| self.stages.contains(stage));
-        if let Some(stage) = swept
+        if let Some(stage) = Stage::swept(&self.stages)
             && let Some(sweep) = self.sweep.iter().find(|sweep| !stage.takes(sweep.name))
         {
             let message = format!("the stage {} has no --{} to sweep", stage.name(), sweep.name);

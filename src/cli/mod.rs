@@ -46,7 +46,7 @@ use pipe::{CatTyped, PipeTyped};
 use train::TrainTyped;
 use verify::VerifyTyped;
 
-pub use bench::{BenchArgs, SWEPT_STAGES, Stage, Sweep, Workload};
+pub use bench::{BenchArgs, Stage, Sweep, Workload};
 pub use completion::{CompleteArgs, completions};
 pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;

@@ -120,6 +120,15 @@ pub trait Waits: std::fmt::Debug + Send + Sync {
 
     /// One of them does no more.
     fn end(&self);
+
+    /// One that waited, or did not, does so from now on, or does not.
+    fn change(&self, waited: &mut bool, waits: bool) {
+        match (std::mem::replace(waited, waits), waits) {
+            (false, true) => self.begin(),
+            (true, false) => self.end(),
+            _ => {}
+        }
+    }
 }
 
 /// What one endpoint has said to a client.
@@ -190,11 +199,8 @@ impl Inbox {
     }
 
     fn set_waiting(&self, arrived: &mut Arrived, waits: bool) {
-        let Some(waited) = &self.waited else { return };
-        match (std::mem::replace(&mut arrived.is_waited_for, waits), waits) {
-            (false, true) => waited.begin(),
-            (true, false) => waited.end(),
-            _ => {}
+        if let Some(waited) = &self.waited {
+            waited.change(&mut arrived.is_waited_for, waits);
         }
     }
 

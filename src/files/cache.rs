@@ -21,10 +21,9 @@ use rustix::io::Errno as Code;
 
 use self::room::{Room, Taken};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::mark::{Identity, MARK_BYTES, MOMENT_BYTES, Mark, Moment};
-use crate::files::system_host::{ATTRIBUTE, ATTRIBUTE_SYNCED, boot, changed_ns, moment};
+use crate::files::mark::{Identity, MARK_BYTES, Mark, Moment};
+use crate::files::system_host::{ATTRIBUTE, boot, changed_ns, moment, note_synced, synced};
 use crate::files::transfer::identity_of;
-use crate::limits::SYNCS_REMEMBERED_MAX;
 use crate::s3::{Endpoint, Object};
 
 /// Nobody else may read what was read with this user's rights.
@@ -225,13 +224,7 @@ impl Cache {
             self.forget_unsynced();
             return Err(code);
         }
-        let mut moments = synced(&self.root);
-        moments.retain(|sync| sync.boot != now.boot);
-        moments.truncate(SYNCS_REMEMBERED_MAX - 1);
-        moments.insert(0, now);
-        let bytes: Vec<u8> = moments.iter().flat_map(|sync| sync.encode()).collect();
-        rustix::fs::fsetxattr(&self.root, ATTRIBUTE_SYNCED, &bytes, XattrFlags::empty())?;
-        *self.synced() = moments;
+        *self.synced() = note_synced(&self.root, now)?;
         rustix::fs::fsync(&self.root)
     }
 
@@ -388,13 +381,6 @@ fn tag(root: &OwnedFd) {
         // Nothing depends on it.
         let _ = write_all_at(&file, TAG_TEXT, 0);
     }
-}
-
-/// When everything in the folder had been synced.
-fn synced(root: &OwnedFd) -> Vec<Moment> {
-    let mut bytes = [0; SYNCS_REMEMBERED_MAX * MOMENT_BYTES];
-    let read = rustix::fs::fgetxattr(root, ATTRIBUTE_SYNCED, &mut bytes[..]).unwrap_or(0);
-    bytes[..read].chunks_exact(MOMENT_BYTES).filter_map(Moment::decode).collect()
 }
 
 #[cfg(test)]

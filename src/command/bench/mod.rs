@@ -24,7 +24,7 @@ use super::ring;
 use super::runtime::on_runtime;
 use super::session::Interrupts;
 use super::whole_file;
-use crate::cli::{BenchArgs, SWEPT_STAGES, Stage, TuningArgs};
+use crate::cli::{BenchArgs, Stage, TuningArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host;
 use crate::report::bench::{BenchReport, Measured, Setting, Step, page};
@@ -194,7 +194,7 @@ impl Bench {
                 stages.extend([Stage::Disk, Stage::DiskBuffered, Stage::Get]);
             }
         }
-        let swept = SWEPT_STAGES.into_iter().find(|stage| stages.contains(stage));
+        let swept = Stage::swept(&stages);
         let mut plan: Vec<Planned> =
             stages.into_iter().map(|stage| Planned { stage, setting: None }).collect();
         for sweep in &self.args.how.sweep {

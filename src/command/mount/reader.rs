@@ -482,11 +482,7 @@ impl State {
     /// Takes into account whether a read waits now.
     fn note_waiting(&mut self, waited: &Waited) {
         let waits = !self.waiting.is_empty();
-        match (std::mem::replace(&mut self.has_waiting, waits), waits) {
-            (false, true) => waited.begin(),
-            (true, false) => waited.end(),
-            _ => {}
-        }
+        waited.change(&mut self.has_waiting, waits);
     }
 
     /// Counts something of a file, and of all.

@@ -15,7 +15,7 @@ use crate::limits::{
 
 /// What the folder holds, as far as this process knows.
 #[derive(Debug, Default)]
-pub(super) struct Space {
+struct Space {
     /// Bytes of whole objects.
     whole_bytes: u64,
     /// Bytes of objects that this process writes.
@@ -58,7 +58,7 @@ pub(super) struct Kept {
     used_at: (i64, u64),
     folder: String,
     name: String,
-    pub(super) size_bytes: u64,
+    size_bytes: u64,
 }
 
 impl Room {
@@ -123,15 +123,14 @@ impl Room {
 
     /// Makes room for an object that is whole now, and counts it: what was used longest ago goes.
     pub(super) fn add(&self, root: &OwnedFd, bytes: u64) {
-        let lacking = {
-            let mut space = lock(&self.space);
-            space.whole_bytes += bytes;
-            space.added_bytes += bytes;
-            let is_recent = space.added_bytes <= self.bytes_max / CACHE_SCAN_SHARE;
-            is_recent.then(|| space.whole_bytes.saturating_sub(self.bytes_max))
-        };
+        let mut space = lock(&self.space);
+        space.whole_bytes += bytes;
+        space.added_bytes += bytes;
         // Others may share it, and may have removed or added much.
-        if lacking != Some(0) {
+        let is_due = space.added_bytes > self.bytes_max / CACHE_SCAN_SHARE;
+        let is_over = space.whole_bytes > self.bytes_max;
+        drop(space);
+        if is_due || is_over {
             self.evict(root, 0);
         }
     }
@@ -163,14 +162,14 @@ impl Room {
 
 impl Kept {
     /// Removes it, where it is what it seems.
-    pub(super) fn remove(&self, root: &OwnedFd) -> bool {
+    fn remove(&self, root: &OwnedFd) -> bool {
         let Ok(folder) = folder_of(root, &self.folder) else { return false };
         marked(&folder, &self.name).is_some()
             && rustix::fs::unlinkat(&folder, &self.name, AtFlags::empty()).is_ok()
     }
 }
 
-pub(super) fn lock(space: &Mutex<Space>) -> MutexGuard<'_, Space> {
+fn lock(space: &Mutex<Space>) -> MutexGuard<'_, Space> {
     space.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

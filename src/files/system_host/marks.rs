@@ -23,7 +23,7 @@ use crate::limits::{INDEX_BYTES_MAX, SYNCS_REMEMBERED_MAX};
 /// The attribute of a complete file.
 pub const ATTRIBUTE: &str = "user.inrush";
 /// The attribute of a destination: when everything in it had been synced.
-pub const ATTRIBUTE_SYNCED: &str = "user.inrush.synced";
+const ATTRIBUTE_SYNCED: &str = "user.inrush.synced";
 /// Stands in for both where the file system refuses attributes.
 const INDEX: &str = ".inrush-index";
 
@@ -108,6 +108,28 @@ fn set_modified(file: &OwnedFd, seconds: i64, nanoseconds: i64) -> Result<(), Co
     let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let last_modification = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
     rustix::fs::futimens(file, &Timestamps { last_access, last_modification })
+}
+
+/// When everything in a folder had been synced.
+#[must_use]
+pub fn synced(folder: &OwnedFd) -> Vec<Moment> {
+    let mut bytes = [0; SYNCS_REMEMBERED_MAX * MOMENT_BYTES];
+    let read = rustix::fs::fgetxattr(folder, ATTRIBUTE_SYNCED, &mut bytes[..]).unwrap_or(0);
+    bytes[..read].chunks_exact(MOMENT_BYTES).filter_map(Moment::decode).collect()
+}
+
+/// Notes that everything in a folder was synced at this moment; returns all that are remembered.
+///
+/// # Errors
+/// Where its file system refuses attributes.
+pub fn note_synced(folder: &OwnedFd, now: Moment) -> Result<Vec<Moment>, Code> {
+    let mut moments = synced(folder);
+    moments.retain(|sync| sync.boot != now.boot);
+    moments.truncate(SYNCS_REMEMBERED_MAX - 1);
+    moments.insert(0, now);
+    let bytes: Vec<u8> = moments.iter().flat_map(|sync| sync.encode()).collect();
+    rustix::fs::fsetxattr(folder, ATTRIBUTE_SYNCED, &bytes, XattrFlags::empty())?;
+    Ok(moments)
 }
 
 impl SystemHost {
@@ -241,11 +263,7 @@ impl SystemHost {
     }
 
     fn synced(&mut self) -> Vec<Moment> {
-        let mut bytes = [0; SYNCS_REMEMBERED_MAX * MOMENT_BYTES];
-        let read = self
-            .open_root()
-            .and_then(|root| rustix::fs::fgetxattr(root, ATTRIBUTE_SYNCED, &mut bytes[..]));
-        bytes[..read.unwrap_or(0)].chunks_exact(MOMENT_BYTES).filter_map(Moment::decode).collect()
+        self.open_root().map(|root| synced(&root)).unwrap_or_default()
     }
 
     /// Syncs the destination's whole file system, and notes that all marks until now are durable.
@@ -257,13 +275,7 @@ impl SystemHost {
         let root = self.open_root();
         root.and_then(|root| {
             rustix::fs::syncfs(&root)?;
-            let mut synced = self.synced();
-            synced.retain(|sync| sync.boot != now.boot);
-            synced.truncate(SYNCS_REMEMBERED_MAX - 1);
-            synced.insert(0, now);
-            let bytes: Vec<u8> = synced.iter().flat_map(|sync| sync.encode()).collect();
-            if rustix::fs::fsetxattr(&root, ATTRIBUTE_SYNCED, &bytes, XattrFlags::empty()).is_err()
-            {
+            if note_synced(&root, now).is_err() {
                 let _ = self.append_to_index(&mark::sync_record(now));
             }
             // The note must not be lost with the next power failure, or all is fetched again.
