@@ -2,19 +2,22 @@
 //! objects are, whatever happens to the server, the object or the process.
 
 #![expect(
-    clippy::cast_possible_truncation,
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "a test has a clock, files and threads of its own, and small random numbers"
+    reason = "a test has a clock, files and threads of its own"
 )]
 
 #[path = "common/fuse.rs"]
 mod fuse;
+#[path = "common/mapper.rs"]
+mod mapper;
 #[path = "common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of names belongs to other tests")]
 mod matrix;
 #[path = "common/mounted.rs"]
 mod mounted;
+#[path = "common/names.rs"]
+mod names;
 #[path = "common/program.rs"]
 #[expect(dead_code, reason = "JSON belongs to other tests")]
 mod program;
@@ -34,51 +37,16 @@ use std::time::Duration;
 
 use fuse::{can_mount, in_table};
 use inrush_origin::{Config, FaultPlan, Profile, TlsConfig};
-use matrix::Objects;
+use mapper::Mapper;
+use matrix::{Objects, bytes_of};
 use mounted::{Mounted, program};
 use program::Program;
 use rustix::io::Errno;
 use rustix::process::Signal;
 use served::{ACCESS_KEY, BUCKET, SECRET, config, object, serve, start};
 
-/// Random words of a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-
-    fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.below(256) as u8).collect()
-    }
-}
-
-/// Several hundred objects of all sizes, with awkward names.
-fn tree(seed: u64) -> Objects {
-    let mut random = Random(seed | 1);
-    let mut objects = Objects::new();
-    let odd = ["ü", "a b", "-x", "..x", "new\nline", "名", "a+b%20", "*", "~", &"n".repeat(255)];
-    for number in 0..300 {
-        let folder = ["", "a/", "a-b/", "a/deep/er/", "ä ö/"][random.below(5) as usize];
-        let name = match random.below(4) {
-            0 => format!("{}{number}", odd[random.below(9) as usize]),
-            _ => format!("f{number}"),
-        };
-        let length = match random.below(30) {
-            0..=4 => 0,
-            5..=20 => random.below(5_000),
-            21..=28 => random.below(200_000),
-            _ => random.below(3_000_000),
-        };
-        objects.insert(format!("d/{folder}{name}"), random.bytes(length as usize));
-    }
-    objects.insert(format!("d/{}", odd[9]), b"long".to_vec());
-    objects
-}
+/// Objects of a tree.
+const OBJECTS: usize = 300;
 
 /// All files below a folder, by their paths.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -121,15 +89,15 @@ fn check_reads(mounted: &Mounted, objects: &Objects, seed: u64) {
         for thread in 0..4 {
             let (large, mounted) = (&large, &mounted);
             scope.spawn(move || {
-                let mut random = Random((seed * 4 + thread) | 1);
+                let mut random = fastrand::Rng::with_seed(seed * 4 + thread);
                 for _ in 0..100 {
-                    let (key, bytes) = large[random.below(large.len() as u64) as usize];
+                    let (key, bytes) = large[random.usize(..large.len())];
                     let file = File::open(mounted.at(&key[2..])).expect("it opens");
-                    for _ in 0..random.below(6) {
-                        let at = random.below(bytes.len() as u64 + 10);
-                        let mut buffer = vec![0; 1 + random.below(70_000) as usize];
-                        let count = file.read_at(&mut buffer, at).expect("bytes");
-                        let rest = bytes.get(at as usize..).unwrap_or_default();
+                    for _ in 0..random.u32(..6) {
+                        let at = random.usize(..bytes.len() + 10);
+                        let mut buffer = vec![0; random.usize(1..=70_000)];
+                        let count = file.read_at(&mut buffer, at as u64).expect("bytes");
+                        let rest = bytes.get(at..).unwrap_or_default();
                         assert_eq!(count, rest.len().min(buffer.len()), "{key} at {at}");
                         assert!(buffer[..count] == rest[..count], "{key} at {at}");
                     }
@@ -144,7 +112,7 @@ fn what_is_seen_is_what_is_there() {
     if !can_mount() {
         return;
     }
-    let objects = tree(1);
+    let objects = names::objects(1, OBJECTS);
     let origin = serve(&objects);
     let mut mounted = Mounted::new(&origin, &["--mode", "440", "--uid", "12", "--gid", "34"]);
     check_files(&mounted.point, &objects);
@@ -155,7 +123,7 @@ fn what_is_seen_is_what_is_there() {
     let found = fs::metadata(mounted.at(&key[2..])).expect("attributes");
     assert_eq!((found.uid(), found.gid(), found.mode() & 0o777), (12, 34, 0o440));
     assert_eq!(found.blocks(), (bytes.len() as u64).div_ceil(512));
-    let folder = fs::metadata(mounted.at("a")).expect("attributes");
+    let folder = fs::metadata(mounted.at("deep")).expect("attributes");
     assert_eq!((folder.mode() & 0o777, folder.uid()), (0o550, 12));
     // The origin's objects all have one time, and folders that of the newest object.
     assert!(found.mtime() > 0 && found.mtime() == folder.mtime(), "{found:?}");
@@ -187,21 +155,12 @@ fn mapped_files_have_their_bytes() {
     if !can_mount() {
         return;
     }
-    let mut random = Random(9);
-    let mut objects = Objects::new();
-    objects.insert("d/mapped".to_owned(), random.bytes(3_000_001));
+    let objects = Objects::from([("d/mapped".to_owned(), bytes_of("d/mapped", 3_000_001))]);
     let origin = serve(&objects);
     let mounted = Mounted::new(&origin, &[]);
-    // Python's mmap(2): a mapping is unsafe in Rust.
-    let script = "import mmap, sys\n\
-        file = open(sys.argv[1], 'rb')\n\
-        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n\
-        for at in (2999999, 5, 1500000): mapped[at]\n\
-        sys.stdout.buffer.write(mapped[:])\n";
-    let read = Command::new("python3").args(["-c", script]).arg(mounted.at("mapped")).output();
-    let read = read.expect("Python");
-    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
-    assert!(read.stdout == objects["d/mapped"], "other bytes");
+    let touched = [2_999_999, 5, 1_500_000];
+    let read = Mapper::new().read("normal", &mounted.at("mapped"), 0, 3_000_001, &touched);
+    assert!(read.expect("its bytes") == objects["d/mapped"], "other bytes");
 }
 
 #[test]
@@ -210,18 +169,11 @@ fn a_faulty_server_over_tls_changes_no_byte() {
         return;
     }
     for (seed, tls) in [(3, true), (4, false)] {
-        let objects = tree(seed);
+        let objects = names::objects(seed, OBJECTS);
         let faults = FaultPlan::seeded(seed, Profile::Mild);
         let tls = tls.then(TlsConfig::default);
         let origin = start(Config { faults, tls, ..config(&objects) });
-        let folder = tempfile::tempdir().expect("a folder");
-        let authority = folder.path().join("ca.pem");
-        let mut words = vec!["--memory", "8M"];
-        if let Some(certificates) = origin.ca_pem() {
-            fs::write(&authority, certificates).expect("room");
-            words.extend(["--ca-bundle", authority.to_str().expect("UTF-8")]);
-        }
-        let mounted = Mounted::new(&origin, &words);
+        let mounted = Mounted::new(&origin, &["--memory", "8M"]);
         check_files(&mounted.point, &objects);
         check_reads(&mounted, &objects, seed);
     }

@@ -28,7 +28,8 @@ const SIZES: [usize; 14] = [
     8 * MIB + 1,
     16 * MIB + 1,
 ];
-const NAMES: [&str; 34] = [
+/// Names that are awkward for a shell, for XML or in a URL.
+pub(crate) const NAMES: [&str; 34] = [
     "plain",
     "with space",
     " leading and trailing ",

@@ -1,5 +1,6 @@
 //! A mount of the in-repo origin by the real program, in the foreground.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 
@@ -26,14 +27,15 @@ pub(crate) fn program(origin: &Origin, words: &[&str]) -> Program {
 }
 
 impl Mounted {
-    /// Mounts `d/`, and waits until it serves.
+    /// Mounts `d/`, and waits until it serves. It believes the origin's own authority.
     pub(crate) fn new(origin: &Origin, words: &[&str]) -> Self {
-        Self::of(program(origin, words))
-    }
-
-    /// The same with a program of the caller's.
-    pub(crate) fn of(program: Program) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
+        let mut program = program(origin, words);
+        if let Some(certificates) = origin.ca_pem() {
+            let authority = folder.path().join("ca.pem");
+            fs::write(&authority, certificates).expect("room");
+            program = program.with([OsStr::new("--ca-bundle"), authority.as_os_str()]);
+        }
         let point = folder.path().join("mount point");
         fs::create_dir(&point).expect("a folder");
         let ready = folder.path().join("ready");

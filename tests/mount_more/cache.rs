@@ -40,7 +40,7 @@ fn objects() -> Objects {
 
 fn mount(origin: &Origin, cache: &Path, words: &[&str]) -> Mounted {
     let cache = ["--json", "--memory", "8M", "--cache", cache.to_str().expect("UTF-8")];
-    Mounted::of(program(origin, &cache).with(words))
+    Mounted::new(origin, &[&cache, words].concat())
 }
 
 #[track_caller]
