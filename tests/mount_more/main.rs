@@ -1,16 +1,21 @@
-//! `inrush mount` where objects do not stay what they were listed as, and what it tells of a run.
+//! `inrush mount` with awkward trees, against a model, with a cache, where objects do not stay what
+//! they were listed as, and what it tells of a run.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "programs under test")]
 
 #[path = "../common/fuse.rs"]
 #[expect(dead_code, reason = "the table of mounts belongs to other tests")]
 mod fuse;
+#[path = "../common/mapper.rs"]
+mod mapper;
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of names belongs to other tests")]
 mod matrix;
 #[path = "../common/mounted.rs"]
 #[expect(dead_code, reason = "its folder belongs to other tests")]
 mod mounted;
+#[path = "../common/names.rs"]
+mod names;
 #[path = "../common/program.rs"]
 #[expect(dead_code, reason = "homes and kills belong to other tests")]
 mod program;
@@ -20,6 +25,8 @@ mod served;
 #[path = "../common/skip.rs"]
 mod skip;
 
+mod awkward;
+mod bounded;
 mod cache;
 mod replaced;
 mod report;
