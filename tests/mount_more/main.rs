@@ -28,5 +28,6 @@ mod skip;
 mod awkward;
 mod bounded;
 mod cache;
+mod model;
 mod replaced;
 mod report;
