@@ -298,7 +298,9 @@ fn what_a_kill_leaves_is_unmounted() {
     running.signal(Signal::KILL);
     drop(running.wait().expect_killed(Signal::KILL));
     let error = fs::read_dir(&mounted.point).expect_err("nobody answers");
-    assert_eq!(error.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()), "{error}");
+    // The second is of a request that the end of the process met on the way.
+    let gone = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
+    assert!(error.raw_os_error().is_some_and(|number| gone.contains(&number)), "{error}");
     Program::new(["unmount"]).with([&mounted.point]).run().expect(0);
     assert_eq!(fs::read_dir(&mounted.point).expect("the folder below").count(), 0);
 }

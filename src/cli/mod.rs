@@ -53,7 +53,7 @@ pub use doctor::DoctorArgs;
 pub use ls::LsArgs;
 pub use man::man;
 pub use metrics::MetricsArgs;
-pub use mount::{MountArgs, UnmountArgs};
+pub use mount::{FuseName, MountArgs, UnmountArgs};
 pub use options::{
     AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, LogFormat, OnChange, OutputArgs,
     Overwrite, RingName, ServiceArgs, TuningArgs, VerifyMode,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, ValueHint};
+use clap::{ArgAction, ValueEnum, ValueHint};
 
 use super::metrics::MetricsArgs;
 use super::{SelectionArgs, ServiceArgs, TuningArgs, options, sources, usage};
@@ -16,6 +16,19 @@ use crate::text::size;
 /// Both forms of `mount`.
 pub(super) const USAGE: &str = "inrush mount [OPTIONS] SOURCE... MOUNTPOINT\n       \
     inrush mount [OPTIONS] --check SOURCE...";
+
+/// How the kernel's requests come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum FuseName {
+    /// io_uring where the kernel allows it; else the device
+    #[default]
+    Auto,
+    /// io_uring, or an error
+    #[value(name = "io_uring")]
+    IoUring,
+    /// /dev/fuse
+    Device,
+}
 
 /// What was typed after `mount`.
 #[derive(Debug, Clone)]
@@ -54,6 +67,8 @@ pub struct MountArgs {
     pub cache: Option<PathBuf>,
     /// Bytes that it keeps at most.
     pub cache_size: Option<u64>,
+    /// How the kernel's requests come; `None`: as the environment says.
+    pub fuse: Option<FuseName>,
     /// Which part of the objects.
     pub shard: Shard,
     /// Nothing but errors.
@@ -134,6 +149,9 @@ pub(super) struct MountTyped {
     /// [default: 90% of the free space]
     #[arg(long, value_name = "SIZE", value_parser = parse_cache_size, requires = "cache")]
     cache_size: Option<u64>,
+    /// how the kernel's requests come [default: INRUSH_FUSE, or auto]
+    #[arg(long, value_name = "TRANSPORT")]
+    fuse: Option<FuseName>,
     /// take only part I of N of the objects; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
@@ -222,6 +240,7 @@ impl MountTyped {
             explain: self.explain,
             cache: self.cache,
             cache_size: self.cache_size,
+            fuse: self.fuse,
             shard: self.shard,
             quiet: self.quiet,
             no_progress: self.no_progress,

@@ -1,7 +1,7 @@
 //! What the help of several commands says: variables, globs, filters, credentials.
 
 /// Variables that count where the option is not given.
-pub(super) const VARIABLES: [(&str, &str); 16] = [
+pub(super) const VARIABLES: [(&str, &str); 17] = [
     ("AWS_ENDPOINT_URL_S3", "see --endpoint-url; takes precedence over AWS_ENDPOINT_URL"),
     ("AWS_ENDPOINT_URL", "see --endpoint-url"),
     ("AWS_REGION", "see --region; takes precedence over AWS_DEFAULT_REGION"),
@@ -11,6 +11,7 @@ pub(super) const VARIABLES: [(&str, &str); 16] = [
     ("AWS_USE_FIPS_ENDPOINT", "true: see --use-fips-endpoint"),
     ("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true: use directory buckets without sessions"),
     ("INRUSH_RING", "see --ring"),
+    ("INRUSH_FUSE", "see --fuse of mount"),
     ("INRUSH_SSE_C_KEY", "see --sse-c-key-file"),
     ("HTTPS_PROXY", "http:// proxy for https endpoints; HTTP_PROXY for http, ALL_PROXY for both"),
     ("NO_PROXY", "hosts to reach directly: a.example.com,10.0.0.0/8,host:9000,*"),

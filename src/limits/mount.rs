@@ -36,6 +36,19 @@ pub const MOUNT_BACKGROUND_MAX: u16 = 64;
 /// Threads that take the kernel's requests, at most.
 pub const MOUNT_THREADS_MAX: usize = 4;
 
+/// Requests that the kernel has under way at once over io_uring for each processor, at most: so
+/// many pieces of memory, each of [`MOUNT_READ_BYTES_MAX`].
+pub const MOUNT_QUEUE_ENTRIES_MAX: usize = 32;
+
+/// The same, at least: with fewer of them requests would wait for each other.
+pub const MOUNT_QUEUE_ENTRIES_MIN: usize = 8;
+
+/// One in so many bytes of the memory may be for such requests.
+pub const MOUNT_QUEUE_MEMORY_SHARE: u64 = 4;
+
+/// Longest wait of a thread that serves such requests before it looks again.
+pub const MOUNT_QUEUE_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// Names that are asked for at once because their objects were replaced, at most.
 pub const MOUNT_LOOKUPS_MAX: usize = 16;
 

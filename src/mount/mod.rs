@@ -7,9 +7,11 @@
 //!   `file`: of one of them, and how its reads follow each other.
 //! * [`versions`]: what names lead to whose objects were replaced since then.
 //! * [`table`]: lines of `/proc/self/mountinfo`.
+//! * [`wire`]: requests of the kernel and their answers, as bytes.
 
 pub mod demand;
 mod file;
 pub mod table;
 pub mod tree;
 pub mod versions;
+pub mod wire;

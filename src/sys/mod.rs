@@ -8,6 +8,7 @@
 pub mod choice;
 pub mod descriptor;
 pub mod ethtool;
+pub mod fuse_ring;
 pub mod loan;
 pub mod pool;
 pub mod process;

@@ -64,6 +64,16 @@ pub fn in_words(numbers: &[u32]) -> String {
     words.join(",")
 }
 
+/// The processors that there may ever be, and those that are online.
+#[must_use]
+pub fn processors(root: &Path) -> Option<(Vec<u32>, Vec<u32>)> {
+    let of = |name: &str| {
+        let file = root.join("sys/devices/system/cpu").join(name);
+        list(&std::fs::read_to_string(file).ok()?).filter(|cores| !cores.is_empty())
+    };
+    Some((of("possible")?, of("online")?))
+}
+
 /// The NUMA nodes that have cores, by number.
 #[must_use]
 pub fn nodes(root: &Path) -> Vec<Node> {
@@ -130,6 +140,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path();
         assert!(nodes(root).is_empty() && interfaces(root).is_empty(), "nothing is known");
+        assert_eq!(processors(root), None);
+        plant(root, "sys/devices/system/cpu/possible", "0-3\n");
+        plant(root, "sys/devices/system/cpu/online", "0,2\n");
+        assert_eq!(processors(root), Some((vec![0, 1, 2, 3], vec![0, 2])));
         plant(root, "sys/devices/system/node/node1/cpulist", "4-7\n");
         plant(root, "sys/devices/system/node/node0/cpulist", "0-3\n");
         // Memory alone: a node of CXL, say.

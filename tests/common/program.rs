@@ -92,8 +92,11 @@ impl Program {
         let child = Command::new(words[0])
             .args(&words[1..])
             .env_clear()
-            // Suites are run on either ring.
-            .envs(std::env::vars_os().filter(|(name, _)| name == "INRUSH_RING"))
+            // Suites are run on either ring, and on either transport of mounts.
+            .envs(
+                std::env::vars_os()
+                    .filter(|(name, _)| name == "INRUSH_RING" || name == "INRUSH_FUSE"),
+            )
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(stdout)

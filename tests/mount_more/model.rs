@@ -40,7 +40,12 @@ struct Setup {
 
 const SETUPS: [Setup; 6] = [
     Setup { words: &[], cache: false, tls: false, profiles: &[Profile::None] },
-    Setup { words: &["--memory", "4M"], cache: false, tls: false, profiles: &[Profile::None] },
+    Setup {
+        words: &["--memory", "4M", "--fuse", "device"],
+        cache: false,
+        tls: false,
+        profiles: &[Profile::None],
+    },
     Setup { words: &["--memory", "16M"], cache: true, tls: false, profiles: &[Profile::None] },
     Setup { words: &["--memory", "8M"], cache: false, tls: true, profiles: &[Profile::None] },
     Setup { words: &["--memory", "6M"], cache: false, tls: false, profiles: &FAULTS },
@@ -97,7 +102,7 @@ fn failures(seed: u64, setup: &Setup, profile: Profile, mappers: &Mappers) -> Ve
     }
     within(Mounted::new(&origin, &words), LIMIT, |mounted| {
         // Of what is kept the disk's own file system would then want aligned reads.
-        let model = Model::new(&mounted.point, &objects, !setup.cache);
+        let model = Model::new(&mounted.point, &objects, true);
         std::thread::scope(|scope| {
             let started = (0..THREADS).map(|thread| {
                 let mut reader = Reader::new(&model, mappers, seed * THREADS + thread);

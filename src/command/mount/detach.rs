@@ -55,7 +55,9 @@ pub(in crate::command) fn remove_dead(place: &Path) -> Result<()> {
     // What is known of the folder itself the kernel may still remember.
     let is_dead = || {
         let opened = place.read_dir();
-        opened.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::NOTCONN))
+        // The second is of a request that its end met on the way.
+        let gone = [Errno::NOTCONN, Errno::CONNABORTED];
+        opened.is_err_and(|error| Errno::from_io_error(&error).is_some_and(|is| gone.contains(&is)))
     };
     while ours(place).is_ok() && is_dead() {
         detach(place)?;

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fuser::{BackingId, Errno, FileHandle, FopenFlags, ReplyData, ReplyOpen};
+use fuser::{Errno, FileHandle, FopenFlags};
 
 use super::keep::{self, Descriptor};
+use super::reply::{OpenReply, ReadReply, Through};
 use crate::files::cache::Found;
 use crate::limits::MOUNT_READ_BYTES_MAX;
 use crate::mount::tree::Inode;
@@ -41,6 +42,8 @@ struct State {
 #[derive(Debug)]
 struct OpenFile {
     found: Found,
+    /// It was opened past the page cache (O_DIRECT): then it is not one of the ways.
+    is_direct: bool,
     _descriptor: Descriptor,
 }
 
@@ -50,7 +53,16 @@ enum Way {
     /// Its reads come here.
     Here(usize),
     /// They are passed through to this file.
-    Through(BackingId, usize),
+    Through(Through, usize),
+}
+
+impl State {
+    fn insert(&mut self, file: OpenFile) -> u64 {
+        self.handles += 1;
+        let handle = self.handles | LOCAL;
+        self.files.insert(handle, Arc::new(file));
+        handle
+    }
 }
 
 impl Local {
@@ -74,21 +86,32 @@ impl Local {
         inode: Inode,
         endpoint: &Endpoint,
         object: &Object,
-        reply: ReplyOpen,
-    ) -> Option<ReplyOpen> {
+        is_direct: bool,
+        reply: OpenReply,
+    ) -> Option<OpenReply> {
         let passes = matches!(self.lock().inodes.get(&inode), Some(Way::Through(..)));
-        if passes {
+        if passes && !is_direct {
             // It is in the cache, or was when it was opened.
             self.keeper.note_hit();
             return self.open_found(inode, None, reply);
         }
         // Without the lock: a disk may be slow.
-        let descriptor = self.keeper.descriptor();
-        let found = descriptor.and_then(|descriptor| {
-            let found = self.keeper.find(endpoint, object)?;
-            Some(OpenFile { found, _descriptor: descriptor })
-        });
-        self.open_found(inode, found, reply)
+        let found = self.find(endpoint, object, is_direct);
+        match found {
+            Some(file) if is_direct => {
+                let handle = self.lock().insert(file);
+                // Passed through it could be read in whole blocks of the disk only.
+                reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
+                None
+            }
+            found => self.open_found(inode, found, reply),
+        }
+    }
+
+    fn find(&self, endpoint: &Endpoint, object: &Object, is_direct: bool) -> Option<OpenFile> {
+        let descriptor = self.keeper.descriptor()?;
+        let found = self.keeper.find(endpoint, object)?;
+        Some(OpenFile { found, is_direct, _descriptor: descriptor })
     }
 
     /// Opens what was found, in the way in which the kernel has the inode now.
@@ -96,15 +119,15 @@ impl Local {
         &self,
         inode: Inode,
         found: Option<OpenFile>,
-        reply: ReplyOpen,
-    ) -> Option<ReplyOpen> {
+        reply: OpenReply,
+    ) -> Option<OpenReply> {
         let mut state = self.lock();
         let State { inodes, files, handles } = &mut *state;
         *handles += 1;
         let handle = *handles | LOCAL;
         if let Some(Way::Through(backing, opens)) = inodes.get_mut(&inode) {
             *opens += 1;
-            reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), backing);
+            reply.opened_through(FileHandle(handle), backing);
             return None;
         }
         if let Some(OpenFile { found, .. }) = &found
@@ -113,7 +136,7 @@ impl Local {
         {
             match reply.open_backing(found) {
                 Ok(backing) => {
-                    reply.opened_passthrough(FileHandle(handle), FopenFlags::empty(), &backing);
+                    reply.opened_through(FileHandle(handle), &backing);
                     inodes.insert(inode, Way::Through(backing, 1));
                     return None;
                 }
@@ -139,24 +162,19 @@ impl Local {
     }
 
     /// Reads a file that is kept.
-    pub(super) fn read(&self, handle: FileHandle, offset: u64, length: u32, reply: ReplyData) {
+    pub(super) fn read(&self, handle: FileHandle, offset: u64, length: u32, reply: ReadReply) {
         let file = self.lock().files.get(&handle.0).map(Arc::clone);
         let Some(file) = file else { return reply.error(Errno::EBADF) };
         let length = usize::try_from(length.min(MOUNT_READ_BYTES_MAX)).expect("short");
-        let mut bytes = vec![0; length];
-        match file.found.read(&mut bytes, offset) {
-            Ok(read) => reply.data(&bytes[..read]),
-            Err(error) => {
-                tracing::warn!("read of the cache: {error}");
-                reply.error(Errno::EIO);
-            }
-        }
+        reply.fill(length, |bytes| file.found.read(bytes, offset));
     }
 
     /// A file was closed, kept or not.
     pub(super) fn close(&self, inode: Inode, handle: FileHandle) {
         let mut state = self.lock();
-        state.files.remove(&handle.0);
+        if state.files.remove(&handle.0).is_some_and(|file| file.is_direct) {
+            return;
+        }
         let is_last = match state.inodes.get_mut(&inode) {
             Some(Way::Here(opens) | Way::Through(_, opens)) => {
                 *opens -= 1;

@@ -8,8 +8,10 @@ mod background;
 mod detach;
 mod keep;
 mod local;
+mod queues;
 mod reader;
 mod replaced;
+mod reply;
 mod server;
 mod told;
 mod view;
@@ -33,7 +35,7 @@ use super::ready;
 use super::ring;
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use crate::cli::{MountArgs, UnmountArgs};
+use crate::cli::{FuseName, MountArgs, UnmountArgs};
 use crate::control::Control;
 use crate::control::entries::Entries;
 use crate::control::walk::Walk;
@@ -62,6 +64,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     }
     let progress = Progress::new(!args.quiet);
     ring::require(ring::choice(args.tuning.ring)?)?;
+    let fuse = queues::choice(args.fuse)?;
     let deadline = args.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen()?;
     interrupts::leaves(|| "a system call has not returned; the mount may be left".to_owned());
@@ -85,20 +88,13 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let Prepared { control, tree, hidden } = prepared;
     let Some(point) = point else { return check(&tree, &hidden) };
     let mut report = FileReport::open(args.report.as_deref(), &mut interrupts).await?;
-    let mut server = start(&args, &control, begun).await?;
+    let mut server = start(&args, fuse, &control, begun).await?;
     if let Some(tell) = report.teller() {
         server.reads().tell_closed(tell);
     }
     ring::tell(server.ring(), &progress);
-    let shown = Shown {
-        source: args.sources.first().map_or_else(|| "s3://".to_owned(), ToString::to_string),
-        allow_other: args.allow_other,
-        uid: args.uid,
-        gid: args.gid,
-        mode: args.mode,
-    };
     let tree = Arc::new(tree);
-    server.mount(&point, Arc::clone(&tree), &shown).await?;
+    server.mount(&point, Arc::clone(&tree), &looks(&args)).await?;
     tell_mounted(&tree, &hidden, &point, &progress);
     let names = [point.display().to_string()];
     let _ready = match args.ready_file.clone() {
@@ -109,21 +105,47 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
         background::say_ready(args.log_file.as_deref())?;
     }
     let served = serve(&control, &mut server, &mut interrupts, &mut report, &progress).await;
-    let totals = tree.totals();
-    let mounted =
-        MountedCounts { files: totals.files, bytes: totals.bytes, hidden_keys: hidden.count() };
+    let mounted = counts(&tree, &hidden);
     let (reads, ring, limit) = (server.reads(), RingTold::new(server.ring()), server.limit());
+    let fuse = server.fuse();
     // If it was not, and reads that waited have ended.
     server.unmount();
     let failed = served.err();
     let json = args.json;
     let explains = args.explain;
-    let ended =
-        Ended { control: &control, mounted, ring, limit, explains, reads, begun, json, failed };
+    let ended = Ended {
+        control: &control,
+        mounted,
+        ring,
+        fuse,
+        limit,
+        explains,
+        reads,
+        begun,
+        json,
+        failed,
+    };
     let done = ended.tell(report, &progress, &mut interrupts).await;
     // A cache is synced, which may take long.
     drop(server);
     Ok(done)
+}
+
+/// What was mounted.
+fn counts(tree: &Tree, hidden: &Hidden) -> MountedCounts {
+    let totals = tree.totals();
+    MountedCounts { files: totals.files, bytes: totals.bytes, hidden_keys: hidden.count() }
+}
+
+/// How it is to look.
+fn looks(args: &MountArgs) -> Shown {
+    Shown {
+        source: args.sources.first().map_or_else(|| "s3://".to_owned(), ToString::to_string),
+        allow_other: args.allow_other,
+        uid: args.uid,
+        gid: args.gid,
+        mode: args.mode,
+    }
 }
 
 /// What is to be mounted.
@@ -214,7 +236,12 @@ fn tell_mounted(tree: &Tree, hidden: &Hidden, point: &Path, progress: &Progress)
 }
 
 /// Starts the workers that bring what is read.
-async fn start(args: &MountArgs, control: &Rc<Control>, begun: Instant) -> Result<Server> {
+async fn start(
+    args: &MountArgs,
+    fuse: FuseName,
+    control: &Rc<Control>,
+    begun: Instant,
+) -> Result<Server> {
     let kept = args.cache.clone().map(|folder| (folder, args.cache_size));
     let cache = match kept {
         None => None,
@@ -229,6 +256,7 @@ async fn start(args: &MountArgs, control: &Rc<Control>, begun: Instant) -> Resul
         deadline: args.deadline,
         begun,
         cache,
+        fuse,
     })
 }
 

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, ReplyData};
+use fuser::Errno;
 use rustix::event::{PollFd, PollFlags};
 use tokio::sync::mpsc;
 
 use super::keep::{self, Growing};
 use super::replaced::Replaced;
+use super::reply::ReadReply;
 use super::told::Closed;
 use crate::engine::lease::Lease;
 use crate::engine::request::{
@@ -64,7 +65,7 @@ struct Asked {
 /// A read that waits.
 #[derive(Debug)]
 struct Waiting {
-    reply: ReplyData,
+    reply: ReadReply,
     file: FileId,
 }
 
@@ -119,8 +120,8 @@ type Pieces = Vec<(Arc<Lease>, Part)>;
 /// What is done without the lock.
 #[derive(Default)]
 struct Todo {
-    answers: Vec<(ReplyData, Pieces)>,
-    failures: Vec<(ReplyData, Errno)>,
+    answers: Vec<(ReadReply, Pieces)>,
+    failures: Vec<(ReadReply, Errno)>,
     released: Vec<Arc<Lease>>,
     /// Each with the number of its mount.
     told: Vec<(usize, Error)>,
@@ -274,7 +275,7 @@ impl Shared {
 
     /// A program reads. It is answered now or later.
     #[expect(clippy::disallowed_methods, reason = "a read is due some time after it came")]
-    pub(super) fn read(&self, file: FileId, offset: u64, length: u32, reply: ReplyData) {
+    pub(super) fn read(&self, file: FileId, offset: u64, length: u32, reply: ReadReply) {
         let mut state = self.lock();
         let Some(open) = state.files.get(&file) else {
             drop(state);
@@ -363,17 +364,7 @@ impl Shared {
     /// Writes the answers.
     fn finish(&self, todo: Todo) {
         for (reply, parts) in todo.answers {
-            match parts.as_slice() {
-                [(lease, part)] => reply.data(&lease[part.bytes.clone()]),
-                parts => {
-                    // The kernel takes one piece.
-                    let mut bytes = Vec::new();
-                    for (lease, part) in parts {
-                        bytes.extend_from_slice(&lease[part.bytes.clone()]);
-                    }
-                    reply.data(&bytes);
-                }
-            }
+            reply.pieces(&parts);
         }
         // Before the program knows: it may end for it, and whoever sees that asks why.
         for error in todo.told {

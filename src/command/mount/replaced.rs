@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use fuser::{Errno, Generation, INodeNo, Notifier, ReplyEntry};
+use fuser::{Errno, INodeNo, Notifier};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::reply::NameReply;
 use super::view::Looks;
 use crate::command::aside::aside;
 use crate::control::Control;
@@ -28,7 +29,7 @@ use crate::s3::{Endpoint, Object};
 /// What is asked of the control plane.
 pub(super) enum Ask {
     /// To look a name up again.
-    Name { of: Arc<Replaced>, name: Inode, reply: ReplyEntry },
+    Name { of: Arc<Replaced>, name: Inode, reply: NameReply },
     /// To tell the kernel that a name leads elsewhere.
     Forget { of: Arc<Replaced>, name: Inode },
 }
@@ -107,7 +108,7 @@ impl Replaced {
     }
 
     /// Answers what a name leads to, now or once that is known.
-    pub(super) fn look_up(self: &Arc<Self>, name: Inode, reply: ReplyEntry) {
+    pub(super) fn look_up(self: &Arc<Self>, name: Inode, reply: NameReply) {
         let known = match self.any() {
             None => self.tree.facts(name),
             Some(versions) => self.known(name, &versions),
@@ -192,8 +193,8 @@ impl Replaced {
         Some(Facts { inode, kind, seconds })
     }
 
-    fn tell(&self, facts: &Facts, reply: ReplyEntry) {
-        reply.entry(&MOUNT_NAMES_TTL, &self.looks.attributes(*facts), Generation(0));
+    fn tell(&self, facts: &Facts, reply: NameReply) {
+        reply.name(MOUNT_NAMES_TTL, &self.looks.attributes(*facts));
     }
 
     /// Asks the server what a name leads to, and answers; what failed is told first, for who gets
@@ -204,7 +205,7 @@ impl Replaced {
         name: Inode,
         deadline: Option<Duration>,
         errors: &mpsc::Sender<(usize, Error)>,
-        reply: ReplyEntry,
+        reply: NameReply,
     ) {
         let Some((listed, endpoint)) = self.tree.object(name) else {
             return reply.error(Errno::ENOENT);

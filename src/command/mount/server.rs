@@ -2,6 +2,7 @@
 //! answer the kernel. Several mounts share the workers and their memory.
 
 use std::num::{NonZero, NonZeroU64};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,10 +16,11 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::detach;
 use super::keep::Keeper;
+use super::queues::{self, Queues};
 use super::reader::{Reader, Shared};
 use super::replaced::{self, Ask, Replaced};
-use super::view::{Looks, Shown, View};
-use crate::cli::TuningArgs;
+use super::view::{Device, Looks, Shown, View};
+use crate::cli::{FuseName, TuningArgs};
 use crate::command::aside::aside;
 use crate::command::get;
 use crate::control::Control;
@@ -29,12 +31,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
 use crate::files::system_host::Persistence;
 use crate::limits::{
-    MOUNT_ERRORS_TOLD_MAX, MOUNT_LOOKUPS_QUEUED_MAX, MOUNT_READ_BYTES_MAX, MOUNT_READAHEAD_KIB,
-    MOUNT_THREADS_MAX,
+    MEMORY_BYTES_MIN, MOUNT_ERRORS_TOLD_MAX, MOUNT_LOOKUPS_QUEUED_MAX, MOUNT_READ_BYTES_MAX,
+    MOUNT_READAHEAD_KIB, MOUNT_THREADS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
 use crate::mount::tree::Tree;
 use crate::report::asked::Asked;
+use crate::report::document::{FuseTold, FuseTransport};
 use crate::report::limit::{Asker, Limit};
 use crate::sys::choice::ChosenRing;
 
@@ -50,6 +53,8 @@ pub(in crate::command) struct Supply<'a> {
     pub(in crate::command) begun: Instant,
     /// What was read is kept in it.
     pub(in crate::command) cache: Option<Cache>,
+    /// How the kernel's requests come.
+    pub(in crate::command) fuse: FuseName,
 }
 
 /// What happens to mounts by themselves.
@@ -75,6 +80,10 @@ pub(in crate::command) struct Server {
     names: JoinHandle<()>,
     mounts: Vec<Mounted>,
     keeper: Option<Keeper>,
+    wanted_fuse: FuseName,
+    /// Memory for the kernel's requests over io_uring.
+    queue_bytes: u64,
+    fuse: FuseTold,
     /// Since when it serves.
     started: Instant,
     /// The number of requests in flight was given.
@@ -112,8 +121,20 @@ impl Server {
     /// # Errors
     /// When this machine has no room for them.
     pub(in crate::command) fn start(supply: Supply<'_>) -> Result<Self> {
-        let Supply { control, tuning, tls, retries, bandwidth, deadline, begun, cache } = supply;
-        let config = Config::resolve(get::options(tuning)?, HostFacts::read())?;
+        let Supply { control, tuning, tls, retries, bandwidth, deadline, begun, cache, fuse } =
+            supply;
+        let mut options = get::options(tuning)?;
+        let facts = HostFacts::read();
+        let mut queue_bytes = 0;
+        if queues::may_be_used(fuse) {
+            queue_bytes = queues::memory_bytes(Config::resolve(options, facts)?.memory_bytes);
+            // Of the memory that the user has named they take a part.
+            if let Some(named) = &mut options.memory_bytes {
+                queue_bytes = queue_bytes.min(named.saturating_sub(MEMORY_BYTES_MIN));
+                *named -= queue_bytes;
+            }
+        }
+        let config = Config::resolve(options, facts)?;
         let config = if tls.is_some() { config.secured() } else { config }.of_leases();
         crate::command::log::config(&config);
         let workers = Workers::start(RunSetup {
@@ -143,6 +164,9 @@ impl Server {
             names,
             mounts: Vec::new(),
             keeper,
+            wanted_fuse: fuse,
+            queue_bytes,
+            fuse: FuseTold::default(),
             started: now(),
             is_fixed: tuning.connections.is_some(),
             bandwidth_limit: tuning.bandwidth_limit,
@@ -174,6 +198,11 @@ impl Server {
         asked.limit(self.workers.config(), &self.workers.counted())
     }
 
+    /// How the kernel's requests came.
+    pub(in crate::command) fn fuse(&self) -> FuseTold {
+        self.fuse.clone()
+    }
+
     /// Which ring the workers use.
     pub(in crate::command) fn ring(&self) -> &ChosenRing {
         self.workers.ring()
@@ -199,19 +228,25 @@ impl Server {
         tree: Arc<Tree>,
         shown: &Shown,
     ) -> Result<()> {
-        let config = session_config(shown, self.reader().chunk_bytes());
+        let request_bytes = self.reader().chunk_bytes().min(u64::from(MOUNT_READ_BYTES_MAX));
+        let request_bytes = u32::try_from(request_bytes).expect("the lesser of both");
+        let config = session_config(shown, request_bytes);
         let number = self.mounts.len();
         let looks = Looks::new(shown);
         let replaced = Replaced::new(number, Arc::clone(&tree), looks, self.asks.clone());
         let replaced = Arc::new(replaced);
         let kept = self.keeper.as_ref().map(Keeper::shared);
-        let view = View::new(tree, self.reads(), Arc::clone(&replaced), looks, kept);
+        let reads = self.reads();
+        let view = View::new(tree, reads, Arc::clone(&replaced), looks, kept, request_bytes);
+        let view = Arc::new(view);
+        let queues = queues::prepare(self.wanted_fuse, self.queue_bytes, request_bytes)?;
         let place = point.to_owned();
-        let session = aside(move || Session::new(view, &place, &config)).await;
-        let session = session.map_err(|error| {
+        let mounted = aside(move || mount_on(&place, &view, &config, queues)).await;
+        let (session, fuse) = mounted.map_err(|error| {
             let message = format!("cannot mount on {}: {error}", point.display());
             Error::new(ErrorKind::Host, message).advise(ADVICE)
         })?;
+        self.fuse = fuse;
         replaced.mounted(session.notifier());
         let (tell, ended) = oneshot::channel();
         self.mounts.push(Mounted { point: point.to_owned(), ended: Some(ended) });
@@ -267,6 +302,33 @@ impl Server {
     }
 }
 
+/// Mounts, and has the kernel's requests come over io_uring where there are queues for them.
+fn mount_on(
+    place: &Path,
+    view: &Arc<View>,
+    config: &SessionConfig,
+    queues: Result<Queues, String>,
+) -> std::io::Result<(Session<Device>, FuseTold)> {
+    if queues.is_ok() {
+        view.want_ring();
+    }
+    let session = Session::new(Device(Arc::clone(view)), place, config)?;
+    let served = match queues {
+        Err(why) => Err(why),
+        Ok(_) if !view.is_over_ring() => Err("the kernel does not offer it".to_owned()),
+        Ok(queues) => {
+            let device = Arc::new(session.as_fd().try_clone_to_owned()?);
+            // Where it takes no queue the kernel goes on with the device.
+            queues.serve(view, &device).map_err(|errno| errno.to_string())
+        }
+    };
+    let transport = if served.is_ok() { FuseTransport::IoUring } else { FuseTransport::Device };
+    if let Err(why) = &served {
+        tracing::info!("FUSE over io_uring is not used: {why}");
+    }
+    Ok((session, FuseTold { transport, io_uring_unavailable: served.err() }))
+}
+
 #[expect(clippy::disallowed_methods, reason = "how long it has served is told")]
 fn now() -> Instant {
     Instant::now()
@@ -313,14 +375,13 @@ fn why_not(device: Option<Errno>, may_mount: bool, paths: &std::ffi::OsStr) -> O
         .then(|| "this user may not mount, and there is no fusermount3".to_owned())
 }
 
-fn session_config(shown: &Shown, chunk_bytes: u64) -> SessionConfig {
-    let read_bytes = chunk_bytes.min(u64::from(MOUNT_READ_BYTES_MAX));
+fn session_config(shown: &Shown, request_bytes: u32) -> SessionConfig {
     let mut config = SessionConfig::default();
     config.mount_options = vec![
         MountOption::FSName(shown.source.clone()),
         // The library has an option for it, which it passes to fusermount alone.
         MountOption::CUSTOM("subtype=inrush".to_owned()),
-        MountOption::CUSTOM(format!("max_read={read_bytes}")),
+        MountOption::CUSTOM(format!("max_read={request_bytes}")),
         MountOption::RO,
         MountOption::DefaultPermissions,
     ];

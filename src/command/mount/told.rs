@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::files::transfer::Transfer;
 use crate::limits::MOUNT_CLOSED_TOLD_MAX;
 use crate::report::document::{
-    MountSummary, MountedCounts, ReadCounts, ReadFileLine, RingTold, summary_json,
+    FuseTold, MountSummary, MountedCounts, ReadCounts, ReadFileLine, RingTold, summary_json,
 };
 use crate::report::limit::Limit;
 use crate::report::out::ReportWriter;
@@ -106,6 +106,7 @@ pub(super) struct Ended<'a> {
     pub(super) control: &'a Control,
     pub(super) mounted: MountedCounts,
     pub(super) ring: RingTold,
+    pub(super) fuse: FuseTold,
     pub(super) limit: Limit,
     /// The limit is told people, too (`--explain`).
     pub(super) explains: bool,
@@ -134,6 +135,7 @@ impl Ended<'_> {
         let mut summary =
             MountSummary::new(self.mounted, &self.reads.all(), &retries, self.ring, self.limit);
         summary.exit_code = code;
+        summary.fuse = self.fuse;
         summary.seconds = self.begun.elapsed().as_secs_f64();
         summary.cpu_seconds = usage::process_cpu_seconds();
         summary.peak_rss_bytes = usage::peak_rss_bytes();

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
@@ -16,9 +17,11 @@ use super::keep;
 use super::local::Local;
 use super::reader::Shared;
 use super::replaced::Replaced;
-use crate::limits::{BLOCK_BYTES, MOUNT_BACKGROUND_MAX, MOUNT_NAMES_TTL, MOUNT_READ_BYTES_MAX};
+use super::reply::{NameReply, OpenReply, ReadReply};
+use crate::limits::{BLOCK_BYTES, MOUNT_BACKGROUND_MAX, MOUNT_NAMES_TTL};
 use crate::mount::demand::FileId;
 use crate::mount::tree::{Facts, Inode, Kind, Tree};
+use crate::mount::wire;
 use crate::plan::path::NAME_BYTES_MAX;
 
 /// Permissions of files where nothing is said.
@@ -49,7 +52,19 @@ pub(super) struct View {
     looks: Looks,
     /// What is read from the cache, where there is one.
     local: Option<Local>,
+    /// Longest request, in bytes.
+    request_bytes: u32,
+    /// The kernel is asked for io_uring, and then whether it has agreed.
+    over_ring: AtomicBool,
 }
+
+/// The view as requests reach it that are read from the device.
+#[derive(Debug)]
+pub(super) struct Device(pub(super) Arc<View>);
+
+/// The kernel keeps what a folder lists.
+pub(super) const FOLDER_FLAGS: FopenFlags =
+    FopenFlags::FOPEN_CACHE_DIR.union(FopenFlags::FOPEN_KEEP_CACHE);
 
 /// Whose files are, and what may be done with them.
 #[derive(Debug, Clone, Copy)]
@@ -66,8 +81,102 @@ impl View {
         replaced: Arc<Replaced>,
         looks: Looks,
         keeper: Option<Arc<keep::Shared>>,
+        request_bytes: u32,
     ) -> Self {
-        Self { tree, reader, replaced, looks, local: keeper.map(Local::new) }
+        let local = keeper.map(Local::new);
+        let over_ring = AtomicBool::new(false);
+        Self { tree, reader, replaced, looks, local, request_bytes, over_ring }
+    }
+
+    /// Asks the kernel for io_uring when it mounts.
+    pub(super) fn want_ring(&self) {
+        self.over_ring.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether requests come over io_uring.
+    pub(super) fn is_over_ring(&self) -> bool {
+        self.over_ring.load(Ordering::Relaxed)
+    }
+
+    /// Answers what a name in a folder leads to.
+    pub(super) fn look_up(&self, parent: Inode, name: &[u8], reply: NameReply) {
+        match self.tree.lookup(parent, name) {
+            Some(name) => self.replaced.look_up(name, reply),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    /// What is known of an inode; `None` where its object was replaced or is gone.
+    pub(super) fn attributes(&self, inode: Inode) -> Option<FileAttr> {
+        self.replaced.facts(inode).map(|facts| self.looks.attributes(facts))
+    }
+
+    pub(super) fn open_file(&self, inode: Inode, flags: OpenFlags, reply: OpenReply) {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+            return reply.error(Errno::EROFS);
+        }
+        let (object, endpoint) = match self.replaced.object(inode) {
+            Ok(found) => found,
+            // Of one that was replaced the kernel then looks the name up again.
+            Err(errno) => return reply.error(errno),
+        };
+        let is_direct = flags.0 & libc::O_DIRECT != 0;
+        let reply = match &self.local {
+            None => reply,
+            Some(local) => match local.open(inode, &endpoint, &object, is_direct, reply) {
+                Some(reply) => reply,
+                None => return,
+            },
+        };
+        let file = self.reader.open(&self.replaced, inode, object, endpoint);
+        // An inode is of one version for ever.
+        reply.opened(FileHandle(file.0), FopenFlags::FOPEN_KEEP_CACHE);
+    }
+
+    pub(super) fn read_file(&self, handle: FileHandle, offset: u64, length: u32, reply: ReadReply) {
+        match &self.local {
+            Some(local) if Local::is_local(handle) => local.read(handle, offset, length, reply),
+            _ => self.reader.read(FileId(handle.0), offset, length, reply),
+        }
+    }
+
+    pub(super) fn close_file(&self, inode: Inode, handle: FileHandle) {
+        if !Local::is_local(handle) {
+            self.reader.close(FileId(handle.0));
+        }
+        if let Some(local) = &self.local {
+            local.close(inode, handle);
+        }
+    }
+
+    /// Lists a folder from a place on: what is known of each name, how long that holds, the place
+    /// behind it, and the name, until `add` has no room.
+    pub(super) fn list(
+        &self,
+        folder: Inode,
+        from: u64,
+        mut add: impl FnMut(&FileAttr, Duration, u64, &str) -> bool,
+    ) -> Result<(), Errno> {
+        let listing = self.listing(folder, from).ok_or(Errno::ENOTDIR)?;
+        for (next, inode, name) in listing {
+            let Some((facts, valid)) = self.replaced.listed(inode) else { continue };
+            if !add(&self.looks.attributes(facts), valid, next, name) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What statfs(2) tells.
+    pub(super) fn file_system(&self) -> wire::FileSystem {
+        let totals = self.tree.totals();
+        wire::FileSystem {
+            blocks: totals.blocks,
+            inodes: totals.files + totals.folders,
+            piece_bytes: PIECE_BYTES,
+            name_bytes_max: u32::try_from(NAME_BYTES_MAX).expect("short"),
+            block_bytes: u32::try_from(BLOCK_BYTES).expect("short"),
+        }
     }
 
     /// What a folder lists from a place on: itself, the one above, its children; each with the
@@ -131,20 +240,43 @@ const fn file_type(kind: Kind) -> FileType {
     }
 }
 
-impl Filesystem for View {
+/// The same for the ring.
+pub(super) fn wire_attributes(of: &FileAttr) -> wire::Attributes {
+    let kind = if of.kind == FileType::Directory { libc::S_IFDIR } else { libc::S_IFREG };
+    let seconds = of.mtime.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    wire::Attributes {
+        inode: of.ino.0,
+        size_bytes: of.size,
+        blocks: of.blocks,
+        seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+        mode: kind | u32::from(of.perm),
+        links: of.nlink,
+        uid: of.uid,
+        gid: of.gid,
+        piece_bytes: of.blksize,
+    }
+}
+
+impl Filesystem for Device {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let view = &self.0;
         for wanted in [
             InitFlags::FUSE_ASYNC_READ,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
+            // Of files of the cache that are opened with O_DIRECT.
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ] {
             // What an older kernel does not have it does without.
             let _ = config.add_capabilities(wanted);
         }
-        let _ = config.set_max_write(MOUNT_READ_BYTES_MAX);
+        let _ = config.set_max_write(view.request_bytes);
         let _ = config.set_max_background(MOUNT_BACKGROUND_MAX);
-        if let Some(local) = &self.local
+        let has_ring =
+            view.is_over_ring() && config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).is_ok();
+        view.over_ring.store(has_ring, Ordering::Relaxed);
+        if let Some(local) = &view.local
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(1).is_ok()
         {
@@ -154,11 +286,7 @@ impl Filesystem for View {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.tree.lookup(parent.0, name.as_bytes());
-        match found {
-            Some(name) => self.replaced.look_up(name, reply),
-            None => reply.error(Errno::ENOENT),
-        }
+        self.0.look_up(parent.0, name.as_bytes(), NameReply::Device(reply));
     }
 
     fn getattr(
@@ -168,31 +296,14 @@ impl Filesystem for View {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        match self.replaced.facts(inode.0) {
-            Some(facts) => reply.attr(&MOUNT_NAMES_TTL, &self.looks.attributes(facts)),
+        match self.0.attributes(inode.0) {
+            Some(known) => reply.attr(&MOUNT_NAMES_TTL, &known),
             None => reply.error(Errno::ESTALE),
         }
     }
 
     fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.acc_mode() != OpenAccMode::O_RDONLY {
-            return reply.error(Errno::EROFS);
-        }
-        let (object, endpoint) = match self.replaced.object(inode.0) {
-            Ok(found) => found,
-            // Of one that was replaced the kernel then looks the name up again.
-            Err(errno) => return reply.error(errno),
-        };
-        let reply = match &self.local {
-            None => reply,
-            Some(local) => match local.open(inode.0, &endpoint, &object, reply) {
-                Some(reply) => reply,
-                None => return,
-            },
-        };
-        let file = self.reader.open(&self.replaced, inode.0, object, endpoint);
-        // An inode is of one version for ever.
-        reply.opened(FileHandle(file.0), FopenFlags::FOPEN_KEEP_CACHE);
+        self.0.open_file(inode.0, flags, OpenReply::Device(reply));
     }
 
     fn read(
@@ -206,10 +317,7 @@ impl Filesystem for View {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match &self.local {
-            Some(local) if Local::is_local(handle) => local.read(handle, offset, size, reply),
-            _ => self.reader.read(FileId(handle.0), offset, size, reply),
-        }
+        self.0.read_file(handle, offset, size, ReadReply::Device(reply));
     }
 
     fn release(
@@ -222,18 +330,12 @@ impl Filesystem for View {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        if !Local::is_local(handle) {
-            self.reader.close(FileId(handle.0));
-        }
-        if let Some(local) = &self.local {
-            local.close(inode.0, handle);
-        }
+        self.0.close_file(inode.0, handle);
         reply.ok();
     }
 
     fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
-        reply.opened(FileHandle(0), flags);
+        reply.opened(FileHandle(0), FOLDER_FLAGS);
     }
 
     fn readdir(
@@ -244,16 +346,13 @@ impl Filesystem for View {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let Some(listing) = self.listing(inode.0, offset) else {
-            return reply.error(Errno::ENOTDIR);
-        };
-        for (next, inode, name) in listing {
-            let Some((facts, _)) = self.replaced.listed(inode) else { continue };
-            if reply.add(INodeNo(facts.inode), next, file_type(facts.kind), name) {
-                break;
-            }
+        let listed = self.0.list(inode.0, offset, |known, _, next, name| {
+            !reply.add(known.ino, next, known.kind, name)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
         }
-        reply.ok();
     }
 
     fn readdirplus(
@@ -264,25 +363,18 @@ impl Filesystem for View {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let Some(listing) = self.listing(inode.0, offset) else {
-            return reply.error(Errno::ENOTDIR);
-        };
-        for (next, inode, name) in listing {
-            let Some((facts, ttl)) = self.replaced.listed(inode) else { continue };
-            let attributes = self.looks.attributes(facts);
-            let inode = INodeNo(facts.inode);
-            if reply.add(inode, next, name, &ttl, &attributes, Generation(0)) {
-                break;
-            }
+        let listed = self.0.list(inode.0, offset, |known, valid, next, name| {
+            !reply.add(known.ino, next, name, &valid, known, Generation(0))
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
         }
-        reply.ok();
     }
 
     fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
-        let totals = self.tree.totals();
-        let block = u32::try_from(BLOCK_BYTES).expect("short");
-        let names = u32::try_from(NAME_BYTES_MAX).expect("short");
-        let inodes = totals.files + totals.folders;
-        reply.statfs(totals.blocks, 0, 0, inodes, 0, PIECE_BYTES, names, block);
+        let of = self.0.file_system();
+        let wire::FileSystem { blocks, inodes, piece_bytes, name_bytes_max, block_bytes } = of;
+        reply.statfs(blocks, 0, 0, inodes, 0, piece_bytes, name_bytes_max, block_bytes);
     }
 }

@@ -16,7 +16,7 @@ use super::files::AllFound;
 use super::input::{self, Sources};
 use super::layout::Layout;
 use super::streams::Shared;
-use crate::cli::{TrainArgs, TuningArgs};
+use crate::cli::{FuseName, TrainArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::channel::{ChannelSource, Preflight};
 use crate::error::{Error, ErrorKind, Result};
@@ -78,6 +78,8 @@ impl Mounts {
         let tuning = TuningArgs { part_size: None, ..args.tuning.clone() };
         let server = Server::start(Supply {
             cache: None,
+            // Each channel would need queues of its own.
+            fuse: FuseName::Device,
             control,
             tuning: &tuning,
             tls: shared.tls.clone(),

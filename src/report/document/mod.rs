@@ -28,7 +28,10 @@ pub use check::{CheckSummary, CheckedLine, Finding};
 pub use course::{Course, CoursePoint, Latencies};
 pub use ending::{failure_json, summary_json};
 pub use endpoints::{AddressLine, DestinationLine, EndpointLine};
-pub use mount::{AllReads, CacheCounts, MountSummary, MountedCounts, ReadCounts, ReadFileLine};
+pub use mount::{
+    AllReads, CacheCounts, FuseTold, FuseTransport, MountSummary, MountedCounts, ReadCounts,
+    ReadFileLine,
+};
 pub use object::{
     KeptReason, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, PlannedTotal,
     RemovedLine, Sizes, Status, Verified, moved,

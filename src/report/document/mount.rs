@@ -145,8 +145,30 @@ pub struct MountSummary {
     pub peak_rss_bytes: u64,
     /// How the data plane talked to the kernel.
     pub ring: RingTold,
+    /// How the kernel's requests came.
+    pub fuse: FuseTold,
     /// Which part of the machine, the network, the server or the programs was the limit.
     pub limit: Limit,
+}
+
+/// How the kernel's requests came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FuseTransport {
+    /// From `/dev/fuse`, one by one.
+    #[default]
+    Device,
+    /// Over io_uring.
+    IoUring,
+}
+
+/// How the kernel's requests came, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct FuseTold {
+    /// `io_uring` or `device`.
+    pub transport: FuseTransport,
+    /// Why it is not io_uring, where that was wanted; null else.
+    pub io_uring_unavailable: Option<String>,
 }
 
 /// What was counted over all files.
@@ -200,6 +222,7 @@ impl MountSummary {
             cpu_seconds: 0.0,
             peak_rss_bytes: 0,
             ring,
+            fuse: FuseTold::default(),
             limit,
         }
     }

@@ -1,0 +1,392 @@
+//! The kernel's requests over io_uring: a queue of the kernel's for each processor, and threads
+//! that serve them.
+//!
+//! A thread takes what its ring brings, has the view answer it, and gives answers back with the
+//! call that waits for more. Answers that come later, from other threads, are put into its box; its
+//! bell wakes it.
+
+use std::ffi::OsStr;
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clap::ValueEnum as _;
+use fuser::{Errno, FileHandle, OpenFlags};
+
+use super::reply::{NameReply, OpenReply, ReadReply};
+use super::view::{FOLDER_FLAGS, View, wire_attributes};
+use crate::cli::FuseName;
+use crate::engine::threads::event_counter;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits::{
+    MOUNT_NAMES_TTL, MOUNT_QUEUE_ENTRIES_MAX, MOUNT_QUEUE_ENTRIES_MIN, MOUNT_QUEUE_MEMORY_SHARE,
+    MOUNT_QUEUE_WAIT, MOUNT_READ_BYTES_MAX,
+};
+use crate::mount::wire::{self, Call, Listing, Writer};
+use crate::plan::path::NAME_BYTES_MAX;
+use crate::sys::fuse_ring::{
+    EmptyRing, FUSE_PAYLOAD_BYTES_MIN, FuseAnswer, FuseRequest, FuseRing, payloads,
+};
+use crate::sys::{Handle, Pool, descriptor, topology};
+use crate::text::shown::shown;
+
+/// Names the transport where no option does.
+const FUSE_VARIABLE: &str = "INRUSH_FUSE";
+
+/// What is decided before anything is mounted.
+#[derive(Debug)]
+struct Plan {
+    /// The queues of each thread: a number of a queue for each entry.
+    threads: Vec<Vec<u16>>,
+    payloads: Pool,
+}
+
+/// Threads that have their rings, and wait for a device.
+pub(super) struct Queues {
+    threads: Vec<Started>,
+    payloads: Pool,
+}
+
+struct Started {
+    go: SyncSender<Go>,
+    registered: Receiver<Result<(), crate::sys::Errno>>,
+}
+
+/// What a thread begins with.
+struct Go {
+    view: Arc<View>,
+    device: Arc<OwnedFd>,
+    payloads: Pool,
+}
+
+/// Answers for a thread.
+#[derive(Debug)]
+struct Mailbox {
+    state: Mutex<Mail>,
+    bell: Handle,
+    device: Arc<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    answers: Vec<FuseAnswer>,
+    /// The thread waits, and is to be woken.
+    is_asleep: bool,
+}
+
+impl Mailbox {
+    fn lock(&self) -> MutexGuard<'_, Mail> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, answer: FuseAnswer) {
+        let mut mail = self.lock();
+        mail.answers.push(answer);
+        let wakes = std::mem::take(&mut mail.is_asleep);
+        drop(mail);
+        if wakes {
+            descriptor::raise(&self.bell);
+        }
+    }
+}
+
+/// The answer of a request that a ring has brought. One that is dropped ends with EIO.
+#[derive(Debug)]
+pub(super) struct RingReply {
+    to: Arc<Mailbox>,
+    request: Option<FuseRequest>,
+}
+
+impl RingReply {
+    /// Ends it with what is written: so many bytes.
+    pub(super) fn write(self, write: impl FnOnce(&mut [u8]) -> usize) {
+        self.try_write(|bytes| Ok(write(bytes)));
+    }
+
+    /// The same, where writing may fail.
+    pub(super) fn try_write(mut self, write: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) {
+        let Some(mut request) = self.request.take() else { return };
+        let result = write(&mut request.payload);
+        let result = result.map_err(|errno| crate::sys::Errno::new(errno.code()));
+        self.to.put(request.answer(result));
+    }
+
+    pub(super) fn error(self, errno: Errno) {
+        self.try_write(|_| Err(errno));
+    }
+
+    /// The device of the mount.
+    pub(super) fn device(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.to.device)
+    }
+}
+
+impl Drop for RingReply {
+    fn drop(&mut self) {
+        if let Some(request) = self.request.take() {
+            self.to.put(request.answer(Err(crate::sys::Errno::IO)));
+        }
+    }
+}
+
+/// Whether the kernel has been told to let mounts use io_uring.
+fn is_enabled() -> bool {
+    let told = std::fs::read("/sys/module/fuse/parameters/enable_uring");
+    told.is_ok_and(|told| told.first() == Some(&b'Y'))
+}
+
+/// Whether a mount may use io_uring.
+pub(super) fn may_be_used(wanted: FuseName) -> bool {
+    wanted != FuseName::Device && is_enabled()
+}
+
+/// What the option asks for, else the environment.
+///
+/// # Errors
+/// When io_uring is asked for, and the kernel does not allow it.
+pub(super) fn choice(typed: Option<FuseName>) -> Result<FuseName> {
+    let choice = match typed {
+        Some(typed) => typed,
+        None => named(std::env::var_os(FUSE_VARIABLE).as_deref())?,
+    };
+    if choice == FuseName::IoUring && !is_enabled() {
+        let message = "FUSE over io_uring is not available: the kernel does not allow it";
+        return Err(Error::new(ErrorKind::Host, message).advise(
+            "Linux 6.14 or newer with CONFIG_FUSE_IO_URING is needed; as root: \
+             echo Y > /sys/module/fuse/parameters/enable_uring",
+        ));
+    }
+    Ok(choice)
+}
+
+fn named(value: Option<&OsStr>) -> Result<FuseName> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return Ok(FuseName::default());
+    };
+    let text = value.to_string_lossy();
+    FuseName::from_str(&text, false).map_err(|_| {
+        let message = format!("{FUSE_VARIABLE}: '{}' is not a transport", shown(&text));
+        Error::new(ErrorKind::Usage, message).advise("expected auto, io_uring or device")
+    })
+}
+
+/// Bytes that queues take of this much memory.
+pub(super) fn memory_bytes(of: u64) -> u64 {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let wanted = (processors * MOUNT_QUEUE_ENTRIES_MAX) as u64 * u64::from(MOUNT_READ_BYTES_MAX);
+    wanted.min(of / MOUNT_QUEUE_MEMORY_SHARE)
+}
+
+/// Starts threads with rings of so many bytes for requests of at most so many; why not, where there can be none.
+///
+/// # Errors
+/// The same where nothing else will do, or where there is no room for a thread.
+pub(super) fn prepare(
+    wanted: FuseName,
+    bytes: u64,
+    request_bytes: u32,
+) -> Result<Result<Queues, String>> {
+    let prepared = match wanted {
+        FuseName::Device => return Ok(Err("--fuse device".to_owned())),
+        _ if !is_enabled() => Err("not enabled (enable_uring)".to_owned()),
+        _ => match Plan::new(bytes, request_bytes) {
+            Ok(plan) => Queues::start(plan)?,
+            Err(why) => Err(why),
+        },
+    };
+    match prepared {
+        Err(why) if wanted == FuseName::IoUring => {
+            let message = format!("FUSE over io_uring is not available: {why}");
+            Err(Error::new(ErrorKind::Host, message).advise("use --fuse auto"))
+        }
+        prepared => Ok(prepared),
+    }
+}
+
+impl Plan {
+    /// Divides this much memory between the queues; why not, where that cannot be.
+    fn new(bytes: u64, request_bytes: u32) -> Result<Self, String> {
+        let request_bytes = request_bytes.max(FUSE_PAYLOAD_BYTES_MIN);
+        let (possible, online) =
+            topology::processors(Path::new("/")).ok_or("its processors are not known")?;
+        let fits = usize::try_from(bytes / u64::from(request_bytes)).unwrap_or(usize::MAX);
+        let each = fits / online.len().max(1);
+        if each < MOUNT_QUEUE_ENTRIES_MIN {
+            return Err("--memory is too small for its queues".to_owned());
+        }
+        let each = each.min(MOUNT_QUEUE_ENTRIES_MAX);
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = threads.clamp(1, online.len().max(1));
+        let mut planned = vec![Vec::new(); threads];
+        for (number, queue) in possible.iter().enumerate() {
+            // The kernel wants an entry of each queue, also of processors that may come later;
+            // their memory is not touched until then.
+            let entries = if online.contains(queue) { each } else { 1 };
+            let queue = u16::try_from(*queue).map_err(|_| "there are too many processors")?;
+            planned[number % threads].extend(std::iter::repeat_n(queue, entries));
+        }
+        let count = planned.iter().map(Vec::len).sum();
+        let payloads = payloads(count, request_bytes).map_err(|errno| errno.to_string())?;
+        Ok(Self { threads: planned, payloads })
+    }
+}
+
+impl Queues {
+    /// Starts the threads; why not, where the kernel lets them have no rings.
+    ///
+    /// # Errors
+    /// Where there is no room for a thread.
+    fn start(plan: Plan) -> Result<Result<Self, String>> {
+        let Plan { threads: planned, payloads } = plan;
+        let mut threads = Vec::new();
+        let (tell, told) = sync_channel(planned.len());
+        let count = planned.len();
+        for queues in planned {
+            let (go, went) = sync_channel::<Go>(1);
+            let (tell_registered, registered) = sync_channel(1);
+            let tell = tell.clone();
+            let bell = event_counter()?;
+            let work = move || {
+                let entries = u32::try_from(queues.len()).expect("few");
+                let empty = match EmptyRing::new(entries) {
+                    Ok(empty) => empty,
+                    Err(errno) => {
+                        let _ = tell.send(Err(errno));
+                        return;
+                    }
+                };
+                // Nobody waits for it where another has failed.
+                let _ = tell.send(Ok(()));
+                let Ok(Go { view, device, payloads }) = went.recv() else { return };
+                let registered = FuseRing::register(
+                    empty,
+                    Arc::clone(&device),
+                    bell.clone(),
+                    &queues,
+                    &payloads,
+                );
+                let ring = match registered {
+                    Ok(ring) => ring,
+                    Err(errno) => {
+                        let _ = tell_registered.send(Err(errno));
+                        return;
+                    }
+                };
+                let _ = tell_registered.send(Ok(()));
+                let mailbox = Mailbox { state: Mutex::default(), bell, device };
+                serve(ring, &view, &Arc::new(mailbox));
+            };
+            let thread = std::thread::Builder::new().name("inrush-fuse".to_owned());
+            // It ends with the connection, which files that are open may keep for long.
+            thread.spawn(work).map_err(Error::no_thread)?;
+            threads.push(Started { go, registered });
+        }
+        for _ in 0..count {
+            if let Ok(Err(errno)) = told.recv() {
+                return Ok(Err(errno.to_string()));
+            }
+        }
+        Ok(Ok(Self { threads, payloads }))
+    }
+
+    /// Has all threads serve the connection of this device.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn serve(
+        self,
+        view: &Arc<View>,
+        device: &Arc<OwnedFd>,
+    ) -> Result<(), crate::sys::Errno> {
+        for started in &self.threads {
+            let (view, device) = (Arc::clone(view), Arc::clone(device));
+            let payloads = self.payloads.clone();
+            let _ = started.go.send(Go { view, device, payloads });
+        }
+        for started in self.threads {
+            started.registered.recv().unwrap_or(Err(crate::sys::Errno::IO))?;
+        }
+        Ok(())
+    }
+}
+
+/// Serves until the kernel has ended the connection and given back all that it had.
+fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>) {
+    let mut arrived = Vec::new();
+    let mut answers = Vec::new();
+    loop {
+        {
+            let mut mail = mailbox.lock();
+            std::mem::swap(&mut mail.answers, &mut answers);
+            // What comes from now on is not seen before the ring wakes.
+            mail.is_asleep = true;
+        }
+        answers.drain(..).for_each(|answer| ring.answer(answer));
+        if ring.has_ended() {
+            return;
+        }
+        if let Err(errno) = ring.wait(MOUNT_QUEUE_WAIT, &mut arrived) {
+            tracing::error!("the ring of a mount failed: {errno}");
+            return;
+        }
+        mailbox.lock().is_asleep = false;
+        for request in arrived.drain(..) {
+            answer(view, mailbox, request);
+        }
+    }
+}
+
+/// Has a request answered, now or later.
+fn answer(view: &View, mailbox: &Arc<Mailbox>, request: FuseRequest) {
+    let call = wire::parse(&request.head, &request.arguments);
+    // The answer goes where the name is.
+    let mut name = [0; NAME_BYTES_MAX];
+    let typed = wire::name(&request.payload[..request.length]);
+    let length = typed.len().min(NAME_BYTES_MAX);
+    if matches!(call, Some(Call::LookUp { .. })) {
+        name[..length].copy_from_slice(&typed[..length]);
+    }
+    let reply = RingReply { to: Arc::clone(mailbox), request: Some(request) };
+    match call {
+        Some(Call::LookUp { parent }) => {
+            view.look_up(parent, &name[..length], NameReply::Ring(reply));
+        }
+        Some(Call::Attributes { inode }) => match view.attributes(inode) {
+            Some(known) => reply
+                .write(|bytes| Writer::new(bytes).known(&wire_attributes(&known), MOUNT_NAMES_TTL)),
+            None => reply.error(Errno::ESTALE),
+        },
+        Some(Call::Open { inode, flags }) => {
+            view.open_file(inode, OpenFlags(flags), OpenReply::Ring(reply));
+        }
+        Some(Call::Read { handle, offset, length }) => {
+            view.read_file(FileHandle(handle), offset, length, ReadReply::Ring(reply));
+        }
+        Some(Call::Release { inode, handle }) => {
+            view.close_file(inode, FileHandle(handle));
+            reply.write(|_| 0);
+        }
+        Some(Call::OpenFolder) => {
+            reply.write(|bytes| Writer::new(bytes).opened(0, FOLDER_FLAGS.bits(), 0));
+        }
+        Some(Call::ReadFolder { inode, offset, length, has_attributes }) => {
+            reply.try_write(|bytes| {
+                let length = bytes.len().min(length as usize);
+                let mut listing = Listing::new(&mut bytes[..length]);
+                view.list(inode, offset, |known, valid, next, name| {
+                    let valid = has_attributes.then_some(valid);
+                    listing.add(&wire_attributes(known), next, name.as_bytes(), valid)
+                })?;
+                Ok(listing.length())
+            });
+        }
+        Some(Call::ReleaseFolder) => reply.write(|_| 0),
+        Some(Call::FileSystem) => {
+            reply.write(|bytes| Writer::new(bytes).file_system(&view.file_system()));
+        }
+        Some(Call::Other) => reply.error(Errno::ENOSYS),
+        None => reply.error(Errno::EIO),
+    }
+}
