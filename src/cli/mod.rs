@@ -7,6 +7,7 @@
 //! `help.rs` holds the words around the options, `man.rs` makes a page of both.
 
 mod bench;
+mod cache;
 mod completion;
 mod demo;
 mod doctor;
@@ -47,6 +48,7 @@ use train::TrainTyped;
 use verify::VerifyTyped;
 
 pub use bench::{BenchArgs, Stage, Sweep, Workload};
+pub use cache::CacheArgs;
 pub use completion::{CompleteArgs, completions};
 pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use clap::{ArgAction, ValueEnum, ValueHint};
 
+use super::cache::CacheArgs;
 use super::metrics::MetricsArgs;
 use super::{SelectionArgs, ServiceArgs, TuningArgs, options, sources, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
-use crate::text::size;
 
 /// Both forms of `mount`.
 pub(super) const USAGE: &str = "inrush mount [OPTIONS] SOURCE... MOUNTPOINT\n       \
@@ -64,9 +64,7 @@ pub struct MountArgs {
     /// The summary tells what the limit was.
     pub explain: bool,
     /// A folder that keeps what was read.
-    pub cache: Option<PathBuf>,
-    /// Bytes that it keeps at most.
-    pub cache_size: Option<u64>,
+    pub cache: CacheArgs,
     /// How the kernel's requests come; `None`: as the environment says.
     pub fuse: Option<FuseName>,
     /// Which part of the objects.
@@ -141,14 +139,8 @@ pub(super) struct MountTyped {
     /// print which part of the machine, the network or the server was the limit
     #[arg(long, conflicts_with = "check")]
     explain: bool,
-    /// keep objects that were read whole in this folder, and read them from there afterwards, also
-    /// in later mounts and others that share it
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "check")]
-    cache: Option<PathBuf>,
-    /// keep at most so much in the folder of --cache; what was used longest ago is removed
-    /// [default: 90% of the free space]
-    #[arg(long, value_name = "SIZE", value_parser = parse_cache_size, requires = "cache")]
-    cache_size: Option<u64>,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// how the kernel's requests come [default: INRUSH_FUSE, or auto]
     #[arg(long, value_name = "TRANSPORT")]
     fuse: Option<FuseName>,
@@ -214,6 +206,9 @@ impl MountTyped {
                 "--json prints when the mount ends: use --foreground, or --report FILE",
             ));
         }
+        if self.check && self.cache.cache.is_some() {
+            return Err(usage("--cache cannot be used with --check, which reads nothing"));
+        }
         let is_dropped = self.log_file.is_none() && !self.foreground && !self.background_child;
         if self.explain && is_dropped {
             return Err(usage(
@@ -239,7 +234,6 @@ impl MountTyped {
             json: self.json,
             explain: self.explain,
             cache: self.cache,
-            cache_size: self.cache_size,
             fuse: self.fuse,
             shard: self.shard,
             quiet: self.quiet,
@@ -251,13 +245,6 @@ impl MountTyped {
             service: self.service,
             tuning: self.tuning,
         })
-    }
-}
-
-fn parse_cache_size(text: &str) -> Result<u64, String> {
-    match size::parse(text)? {
-        0 => Err("expected a size above 0".to_owned()),
-        bytes => Ok(bytes),
     }
 }
 

@@ -498,6 +498,8 @@ fn mounts() {
         ("s3://bkt/a/ dir --mode 999", "octal permissions"),
         ("s3://bkt/a/ dir --part-size 8M", "not an option of mount"),
         ("s3://bkt/a/ dir -o allow_root", "--allow-root"),
+        ("s3://bkt/a/ --check --cache c", "--cache cannot be used with --check"),
+        ("s3://bkt/a/ dir --cache c --cache-size 0", "expected a size above 0"),
     ] {
         let told = told(&format!("mount {line}"));
         assert!(told.contains(expected), "{line}: {told}");

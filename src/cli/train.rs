@@ -10,7 +10,9 @@ use clap::ValueHint;
 use super::options;
 use super::pipe::{Epochs, parse_epochs};
 use super::selection::layouts;
-use super::{KeepArgs, MetricsArgs, OutputArgs, ServiceArgs, TuningArgs, VerifyMode, usage};
+use super::{
+    CacheArgs, KeepArgs, MetricsArgs, OutputArgs, ServiceArgs, TuningArgs, VerifyMode, usage,
+};
 use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::plan::manifest::Layout;
@@ -55,6 +57,8 @@ pub struct TrainArgs {
     pub deadline: Option<Duration>,
     /// Where a line for each object is written.
     pub report: Option<PathBuf>,
+    /// A folder that keeps what was read of channels in FastFile mode.
+    pub cache: CacheArgs,
     /// What of earlier runs counts.
     pub keep: KeepArgs,
     /// Which server, and as whom.
@@ -146,6 +150,8 @@ pub(super) struct TrainTyped {
     #[arg(long, help_heading = "Output")]
     stats: bool,
     #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
     keep: KeepArgs,
     #[command(flatten)]
     service: ServiceArgs,
@@ -192,6 +198,7 @@ impl TrainTyped {
             stats: self.stats,
             deadline: self.deadline,
             report: self.report,
+            cache: self.cache,
             keep: self.keep,
             service: self.service,
             tuning: self.tuning,

@@ -241,3 +241,78 @@ fn where_nothing_can_be_mounted_no_byte_moves() {
     }
     assert_eq!(origin.stats().gets, 0);
 }
+
+#[test]
+fn what_a_run_has_read_whole_is_not_requested_by_the_next_one() {
+    if !can_mount() {
+        return;
+    }
+    let all = objects(&[("t/a", 3 * MIB + 5), ("t/b/c", 7), ("t/empty", 0), ("u/x", MIB)]);
+    let origin = serve(&all);
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = folder.path().join("cache");
+    let words =
+        ["--channel", "u=s3://lab/u/,mode=FastFile", "--cache", cache.to_str().expect("UTF-8")];
+    let words = [&FAST[..], &words, &["--cache-size", "1GB"]].concat();
+    // Of both channels, and of folders of their own.
+    let counts = |more: &[&str]| {
+        let (stage, _cleared) = stage();
+        let _other = Cleared(stage.data("u"));
+        let words = [&words[..], more].concat();
+        let run = stage.end(stage.shell(&origin, &words, "cp -r $d/t $d/u $o").start(), 0);
+        for (key, bytes) in &all {
+            let read = fs::read(stage.base().join("output/data").join(key));
+            run.check(read.is_ok_and(|read| read == *bytes), key);
+        }
+        run
+    };
+    counts(&[]).expect_words(&["cache: 0 of 4 open files read from it; 3 objects kept, 4.19 MB"]);
+    let before = origin.stats().gets;
+    assert!(before > 0, "the first run has requested all");
+    let told = counts(&["--json", "--quiet"]);
+    assert_eq!(origin.stats().gets, before, "nothing is requested");
+    let told: serde_json::Value = serde_json::from_str(&told.stderr).expect("JSON");
+    assert_eq!(
+        (&told["cache"]["hits"], &told["cache"]["misses"]),
+        (&3.into(), &1.into()),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_cache_that_takes_nothing_more_ends_no_command() {
+    if !can_mount() {
+        return;
+    }
+    let all = objects(&[("t/a", MIB), ("t/b", 10)]);
+    let origin = serve(&all);
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = folder.path().to_str().expect("UTF-8");
+    let (stage, _cleared) = stage();
+    // A mount of this run's own, which becomes read-only.
+    let bind = format!("mount --bind '{cache}' '{cache}' && exec \"$@\"");
+    let script = format!("mount -o remount,bind,ro '{cache}' && cp $d/t/a $d/t/b $o");
+    let run = stage.shell(&origin, &[&FAST[..], &["--cache", cache]].concat(), &script);
+    let run = run.by_way_of(["unshare", "--mount", "sh", "-c", &bind, "sh"]).start();
+    let line = format!("error: --cache {cache}: nothing more is kept there: Read-only file system");
+    let run = stage.end(run, 0).expect_words(&[&line, "0 objects kept"]);
+    for (key, bytes) in &all {
+        let read = fs::read(stage.base().join("output/data").join(&key[2..]));
+        run.check(read.is_ok_and(|read| read == *bytes), key);
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_a_cache_is_refused_before_the_command() {
+    if !can_mount() {
+        return;
+    }
+    let origin = serve(&objects(&[("t/a", MIB)]));
+    let (stage, _cleared) = stage();
+    let words = [&FAST[..], &["--cache", "/proc/inrush"]].concat();
+    let run = stage.end(stage.shell(&origin, &words, "echo started").start(), INPUT_FAILED);
+    let run = run.expect_words(&["error: --cache /proc/inrush: cannot open it"]);
+    run.check(run.stdout.is_empty(), "it was started");
+    assert!(stage.failure().is_some_and(|told| told.starts_with("--cache /proc/inrush")));
+    assert_eq!(origin.stats().gets, 0);
+}

@@ -154,3 +154,19 @@ fn a_base_that_is_not_writable_is_told_once() {
     permit(0o755);
     run.expect_error(&["Permission denied", "give --base-dir a folder that you may write to"]);
 }
+
+#[test]
+fn a_cache_is_for_channels_in_fast_file_mode() {
+    let origin = serve(&objects(&[("data/a", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    for channel in ["d=s3://lab/data/", "d=s3://lab/data/,mode=Pipe"] {
+        let (stage, cache) = (Stage::new(), folder.path().join("cache"));
+        let words = ["--channel", channel, "--cache", cache.to_str().expect("UTF-8")];
+        let run = stage.shell(&origin, &words, "echo started").run().expect(2);
+        let run =
+            run.expect_words(&["--cache is for channels in FastFile mode, and there is none"]);
+        run.check(run.stdout.is_empty() && !stage.base().exists(), "something was begun");
+        assert!(!cache.exists(), "the folder is made");
+    }
+    assert_eq!(origin.stats().gets, 0);
+}

@@ -57,7 +57,7 @@ pub(super) struct Shared {
     misses: AtomicU64,
     kept_objects: AtomicU64,
     kept_bytes: AtomicU64,
-    errors: mpsc::Sender<(usize, Error)>,
+    unkept: mpsc::Sender<Error>,
 }
 
 #[derive(Debug, Default)]
@@ -81,7 +81,6 @@ struct Job {
 /// An object of which bytes come; it is given up with the last file that has it open.
 #[derive(Debug)]
 pub(super) struct Growing {
-    mount: usize,
     wanted: Wanted,
     /// It is kept, or will not be.
     is_over: AtomicBool,
@@ -140,11 +139,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Keeper {
-    /// Starts the threads. `errors`: why nothing more is kept, with the number of a mount.
+    /// Starts the threads. `unkept`: why nothing more is kept, at most once.
     ///
     /// # Errors
     /// When there is no room for a thread.
-    pub(super) fn start(cache: Cache, errors: mpsc::Sender<(usize, Error)>) -> Result<Self> {
+    pub(super) fn start(cache: Cache, unkept: mpsc::Sender<Error>) -> Result<Self> {
         let zero = || AtomicU64::new(0);
         let descriptors = usage::descriptors_max() / CACHE_DESCRIPTORS_SHARE;
         let shared = Arc::new(Shared {
@@ -161,7 +160,7 @@ impl Keeper {
             misses: zero(),
             kept_objects: zero(),
             kept_bytes: zero(),
-            errors,
+            unkept,
         });
         let mut keeper = Self { shared, writers: Vec::new(), others: Vec::new() };
         for _ in 0..CACHE_WRITERS {
@@ -247,7 +246,7 @@ impl Shared {
         }
         let wanted = Wanted::new(endpoint, object)?;
         let (is_over, part) = (AtomicBool::new(false), Mutex::new(None));
-        let new = Arc::new(Growing { mount, wanted, is_over, part });
+        let new = Arc::new(Growing { wanted, is_over, part });
         // Those that nobody has open any more.
         growing.retain(|_, weak| weak.strong_count() > 0);
         growing.insert((mount, inode), Arc::downgrade(&new));
@@ -286,7 +285,7 @@ impl Shared {
                     code,
                     Code::NOSPC | Code::DQUOT | Code::MFILE | Code::NFILE | Code::NOENT
                 ) {
-                    self.stop(growing.mount, &code);
+                    self.stop(&code);
                 }
             }
         }
@@ -308,8 +307,8 @@ impl Shared {
 
     /// Writes these bytes of an object; the last of them are followed by its name.
     fn write(self: &Arc<Self>, growing: &Growing, offset: u64, bytes: &[u8]) -> Result<(), Code> {
-        let Growing { wanted, is_over, .. } = growing;
-        let mut part = lock(&growing.part);
+        let Growing { wanted, is_over, part } = growing;
+        let mut part = lock(part);
         if is_over.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -350,7 +349,7 @@ impl Shared {
         if self.is_touched.swap(false, Ordering::Relaxed)
             && let Err(code) = self.cache.sync()
         {
-            self.stop(0, &format!("it cannot be synced: {code}"));
+            self.stop(&format!("it cannot be synced: {code}"));
         }
     }
 
@@ -363,8 +362,8 @@ impl Shared {
             before = queue.taken;
             let jobs = if is_stuck { std::mem::take(&mut queue.jobs) } else { VecDeque::new() };
             drop(queue);
-            if let Some(first) = jobs.front() {
-                self.stop(first.growing.mount, &"the disk does not answer");
+            if is_stuck {
+                self.stop(&"the disk does not answer");
             }
             for job in jobs {
                 job.growing.is_over.store(true, Ordering::Relaxed);
@@ -380,13 +379,12 @@ impl Shared {
     }
 
     /// Nothing more is kept; what is kept goes on to be read.
-    fn stop(&self, mount: usize, why: &dyn Display) {
+    fn stop(&self, why: &dyn Display) {
         if !self.is_full.swap(true, Ordering::Relaxed) {
             let path = self.cache.path().display();
             let message = format!("--cache {path}: nothing more is kept there: {why}");
             let error = Error::new(ErrorKind::Destination, message);
-            // Where too many errors wait already it is not the worst of them.
-            let _ = self.errors.try_send((mount, error));
+            let _ = self.unkept.try_send(error);
         }
     }
 }

@@ -35,7 +35,7 @@ use super::ready;
 use super::ring;
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use crate::cli::{FuseName, MountArgs, UnmountArgs};
+use crate::cli::{CacheArgs, FuseName, MountArgs, UnmountArgs};
 use crate::control::Control;
 use crate::control::entries::Entries;
 use crate::control::walk::Walk;
@@ -96,20 +96,16 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let tree = Arc::new(tree);
     server.mount(&point, Arc::clone(&tree), &looks(&args)).await?;
     tell_mounted(&tree, &hidden, &point, &progress);
-    let names = [point.display().to_string()];
-    let _ready = match args.ready_file.clone() {
-        Some(path) => Some(aside(move || ready::tell(&path, &names)).await?),
-        None => None,
-    };
-    if args.child {
-        background::say_ready(args.log_file.as_deref())?;
-    }
+    let _ready = say_ready(&args, &point).await?;
     let served = serve(&control, &mut server, &mut interrupts, &mut report, &progress).await;
     let mounted = counts(&tree, &hidden);
     let (reads, ring, limit) = (server.reads(), RingTold::new(server.ring()), server.limit());
     let fuse = server.fuse();
     // If it was not, and reads that waited have ended.
     server.unmount();
+    if let Some(error) = server.take_unkept() {
+        progress.error(error);
+    }
     let failed = served.err();
     let json = args.json;
     let explains = args.explain;
@@ -129,6 +125,19 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     // A cache is synced, which may take long.
     drop(server);
     Ok(done)
+}
+
+/// Tells whoever waits that it serves; what is told in a file holds until the result goes.
+async fn say_ready(args: &MountArgs, point: &Path) -> Result<Option<ready::ReadyFile>> {
+    let names = [point.display().to_string()];
+    let file = match args.ready_file.clone() {
+        Some(path) => Some(aside(move || ready::tell(&path, &names)).await?),
+        None => None,
+    };
+    if args.child {
+        background::say_ready(args.log_file.as_deref())?;
+    }
+    Ok(file)
 }
 
 /// What was mounted.
@@ -242,11 +251,6 @@ async fn start(
     control: &Rc<Control>,
     begun: Instant,
 ) -> Result<Server> {
-    let kept = args.cache.clone().map(|folder| (folder, args.cache_size));
-    let cache = match kept {
-        None => None,
-        Some((folder, bytes)) => Some(aside(move || Cache::open(&folder, bytes)).await?),
-    };
     Server::start(Supply {
         control,
         tuning: &args.tuning,
@@ -255,9 +259,15 @@ async fn start(
         bandwidth: session::bandwidth(args.tuning.bandwidth_limit),
         deadline: args.deadline,
         begun,
-        cache,
+        cache: cache(&args.cache).await?,
         fuse,
     })
+}
+
+/// Opens the folder that keeps what is read, where one is given.
+pub(super) async fn cache(args: &CacheArgs) -> Result<Option<Cache>> {
+    let CacheArgs { cache: Some(folder), cache_size } = args.clone() else { return Ok(None) };
+    aside(move || Cache::open(&folder, cache_size)).await.map(Some)
 }
 
 /// Waits until somebody unmounts, a signal comes, or no worker is left.
@@ -281,7 +291,7 @@ async fn serve(
                 return Err(Error::new(ErrorKind::Interrupted, "interrupted: it is unmounted"));
             }
             event = server.next() => match event {
-                Event::ReadFailed(_, error) => progress.error(&error),
+                Event::ReadFailed(_, error) | Event::Unkept(error) => progress.error(&error),
                 Event::Unmounted(_) => return Ok(()),
                 Event::Lost(error) => return Err(error),
             },

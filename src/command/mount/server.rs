@@ -37,7 +37,7 @@ use crate::limits::{
 use crate::link::attempt::RetryPolicy;
 use crate::mount::tree::Tree;
 use crate::report::asked::Asked;
-use crate::report::document::{FuseTold, FuseTransport};
+use crate::report::document::{CacheCounts, FuseTold, FuseTransport};
 use crate::report::limit::{Asker, Limit};
 use crate::sys::choice::ChosenRing;
 
@@ -63,6 +63,8 @@ pub(in crate::command) enum Event {
     /// A read has failed, the first of its open file, or a name could not be looked up, in the
     /// mount of this number.
     ReadFailed(usize, Error),
+    /// Nothing more is kept in the cache; reads go on.
+    Unkept(Error),
     /// Somebody has unmounted the mount of this number.
     Unmounted(usize),
     /// Nothing more is served.
@@ -74,6 +76,8 @@ pub(in crate::command) struct Server {
     workers: Workers,
     reader: Option<Reader>,
     told: mpsc::Receiver<(usize, Error)>,
+    /// Why nothing more is kept.
+    unkept: mpsc::Receiver<Error>,
     /// To where views ask for names whose objects were replaced.
     asks: mpsc::Sender<Ask>,
     /// What answers them.
@@ -151,7 +155,8 @@ impl Server {
         crate::command::log::places(&workers.places_in_words());
         crate::command::exporter::watch(&workers);
         let (errors, told) = mpsc::channel(MOUNT_ERRORS_TOLD_MAX);
-        let keeper = cache.map(|cache| Keeper::start(cache, errors.clone())).transpose()?;
+        let (tell_unkept, unkept) = mpsc::channel(1);
+        let keeper = cache.map(|cache| Keeper::start(cache, tell_unkept)).transpose()?;
         let kept = keeper.as_ref().map(Keeper::shared);
         let reader = Reader::start(&workers, deadline, errors.clone(), kept)?;
         let (asks, asked) = mpsc::channel(MOUNT_LOOKUPS_QUEUED_MAX);
@@ -160,6 +165,7 @@ impl Server {
             workers,
             reader: Some(reader),
             told,
+            unkept,
             asks,
             names,
             mounts: Vec::new(),
@@ -263,7 +269,7 @@ impl Server {
 
     /// Waits until something happens. The future may be dropped and made again.
     pub(in crate::command) async fn next(&mut self) -> Event {
-        let Self { workers, told, mounts, .. } = self;
+        let Self { workers, told, unkept, mounts, .. } = self;
         let unmounted = std::future::poll_fn(|context| {
             for (number, mounted) in mounts.iter_mut().enumerate() {
                 let Some(ended) = &mut mounted.ended else { continue };
@@ -280,6 +286,7 @@ impl Server {
                 Some((number, error)) => return Event::ReadFailed(number, error),
                 None => Error::bug("the thread that completes reads has ended"),
             },
+            Some(error) = unkept.recv() => return Event::Unkept(error),
             (number, end) = unmounted => match end {
                 Ok(Ok(())) => return Event::Unmounted(number),
                 Ok(Err(error)) => {
@@ -299,6 +306,16 @@ impl Server {
     /// Why a read has failed, and in which mount, if one has since the last time.
     pub(in crate::command) fn take_failure(&mut self) -> Option<(usize, Error)> {
         self.told.try_recv().ok()
+    }
+
+    /// What the cache came to so far, where there is one.
+    pub(in crate::command) fn cache(&self) -> Option<CacheCounts> {
+        self.keeper.as_ref().map(|keeper| keeper.shared().counts())
+    }
+
+    /// Why nothing more is kept, if that was not told yet.
+    pub(in crate::command) fn take_unkept(&mut self) -> Option<Error> {
+        self.unkept.try_recv().ok()
     }
 }
 

@@ -78,6 +78,12 @@ pub(super) fn of(args: &TrainArgs, layout: &Layout) -> Result<Described> {
         input.hosts = Some(rank.hosts.clone());
     }
     check::hosts(&input).map_err(|problem| refused(&source, &[problem]))?;
+    let mut modes = input.channels.iter().map(|channel| channel.mode);
+    if args.cache.cache.is_some() && !modes.any(|mode| mode == InputMode::FastFile) {
+        let message = "--cache is for channels in FastFile mode, and there is none";
+        let error = Error::new(ErrorKind::Usage, message.to_owned());
+        return Err(error.advise("give a channel mode=FastFile, or leave --cache out"));
+    }
     Ok(Described { input, rank })
 }
 

@@ -30,7 +30,7 @@ use crate::control::credentials::CredentialSource;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::kept::KeptListing;
 use crate::report::document::{
-    AllFilesTold, CommandTold, StreamSummary, TrainPlan, TrainSummary, summary_json,
+    AllFilesTold, CacheCounts, CommandTold, StreamSummary, TrainPlan, TrainSummary, summary_json,
 };
 use crate::report::out::{Lines, ReportWriter};
 use crate::report::progress::Progress;
@@ -162,6 +162,8 @@ async fn end_report(
 struct Told {
     files: AllFilesTold,
     pipes: EndedStreams,
+    mounts: Option<Mounts>,
+    cache: Option<CacheCounts>,
     exit: Option<(Exit, f64)>,
     retries: crate::link::failure::RetryCounts,
     report: Option<ReportWriter>,
@@ -197,9 +199,12 @@ fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instan
     }
     if !args.check {
         tell_lines(&progress, &pipes.lines(args.stats), &pipes.lines(false));
+        job.cache.iter().for_each(|cache| progress.note(cache.in_words()));
     }
+    // Only now is the cache synced: what the job came to is told before.
+    drop(job.mounts);
     let error = failure.map(|failure| failure.error);
-    let summary = TrainSummary::new(job.files, pipes, command, begun.elapsed(), code);
+    let summary = TrainSummary::new(job.files, pipes, job.cache, command, begun.elapsed(), code);
     let document = args.output.json.then(|| summary_json(&summary, error.as_ref()));
     Done { code, document }
 }
@@ -413,7 +418,7 @@ impl<'a> Job<'a> {
                 let happened = tokio::select! {
                     done = &mut downloaded, if !is_downloaded => Happened::Files(done),
                     event = next(&mut self.streams, self.progress) => Happened::Streams(event),
-                    error = lost(&mut self.mounts) => Happened::Mounts(error),
+                    error = lost(&mut self.mounts, self.progress) => Happened::Mounts(error),
                     exit = ended(&mut self.child) => Happened::Exit(exit),
                     () = interrupts.next(), if is_free => Happened::Signal,
                     () = interrupts::until(deadline) => Happened::Late,
@@ -561,10 +566,12 @@ impl<'a> Job<'a> {
     /// Ends what still runs: the command first, then the mounts and the pipes that it reads.
     fn end(self) -> Told {
         drop(self.child);
-        drop(self.mounts);
-        let pipes = self.streams.map(|streams| streams.end(self.progress)).unwrap_or_default();
+        let (mut mounts, progress) = (self.mounts, self.progress);
+        let cache = mounts.as_mut().and_then(|mounts| mounts.end(progress));
+        let pipes = self.streams.map(|streams| streams.end(progress)).unwrap_or_default();
         let retries = self.control.map(|control| control.retries()).unwrap_or_default();
-        Told { files: self.files, pipes, exit: self.exit, retries, report: self.report }
+        let Self { files, exit, report, .. } = self;
+        Told { files, pipes, mounts, cache, exit, retries, report }
     }
 }
 
@@ -577,9 +584,9 @@ async fn next(streams: &mut Option<Streams>, progress: &Progress) -> Event {
 }
 
 /// Why a mount fails; never where there is none.
-async fn lost(mounts: &mut Option<Mounts>) -> Error {
+async fn lost(mounts: &mut Option<Mounts>, progress: &Progress) -> Error {
     match mounts {
-        Some(mounts) => mounts.failure().await,
+        Some(mounts) => mounts.failure(progress).await,
         None => std::future::pending().await,
     }
 }

@@ -21,6 +21,7 @@ use crate::control::Control;
 use crate::control::channel::{ChannelSource, Preflight};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mount::tree::Tree;
+use crate::report::document::CacheCounts;
 use crate::report::progress::Progress;
 use crate::s3::uri::shown;
 use crate::text::size::{Decimal, counted};
@@ -77,7 +78,7 @@ impl Mounts {
         // It is programs that decide what is read.
         let tuning = TuningArgs { part_size: None, ..args.tuning.clone() };
         let server = Server::start(Supply {
-            cache: None,
+            cache: mount::cache(&args.cache).await?,
             // Each channel would need queues of its own.
             fuse: FuseName::Device,
             control,
@@ -111,16 +112,30 @@ impl Mounts {
     }
 
     /// Waits until the input fails. The future may be dropped and made again.
-    pub(super) async fn failure(&mut self) -> Error {
-        let (number, error) = match self.server.next().await {
-            Event::ReadFailed(number, error) => (number, error),
-            Event::Lost(error) => return error.within("channels in FastFile mode"),
-            Event::Unmounted(number) => {
-                let message = "somebody has unmounted it while the job ran".to_owned();
-                (number, Error::new(ErrorKind::Destination, message))
+    pub(super) async fn failure(&mut self, progress: &Progress) -> Error {
+        let (number, error) = loop {
+            match self.server.next().await {
+                Event::ReadFailed(number, error) => break (number, error),
+                Event::Lost(error) => return error.within("channels in FastFile mode"),
+                // What is read comes from the server then, as without a cache.
+                Event::Unkept(error) => progress.error(error),
+                Event::Unmounted(number) => {
+                    let message = "somebody has unmounted it while the job ran".to_owned();
+                    break (number, Error::new(ErrorKind::Destination, message));
+                }
             }
         };
         self.within(number, error)
+    }
+
+    /// Removes all of them; what the cache came to, where there is one. It is synced when this
+    /// goes, which may take long.
+    pub(super) fn end(&mut self, progress: &Progress) -> Option<CacheCounts> {
+        self.server.unmount();
+        if let Some(error) = self.server.take_unkept() {
+            progress.error(error);
+        }
+        self.server.cache()
     }
 
     fn within(&self, number: usize, error: Error) -> Error {

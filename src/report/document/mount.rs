@@ -102,6 +102,22 @@ pub struct CacheCounts {
     pub evicted_objects: u64,
 }
 
+impl CacheCounts {
+    /// For people.
+    #[must_use]
+    pub fn in_words(self) -> String {
+        let Self { hits, misses, kept_objects, kept_bytes, evicted_objects } = self;
+        let opened = counted(hits + misses, "open file", "open files");
+        let evicted = match evicted_objects {
+            0 => String::new(),
+            count => format!(", {} removed to make room", Count(count)),
+        };
+        let kept = counted(kept_objects, "object", "objects");
+        let bytes = Decimal(kept_bytes);
+        format!("cache: {} of {opened} read from it; {kept} kept, {bytes}{evicted}", Count(hits))
+    }
+}
+
 /// What a mount came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MountSummary {
@@ -243,20 +259,7 @@ impl MountSummary {
             line += &format!(", {} failed", Count(counts.failed_reads));
         }
         let mut lines = vec![line];
-        lines.extend(self.cache.map(|cache| {
-            let CacheCounts { hits, misses, kept_objects, kept_bytes, evicted_objects } = cache;
-            let opened = counted(hits + misses, "open file", "open files");
-            let evicted = match evicted_objects {
-                0 => String::new(),
-                count => format!(", {} removed to make room", Count(count)),
-            };
-            let kept = counted(kept_objects, "object", "objects");
-            let bytes = Decimal(kept_bytes);
-            format!(
-                "cache: {} of {opened} read from it; {kept} kept, {bytes}{evicted}",
-                Count(hits)
-            )
-        }));
+        lines.extend(self.cache.map(CacheCounts::in_words));
         lines.extend(tried_again("retry", "retries", &self.retries));
         lines.extend(asked_again(&self.control_retries));
         if self.unreported_files > 0 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{ChannelSummary, StreamSummary, Summary};
+use super::{CacheCounts, ChannelSummary, StreamSummary, Summary};
 use crate::report::limit::Limit;
 use crate::text::shown::shown;
 use crate::text::size::{Count, Decimal, counted};
@@ -190,6 +190,8 @@ pub struct TrainSummary {
     /// What the limit of the channels in Pipe mode was; null where there are none. Downloads have
     /// their own.
     limit: Option<Limit>,
+    /// What the cache of the channels in FastFile mode came to; null without one.
+    cache: Option<CacheCounts>,
     /// Processor time of the process, without the command's.
     pub cpu_seconds: f64,
     /// Highest resident set of the process.
@@ -202,6 +204,7 @@ impl TrainSummary {
     pub fn new(
         files: AllFilesTold,
         pipes: StreamSummary,
+        cache: Option<CacheCounts>,
         command: Option<CommandTold>,
         elapsed: Duration,
         exit_code: u8,
@@ -217,6 +220,7 @@ impl TrainSummary {
             cpu_seconds: pipes.cpu_seconds,
             peak_rss_bytes: pipes.peak_rss_bytes,
             limit: pipes.limit,
+            cache,
             pipes: pipes.channels,
         }
     }
