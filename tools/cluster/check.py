@@ -4,7 +4,8 @@
     tools/cluster/check.py [--inrush PATH] [--origin PATH] [--only NAME...] [--may-skip NAME...]
 
 * kubernetes: the Jobs have the fields that Kubernetes knows, and their containers' commands run
-  here as the kubelet would start them, once for each pod. A sidecar that is killed fails the job.
+  here as the kubelet would start them, once for each pod. A sidecar of pipes that is killed fails
+  the job; one that mounts is started again, with mounts that propagate as in a pod.
 * slurm: the script is a job of a cluster of two nodes on this machine.
 * ray: the program with four workers on this machine.
 
@@ -26,8 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,17 +123,19 @@ class Container:
     env: dict[str, str]
 
 
-def container(lab: Lab, described: Mapping[str, Any], index: int, volume: Path) -> Container:
+def container(lab: Lab, described: Mapping[str, Any], index: int, volume: Path,
+              others: Mapping[str, Path] | None = None) -> Container:
     """The command of a container in the pod of this index, as the kubelet makes it of `command` and
-    `args`; its volume is a folder here, and its bucket is ours."""
+    `args`; its volume and `others`, by their paths in it, are folders here, and its bucket is
+    ours."""
     given = {entry["name"]: entry["value"] for entry in described.get("env", [])}
     given["JOB_COMPLETION_INDEX"] = str(index)
-    mount, = described["volumeMounts"]
+    places = {described["volumeMounts"][0]["mountPath"]: volume, **(others or {})}
+    for mount in described["volumeMounts"]:
+        expect(mount["mountPath"] in places, f"{mount['mountPath']} has a folder here")
 
     def here(word: str) -> str:
-        word = re.sub(r"\$\((\w+)\)", lambda found: given[found[1]], word)
-        return word.replace("s3://BUCKET/", f"s3://{BUCKET}/").replace(
-            mount["mountPath"], str(volume))
+        return in_places(re.sub(r"\$\((\w+)\)", lambda found: given[found[1]], word), places)
 
     words = [here(word) for word in [*described.get("command", []), *described.get("args", [])]]
     if "command" not in described:
@@ -141,6 +144,13 @@ def container(lab: Lab, described: Mapping[str, Any], index: int, volume: Path) 
         # The place that the image has by default.
         words[2:2] = ["--base-dir", str(volume)]
     return Container(words, {**lab.env, **given})
+
+
+def in_places(word: str, places: Mapping[str, Path]) -> str:
+    """A word of a container with its bucket and its folders as they are here."""
+    paths = "|".join(re.escape(path) for path in places)
+    word = word.replace("s3://BUCKET/", f"s3://{BUCKET}/")
+    return re.sub(paths, lambda found: str(places[found[0]]), word)
 
 
 def in_this_folder(words: Sequence[str]) -> list[str | Path]:
@@ -189,13 +199,20 @@ def has_its_share(lab: Lab, index: int, outcome: Outcome) -> None:
     expect(files == wanted, f"pod {index} has its share of the files")
 
 
+def can_mount(name: str) -> bool:
+    """Whether this machine can mount; says so where it cannot."""
+    if os.access("/dev/fuse", os.R_OK | os.W_OK) and os.geteuid() == 0:
+        return True
+    say(f"skip  kubernetes  {name}: nothing can be mounted here")
+    return False
+
+
 def mounted(lab: Lab) -> None:
     """The Job that mounts what it reads."""
     pod = valid("job-fastfile.yaml")
     described = pod["containers"][0]
     expect(described["securityContext"] == {"privileged": True}, "the container may mount")
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK) or os.geteuid() != 0:
-        say("skip  kubernetes  job-fastfile.yaml: nothing can be mounted here")
+    if not can_mount("job-fastfile.yaml"):
         return
     for index in range(PODS):
         volume = lab.temp / f"fastfile-{index}"
@@ -209,6 +226,129 @@ def mounted(lab: Lab) -> None:
         left = list(volume.glob("input/data/*/*"))
         expect(not left, f"pod {index} has left {left}")
     say(f"ok    kubernetes  job-fastfile.yaml: {PODS} pods have read {len(lab.objects)} objects")
+
+
+@contextmanager
+def propagating(volume: Path) -> Iterator[None]:
+    """A folder as the kubelet gives it to containers that mount: a mount that is shared."""
+    volume.mkdir()
+    must(["mount", "--bind", volume, volume])
+    try:
+        must(["mount", "--make-shared", volume])
+        yield
+    finally:
+        must(["umount", "--recursive", "--lazy", volume])
+
+
+PROPAGATION = {"Bidirectional": "unchanged", "HostToContainer": "slave", "None": "private"}
+"""What unshare(1) calls it."""
+
+
+def alone_with(described: Mapping[str, Any], words: Sequence[str | Path]) -> list[str | Path]:
+    """A command with mounts of its own, and with those of its volume as the manifest says."""
+    how = described["volumeMounts"][0].get("mountPropagation", "None")
+    return ["unshare", "--mount", f"--propagation={PROPAGATION[how]}", *words]
+
+
+@dataclass
+class MountPod:
+    """A pod with a sidecar that mounts."""
+
+    lab: Lab
+    pod: Mapping[str, Any]
+    index: int
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.sidecar, self.training = self.pod["initContainers"][0], self.pod["containers"][0]
+        self.volume, self.run = self.folder / "data", self.folder / "run"
+        self.run.mkdir(parents=True)
+        self.places = {"/data": self.volume, "/run": self.run, "/cache": self.lab.temp / "cache"}
+
+    def hook(self, described: Mapping[str, Any]) -> list[str]:
+        """What the kubelet runs in the sidecar."""
+        return [in_places(word, self.places) for word in described["exec"]["command"]]
+
+    def start(self, log: str) -> process.Server:
+        """The sidecar, once its probe says that it has started."""
+        data = container(self.lab, self.sidecar, self.index, self.volume, self.places)
+        words = alone_with(self.sidecar, data.words)
+        server = process.Server(words, self.folder / log, data.env)
+        probe = self.hook(self.sidecar["startupProbe"])
+        is_there = server.wait_ready(
+            lambda: process.run(probe, seconds=RUN_SECONDS).code == 0, RUN_SECONDS)
+        if not is_there:
+            server.stop()
+        expect(is_there, f"the sidecar has started: {server.last_words()}")
+        return server
+
+    def read(self, by: Sequence[str | Path]) -> None:
+        """The training container reads the share of its pod."""
+        training = container(self.lab, self.training, self.index, self.volume)
+        outcome = succeeded(process.run([*by, *in_this_folder(training.words)], env=training.env,
+                                        seconds=RUN_SECONDS), "the training container")
+        wanted = self.lab.share(self.index, PODS)
+        expect(listed(outcome.stdout) == wanted, f"pod {self.index} has its share of the files")
+
+    def end(self, server: process.Server) -> str:
+        """Ends the sidecar as the kubelet does, which runs its hook first; what it said."""
+        hook = self.hook(self.sidecar["lifecycle"]["preStop"])
+        inside = ["nsenter", f"--mount=/proc/{server.child.pid}/ns/mnt"]
+        succeeded(process.run([*inside, *hook], seconds=RUN_SECONDS, env=self.lab.env), "the hook")
+        server.wait_ready(lambda: False, RUN_SECONDS)
+        expect(server.child.poll() == 0, f"the sidecar ends by itself: {server.last_words()}")
+        expect(not list((self.volume / "train").iterdir()), f"pod {self.index} has no mount left")
+        return server.log.read_text()
+
+
+def mount_sidecar(lab: Lab) -> None:
+    """The Job with a mount beside the training container."""
+    pod = valid("job-mount.yaml")
+    sidecar = pod["initContainers"][0]
+    expect(sidecar["restartPolicy"] == "Always", "the sidecar is one")
+    expect(sidecar["securityContext"] == {"privileged": True}, "it may mount for others")
+    if not can_mount("job-mount.yaml"):
+        return
+    (lab.temp / "cache").mkdir()
+    for index in range(PODS):
+        here = MountPod(lab, pod, index, lab.temp / f"mount-{index}")
+        with propagating(here.volume):
+            server = here.start("sidecar.log")
+            try:
+                here.read(alone_with(here.training, []))
+                here.end(server)
+            finally:
+                server.stop()
+    say(f"ok    kubernetes  job-mount.yaml: {PODS} pods have read {len(lab.objects)} objects")
+    killed_mount(MountPod(lab, pod, 0, lab.temp / "mount-again"))
+
+
+def killed_mount(here: MountPod) -> None:
+    """A sidecar that the kernel kills while the training container runs; and what the pod before it
+    has read is in the cache of the node."""
+    with propagating(here.volume):
+        first = here.start("first.log")
+        training = process.Server(alone_with(here.training, ["sleep", "infinity"]),
+                                  here.folder / "training.log")
+        second = None
+        try:
+            by = ["nsenter", f"--mount=/proc/{training.child.pid}/ns/mnt"]
+            here.read(by)
+            first.child.kill()
+            first.child.wait()
+            # The container that takes its place has files of its own.
+            (here.run / "ready").unlink()
+            second = here.start("second.log")
+            here.read(by)
+            told = here.end(second)
+        finally:
+            training.stop()
+            first.stop()
+            if second:
+                second.stop()
+    hits = re.search(r"cache: ([1-9]\d*) of \d+ open files read from it; 0 objects kept", told)
+    expect(bool(hits), f"all comes from the cache: {told}")
+    say("ok    kubernetes  job-mount.yaml: a killed sidecar mounts again for a running container")
 
 
 def sidecar(lab: Lab, pod: Mapping[str, Any]) -> None:
@@ -263,6 +403,7 @@ def kubernetes(lab: Lab) -> None:
     """All Jobs."""
     init_container(lab)
     mounted(lab)
+    mount_sidecar(lab)
     pod = valid("job-pipe.yaml")
     sidecar(lab, pod)
     killed_sidecar(lab, pod)
