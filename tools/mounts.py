@@ -2,6 +2,7 @@
 """Mounts the same objects with `inrush` and with other programs, in turn, and reads them.
 
     tools/mounts.py [--case NAME]... [--peer NAME]... [--runs N] [--inrush PATH] [--origin PATH]
+    tools/mounts.py --transports [--case NAME]...
 
 An inrush-origin on loopback serves 4 objects of 1 GiB and 2,000 of 39,000 bytes in 64 folders;
 `far` and `random` with 20 ms to the first byte of each answer. Every run is a mount of its own, and
@@ -18,6 +19,10 @@ is part of none of them but find.
 
 The rows `get` are `inrush get --discard` of the same objects. `cached` is inrush with --cache: its
 second epoch, after a first one and a new mount; `disk` is the same files, copied to the same disk.
+
+With --transports inrush alone takes part, over /dev/fuse and over io_uring, which the kernel has to
+allow: echo Y > /sys/module/fuse/parameters/enable_uring. Two cases more are for it: opens-16 opens
+and closes all small files with 16 threads, over and over, opens-1 with one.
 
 Programs take turns, every second round backwards. Speed is the median of the runs; CPU time is that
 of the mount's process, memory its peak. Debian's rclone and s3fs are installed by apt-get, as root,
@@ -49,6 +54,7 @@ SMALL, SMALL_BYTES, SMALL_FOLDERS = 2_000, 39_000, 64
 RANDOM_READS, RANDOM_BYTES = 500, 39_000
 LATENCY_MS = 20
 THREADS = 16
+OPEN_ROUNDS = 10
 OPENS = 20
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
 MOUNT_SECONDS, READ_SECONDS, STOP_SECONDS = 30.0, 300.0, 30.0
@@ -138,6 +144,21 @@ def find(folder: Path) -> float:
     return names / (time.monotonic() - started)
 
 
+def opens(threads: int) -> Work:
+    """Files a second that are opened and closed: two requests of the kernel each."""
+    def share(paths: list[Path]) -> None:
+        for path in paths:
+            os.close(os.open(path, os.O_RDONLY))
+
+    def work(folder: Path) -> float:
+        paths = files_of(folder) * OPEN_ROUNDS
+        started = time.monotonic()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(share, (paths[number::threads] for number in range(threads))))
+        return len(paths) / (time.monotonic() - started)
+    return work
+
+
 def first_byte(folder: Path) -> float:
     """Milliseconds until the first byte of a file, without the server's latency."""
     times = []
@@ -165,6 +186,12 @@ class Case:
     """What `get` fetches beside it; nothing where it has no such thing."""
 
 
+CACHED = ("one", "four", "small")
+"""Cases in which the cache takes part."""
+
+OF_TRANSPORTS = ("opens-1", "opens-16")
+"""Cases that are run with --transports alone, unless they are named."""
+
 CASES: dict[str, Case] = {
     "one": Case(in_order(1), "GB/s", bytes=LARGE_BYTES, reads="large/object0"),
     "four": Case(in_order(LARGE), "GB/s", bytes=LARGE * LARGE_BYTES, reads="large/"),
@@ -173,6 +200,8 @@ CASES: dict[str, Case] = {
     "small": Case(small, "files/s", False, "{:,.0f}"),
     "find": Case(find, "names/s", False, "{:,.0f}"),
     "open": Case(first_byte, "ms", True),
+    "opens-1": Case(opens(1), "files/s", False, "{:,.0f}"),
+    "opens-16": Case(opens(THREADS), "files/s", False, "{:,.0f}"),
 }
 
 
@@ -288,13 +317,19 @@ def contenders(ground: Ground, name: str, points: Path) -> dict[str, Callable[[]
     """Who takes part in a case."""
     case, found = CASES[name], dict[str, Callable[[], Result]]()
     url = ground.url(case)
+    if ground.args.transports:
+        for transport in ("device", "io_uring"):
+            line = inrush(ground, url, points / transport, "--fuse", transport)
+            found[transport] = lambda line=line, at=transport: run_mount(  # type: ignore[misc]
+                ground, case, line, points / at)
+        return found
     for peer in ground.args.peer or PEERS:
         line = PEERS[peer](ground, url, points / peer)
         found[peer] = lambda line=line, peer=peer: run_mount(  # type: ignore[misc]
             ground, case, line, points / peer)
     if case.reads:
         found["get"] = lambda: run_get(ground, case)
-    if name in ("one", "four", "small"):
+    if name in CACHED:
         cache, copies = ground.scratch / "cache", ground.scratch / "copies"
         line = inrush(ground, url, points / "cached", "--cache", cache)
         found["cached"] = lambda: run_mount(ground, case, line, points / "cached")
@@ -337,7 +372,7 @@ def markdown(table: Table) -> str:
     for name, found in table.rows.items():
         case = CASES[name]
         for other, row in found.items():
-            ours = found.get("inrush", row)
+            ours = found.get("inrush", found.get("io_uring", row))
             # Of times the shorter is the faster.
             pair = (row, ours) if case.unit == "ms" else (ours, row)
             ratio = pair[0]["speed"] / pair[1]["speed"]
@@ -359,7 +394,8 @@ def write_objects(bucket: Path) -> None:
 def run_all(args: argparse.Namespace) -> Table:
     """Serves, mounts and measures."""
     for program in ("fio", "rclone", "s3fs", "find"):
-        if program in ("fio", "find") or program in (args.peer or PEERS):
+        peers = () if args.transports else args.peer or PEERS
+        if program in ("fio", "find") or program in peers:
             install.system_program(program)
     folder, table = tempfile.TemporaryDirectory, Table()
     with folder(prefix="inrush-mounts-", dir=args.memory_folder) as memory, \
@@ -376,7 +412,7 @@ def run_all(args: argparse.Namespace) -> Table:
                 origin.serving(args.origin, [*words, "--first-byte-latency", f"{LATENCY_MS}:0"],
                                far_at) as far:
             ground = Ground(args, near, far, scratch)
-            if any(name in ("one", "four", "small") for name in args.case):
+            if not args.transports and any(name in CACHED for name in args.case):
                 fill(ground, root, points)
             for name in args.case:
                 measured(ground, table, name, points)
@@ -389,6 +425,7 @@ def main() -> int:
     add = parser.add_argument
     add("--case", action="append", choices=CASES, help="repeatable (default: all)")
     add("--peer", action="append", choices=PEERS, help="repeatable (default: all)")
+    add("--transports", action="store_true", help="compare inrush over /dev/fuse and io_uring")
     add("--runs", type=int, default=3, help="runs of each (default: %(default)s)")
     add("--inrush", type=Path, default=client.default_program())
     add("--origin", type=Path, default=origin.default_program())
@@ -399,7 +436,8 @@ def main() -> int:
         help="a folder for the sources, 5 GB (default: %(default)s)")
     add("--json", type=Path, help="also write all figures to this file")
     args = parser.parse_args()
-    args.case = args.case or list(CASES)
+    args.case = args.case or [name for name in CASES
+                              if args.transports or name not in OF_TRANSPORTS]
     process.unwind_on_signals()
     if os.geteuid():
         say("mounting, and emptying the page cache, take root")

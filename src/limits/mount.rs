@@ -46,6 +46,12 @@ pub const MOUNT_QUEUE_ENTRIES_MIN: usize = 8;
 /// One in so many bytes of the memory may be for such requests.
 pub const MOUNT_QUEUE_MEMORY_SHARE: u64 = 4;
 
+/// Where files have more bytes than this on average, the device is taken: over io_uring each byte
+/// is copied once more, and each request costs less. On two cores, 2026-11-26, both read files of
+/// 256 KiB equally fast; the ring was up to 1.95 times as fast with requests alone, and 0.85 times
+/// as fast with files of 1 GiB.
+pub const MOUNT_QUEUE_MEAN_BYTES_MAX: u64 = 256 << 10;
+
 /// Longest wait of a thread that serves such requests before it looks again.
 pub const MOUNT_QUEUE_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 

@@ -24,6 +24,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::task::spawn_local;
 
 pub(super) use self::detach::{empty_place, remove_dead};
+pub(super) use self::queues::Transport;
 pub(super) use self::reader::Shared as Reads;
 pub(super) use self::server::{Event, Server, Supply, hindrance};
 use self::told::{Ended, FileReport};
@@ -35,7 +36,7 @@ use super::ready;
 use super::ring;
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use crate::cli::{CacheArgs, FuseName, MountArgs, UnmountArgs};
+use crate::cli::{CacheArgs, MountArgs, UnmountArgs};
 use crate::control::Control;
 use crate::control::entries::Entries;
 use crate::control::walk::Walk;
@@ -88,7 +89,8 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let Prepared { control, tree, hidden } = prepared;
     let Some(point) = point else { return check(&tree, &hidden) };
     let mut report = FileReport::open(args.report.as_deref(), &mut interrupts).await?;
-    let mut server = start(&args, fuse, &control, begun).await?;
+    let transport = Transport::new(fuse, tree.totals());
+    let mut server = start(&args, transport, &control, begun).await?;
     if let Some(tell) = report.teller() {
         server.reads().tell_closed(tell);
     }
@@ -247,7 +249,7 @@ fn tell_mounted(tree: &Tree, hidden: &Hidden, point: &Path, progress: &Progress)
 /// Starts the workers that bring what is read.
 async fn start(
     args: &MountArgs,
-    fuse: FuseName,
+    fuse: Transport,
     control: &Rc<Control>,
     begun: Instant,
 ) -> Result<Server> {

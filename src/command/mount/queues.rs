@@ -21,9 +21,10 @@ use crate::cli::FuseName;
 use crate::engine::threads::event_counter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
-    MOUNT_NAMES_TTL, MOUNT_QUEUE_ENTRIES_MAX, MOUNT_QUEUE_ENTRIES_MIN, MOUNT_QUEUE_MEMORY_SHARE,
-    MOUNT_QUEUE_WAIT, MOUNT_READ_BYTES_MAX,
+    MOUNT_NAMES_TTL, MOUNT_QUEUE_ENTRIES_MAX, MOUNT_QUEUE_ENTRIES_MIN, MOUNT_QUEUE_MEAN_BYTES_MAX,
+    MOUNT_QUEUE_MEMORY_SHARE, MOUNT_QUEUE_WAIT, MOUNT_READ_BYTES_MAX,
 };
+use crate::mount::tree::Totals;
 use crate::mount::wire::{self, Call, Listing, Writer};
 use crate::plan::path::NAME_BYTES_MAX;
 use crate::sys::fuse_ring::{
@@ -137,11 +138,6 @@ fn is_enabled() -> bool {
     told.is_ok_and(|told| told.first() == Some(&b'Y'))
 }
 
-/// Whether a mount may use io_uring.
-pub(super) fn may_be_used(wanted: FuseName) -> bool {
-    wanted != FuseName::Device && is_enabled()
-}
-
 /// What the option asks for, else the environment.
 ///
 /// # Errors
@@ -179,25 +175,53 @@ pub(super) fn memory_bytes(of: u64) -> u64 {
     wanted.min(of / MOUNT_QUEUE_MEMORY_SHARE)
 }
 
-/// Starts threads with rings of so many bytes for requests of at most so many; why not, where there can be none.
+/// How a mount's requests shall come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::command) enum Transport {
+    /// Over io_uring; where that cannot be it is an error, or the device does.
+    IoUring { is_required: bool },
+    /// From the device, and why.
+    Device(&'static str),
+}
+
+impl Transport {
+    /// Decides for a mount of these files, by what is allowed and what is faster.
+    pub(super) fn new(wanted: FuseName, mounted: Totals) -> Self {
+        let mean_bytes = mounted.bytes.checked_div(mounted.files).unwrap_or(0);
+        match wanted {
+            FuseName::Device => Self::Device("--fuse device"),
+            FuseName::IoUring => Self::IoUring { is_required: true },
+            FuseName::Auto if !is_enabled() => {
+                Self::Device("the kernel does not allow it (enable_uring)")
+            }
+            FuseName::Auto if mean_bytes > MOUNT_QUEUE_MEAN_BYTES_MAX => {
+                Self::Device("the device is faster for files of this size")
+            }
+            FuseName::Auto => Self::IoUring { is_required: false },
+        }
+    }
+}
+
+/// Starts threads with rings of so many bytes for requests of at most so many; why not, where there
+/// can be none.
 ///
 /// # Errors
 /// The same where nothing else will do, or where there is no room for a thread.
 pub(super) fn prepare(
-    wanted: FuseName,
+    transport: Transport,
     bytes: u64,
     request_bytes: u32,
 ) -> Result<Result<Queues, String>> {
-    let prepared = match wanted {
-        FuseName::Device => return Ok(Err("--fuse device".to_owned())),
-        _ if !is_enabled() => Err("not enabled (enable_uring)".to_owned()),
-        _ => match Plan::new(bytes, request_bytes) {
-            Ok(plan) => Queues::start(plan)?,
-            Err(why) => Err(why),
-        },
+    let is_required = match transport {
+        Transport::Device(why) => return Ok(Err(why.to_owned())),
+        Transport::IoUring { is_required } => is_required,
+    };
+    let prepared = match Plan::new(bytes, request_bytes) {
+        Ok(plan) => Queues::start(plan)?,
+        Err(why) => Err(why),
     };
     match prepared {
-        Err(why) if wanted == FuseName::IoUring => {
+        Err(why) if is_required => {
             let message = format!("FUSE over io_uring is not available: {why}");
             Err(Error::new(ErrorKind::Host, message).advise("use --fuse auto"))
         }
@@ -208,28 +232,49 @@ pub(super) fn prepare(
 impl Plan {
     /// Divides this much memory between the queues; why not, where that cannot be.
     fn new(bytes: u64, request_bytes: u32) -> Result<Self, String> {
-        let request_bytes = request_bytes.max(FUSE_PAYLOAD_BYTES_MIN);
         let (possible, online) =
             topology::processors(Path::new("/")).ok_or("its processors are not known")?;
+        let request_bytes = request_bytes.max(FUSE_PAYLOAD_BYTES_MIN);
         let fits = usize::try_from(bytes / u64::from(request_bytes)).unwrap_or(usize::MAX);
-        let each = fits / online.len().max(1);
-        if each < MOUNT_QUEUE_ENTRIES_MIN {
-            return Err("--memory is too small for its queues".to_owned());
-        }
-        let each = each.min(MOUNT_QUEUE_ENTRIES_MAX);
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = threads.clamp(1, online.len().max(1));
-        let mut planned = vec![Vec::new(); threads];
-        for (number, queue) in possible.iter().enumerate() {
-            // The kernel wants an entry of each queue, also of processors that may come later;
-            // their memory is not touched until then.
-            let entries = if online.contains(queue) { each } else { 1 };
-            let queue = u16::try_from(*queue).map_err(|_| "there are too many processors")?;
-            planned[number % threads].extend(std::iter::repeat_n(queue, entries));
-        }
-        let count = planned.iter().map(Vec::len).sum();
+        let threads = divide(&possible, &online, fits, threads)?;
+        let count = threads.iter().map(Vec::len).sum();
         let payloads = payloads(count, request_bytes).map_err(|errno| errno.to_string())?;
-        Ok(Self { threads: planned, payloads })
+        Ok(Self { threads, payloads })
+    }
+}
+
+/// The queues of each thread, a number of a queue for each entry, where so many entries fit.
+fn divide(
+    possible: &[u32],
+    online: &[u32],
+    fits: usize,
+    threads: usize,
+) -> Result<Vec<Vec<u16>>, String> {
+    let each = fits / online.len().max(1);
+    if each < MOUNT_QUEUE_ENTRIES_MIN {
+        return Err("--memory is too small for its queues".to_owned());
+    }
+    let each = each.min(MOUNT_QUEUE_ENTRIES_MAX);
+    let mut divided = vec![Vec::new(); threads.clamp(1, online.len().max(1))];
+    for (number, queue) in possible.iter().enumerate() {
+        // The kernel wants an entry of each queue, also of processors that may come later; their
+        // memory is not touched until then.
+        let entries = if online.contains(queue) { each } else { 1 };
+        let queue = u16::try_from(*queue).map_err(|_| "there are too many processors")?;
+        let thread = number % divided.len();
+        divided[thread].extend(std::iter::repeat_n(queue, entries));
+    }
+    Ok(divided)
+}
+
+/// Keeps the calling thread on the processor of its queue, where it has one alone: who asks waits
+/// there, and what it is answered is in that core's cache. Where that is forbidden it runs anywhere.
+fn stay(queues: &[u16]) {
+    if let [first, rest @ ..] = queues
+        && rest.iter().all(|queue| queue == first)
+    {
+        let _ = core_affinity::set_for_current(core_affinity::CoreId { id: usize::from(*first) });
     }
 }
 
@@ -249,6 +294,7 @@ impl Queues {
             let tell = tell.clone();
             let bell = event_counter()?;
             let work = move || {
+                stay(&queues);
                 let entries = u32::try_from(queues.len()).expect("few");
                 let empty = match EmptyRing::new(entries) {
                     Ok(empty) => empty,
@@ -388,5 +434,41 @@ fn answer(view: &View, mailbox: &Arc<Mailbox>, request: FuseRequest) {
         }
         Some(Call::Other) => reply.error(Errno::ENOSYS),
         None => reply.error(Errno::EIO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_queue_has_an_entry_and_those_that_work_have_most() {
+        let divided = divide(&[0, 1, 2, 3], &[0, 1], 100, 2).expect("room");
+        let count =
+            |thread: usize, queue| divided[thread].iter().filter(|of| **of == queue).count();
+        let most = MOUNT_QUEUE_ENTRIES_MAX;
+        let counts = [count(0, 0), count(0, 2), count(1, 1), count(1, 3)];
+        assert_eq!(counts, [most, 1, most, 1]);
+        assert_eq!(divided[0].len() + divided[1].len(), 2 * most + 2);
+        let few = divide(&[0, 1], &[0, 1], 2 * MOUNT_QUEUE_ENTRIES_MIN, 8).expect("room");
+        assert_eq!(few, [vec![0; MOUNT_QUEUE_ENTRIES_MIN], vec![1; MOUNT_QUEUE_ENTRIES_MIN]]);
+        let none = divide(&[0, 1], &[0, 1], 2 * MOUNT_QUEUE_ENTRIES_MIN - 1, 2);
+        assert_eq!(none, Err("--memory is too small for its queues".to_owned()));
+        assert!(divide(&[70_000], &[70_000], 100, 1).is_err(), "the kernel has 16 bits for it");
+    }
+
+    #[test]
+    fn what_is_asked_for_comes_before_what_is_faster() {
+        let totals = Totals { files: 2, bytes: 1 << 40, ..Totals::default() };
+        let required = Transport::IoUring { is_required: true };
+        assert_eq!(Transport::new(FuseName::IoUring, totals), required);
+        let device = Transport::new(FuseName::Device, Totals::default());
+        assert_eq!(device, Transport::Device("--fuse device"));
+        // Whether this kernel allows it or not.
+        assert!(matches!(Transport::new(FuseName::Auto, totals), Transport::Device(_)));
+        assert_eq!(named(Some(OsStr::new("device"))).ok(), Some(FuseName::Device));
+        assert_eq!(named(None).ok(), Some(FuseName::Auto));
+        let error = named(Some(OsStr::new("ring"))).expect_err("no such thing");
+        assert!(error.to_string().contains("INRUSH_FUSE: 'ring' is not a transport"), "{error}");
     }
 }

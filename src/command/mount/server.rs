@@ -16,11 +16,11 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::detach;
 use super::keep::Keeper;
-use super::queues::{self, Queues};
+use super::queues::{self, Queues, Transport};
 use super::reader::{Reader, Shared};
 use super::replaced::{self, Ask, Replaced};
 use super::view::{Device, Looks, Shown, View};
-use crate::cli::{FuseName, TuningArgs};
+use crate::cli::TuningArgs;
 use crate::command::aside::aside;
 use crate::command::get;
 use crate::control::Control;
@@ -54,7 +54,7 @@ pub(in crate::command) struct Supply<'a> {
     /// What was read is kept in it.
     pub(in crate::command) cache: Option<Cache>,
     /// How the kernel's requests come.
-    pub(in crate::command) fuse: FuseName,
+    pub(in crate::command) fuse: Transport,
 }
 
 /// What happens to mounts by themselves.
@@ -84,7 +84,7 @@ pub(in crate::command) struct Server {
     names: JoinHandle<()>,
     mounts: Vec<Mounted>,
     keeper: Option<Keeper>,
-    wanted_fuse: FuseName,
+    transport: Transport,
     /// Memory for the kernel's requests over io_uring.
     queue_bytes: u64,
     fuse: FuseTold,
@@ -130,7 +130,7 @@ impl Server {
         let mut options = get::options(tuning)?;
         let facts = HostFacts::read();
         let mut queue_bytes = 0;
-        if queues::may_be_used(fuse) {
+        if matches!(fuse, Transport::IoUring { .. }) {
             queue_bytes = queues::memory_bytes(Config::resolve(options, facts)?.memory_bytes);
             // Of the memory that the user has named they take a part.
             if let Some(named) = &mut options.memory_bytes {
@@ -170,7 +170,7 @@ impl Server {
             names,
             mounts: Vec::new(),
             keeper,
-            wanted_fuse: fuse,
+            transport: fuse,
             queue_bytes,
             fuse: FuseTold::default(),
             started: now(),
@@ -245,7 +245,7 @@ impl Server {
         let reads = self.reads();
         let view = View::new(tree, reads, Arc::clone(&replaced), looks, kept, request_bytes);
         let view = Arc::new(view);
-        let queues = queues::prepare(self.wanted_fuse, self.queue_bytes, request_bytes)?;
+        let queues = queues::prepare(self.transport, self.queue_bytes, request_bytes)?;
         let place = point.to_owned();
         let mounted = aside(move || mount_on(&place, &view, &config, queues)).await;
         let (session, fuse) = mounted.map_err(|error| {

@@ -9,14 +9,14 @@ use std::time::Instant;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::super::aside::aside;
-use super::super::mount::{self, Event, Reads, Server, Shown, Supply};
+use super::super::mount::{self, Event, Reads, Server, Shown, Supply, Transport};
 use super::super::ring;
 use super::super::session;
 use super::files::AllFound;
 use super::input::{self, Sources};
 use super::layout::Layout;
 use super::streams::Shared;
-use crate::cli::{FuseName, TrainArgs, TuningArgs};
+use crate::cli::{TrainArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::channel::{ChannelSource, Preflight};
 use crate::error::{Error, ErrorKind, Result};
@@ -80,7 +80,7 @@ impl Mounts {
         let server = Server::start(Supply {
             cache: mount::cache(&args.cache).await?,
             // Each channel would need queues of its own.
-            fuse: FuseName::Device,
+            fuse: Transport::Device("a channel of train"),
             control,
             tuning: &tuning,
             tls: shared.tls.clone(),
