@@ -101,6 +101,7 @@
 //!   * [`sys::uring`]: the ring of io_uring.
 //!   * [`sys::readiness`]: the same over epoll, non-blocking calls, threads that write to files.
 //!   * [`sys::choice`]: which of the two, and why.
+//!   * [`sys::fuse_ring`]: the kernel's requests to a mount over io_uring.
 //! * [`report`]: what users and their programs read of a run: progress, summary, document, data.
 //!   * [`report::bench`]: what `bench` measured, as a document, a table and a page. Pure.
 //!   * [`report::document`]: counters into words and JSON.

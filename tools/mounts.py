@@ -9,6 +9,7 @@ An inrush-origin on loopback serves 4 objects of 1 GiB and 2,000 of 39,000 bytes
 begins with an empty page cache. fio reads, with --readonly:
 
 * one, four: one file, or four at the same time, in order, 1 MiB a read, 1 GiB each;
+* one-direct, four-direct: the same with O_DIRECT, which skips the page cache;
 * far: four, with the latency;
 * random: four threads, 500 reads of 39,000 bytes each, anywhere in the four files, with the
   latency. The readers wait for each read: nobody can make more than 4 reads in 20 ms.
@@ -100,11 +101,11 @@ def fio(folder: Path, files: int, words: Sequence[str]) -> dict[str, Any]:
     return dict(read)
 
 
-def in_order(files: int) -> Work:
+def in_order(files: int, *words: str) -> Work:
     """GB/s of so many readers."""
     def work(folder: Path) -> float:
         # From the first reader's start to the last one's end.
-        found = fio(folder, files, ["--rw=read", "--bs=1M"])
+        found = fio(folder, files, ["--rw=read", "--bs=1M", *words])
         return float(found["io_bytes"]) / (float(found["runtime"]) / 1e3) / 1e9
     return work
 
@@ -195,6 +196,10 @@ OF_TRANSPORTS = ("opens-1", "opens-16")
 CASES: dict[str, Case] = {
     "one": Case(in_order(1), "GB/s", bytes=LARGE_BYTES, reads="large/object0"),
     "four": Case(in_order(LARGE), "GB/s", bytes=LARGE * LARGE_BYTES, reads="large/"),
+    "one-direct": Case(in_order(1, "--direct=1"), "GB/s", bytes=LARGE_BYTES,
+                       reads="large/object0"),
+    "four-direct": Case(in_order(LARGE, "--direct=1"), "GB/s", bytes=LARGE * LARGE_BYTES,
+                        reads="large/"),
     "far": Case(in_order(LARGE), "GB/s", True, bytes=LARGE * LARGE_BYTES, reads="large/"),
     "random": Case(anywhere, "reads/s", True, "{:,.0f}"),
     "small": Case(small, "files/s", False, "{:,.0f}"),

@@ -43,8 +43,11 @@ pub const MOUNT_QUEUE_ENTRIES_MAX: usize = 32;
 /// The same, at least: with fewer of them requests would wait for each other.
 pub const MOUNT_QUEUE_ENTRIES_MIN: usize = 8;
 
-/// One in so many bytes of the memory may be for such requests.
+/// One in so many bytes of the memory that a user has named may be for such requests.
 pub const MOUNT_QUEUE_MEMORY_SHARE: u64 = 4;
+
+/// The same of the machine's memory, where nobody has named any.
+pub const MOUNT_QUEUE_MACHINE_SHARE: u64 = 16;
 
 /// Where files have more bytes than this on average, the device is taken: over io_uring each byte
 /// is copied once more, and each request costs less. On two cores, 2026-11-26, both read files of

@@ -352,7 +352,10 @@ mod tests {
         assert_eq!((u64_at(&bytes, 0), u64_at(&bytes, 8)), (Some(7), Some(0)));
         assert_eq!((u64_at(&bytes, 16), u32_at(&bytes, 32)), (Some(3), Some(5)));
         // struct fuse_attr begins at 40.
-        assert_eq!((u64_at(&bytes, 48), u64_at(&bytes, 64)), (Some(39_000), Some(-5i64 as u64)));
+        assert_eq!(
+            (u64_at(&bytes, 48), u64_at(&bytes, 64)),
+            (Some(39_000), Some((-5i64).cast_unsigned()))
+        );
         assert_eq!((u32_at(&bytes, 100), u32_at(&bytes, 108)), (Some(0o100_444), Some(1000)));
         assert_eq!(u32_at(&bytes, 120), Some(4096));
         assert_eq!(Writer::new(&mut bytes).known(&attributes(), valid), 104);

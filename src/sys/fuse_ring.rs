@@ -300,8 +300,8 @@ impl FuseRing {
     }
 
     fn push(&mut self, submission: &squeue::Entry128) {
-        // SAFETY: what the submission names stays in place for as long as the kernel may use it: the
-        // descriptors are this ring's, `register` keeps the vectors until all is submitted, and
+        // SAFETY: what the submission names stays in place for as long as the kernel may use it:
+        // the descriptors are this ring's, `register` keeps the vectors until all is submitted, and
         // header and payload are slots of an entry, which has the payload until its completion;
         // `Drop` forgets them where there was none.
         while unsafe { self.ring.submission().push(submission) }.is_err() {

@@ -1,10 +1,9 @@
 //! `inrush mount` with awkward trees, against a model, with a cache, where objects do not stay what
-//! they were listed as, and what it tells of a run.
+//! they were listed as, over both transports, and what it tells of a run.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "programs under test")]
 
 #[path = "../common/fuse.rs"]
-#[expect(dead_code, reason = "the table of mounts belongs to other tests")]
 mod fuse;
 #[path = "../common/mapper.rs"]
 mod mapper;
@@ -31,3 +30,4 @@ mod cache;
 mod model;
 mod replaced;
 mod report;
+mod transport;

@@ -101,8 +101,7 @@ fn failures(seed: u64, setup: &Setup, profile: Profile, mappers: &Mappers) -> Ve
         words.extend(["--cache", cache.path().to_str().expect("UTF-8")]);
     }
     within(Mounted::new(&origin, &words), LIMIT, |mounted| {
-        // Of what is kept the disk's own file system would then want aligned reads.
-        let model = Model::new(&mounted.point, &objects, true);
+        let model = Model::new(&mounted.point, &objects);
         std::thread::scope(|scope| {
             let started = (0..THREADS).map(|thread| {
                 let mut reader = Reader::new(&model, mappers, seed * THREADS + thread);

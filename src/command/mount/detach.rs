@@ -96,6 +96,16 @@ pub(super) fn detach(place: &Path) -> Result<()> {
     .advise("unmount it as the user that mounted it, or as root"))
 }
 
+/// Ends a mount of ours that nothing can be read from any more: requests that wait end, too, where
+/// the kernel lets this process do that.
+pub(super) fn abort(place: &Path) {
+    if ours(place).is_ok()
+        && rustix::mount::unmount(place, UnmountFlags::FORCE | UnmountFlags::DETACH).is_err()
+    {
+        by_helper(place);
+    }
+}
+
 /// Asks fusermount; says what it said.
 fn by_helper(place: &Path) -> String {
     let mut said = Errno::PERM.to_string();

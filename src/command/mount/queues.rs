@@ -7,31 +7,34 @@
 
 use std::ffi::OsStr;
 use std::num::NonZero;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::ValueEnum as _;
 use fuser::{Errno, FileHandle, OpenFlags};
 
+use super::detach;
 use super::reply::{NameReply, OpenReply, ReadReply};
 use super::view::{FOLDER_FLAGS, View, wire_attributes};
 use crate::cli::FuseName;
 use crate::engine::threads::event_counter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
-    MOUNT_NAMES_TTL, MOUNT_QUEUE_ENTRIES_MAX, MOUNT_QUEUE_ENTRIES_MIN, MOUNT_QUEUE_MEAN_BYTES_MAX,
-    MOUNT_QUEUE_MEMORY_SHARE, MOUNT_QUEUE_WAIT, MOUNT_READ_BYTES_MAX,
+    MEMORY_BYTES_MIN, MOUNT_NAMES_TTL, MOUNT_QUEUE_ENTRIES_MAX, MOUNT_QUEUE_ENTRIES_MIN,
+    MOUNT_QUEUE_MACHINE_SHARE, MOUNT_QUEUE_MEAN_BYTES_MAX, MOUNT_QUEUE_MEMORY_SHARE,
+    MOUNT_QUEUE_WAIT, MOUNT_READ_BYTES_MAX,
 };
 use crate::mount::tree::Totals;
 use crate::mount::wire::{self, Call, Listing, Writer};
 use crate::plan::path::NAME_BYTES_MAX;
+use crate::s3::uri::shown;
 use crate::sys::fuse_ring::{
     EmptyRing, FUSE_PAYLOAD_BYTES_MIN, FuseAnswer, FuseRequest, FuseRing, payloads,
 };
 use crate::sys::{Handle, Pool, descriptor, topology};
-use crate::text::shown::shown;
 
 /// Names the transport where no option does.
 const FUSE_VARIABLE: &str = "INRUSH_FUSE";
@@ -60,6 +63,8 @@ struct Go {
     view: Arc<View>,
     device: Arc<OwnedFd>,
     payloads: Pool,
+    /// Where it is mounted.
+    place: PathBuf,
 }
 
 /// Answers for a thread.
@@ -168,11 +173,18 @@ fn named(value: Option<&OsStr>) -> Result<FuseName> {
     })
 }
 
-/// Bytes that queues take of this much memory.
-pub(super) fn memory_bytes(of: u64) -> u64 {
+/// Bytes that queues take: a part of the memory that the user has named, which leaves what all else
+/// needs; where nobody has, a part of the machine's.
+pub(super) fn memory_bytes(named: Option<u64>, of_machine: u64) -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let wanted = (processors * MOUNT_QUEUE_ENTRIES_MAX) as u64 * u64::from(MOUNT_READ_BYTES_MAX);
-    wanted.min(of / MOUNT_QUEUE_MEMORY_SHARE)
+    let most = match named {
+        Some(named) => {
+            (named / MOUNT_QUEUE_MEMORY_SHARE).min(named.saturating_sub(MEMORY_BYTES_MIN))
+        }
+        None => of_machine / MOUNT_QUEUE_MACHINE_SHARE,
+    };
+    wanted.min(most)
 }
 
 /// How a mount's requests shall come.
@@ -216,7 +228,9 @@ pub(super) fn prepare(
         Transport::Device(why) => return Ok(Err(why.to_owned())),
         Transport::IoUring { is_required } => is_required,
     };
-    let prepared = match Plan::new(bytes, request_bytes) {
+    // Where few requests fit at once they wait for each other; the device has no such bound.
+    let least = if is_required { MOUNT_QUEUE_ENTRIES_MIN } else { MOUNT_QUEUE_ENTRIES_MAX };
+    let prepared = match Plan::new(bytes, request_bytes, least) {
         Ok(plan) => Queues::start(plan)?,
         Err(why) => Err(why),
     };
@@ -231,28 +245,29 @@ pub(super) fn prepare(
 
 impl Plan {
     /// Divides this much memory between the queues; why not, where that cannot be.
-    fn new(bytes: u64, request_bytes: u32) -> Result<Self, String> {
+    fn new(bytes: u64, request_bytes: u32, least: usize) -> Result<Self, String> {
         let (possible, online) =
             topology::processors(Path::new("/")).ok_or("its processors are not known")?;
         let request_bytes = request_bytes.max(FUSE_PAYLOAD_BYTES_MIN);
         let fits = usize::try_from(bytes / u64::from(request_bytes)).unwrap_or(usize::MAX);
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = divide(&possible, &online, fits, threads)?;
+        let threads = divide(&possible, &online, least..=fits, threads)?;
         let count = threads.iter().map(Vec::len).sum();
         let payloads = payloads(count, request_bytes).map_err(|errno| errno.to_string())?;
         Ok(Self { threads, payloads })
     }
 }
 
-/// The queues of each thread, a number of a queue for each entry, where so many entries fit.
+/// The queues of each thread, a number of a queue for each entry: so many for each processor at
+/// least, and so many that fit altogether.
 fn divide(
     possible: &[u32],
     online: &[u32],
-    fits: usize,
+    entries: RangeInclusive<usize>,
     threads: usize,
 ) -> Result<Vec<Vec<u16>>, String> {
-    let each = fits / online.len().max(1);
-    if each < MOUNT_QUEUE_ENTRIES_MIN {
+    let each = entries.end() / online.len().max(1);
+    if each < *entries.start() {
         return Err("--memory is too small for its queues".to_owned());
     }
     let each = each.min(MOUNT_QUEUE_ENTRIES_MAX);
@@ -269,7 +284,8 @@ fn divide(
 }
 
 /// Keeps the calling thread on the processor of its queue, where it has one alone: who asks waits
-/// there, and what it is answered is in that core's cache. Where that is forbidden it runs anywhere.
+/// there, and what it is answered is in that core's cache. Where that is forbidden it runs
+/// anywhere.
 fn stay(queues: &[u16]) {
     if let [first, rest @ ..] = queues
         && rest.iter().all(|queue| queue == first)
@@ -305,7 +321,7 @@ impl Queues {
                 };
                 // Nobody waits for it where another has failed.
                 let _ = tell.send(Ok(()));
-                let Ok(Go { view, device, payloads }) = went.recv() else { return };
+                let Ok(Go { view, device, payloads, place }) = went.recv() else { return };
                 let registered = FuseRing::register(
                     empty,
                     Arc::clone(&device),
@@ -322,7 +338,7 @@ impl Queues {
                 };
                 let _ = tell_registered.send(Ok(()));
                 let mailbox = Mailbox { state: Mutex::default(), bell, device };
-                serve(ring, &view, &Arc::new(mailbox));
+                serve(ring, &view, &Arc::new(mailbox), &place);
             };
             let thread = std::thread::Builder::new().name("inrush-fuse".to_owned());
             // It ends with the connection, which files that are open may keep for long.
@@ -345,11 +361,13 @@ impl Queues {
         self,
         view: &Arc<View>,
         device: &Arc<OwnedFd>,
+        place: &Path,
     ) -> Result<(), crate::sys::Errno> {
         for started in &self.threads {
             let (view, device) = (Arc::clone(view), Arc::clone(device));
             let payloads = self.payloads.clone();
-            let _ = started.go.send(Go { view, device, payloads });
+            let place = place.to_owned();
+            let _ = started.go.send(Go { view, device, payloads, place });
         }
         for started in self.threads {
             started.registered.recv().unwrap_or(Err(crate::sys::Errno::IO))?;
@@ -359,7 +377,7 @@ impl Queues {
 }
 
 /// Serves until the kernel has ended the connection and given back all that it had.
-fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>) {
+fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, place: &Path) {
     let mut arrived = Vec::new();
     let mut answers = Vec::new();
     loop {
@@ -374,7 +392,9 @@ fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>) {
             return;
         }
         if let Err(errno) = ring.wait(MOUNT_QUEUE_WAIT, &mut arrived) {
-            tracing::error!("the ring of a mount failed: {errno}");
+            // Nobody would answer its requests any more, so nobody may wait for them.
+            tracing::error!("the ring of a mount failed: {errno}; it is unmounted");
+            detach::abort(place);
             return;
         }
         mailbox.lock().is_asleep = false;
@@ -443,18 +463,18 @@ mod tests {
 
     #[test]
     fn every_queue_has_an_entry_and_those_that_work_have_most() {
-        let divided = divide(&[0, 1, 2, 3], &[0, 1], 100, 2).expect("room");
+        let divided = divide(&[0, 1, 2, 3], &[0, 1], 8..=100, 2).expect("room");
         let count =
             |thread: usize, queue| divided[thread].iter().filter(|of| **of == queue).count();
         let most = MOUNT_QUEUE_ENTRIES_MAX;
         let counts = [count(0, 0), count(0, 2), count(1, 1), count(1, 3)];
         assert_eq!(counts, [most, 1, most, 1]);
         assert_eq!(divided[0].len() + divided[1].len(), 2 * most + 2);
-        let few = divide(&[0, 1], &[0, 1], 2 * MOUNT_QUEUE_ENTRIES_MIN, 8).expect("room");
-        assert_eq!(few, [vec![0; MOUNT_QUEUE_ENTRIES_MIN], vec![1; MOUNT_QUEUE_ENTRIES_MIN]]);
-        let none = divide(&[0, 1], &[0, 1], 2 * MOUNT_QUEUE_ENTRIES_MIN - 1, 2);
+        let few = divide(&[0, 1], &[0, 1], 8..=16, 8).expect("room");
+        assert_eq!(few, [vec![0; 8], vec![1; 8]]);
+        let none = divide(&[0, 1], &[0, 1], 8..=15, 2);
         assert_eq!(none, Err("--memory is too small for its queues".to_owned()));
-        assert!(divide(&[70_000], &[70_000], 100, 1).is_err(), "the kernel has 16 bits for it");
+        assert!(divide(&[70_000], &[70_000], 8..=100, 1).is_err(), "the kernel has 16 bits for it");
     }
 
     #[test]

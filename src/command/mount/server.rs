@@ -31,8 +31,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
 use crate::files::system_host::Persistence;
 use crate::limits::{
-    MEMORY_BYTES_MIN, MOUNT_ERRORS_TOLD_MAX, MOUNT_LOOKUPS_QUEUED_MAX, MOUNT_READ_BYTES_MAX,
-    MOUNT_READAHEAD_KIB, MOUNT_THREADS_MAX,
+    MOUNT_ERRORS_TOLD_MAX, MOUNT_LOOKUPS_QUEUED_MAX, MOUNT_READ_BYTES_MAX, MOUNT_READAHEAD_KIB,
+    MOUNT_THREADS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
 use crate::mount::tree::Tree;
@@ -131,12 +131,9 @@ impl Server {
         let facts = HostFacts::read();
         let mut queue_bytes = 0;
         if matches!(fuse, Transport::IoUring { .. }) {
-            queue_bytes = queues::memory_bytes(Config::resolve(options, facts)?.memory_bytes);
+            queue_bytes = queues::memory_bytes(options.memory_bytes, facts.memory_bytes);
             // Of the memory that the user has named they take a part.
-            if let Some(named) = &mut options.memory_bytes {
-                queue_bytes = queue_bytes.min(named.saturating_sub(MEMORY_BYTES_MIN));
-                *named -= queue_bytes;
-            }
+            options.memory_bytes = options.memory_bytes.map(|named| named - queue_bytes);
         }
         let config = Config::resolve(options, facts)?;
         let config = if tls.is_some() { config.secured() } else { config }.of_leases();
@@ -336,7 +333,7 @@ fn mount_on(
         Ok(queues) => {
             let device = Arc::new(session.as_fd().try_clone_to_owned()?);
             // Where it takes no queue the kernel goes on with the device.
-            queues.serve(view, &device).map_err(|errno| errno.to_string())
+            queues.serve(view, &device, place).map_err(|errno| errno.to_string())
         }
     };
     let transport = if served.is_ok() { FuseTransport::IoUring } else { FuseTransport::Device };

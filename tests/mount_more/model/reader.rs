@@ -34,12 +34,10 @@ pub(super) struct Model<'a> {
     /// The names in each folder, and whether they are folders, too. The root is the empty path.
     folders: BTreeMap<&'a str, BTreeMap<&'a str, bool>>,
     paths: BTreeSet<&'a str>,
-    /// Files may be opened past the page cache.
-    direct: bool,
 }
 
 impl<'a> Model<'a> {
-    pub(super) fn new(point: &'a Path, objects: &'a Objects, direct: bool) -> Self {
+    pub(super) fn new(point: &'a Path, objects: &'a Objects) -> Self {
         let below = |key: &'a str| key.strip_prefix("d/").expect("all are below it");
         let files: Vec<_> = objects.iter().map(|(key, bytes)| (below(key), &bytes[..])).collect();
         let mut folders: BTreeMap<&str, BTreeMap<&str, bool>> = BTreeMap::new();
@@ -53,7 +51,7 @@ impl<'a> Model<'a> {
             }
             folders.entry("").or_default().insert(rest, is_folder);
         }
-        Self { point, files, folders, paths, direct }
+        Self { point, files, folders, paths }
     }
 }
 
@@ -147,7 +145,7 @@ impl<'a> Reader<'a> {
             let other = &self.open[self.random.usize(..self.open.len())];
             (path, bytes) = (other.path, other.bytes);
         }
-        let direct = self.random.u32(..8) == 0 && self.model.direct;
+        let direct = self.random.u32(..8) == 0;
         self.doing = format!("open {path:?}, past the page cache: {direct}");
         let flags = if direct { OFlags::DIRECT } else { OFlags::empty() };
         let flags = i32::try_from(flags.bits()).map_err(|error| error.to_string())?;
