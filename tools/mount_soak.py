@@ -129,7 +129,7 @@ def mounted(args: argparse.Namespace, endpoint: str, temp: Path, name: str,
     server = process.Server(
         [args.inrush, "mount", f"s3://{BUCKET}/{PREFIX}", point, "--foreground", "--quiet",
          "--json", "--ready-file", ready, "--no-sign-request", "--endpoint-url", endpoint,
-         "--region", "us-east-1", *words, *args.option],
+         "--region", "us-east-1", "--memory", "32MiB", *words, *args.option],
         temp / f"{name}.log", env=client.clean_environment(temp / "home", {}))
     try:
         if not server.wait_ready(ready.is_file, MOUNT_SECONDS):

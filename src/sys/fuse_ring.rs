@@ -36,6 +36,10 @@ const COMMIT_AND_FETCH: u32 = 2;
 /// Marks the completion of the poll that wakes the thread.
 const BELL_DATA: u64 = u64::MAX;
 
+/// How commands end when the connection does.
+const ENDED: [rustix::io::Errno; 3] =
+    [rustix::io::Errno::NOTCONN, rustix::io::Errno::CONNABORTED, rustix::io::Errno::CANCELED];
+
 /// Where the length is in `struct io_uring_sqe`.
 const SQE_LENGTH_AT: usize = 24;
 const _: () = assert!(size_of::<squeue::Entry128>() == 128, "the kernel's layout");
@@ -56,10 +60,9 @@ pub struct FuseRequest {
     pub head: [u8; HEAD_BYTES],
     /// The operation's own arguments, zeros behind them.
     pub arguments: [u8; ARGUMENTS_BYTES],
-    /// What comes behind them, names for example: `length` bytes; the answer goes here.
-    pub payload: Slot,
+    payload: Slot,
     /// Bytes of the payload that are the request's.
-    pub length: usize,
+    length: usize,
 }
 
 /// What the kernel is answered.
@@ -71,6 +74,17 @@ pub struct FuseAnswer {
 }
 
 impl FuseRequest {
+    /// What comes behind the arguments, names for example.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.payload[..self.length]
+    }
+
+    /// The memory of the answer, in which the payload is, too.
+    pub fn memory(&mut self) -> &mut [u8] {
+        &mut self.payload
+    }
+
     /// Ends it with so many bytes of its payload, or with an error.
     #[must_use]
     pub fn answer(self, result: Result<usize, Errno>) -> FuseAnswer {
@@ -137,32 +151,44 @@ impl EmptyRing {
     }
 }
 
-/// Memory for the payloads of so many entries, of `length` bytes each.
-///
-/// # Errors
-/// What mmap(2) says.
-pub fn payloads(count: usize, length: u32) -> Result<Pool, Errno> {
-    let bytes = count * length as usize;
-    let region = Region::new(bytes)?;
-    Ok(Pool::new(region.carve(bytes).expect("it was made for it"), length))
+/// Memory of entries.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    headers: Pool,
+    payloads: Pool,
+}
+
+impl Memory {
+    /// For so many entries, with payloads of at least so many bytes.
+    ///
+    /// # Errors
+    /// What mmap(2) says.
+    pub fn new(count: usize, payload_bytes: u32) -> Result<Self, Errno> {
+        let page = u32::try_from(rustix::param::page_size()).unwrap_or(FUSE_PAYLOAD_BYTES_MIN);
+        let payload_bytes = payload_bytes.max(FUSE_PAYLOAD_BYTES_MIN).next_multiple_of(page);
+        let bytes = |length: u32| count * length as usize;
+        let lengths = [payload_bytes, HEADER_SLOT_BYTES];
+        let region = Region::new(lengths.into_iter().map(bytes).sum())?;
+        let pool = |length| Pool::new(region.carve(bytes(length)).expect("it is for both"), length);
+        let [payloads, headers] = lengths.map(pool);
+        Ok(Self { headers, payloads })
+    }
 }
 
 impl FuseRing {
     /// Has the kernel take entries, one for each number of a queue, of the connection of this
-    /// device, with payloads from this pool. The bell wakes [`Self::wait`].
+    /// device. The bell wakes [`Self::wait`].
     ///
     /// # Errors
-    /// What the kernel says when it takes the first of them; then it takes none of any ring.
+    /// What the kernel says when it does not take one of them. Then nobody may wait for anything of
+    /// this connection: whether it goes on with the device depends on the reason.
     pub fn register(
         empty: EmptyRing,
         device: Arc<OwnedFd>,
         bell: Handle,
         queues: &[u16],
-        payloads: &Pool,
+        memory: &Memory,
     ) -> Result<Self, Errno> {
-        let headers = HEADER_SLOT_BYTES as usize * queues.len();
-        let region = Region::new(headers)?;
-        let headers = Pool::new(region.carve(headers).ok_or(Errno::INVALID)?, HEADER_SLOT_BYTES);
         let mut made = Self {
             ring: ManuallyDrop::new(empty.0.0),
             device,
@@ -175,8 +201,8 @@ impl FuseRing {
         // The kernel reads them when they are submitted.
         let mut all_vectors = Vec::with_capacity(queues.len());
         for (number, queue) in (0u64..).zip(queues) {
-            let mut header = headers.take().ok_or(Errno::INVALID)?;
-            let mut payload = payloads.take().ok_or(Errno::INVALID)?;
+            let mut header = memory.headers.take().ok_or(Errno::INVALID)?;
+            let mut payload = memory.payloads.take().ok_or(Errno::INVALID)?;
             let vector = |slot: &mut Slot, length| libc::iovec {
                 iov_base: slot.base().cast(),
                 iov_len: length,
@@ -204,7 +230,16 @@ impl FuseRing {
         while !made.ring.submission().is_empty() {
             made.ring.submit().map_err(Errno::from)?;
         }
-        Ok(made)
+        // Requests come when they are waited for; what is there already was refused.
+        let mut refused = None;
+        while let Some(completion) = made.ring.completion().next() {
+            made.in_kernel -= 1;
+            refused = refused.or(Some(Errno::new(-completion.result())));
+        }
+        match refused {
+            Some(errno) => Err(errno),
+            None => Ok(made),
+        }
     }
 
     /// Whether the kernel has ended the connection, and given everything back.
@@ -266,6 +301,7 @@ impl FuseRing {
                 }
             }
         }
+        let mut failed = None;
         while let Some(completion) = self.ring.completion().next() {
             if completion.user_data() == BELL_DATA {
                 self.is_polling = false;
@@ -276,8 +312,13 @@ impl FuseRing {
             self.in_kernel -= 1;
             let entry = &mut self.entries[number as usize];
             let payload = entry.payload.take().expect("the kernel had it");
-            // It does not come back where the kernel has ended the connection, or the entry.
+            // It does not come back where the kernel has ended the connection. For anything else
+            // its request would wait for ever, so the ring is over.
             if completion.result() < 0 {
+                let errno = Errno::new(-completion.result());
+                if !ENDED.contains(&errno.named()) {
+                    failed = Some(errno);
+                }
                 self.ended += 1;
                 continue;
             }
@@ -296,7 +337,7 @@ impl FuseRing {
                 payload,
             });
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     fn push(&mut self, submission: &squeue::Entry128) {
@@ -363,11 +404,12 @@ impl Backing {
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        /// `FUSE_DEV_IOC_BACKING_CLOSE`: _IOW(229, 2, uint32_t).
-        const CLOSE: libc::c_ulong = 1 << 30 | 4 << 16 | 229 << 8 | 2;
+        /// `FUSE_DEV_IOC_BACKING_CLOSE`.
+        const CLOSE: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<u32>(229, 2);
         // SAFETY: the call reads the 4 bytes at the pointer, which it has borrowed; the descriptor
         // is open.
-        let closed = unsafe { libc::ioctl(self.device.as_raw_fd(), CLOSE, &raw const self.id) };
+        let closed =
+            unsafe { libc::ioctl(self.device.as_raw_fd(), CLOSE.into(), &raw const self.id) };
         if closed < 0 {
             tracing::info!("close a file that is passed through: {}", io::Error::last_os_error());
         }

@@ -1,10 +1,11 @@
 //! `inrush mount --cache`: what was read once is read from the disk, and is never wrong.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use inrush_origin::Origin;
+use rustix::fs::OFlags;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -140,6 +141,49 @@ fn an_object_that_is_kept_while_it_is_open_is_read_from_both() {
     let told = end(mounted);
     assert_eq!((number(&told, "kept_objects"), number(&told, "kept_bytes")), (1, LARGE as u64));
     assert!(number(&told, "hits") > 0, "{told}");
+}
+
+#[test]
+fn past_the_page_cache_any_bytes_are_read_in_any_order_of_opens() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let objects = objects();
+    let origin = serve(&objects);
+    // All is kept; the next mounts have nothing open.
+    let filling = mount(&origin, folder.path(), &[]);
+    expect_all(&filling, &objects);
+    end(filling);
+    let large = &objects["d/large"];
+    let open = |mounted: &Mounted, is_direct: bool| {
+        let flags = if is_direct { OFlags::DIRECT.bits() } else { 0 };
+        let mut how = OpenOptions::new();
+        how.read(true).custom_flags(flags.cast_signed());
+        how.open(mounted.at("large")).expect("it is there")
+    };
+    let read = |file: &File| {
+        let mut bytes = vec![0; 1000];
+        // No block of a disk begins there.
+        file.read_exact_at(&mut bytes, 1_000_001).expect("its bytes");
+        assert!(bytes == large[1_000_001..1_001_001]);
+    };
+    for order in [[true, false, true], [false, true, false], [true, true, false]] {
+        let mounted = mount(&origin, folder.path(), &[]);
+        let mut files: Vec<File> = Vec::new();
+        for is_direct in order {
+            files.push(open(&mounted, is_direct));
+            files.iter().for_each(read);
+        }
+        while !files.is_empty() {
+            drop(files.remove(0));
+            files.iter().for_each(read);
+        }
+        read(&open(&mounted, true));
+        assert!(fs::read(mounted.at("large")).expect("its bytes") == *large);
+        let told = end(mounted);
+        assert_eq!((number(&told, "hits"), number(&told, "misses")), (5, 0), "{told}");
+    }
 }
 
 #[test]

@@ -88,11 +88,28 @@ fn what_cannot_be_is_an_error_before_anything_is_mounted() {
     let words = ["--fuse", "io_uring", "--memory", "4M"];
     let refused = mount(&words).run().expect(7);
     let why = match is_allowed() {
-        true => "FUSE over io_uring is not available: --memory is too small for its queues",
+        true => "FUSE over io_uring is not available: there is not enough memory for its queues",
         false => "FUSE over io_uring is not available: the kernel does not allow it",
     };
     refused.check(refused.stderr.contains(why), why);
     assert!(is_unused(folder.path()));
+}
+
+#[test]
+fn no_name_is_taken_for_another_that_it_begins_with() {
+    if !can_mount() {
+        return;
+    }
+    let longest = "n".repeat(255);
+    let origin = serve(&Objects::from([(format!("d/{longest}"), vec![1; 10])]));
+    for transport in ["device", "io_uring"] {
+        if transport == "io_uring" && !is_allowed() {
+            return skip("the kernel does not allow FUSE over io_uring");
+        }
+        let mounted = Mounted::new(&origin, &["--fuse", transport]);
+        assert_eq!(fs::read(mounted.at(&longest)).expect("its bytes"), [1; 10]);
+        fs::read(mounted.at(&format!("{longest}n"))).expect_err("there is no such name");
+    }
 }
 
 /// Whether nothing is mounted there.

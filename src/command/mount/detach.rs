@@ -99,11 +99,14 @@ pub(super) fn detach(place: &Path) -> Result<()> {
 /// Ends a mount of ours that nothing can be read from any more: requests that wait end, too, where
 /// the kernel lets this process do that.
 pub(super) fn abort(place: &Path) {
-    if ours(place).is_ok()
-        && rustix::mount::unmount(place, UnmountFlags::FORCE | UnmountFlags::DETACH).is_err()
-    {
-        by_helper(place);
+    let Ok(mounted) = ours(place) else { return };
+    if rustix::mount::unmount(place, UnmountFlags::FORCE | UnmountFlags::DETACH).is_ok() {
+        return;
     }
+    // The user that has mounted it may write there, where it is mounted itself.
+    let minor = mounted.device.rsplit(':').next().unwrap_or_default();
+    let _ = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+    by_helper(place);
 }
 
 /// Asks fusermount; says what it said.

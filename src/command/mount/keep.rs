@@ -383,7 +383,9 @@ impl Shared {
         if !self.is_full.swap(true, Ordering::Relaxed) {
             let path = self.cache.path().display();
             let message = format!("--cache {path}: nothing more is kept there: {why}");
+            tracing::warn!("{message}");
             let error = Error::new(ErrorKind::Destination, message);
+            // Nobody reads it any more at the very end.
             let _ = self.unkept.try_send(error);
         }
     }

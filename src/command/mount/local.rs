@@ -42,8 +42,6 @@ struct State {
 #[derive(Debug)]
 struct OpenFile {
     found: Found,
-    /// It was opened past the page cache (O_DIRECT): then it is not one of the ways.
-    is_direct: bool,
     _descriptor: Descriptor,
 }
 
@@ -54,15 +52,6 @@ enum Way {
     Here(usize),
     /// They are passed through to this file.
     Through(Through, usize),
-}
-
-impl State {
-    fn insert(&mut self, file: OpenFile) -> u64 {
-        self.handles += 1;
-        let handle = self.handles | LOCAL;
-        self.files.insert(handle, Arc::new(file));
-        handle
-    }
 }
 
 impl Local {
@@ -93,25 +82,14 @@ impl Local {
         if passes && !is_direct {
             // It is in the cache, or was when it was opened.
             self.keeper.note_hit();
-            return self.open_found(inode, None, reply);
+            return self.open_found(inode, None, is_direct, reply);
         }
         // Without the lock: a disk may be slow.
-        let found = self.find(endpoint, object, is_direct);
-        match found {
-            Some(file) if is_direct => {
-                let handle = self.lock().insert(file);
-                // Passed through it could be read in whole blocks of the disk only.
-                reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
-                None
-            }
-            found => self.open_found(inode, found, reply),
-        }
-    }
-
-    fn find(&self, endpoint: &Endpoint, object: &Object, is_direct: bool) -> Option<OpenFile> {
-        let descriptor = self.keeper.descriptor()?;
-        let found = self.keeper.find(endpoint, object)?;
-        Some(OpenFile { found, is_direct, _descriptor: descriptor })
+        let found = self.keeper.descriptor().and_then(|descriptor| {
+            let found = self.keeper.find(endpoint, object)?;
+            Some(OpenFile { found, _descriptor: descriptor })
+        });
+        self.open_found(inode, found, is_direct, reply)
     }
 
     /// Opens what was found, in the way in which the kernel has the inode now.
@@ -119,6 +97,7 @@ impl Local {
         &self,
         inode: Inode,
         found: Option<OpenFile>,
+        is_direct: bool,
         reply: OpenReply,
     ) -> Option<OpenReply> {
         let mut state = self.lock();
@@ -127,16 +106,24 @@ impl Local {
         let handle = *handles | LOCAL;
         if let Some(Way::Through(backing, opens)) = inodes.get_mut(&inode) {
             *opens += 1;
-            reply.opened_through(FileHandle(handle), backing);
+            let mut flags = FopenFlags::empty();
+            if is_direct && let Some(file) = found {
+                // Past the page cache its reads come here all the same: passed through they would
+                // have to be of whole blocks of the disk.
+                files.insert(handle, Arc::new(file));
+                flags = FopenFlags::FOPEN_DIRECT_IO;
+            }
+            reply.opened_through(FileHandle(handle), flags, backing);
             return None;
         }
         if let Some(OpenFile { found, .. }) = &found
             && self.passes.load(Ordering::Relaxed)
+            && !is_direct
             && !inodes.contains_key(&inode)
         {
             match reply.open_backing(found) {
                 Ok(backing) => {
-                    reply.opened_through(FileHandle(handle), &backing);
+                    reply.opened_through(FileHandle(handle), FopenFlags::empty(), &backing);
                     inodes.insert(inode, Way::Through(backing, 1));
                     return None;
                 }
@@ -152,7 +139,9 @@ impl Local {
         }
         let Some(file) = found else { return Some(reply) };
         files.insert(handle, Arc::new(file));
-        reply.opened(FileHandle(handle), FopenFlags::FOPEN_KEEP_CACHE);
+        let direct = FopenFlags::FOPEN_DIRECT_IO;
+        let flags = if is_direct { direct } else { FopenFlags::FOPEN_KEEP_CACHE };
+        reply.opened(FileHandle(handle), flags);
         None
     }
 
@@ -172,9 +161,7 @@ impl Local {
     /// A file was closed, kept or not.
     pub(super) fn close(&self, inode: Inode, handle: FileHandle) {
         let mut state = self.lock();
-        if state.files.remove(&handle.0).is_some_and(|file| file.is_direct) {
-            return;
-        }
+        state.files.remove(&handle.0);
         let is_last = match state.inodes.get_mut(&inode) {
             Some(Way::Here(opens) | Way::Through(_, opens)) => {
                 *opens -= 1;

@@ -31,10 +31,8 @@ use crate::mount::tree::Totals;
 use crate::mount::wire::{self, Call, Listing, Writer};
 use crate::plan::path::NAME_BYTES_MAX;
 use crate::s3::uri::shown;
-use crate::sys::fuse_ring::{
-    EmptyRing, FUSE_PAYLOAD_BYTES_MIN, FuseAnswer, FuseRequest, FuseRing, payloads,
-};
-use crate::sys::{Handle, Pool, descriptor, topology};
+use crate::sys::fuse_ring::{EmptyRing, FuseAnswer, FuseRequest, FuseRing, Memory};
+use crate::sys::{Handle, descriptor, topology};
 
 /// Names the transport where no option does.
 const FUSE_VARIABLE: &str = "INRUSH_FUSE";
@@ -44,13 +42,13 @@ const FUSE_VARIABLE: &str = "INRUSH_FUSE";
 struct Plan {
     /// The queues of each thread: a number of a queue for each entry.
     threads: Vec<Vec<u16>>,
-    payloads: Pool,
+    memory: Memory,
 }
 
 /// Threads that have their rings, and wait for a device.
 pub(super) struct Queues {
     threads: Vec<Started>,
-    payloads: Pool,
+    memory: Memory,
 }
 
 struct Started {
@@ -62,7 +60,7 @@ struct Started {
 struct Go {
     view: Arc<View>,
     device: Arc<OwnedFd>,
-    payloads: Pool,
+    memory: Memory,
     /// Where it is mounted.
     place: PathBuf,
 }
@@ -114,7 +112,7 @@ impl RingReply {
     /// The same, where writing may fail.
     pub(super) fn try_write(mut self, write: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) {
         let Some(mut request) = self.request.take() else { return };
-        let result = write(&mut request.payload);
+        let result = write(request.memory());
         let result = result.map_err(|errno| crate::sys::Errno::new(errno.code()));
         self.to.put(request.answer(result));
     }
@@ -175,8 +173,8 @@ fn named(value: Option<&OsStr>) -> Result<FuseName> {
 
 /// Bytes that queues take: a part of the memory that the user has named, which leaves what all else
 /// needs; where nobody has, a part of the machine's.
-pub(super) fn memory_bytes(named: Option<u64>, of_machine: u64) -> u64 {
-    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+pub(super) fn memory_bytes(transport: Transport, named: Option<u64>, of_machine: u64) -> u64 {
+    let processors = topology::processors(Path::new("/")).map_or(1, |(_, online)| online.len());
     let wanted = (processors * MOUNT_QUEUE_ENTRIES_MAX) as u64 * u64::from(MOUNT_READ_BYTES_MAX);
     let most = match named {
         Some(named) => {
@@ -184,7 +182,12 @@ pub(super) fn memory_bytes(named: Option<u64>, of_machine: u64) -> u64 {
         }
         None => of_machine / MOUNT_QUEUE_MACHINE_SHARE,
     };
-    wanted.min(most)
+    match transport {
+        Transport::IoUring { is_required: true } => wanted.min(most),
+        // All that it wants or nothing, as [`prepare`] has it.
+        Transport::IoUring { is_required: false } if wanted <= most => wanted,
+        _ => 0,
+    }
 }
 
 /// How a mount's requests shall come.
@@ -248,13 +251,12 @@ impl Plan {
     fn new(bytes: u64, request_bytes: u32, least: usize) -> Result<Self, String> {
         let (possible, online) =
             topology::processors(Path::new("/")).ok_or("its processors are not known")?;
-        let request_bytes = request_bytes.max(FUSE_PAYLOAD_BYTES_MIN);
         let fits = usize::try_from(bytes / u64::from(request_bytes)).unwrap_or(usize::MAX);
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = divide(&possible, &online, least..=fits, threads)?;
         let count = threads.iter().map(Vec::len).sum();
-        let payloads = payloads(count, request_bytes).map_err(|errno| errno.to_string())?;
-        Ok(Self { threads, payloads })
+        let memory = Memory::new(count, request_bytes).map_err(|errno| errno.to_string())?;
+        Ok(Self { threads, memory })
     }
 }
 
@@ -266,9 +268,13 @@ fn divide(
     entries: RangeInclusive<usize>,
     threads: usize,
 ) -> Result<Vec<Vec<u16>>, String> {
+    // The kernel counts them.
+    if !possible.iter().copied().eq((0..).take(possible.len())) {
+        return Err("the numbers of its processors have gaps".to_owned());
+    }
     let each = entries.end() / online.len().max(1);
     if each < *entries.start() {
-        return Err("--memory is too small for its queues".to_owned());
+        return Err("there is not enough memory for its queues".to_owned());
     }
     let each = each.min(MOUNT_QUEUE_ENTRIES_MAX);
     let mut divided = vec![Vec::new(); threads.clamp(1, online.len().max(1))];
@@ -300,7 +306,7 @@ impl Queues {
     /// # Errors
     /// Where there is no room for a thread.
     fn start(plan: Plan) -> Result<Result<Self, String>> {
-        let Plan { threads: planned, payloads } = plan;
+        let Plan { threads: planned, memory } = plan;
         let mut threads = Vec::new();
         let (tell, told) = sync_channel(planned.len());
         let count = planned.len();
@@ -321,14 +327,9 @@ impl Queues {
                 };
                 // Nobody waits for it where another has failed.
                 let _ = tell.send(Ok(()));
-                let Ok(Go { view, device, payloads, place }) = went.recv() else { return };
-                let registered = FuseRing::register(
-                    empty,
-                    Arc::clone(&device),
-                    bell.clone(),
-                    &queues,
-                    &payloads,
-                );
+                let Ok(Go { view, device, memory, place }) = went.recv() else { return };
+                let registered =
+                    FuseRing::register(empty, Arc::clone(&device), bell.clone(), &queues, &memory);
                 let ring = match registered {
                     Ok(ring) => ring,
                     Err(errno) => {
@@ -345,12 +346,14 @@ impl Queues {
             thread.spawn(work).map_err(Error::no_thread)?;
             threads.push(Started { go, registered });
         }
+        // One that ends without a word is no reason to wait.
+        drop(tell);
         for _ in 0..count {
             if let Ok(Err(errno)) = told.recv() {
                 return Ok(Err(errno.to_string()));
             }
         }
-        Ok(Ok(Self { threads, payloads }))
+        Ok(Ok(Self { threads, memory }))
     }
 
     /// Has all threads serve the connection of this device.
@@ -365,9 +368,9 @@ impl Queues {
     ) -> Result<(), crate::sys::Errno> {
         for started in &self.threads {
             let (view, device) = (Arc::clone(view), Arc::clone(device));
-            let payloads = self.payloads.clone();
+            let memory = self.memory.clone();
             let place = place.to_owned();
-            let _ = started.go.send(Go { view, device, payloads, place });
+            let _ = started.go.send(Go { view, device, memory, place });
         }
         for started in self.threads {
             started.registered.recv().unwrap_or(Err(crate::sys::Errno::IO))?;
@@ -376,8 +379,23 @@ impl Queues {
     }
 }
 
+/// Ends the mount of a thread that cannot go on: nobody would answer its queues.
+struct Unserved<'a> {
+    place: &'a Path,
+    has_ended: bool,
+}
+
+impl Drop for Unserved<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            detach::abort(self.place);
+        }
+    }
+}
+
 /// Serves until the kernel has ended the connection and given back all that it had.
 fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, place: &Path) {
+    let mut unserved = Unserved { place, has_ended: false };
     let mut arrived = Vec::new();
     let mut answers = Vec::new();
     loop {
@@ -389,12 +407,11 @@ fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, place: &Path) 
         }
         answers.drain(..).for_each(|answer| ring.answer(answer));
         if ring.has_ended() {
+            unserved.has_ended = true;
             return;
         }
         if let Err(errno) = ring.wait(MOUNT_QUEUE_WAIT, &mut arrived) {
-            // Nobody would answer its requests any more, so nobody may wait for them.
             tracing::error!("the ring of a mount failed: {errno}; it is unmounted");
-            detach::abort(place);
             return;
         }
         mailbox.lock().is_asleep = false;
@@ -409,16 +426,18 @@ fn answer(view: &View, mailbox: &Arc<Mailbox>, request: FuseRequest) {
     let call = wire::parse(&request.head, &request.arguments);
     // The answer goes where the name is.
     let mut name = [0; NAME_BYTES_MAX];
-    let typed = wire::name(&request.payload[..request.length]);
-    let length = typed.len().min(NAME_BYTES_MAX);
-    if matches!(call, Some(Call::LookUp { .. })) {
-        name[..length].copy_from_slice(&typed[..length]);
+    let typed = wire::name(request.payload());
+    // Of what is longer no name is the beginning.
+    let length = Some(typed.len()).filter(|length| *length <= NAME_BYTES_MAX);
+    if let (Some(Call::LookUp { .. }), Some(length)) = (&call, length) {
+        name[..length].copy_from_slice(typed);
     }
     let reply = RingReply { to: Arc::clone(mailbox), request: Some(request) };
     match call {
-        Some(Call::LookUp { parent }) => {
-            view.look_up(parent, &name[..length], NameReply::Ring(reply));
-        }
+        Some(Call::LookUp { parent }) => match length {
+            Some(length) => view.look_up(parent, &name[..length], NameReply::Ring(reply)),
+            None => reply.error(Errno::ENOENT),
+        },
         Some(Call::Attributes { inode }) => match view.attributes(inode) {
             Some(known) => reply
                 .write(|bytes| Writer::new(bytes).known(&wire_attributes(&known), MOUNT_NAMES_TTL)),
@@ -473,8 +492,8 @@ mod tests {
         let few = divide(&[0, 1], &[0, 1], 8..=16, 8).expect("room");
         assert_eq!(few, [vec![0; 8], vec![1; 8]]);
         let none = divide(&[0, 1], &[0, 1], 8..=15, 2);
-        assert_eq!(none, Err("--memory is too small for its queues".to_owned()));
-        assert!(divide(&[70_000], &[70_000], 8..=100, 1).is_err(), "the kernel has 16 bits for it");
+        assert_eq!(none, Err("there is not enough memory for its queues".to_owned()));
+        assert!(divide(&[0, 2], &[0, 2], 8..=100, 2).is_err(), "there is no queue of the number 2");
     }
 
     #[test]

@@ -86,13 +86,13 @@ impl OpenReply {
     }
 
     /// Answers that the kernel reads so. All opens of one mount are of one kind.
-    pub(super) fn opened_through(self, handle: FileHandle, through: &Through) {
+    pub(super) fn opened_through(self, handle: FileHandle, flags: FopenFlags, through: &Through) {
         match (self, through) {
             (Self::Device(reply), Through::Device(id)) => {
-                reply.opened_passthrough(handle, FopenFlags::empty(), id);
+                reply.opened_passthrough(handle, flags, id);
             }
             (Self::Ring(reply), Through::Ring(backing)) => {
-                let flags = FopenFlags::FOPEN_PASSTHROUGH.bits();
+                let flags = flags.union(FopenFlags::FOPEN_PASSTHROUGH).bits();
                 reply.write(|bytes| Writer::new(bytes).opened(handle.0, flags, backing.id()));
             }
             (reply, _) => reply.error(Errno::EIO),

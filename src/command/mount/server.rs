@@ -129,12 +129,9 @@ impl Server {
             supply;
         let mut options = get::options(tuning)?;
         let facts = HostFacts::read();
-        let mut queue_bytes = 0;
-        if matches!(fuse, Transport::IoUring { .. }) {
-            queue_bytes = queues::memory_bytes(options.memory_bytes, facts.memory_bytes);
-            // Of the memory that the user has named they take a part.
-            options.memory_bytes = options.memory_bytes.map(|named| named - queue_bytes);
-        }
+        let queue_bytes = queues::memory_bytes(fuse, options.memory_bytes, facts.memory_bytes);
+        // Of the memory that the user has named they take a part.
+        options.memory_bytes = options.memory_bytes.map(|named| named - queue_bytes);
         let config = Config::resolve(options, facts)?;
         let config = if tls.is_some() { config.secured() } else { config }.of_leases();
         crate::command::log::config(&config);
@@ -244,7 +241,8 @@ impl Server {
         let view = Arc::new(view);
         let queues = queues::prepare(self.transport, self.queue_bytes, request_bytes)?;
         let place = point.to_owned();
-        let mounted = aside(move || mount_on(&place, &view, &config, queues)).await;
+        let is_required = self.transport == Transport::IoUring { is_required: true };
+        let mounted = aside(move || mount_on(&place, &view, &config, queues, is_required)).await;
         let (session, fuse) = mounted.map_err(|error| {
             let message = format!("cannot mount on {}: {error}", point.display());
             Error::new(ErrorKind::Host, message).advise(ADVICE)
@@ -322,25 +320,47 @@ fn mount_on(
     view: &Arc<View>,
     config: &SessionConfig,
     queues: Result<Queues, String>,
+    is_required: bool,
 ) -> std::io::Result<(Session<Device>, FuseTold)> {
-    if queues.is_ok() {
-        view.want_ring();
-    }
-    let session = Session::new(Device(Arc::clone(view)), place, config)?;
-    let served = match queues {
-        Err(why) => Err(why),
-        Ok(_) if !view.is_over_ring() => Err("the kernel does not offer it".to_owned()),
-        Ok(queues) => {
-            let device = Arc::new(session.as_fd().try_clone_to_owned()?);
-            // Where it takes no queue the kernel goes on with the device.
-            queues.serve(view, &device, place).map_err(|errno| errno.to_string())
-        }
+    let why = match queues {
+        Err(why) => why,
+        Ok(queues) => match mount_over_ring(place, view, config, queues)? {
+            Ok(session) => {
+                let transport = FuseTransport::IoUring;
+                return Ok((session, FuseTold { transport, io_uring_unavailable: None }));
+            }
+            Err(why) if is_required => {
+                let message = format!("FUSE over io_uring is not available: {why}");
+                return Err(std::io::Error::other(message));
+            }
+            Err(why) => why,
+        },
     };
-    let transport = if served.is_ok() { FuseTransport::IoUring } else { FuseTransport::Device };
-    if let Err(why) = &served {
-        tracing::info!("FUSE over io_uring is not used: {why}");
+    tracing::info!("FUSE over io_uring is not used: {why}");
+    let session = Session::new(Device(Arc::clone(view)), place, config)?;
+    let transport = FuseTransport::Device;
+    Ok((session, FuseTold { transport, io_uring_unavailable: Some(why) }))
+}
+
+/// The same over io_uring; why not, where the kernel does not take it. Then nothing is mounted:
+/// requests of such a mount might wait for ever.
+fn mount_over_ring(
+    place: &Path,
+    view: &Arc<View>,
+    config: &SessionConfig,
+    queues: Queues,
+) -> std::io::Result<Result<Session<Device>, String>> {
+    view.want_ring();
+    let session = Session::new(Device(Arc::clone(view)), place, config)?;
+    if !view.is_over_ring() {
+        return Ok(Err("the kernel does not offer it".to_owned()));
     }
-    Ok((session, FuseTold { transport, io_uring_unavailable: served.err() }))
+    let device = Arc::new(session.as_fd().try_clone_to_owned()?);
+    if let Err(errno) = queues.serve(view, &device, place) {
+        view.forget_ring();
+        return Ok(Err(errno.to_string()));
+    }
+    Ok(Ok(session))
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it has served is told")]

@@ -93,6 +93,11 @@ impl View {
         self.over_ring.store(true, Ordering::Relaxed);
     }
 
+    /// Asks for it no more.
+    pub(super) fn forget_ring(&self) {
+        self.over_ring.store(false, Ordering::Relaxed);
+    }
+
     /// Whether requests come over io_uring.
     pub(super) fn is_over_ring(&self) -> bool {
         self.over_ring.load(Ordering::Relaxed)
@@ -276,6 +281,10 @@ impl Filesystem for Device {
         let has_ring =
             view.is_over_ring() && config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).is_ok();
         view.over_ring.store(has_ring, Ordering::Relaxed);
+        if has_ring {
+            // Payloads must be as long as all that the kernel may ask for at once.
+            let _ = config.set_max_readahead(view.request_bytes);
+        }
         if let Some(local) = &view.local
             && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(1).is_ok()
