@@ -9,6 +9,7 @@ use super::sources::{self, Narrowed};
 use crate::cli::LsArgs;
 use crate::control::Control;
 use crate::control::ahead::ResolveAhead;
+use crate::control::level::LevelPages;
 use crate::control::resolve::{Depth, Source, SourceKind};
 use crate::control::walk::{Walk, leaves_nothing};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,7 +19,7 @@ use crate::report::document::{ListedBucket, ListedFolder, ListedLine, ListedTota
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
 use crate::s3::cycle::CycleGuard;
-use crate::s3::list::{ListQuery, Page};
+use crate::s3::list::Page;
 use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
@@ -126,20 +127,14 @@ impl Listing {
     /// The folders and objects of one level, each page in the order of their names. The first page
     /// is there: it showed that the folder is.
     async fn level(&mut self, control: &Control, source: Source) -> Result<ControlFlow<()>> {
-        let (prefix, mut page) = match (&source.found, source.first_page) {
+        let (prefix, page) = match (&source.found, source.first_page) {
             (SourceKind::Folder { prefix }, Some(page)) => (prefix.as_str(), page),
             _ => unreachable!("a folder was found by its first page"),
         };
-        let mut query = ListQuery { by_folder: true, ..ListQuery::new(prefix) };
-        let mut cycle = CycleGuard::default();
+        let mut pages = LevelPages::new(control, &source.endpoint.bucket, prefix).from_first(page);
         let (mut seen, mut taken) = (0u64, 0u64);
-        loop {
-            let next = page.next_token.clone();
+        while let Some(page) = pages.next().await? {
             let level = in_order(page);
-            if let Some(token) = &next {
-                let followed = cycle.follow(level.first().map(Named::name), token);
-                followed.map_err(|error| error.within(format!("list {}", source.uri)))?;
-            }
             for named in level {
                 let name = named.name();
                 let Some(relative) = name.strip_prefix(prefix) else {
@@ -170,9 +165,6 @@ impl Listing {
             if self.lines.flush()? == ControlFlow::Break(()) {
                 return Ok(ControlFlow::Break(()));
             }
-            let Some(token) = next else { break };
-            query.token = Some(token);
-            page = control.list_page(&source.endpoint.bucket, &query).await?;
         }
         if seen > 0 && taken == 0 {
             return Err(leaves_nothing(&source.uri.to_string(), seen));

@@ -19,6 +19,7 @@ pub mod entries;
 mod express;
 pub mod heads;
 pub mod interfaces;
+pub mod level;
 pub mod limits;
 mod listed;
 #[cfg(test)]

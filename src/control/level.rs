@@ -1,0 +1,58 @@
+//! The pages of one level of a folder: its objects, and the names of the folders in it.
+
+use super::Control;
+use crate::error::Result;
+use crate::s3::cycle::CycleGuard;
+use crate::s3::list::{ListQuery, Page};
+use crate::s3::uri::shown;
+
+/// A listing of one level, page by page.
+#[derive(Debug)]
+pub struct LevelPages<'a> {
+    control: &'a Control,
+    bucket: &'a str,
+    query: ListQuery,
+    cycle: CycleGuard,
+    /// A page that is there already.
+    first: Option<Page>,
+    is_over: bool,
+}
+
+impl<'a> LevelPages<'a> {
+    /// That of the folder whose keys begin so: empty, or with a slash at its end.
+    #[must_use]
+    pub fn new(control: &'a Control, bucket: &'a str, prefix: &str) -> Self {
+        let query = ListQuery { by_folder: true, ..ListQuery::new(prefix) };
+        Self { control, bucket, query, cycle: CycleGuard::default(), first: None, is_over: false }
+    }
+
+    /// The same, whose first page is there.
+    #[must_use]
+    pub fn from_first(self, page: Page) -> Self {
+        Self { first: Some(page), ..self }
+    }
+
+    /// The next page; `None` behind the last.
+    ///
+    /// # Errors
+    /// As those of [`Control::list_page`], and where the pages get nowhere.
+    pub async fn next(&mut self) -> Result<Option<Page>> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let page = match self.first.take() {
+            Some(page) => page,
+            None => self.control.list_page(self.bucket, &self.query).await?,
+        };
+        let objects = page.objects.iter().map(|object| object.key.as_str());
+        let least = objects.chain(page.folders.iter().map(String::as_str)).min();
+        match &page.next_token {
+            Some(token) => self.cycle.follow(least, token).map_err(|error| {
+                error.within(format!("list s3://{}/{}", self.bucket, shown(&self.query.prefix)))
+            })?,
+            None => self.is_over = true,
+        }
+        self.query.token.clone_from(&page.next_token);
+        Ok(Some(page))
+    }
+}
