@@ -117,6 +117,17 @@ pub enum Depth {
     All,
     /// What stands in it, and the names of the folders in it.
     Level,
+    /// Only whether there is anything.
+    First,
+}
+
+impl Depth {
+    /// What shows what there is of a prefix.
+    fn query(self, prefix: &str) -> ListQuery {
+        let by_folder = self == Self::Level;
+        let keys_max = (self == Self::First).then_some(1);
+        ListQuery { by_folder, keys_max, ..ListQuery::new(prefix) }
+    }
 }
 
 /// The error of more sources than [`SOURCES_MAX`].
@@ -220,9 +231,7 @@ impl Control {
         depth: Depth,
         helps: bool,
     ) -> Result<Found, Unresolved> {
-        let by_folder = depth == Depth::Level;
-        let query = ListQuery { by_folder, ..ListQuery::new(prefix) };
-        let page = self.list_page(&uri.bucket, &query).await?;
+        let page = self.list_page(&uri.bucket, &depth.query(prefix)).await?;
         if page.has_nothing() {
             return Err(self.missing(uri, prefix, helps).await?);
         }
@@ -279,9 +288,7 @@ impl Control {
             return Ok((SourceKind::Glob(glob.clone()), Some(page)));
         }
         if key.ends_with('/') {
-            let by_folder = depth == Depth::Level;
-            let query = ListQuery { by_folder, ..ListQuery::new(key) };
-            let below = self.list_page(bucket, &query).await?;
+            let below = self.list_page(bucket, &depth.query(key)).await?;
             if !below.has_nothing() {
                 return Ok((SourceKind::Folder { prefix: key.to_owned() }, Some(below)));
             }

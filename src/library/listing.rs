@@ -91,8 +91,9 @@ impl Pages {
         depth: Depth,
     ) {
         let listed = match depth {
-            Depth::All => self.all(control, shared, uri).await,
             Depth::Level => self.level(control, shared, &uri).await,
+            // Nobody asks for less than a level here.
+            Depth::All | Depth::First => self.all(control, shared, uri).await,
         };
         self.hand_on(listed.map(|()| Vec::new())).await;
     }
