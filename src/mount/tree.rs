@@ -137,7 +137,8 @@ impl Builder {
     /// Puts all in their places; what has no time of its own was changed at `now_seconds`.
     #[must_use]
     pub fn finish(self, now_seconds: i64) -> (Tree, Hidden) {
-        let Self { objects, hidden } = self;
+        let Self { mut objects, hidden } = self;
+        objects.shrink();
         let mut order: Vec<u32> = (0..objects.count()).collect();
         // Runs that are in order already, as listings are, cost one comparison each.
         order.sort_by(|one, other| objects.path(*one).cmp(objects.path(*other)));
@@ -394,6 +395,15 @@ impl Tree {
     #[must_use]
     pub fn parent(&self, inode: Inode) -> Inode {
         u64::from(self.node(inode).expect("an inode of this tree").parent) + ROOT
+    }
+
+    /// What the keys below a folder begin with, the slash included; `None` for a file, and for the
+    /// top folder, whose keys may have nothing in common.
+    #[must_use]
+    pub fn folder_key(&self, inode: Inode) -> Option<&str> {
+        let node = self.node(inode).filter(|node| node.folder != NO_FOLDER && inode != ROOT)?;
+        let end = usize::from(node.name_start) + usize::from(node.name_length);
+        Some(&self.objects.key(node.object).0[..=end])
     }
 
     /// The object of a file, and where it is served.

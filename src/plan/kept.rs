@@ -91,6 +91,12 @@ impl KeptListing {
         Ok(())
     }
 
+    /// Gives back what it has reserved for more objects.
+    pub fn shrink(&mut self) {
+        self.listing.shrink();
+        self.more.shrink_to_fit();
+    }
+
     /// An object as it was pushed, and where its path begins in its key.
     ///
     /// # Panics

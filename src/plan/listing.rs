@@ -67,6 +67,12 @@ impl Listing {
         self.records.len() as u64 * OBJECT_BYTES + self.text.len() as u64
     }
 
+    /// Gives back what it has reserved for more objects.
+    pub fn shrink(&mut self) {
+        self.records.shrink_to_fit();
+        self.text.shrink_to_fit();
+    }
+
     /// Forgets the objects and keeps the memory for the next.
     pub fn clear(&mut self) {
         self.records.clear();
