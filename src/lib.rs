@@ -203,6 +203,8 @@
 //!   [`mount::demand`], `tests/mount.rs`.
 //! * An inode of a mount is of one version for ever, and a name leads to the newest that is known:
 //!   tests of [`mount::versions`], `tests/mount_more`.
+//! * A folder of a lazy mount is listed once, for all who wait for it, each of whom is answered
+//!   once; its numbers are no other's: tests of [`mount::lazy`], `tests/mount_more`.
 //! * A gzip file that is damaged or cut short is no short epoch, and what is decompressed ahead of
 //!   a reader is bounded, however small its objects are: tests of [`engine::gunzip`] and
 //!   [`engine::stream::inflate`], `tests/pipe/gzip.rs`, `tests/pipe/slow.rs`.

@@ -383,11 +383,12 @@ pub(super) const COMMANDS: [About; 15] = [
             ("MOUNTPOINT", &["an existing folder, best an empty one"]),
         ],
         details: "Shows the objects as files, which are read from S3 when a program reads them. \
-            Everything is listed first, and no other names are seen until it is unmounted. A file \
-            that is read in order is read ahead, further and further; small reads anywhere bring \
-            little more than they ask for. A file whose object is replaced while it is open fails \
-            with ESTALE; opened again, it is the new version. Writing fails with EROFS. If the \
-            server does not answer, a read fails (EIO) after --retry-for, or after --deadline.\n\n\
+            Everything is listed first, and no other names are seen until it is unmounted; with \
+            --lazy each folder is listed when a program first uses it, and stays so. A file that \
+            is read in order is read ahead, further and further; small reads anywhere bring little \
+            more than they ask for. A file whose object is replaced while it is open fails with \
+            ESTALE; opened again, it is the new version. Writing fails with EROFS. If the server \
+            does not answer, a read fails (EIO) after --retry-for, or after --deadline.\n\n\
             The command ends when the mount serves, and a process in the background stays; with \
             --foreground it stays itself. It ends with exit code 0 when it is unmounted, and \
             unmounts with 130 at SIGINT or SIGTERM.\n\n\
@@ -395,6 +396,7 @@ pub(super) const COMMANDS: [About; 15] = [
             hidden; --check lists them. -o allow_other,uid=1000 works as in mount(8).",
         examples: &[
             ("mount a folder", "inrush mount s3://bucket/train/ /mnt/train"),
+            ("mount a large bucket at once", "inrush mount --lazy s3://bucket /mnt/bucket"),
             ("list keys that would be hidden", "inrush mount --check s3://bucket/train/"),
         ],
         remote: true,

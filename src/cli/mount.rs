@@ -10,7 +10,7 @@ use super::cache::CacheArgs;
 use super::metrics::MetricsArgs;
 use super::{SelectionArgs, ServiceArgs, TuningArgs, options, sources, usage};
 use crate::plan::epoch::Shard;
-use crate::s3::uri::S3Uri;
+use crate::s3::uri::{KeyPattern, S3Uri};
 use crate::text::shown::shown;
 
 /// Both forms of `mount`.
@@ -43,6 +43,8 @@ pub struct MountArgs {
     pub child: bool,
     /// Only list what would be seen, and what not.
     pub check: bool,
+    /// Folders are listed when they are used.
+    pub lazy: bool,
     /// Other users may read, too.
     pub allow_other: bool,
     /// Whose the files are.
@@ -87,6 +89,10 @@ pub struct MountArgs {
     pub tuning: TuningArgs,
 }
 
+/// Options that need the whole listing, or that stand for several sources.
+const NEEDS_ALL: [&str; 7] =
+    ["check", "include", "exclude", "prefix", "files_from", "manifest", "shard"];
+
 /// `mount` before its operands are told apart.
 #[derive(Debug, clap::Args)]
 pub(super) struct MountTyped {
@@ -104,6 +110,10 @@ pub(super) struct MountTyped {
     /// MOUNTPOINT
     #[arg(long)]
     check: bool,
+    /// list each folder when a program first uses it, not everything before it is mounted; takes
+    /// one source, which is a folder
+    #[arg(long, conflicts_with_all = NEEDS_ALL)]
+    lazy: bool,
     /// let other users read, too; unless root mounts, /etc/fuse.conf must allow it
     #[arg(long)]
     allow_other: bool,
@@ -217,12 +227,14 @@ impl MountTyped {
         }
         let mut sources = sources("mount", self.operands, false, &self.selection)?;
         self.service.with_version(sources.iter_mut())?;
+        check_lazy(self.lazy, &sources)?;
         Ok(MountArgs {
             sources,
             mountpoint: mountpoint.map(PathBuf::from),
             foreground: self.foreground,
             child: self.background_child,
             check: self.check,
+            lazy: self.lazy,
             allow_other: self.allow_other,
             uid: self.uid,
             gid: self.gid,
@@ -245,6 +257,22 @@ impl MountTyped {
             service: self.service,
             tuning: self.tuning,
         })
+    }
+}
+
+/// Refuses what is surely no folder. Whether it is one shows when it is looked at.
+fn check_lazy(is_lazy: bool, sources: &[S3Uri]) -> Result<(), clap::Error> {
+    match sources {
+        _ if !is_lazy => Ok(()),
+        [one] if matches!(one.key, KeyPattern::Glob(_)) => Err(usage(
+            "--lazy cannot be used with a glob, which needs the whole listing: give a folder, or \
+             --raw if this is its name",
+        )),
+        [_] => Ok(()),
+        several => Err(usage(&format!(
+            "--lazy takes one source, and {} are given: give the folder that they are in",
+            several.len()
+        ))),
     }
 }
 

@@ -490,6 +490,20 @@ fn mounts() {
         assert_eq!(args.gid, Some(3));
     }
     assert!(mount("--check s3://bkt/a/").check);
+    assert!(mount("--lazy s3://bkt/a/ dir").lazy && !mount("s3://bkt/a/ dir").lazy);
+    assert!(mount("-o lazy s3://bkt dir").lazy);
+    for also in [
+        "--check",
+        "--include x",
+        "--exclude x",
+        "--prefix",
+        "--files-from f",
+        "--manifest m",
+        "--shard 0/1",
+    ] {
+        let told = told(&format!("mount --lazy {also} s3://bkt/a/ dir"));
+        assert!(told.contains("cannot be used with"), "{also}: {told}");
+    }
     assert_eq!(mount("--manifest m dir").mountpoint, Some("dir".into()));
     for (line, expected) in [
         ("s3://bkt/a/", "source and mount point are missing"),
@@ -498,6 +512,8 @@ fn mounts() {
         ("s3://bkt/a/ dir --mode 999", "octal permissions"),
         ("s3://bkt/a/ dir --part-size 8M", "not an option of mount"),
         ("s3://bkt/a/ dir -o allow_root", "--allow-root"),
+        ("--lazy s3://bkt/a/ s3://bkt/b/ dir", "--lazy takes one source, and 2 are given"),
+        ("--lazy s3://bkt/a/* dir", "--lazy cannot be used with a glob"),
         ("s3://bkt/a/ --check --cache c", "--cache cannot be used with --check"),
         ("s3://bkt/a/ dir --cache c --cache-size 0", "expected a size above 0"),
     ] {

@@ -61,7 +61,10 @@ pub const MOUNT_QUEUE_WAIT: std::time::Duration = std::time::Duration::from_secs
 /// Names that are asked for at once because their objects were replaced, at most.
 pub const MOUNT_LOOKUPS_MAX: usize = 16;
 
-/// Names that wait for that, at most; more fail with EAGAIN.
+/// Folders that are listed at once because a program uses them, at most.
+pub const MOUNT_LISTINGS_MAX: usize = 16;
+
+/// Names and folders that wait to be asked for, at most; more fail with EAGAIN.
 pub const MOUNT_LOOKUPS_QUEUED_MAX: usize = 1024;
 
 /// Files that were closed and wait for their lines in the report, at most; of more there are only

@@ -47,7 +47,10 @@ pub enum Call {
         handle: u64,
     },
     /// To open a folder.
-    OpenFolder,
+    OpenFolder {
+        /// Which.
+        inode: Inode,
+    },
     /// Names in a folder.
     ReadFolder {
         /// Which.
@@ -84,7 +87,7 @@ pub fn parse(head: &[u8], arguments: &[u8]) -> Option<Call> {
         },
         17 => Call::FileSystem,
         18 => Call::Release { inode, handle: u64_at(arguments, 0)? },
-        27 => Call::OpenFolder,
+        27 => Call::OpenFolder { inode },
         28 | 44 => Call::ReadFolder {
             inode,
             offset: u64_at(arguments, 8)?,
@@ -338,6 +341,7 @@ mod tests {
             assert_eq!(parse(&head(operation, 7), &arguments), Some(expected));
         }
         assert_eq!(parse(&head(14, 7), &arguments), Some(Call::Open { inode: 7, flags: 5 }));
+        assert_eq!(parse(&head(27, 7), &arguments), Some(Call::OpenFolder { inode: 7 }));
         assert_eq!(parse(&head(22, 7), &arguments), Some(Call::Other));
         // Short of bytes it is no request.
         assert_eq!(parse(&head(15, 7)[..20], &arguments), None);

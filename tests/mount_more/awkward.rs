@@ -58,7 +58,7 @@ fn mount(origin: &Origin, words: &[&str]) -> Mounted {
 }
 
 /// Looks at the same tree in all ways, each with a mount and a page cache of its own.
-fn expect_the_same(seed: u64, tls: bool, profile: Profile, words: &[&str]) {
+pub(crate) fn expect_the_same(seed: u64, tls: bool, profile: Profile, words: &[&str]) {
     if !can_mount() {
         return;
     }

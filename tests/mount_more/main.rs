@@ -27,6 +27,7 @@ mod skip;
 mod awkward;
 mod bounded;
 mod cache;
+mod lazy;
 mod model;
 mod replaced;
 mod report;

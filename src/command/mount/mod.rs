@@ -1,13 +1,16 @@
 //! `inrush mount` and `inrush unmount`: a read-only file system of objects.
 //!
-//! The sources are listed into a tree; then workers start, the kernel is told, and threads answer
-//! it until somebody unmounts. Without `--foreground` this process starts another one of itself,
-//! which does all of that, and ends when the other says that it serves.
+//! The sources are listed into a tree, or with `--lazy` each folder when it is used. Workers start,
+//! the kernel is told, and threads answer it until somebody unmounts. Without `--foreground` this
+//! process starts another one of itself, which does all of that, and ends when the other says that
+//! it serves.
 
 mod background;
 mod detach;
 mod keep;
+mod lazily;
 mod local;
+mod names;
 mod queues;
 mod reader;
 mod replaced;
@@ -24,6 +27,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::task::spawn_local;
 
 pub(super) use self::detach::{empty_place, remove_dead};
+use self::names::LazyNames;
+pub(super) use self::names::Names;
 pub(super) use self::queues::Transport;
 pub(super) use self::reader::Shared as Reads;
 pub(super) use self::server::{Event, Server, Supply, hindrance};
@@ -38,7 +43,9 @@ use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
 use crate::cli::{CacheArgs, MountArgs, UnmountArgs};
 use crate::control::Control;
+use crate::control::ahead::ResolveAhead;
 use crate::control::entries::Entries;
+use crate::control::resolve::{Depth, SourceKind};
 use crate::control::walk::Walk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
@@ -47,7 +54,7 @@ use crate::plan::filter::Filter;
 use crate::report::document::{MountedCounts, RingTold};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
-use crate::s3::uri::shown;
+use crate::s3::uri::{S3Uri, shown};
 use crate::text::size::{Binary, Count, counted};
 
 /// Removes a mount.
@@ -86,21 +93,21 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
         }
     };
     let prepared = interrupts.unless_told("before it was mounted", prepared).await?;
-    let Prepared { control, tree, hidden } = prepared;
-    let Some(point) = point else { return check(&tree, &hidden) };
+    let Prepared { control, names } = prepared;
+    let Some(point) = point else { return check(&names) };
     let mut report = FileReport::open(args.report.as_deref(), &mut interrupts).await?;
-    let transport = Transport::new(fuse, tree.totals());
+    let transport = Transport::new(fuse, names.totals());
     let mut server = start(&args, transport, &control, begun).await?;
     if let Some(tell) = report.teller() {
         server.reads().tell_closed(tell);
     }
     ring::tell(server.ring(), &progress);
-    let tree = Arc::new(tree);
-    server.mount(&point, Arc::clone(&tree), &looks(&args)).await?;
-    tell_mounted(&tree, &hidden, &point, &progress);
+    let names = Arc::new(names);
+    server.mount(&point, Arc::clone(&names), &looks(&args)).await?;
+    tell_mounted(&names, &point, &progress);
     let _ready = say_ready(&args, &point).await?;
     let served = serve(&control, &mut server, &mut interrupts, &mut report, &progress).await;
-    let mounted = counts(&tree, &hidden);
+    let mounted = counts(&names);
     let (reads, ring, limit) = (server.reads(), RingTold::new(server.ring()), server.limit());
     let fuse = server.fuse();
     // If it was not, and reads that waited have ended.
@@ -143,9 +150,14 @@ async fn say_ready(args: &MountArgs, point: &Path) -> Result<Option<ready::Ready
 }
 
 /// What was mounted.
-fn counts(tree: &Tree, hidden: &Hidden) -> MountedCounts {
-    let totals = tree.totals();
-    MountedCounts { files: totals.files, bytes: totals.bytes, hidden_keys: hidden.count() }
+fn counts(names: &Names) -> MountedCounts {
+    let totals = names.totals();
+    MountedCounts {
+        files: totals.files,
+        bytes: totals.bytes,
+        hidden_keys: names.hidden_count(),
+        lazy: matches!(names, Names::Lazy(_)),
+    }
 }
 
 /// How it is to look.
@@ -162,14 +174,17 @@ fn looks(args: &MountArgs) -> Shown {
 /// What is to be mounted.
 struct Prepared {
     control: Rc<Control>,
-    tree: Tree,
-    hidden: Hidden,
+    names: Names,
 }
 
-/// Lists all sources into a tree.
+/// Lists all sources, or only looks whether there is one.
 async fn prepare(args: &mut MountArgs, progress: &Progress) -> Result<Prepared> {
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, progress).await?;
+    if args.lazy {
+        let names = Names::Lazy(lazy(&control, &args.sources).await?);
+        return Ok(Prepared { control, names });
+    }
     let filter = Filter::new(&args.selection.rules)?;
     let narrowed = Narrowed { filter, shard: args.shard };
     let narrowed =
@@ -182,7 +197,19 @@ async fn prepare(args: &mut MountArgs, progress: &Progress) -> Result<Prepared> 
     let grown = tree_of(walk.into()).await;
     upkeep.abort();
     let (tree, hidden) = grown?;
-    Ok(Prepared { control, tree, hidden })
+    Ok(Prepared { control, names: Names::Whole(tree, hidden) })
+}
+
+/// No names yet. One request shows that the folder is there, and may be listed.
+async fn lazy(control: &Rc<Control>, sources: &[S3Uri]) -> Result<LazyNames> {
+    let mut found = ResolveAhead::new(Rc::clone(control), sources.to_vec(), Depth::First);
+    let source = found.next().await?.ok_or_else(|| Error::bug("a mount without a source"))?;
+    super::log::sources(std::slice::from_ref(&source));
+    let SourceKind::Folder { prefix } = source.found else {
+        let message = format!("{}: this is an object, but --lazy mounts a folder", source.uri);
+        return Err(Error::new(ErrorKind::Usage, message).advise("omit --lazy"));
+    };
+    Ok(LazyNames::new(source.uri.bucket, prefix, now_seconds()))
 }
 
 /// Puts all of these into a tree.
@@ -213,35 +240,40 @@ fn now_seconds() -> i64 {
 }
 
 /// Prints what would be mounted, and the keys that would be hidden.
-fn check(tree: &Tree, hidden: &Hidden) -> Result<Done> {
+fn check(names: &Names) -> Result<Done> {
     let mut lines = Lines::stdout();
     let mut print = |line: &str| lines.line(line);
-    for (key, problem) in hidden.keys() {
+    let hidden = names.hidden_keys();
+    for (key, problem) in hidden {
         if print(&format!("hidden: {}: {problem}", shown(key)))?.is_break() {
             return Ok(Done::default());
         }
     }
-    let rest = hidden.count() - hidden.keys().len() as u64;
+    let rest = names.hidden_count() - hidden.len() as u64;
     if rest > 0 && print(&format!("hidden: {} more", Count(rest)))?.is_break() {
         return Ok(Done::default());
     }
-    let _ = print(&summary(tree, hidden))?;
+    let _ = print(&summary(names))?;
     lines.flush().map(|_| Done::default())
 }
 
-fn summary(tree: &Tree, hidden: &Hidden) -> String {
-    let totals = tree.totals();
+fn summary(names: &Names) -> String {
+    let totals = names.totals();
     let files = counted(totals.files, "file", "files");
-    let hidden = match hidden.count() {
+    let hidden = match names.hidden_count() {
         0 => String::new(),
         count => format!(", {} hidden", counted(count, "key", "keys")),
     };
     format!("{files}, {}{hidden}", Binary(totals.bytes))
 }
 
-fn tell_mounted(tree: &Tree, hidden: &Hidden, point: &Path, progress: &Progress) {
-    progress.note(format!("mounted at {}: {}", point.display(), summary(tree, hidden)));
-    if hidden.count() > 0 {
+fn tell_mounted(names: &Names, point: &Path, progress: &Progress) {
+    let point = point.display();
+    if let Names::Lazy(_) = names {
+        return progress.note(format!("mounted at {point}: folders are listed when they are used"));
+    }
+    progress.note(format!("mounted at {point}: {}", summary(names)));
+    if names.hidden_count() > 0 {
         progress.note("keys that cannot be names are hidden: inrush mount --check lists them");
     }
 }

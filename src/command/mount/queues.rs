@@ -18,7 +18,7 @@ use fuser::{Errno, FileHandle, OpenFlags};
 
 use super::detach;
 use super::reply::{NameReply, OpenReply, ReadReply};
-use super::view::{FOLDER_FLAGS, View, wire_attributes};
+use super::view::{View, wire_attributes};
 use crate::cli::FuseName;
 use crate::engine::threads::event_counter;
 use crate::error::{Error, ErrorKind, Result};
@@ -453,9 +453,7 @@ fn answer(view: &View, mailbox: &Arc<Mailbox>, request: FuseRequest) {
             view.close_file(inode, FileHandle(handle));
             reply.write(|_| 0);
         }
-        Some(Call::OpenFolder) => {
-            reply.write(|bytes| Writer::new(bytes).opened(0, FOLDER_FLAGS.bits(), 0));
-        }
+        Some(Call::OpenFolder { inode }) => view.open_folder(inode, OpenReply::Ring(reply)),
         Some(Call::ReadFolder { inode, offset, length, has_attributes }) => {
             reply.try_write(|bytes| {
                 let length = bytes.len().min(length as usize);

@@ -15,13 +15,15 @@ use fuser::{Errno, INodeNo, Notifier};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::lazily::Listing;
+use super::names::Names;
 use super::reply::NameReply;
 use super::view::Looks;
 use crate::command::aside::aside;
 use crate::control::Control;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{MOUNT_LOOKUPS_MAX, MOUNT_NAMES_TTL};
-use crate::mount::tree::{Facts, Inode, Kind, ROOT, Tree};
+use crate::limits::{MOUNT_LISTINGS_MAX, MOUNT_LOOKUPS_MAX, MOUNT_NAMES_TTL};
+use crate::mount::tree::{Facts, Inode, Kind};
 use crate::mount::versions::{Current, Versions};
 use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
@@ -32,13 +34,15 @@ pub(super) enum Ask {
     Name { of: Arc<Replaced>, name: Inode, reply: NameReply },
     /// To tell the kernel that a name leads elsewhere.
     Forget { of: Arc<Replaced>, name: Inode },
+    /// To list a folder.
+    Folder(Listing),
 }
 
 /// What names of one mount lead to.
 pub(super) struct Replaced {
     /// Which of the mounts that share the workers.
     number: usize,
-    tree: Arc<Tree>,
+    names: Arc<Names>,
     looks: Looks,
     versions: Mutex<Versions>,
     /// Any object was replaced.
@@ -56,14 +60,14 @@ impl std::fmt::Debug for Replaced {
 impl Replaced {
     pub(super) fn new(
         number: usize,
-        tree: Arc<Tree>,
+        names: Arc<Names>,
         looks: Looks,
         asks: mpsc::Sender<Ask>,
     ) -> Self {
-        let versions = Versions::new(ROOT + tree.count());
+        let versions = Versions::new(names.versions_from());
         Self {
             number,
-            tree,
+            names,
             looks,
             versions: Mutex::new(versions),
             has_any: AtomicBool::new(false),
@@ -75,6 +79,16 @@ impl Replaced {
     /// Which of the mounts that share the workers it is of.
     pub(super) const fn number(&self) -> usize {
         self.number
+    }
+
+    /// The names as they were listed.
+    pub(super) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// To where is asked.
+    pub(super) const fn asks(&self) -> &mpsc::Sender<Ask> {
+        &self.asks
     }
 
     /// From now on the kernel can be told.
@@ -94,7 +108,7 @@ impl Replaced {
     /// What programs are told of a name of the tree, and how long that holds; `None` for one that
     /// is gone.
     pub(super) fn listed(&self, name: Inode) -> Option<(Facts, Duration)> {
-        let listed = || self.tree.facts(name);
+        let listed = || self.names.facts(name);
         let Some(versions) = self.any() else { return Some((listed()?, MOUNT_NAMES_TTL)) };
         match versions.of_name(name) {
             Current::Listed => Some((listed()?, MOUNT_NAMES_TTL)),
@@ -110,7 +124,7 @@ impl Replaced {
     /// Answers what a name leads to, now or once that is known.
     pub(super) fn look_up(self: &Arc<Self>, name: Inode, reply: NameReply) {
         let known = match self.any() {
-            None => self.tree.facts(name),
+            None => self.names.facts(name),
             Some(versions) => self.known(name, &versions),
         };
         if let Some(facts) = known {
@@ -129,7 +143,7 @@ impl Replaced {
     /// What programs are told of an inode; `None` where its object was replaced or is gone.
     pub(super) fn facts(&self, inode: Inode) -> Option<Facts> {
         // Who has a file open asks for it as it was, even where it is not any more.
-        if let Some(listed) = self.tree.facts(inode) {
+        if let Some(listed) = self.names.facts(inode) {
             return Some(listed);
         }
         let versions = self.any()?;
@@ -146,15 +160,15 @@ impl Replaced {
     /// ESTALE where it was replaced or is gone, EISDIR for a folder.
     pub(super) fn object(&self, inode: Inode) -> Result<(Object, Arc<Endpoint>), Errno> {
         let Some(versions) = self.any() else {
-            return self.tree.object(inode).ok_or(Errno::EISDIR);
+            return self.names.object(inode).ok_or(Errno::EISDIR);
         };
         let name = versions.name_of(inode).ok_or(Errno::ESTALE)?;
         match versions.of_name(name) {
             Current::Version(_, object) => {
-                let endpoint = self.tree.object(name).map(|(_, endpoint)| endpoint);
+                let endpoint = self.names.object(name).map(|(_, endpoint)| endpoint);
                 Ok((object.clone(), endpoint.ok_or(Errno::ESTALE)?))
             }
-            _ => self.tree.object(name).ok_or(Errno::EISDIR),
+            _ => self.names.object(name).ok_or(Errno::EISDIR),
         }
     }
 
@@ -180,14 +194,14 @@ impl Replaced {
     /// What is known of a name.
     fn known(&self, name: Inode, versions: &Versions) -> Option<Facts> {
         match versions.of_name(name) {
-            Current::Listed => self.tree.facts(name),
+            Current::Listed => self.names.facts(name),
             Current::Unknown | Current::Gone => None,
             Current::Version(inode, object) => self.facts_of(name, inode, object),
         }
     }
 
     fn facts_of(&self, name: Inode, inode: Inode, object: &Object) -> Option<Facts> {
-        let listed = self.tree.facts(name)?;
+        let listed = self.names.facts(name)?;
         let seconds = object.modified_seconds().unwrap_or(listed.seconds);
         let kind = Kind::File { size_bytes: object.size_bytes };
         Some(Facts { inode, kind, seconds })
@@ -207,19 +221,12 @@ impl Replaced {
         errors: &mpsc::Sender<(usize, Error)>,
         reply: NameReply,
     ) {
-        let Some((listed, endpoint)) = self.tree.object(name) else {
+        let Some((listed, endpoint)) = self.names.object(name) else {
             return reply.error(Errno::ENOENT);
         };
         let (bucket, key) = (&endpoint.bucket, &listed.key);
         let asked = control.head(bucket, key, &listed.version_id);
-        let answer = match deadline {
-            None => asked.await,
-            Some(time) => tokio::time::timeout(time, asked).await.unwrap_or_else(|_| {
-                let time = humantime::format_duration(time);
-                Err(Error::new(ErrorKind::Deadline, format!("no answer within --deadline {time}")))
-            }),
-        };
-        let object = match answer {
+        let object = match in_time(deadline, asked).await {
             Ok(object) => object,
             Err(error) => {
                 let error = error.within(format!("look up s3://{bucket}/{}", shown(key)));
@@ -246,13 +253,27 @@ impl Replaced {
     /// wait for lookups in the folder, which must go on meanwhile.
     fn tell_kernel(&self, name: Inode) {
         let Some(notifier) = self.notifier.get() else { return };
-        let parent = INodeNo(self.tree.parent(name));
+        let parent = INodeNo(self.names.parent(name));
         let told = notifier
             .inval_inode(parent, 0, 0)
-            .and_then(|()| notifier.inval_entry(parent, OsStr::new(self.tree.name(name))));
+            .and_then(|()| notifier.inval_entry(parent, OsStr::new(&self.names.name(name))));
         if let Err(error) = told {
             tracing::info!("the kernel keeps an entry of a replaced object: {error}");
         }
+    }
+}
+
+/// What is asked of the server, or that it took too long.
+pub(super) async fn in_time<T>(
+    deadline: Option<Duration>,
+    asked: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    match deadline {
+        None => asked.await,
+        Some(time) => tokio::time::timeout(time, asked).await.unwrap_or_else(|_| {
+            let time = humantime::format_duration(time);
+            Err(Error::new(ErrorKind::Deadline, format!("no answer within --deadline {time}")))
+        }),
     }
 }
 
@@ -264,6 +285,7 @@ pub(super) async fn answer(
     errors: mpsc::Sender<(usize, Error)>,
 ) {
     let room = Arc::new(Semaphore::new(MOUNT_LOOKUPS_MAX));
+    let listings = Rc::new(Semaphore::new(MOUNT_LISTINGS_MAX));
     // They end with this one.
     let mut under_way = JoinSet::new();
     while let Some(ask) = asks.recv().await {
@@ -271,6 +293,15 @@ pub(super) async fn answer(
         match ask {
             Ask::Forget { of, name } => {
                 under_way.spawn_local(aside(move || of.tell_kernel(name)));
+            }
+            Ask::Folder(listing) => {
+                let (control, errors) = (Rc::clone(&control), errors.clone());
+                let room = Rc::clone(&listings);
+                // A folder may have very many pages: names are looked up meanwhile. For each that
+                // waits for its turn a program waits, which bounds them.
+                under_way.spawn_local(async move {
+                    listing.run(&control, &room, deadline, &errors).await;
+                });
             }
             Ask::Name { of, name, reply } => {
                 let permit = Arc::clone(&room).acquire_owned().await;

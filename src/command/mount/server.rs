@@ -16,6 +16,7 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::detach;
 use super::keep::Keeper;
+use super::names::Names;
 use super::queues::{self, Queues, Transport};
 use super::reader::{Reader, Shared};
 use super::replaced::{self, Ask, Replaced};
@@ -35,7 +36,6 @@ use crate::limits::{
     MOUNT_THREADS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
-use crate::mount::tree::Tree;
 use crate::report::asked::Asked;
 use crate::report::document::{CacheCounts, FuseTold, FuseTransport};
 use crate::report::limit::{Asker, Limit};
@@ -217,15 +217,15 @@ impl Server {
         Arc::clone(&self.reader().shared)
     }
 
-    /// Mounts a tree, and serves it. The folder is that of [`detach::empty_place`]. The future must
-    /// not be dropped: then nobody would know of the mount.
+    /// Mounts these names, and serves them. The folder is that of [`detach::empty_place`]. The
+    /// future must not be dropped: then nobody would know of the mount.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub(in crate::command) async fn mount(
         &mut self,
         point: &Path,
-        tree: Arc<Tree>,
+        names: Arc<Names>,
         shown: &Shown,
     ) -> Result<()> {
         let request_bytes = self.reader().chunk_bytes().min(u64::from(MOUNT_READ_BYTES_MAX));
@@ -233,11 +233,11 @@ impl Server {
         let config = session_config(shown, request_bytes);
         let number = self.mounts.len();
         let looks = Looks::new(shown);
-        let replaced = Replaced::new(number, Arc::clone(&tree), looks, self.asks.clone());
+        let replaced = Replaced::new(number, Arc::clone(&names), looks, self.asks.clone());
         let replaced = Arc::new(replaced);
         let kept = self.keeper.as_ref().map(Keeper::shared);
         let reads = self.reads();
-        let view = View::new(tree, reads, Arc::clone(&replaced), looks, kept, request_bytes);
+        let view = View::new(names, reads, Arc::clone(&replaced), looks, kept, request_bytes);
         let view = Arc::new(view);
         let queues = queues::prepare(self.transport, self.queue_bytes, request_bytes)?;
         let place = point.to_owned();

@@ -15,12 +15,14 @@ use fuser::{
 
 use super::keep;
 use super::local::Local;
+use super::names::{Children, Names, Waiting};
 use super::reader::Shared;
 use super::replaced::Replaced;
 use super::reply::{NameReply, OpenReply, ReadReply};
 use crate::limits::{BLOCK_BYTES, MOUNT_BACKGROUND_MAX, MOUNT_NAMES_TTL};
 use crate::mount::demand::FileId;
-use crate::mount::tree::{Facts, Inode, Kind, Tree};
+use crate::mount::lazy::Unlisted;
+use crate::mount::tree::{Facts, Inode, Kind};
 use crate::mount::wire;
 use crate::plan::path::NAME_BYTES_MAX;
 
@@ -46,7 +48,7 @@ pub(in crate::command) struct Shown {
 /// The tree as the kernel sees it.
 #[derive(Debug)]
 pub(super) struct View {
-    tree: Arc<Tree>,
+    names: Arc<Names>,
     reader: Arc<Shared>,
     replaced: Arc<Replaced>,
     looks: Looks,
@@ -76,7 +78,7 @@ pub(super) struct Looks {
 
 impl View {
     pub(super) fn new(
-        tree: Arc<Tree>,
+        names: Arc<Names>,
         reader: Arc<Shared>,
         replaced: Arc<Replaced>,
         looks: Looks,
@@ -85,7 +87,7 @@ impl View {
     ) -> Self {
         let local = keeper.map(Local::new);
         let over_ring = AtomicBool::new(false);
-        Self { tree, reader, replaced, looks, local, request_bytes, over_ring }
+        Self { names, reader, replaced, looks, local, request_bytes, over_ring }
     }
 
     /// Asks the kernel for io_uring when it mounts.
@@ -105,9 +107,20 @@ impl View {
 
     /// Answers what a name in a folder leads to.
     pub(super) fn look_up(&self, parent: Inode, name: &[u8], reply: NameReply) {
-        match self.tree.lookup(parent, name) {
-            Some(name) => self.replaced.look_up(name, reply),
-            None => reply.error(Errno::ENOENT),
+        match self.names.lookup(parent, name) {
+            Ok(Some(name)) => self.replaced.look_up(name, reply),
+            Ok(None) => reply.error(Errno::ENOENT),
+            Err(Unlisted) => {
+                self.replaced.when_listed(parent, Waiting::Name { name: name.into(), reply });
+            }
+        }
+    }
+
+    /// Opens a folder, once it is listed: so who reads it need not wait.
+    pub(super) fn open_folder(&self, folder: Inode, reply: OpenReply) {
+        match self.names.children(folder) {
+            Ok(_) => reply.opened(FileHandle(0), FOLDER_FLAGS),
+            Err(Unlisted) => self.replaced.when_listed(folder, Waiting::Folder(reply)),
         }
     }
 
@@ -162,8 +175,10 @@ impl View {
         from: u64,
         mut add: impl FnMut(&FileAttr, Duration, u64, &str) -> bool,
     ) -> Result<(), Errno> {
-        let listing = self.listing(folder, from).ok_or(Errno::ENOTDIR)?;
-        for (next, inode, name) in listing {
+        // Who reads it has opened it.
+        let children = self.names.children(folder).map_err(|Unlisted| Errno::EIO)?;
+        let children = children.ok_or(Errno::ENOTDIR)?;
+        for (next, inode, name) in self.listing(folder, &children, from) {
             let Some((facts, valid)) = self.replaced.listed(inode) else { continue };
             if !add(&self.looks.attributes(facts), valid, next, name) {
                 break;
@@ -174,7 +189,7 @@ impl View {
 
     /// What statfs(2) tells.
     pub(super) fn file_system(&self) -> wire::FileSystem {
-        let totals = self.tree.totals();
+        let totals = self.names.totals();
         wire::FileSystem {
             blocks: totals.blocks,
             inodes: totals.files + totals.folders,
@@ -186,19 +201,20 @@ impl View {
 
     /// What a folder lists from a place on: itself, the one above, its children; each with the
     /// place behind it.
-    fn listing(
+    fn listing<'a>(
         &self,
         folder: Inode,
+        children: &'a Children<'_>,
         from: u64,
-    ) -> Option<impl Iterator<Item = (u64, Inode, &str)>> {
-        let children = self.tree.children(folder)?;
-        let dots = [(folder, "."), (self.tree.parent(folder), "..")];
+    ) -> impl Iterator<Item = (u64, Inode, &'a str)> {
+        let numbers = children.numbers();
+        let dots = [(folder, "."), (self.names.parent(folder), "..")];
         let dots = dots.into_iter().zip(1u64..).map(|((inode, name), next)| (next, inode, name));
         let dots = dots.skip(usize::try_from(from.min(2)).expect("two at most"));
-        let first = children.start;
-        let rest = children.start.saturating_add(from.saturating_sub(2))..children.end;
-        let rest = rest.map(move |inode| (inode - first + 3, inode, self.tree.name(inode)));
-        Some(dots.chain(rest))
+        let first = numbers.start;
+        let rest = first.saturating_add(from.saturating_sub(2))..numbers.end;
+        let rest = rest.map(move |inode| (inode - first + 3, inode, children.name(inode)));
+        dots.chain(rest)
     }
 }
 
@@ -343,8 +359,8 @@ impl Filesystem for Device {
         reply.ok();
     }
 
-    fn opendir(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FOLDER_FLAGS);
+    fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.0.open_folder(inode.0, OpenReply::Device(reply));
     }
 
     fn readdir(

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::super::aside::aside;
-use super::super::mount::{self, Event, Reads, Server, Shown, Supply, Transport};
+use super::super::mount::{self, Event, Names, Reads, Server, Shown, Supply, Transport};
 use super::super::ring;
 use super::super::session;
 use super::files::AllFound;
@@ -20,7 +20,6 @@ use crate::cli::{TrainArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::channel::{ChannelSource, Preflight};
 use crate::error::{Error, ErrorKind, Result};
-use crate::mount::tree::Tree;
 use crate::report::document::CacheCounts;
 use crate::report::progress::Progress;
 use crate::s3::uri::shown;
@@ -32,7 +31,7 @@ struct Ready {
     name: String,
     point: PathBuf,
     source: String,
-    tree: Arc<Tree>,
+    names: Arc<Names>,
 }
 
 /// Channels that are served.
@@ -68,9 +67,9 @@ impl Mounts {
             let within = |error: Error| error.within(format!("channel {name}"));
             let point = layout.channel(channel);
             let point = aside(move || mount::empty_place(&point)).await.map_err(within)?;
-            let tree = tree(control, source, &mut found[place].0).await.map_err(within)?;
+            let names = names(control, source, &mut found[place].0).await.map_err(within)?;
             let source = input::address(&channel.data);
-            ready.push(Ready { name, point, source, tree });
+            ready.push(Ready { name, point, source, names });
         }
         if ready.is_empty() {
             return Ok(None);
@@ -99,11 +98,11 @@ impl Mounts {
         ring::tell(self.server.ring(), progress);
         // Of a job that root starts the command may be another user's.
         let allow_other = rustix::process::geteuid().is_root();
-        for Ready { name, point, source, tree } in std::mem::take(&mut self.ready) {
+        for Ready { name, point, source, names } in std::mem::take(&mut self.ready) {
             let look = Shown { source, allow_other, ..Shown::default() };
-            let totals = tree.totals();
+            let totals = names.totals();
             self.names.push(name.clone());
-            let mounted = self.server.mount(&point, tree, &look).await;
+            let mounted = self.server.mount(&point, names, &look).await;
             mounted.map_err(|error| error.within(format!("channel {name}")))?;
             let files = counted(totals.files, "file", "files");
             progress.note(format!("channel {name}: mounted, {files}, {}", Decimal(totals.bytes)));
@@ -156,17 +155,17 @@ impl Mounts {
 
 /// The files of a channel: this host's part of what was found, which is listed again where there
 /// was no room to keep it.
-async fn tree(
+async fn names(
     control: &Rc<Control>,
     source: &ChannelSource,
     found: &mut Preflight,
-) -> Result<Arc<Tree>> {
+) -> Result<Arc<Names>> {
     let source = ChannelSource { folder: String::new(), ..source.clone() };
     let entries = control.channel_entries([(source, found.kept.take())]).await?;
     let (tree, hidden) = mount::tree_of(entries).await?;
     // What has no name was refused before the job began, unless it is new since then.
     match hidden.keys().first() {
-        None => Ok(Arc::new(tree)),
+        None => Ok(Arc::new(Names::Whole(tree, hidden))),
         Some((key, problem)) => {
             let error = Error::new(ErrorKind::Destination, problem.explain());
             Err(error.within(shown(key)))

@@ -85,6 +85,8 @@ pub struct MountedCounts {
     pub bytes: u64,
     /// Keys that cannot be names.
     pub hidden_keys: u64,
+    /// Only folders that programs used were listed, and are counted.
+    pub lazy: bool,
 }
 
 /// What the cache of a mount came to.
