@@ -301,6 +301,8 @@ fn what_a_kill_leaves_is_unmounted() {
     // The second is of a request that the end of the process met on the way.
     let gone = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
     assert!(error.raw_os_error().is_some_and(|number| gone.contains(&number)), "{error}");
+    let again = program(&origin, &[]).with([&mounted.point]);
+    again.run().expect(5).expect_words(&["whose process is gone", "inrush unmount"]);
     Program::new(["unmount"]).with([&mounted.point]).run().expect(0);
     assert_eq!(fs::read_dir(&mounted.point).expect("the folder below").count(), 0);
 }

@@ -103,8 +103,8 @@ pub(super) const COMMANDS: [About; 15] = [
             that inrush downloaded carry a mark, which decides alone: if the object or the file \
             has changed since, it is downloaded again. To skip only files that were verified, \
             run verify --adopt, then use --ignore-times.\n\n\
-            SIZE is a number of bytes, or a number with the suffix K, M, G, KiB, MiB or GiB \
-            (powers of 1024) or kB, MB or GB (powers of 1000).",
+            SIZE is a number of bytes, or a number with the suffix K, M, G, T, KiB, MiB, GiB or \
+            TiB (powers of 1024) or kB, MB, GB or TB (powers of 1000).",
         examples: &[
             ("download a folder", "inrush get s3://bucket/train/ /mnt/nvme/train/"),
             (

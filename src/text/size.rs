@@ -5,17 +5,20 @@
 use std::fmt;
 
 /// Suffixes and what they stand for; letters count the same in both cases.
-const SUFFIXES: [(&str, u64); 10] = [
+const SUFFIXES: [(&str, u64); 13] = [
     ("", 1),
     ("k", 1 << 10),
     ("m", 1 << 20),
     ("g", 1 << 30),
+    ("t", 1 << 40),
     ("kib", 1 << 10),
     ("mib", 1 << 20),
     ("gib", 1 << 30),
+    ("tib", 1 << 40),
     ("kb", 1_000),
     ("mb", 1_000_000),
     ("gb", 1_000_000_000),
+    ("tb", 1_000_000_000_000),
 ];
 
 /// Reads a size as it is typed: digits, then a suffix or none.
@@ -23,8 +26,8 @@ const SUFFIXES: [(&str, u64); 10] = [
 /// # Errors
 /// One line that says what was given and what is expected.
 pub fn parse(text: &str) -> Result<u64, String> {
-    const EXPECTED: &str = "a size is digits followed by nothing (bytes), K, M or G, KiB, MiB or \
-        GiB (powers of 1024), or kB, MB or GB (powers of 1000), such as 8MiB";
+    const EXPECTED: &str = "a size is digits followed by nothing (bytes), K, M, G or T, KiB, MiB, \
+        GiB or TiB (powers of 1024), or kB, MB, GB or TB (powers of 1000), such as 8MiB";
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
     if number.is_empty() {
@@ -189,12 +192,15 @@ mod tests {
         check("1KB", 1000);
         check("8MB", 8_000_000);
         check("1GB", 1_000_000_000);
+        check("2TB", 2_000_000_000_000);
+        check("1T", 1 << 40);
+        check("1TiB", 1 << 40);
         check("18446744073709551615", u64::MAX);
     }
 
     #[test]
     fn what_is_not_a_size() {
-        for text in ["", "M", "-1", "+1", "1.5G", "8 MiB", " 8", "8MiBs", "0x10", "8T", "٣"] {
+        for text in ["", "M", "-1", "+1", "1.5G", "8 MiB", " 8", "8MiBs", "0x10", "8P", "٣"] {
             let why = parse(text).expect_err(text);
             assert!(why.contains("such as 8MiB") && !why.contains('\n'), "{text}: {why}");
         }

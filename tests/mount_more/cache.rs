@@ -340,11 +340,18 @@ fn a_folder_that_cannot_be_a_cache_is_refused() {
     let origin = serve(&objects());
     let file = folder.path().join("file");
     fs::write(&file, "").expect("room");
-    for place in [file.as_path(), Path::new("/proc/inrush")] {
+    let point = folder.path().join("mount point");
+    fs::create_dir(&point).expect("room");
+    let covered = [point.clone(), point.join("new/cache")];
+    let covered = covered.iter().map(|place| (place.as_path(), 2));
+    for (place, code) in
+        [(file.as_path(), 5), (Path::new("/proc/inrush"), 5)].into_iter().chain(covered)
+    {
         let words = ["--foreground", "--cache", place.to_str().expect("UTF-8")];
-        let run = program(&origin, &words).with([folder.path()]).run().expect(5);
+        let run = program(&origin, &words).with([&point]).run().expect(code);
         run.expect_error(&["--cache", place.to_str().expect("UTF-8")]);
     }
-    let run = program(&origin, &["--cache-size", "1G"]).with([folder.path()]).run().expect(2);
+    assert_eq!(fs::read_dir(&point).expect("a folder").count(), 0, "nothing is left in it");
+    let run = program(&origin, &["--cache-size", "1G"]).with([&point]).run().expect(2);
     run.expect_words(&["required", "--cache <DIR>"]);
 }

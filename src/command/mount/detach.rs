@@ -35,7 +35,10 @@ pub(super) fn place(typed: &Path) -> Result<PathBuf> {
 pub(in crate::command) fn empty_place(typed: &Path) -> Result<PathBuf> {
     let place = place(typed)?;
     if ours(&place).is_ok() {
-        let message = format!("{} is mounted by inrush already", place.display());
+        let message = match is_dead(&place) {
+            true => format!("{} has a mount of inrush whose process is gone", place.display()),
+            false => format!("{} is mounted by inrush already", place.display()),
+        };
         return Err(Error::new(ErrorKind::Destination, message)
             .advise(format!("unmount it with: inrush unmount {}", place.display())));
     }
@@ -52,17 +55,19 @@ pub(in crate::command) fn empty_place(typed: &Path) -> Result<PathBuf> {
 
 /// Removes mounts of this program there whose processes are gone.
 pub(in crate::command) fn remove_dead(place: &Path) -> Result<()> {
-    // What is known of the folder itself the kernel may still remember.
-    let is_dead = || {
-        let opened = place.read_dir();
-        // The second is of a request that its end met on the way.
-        let gone = [Errno::NOTCONN, Errno::CONNABORTED];
-        opened.is_err_and(|error| Errno::from_io_error(&error).is_some_and(|is| gone.contains(&is)))
-    };
-    while ours(place).is_ok() && is_dead() {
+    while ours(place).is_ok() && is_dead(place) {
         detach(place)?;
     }
     Ok(())
+}
+
+/// Whether the process of the mount there is gone.
+fn is_dead(place: &Path) -> bool {
+    // What is known of the folder itself the kernel may still remember.
+    let opened = place.read_dir();
+    // The second is of a request that its end met on the way.
+    let gone = [Errno::NOTCONN, Errno::CONNABORTED];
+    opened.is_err_and(|error| Errno::from_io_error(&error).is_some_and(|is| gone.contains(&is)))
 }
 
 /// The mount of this program that is there; an error where there is none.

@@ -97,7 +97,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let Some(point) = point else { return check(&names) };
     let mut report = FileReport::open(args.report.as_deref(), &mut interrupts).await?;
     let transport = Transport::new(fuse, names.totals());
-    let mut server = start(&args, transport, &control, begun).await?;
+    let mut server = start(&args, &point, transport, &control, begun).await?;
     if let Some(tell) = report.teller() {
         server.reads().tell_closed(tell);
     }
@@ -281,10 +281,12 @@ fn tell_mounted(names: &Names, point: &Path, progress: &Progress) {
 /// Starts the workers that bring what is read.
 async fn start(
     args: &MountArgs,
+    point: &Path,
     fuse: Transport,
     control: &Rc<Control>,
     begun: Instant,
 ) -> Result<Server> {
+    check_place(&args.cache, point)?;
     Server::start(Supply {
         control,
         tuning: &args.tuning,
@@ -296,6 +298,18 @@ async fn start(
         cache: cache(&args.cache).await?,
         fuse,
     })
+}
+
+/// Refuses a cache that the mount would cover.
+fn check_place(args: &CacheArgs, point: &Path) -> Result<()> {
+    let Some(folder) = &args.cache else { return Ok(()) };
+    // One that is not there yet has no links in it.
+    let place = folder.canonicalize().or_else(|_| std::path::absolute(folder));
+    if !place.is_ok_and(|place| place.starts_with(point)) {
+        return Ok(());
+    }
+    let message = format!("--cache {} is below the mount point", folder.display());
+    Err(Error::new(ErrorKind::Usage, message).advise("give a folder elsewhere"))
 }
 
 /// Opens the folder that keeps what is read, where one is given.
