@@ -188,7 +188,7 @@ def run_all(args: argparse.Namespace) -> int:
         size = sum(entry.size for entry in entries)
         words = ["--root", temp / "root", "--faults", args.faults]
         with origin.serving(args.origin, words, temp) as endpoint:
-            cache = ["--cache", temp / "cache", "--cache-size", str(size // 2)]
+            cache = ["--cache", temp / "kept", "--cache-size", str(size // 2)]
             for name, more in (("plain", []), ("cache", cache)):
                 try:
                     with mounted(args, endpoint, temp, name, more) as mount:
