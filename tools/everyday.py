@@ -340,11 +340,8 @@ def main() -> int:
         for case in cases:
             say(f"{case.theirs} | {case.ours}")
         return 0
-    for program in (args.inrush, args.origin):
-        if not program.is_file():
-            say(f"{program} is missing; build it with `cargo build --release --workspace` or give "
-                "its path")
-            return 2
+    if not client.are_built(args.inrush, args.origin):
+        return 2
     try:
         tally = compare_all(args, cases)
     except LabError as error:

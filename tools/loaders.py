@@ -233,11 +233,8 @@ def main() -> int:
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         say("nothing can be mounted here: /dev/fuse cannot be opened")
         return 2
-    for program in (args.inrush, args.origin):
-        if not program.is_file():
-            say(f"{program} is missing; build it with `cargo build --release --workspace` or give "
-                "its path")
-            return 2
+    if not client.are_built(args.inrush, args.origin):
+        return 2
     args.inrush, args.origin = args.inrush.resolve(), args.origin.resolve()
     try:
         return run_all(args)

@@ -171,10 +171,8 @@ def main() -> int:
     """Runs the cases; the exit code."""
     args = arguments()
     process.unwind_on_signals()
-    for program in (args.inrush, args.origin):
-        if not program.is_file():
-            say(f"{program} is missing; build it with `cargo build --release --workspace`")
-            return 2
+    if not client.are_built(args.inrush, args.origin):
+        return 2
     if args.size_gib < 1 or args.keys < 1:
         say("at least one GiB and one key")
         return 2

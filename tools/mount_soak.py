@@ -225,6 +225,8 @@ def main() -> int:
     add("--json", type=Path, help="write all samples to this file")
     args = parser.parse_args()
     process.unwind_on_signals()
+    if not client.are_built(args.inrush, args.origin):
+        return 2
     if os.geteuid():
         say("mounting takes root")
         return 2

@@ -463,6 +463,8 @@ def main() -> int:
     if "mountpoint" in args.peer and not args.mountpoint:
         parser.error("--peer mountpoint takes --mountpoint PATH")
     process.unwind_on_signals()
+    if not client.are_built(args.inrush, args.origin):
+        return 2
     if os.geteuid():
         say("mounting, and emptying the page cache, take root")
         return 2

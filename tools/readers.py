@@ -397,11 +397,8 @@ def main() -> int:
     objects = make_objects()
     cases = [*stream_cases(objects), *file_cases(objects), *tensorflow_cases(objects)]
     args = arguments(sorted({"toolkit", *(case.name for case in cases)}))
-    for program in (args.inrush, args.origin):
-        if not program.is_file():
-            say(f"{program} is missing; build it with `cargo build --release --workspace` or give "
-                "its path")
-            return 2
+    if not client.are_built(args.inrush, args.origin):
+        return 2
     started = time.monotonic()
     try:
         tally = run_all(args, args.only, cases, objects)

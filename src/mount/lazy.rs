@@ -243,15 +243,8 @@ impl<W> Lazy<W> {
     /// A folder was listed. Returns who has waited.
     pub fn listed(&mut self, folder: Inode, content: (Tree, Hidden)) -> Vec<W> {
         let (tree, hidden) = content;
-        let waiting = match self.states.remove(&folder) {
-            Some(State::Listing(waiting)) => waiting,
-            // Only who was the first has it listed.
-            Some(was @ State::Listed(_)) => {
-                self.states.insert(folder, was);
-                return Vec::new();
-            }
-            None => Vec::new(),
-        };
+        // Only who was the first has it listed.
+        let Some(waiting) = self.end_listing(folder) else { return Vec::new() };
         let level = Level { folder, first: self.next, tree: Arc::new(tree) };
         let of = level.tree.totals();
         self.next = level.children().end;
@@ -268,14 +261,15 @@ impl<W> Lazy<W> {
 
     /// A folder could not be listed; who needs it next is the first again. Returns who has waited.
     pub fn failed(&mut self, folder: Inode) -> Vec<W> {
-        match self.states.remove(&folder) {
-            Some(State::Listing(waiting)) => waiting,
-            Some(was @ State::Listed(_)) => {
-                self.states.insert(folder, was);
-                Vec::new()
-            }
-            None => Vec::new(),
-        }
+        self.end_listing(folder).unwrap_or_default()
+    }
+
+    /// Who waits for a folder that is being listed, which it is not any more.
+    fn end_listing(&mut self, folder: Inode) -> Option<Vec<W>> {
+        let State::Listing(waiting) = self.states.get_mut(&folder)? else { return None };
+        let waiting = std::mem::take(waiting);
+        self.states.remove(&folder);
+        Some(waiting)
     }
 }
 

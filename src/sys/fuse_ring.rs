@@ -124,14 +124,11 @@ impl std::fmt::Debug for FuseRing {
 }
 
 /// A ring with the long submissions that FUSE's commands need, for the calling thread.
-#[derive(Debug)]
-pub struct EmptyRing(Made);
+pub struct EmptyRing(IoUring<squeue::Entry128, cqueue::Entry>);
 
-struct Made(IoUring<squeue::Entry128, cqueue::Entry>);
-
-impl std::fmt::Debug for Made {
+impl std::fmt::Debug for EmptyRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Made")
+        f.write_str("EmptyRing")
     }
 }
 
@@ -144,10 +141,7 @@ impl EmptyRing {
         // One more: the poll of the bell.
         let mut builder = IoUring::<squeue::Entry128, cqueue::Entry>::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all().dontfork();
-        builder
-            .build((entries + 1).next_power_of_two())
-            .map(|ring| Self(Made(ring)))
-            .map_err(Into::into)
+        builder.build((entries + 1).next_power_of_two()).map(Self).map_err(Into::into)
     }
 }
 
@@ -190,7 +184,7 @@ impl FuseRing {
         memory: &Memory,
     ) -> Result<Self, Errno> {
         let mut made = Self {
-            ring: ManuallyDrop::new(empty.0.0),
+            ring: ManuallyDrop::new(empty.0),
             device,
             bell,
             entries: Vec::with_capacity(queues.len()),

@@ -510,11 +510,8 @@ def main() -> int:
     """Makes the checks; the exit code."""
     args = arguments()
     process.unwind_on_signals()
-    for program in (args.inrush, args.origin):
-        if not program.is_file():
-            say(f"{program} is missing; build it with `cargo build --release --workspace` or give "
-                "its path")
-            return 2
+    if not client.are_built(args.inrush, args.origin):
+        return 2
     absent = prepare(args.only)
     started, passed = time.monotonic(), 0
     failed = len(set(absent) - set(args.may_skip))

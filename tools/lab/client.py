@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .install import build_folder
-from .process import LabError, Outcome, run
+from .process import LabError, Outcome, run, say
 
 SUMMARY_FIELDS = ("objects", "bytes", "seconds", "gigabytes_per_second",
                   "cpu_seconds_per_terabyte", "peak_rss_bytes")
@@ -22,6 +22,16 @@ SUMMARY_FIELDS = ("objects", "bytes", "seconds", "gigabytes_per_second",
 def default_program() -> Path:
     """`INRUSH_BIN`, or the release build of this checkout."""
     return Path(os.environ.get("INRUSH_BIN") or build_folder() / "release" / "inrush")
+
+
+def are_built(*programs: Path) -> bool:
+    """Whether all of them are there; says what to do about the first that is not."""
+    for program in programs:
+        if not program.is_file():
+            say(f"{program} is missing; build it with `cargo build --release --workspace` or give "
+                "its path")
+            return False
+    return True
 
 
 def clean_environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -141,6 +141,11 @@ fn is_enabled() -> bool {
     told.is_ok_and(|told| told.first() == Some(&b'Y'))
 }
 
+/// What is told where io_uring is asked for and cannot be.
+pub(super) fn unavailable(why: &str) -> String {
+    format!("FUSE over io_uring is not available: {why}")
+}
+
 /// What the option asks for, else the environment.
 ///
 /// # Errors
@@ -151,7 +156,7 @@ pub(super) fn choice(typed: Option<FuseName>) -> Result<FuseName> {
         None => named(std::env::var_os(FUSE_VARIABLE).as_deref())?,
     };
     if choice == FuseName::IoUring && !is_enabled() {
-        let message = "FUSE over io_uring is not available: the kernel does not allow it";
+        let message = unavailable("the kernel does not allow it");
         return Err(Error::new(ErrorKind::Host, message).advise(
             "Linux 6.14 or newer with CONFIG_FUSE_IO_URING is needed; as root: \
              echo Y > /sys/module/fuse/parameters/enable_uring",
@@ -174,6 +179,7 @@ fn named(value: Option<&OsStr>) -> Result<FuseName> {
 /// Bytes that queues take: a part of the memory that the user has named, which leaves what all else
 /// needs; where nobody has, a part of the machine's.
 pub(super) fn memory_bytes(transport: Transport, named: Option<u64>, of_machine: u64) -> u64 {
+    let Transport::IoUring { is_required } = transport else { return 0 };
     let processors = topology::processors(Path::new("/")).map_or(1, |(_, online)| online.len());
     let wanted = (processors * MOUNT_QUEUE_ENTRIES_MAX) as u64 * u64::from(MOUNT_READ_BYTES_MAX);
     let most = match named {
@@ -182,12 +188,8 @@ pub(super) fn memory_bytes(transport: Transport, named: Option<u64>, of_machine:
         }
         None => of_machine / MOUNT_QUEUE_MACHINE_SHARE,
     };
-    match transport {
-        Transport::IoUring { is_required: true } => wanted.min(most),
-        // All that it wants or nothing, as [`prepare`] has it.
-        Transport::IoUring { is_required: false } if wanted <= most => wanted,
-        _ => 0,
-    }
+    // Unless it is required, all that is wanted or nothing, as [`prepare`] has it.
+    if is_required || wanted <= most { wanted.min(most) } else { 0 }
 }
 
 /// How a mount's requests shall come.
@@ -215,6 +217,11 @@ impl Transport {
             FuseName::Auto => Self::IoUring { is_required: false },
         }
     }
+
+    /// Nothing else will do than io_uring.
+    pub(super) const fn is_required(self) -> bool {
+        matches!(self, Self::IoUring { is_required: true })
+    }
 }
 
 /// Starts threads with rings of so many bytes for requests of at most so many; why not, where there
@@ -227,10 +234,10 @@ pub(super) fn prepare(
     bytes: u64,
     request_bytes: u32,
 ) -> Result<Result<Queues, String>> {
-    let is_required = match transport {
-        Transport::Device(why) => return Ok(Err(why.to_owned())),
-        Transport::IoUring { is_required } => is_required,
-    };
+    if let Transport::Device(why) = transport {
+        return Ok(Err(why.to_owned()));
+    }
+    let is_required = transport.is_required();
     // Where few requests fit at once they wait for each other; the device has no such bound.
     let least = if is_required { MOUNT_QUEUE_ENTRIES_MIN } else { MOUNT_QUEUE_ENTRIES_MAX };
     let prepared = match Plan::new(bytes, request_bytes, least) {
@@ -239,8 +246,7 @@ pub(super) fn prepare(
     };
     match prepared {
         Err(why) if is_required => {
-            let message = format!("FUSE over io_uring is not available: {why}");
-            Err(Error::new(ErrorKind::Host, message).advise("use --fuse auto"))
+            Err(Error::new(ErrorKind::Host, unavailable(&why)).advise("use --fuse auto"))
         }
         prepared => Ok(prepared),
     }

@@ -11,7 +11,6 @@ use fuser::{
     BackingId, Errno, FileAttr, FileHandle, FopenFlags, Generation, ReplyData, ReplyEntry,
     ReplyOpen,
 };
-
 use rustix::io::Errno as Code;
 
 use super::queues::RingReply;

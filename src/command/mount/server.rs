@@ -241,7 +241,7 @@ impl Server {
         let view = Arc::new(view);
         let queues = queues::prepare(self.transport, self.queue_bytes, request_bytes)?;
         let place = point.to_owned();
-        let is_required = self.transport == Transport::IoUring { is_required: true };
+        let is_required = self.transport.is_required();
         let mounted = aside(move || mount_on(&place, &view, &config, queues, is_required)).await;
         let (session, fuse) = mounted.map_err(|error| {
             let message = format!("cannot mount on {}: {error}", point.display());
@@ -330,13 +330,13 @@ fn mount_on(
                 return Ok((session, FuseTold { transport, io_uring_unavailable: None }));
             }
             Err(why) if is_required => {
-                let message = format!("FUSE over io_uring is not available: {why}");
-                return Err(std::io::Error::other(message));
+                return Err(std::io::Error::other(queues::unavailable(&why)));
             }
             Err(why) => why,
         },
     };
     tracing::info!("FUSE over io_uring is not used: {why}");
+    view.want_ring(false);
     let session = Session::new(Device(Arc::clone(view)), place, config)?;
     let transport = FuseTransport::Device;
     Ok((session, FuseTold { transport, io_uring_unavailable: Some(why) }))
@@ -350,17 +350,14 @@ fn mount_over_ring(
     config: &SessionConfig,
     queues: Queues,
 ) -> std::io::Result<Result<Session<Device>, String>> {
-    view.want_ring();
+    view.want_ring(true);
     let session = Session::new(Device(Arc::clone(view)), place, config)?;
     if !view.is_over_ring() {
         return Ok(Err("the kernel does not offer it".to_owned()));
     }
     let device = Arc::new(session.as_fd().try_clone_to_owned()?);
-    if let Err(errno) = queues.serve(view, &device, place) {
-        view.forget_ring();
-        return Ok(Err(errno.to_string()));
-    }
-    Ok(Ok(session))
+    let served = queues.serve(view, &device, place);
+    Ok(served.map(|()| session).map_err(|errno| errno.to_string()))
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it has served is told")]

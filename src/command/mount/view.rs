@@ -90,14 +90,9 @@ impl View {
         Self { names, reader, replaced, looks, local, request_bytes, over_ring }
     }
 
-    /// Asks the kernel for io_uring when it mounts.
-    pub(super) fn want_ring(&self) {
-        self.over_ring.store(true, Ordering::Relaxed);
-    }
-
-    /// Asks for it no more.
-    pub(super) fn forget_ring(&self) {
-        self.over_ring.store(false, Ordering::Relaxed);
+    /// Asks the kernel for io_uring when it mounts, or does not.
+    pub(super) fn want_ring(&self, is_wanted: bool) {
+        self.over_ring.store(is_wanted, Ordering::Relaxed);
     }
 
     /// Whether requests come over io_uring.
