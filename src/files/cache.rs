@@ -4,8 +4,8 @@
 //! that every complete file has ([`Mark`]): a file without the mark of the wanted version is none,
 //! and is never removed. It is written without a name (`O_TMPFILE`) and gets its name when it is
 //! whole, so nothing is left of a process that is killed. Several processes of one user may share a
-//! folder; what others may write is not used. The time of a file's last access is that of its last
-//! use; those used longest ago go first.
+//! folder; what others may write is not used. The time of a file's last access is about that of its
+//! last use; those used longest ago go first.
 
 mod room;
 
@@ -14,21 +14,27 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
-    XattrFlags,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW,
+    UTIME_OMIT, XattrFlags,
 };
 use rustix::io::Errno as Code;
+use rustix::process::geteuid;
+use rustix::time::{ClockId, clock_gettime};
 
 use self::room::{Room, Taken};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::mark::{Identity, MARK_BYTES, Mark, Moment};
 use crate::files::system_host::{ATTRIBUTE, boot, changed_ns, moment, note_synced, synced};
 use crate::files::transfer::identity_of;
+use crate::limits::CACHE_USED_PERIOD;
 use crate::s3::{Endpoint, Object};
 
 /// Nobody else may read what was read with this user's rights.
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o700);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+/// How a file is opened to be read, whatever it is.
+const FILE_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 /// What a folder of others lets them do with it.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// What tells programs that make backups that the folder is a cache.
@@ -43,7 +49,8 @@ const FOLDER_DIGITS: usize = 2;
 /// Which object, in which version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    name: String,
+    /// Its path in the folder: the first digits of its name are a folder's.
+    path: String,
     identity: Identity,
     /// Its size in bytes.
     pub size_bytes: u64,
@@ -61,13 +68,14 @@ impl Wanted {
         let scheme = if endpoint.tls { "https" } else { "http" };
         let Endpoint { host, bucket, .. } = endpoint;
         let place = Identity::of(&[scheme, host, bucket, &object.key, &object.version_id]);
-        let name = place.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(Self { name, identity, size_bytes: object.size_bytes })
+        let mut path = format!("{:0width$x}", u128::from_be_bytes(place.0), width = NAME_DIGITS);
+        path.insert(FOLDER_DIGITS, '/');
+        Some(Self { path, identity, size_bytes: object.size_bytes })
     }
 
     /// Its folder and its name there.
     fn path(&self) -> (&str, &str) {
-        self.name.split_at(FOLDER_DIGITS)
+        self.path.split_once('/').expect("it has a folder")
     }
 }
 
@@ -141,9 +149,7 @@ impl Cache {
         let writable = "name a folder that you may write";
         let root = open_root(path).map_err(|code| failed("cannot open it", code, writable))?;
         let stat = rustix::fs::fstat(&root).map_err(|code| failed("stat", code, writable))?;
-        if stat.st_uid != rustix::process::geteuid().as_raw()
-            || stat.st_mode & WRITABLE_BY_OTHERS != 0
-        {
+        if stat.st_uid != geteuid().as_raw() || stat.st_mode & WRITABLE_BY_OTHERS != 0 {
             let advice = "name a folder of yours, and let nobody else write it (chmod go-w)";
             return Err(refused("other users may write it", advice));
         }
@@ -187,8 +193,7 @@ impl Cache {
     /// The object, whole and in this version, where it is kept.
     #[must_use]
     pub fn find(&self, wanted: &Wanted) -> Option<Found> {
-        let (folder, name) = wanted.path();
-        let (file, stat, mark) = marked(&folder_of(&self.root, folder).ok()?, name)?;
+        let (file, stat, mark) = marked(&self.root, &wanted.path)?;
         let is_same = stat.st_size.unsigned_abs() == wanted.size_bytes
             && mark.size_bytes == wanted.size_bytes
             && mark.identity == wanted.identity
@@ -197,10 +202,12 @@ impl Cache {
         if !is_same {
             return None;
         }
-        // Where that is refused it goes sooner than it might.
-        let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-        let _ = rustix::fs::futimens(&file, &Timestamps { last_access, last_modification });
+        if !was_used_lately(&stat) {
+            // Where that is refused it goes sooner than it might.
+            let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+            let _ = rustix::fs::futimens(&file, &Timestamps { last_access, last_modification });
+        }
         Some(Found { file, size_bytes: wanted.size_bytes })
     }
 
@@ -318,26 +325,48 @@ fn folder_of(root: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
     rustix::fs::openat(root, name, flags, Mode::empty())
 }
 
+/// A file at this path; no link is followed.
+fn opened(root: &OwnedFd, path: &str) -> Result<OwnedFd, Code> {
+    let no_links = ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(root, path, FILE_FLAGS, Mode::empty(), no_links) {
+        // Some sandboxes refuse what they do not know.
+        Err(Code::NOSYS | Code::PERM) => opened_in_steps(root, path),
+        opened => opened,
+    }
+}
+
+fn opened_in_steps(root: &OwnedFd, path: &str) -> Result<OwnedFd, Code> {
+    let Some((folder, name)) = path.split_once('/') else {
+        return rustix::fs::openat(root, path, FILE_FLAGS, Mode::empty());
+    };
+    rustix::fs::openat(folder_of(root, folder)?, name, FILE_FLAGS, Mode::empty())
+}
+
 /// A file of this user's with a mark; `None` where there is none.
-fn marked(folder: &OwnedFd, name: &str) -> Option<(OwnedFd, Stat, Mark)> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?;
+fn marked(root: &OwnedFd, path: &str) -> Option<(OwnedFd, Stat, Mark)> {
+    let file = opened(root, path).ok()?;
     let stat = rustix::fs::fstat(&file).ok().filter(is_own_file)?;
     let mut bytes = [0; MARK_BYTES];
     let length = rustix::fs::fgetxattr(&file, ATTRIBUTE, &mut bytes[..]).ok()?;
     Some((file, stat, Mark::decode(&bytes[..length])?))
 }
 
+/// The time of a file's last use need not be noted once more.
+fn was_used_lately(stat: &Stat) -> bool {
+    let now = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
+    let lately = 0..i64::try_from(CACHE_USED_PERIOD.as_secs()).expect("short");
+    lately.contains(&(now - stat.st_atime))
+}
+
 /// An ordinary file of this user's.
 fn is_own_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-        && stat.st_uid == rustix::process::geteuid().as_raw()
+        && stat.st_uid == geteuid().as_raw()
 }
 
 /// The folder has the tag of a cache of ours.
 fn is_tagged(root: &OwnedFd) -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(root, TAG, flags, Mode::empty()) else { return false };
+    let Ok(file) = opened(root, TAG) else { return false };
     let mut text = [0; TAG_TEXT.len() + 1];
     let read = rustix::io::pread(&file, &mut text, 0);
     read.is_ok_and(|length| &text[..length] == TAG_TEXT)
@@ -474,6 +503,35 @@ mod tests {
         assert_eq!(read(&later, &whole), Some(vec![1; 100]), "it was synced after it was kept");
     }
 
+    /// Seconds of the epoch at which a file was used last.
+    fn used_at(file: &Found) -> i64 {
+        rustix::fs::fstat(file).expect("it is open").st_atime
+    }
+
+    fn set_used_at(file: &Found, seconds: i64) {
+        let last_access = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let times = Timestamps { last_access, last_modification };
+        rustix::fs::futimens(file, &times).expect("its owner may");
+    }
+
+    #[test]
+    fn a_use_is_noted_once_in_a_while() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = open(folder.path(), 1 << 20);
+        let object = wanted("a", "1", 100);
+        assert!(keep(&cache, &object, 1));
+        let find = || cache.find(&object).expect("it is kept");
+        let (period, now) = (CACHE_USED_PERIOD.as_secs().cast_signed(), used_at(&find()));
+        // A clock may have been set back, too.
+        for (ago, is_noted) in [(period / 2, false), (period + 1, true), (-period, true)] {
+            set_used_at(&find(), now - ago);
+            let noted = used_at(&find());
+            assert_eq!(noted != now - ago, is_noted, "{ago}");
+            assert!(!is_noted || noted >= now, "{ago}");
+        }
+    }
+
     #[test]
     fn what_was_used_longest_ago_goes_first() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -485,11 +543,7 @@ mod tests {
         }
         // Used in this order, whatever the clock's steps are.
         for (object, seconds) in objects.iter().zip([200, 100, 300]) {
-            let file = cache.find(object).expect("it is kept");
-            let last_access = Timespec { tv_sec: seconds, tv_nsec: 0 };
-            let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-            let times = Timestamps { last_access, last_modification };
-            rustix::fs::futimens(&file, &times).expect("its owner may");
+            set_used_at(&cache.find(object).expect("it is kept"), seconds);
         }
         let next = wanted("next", "1", 30 * BLOCK);
         assert!(keep(&cache, &next, 7));
@@ -547,6 +601,21 @@ mod tests {
         assert_eq!(unfinished.keep(&cache), Err(Code::NOTDIR));
         assert_eq!(std::fs::read_dir(elsewhere.path()).expect("a folder").count(), 0);
         assert_eq!(read(&cache, &object), None);
+        // Nor if the kernel could go there, nor if the file itself is one.
+        let other = wanted("b", "1", 100);
+        assert!(keep(&cache, &other, 1));
+        let file = folder.path().join(&other.path);
+        let (there, name) = (elsewhere.path().join("file"), object.path().1);
+        std::fs::rename(&file, &there).expect("the same disk");
+        std::os::unix::fs::symlink(&there, &file).expect("a link");
+        std::fs::hard_link(&there, elsewhere.path().join(name)).expect("the same disk");
+        for path in [&object.path, &other.path] {
+            assert!(folder.path().join(path).exists());
+            for open in [opened, opened_in_steps] {
+                let found = open(&cache.root, path).map(drop);
+                assert!(matches!(found, Err(Code::LOOP | Code::NOTDIR)), "{path}: {found:?}");
+            }
+        }
     }
 
     #[test]

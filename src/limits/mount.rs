@@ -94,6 +94,10 @@ pub const CACHE_EVICTED_MAX: usize = 65_536;
 /// For so long a cache removes nothing more because the disk is full: space may come back late.
 pub const CACHE_DISK_FULL_PAUSE: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// An object of a cache that was used again within so long is not noted as used: that costs a write
+/// of its inode.
+pub const CACHE_USED_PERIOD: std::time::Duration = std::time::Duration::from_secs(300);
+
 /// Threads that write objects into a cache.
 pub const CACHE_WRITERS: usize = 2;
 
