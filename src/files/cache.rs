@@ -355,7 +355,7 @@ fn marked(root: &OwnedFd, path: &str) -> Option<(OwnedFd, Stat, Mark)> {
 fn was_used_lately(stat: &Stat) -> bool {
     let now = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
     let lately = 0..i64::try_from(CACHE_USED_PERIOD.as_secs()).expect("short");
-    lately.contains(&(now - stat.st_atime))
+    lately.contains(&now.saturating_sub(stat.st_atime))
 }
 
 /// An ordinary file of this user's.
