@@ -334,3 +334,68 @@ fn in_the_background_it_serves_when_the_command_has_ended() {
     missing.check(missing.stderr.starts_with("error: "), "and why");
     assert_eq!(in_table(&point), None);
 }
+
+#[test]
+fn it_mounts_as_mount_calls_it() {
+    if !can_mount() {
+        return;
+    }
+    let objects = Objects::from([("d/a".to_owned(), vec![7; 1000])]);
+    let origin = serve(&objects);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (point, helper) = (folder.path().join("m"), folder.path().join("mount.inrush"));
+    fs::create_dir(&point).expect("a folder");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_inrush"), &helper).expect("a link");
+    let options =
+        format!("rw,noexec,nodev,mode=555,endpoint_url={},region=us-east-1", origin.url());
+    let mount = |words: &[&str]| {
+        Program::new(["s3://lab/d/"])
+            .with([&point])
+            .with(words)
+            .with(["-o", &options, "-t", "fuse.inrush"])
+            .with_keys(ACCESS_KEY, SECRET)
+            .set("HELPER", &helper)
+            .by_way_of(["sh", "-c", "exec \"$HELPER\" \"$@\""])
+            .run()
+    };
+    mount(&["-f", "-s"]).expect(0);
+    assert_eq!(in_table(&point), None, "nothing is mounted");
+    mount(&["-N", "/proc/1/ns/mnt"]).expect(2).expect_error(&["-N /proc/1/ns/mnt", "nsenter"]);
+    // In the background, by another process that is called the same.
+    mount(&["-n", "-s"]).expect(0);
+    assert_eq!(fs::read(point.join("a")).expect("it serves"), vec![7; 1000]);
+    assert!(is_noexec(&point));
+    Program::new(["unmount"]).with([&point]).run().expect(0);
+}
+
+#[test]
+fn nothing_is_executed_where_that_is_said() {
+    if !can_mount() {
+        return;
+    }
+    let script = b"#!/bin/sh\nexit 7\n".to_vec();
+    let origin = serve(&Objects::from([("d/a".to_owned(), script)]));
+    // Over io_uring, where the kernel has it, as from the device.
+    for transport in ["auto", "device"] {
+        for noexec in [false, true] {
+            let mut words = vec!["--mode", "555", "--fuse", transport];
+            words.extend(noexec.then_some("--noexec"));
+            let mounted = Mounted::new(&origin, &words);
+            assert_eq!(is_noexec(&mounted.point), noexec);
+            let ran = Command::new(mounted.at("a")).status();
+            match noexec {
+                false => assert_eq!(ran.expect("it starts").code(), Some(7)),
+                true => {
+                    let refused = ran.expect_err("it may not").kind();
+                    assert_eq!(refused, ErrorKind::PermissionDenied);
+                }
+            }
+        }
+    }
+}
+
+/// Whether the kernel lets nothing be executed there.
+fn is_noexec(point: &Path) -> bool {
+    let space = rustix::fs::statvfs(point).expect("a file system");
+    space.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC)
+}

@@ -12,6 +12,7 @@ mod completion;
 mod demo;
 mod doctor;
 mod elsewhere;
+mod fstab;
 mod guess;
 mod help;
 mod ls;
@@ -205,10 +206,10 @@ fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     let called = words.first().map(PathBuf::from);
     let called = called.as_ref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
     if matches!(called, Some("mount.inrush" | "mount.fuse.inrush")) {
-        words.insert(1, "mount".into());
+        words = fstab::of_helper(words)?;
     }
     if words.get(1).is_some_and(|word| word == "mount") {
-        words = mount::without_lists(words);
+        words = fstab::without_lists(words)?;
     }
     match words.get(1).and_then(|word| word.to_str()) {
         Some("help") => {

@@ -43,6 +43,8 @@ pub struct MountArgs {
     pub child: bool,
     /// Only list what would be seen, and what not.
     pub check: bool,
+    /// Mount nothing: what was typed is right.
+    pub fake: bool,
     /// Folders are listed when they are used.
     pub lazy: bool,
     /// Other users may read, too.
@@ -53,6 +55,8 @@ pub struct MountArgs {
     pub gid: Option<u32>,
     /// Permissions of files.
     pub mode: Option<u16>,
+    /// Nothing of it may be executed.
+    pub noexec: bool,
     /// A file that is made when it serves.
     pub ready_file: Option<PathBuf>,
     /// Where messages go in the background.
@@ -106,6 +110,9 @@ pub(super) struct MountTyped {
     /// said by the process in the foreground to the one that stays
     #[arg(long, hide = true)]
     background_child: bool,
+    /// said for mount(8), which calls it -f
+    #[arg(long, hide = true)]
+    fake: bool,
     /// list what would be mounted and the keys that would be hidden, and mount nothing; takes no
     /// MOUNTPOINT
     #[arg(long)]
@@ -118,14 +125,17 @@ pub(super) struct MountTyped {
     #[arg(long)]
     allow_other: bool,
     /// owner of files and folders [default: the user that mounts]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = |text: &str| parse_id(text, "id -u"))]
     uid: Option<u32>,
     /// group of files and folders [default: that of the user]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = |text: &str| parse_id(text, "getent group"))]
     gid: Option<u32>,
     /// permissions of files, octal, such as 440; folders get x where files have r [default: 444]
     #[arg(long, value_name = "MODE", value_parser = parse_mode)]
     mode: Option<u16>,
+    /// let nobody execute files, whatever --mode is
+    #[arg(long, overrides_with = "noexec")]
+    noexec: bool,
     /// create this file once the mount serves; it is removed at the end
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
         value_parser = options::parse_report)]
@@ -186,6 +196,30 @@ pub(super) struct MountTyped {
 }
 
 impl MountTyped {
+    /// Refuses options that mean nothing together.
+    fn check(&self) -> Result<(), clap::Error> {
+        if self.tuning.part_size.is_some() {
+            return Err(usage(
+                "--part-size is not an option of mount: programs decide what is read",
+            ));
+        }
+        let is_dropped = !self.foreground && !self.background_child;
+        if self.json && is_dropped {
+            return Err(usage(
+                "--json prints when the mount ends: use --foreground, or --report FILE",
+            ));
+        }
+        if self.check && self.cache.cache.is_some() {
+            return Err(usage("--cache cannot be used with --check, which reads nothing"));
+        }
+        if self.explain && is_dropped && self.log_file.is_none() {
+            return Err(usage(
+                "--explain prints when the mount ends: use --foreground, or --log-file FILE",
+            ));
+        }
+        Ok(())
+    }
+
     pub(super) fn settle(mut self) -> Result<MountArgs, clap::Error> {
         let is_remote = |operand: &OsString| operand.as_encoded_bytes().starts_with(b"s3://");
         let last_is_local = self.operands.last().is_some_and(|operand| !is_remote(operand));
@@ -206,25 +240,7 @@ impl MountTyped {
                 "'{shown}' is not a folder: the last argument is the folder to mount on"
             )));
         }
-        if self.tuning.part_size.is_some() {
-            return Err(usage(
-                "--part-size is not an option of mount: programs decide what is read",
-            ));
-        }
-        if self.json && !self.foreground && !self.background_child {
-            return Err(usage(
-                "--json prints when the mount ends: use --foreground, or --report FILE",
-            ));
-        }
-        if self.check && self.cache.cache.is_some() {
-            return Err(usage("--cache cannot be used with --check, which reads nothing"));
-        }
-        let is_dropped = self.log_file.is_none() && !self.foreground && !self.background_child;
-        if self.explain && is_dropped {
-            return Err(usage(
-                "--explain prints when the mount ends: use --foreground, or --log-file FILE",
-            ));
-        }
+        self.check()?;
         let mut sources = sources("mount", self.operands, false, &self.selection)?;
         self.service.with_version(sources.iter_mut())?;
         check_lazy(self.lazy, &sources)?;
@@ -234,11 +250,13 @@ impl MountTyped {
             foreground: self.foreground,
             child: self.background_child,
             check: self.check,
+            fake: self.fake,
             lazy: self.lazy,
             allow_other: self.allow_other,
             uid: self.uid,
             gid: self.gid,
             mode: self.mode,
+            noexec: self.noexec,
             ready_file: self.ready_file,
             log_file: self.log_file,
             deadline: self.deadline,
@@ -281,78 +299,18 @@ fn parse_mode(text: &str) -> Result<u16, String> {
     mode.ok_or_else(|| "expected octal permissions from 0 to 777".to_owned())
 }
 
+/// A number of a user or a group; `tells` is what prints that of a name.
+fn parse_id(text: &str, tells: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!("expected a number from 0 to {}", u32::MAX),
+        false => format!("expected a number, not a name: '{tells} NAME' prints it"),
+    })
+}
+
 /// What was typed after `unmount`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct UnmountArgs {
     /// the folder that a mount of inrush is on
     #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
     pub mountpoint: PathBuf,
-}
-
-/// Options that mean nothing to a read-only mount of a network, as mount(8) and fstab(5) have them.
-const IDLE_OPTIONS: [&str; 30] = [
-    "ro",
-    "rw",
-    "defaults",
-    "dev",
-    "nodev",
-    "suid",
-    "nosuid",
-    "exec",
-    "noexec",
-    "atime",
-    "noatime",
-    "relatime",
-    "norelatime",
-    "nodiratime",
-    "diratime",
-    "strictatime",
-    "async",
-    "sync",
-    "dirsync",
-    "auto",
-    "noauto",
-    "user",
-    "nouser",
-    "users",
-    "_netdev",
-    "nofail",
-    "owner",
-    "group",
-    "silent",
-    "default_permissions",
-];
-
-/// The words of `mount` with each `-o a,b=c` as `--a --b=c`, and without what mount(8) adds.
-pub(super) fn without_lists(words: Vec<OsString>) -> Vec<OsString> {
-    let mut plain = Vec::with_capacity(words.len());
-    let mut words = words.into_iter();
-    while let Some(word) = words.next() {
-        let list = match word.to_str() {
-            Some("--") => {
-                plain.push(word);
-                plain.extend(words);
-                break;
-            }
-            Some("-o") => words.next().unwrap_or_default(),
-            Some(text) if text.starts_with("-o") => OsString::from(&text[2..]),
-            _ => {
-                plain.push(word);
-                continue;
-            }
-        };
-        for option in list.to_string_lossy().split(',') {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let is_idle = IDLE_OPTIONS.contains(&name) || name.starts_with("x-");
-            if name.is_empty() || is_idle || name == "comment" {
-                continue;
-            }
-            let name = name.replace('_', "-");
-            let is_set = option.contains('=');
-            plain.push(
-                if is_set { format!("--{name}={value}") } else { format!("--{name}") }.into(),
-            );
-        }
-    }
-    plain
 }

@@ -484,11 +484,6 @@ fn mounts() {
     let args = mount("-o endpoint_url=http://h:1 s3://bkt/a/ dir -oregion=r,");
     assert_eq!(args.service.endpoint_url.as_deref(), Some("http://h:1"));
     assert_eq!(args.service.region.as_deref(), Some("r"));
-    for name in ["/sbin/mount.inrush", "mount.fuse.inrush"] {
-        let words = [name, "s3://bkt/a/", "dir", "-o", "rw,gid=3"];
-        let Ok(Args::Mount(args)) = parse(words) else { panic!("{name}") };
-        assert_eq!(args.gid, Some(3));
-    }
     assert!(mount("--check s3://bkt/a/").check);
     assert!(mount("--lazy s3://bkt/a/ dir").lazy && !mount("s3://bkt/a/ dir").lazy);
     assert!(mount("-o lazy s3://bkt dir").lazy);
@@ -522,6 +517,55 @@ fn mounts() {
     }
     let Ok(Args::Unmount(args)) = parse_line("unmount dir") else { panic!("an unmount") };
     assert_eq!(args.mountpoint.to_str(), Some("dir"));
+}
+
+#[test]
+fn mounts_as_fstab_has_them() {
+    let mount = |line: &str| match parse_line(&format!("mount s3://bkt/a/ dir {line}")) {
+        Ok(Args::Mount(args)) => *args,
+        other => panic!("{line}: {other:?}"),
+    };
+    assert!(mount("-o noexec").noexec && mount("--noexec").noexec && !mount("-o ro").noexec);
+    assert!(mount("-o noexec,nosuid,noexec").noexec);
+    assert!(!mount("-o user,noexec,exec").noexec, "the last one counts");
+    let idle = "nonempty,async,nodiratime,relatime,strictatime,lazytime,x-systemd.automount,\
+                comment=a,user,nouser,users,owner,group,user=me,X-mount.mkdir=0755,_netdev";
+    assert!(!mount(&format!("-o {idle}")).noexec);
+    for (line, expected) in [
+        ("-o umask=022", "give the permissions of files with --mode"),
+        ("-o ro,dmask=022", "mode=440"),
+        ("-o uid=alice", "expected a number, not a name: 'id -u NAME' prints it"),
+        ("--gid users", "expected a number, not a name: 'getent group NAME'"),
+        ("--uid 4294967296", "expected a number from 0 to 4294967295"),
+    ] {
+        let told = told(&format!("mount s3://bkt/a/ dir {line}"));
+        assert!(told.contains(expected), "{line}: {told}");
+    }
+}
+
+#[test]
+fn mounts_as_mount_calls_its_helpers() {
+    let helper = |name: &str, line: &str| {
+        let words = [name, "s3://bkt/a/", "dir"].into_iter().chain(line.split(' '));
+        parse(words)
+    };
+    for name in ["/sbin/mount.inrush", "mount.fuse.inrush"] {
+        for (line, fake, verbose) in [
+            ("-o rw,gid=3", false, 0),
+            ("-n -s -o rw,gid=3 -t fuse.inrush", false, 0),
+            ("-v -f -o gid=3", true, 1),
+            ("-sfnv -ogid=3 -tfuse.inrush", true, 1),
+            ("--background-child -n -o gid=3", false, 0),
+        ] {
+            let Ok(Args::Mount(args)) = helper(name, line) else { panic!("{name} {line}") };
+            assert_eq!((args.gid, args.fake, args.verbose), (Some(3), fake, verbose), "{line}");
+            assert!(!args.foreground, "-f is another option there");
+        }
+        for line in ["-N /proc/7/ns/mnt", "-n -N/proc/7/ns/mnt"] {
+            let refused = helper(name, line).expect_err("another namespace").to_string();
+            assert!(refused.contains("nsenter --mount=/proc/7/ns/mnt"), "{line}: {refused}");
+        }
+    }
 }
 
 #[test]

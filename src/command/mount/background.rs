@@ -2,6 +2,7 @@
 //! it serves. Forking this one would leave its threads behind.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -39,12 +40,12 @@ pub(super) async fn start() -> Result<Done> {
                 (command, hosted.words.iter().skip(1).cloned().collect())
             }
         };
-        // As mount(8) calls it there is no name of a command.
+        // As mount(8) calls it there is no name of a command: the other one is called so, too.
         if Path::new(&called)
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."))
         {
-            command.arg("mount").arg("--background-child").args(words);
+            command.arg0(&called).arg("--background-child").args(words);
         } else {
             let mut words = words.into_iter();
             command.args(words.next()).arg("--background-child").args(words);

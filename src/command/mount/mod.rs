@@ -67,6 +67,9 @@ pub(super) fn unmount(args: &UnmountArgs) -> Result<Done> {
 
 /// Mounts, and serves until it is unmounted; or has another process do so.
 pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
+    if args.fake {
+        return Ok(Done::default());
+    }
     if !args.foreground && !args.child && !args.check {
         return background::start().await;
     }
@@ -82,16 +85,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
         Some(point) if !args.check => Some(detach::empty_place(point)?),
         _ => None,
     };
-    let prepared = async {
-        tokio::select! {
-            prepared = prepare(&mut args, &progress) => prepared,
-            () = interrupts::until(deadline) => {
-                let blame = interrupts::blame();
-                let message = format!("the deadline has passed before it was mounted{blame}");
-                Err(Error::new(ErrorKind::Deadline, message).advise("give a longer --deadline"))
-            }
-        }
-    };
+    let prepared = prepare_until(deadline, &mut args, &progress);
     let prepared = interrupts.unless_told("before it was mounted", prepared).await?;
     let Prepared { control, names } = prepared;
     let Some(point) = point else { return check(&names) };
@@ -168,6 +162,7 @@ fn looks(args: &MountArgs) -> Shown {
         uid: args.uid,
         gid: args.gid,
         mode: args.mode,
+        noexec: args.noexec,
     }
 }
 
@@ -175,6 +170,22 @@ fn looks(args: &MountArgs) -> Shown {
 struct Prepared {
     control: Rc<Control>,
     names: Names,
+}
+
+/// Does [`prepare`], unless the deadline passes.
+async fn prepare_until(
+    deadline: Option<Instant>,
+    args: &mut MountArgs,
+    progress: &Progress,
+) -> Result<Prepared> {
+    tokio::select! {
+        prepared = prepare(args, progress) => prepared,
+        () = interrupts::until(deadline) => {
+            let blame = interrupts::blame();
+            let message = format!("the deadline has passed before it was mounted{blame}");
+            Err(Error::new(ErrorKind::Deadline, message).advise("give a longer --deadline"))
+        }
+    }
 }
 
 /// Lists all sources, or only looks whether there is one.

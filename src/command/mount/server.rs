@@ -416,6 +416,9 @@ fn session_config(shown: &Shown, request_bytes: u32) -> SessionConfig {
         MountOption::RO,
         MountOption::DefaultPermissions,
     ];
+    if shown.noexec {
+        config.mount_options.push(MountOption::NoExec);
+    }
     config.acl = if shown.allow_other { SessionACL::All } else { SessionACL::Owner };
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     config.n_threads = Some(processors.clamp(2, MOUNT_THREADS_MAX));

@@ -43,6 +43,8 @@ pub(in crate::command) struct Shown {
     pub(in crate::command) gid: Option<u32>,
     /// Permissions of files.
     pub(in crate::command) mode: Option<u16>,
+    /// Nothing of it may be executed.
+    pub(in crate::command) noexec: bool,
 }
 
 /// The tree as the kernel sees it.
