@@ -39,7 +39,7 @@ use fuse::{can_mount, in_table};
 use inrush_origin::{Config, FaultPlan, Profile, TlsConfig};
 use mapper::Mapper;
 use matrix::{Objects, bytes_of};
-use mounted::{Mounted, program};
+use mounted::{Mounted, program, talking};
 use program::Program;
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -333,6 +333,24 @@ fn in_the_background_it_serves_when_the_command_has_ended() {
     missing.check(missing.status.code() == Some(4), "not found");
     missing.check(missing.stderr.starts_with("error: "), "and why");
     assert_eq!(in_table(&point), None);
+}
+
+#[test]
+fn what_cannot_be_written_is_told_instead_of_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let objects = Objects::from([("d/a".to_owned(), vec![1; 10])]);
+    let origin = serve(&objects);
+    let folder = tempfile::tempdir().expect("a folder");
+    for words in [
+        ["--foreground", "--ready-file", "/nowhere/ready"],
+        ["--explain", "--log-file", "/nowhere/log"],
+    ] {
+        let run = talking(&origin, &words).with([folder.path()]).run().expect(5);
+        run.expect_error(&[words[2]]);
+        assert_eq!(in_table(folder.path()), None);
+    }
 }
 
 #[test]

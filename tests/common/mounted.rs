@@ -20,7 +20,12 @@ pub(crate) struct Mounted {
 
 /// `inrush mount` of these words, quietly, of `d/`, with the origin's keys.
 pub(crate) fn program(origin: &Origin, words: &[&str]) -> Program {
-    Program::new(["mount", "--quiet", &format!("s3://{BUCKET}/d/")])
+    talking(origin, &[&["--quiet"], words].concat())
+}
+
+/// The same, with all that it tells.
+pub(crate) fn talking(origin: &Origin, words: &[&str]) -> Program {
+    Program::new(["mount", &format!("s3://{BUCKET}/d/")])
         .with(words)
         .asking(origin)
         .with_keys(ACCESS_KEY, SECRET)
@@ -29,8 +34,12 @@ pub(crate) fn program(origin: &Origin, words: &[&str]) -> Program {
 impl Mounted {
     /// Mounts `d/`, and waits until it serves. It believes the origin's own authority.
     pub(crate) fn new(origin: &Origin, words: &[&str]) -> Self {
+        Self::of(origin, program(origin, words))
+    }
+
+    /// The same of this program.
+    pub(crate) fn of(origin: &Origin, mut program: Program) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut program = program(origin, words);
         if let Some(certificates) = origin.ca_pem() {
             let authority = folder.path().join("ca.pem");
             fs::write(&authority, certificates).expect("room");

@@ -71,13 +71,17 @@ pub(super) async fn start() -> Result<Done> {
     .await
 }
 
+/// The file that gets messages from then on, where one is given.
+pub(super) fn open_log(path: Option<&Path>) -> Result<Option<OwnedFd>> {
+    let append = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+    path.map(|path| open(path, append)).transpose()
+}
+
 /// Tells the parent that it may go, and lets go of the terminal.
-pub(super) fn say_ready(log: Option<&Path>) -> Result<()> {
+pub(super) fn say_ready(log: Option<&OwnedFd>) -> Result<()> {
     let trouble = |what: String, error: std::io::Error| {
         Error::new(ErrorKind::Host, format!("{what}: {error}")).advise("use --foreground")
     };
-    let append = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
-    let log = log.map(|path| open(path, append)).transpose()?;
     let nothing = open(Path::new("/dev/null"), OFlags::RDWR)?;
     // Whoever started it has gone: it is not wanted any more.
     let told = std::io::Write::write_all(&mut std::io::stdout(), READY)
@@ -87,7 +91,7 @@ pub(super) fn say_ready(log: Option<&Path>) -> Result<()> {
     })?;
     // A process that leads its group already, as one that a shell started, cannot; then it stays.
     let _ = rustix::process::setsid();
-    let errors = log.as_ref().unwrap_or(&nothing);
+    let errors = log.unwrap_or(&nothing);
     let redirected = stdio::dup2_stdin(nothing.as_fd())
         .and_then(|()| stdio::dup2_stdout(nothing.as_fd()))
         .and_then(|()| stdio::dup2_stderr(errors.as_fd()));

@@ -98,8 +98,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     ring::tell(server.ring(), &progress);
     let names = Arc::new(names);
     server.mount(&point, Arc::clone(&names), &looks(&args)).await?;
-    tell_mounted(&names, &point, &progress);
-    let _ready = say_ready(&args, &point).await?;
+    let _ready = say_ready(&args, &names, &point, &progress).await?;
     let served = serve(&control, &mut server, &mut interrupts, &mut report, &progress).await;
     let mounted = counts(&names);
     let (reads, ring, limit) = (server.reads(), RingTold::new(server.ring()), server.limit());
@@ -131,14 +130,22 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
 }
 
 /// Tells whoever waits that it serves; what is told in a file holds until the result goes.
-async fn say_ready(args: &MountArgs, point: &Path) -> Result<Option<ready::ReadyFile>> {
-    let names = [point.display().to_string()];
+async fn say_ready(
+    args: &MountArgs,
+    names: &Names,
+    point: &Path,
+    progress: &Progress,
+) -> Result<Option<ready::ReadyFile>> {
+    let lines = [point.display().to_string()];
+    // Before anybody is told that it is mounted: where one cannot be written it does not stay so.
+    let log = if args.child { background::open_log(args.log_file.as_deref())? } else { None };
     let file = match args.ready_file.clone() {
-        Some(path) => Some(aside(move || ready::tell(&path, &names)).await?),
+        Some(path) => Some(aside(move || ready::tell(&path, &lines)).await?),
         None => None,
     };
+    tell_mounted(names, point, progress);
     if args.child {
-        background::say_ready(args.log_file.as_deref())?;
+        background::say_ready(log.as_ref())?;
     }
     Ok(file)
 }
