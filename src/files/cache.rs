@@ -184,6 +184,28 @@ impl Cache {
         &self.path
     }
 
+    /// Whether the folder was removed, or another one has its name.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let Ok(ours) = rustix::fs::fstat(&self.root) else { return false };
+        match rustix::fs::stat(&self.path) {
+            Ok(there) => (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino),
+            Err(code) => code == Code::NOENT,
+        }
+    }
+
+    /// Why nothing at all will be kept, in words; `None` where something may be, or is.
+    #[must_use]
+    pub fn why_empty(&self) -> Option<String> {
+        self.room.why_empty(&self.root)
+    }
+
+    /// Why there is no room for an object of so many bytes, in words.
+    #[must_use]
+    pub fn why_no_room(&self, size_bytes: u64) -> String {
+        self.room.why_none(&self.root, size_bytes)
+    }
+
     /// Objects that this process has removed to make room.
     #[must_use]
     pub fn evicted(&self) -> u64 {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::fuse::can_mount;
 use crate::matrix::Objects;
-use crate::mounted::{Mounted, program};
+use crate::mounted::{Mounted, program, talking};
 use crate::program::Program;
 use crate::served::{object, serve};
 
@@ -184,6 +184,67 @@ fn past_the_page_cache_any_bytes_are_read_in_any_order_of_opens() {
         let told = end(mounted);
         assert_eq!((number(&told, "hits"), number(&told, "misses")), (5, 0), "{told}");
     }
+}
+
+#[test]
+fn a_cache_without_room_says_why_nothing_is_kept() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk).expect("room");
+    let tmpfs = ["-t", "tmpfs", "-o", "size=16m", "none"];
+    let done = std::process::Command::new("mount").args(tmpfs).arg(&disk).status().expect("mount");
+    assert!(done.success());
+    let _unmounts = Unmounts(&disk);
+    let objects = objects();
+    let origin = serve(&objects);
+    let (small, large) = (folder.path().join("small"), disk.join("cache"));
+    for (place, size, expected) in [
+        (
+            &large,
+            "1GB",
+            ["nothing is kept: ", " MiB of the file system are free, and 256 MiB stay"],
+        ),
+        (&small, "10", [": no object of ", "the cache is bounded to 10 B"]),
+    ] {
+        let place = place.to_str().expect("UTF-8");
+        let words = ["--cache", place, "--cache-size", size];
+        let mut mounted = Mounted::of(&origin, talking(&origin, &words));
+        expect_all(&mounted, &objects);
+        let running = mounted.running();
+        running.signal(Signal::TERM);
+        let run = running.wait().expect(130).expect_words(&expected);
+        let lines = run.stderr.lines().filter(|line| line.contains(" is kept: ")).count();
+        run.check(lines == 1, "it is told once");
+    }
+}
+
+/// Unmounts what is there when it goes.
+struct Unmounts<'a>(&'a Path);
+
+impl Drop for Unmounts<'_> {
+    fn drop(&mut self) {
+        crate::fuse::unmount_lazily(self.0);
+    }
+}
+
+#[test]
+fn a_cache_whose_folder_was_removed_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (objects, cache) = (objects(), folder.path().join("cache"));
+    let origin = serve(&objects);
+    let mut mounted = mount(&origin, &cache, &[]);
+    fs::remove_dir_all(&cache).expect("it goes");
+    expect_all(&mounted, &objects);
+    let running = mounted.running();
+    running.signal(Signal::TERM);
+    let run = running.wait().expect(130);
+    run.expect_words(&["nothing more is kept there: the folder was removed"]);
 }
 
 #[test]

@@ -25,8 +25,32 @@ use crate::limits::{
 };
 use crate::mount::tree::Inode;
 use crate::report::document::CacheCounts;
+use crate::report::progress::Progress;
 use crate::s3::{Endpoint, Object};
 use crate::sys::usage;
+use crate::text::size::Decimal;
+
+/// How often somebody is told that something is not kept: once of each kind.
+pub(super) const UNKEPT_TOLD_MAX: usize = 2;
+
+/// What is not kept, and why.
+#[derive(Debug)]
+pub(in crate::command) enum Unkept {
+    /// Nothing more is.
+    Rest(Error),
+    /// There is no room for an object, and nothing was kept before it.
+    NoRoom(String),
+}
+
+impl Unkept {
+    /// Tells people.
+    pub(in crate::command) fn tell(self, progress: &Progress) {
+        match self {
+            Self::Rest(error) => progress.error(error),
+            Self::NoRoom(why) => progress.note(why),
+        }
+    }
+}
 
 /// The cache of a mount, or of several.
 #[derive(Debug)]
@@ -57,7 +81,9 @@ pub(super) struct Shared {
     misses: AtomicU64,
     kept_objects: AtomicU64,
     kept_bytes: AtomicU64,
-    unkept: mpsc::Sender<Error>,
+    /// That there is no room was told.
+    has_told_room: AtomicBool,
+    unkept: mpsc::Sender<Unkept>,
 }
 
 #[derive(Debug, Default)]
@@ -139,13 +165,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Keeper {
-    /// Starts the threads. `unkept`: why nothing more is kept, at most once.
+    /// Starts the threads. `unkept`: why something is not kept, [`UNKEPT_TOLD_MAX`] at most.
     ///
     /// # Errors
     /// When there is no room for a thread.
-    pub(super) fn start(cache: Cache, unkept: mpsc::Sender<Error>) -> Result<Self> {
+    pub(super) fn start(cache: Cache, unkept: mpsc::Sender<Unkept>) -> Result<Self> {
         let zero = || AtomicU64::new(0);
         let descriptors = usage::descriptors_max() / CACHE_DESCRIPTORS_SHARE;
+        let why_empty = cache.why_empty();
         let shared = Arc::new(Shared {
             cache,
             queue: Mutex::default(),
@@ -160,8 +187,12 @@ impl Keeper {
             misses: zero(),
             kept_objects: zero(),
             kept_bytes: zero(),
+            has_told_room: AtomicBool::new(why_empty.is_some()),
             unkept,
         });
+        if let Some(why) = why_empty {
+            shared.tell_unkept("nothing", &why);
+        }
         let mut keeper = Self { shared, writers: Vec::new(), others: Vec::new() };
         for _ in 0..CACHE_WRITERS {
             keeper.writers.push(keeper.spawn(|shared| shared.work())?);
@@ -281,10 +312,11 @@ impl Shared {
                 growing.is_over.store(true, Ordering::Relaxed);
                 *lock(&growing.part) = None;
                 // Of these another object may be kept.
-                if !matches!(
+                let is_of_one = matches!(
                     code,
                     Code::NOSPC | Code::DQUOT | Code::MFILE | Code::NFILE | Code::NOENT
-                ) {
+                );
+                if !is_of_one || self.cache.is_gone() {
                     self.stop(&code);
                 }
             }
@@ -314,7 +346,10 @@ impl Shared {
         }
         if part.is_none() {
             let descriptor = self.descriptor().ok_or(Code::MFILE)?;
-            let file = self.cache.begin(wanted)?.ok_or(Code::NOSPC)?;
+            let Some(file) = self.cache.begin(wanted)? else {
+                self.tell_room(wanted.size_bytes);
+                return Err(Code::NOSPC);
+            };
             *part = Some(Part { file, covered: Covered::default(), _descriptor: descriptor });
         }
         let Some(Part { file, covered, .. }) = part.as_mut() else { return Ok(()) };
@@ -382,12 +417,32 @@ impl Shared {
     fn stop(&self, why: &dyn Display) {
         if !self.is_full.swap(true, Ordering::Relaxed) {
             let path = self.cache.path().display();
-            let message = format!("--cache {path}: nothing more is kept there: {why}");
+            let mut message = format!("--cache {path}: nothing more is kept there: ");
+            // What a call on a removed folder fails with says less.
+            message += &match self.cache.is_gone() {
+                true => "the folder was removed".to_owned(),
+                false => why.to_string(),
+            };
             tracing::warn!("{message}");
             let error = Error::new(ErrorKind::Destination, message);
             // Nobody reads it any more at the very end.
-            let _ = self.unkept.try_send(error);
+            let _ = self.unkept.try_send(Unkept::Rest(error));
         }
+    }
+
+    /// Says once why an object is not kept where none was before it: nobody would see why.
+    fn tell_room(&self, size_bytes: u64) {
+        let is_first = self.kept_objects.load(Ordering::Relaxed) == 0;
+        if is_first && !self.has_told_room.swap(true, Ordering::Relaxed) {
+            let what = format!("no object of {}", Decimal(size_bytes));
+            self.tell_unkept(&what, &self.cache.why_no_room(size_bytes));
+        }
+    }
+
+    fn tell_unkept(&self, what: &str, why: &str) {
+        let path = self.cache.path().display();
+        let message = format!("--cache {path}: {what} is kept: {why}");
+        let _ = self.unkept.try_send(Unkept::NoRoom(message));
     }
 }
 

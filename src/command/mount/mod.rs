@@ -96,6 +96,8 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
         server.reads().tell_closed(tell);
     }
     ring::tell(server.ring(), &progress);
+    // As long as the terminal is there.
+    tell_unkept(&mut server, &progress);
     let names = Arc::new(names);
     server.mount(&point, Arc::clone(&names), &looks(&args)).await?;
     let _ready = say_ready(&args, &names, &point, &progress).await?;
@@ -105,9 +107,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let fuse = server.fuse();
     // If it was not, and reads that waited have ended.
     server.unmount();
-    if let Some(error) = server.take_unkept() {
-        progress.error(error);
-    }
+    tell_unkept(&mut server, &progress);
     let failed = served.err();
     let json = args.json;
     let explains = args.explain;
@@ -127,6 +127,13 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     // A cache is synced, which may take long.
     drop(server);
     Ok(done)
+}
+
+/// Tells what is not kept in the cache.
+fn tell_unkept(server: &mut Server, progress: &Progress) {
+    while let Some(unkept) = server.take_unkept() {
+        unkept.tell(progress);
+    }
 }
 
 /// Tells whoever waits that it serves; what is told in a file holds until the result goes.
@@ -357,7 +364,8 @@ async fn serve(
                 return Err(Error::new(ErrorKind::Interrupted, "interrupted: it is unmounted"));
             }
             event = server.next() => match event {
-                Event::ReadFailed(_, error) | Event::Unkept(error) => progress.error(&error),
+                Event::ReadFailed(_, error) => progress.error(&error),
+                Event::Unkept(unkept) => unkept.tell(progress),
                 Event::Unmounted(_) => return Ok(()),
                 Event::Lost(error) => return Err(error),
             },

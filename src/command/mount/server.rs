@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::detach;
-use super::keep::Keeper;
+use super::keep::{Keeper, UNKEPT_TOLD_MAX, Unkept};
 use super::names::Names;
 use super::queues::{self, Queues, Transport};
 use super::reader::{Reader, Shared};
@@ -63,8 +63,8 @@ pub(in crate::command) enum Event {
     /// A read has failed, the first of its open file, or a name could not be looked up, in the
     /// mount of this number.
     ReadFailed(usize, Error),
-    /// Nothing more is kept in the cache; reads go on.
-    Unkept(Error),
+    /// Something is not kept in the cache; reads go on.
+    Unkept(Unkept),
     /// Somebody has unmounted the mount of this number.
     Unmounted(usize),
     /// Nothing more is served.
@@ -76,8 +76,8 @@ pub(in crate::command) struct Server {
     workers: Workers,
     reader: Option<Reader>,
     told: mpsc::Receiver<(usize, Error)>,
-    /// Why nothing more is kept.
-    unkept: mpsc::Receiver<Error>,
+    /// Why something is not kept.
+    unkept: mpsc::Receiver<Unkept>,
     /// To where views ask for names whose objects were replaced.
     asks: mpsc::Sender<Ask>,
     /// What answers them.
@@ -149,7 +149,7 @@ impl Server {
         crate::command::log::places(&workers.places_in_words());
         crate::command::exporter::watch(&workers);
         let (errors, told) = mpsc::channel(MOUNT_ERRORS_TOLD_MAX);
-        let (tell_unkept, unkept) = mpsc::channel(1);
+        let (tell_unkept, unkept) = mpsc::channel(UNKEPT_TOLD_MAX);
         let keeper = cache.map(|cache| Keeper::start(cache, tell_unkept)).transpose()?;
         let kept = keeper.as_ref().map(Keeper::shared);
         let reader = Reader::start(&workers, deadline, errors.clone(), kept)?;
@@ -281,7 +281,7 @@ impl Server {
                 Some((number, error)) => return Event::ReadFailed(number, error),
                 None => Error::bug("the thread that completes reads has ended"),
             },
-            Some(error) = unkept.recv() => return Event::Unkept(error),
+            Some(unkept) = unkept.recv() => return Event::Unkept(unkept),
             (number, end) = unmounted => match end {
                 Ok(Ok(())) => return Event::Unmounted(number),
                 Ok(Err(error)) => {
@@ -308,8 +308,8 @@ impl Server {
         self.keeper.as_ref().map(|keeper| keeper.shared().counts())
     }
 
-    /// Why nothing more is kept, if that was not told yet.
-    pub(in crate::command) fn take_unkept(&mut self) -> Option<Error> {
+    /// Why something is not kept, if that was not told yet.
+    pub(in crate::command) fn take_unkept(&mut self) -> Option<Unkept> {
         self.unkept.try_recv().ok()
     }
 }

@@ -117,7 +117,7 @@ impl Mounts {
                 Event::ReadFailed(number, error) => break (number, error),
                 Event::Lost(error) => return error.within("channels in FastFile mode"),
                 // What is read comes from the server then, as without a cache.
-                Event::Unkept(error) => progress.error(error),
+                Event::Unkept(unkept) => unkept.tell(progress),
                 Event::Unmounted(number) => {
                     let message = "somebody has unmounted it while the job ran".to_owned();
                     break (number, Error::new(ErrorKind::Destination, message));
@@ -131,8 +131,8 @@ impl Mounts {
     /// goes, which may take long.
     pub(super) fn end(&mut self, progress: &Progress) -> Option<CacheCounts> {
         self.server.unmount();
-        if let Some(error) = self.server.take_unkept() {
-            progress.error(error);
+        while let Some(unkept) = self.server.take_unkept() {
+            unkept.tell(progress);
         }
         self.server.cache()
     }

@@ -12,6 +12,7 @@ use crate::limits::{
     CACHE_DISK_FULL_PAUSE, CACHE_EVICTED_MAX, CACHE_FREE_BYTES_MIN, CACHE_ROOM_SHARE,
     CACHE_SCAN_SHARE,
 };
+use crate::text::size::Binary;
 
 /// What the folder holds, as far as this process knows.
 #[derive(Debug, Default)]
@@ -106,6 +107,26 @@ impl Room {
         }
         space.unfinished_bytes += bytes;
         Some(Taken { space: Arc::clone(&self.space), bytes })
+    }
+
+    /// Why nothing at all will be kept; `None` where something may be, or is.
+    pub(super) fn why_empty(&self, root: &OwnedFd) -> Option<String> {
+        let has_some = lock(&self.space).whole_bytes > 0;
+        let has_room = free_bytes(root).is_none_or(|free| free > CACHE_FREE_BYTES_MIN);
+        (!has_some && !has_room).then(|| self.why_none(root, 1))
+    }
+
+    /// Why an object of so many bytes is refused.
+    pub(super) fn why_none(&self, root: &OwnedFd, bytes: u64) -> String {
+        let free = free_bytes(root).unwrap_or(u64::MAX);
+        let kept = Binary(CACHE_FREE_BYTES_MIN);
+        match bytes.saturating_add(CACHE_FREE_BYTES_MIN) > free {
+            true => format!("{} of the file system are free, and {kept} stay free", Binary(free)),
+            false if bytes > self.bytes_max => {
+                format!("the cache is bounded to {}", Binary(self.bytes_max))
+            }
+            false => "there is no room beside what is being written".to_owned(),
+        }
     }
 
     /// Objects were removed for the disk a short while ago.
