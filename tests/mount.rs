@@ -145,7 +145,7 @@ fn what_is_seen_is_what_is_there() {
     let running = mounted.running();
     running.signal(Signal::TERM);
     let run = running.wait().expect(130);
-    run.check(run.stdout.is_empty(), "nothing was to be said");
+    run.check(run.stdout.is_empty() && run.stderr.is_empty(), "nothing was to be said");
     assert_eq!(in_table(&mounted.point), None);
     assert!(!mounted.folder.path().join("ready").exists(), "its ready file is left");
 }

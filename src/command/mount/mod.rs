@@ -107,8 +107,12 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let fuse = server.fuse();
     // If it was not, and reads that waited have ended.
     server.unmount();
+    let is_left = detach::ours(&point).is_ok();
     tell_unkept(&mut server, &progress);
-    let failed = served.err();
+    let failed = served.err().map(|error| match is_left {
+        true => left(&error, &point),
+        false => error,
+    });
     let json = args.json;
     let explains = args.explain;
     let ended = Ended {
@@ -122,6 +126,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
         begun,
         json,
         failed,
+        is_left,
     };
     let done = ended.tell(report, &progress, &mut interrupts).await;
     // A cache is synced, which may take long.
@@ -134,6 +139,13 @@ fn tell_unkept(server: &mut Server, progress: &Progress) {
     while let Some(unkept) = server.take_unkept() {
         unkept.tell(progress);
     }
+}
+
+/// Says that it is still mounted.
+fn left(error: &Error, point: &Path) -> Error {
+    let point = point.display();
+    let message = format!("{error}, but {point} is still mounted");
+    Error::new(error.kind(), message).advise(format!("unmount it with: inrush unmount {point}"))
 }
 
 /// Tells whoever waits that it serves; what is told in a file holds until the result goes.
@@ -361,7 +373,7 @@ async fn serve(
                 while let Some((_, error)) = server.take_failure() {
                     progress.error(&error);
                 }
-                return Err(Error::new(ErrorKind::Interrupted, "interrupted: it is unmounted"));
+                return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
             }
             event = server.next() => match event {
                 Event::ReadFailed(_, error) => progress.error(&error),

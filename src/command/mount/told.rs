@@ -11,7 +11,7 @@ use crate::command::ending::{Done, exit_code};
 use crate::command::reporting::{finish, open};
 use crate::command::session::Interrupts;
 use crate::control::Control;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::Transfer;
 use crate::limits::MOUNT_CLOSED_TOLD_MAX;
 use crate::report::document::{
@@ -116,6 +116,8 @@ pub(super) struct Ended<'a> {
     pub(super) json: bool,
     /// Why it ended, if not because somebody unmounted it.
     pub(super) failed: Option<Error>,
+    /// It is still mounted.
+    pub(super) is_left: bool,
 }
 
 impl Ended<'_> {
@@ -126,8 +128,13 @@ impl Ended<'_> {
         progress: &Progress,
         interrupts: &mut Interrupts,
     ) -> Done {
-        if let Some(error) = &self.failed {
-            progress.error(error);
+        match &self.failed {
+            // A signal is a usual end of a mount that is in the foreground.
+            Some(error) if error.kind() == ErrorKind::Interrupted && !self.is_left => {
+                progress.note(error);
+            }
+            Some(error) => progress.error(error),
+            None => {}
         }
         report.write_rest(&self.reads, progress);
         let code = exit_code(self.failed.as_ref().or(report.failed.as_ref()));
