@@ -198,6 +198,8 @@ fn keys_without_a_name_are_hidden_and_listed() {
         checked.check(told, hidden);
     }
     checked.check(checked.stdout.ends_with("2 files, 0 B, 5 keys hidden\n"), "a summary");
+    let point = checked.stdout.contains("another folder below the mount point");
+    checked.check(point && !checked.stdout.contains("destination"), "there is none");
     let mounted = Mounted::new(&origin, &[]);
     let names: Vec<String> = files(&mounted.point).into_keys().collect();
     assert_eq!(names, ["a", "fine"]);
@@ -333,6 +335,30 @@ fn in_the_background_it_serves_when_the_command_has_ended() {
     missing.check(missing.status.code() == Some(4), "not found");
     missing.check(missing.stderr.starts_with("error: "), "and why");
     assert_eq!(in_table(&point), None);
+}
+
+#[test]
+fn keys_of_two_sources_are_told_apart_from_those_without_a_name() {
+    if !can_mount() {
+        return;
+    }
+    let keys = ["d/a", "d/b", "e/a", "e/c"];
+    let objects: Objects = keys.iter().map(|key| ((*key).to_owned(), Vec::new())).collect();
+    let origin = serve(&objects);
+    let checked = talking(&origin, &["--check", "s3://lab/e/"]).run().expect(0);
+    let told = checked.stdout.contains("/a: another source has the same name");
+    checked.check(told && checked.stdout.ends_with("3 files, 0 B, 1 key hidden\n"), "which");
+    let mut mounted = Mounted::of(&origin, talking(&origin, &["s3://lab/e/"]));
+    assert_eq!(files(&mounted.point).len(), 3);
+    let running = mounted.running();
+    running.signal(Signal::INT);
+    let run = running.wait().expect(130);
+    run.check(!run.stderr.contains("cannot be names"), "all are names");
+    run.check(!run.stderr.contains("error"), "a signal is a usual end");
+    run.expect_words(&[
+        "1 key is hidden because another source has the same name: inrush mount --check",
+        "interrupted\n",
+    ]);
 }
 
 #[test]

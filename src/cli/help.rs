@@ -391,9 +391,10 @@ pub(super) const COMMANDS: [About; 15] = [
             does not answer, a read fails (EIO) after --retry-for, or after --deadline.\n\n\
             The command ends when the mount serves, and a process in the background stays; with \
             --foreground it stays itself. It ends with exit code 0 when it is unmounted, and \
-            unmounts with 130 at SIGINT or SIGTERM.\n\n\
-            Keys that cannot be names (an empty name, '.' or '..', a/b beside an object a) are \
-            hidden; --check lists them. -o allow_other,uid=1000 works as in mount(8).",
+            unmounts with 130 at SIGINT (Ctrl-C) or SIGTERM.\n\n\
+            Keys that cannot be names (an empty name, '.' or '..', a/b beside an object a, a name \
+            that another source has) are hidden; --check lists them. -o allow_other,uid=1000 \
+            works as in mount(8).",
         examples: &[
             ("mount a folder", "inrush mount s3://bucket/train/ /mnt/train"),
             ("mount a large bucket at once", "inrush mount --lazy s3://bucket /mnt/bucket"),

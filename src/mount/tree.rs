@@ -27,11 +27,13 @@ const NO_FOLDER: u32 = u32::MAX;
 pub struct Hidden {
     keys: Vec<(String, PathProblem)>,
     count: u64,
+    repeated: u64,
 }
 
 impl Hidden {
     fn add(&mut self, key: &str, problem: PathProblem) {
         self.count += 1;
+        self.repeated += u64::from(matches!(problem, PathProblem::Duplicate { .. }));
         if self.keys.len() < HIDDEN_KEPT_MAX {
             self.keys.push((key.to_owned(), problem));
         }
@@ -41,6 +43,12 @@ impl Hidden {
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
+    }
+
+    /// How many of them have a name that a key of another source has.
+    #[must_use]
+    pub const fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     /// The first ones, each with the reason.
@@ -491,6 +499,7 @@ mod tests {
         assert_eq!(names(&tree, ROOT), ["a", "a-b", "z"]);
         let keys: Vec<&str> = hidden.keys().iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!((keys, hidden.count()), (vec!["p/a/b", "p/a/c/d", "p/z"], 3));
+        assert_eq!(hidden.repeated(), 1);
         assert_eq!(hidden.keys()[0].1, PathProblem::FileAndFolder { file: 0, below: 0 });
         assert_eq!(hidden.keys()[2].1, PathProblem::Duplicate { first: 0, again: 0 });
         assert_eq!(tree.totals().files, 3);

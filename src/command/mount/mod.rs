@@ -51,6 +51,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
 use crate::mount::tree::{Builder, Hidden, Tree};
 use crate::plan::filter::Filter;
+use crate::plan::path::PathProblem;
 use crate::report::document::{MountedCounts, RingTold};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
@@ -282,7 +283,8 @@ fn check(names: &Names) -> Result<Done> {
     let mut print = |line: &str| lines.line(line);
     let hidden = names.hidden_keys();
     for (key, problem) in hidden {
-        if print(&format!("hidden: {}: {problem}", shown(key)))?.is_break() {
+        let why = why_hidden(*problem);
+        if print(&format!("hidden: {}: {why}", shown(key)))?.is_break() {
             return Ok(Done::default());
         }
     }
@@ -292,6 +294,19 @@ fn check(names: &Names) -> Result<Done> {
     }
     let _ = print(&summary(names))?;
     lines.flush().map(|_| Done::default())
+}
+
+/// Why a key is hidden: below a mount point, not in a folder that is written.
+fn why_hidden(problem: PathProblem) -> String {
+    match problem {
+        PathProblem::DotSegment => "the key has a '.' or '..' between slashes, which would be \
+             another folder below the mount point: use --exclude"
+            .to_owned(),
+        PathProblem::Duplicate { .. } => "another source has the same name: give each a mount \
+             point of its own"
+            .to_owned(),
+        problem => problem.explain(),
+    }
 }
 
 fn summary(names: &Names) -> String {
@@ -310,7 +325,16 @@ fn tell_mounted(names: &Names, point: &Path, progress: &Progress) {
         return progress.note(format!("mounted at {point}: folders are listed when they are used"));
     }
     progress.note(format!("mounted at {point}: {}", summary(names)));
-    if names.hidden_count() > 0 {
+    let hidden = names.hidden_count();
+    let repeated = names.repeated_count();
+    if repeated > 0 {
+        let keys = counted(repeated, "key is", "keys are");
+        progress.note(format!(
+            "{keys} hidden because another source has the same name: inrush mount --check lists \
+             them"
+        ));
+    }
+    if hidden > repeated {
         progress.note("keys that cannot be names are hidden: inrush mount --check lists them");
     }
 }

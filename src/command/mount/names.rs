@@ -102,6 +102,15 @@ impl Names {
         }
     }
 
+    /// How many of them have a name that another source has, too.
+    pub(super) const fn repeated_count(&self) -> u64 {
+        match self {
+            Self::Whole(_, hidden) => hidden.repeated(),
+            // There is one source.
+            Self::Lazy(_) => 0,
+        }
+    }
+
     /// The first of them, where everything was listed.
     pub(super) fn hidden_keys(&self) -> &[(String, PathProblem)] {
         match self {
