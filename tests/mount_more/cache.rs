@@ -187,6 +187,40 @@ fn past_the_page_cache_any_bytes_are_read_in_any_order_of_opens() {
 }
 
 #[test]
+fn files_that_are_read_from_the_cache_have_lines_in_the_report() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (objects, cache) = (objects(), folder.path().join("cache"));
+    let origin = serve(&objects);
+    for is_kept in [false, true] {
+        let report = folder.path().join("report");
+        let mounted = mount(&origin, &cache, &["--report", report.to_str().expect("UTF-8")]);
+        let path = mounted.at("large");
+        assert!(fs::read(&path).expect("its bytes") == objects["d/large"]);
+        // To the end, by us or by the kernel.
+        let open = File::open(mounted.at("s/3")).expect("it is there");
+        let mut bytes = vec![0; objects["d/s/3"].len()];
+        open.read_exact_at(&mut bytes, 0).expect("its bytes");
+        end(mounted);
+        drop(open);
+        let text = fs::read_to_string(&report).expect("a report");
+        let lines: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert_eq!(lines.len(), 3, "two files and the summary: {text}");
+        for key in ["d/large", "d/s/3"] {
+            let line = lines.iter().find(|line| line["key"] == key).expect("a line");
+            assert_eq!((&line["cached"], &line["bucket"]), (&is_kept.into(), &"lab".into()));
+            assert_eq!(number(line, "bytes"), objects[key].len() as u64);
+            assert_eq!(line["served_bytes"].is_null(), is_kept, "{line}");
+            assert!(line["seconds"].as_f64() > Some(0.0) && line["error"].is_null(), "{line}");
+        }
+        assert_eq!(number(&lines[2], "opens"), 2);
+    }
+}
+
+#[test]
 fn a_cache_without_room_says_why_nothing_is_kept() {
     if !can_mount() {
         return;

@@ -68,8 +68,8 @@ impl Local {
         self.passes.store(true, Ordering::Relaxed);
     }
 
-    /// Opens a file that is kept. Returns the reply where it is not: then it has to be fetched, and
-    /// [`Self::close`] ends that, too.
+    /// Opens a file that is kept; `note` gets its handle before a program does. Returns the reply
+    /// where it is not: then it has to be fetched, and [`Self::close`] ends that, too.
     pub(super) fn open(
         &self,
         inode: Inode,
@@ -77,19 +77,20 @@ impl Local {
         object: &Object,
         is_direct: bool,
         reply: OpenReply,
+        note: impl FnOnce(FileHandle),
     ) -> Option<OpenReply> {
         let passes = matches!(self.lock().inodes.get(&inode), Some(Way::Through(..)));
         if passes && !is_direct {
             // It is in the cache, or was when it was opened.
             self.keeper.note_hit();
-            return self.open_found(inode, None, is_direct, reply);
+            return self.open_found(inode, None, is_direct, reply, note);
         }
         // Without the lock: a disk may be slow.
         let found = self.keeper.descriptor().and_then(|descriptor| {
             let found = self.keeper.find(endpoint, object)?;
             Some(OpenFile { found, _descriptor: descriptor })
         });
-        self.open_found(inode, found, is_direct, reply)
+        self.open_found(inode, found, is_direct, reply, note)
     }
 
     /// Opens what was found, in the way in which the kernel has the inode now.
@@ -99,6 +100,7 @@ impl Local {
         found: Option<OpenFile>,
         is_direct: bool,
         reply: OpenReply,
+        note: impl FnOnce(FileHandle),
     ) -> Option<OpenReply> {
         let mut state = self.lock();
         let State { inodes, files, handles } = &mut *state;
@@ -113,6 +115,7 @@ impl Local {
                 files.insert(handle, Arc::new(file));
                 flags = FopenFlags::FOPEN_DIRECT_IO;
             }
+            note(FileHandle(handle));
             reply.opened_through(FileHandle(handle), flags, backing);
             return None;
         }
@@ -123,6 +126,7 @@ impl Local {
         {
             match reply.open_backing(found) {
                 Ok(backing) => {
+                    note(FileHandle(handle));
                     reply.opened_through(FileHandle(handle), FopenFlags::empty(), &backing);
                     inodes.insert(inode, Way::Through(backing, 1));
                     return None;
@@ -139,6 +143,7 @@ impl Local {
         }
         let Some(file) = found else { return Some(reply) };
         files.insert(handle, Arc::new(file));
+        note(FileHandle(handle));
         let direct = FopenFlags::FOPEN_DIRECT_IO;
         let flags = if is_direct { direct } else { FopenFlags::FOPEN_KEEP_CACHE };
         reply.opened(FileHandle(handle), flags);

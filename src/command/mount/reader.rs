@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fuser::Errno;
+use fuser::{Errno, FileHandle};
 use rustix::event::{PollFd, PollFlags};
 use tokio::sync::mpsc;
 
@@ -97,6 +97,8 @@ pub(in crate::command) struct Shared {
     cut: Cut,
     deadline: Option<Duration>,
     errors: mpsc::Sender<(usize, Error)>,
+    /// Files that are read from the cache and are told when they are closed, by handle.
+    kept: Mutex<HashMap<u64, (Arc<Transfer>, Instant)>>,
     /// Where files that are closed are told.
     closed: OnceLock<mpsc::Sender<Closed>>,
     is_stopped: AtomicBool,
@@ -159,6 +161,7 @@ impl Reader {
             cut: config.cut(),
             deadline,
             errors,
+            kept: Mutex::default(),
             closed: OnceLock::new(),
             is_stopped: AtomicBool::new(false),
             waited: Waited::default(),
@@ -210,7 +213,34 @@ impl Shared {
 
     /// Files that are still open, as if they were closed now.
     pub(super) fn still_open(&self) -> Vec<Closed> {
-        self.lock().files.values().map(Open::closed).collect()
+        let mut all: Vec<Closed> = self.lock().files.values().map(Open::closed).collect();
+        let kept = self.kept().drain().collect::<Vec<_>>();
+        all.extend(kept.into_iter().map(|(_, (transfer, opened))| closed_kept(transfer, opened)));
+        all
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<u64, (Arc<Transfer>, Instant)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file that is read from the cache is opened. Only a command with one mount has it told, so
+    /// handles are of that.
+    #[expect(clippy::disallowed_methods, reason = "how long it is open is told")]
+    pub(super) fn open_kept(&self, handle: FileHandle, object: &Object, endpoint: &Arc<Endpoint>) {
+        if self.closed.get().is_some() {
+            let endpoint = Arc::clone(endpoint);
+            let transfer = Transfer::new(object.clone(), endpoint, String::new(), self.cut);
+            self.kept().insert(handle.0, (Arc::new(transfer), Instant::now()));
+        }
+    }
+
+    /// It is closed.
+    pub(super) fn close_kept(&self, handle: FileHandle) {
+        let Some(tell) = self.closed.get() else { return };
+        let Some((transfer, opened)) = self.kept().remove(&handle.0) else { return };
+        if tell.try_send(closed_kept(transfer, opened)).is_err() {
+            self.lock().all.unreported_files += 1;
+        }
     }
 
     /// How long reads have waited.
@@ -457,12 +487,19 @@ impl Shared {
     }
 }
 
+/// A file that was read from the cache, as if it were closed now.
+#[expect(clippy::disallowed_methods, reason = "how long it was open is told")]
+fn closed_kept(transfer: Arc<Transfer>, opened: Instant) -> Closed {
+    let open = Instant::now().saturating_duration_since(opened);
+    Closed { transfer, counts: None, open, error: None }
+}
+
 impl Open {
     #[expect(clippy::disallowed_methods, reason = "how long it was open is told")]
     fn closed(&self) -> Closed {
         Closed {
             transfer: Arc::clone(&self.transfer),
-            counts: self.counts,
+            counts: Some(self.counts),
             open: Instant::now().saturating_duration_since(self.opened),
             error: self.error.clone(),
         }

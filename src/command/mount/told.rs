@@ -26,7 +26,8 @@ use crate::sys::usage;
 #[derive(Debug)]
 pub(super) struct Closed {
     pub(super) transfer: Arc<Transfer>,
-    pub(super) counts: ReadCounts,
+    /// What was read of it; `None` where that was from the cache: the kernel may read by itself.
+    pub(super) counts: Option<ReadCounts>,
     /// How long it was open.
     pub(super) open: Duration,
     /// Why the first of its reads failed that did.

@@ -138,10 +138,13 @@ impl View {
         let is_direct = flags.0 & libc::O_DIRECT != 0;
         let reply = match &self.local {
             None => reply,
-            Some(local) => match local.open(inode, &endpoint, &object, is_direct, reply) {
-                Some(reply) => reply,
-                None => return,
-            },
+            Some(local) => {
+                let note = |handle| self.reader.open_kept(handle, &object, &endpoint);
+                match local.open(inode, &endpoint, &object, is_direct, reply, note) {
+                    Some(reply) => reply,
+                    None => return,
+                }
+            }
         };
         let file = self.reader.open(&self.replaced, inode, object, endpoint);
         // An inode is of one version for ever.
@@ -156,8 +159,9 @@ impl View {
     }
 
     pub(super) fn close_file(&self, inode: Inode, handle: FileHandle) {
-        if !Local::is_local(handle) {
-            self.reader.close(FileId(handle.0));
+        match Local::is_local(handle) {
+            true => self.reader.close_kept(handle),
+            false => self.reader.close(FileId(handle.0)),
         }
         if let Some(local) = &self.local {
             local.close(inode, handle);

@@ -41,20 +41,23 @@ pub struct ReadFileLine<'a> {
     pub bytes: u64,
     /// How long it was open.
     pub seconds: f64,
-    /// What was read of it.
+    /// It was read from the cache.
+    pub cached: bool,
+    /// What was read of it; left out where that was from the cache, which the kernel may read by
+    /// itself.
     #[serde(flatten)]
-    pub counts: ReadCounts,
+    pub counts: Option<ReadCounts>,
     /// Why a read of it failed, the first that did; null when none did.
     pub error: Option<String>,
 }
 
 impl<'a> ReadFileLine<'a> {
-    /// Tells of a file that was open so long.
+    /// Tells of a file that was open so long. Without counts it was read from the cache.
     #[must_use]
     pub fn new(
         bucket: &'a str,
         object: &'a Object,
-        counts: ReadCounts,
+        counts: Option<ReadCounts>,
         open: Duration,
         error: Option<&Error>,
     ) -> Self {
@@ -64,6 +67,7 @@ impl<'a> ReadFileLine<'a> {
             key: &object.key,
             bytes: object.size_bytes,
             seconds: open.as_secs_f64(),
+            cached: counts.is_none(),
             counts,
             error: error.map(ToString::to_string),
         }
@@ -300,14 +304,19 @@ mod tests {
             received_bytes: 8,
         };
         let error = Error::new(ErrorKind::Endpoint, "gone");
-        let line = ReadFileLine::new("b", &object, counts, Duration::from_millis(1500), None);
+        let millis = Duration::from_millis;
+        let line = ReadFileLine::new("b", &object, Some(counts), millis(1500), None);
         let expected = concat!(
-            r#"{"kind":"file","bucket":"b","key":"a\"b","bytes":10,"seconds":1.5,"reads":2,"#,
-            r#""failed_reads":1,"asked_bytes":9,"served_bytes":4,"received_bytes":8,"error":null}"#
+            r#"{"kind":"file","bucket":"b","key":"a\"b","bytes":10,"seconds":1.5,"cached":false,"#,
+            r#""reads":2,"failed_reads":1,"asked_bytes":9,"served_bytes":4,"#,
+            r#""received_bytes":8,"error":null}"#
         );
         assert_eq!(line.to_json(), expected);
-        let failed = ReadFileLine::new("b", &object, counts, Duration::ZERO, Some(&error));
+        let failed = ReadFileLine::new("b", &object, Some(counts), millis(0), Some(&error));
         assert_eq!(failed.error.as_deref(), Some("gone"));
+        let cached = ReadFileLine::new("b", &object, None, millis(500), None);
+        let expected = r#""bytes":10,"seconds":0.5,"cached":true,"error":null}"#;
+        assert!(cached.to_json().ends_with(expected), "{}", cached.to_json());
     }
 
     #[test]
