@@ -2,9 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::ArgAction;
-
-use super::{SelectionArgs, ServiceArgs, sources, usage};
+use super::{MessageArgs, SelectionArgs, ServiceArgs, sources, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 
@@ -25,14 +23,8 @@ pub struct LsArgs {
     pub human_readable: bool,
     /// Lines of JSON.
     pub json: bool,
-    /// Nothing but lines and errors.
-    pub quiet: bool,
-    /// No line of progress.
-    pub no_progress: bool,
-    /// How often `--verbose` was given.
-    pub verbose: u8,
-    /// How lines on standard error are written.
-    pub log_format: super::LogFormat,
+    /// What is printed on standard error.
+    pub messages: MessageArgs,
     /// Which of the objects.
     pub selection: SelectionArgs,
     /// Which server, and as whom.
@@ -62,24 +54,8 @@ pub(super) struct LsTyped {
     /// print one JSON line per object and folder, or bucket; a failure is the last line
     #[arg(long)]
     json: bool,
-    /// print no notes; errors are always printed
-    #[arg(
-        long,
-        short = 'q',
-        conflicts_with = "verbose",
-        overrides_with = "quiet",
-        alias = super::options::QUIET_ALIAS
-    )]
-    quiet: bool,
-    /// print no progress line on a terminal; notes and the summary are printed
-    #[arg(long, overrides_with = "no_progress")]
-    no_progress: bool,
-    /// log decisions and retries to standard error; -vv: also every request
-    #[arg(long, short = 'v', action = ArgAction::Count)]
-    verbose: u8,
-    /// how notes, errors and log lines on standard error are written
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    log_format: super::LogFormat,
+    #[command(flatten)]
+    messages: MessageArgs,
     #[command(flatten)]
     selection: SelectionArgs,
     #[command(flatten)]
@@ -129,10 +105,7 @@ impl LsTyped {
             summarize: self.summarize,
             human_readable: self.human_readable,
             json: self.json,
-            quiet: self.quiet,
-            no_progress: self.no_progress,
-            verbose: self.verbose,
-            log_format: self.log_format,
+            messages: self.messages,
             selection: self.selection,
             service: self.service,
         })

@@ -58,8 +58,8 @@ pub use man::man;
 pub use metrics::MetricsArgs;
 pub use mount::{FuseName, MountArgs, UnmountArgs};
 pub use options::{
-    AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, LogFormat, OnChange, OutputArgs,
-    Overwrite, RingName, ServiceArgs, TuningArgs, VerifyMode,
+    AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, LogFormat, MessageArgs, OnChange,
+    OutputArgs, Overwrite, RingName, ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 pub use selection::{ManifestPlace, SelectionArgs};

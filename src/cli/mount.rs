@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, ValueEnum, ValueHint};
+use clap::{ValueEnum, ValueHint};
 
 use super::cache::CacheArgs;
 use super::metrics::MetricsArgs;
-use super::{SelectionArgs, ServiceArgs, TuningArgs, options, sources, usage};
+use super::{MessageArgs, SelectionArgs, ServiceArgs, TuningArgs, options, sources, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::{KeyPattern, S3Uri};
 use crate::text::shown::shown;
@@ -75,14 +75,8 @@ pub struct MountArgs {
     pub fuse: Option<FuseName>,
     /// Which part of the objects.
     pub shard: Shard,
-    /// Nothing but errors.
-    pub quiet: bool,
-    /// No line of progress.
-    pub no_progress: bool,
-    /// How often `--verbose` was given.
-    pub verbose: u8,
-    /// How lines on standard error are written.
-    pub log_format: options::LogFormat,
+    /// What is printed on standard error.
+    pub messages: MessageArgs,
     /// The numbers while it runs.
     pub metrics: MetricsArgs,
     /// Which of the objects.
@@ -167,24 +161,8 @@ pub(super) struct MountTyped {
     /// take only part I of N of the objects; I starts at 0
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
-    /// print no progress, notes or summary; errors are always printed
-    #[arg(
-        long,
-        short = 'q',
-        conflicts_with = "verbose",
-        overrides_with = "quiet",
-        alias = options::QUIET_ALIAS
-    )]
-    quiet: bool,
-    /// print no progress line on a terminal; notes and the summary are printed
-    #[arg(long, overrides_with = "no_progress")]
-    no_progress: bool,
-    /// log decisions and retries to standard error; -vv: also every listing and metadata request
-    #[arg(long, short = 'v', action = ArgAction::Count)]
-    verbose: u8,
-    /// how notes, errors and log lines on standard error are written
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    log_format: options::LogFormat,
+    #[command(flatten)]
+    messages: MessageArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
     #[command(flatten)]
@@ -266,10 +244,7 @@ impl MountTyped {
             cache: self.cache,
             fuse: self.fuse,
             shard: self.shard,
-            quiet: self.quiet,
-            no_progress: self.no_progress,
-            verbose: self.verbose,
-            log_format: self.log_format,
+            messages: self.messages,
             metrics: self.metrics,
             selection: self.selection,
             service: self.service,

@@ -391,14 +391,9 @@ fn parse_interface(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What is told, and where.
+/// What is printed on standard error, and how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
-#[command(next_help_heading = "Output")]
-pub struct OutputArgs {
-    /// print one JSON object with the summary to standard output; after a failure, however early,
-    /// it has 'error' and 'error_kind'
-    #[arg(long)]
-    pub json: bool,
+pub struct MessageArgs {
     /// print no progress, notes or summary; errors are always printed
     #[arg(
         long,
@@ -417,6 +412,19 @@ pub struct OutputArgs {
     /// how notes, errors and log lines on standard error are written
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
+}
+
+/// What is told, and where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// print one JSON object with the summary to standard output; after a failure, however early,
+    /// it has 'error' and 'error_kind'
+    #[arg(long)]
+    pub json: bool,
+    /// What is printed besides.
+    #[command(flatten)]
+    pub messages: MessageArgs,
 }
 
 fn help_workers() -> String {

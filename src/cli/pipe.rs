@@ -5,11 +5,13 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, ValueEnum, ValueHint};
+use clap::{ValueEnum, ValueHint};
 
 use super::metrics::MetricsArgs;
 use super::selection::parse_manifest;
-use super::{ManifestPlace, SelectionArgs, ServiceArgs, options, parse_source, sources, usage};
+use super::{
+    ManifestPlace, MessageArgs, SelectionArgs, ServiceArgs, options, parse_source, sources, usage,
+};
 use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::plan::typed_range::TypedRange;
@@ -217,24 +219,9 @@ pub struct StreamArgs {
         value_parser = options::parse_report
     )]
     pub report: Option<PathBuf>,
-    /// print no progress, notes or summary; errors are always printed
-    #[arg(
-        long,
-        short = 'q',
-        conflicts_with = "verbose",
-        overrides_with = "quiet",
-        alias = options::QUIET_ALIAS
-    )]
-    pub quiet: bool,
-    /// print no progress line on a terminal; notes and the summary are printed
-    #[arg(long, overrides_with = "no_progress")]
-    pub no_progress: bool,
-    /// log decisions and retries to standard error; -vv: also every listing and metadata request
-    #[arg(long, short = 'v', action = ArgAction::Count)]
-    pub verbose: u8,
-    /// how notes, errors and log lines on standard error are written
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub log_format: options::LogFormat,
+    /// What is printed on standard error.
+    #[command(flatten)]
+    pub messages: MessageArgs,
     /// print one JSON object with the summary to standard output (cat: to standard error); after a
     /// failure, however early, it has 'error' and 'error_kind'
     #[arg(long)]

@@ -268,7 +268,8 @@ fn options_of_parts() {
 fn what_is_done_and_told() {
     assert!(get("--dry-run").dry_run);
     assert_eq!(get("--json").output, OutputArgs { json: true, ..OutputArgs::default() });
-    assert_eq!(get("--quiet").output, OutputArgs { quiet: true, ..OutputArgs::default() });
+    let quiet = MessageArgs { quiet: true, ..MessageArgs::default() };
+    assert_eq!(get("--quiet").output.messages, quiet);
     assert_eq!(get("--report r.jsonl").report, Some("r.jsonl".into()));
     assert!(refusal("--report -").contains("/dev/stdout"));
     assert!(refusal("--report r --dry-run").contains("cannot be used with"));
@@ -277,14 +278,14 @@ fn what_is_done_and_told() {
 #[test]
 fn quiet_may_be_said_twice_and_progress_be_hidden_alone() {
     for typed in ["--quiet --no-progress", "--only-show-errors --no-progress", "-q -q", "-qq"] {
-        assert!(get(typed).output.quiet, "{typed}");
+        assert!(get(typed).output.messages.quiet, "{typed}");
         for line in ["ls", "cat s3://bkt/k", "verify s3://bkt/a/ d", "demo"] {
             assert!(parse_line(&format!("{line} {typed}")).is_ok(), "{line} {typed}");
         }
     }
     let args = parse_line("get s3://bkt/a/ d --no-progress --no-progress").expect("twice");
     let Args::Get(get) = &args else { panic!("{args:?}") };
-    assert!(args.no_progress() && !get.output.quiet);
+    assert!(args.messages().no_progress && !get.output.messages.quiet);
     assert!(refusal("-q -v").contains("cannot be used with"));
 }
 
@@ -435,7 +436,7 @@ fn the_other_commands() {
     let Ok(Args::Ls(args)) = parse_line("ls s3://bucket/a --json --region r") else {
         panic!("a listing")
     };
-    assert!(args.json && !args.quiet && args.service.region.is_some());
+    assert!(args.json && !args.messages.quiet && args.service.region.is_some());
     assert_eq!(args.sources[0].to_string(), "s3://bucket/a");
     for line in ["ls", "ls s3://", "ls --json", "ls s3:// --json"] {
         let Ok(Args::Ls(args)) = parse_line(line) else { panic!("{line}: the buckets") };
@@ -558,7 +559,11 @@ fn mounts_as_mount_calls_its_helpers() {
             ("--background-child -n -o gid=3", false, 0),
         ] {
             let Ok(Args::Mount(args)) = helper(name, line) else { panic!("{name} {line}") };
-            assert_eq!((args.gid, args.fake, args.verbose), (Some(3), fake, verbose), "{line}");
+            assert_eq!(
+                (args.gid, args.fake, args.messages.verbose),
+                (Some(3), fake, verbose),
+                "{line}"
+            );
             assert!(!args.foreground, "-f is another option there");
         }
         for line in ["-N /proc/7/ns/mnt", "-n -N/proc/7/ns/mnt"] {

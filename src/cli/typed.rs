@@ -1,49 +1,30 @@
 //! What all commands have, or those that move bytes, whichever was typed.
 
-use super::{Args, LogFormat, MetricsArgs};
+use super::{Args, MessageArgs, MetricsArgs};
 
 impl Args {
-    /// How much is logged: how often `--verbose` was given.
+    /// What is printed on standard error, and how.
     #[must_use]
-    pub fn verbose(&self) -> u8 {
+    pub fn messages(&self) -> MessageArgs {
         match self {
-            Self::Get(args) => args.output.verbose,
-            Self::Verify(args) => args.output.verbose,
-            Self::Ls(args) => args.verbose,
-            Self::Pipe(args) => args.stream.verbose,
-            Self::Cat(args) => args.stream.verbose,
-            Self::Train(args) => args.output.verbose,
-            Self::Mount(args) => args.verbose,
-            Self::Doctor(args) => args.output.verbose,
-            Self::Bench(args) => args.how.verbose,
-            Self::Demo(args) => args.output.verbose,
+            Self::Get(args) => args.output.messages,
+            Self::Verify(args) => args.output.messages,
+            Self::Ls(args) => args.messages,
+            Self::Pipe(args) => args.stream.messages,
+            Self::Cat(args) => args.stream.messages,
+            Self::Train(args) => args.output.messages,
+            Self::Mount(args) => args.messages,
+            Self::Doctor(args) => args.output.messages,
+            Self::Bench(args) => {
+                let (quiet, verbose) = (args.how.quiet, args.how.verbose);
+                MessageArgs { quiet, no_progress: quiet, verbose, ..MessageArgs::default() }
+            }
+            Self::Demo(args) => args.output.messages,
             Self::Unmount(_)
             | Self::Guide(_)
             | Self::Completions(_)
             | Self::Complete(_)
-            | Self::Man => 0,
-        }
-    }
-
-    /// How lines on standard error are written.
-    #[must_use]
-    pub fn log_format(&self) -> LogFormat {
-        match self {
-            Self::Get(args) => args.output.log_format,
-            Self::Verify(args) => args.output.log_format,
-            Self::Ls(args) => args.log_format,
-            Self::Pipe(args) => args.stream.log_format,
-            Self::Cat(args) => args.stream.log_format,
-            Self::Train(args) => args.output.log_format,
-            Self::Mount(args) => args.log_format,
-            Self::Doctor(args) => args.output.log_format,
-            Self::Demo(args) => args.output.log_format,
-            Self::Bench(_)
-            | Self::Unmount(_)
-            | Self::Guide(_)
-            | Self::Completions(_)
-            | Self::Complete(_)
-            | Self::Man => LogFormat::Text,
+            | Self::Man => MessageArgs::default(),
         }
     }
 
@@ -62,41 +43,6 @@ impl Args {
                 Some(("mount", &args.metrics))
             }
             _ => None,
-        }
-    }
-
-    /// Whether nothing but errors is printed, where metrics may be wanted.
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        match self {
-            Self::Get(args) => args.output.quiet,
-            Self::Pipe(args) => args.stream.quiet,
-            Self::Cat(args) => args.stream.quiet,
-            Self::Train(args) => args.output.quiet,
-            Self::Mount(args) => args.quiet,
-            _ => false,
-        }
-    }
-
-    /// Whether no line of progress is drawn: `--no-progress` was given.
-    #[must_use]
-    pub fn no_progress(&self) -> bool {
-        match self {
-            Self::Get(args) => args.output.no_progress,
-            Self::Verify(args) => args.output.no_progress,
-            Self::Ls(args) => args.no_progress,
-            Self::Pipe(args) => args.stream.no_progress,
-            Self::Cat(args) => args.stream.no_progress,
-            Self::Train(args) => args.output.no_progress,
-            Self::Mount(args) => args.no_progress,
-            Self::Doctor(args) => args.output.no_progress,
-            Self::Bench(args) => args.how.quiet,
-            Self::Demo(args) => args.output.no_progress,
-            Self::Unmount(_)
-            | Self::Guide(_)
-            | Self::Completions(_)
-            | Self::Complete(_)
-            | Self::Man => false,
         }
     }
 }

@@ -89,7 +89,7 @@ pub(super) async fn run(
     credentials: CredentialSource,
     begun: Instant,
 ) -> Result<Ended> {
-    let progress = Progress::new(!args.output.quiet);
+    let progress = Progress::new(!args.output.messages.quiet);
     session::raise_descriptor_limit();
     let config = configure(&args)?;
     let filter = Filter::new(&args.selection.rules)?;
@@ -371,7 +371,7 @@ async fn plan_only(
 ) -> Result<Ended> {
     let mut lines = Lines::stdout();
     let (mut total, mut kept) = (PlannedTotal::default(), (0, 0u64));
-    let (mut failures, progress) = (Failures::default(), Progress::new(!output.quiet));
+    let (mut failures, progress) = (Failures::default(), Progress::new(!output.messages.quiet));
     while let Some(batch) = walk.next_batch().await? {
         let mut page = Vec::with_capacity(batch.len());
         for entry in batch {

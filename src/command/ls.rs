@@ -25,7 +25,7 @@ use crate::s3::{Endpoint, Object};
 
 /// Lists the sources one after the other. A reader that goes away ends it, as success.
 pub(super) async fn run(mut args: LsArgs) -> Result<()> {
-    let progress = Progress::new(!args.quiet);
+    let progress = Progress::new(!args.messages.quiet);
     let filter = Filter::new(&args.selection.rules)?;
     sources::add(&mut args.sources, &args.selection).await?;
     let credentials = session::credentials(&args.service);

@@ -94,11 +94,12 @@ pub fn main_within(program: Vec<OsString>, words: Vec<OsString>, begun: Instant)
 #[must_use]
 pub fn run(args: Args, begun: Instant) -> u8 {
     crate::sys::threads::hide_refusals();
-    if args.log_format() == LogFormat::Json {
+    let messages = args.messages();
+    if messages.log_format == LogFormat::Json {
         crate::report::progress::tell_as_json();
     }
-    crate::report::log::start(args.verbose());
-    if args.no_progress() {
+    crate::report::log::start(messages.verbose);
+    if messages.no_progress {
         crate::report::progress::draw_no_bar();
     }
     let reader = Reader::of(&args);
@@ -106,7 +107,7 @@ pub fn run(args: Args, begun: Instant) -> u8 {
     if let Err(error) = ending::require_stdout(&args, reader) {
         return Reader::Nobody.end(Err(error));
     }
-    let exporter = args.metrics().map(|wanted| Exporter::start(wanted, args.is_quiet()));
+    let exporter = args.metrics().map(|wanted| Exporter::start(wanted, messages.quiet));
     let exporter = match exporter.transpose() {
         Ok(exporter) => exporter.flatten(),
         Err(error) => return reader.end(Err(error)),

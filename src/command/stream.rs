@@ -70,7 +70,7 @@ pub(super) async fn pipe(
     credentials: CredentialSource,
     begun: Instant,
 ) -> Result<Done> {
-    let progress = Progress::new(!args.stream.quiet);
+    let progress = Progress::new(!args.stream.messages.quiet);
     ring::require(ring::choice(args.stream.ring)?)?;
     let deadline = args.stream.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
@@ -330,7 +330,7 @@ fn bounds(args: &Resources, part: PartSize, most: usize, channels: usize) -> Bou
 
 /// Writes to standard output.
 pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
-    let progress = Progress::new(!args.stream.quiet);
+    let progress = Progress::new(!args.stream.messages.quiet);
     let deadline = args.stream.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let part = part_size(args.stream.part_size, args.stream.bandwidth_limit)?;

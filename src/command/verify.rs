@@ -44,7 +44,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Checks what is there.
 pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
-    let progress = Progress::new(!args.output.quiet);
+    let progress = Progress::new(!args.output.messages.quiet);
     session::raise_descriptor_limit();
     let filter = Filter::new(&args.selection.rules)?;
     let mut interrupts = Interrupts::listen()?;

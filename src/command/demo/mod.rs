@@ -27,8 +27,8 @@ use super::runtime::on_runtime;
 use super::session::Interrupts;
 use crate::cli::{
     AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, LogFormat,
-    MetricsArgs, OnFailure, OutputArgs, PipeArgs, RecordWrapper, SelectionArgs, ServiceArgs,
-    StreamArgs, VerifyMode,
+    MessageArgs, MetricsArgs, OnFailure, OutputArgs, PipeArgs, RecordWrapper, SelectionArgs,
+    ServiceArgs, StreamArgs, VerifyMode,
 };
 use crate::control::credentials::CredentialSource;
 use crate::engine::config::{Config, HostFacts};
@@ -51,9 +51,13 @@ const ACCESS_KEY: &str = "INRUSHDEMO";
 const SECRET: &str = "for/the/demo/alone";
 const REGION: &str = "us-east-1";
 
+/// Of its steps only errors are printed.
+const QUIET: MessageArgs =
+    MessageArgs { quiet: true, no_progress: true, verbose: 0, log_format: LogFormat::Text };
+
 /// Runs the demo.
 pub(super) fn run(args: &DemoArgs) -> Result<Done> {
-    let progress = Progress::new(!args.output.quiet);
+    let progress = Progress::new(!args.output.messages.quiet);
     let resources = get::options(&args.tuning)?;
     let ring = ring::probed(resources.ring)?;
     ring::tell(&ring, &progress);
@@ -271,10 +275,7 @@ impl Demo<'_> {
                 gunzip: false,
                 deadline: None,
                 report: None,
-                quiet: true,
-                no_progress: true,
-                verbose: 0,
-                log_format: LogFormat::Text,
+                messages: QUIET,
                 json: false,
                 stats: false,
                 metrics: MetricsArgs::default(),
@@ -311,7 +312,7 @@ impl Demo<'_> {
             },
             tuning: self.args.tuning.clone(),
             failures: FailureArgs::default(),
-            output: OutputArgs { quiet: true, ..OutputArgs::default() },
+            output: OutputArgs { messages: QUIET, ..OutputArgs::default() },
         }
     }
 }

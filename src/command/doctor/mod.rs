@@ -50,11 +50,11 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
     let shown = diagnosis
         .checks
         .iter()
-        .filter(|finding| !args.output.quiet || finding.verdict != Verdict::Ok);
+        .filter(|finding| !args.output.messages.quiet || finding.verdict != Verdict::Ok);
     for line in shown.flat_map(crate::doctor::Finding::lines) {
         let _ = lines.line(&line)?;
     }
-    if !args.output.quiet {
+    if !args.output.messages.quiet {
         let _ = lines.line(&diagnosis.summary())?;
     }
     let _ = lines.flush()?;

@@ -74,7 +74,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     if !args.foreground && !args.child && !args.check {
         return background::start().await;
     }
-    let progress = Progress::new(!args.quiet);
+    let progress = Progress::new(!args.messages.quiet);
     ring::require(ring::choice(args.tuning.ring)?)?;
     let fuse = queues::choice(args.fuse)?;
     let deadline = args.deadline.map(|deadline| begun + deadline);

@@ -166,7 +166,7 @@ impl Downloads<'_> {
         told: &mut AllFilesTold,
     ) -> Result<Option<Ended>> {
         let Self { args, control, .. } = self;
-        let progress = Progress::new(!args.output.quiet && !self.is_quiet);
+        let progress = Progress::new(!args.output.messages.quiet && !self.is_quiet);
         group.channels.iter().flat_map(Wanted::notes).for_each(|told| progress.note(told));
         if group.channels.iter().all(|wanted| wanted.entries() == Some(0)) {
             told.files.extend(group.channels.iter().map(Wanted::told));

@@ -92,7 +92,7 @@ pub(super) async fn run(
 ) -> Result<Done> {
     let layout = Layout::new(&args.base_dir)?;
     let Described { input, rank } = input::of(&args, &layout)?;
-    let mut progress = Progress::new(!args.output.quiet);
+    let mut progress = Progress::new(!args.output.messages.quiet);
     if let Some(rank) = rank.filter(|rank| rank.hosts.count > 1) {
         progress.note(rank);
     }
@@ -171,7 +171,7 @@ struct Told {
 
 /// Tells people and programs how a job ended.
 fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instant) -> Done {
-    let progress = Progress::new(!args.output.quiet);
+    let progress = Progress::new(!args.output.messages.quiet);
     let has_command = !args.command.is_empty() && !args.check;
     if let Some(failure) = failure.as_ref().filter(|failure| !failure.is_told) {
         progress.error(&failure.error);
