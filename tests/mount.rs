@@ -289,6 +289,32 @@ fn it_ends_when_somebody_unmounts() {
 }
 
 #[test]
+fn a_later_mount_at_the_same_place_stays() {
+    if !can_mount() {
+        return;
+    }
+    let objects = Objects::from([("d/a".to_owned(), vec![1; 10])]);
+    let origin = serve(&objects);
+    for transport in ["device", "auto"] {
+        let mut first = Mounted::new(&origin, &["--fuse", transport]);
+        let open = fs::File::open(first.at("a")).expect("it is there");
+        Program::new(["unmount"]).with([&first.point]).run().expect(0);
+        let ready = first.folder.path().join("later");
+        let later = program(&origin, &["--foreground"]).with([&first.point]);
+        let mut later = later.with(["--ready-file".as_ref(), ready.as_os_str()]).start();
+        if !later.until(|| ready.exists()) {
+            panic!("{}", later.wait());
+        }
+        // With its last file the first one ends.
+        drop(open);
+        drop(first.running().wait().expect(0));
+        check_files(&first.point, &objects);
+        Program::new(["unmount"]).with([&first.point]).run().expect(0);
+        drop(later.wait().expect(0));
+    }
+}
+
+#[test]
 fn what_a_kill_leaves_is_unmounted() {
     if !can_mount() {
         return;

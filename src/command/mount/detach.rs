@@ -101,17 +101,46 @@ pub(super) fn detach(place: &Path) -> Result<()> {
     .advise("unmount it as the user that mounted it, or as root"))
 }
 
-/// Ends a mount of ours that nothing can be read from any more: requests that wait end, too, where
-/// the kernel lets this process do that.
-pub(super) fn abort(place: &Path) {
-    let Ok(mounted) = ours(place) else { return };
-    if rustix::mount::unmount(place, UnmountFlags::FORCE | UnmountFlags::DETACH).is_ok() {
-        return;
+/// A mount of this process. One that somebody has unmounted since, or covered, is left alone, and
+/// so is one of another process that is there now.
+#[derive(Debug, Clone)]
+pub(super) struct Own {
+    point: PathBuf,
+    /// Its device's number, as `MAJOR:MINOR`.
+    pub(super) device: String,
+}
+
+impl Own {
+    /// What was mounted there just now.
+    pub(super) fn at(point: &Path) -> Option<Self> {
+        let Mounted { device, .. } = ours(point).ok()?;
+        Some(Self { point: point.to_owned(), device })
     }
-    // The user that has mounted it may write there, where it is mounted itself.
-    let minor = mounted.device.rsplit(':').next().unwrap_or_default();
-    let _ = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
-    by_helper(place);
+
+    fn is_there(&self) -> bool {
+        ours(&self.point).is_ok_and(|there| there.device == self.device)
+    }
+
+    /// Removes it where it is; false if it could not be removed.
+    pub(super) fn remove(&self) -> bool {
+        !self.is_there() || detach(&self.point).is_ok() || !self.is_there()
+    }
+
+    /// Ends it, since nothing can be read from it any more: requests that wait end, too, where the
+    /// kernel lets this process do that.
+    pub(super) fn abort(&self) {
+        if !self.is_there() {
+            return;
+        }
+        let at_once = UnmountFlags::FORCE | UnmountFlags::DETACH;
+        if rustix::mount::unmount(&self.point, at_once).is_ok() {
+            return;
+        }
+        // The user that has mounted it may write there, where it is mounted itself.
+        let minor = self.device.rsplit(':').next().unwrap_or_default();
+        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+        by_helper(&self.point);
+    }
 }
 
 /// Asks fusermount; says what it said.

@@ -423,9 +423,7 @@ impl Shared {
                 true => "the folder was removed".to_owned(),
                 false => why.to_string(),
             };
-            tracing::warn!("{message}");
             let error = Error::new(ErrorKind::Destination, message);
-            // Nobody reads it any more at the very end.
             let _ = self.unkept.try_send(Unkept::Rest(error));
         }
     }

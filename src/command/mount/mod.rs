@@ -98,7 +98,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     }
     ring::tell(server.ring(), &progress);
     // As long as the terminal is there.
-    tell_unkept(&mut server, &progress);
+    server.tell_unkept(&progress);
     let names = Arc::new(names);
     server.mount(&point, Arc::clone(&names), &looks(&args)).await?;
     let _ready = say_ready(&args, &names, &point, &progress).await?;
@@ -107,9 +107,8 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let (reads, ring, limit) = (server.reads(), RingTold::new(server.ring()), server.limit());
     let fuse = server.fuse();
     // If it was not, and reads that waited have ended.
-    server.unmount();
-    let is_left = detach::ours(&point).is_ok();
-    tell_unkept(&mut server, &progress);
+    let is_left = !server.unmount();
+    server.tell_unkept(&progress);
     let failed = served.err().map(|error| match is_left {
         true => left(&error, &point),
         false => error,
@@ -130,16 +129,8 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
         is_left,
     };
     let done = ended.tell(report, &progress, &mut interrupts).await;
-    // A cache is synced, which may take long.
-    drop(server);
+    server.close(&progress);
     Ok(done)
-}
-
-/// Tells what is not kept in the cache.
-fn tell_unkept(server: &mut Server, progress: &Progress) {
-    while let Some(unkept) = server.take_unkept() {
-        unkept.tell(progress);
-    }
 }
 
 /// Says that it is still mounted.

@@ -9,14 +9,14 @@ use std::ffi::OsStr;
 use std::num::NonZero;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::ValueEnum as _;
 use fuser::{Errno, FileHandle, OpenFlags};
 
-use super::detach;
+use super::detach::Own;
 use super::reply::{NameReply, OpenReply, ReadReply};
 use super::view::{View, wire_attributes};
 use crate::cli::FuseName;
@@ -62,7 +62,7 @@ struct Go {
     device: Arc<OwnedFd>,
     memory: Memory,
     /// Where it is mounted.
-    place: PathBuf,
+    own: Option<Own>,
 }
 
 /// Answers for a thread.
@@ -333,7 +333,7 @@ impl Queues {
                 };
                 // Nobody waits for it where another has failed.
                 let _ = tell.send(Ok(()));
-                let Ok(Go { view, device, memory, place }) = went.recv() else { return };
+                let Ok(Go { view, device, memory, own }) = went.recv() else { return };
                 let registered =
                     FuseRing::register(empty, Arc::clone(&device), bell.clone(), &queues, &memory);
                 let ring = match registered {
@@ -345,7 +345,7 @@ impl Queues {
                 };
                 let _ = tell_registered.send(Ok(()));
                 let mailbox = Mailbox { state: Mutex::default(), bell, device };
-                serve(ring, &view, &Arc::new(mailbox), &place);
+                serve(ring, &view, &Arc::new(mailbox), own);
             };
             let thread = std::thread::Builder::new().name("inrush-fuse".to_owned());
             // It ends with the connection, which files that are open may keep for long.
@@ -370,13 +370,13 @@ impl Queues {
         self,
         view: &Arc<View>,
         device: &Arc<OwnedFd>,
-        place: &Path,
+        own: Option<&Own>,
     ) -> Result<(), crate::sys::Errno> {
         for started in &self.threads {
             let (view, device) = (Arc::clone(view), Arc::clone(device));
             let memory = self.memory.clone();
-            let place = place.to_owned();
-            let _ = started.go.send(Go { view, device, memory, place });
+            let own = own.cloned();
+            let _ = started.go.send(Go { view, device, memory, own });
         }
         for started in self.threads {
             started.registered.recv().unwrap_or(Err(crate::sys::Errno::IO))?;
@@ -386,22 +386,24 @@ impl Queues {
 }
 
 /// Ends the mount of a thread that cannot go on: nobody would answer its queues.
-struct Unserved<'a> {
-    place: &'a Path,
+struct Unserved {
+    own: Option<Own>,
     has_ended: bool,
 }
 
-impl Drop for Unserved<'_> {
+impl Drop for Unserved {
     fn drop(&mut self) {
-        if !self.has_ended {
-            detach::abort(self.place);
+        if let Some(own) = &self.own
+            && !self.has_ended
+        {
+            own.abort();
         }
     }
 }
 
 /// Serves until the kernel has ended the connection and given back all that it had.
-fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, place: &Path) {
-    let mut unserved = Unserved { place, has_ended: false };
+fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, own: Option<Own>) {
+    let mut unserved = Unserved { own, has_ended: false };
     let mut arrived = Vec::new();
     let mut answers = Vec::new();
     loop {

@@ -3,18 +3,19 @@
 
 use std::num::{NonZero, NonZeroU64};
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuser::{Config as SessionConfig, MountOption, Session, SessionACL};
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::detach;
+use super::detach::Own;
 use super::keep::{Keeper, UNKEPT_TOLD_MAX, Unkept};
 use super::names::Names;
 use super::queues::{self, Queues, Transport};
@@ -39,6 +40,7 @@ use crate::link::attempt::RetryPolicy;
 use crate::report::asked::Asked;
 use crate::report::document::{CacheCounts, FuseTold, FuseTransport};
 use crate::report::limit::{Asker, Limit};
+use crate::report::progress::Progress;
 use crate::sys::choice::ChosenRing;
 
 /// What the workers of mounts are started with.
@@ -97,17 +99,22 @@ pub(in crate::command) struct Server {
 
 /// One mount.
 struct Mounted {
-    point: PathBuf,
+    /// `None` once it was removed.
+    own: Option<Own>,
     /// How the threads that answer the kernel have ended; `None` once that was told.
     ended: Option<oneshot::Receiver<std::io::Result<()>>>,
 }
 
+impl Mounted {
+    /// Removes it; false if it could not be removed.
+    fn remove(&mut self) -> bool {
+        self.own.take().is_none_or(|own| own.remove())
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Where it is not ours any more it was unmounted, or covered, by somebody else.
-        if detach::ours(&self.point).is_ok() {
-            let _ = detach::detach(&self.point);
-        }
+        self.remove();
     }
 }
 
@@ -174,16 +181,27 @@ impl Server {
     }
 
     /// Removes all mounts; reads that wait fail. What is to be kept is written, and synced when
-    /// this goes.
-    pub(in crate::command) fn unmount(&mut self) {
+    /// this goes. Returns false if one could not be removed.
+    pub(in crate::command) fn unmount(&mut self) -> bool {
         self.names.abort();
-        self.mounts.clear();
+        let mut are_gone = true;
+        for mut mounted in self.mounts.drain(..) {
+            are_gone &= mounted.remove();
+        }
         if let Some(reader) = self.reader.take() {
             reader.stop();
         }
         if let Some(keeper) = &mut self.keeper {
             keeper.finish();
         }
+        are_gone
+    }
+
+    /// Ends it. What is kept is synced, which may take long.
+    pub(in crate::command) fn close(&mut self, progress: &Progress) {
+        self.unmount();
+        self.keeper = None;
+        self.tell_unkept(progress);
     }
 
     /// What the limit of all reads so far was.
@@ -242,23 +260,29 @@ impl Server {
         let queues = queues::prepare(self.transport, self.queue_bytes, request_bytes)?;
         let place = point.to_owned();
         let is_required = self.transport.is_required();
-        let mounted = aside(move || mount_on(&place, &view, &config, queues, is_required)).await;
-        let (session, fuse) = mounted.map_err(|error| {
+        let mounted = aside(move || {
+            let (mut session, fuse) = mount_on(&place, &view, &config, queues, is_required)?;
+            let own = Own::at(&place);
+            keep_from_unmounting(&mut session, &place);
+            Ok((session, own, fuse))
+        });
+        let (session, own, fuse) = mounted.await.map_err(|error: std::io::Error| {
             let message = format!("cannot mount on {}: {error}", point.display());
             Error::new(ErrorKind::Host, message).advise(ADVICE)
         })?;
         self.fuse = fuse;
         replaced.mounted(session.notifier());
         let (tell, ended) = oneshot::channel();
-        self.mounts.push(Mounted { point: point.to_owned(), ended: Some(ended) });
+        self.mounts.push(Mounted { own: own.clone(), ended: Some(ended) });
         let thread = std::thread::Builder::new().name("inrush-mount".to_owned());
         // It is not awaited: files that are open when it is unmounted keep it.
         let thread = thread.spawn(move || {
             let _ = tell.send(session.run());
         });
         thread.map(drop).map_err(Error::no_thread)?;
-        let place = point.to_owned();
-        aside(move || widen_readahead(&place)).await;
+        if let Some(own) = own {
+            aside(move || widen_readahead(&own)).await;
+        }
         Ok(())
     }
 
@@ -308,9 +332,11 @@ impl Server {
         self.keeper.as_ref().map(|keeper| keeper.shared().counts())
     }
 
-    /// Why something is not kept, if that was not told yet.
-    pub(in crate::command) fn take_unkept(&mut self) -> Option<Unkept> {
-        self.unkept.try_recv().ok()
+    /// Tells what is not kept in the cache, if that was not told yet.
+    pub(in crate::command) fn tell_unkept(&mut self, progress: &Progress) {
+        while let Ok(unkept) = self.unkept.try_recv() {
+            unkept.tell(progress);
+        }
     }
 }
 
@@ -356,8 +382,21 @@ fn mount_over_ring(
         return Ok(Err("the kernel does not offer it".to_owned()));
     }
     let device = Arc::new(session.as_fd().try_clone_to_owned()?);
-    let served = queues.serve(view, &device, place);
+    let served = queues.serve(view, &device, Own::at(place).as_ref());
     Ok(served.map(|()| session).map_err(|errno| errno.to_string()))
+}
+
+/// When its session ends the library unmounts what is at this place, also what another process has
+/// mounted there since: it takes a connection that has ended for a mount (`is_mounted` of fuser
+/// 0.18). It tries so once, so it is made to try now, when that fails: the mount is busy. Where
+/// fusermount3 would be asked nothing is busy, and the library is left as it is.
+fn keep_from_unmounting(session: &mut Session<Device>, place: &Path) {
+    use rustix::fs::{Mode, OFlags, open};
+    let busy = open(place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let Ok(_busy) = busy else { return };
+    if unmount(place, UnmountFlags::empty()) == Err(Errno::BUSY) {
+        let _ = session.unmount_callable().unmount();
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it has served is told")]
@@ -428,9 +467,8 @@ fn session_config(shown: &Shown, request_bytes: u32) -> SessionConfig {
 
 /// Has the kernel read on in pieces as long as its requests may be. Only root may; others go on
 /// with its usual 128 KiB.
-fn widen_readahead(point: &Path) {
-    let Ok(mounted) = detach::ours(point) else { return };
-    let path = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
+fn widen_readahead(own: &Own) {
+    let path = format!("/sys/class/bdi/{}/read_ahead_kb", own.device);
     if let Err(error) = std::fs::write(&path, MOUNT_READAHEAD_KIB.to_string()) {
         tracing::info!("{path} stays as it is: {error}");
     }

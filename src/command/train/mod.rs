@@ -202,7 +202,7 @@ fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instan
         job.cache.iter().for_each(|cache| progress.note(cache.in_words()));
     }
     // Only now is the cache synced: what the job came to is told before.
-    drop(job.mounts);
+    job.mounts.into_iter().for_each(|mut mounts| mounts.close(&progress));
     let error = failure.map(|failure| failure.error);
     let summary = TrainSummary::new(job.files, pipes, job.cache, command, begun.elapsed(), code);
     let document = args.output.json.then(|| summary_json(&summary, error.as_ref()));

@@ -131,10 +131,13 @@ impl Mounts {
     /// goes, which may take long.
     pub(super) fn end(&mut self, progress: &Progress) -> Option<CacheCounts> {
         self.server.unmount();
-        while let Some(unkept) = self.server.take_unkept() {
-            unkept.tell(progress);
-        }
+        self.server.tell_unkept(progress);
         self.server.cache()
+    }
+
+    /// Ends them. What is kept is synced, which may take long.
+    pub(super) fn close(&mut self, progress: &Progress) {
+        self.server.close(progress);
     }
 
     fn within(&self, number: usize, error: Error) -> Error {
