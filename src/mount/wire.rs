@@ -342,6 +342,9 @@ mod tests {
         }
         assert_eq!(parse(&head(14, 7), &arguments), Some(Call::Open { inode: 7, flags: 5 }));
         assert_eq!(parse(&head(27, 7), &arguments), Some(Call::OpenFolder { inode: 7 }));
+        assert_eq!(parse(&head(29, 7), &arguments), Some(Call::ReleaseFolder));
+        assert_eq!(parse(&head(3, 7), &arguments), Some(Call::Attributes { inode: 7 }));
+        assert_eq!(parse(&head(17, 1), &[]), Some(Call::FileSystem));
         assert_eq!(parse(&head(22, 7), &arguments), Some(Call::Other));
         // Short of bytes it is no request.
         assert_eq!(parse(&head(15, 7)[..20], &arguments), None);
@@ -353,19 +356,22 @@ mod tests {
         let mut bytes = [0xffu8; 4096];
         let valid = Duration::new(3, 5);
         assert_eq!(Writer::new(&mut bytes).name(&attributes(), valid), 128);
-        assert_eq!((u64_at(&bytes, 0), u64_at(&bytes, 8)), (Some(7), Some(0)));
-        assert_eq!((u64_at(&bytes, 16), u32_at(&bytes, 32)), (Some(3), Some(5)));
-        // struct fuse_attr begins at 40.
-        assert_eq!(
-            (u64_at(&bytes, 48), u64_at(&bytes, 64)),
-            (Some(39_000), Some((-5i64).cast_unsigned()))
-        );
-        assert_eq!((u32_at(&bytes, 100), u32_at(&bytes, 108)), (Some(0o100_444), Some(1000)));
-        assert_eq!(u32_at(&bytes, 120), Some(4096));
+        let time = (-5i64).cast_unsigned();
+        // Names and attributes are valid as long; struct fuse_attr begins at 40.
+        let long = [(0, 7), (8, 0), (16, 3), (24, 3), (40, 7), (48, 39_000), (56, 77)];
+        for (at, expected) in long.into_iter().chain([(64, time), (72, time), (80, time)]) {
+            assert_eq!(u64_at(&bytes, at), Some(expected), "at {at}");
+        }
+        let attributes_at = [(100, 0o100_444), (104, 1), (108, 1000), (112, 100), (120, 4096)];
+        for (at, expected) in [(32, 5), (36, 5)].into_iter().chain(attributes_at) {
+            assert_eq!(u32_at(&bytes, at), Some(expected), "at {at}");
+        }
         assert_eq!(Writer::new(&mut bytes).known(&attributes(), valid), 104);
-        assert_eq!((u64_at(&bytes, 0), u64_at(&bytes, 16)), (Some(3), Some(7)));
+        assert_eq!((u64_at(&bytes, 0), u32_at(&bytes, 8)), (Some(3), Some(5)));
+        assert_eq!(u64_at(&bytes, 16), Some(7));
         assert_eq!(Writer::new(&mut bytes).opened(5, 2, 9), 16);
-        assert_eq!((u64_at(&bytes, 0), u32_at(&bytes, 12)), (Some(5), Some(9)));
+        assert_eq!((u64_at(&bytes, 0), u32_at(&bytes, 8)), (Some(5), Some(2)));
+        assert_eq!(u32_at(&bytes, 12), Some(9));
         let all = FileSystem {
             blocks: 8,
             inodes: 9,
@@ -374,7 +380,13 @@ mod tests {
             block_bytes: 512,
         };
         assert_eq!(Writer::new(&mut bytes).file_system(&all), 80);
-        assert_eq!((u64_at(&bytes, 24), u32_at(&bytes, 48)), (Some(9), Some(512)));
+        // Nothing is free.
+        for (at, expected) in [(0, 8), (8, 0), (16, 0), (24, 9), (32, 0)] {
+            assert_eq!(u64_at(&bytes, at), Some(expected), "at {at}");
+        }
+        for (at, expected) in [(40, 4096), (44, 255), (48, 512)] {
+            assert_eq!(u32_at(&bytes, at), Some(expected), "at {at}");
+        }
     }
 
     #[test]
