@@ -4,6 +4,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use rustix::fs::{Advice, fadvise};
+use rustix::process::Signal;
+
 use crate::fuse::can_mount;
 use crate::matrix::Objects;
 use crate::mounted::{Mounted, program};
@@ -42,7 +45,8 @@ fn read_all(objects: &Objects, words: &[&str]) -> Run {
     assert_eq!(names, objects.len());
     let running = mounted.running();
     Program::new(["unmount"]).with([&mounted.point]).run().expect(0);
-    // Who has a file open reads on, by the same way.
+    // Who has a file open reads on, by the same way: what the kernel has of it is dropped.
+    fadvise(&open, 0, None, Advice::DontNeed).expect("it is advice");
     let mut byte = [0];
     open.read_exact_at(&mut byte, 1).expect("it is open");
     assert_eq!(byte, [7]);
@@ -113,6 +117,42 @@ fn no_name_is_taken_for_another_that_it_begins_with() {
         let mounted = Mounted::new(&origin, &["--fuse", transport]);
         assert_eq!(fs::read(mounted.at(&longest)).expect("its bytes"), [1; 10]);
         fs::read(mounted.at(&format!("{longest}n"))).expect_err("there is no such name");
+    }
+}
+
+#[test]
+fn a_file_that_is_closed_is_forgotten() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let objects = objects(100_000);
+    let origin = serve(&objects);
+    for transport in ["device", "io_uring"] {
+        if transport == "io_uring" && !is_allowed() {
+            return;
+        }
+        let cache = folder.path().join(transport);
+        let words = ["--fuse", transport, "--cache", cache.to_str().expect("UTF-8")];
+        let read = |mounted: &Mounted| fs::read(mounted.at("large")).expect("its bytes").len();
+        let mut first = Mounted::new(&origin, &words);
+        assert_eq!(read(&first), 100_000);
+        let running = first.running();
+        running.signal(Signal::TERM);
+        running.wait().expect(130);
+        let mut second = Mounted::new(&origin, &words);
+        let before = origin.stats().requests;
+        assert_eq!(read(&second), 100_000);
+        assert_eq!(origin.stats().requests, before, "it is kept");
+        for entry in fs::read_dir(&cache).expect("a folder").map(|entry| entry.expect("one")) {
+            if entry.path().is_dir() {
+                fs::remove_dir_all(entry.path()).expect("it goes");
+            }
+        }
+        // As long as it is open it is read from what was kept. That it is closed comes later.
+        let mut running = second.running();
+        let is_anew = || read(&second) == 100_000 && origin.stats().requests > before;
+        assert!(running.until(is_anew), "the mount has ended");
     }
 }
 
