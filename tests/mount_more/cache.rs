@@ -18,6 +18,9 @@ use crate::served::{object, serve};
 const LARGE: usize = 5_000_003;
 /// Kills of [`no_kill_leaves_a_wrong_byte`]; more of them with `INRUSH_TEST_KILLS`.
 const KILLS: u64 = 6;
+/// Threads that open a file, each so often.
+const THREADS: u64 = 3;
+const OPENS: u64 = 5_000;
 
 /// Bytes that differ from place to place and from file to file.
 fn pattern(length: usize, salt: u64) -> Vec<u8> {
@@ -284,6 +287,74 @@ fn a_cache_whose_folder_was_removed_says_so() {
 }
 
 #[test]
+fn past_the_page_cache_what_is_kept_no_more_is_read_too() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let objects = objects();
+    let origin = serve(&objects);
+    let filling = mount(&origin, folder.path(), &[]);
+    expect_all(&filling, &objects);
+    end(filling);
+    let large = &objects["d/large"];
+    let mounted = mount(&origin, folder.path(), &[]);
+    let kept = File::open(mounted.at("large")).expect("it is there");
+    remove_kept(folder.path());
+    let mut how = OpenOptions::new();
+    how.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
+    let direct = how.open(mounted.at("large")).expect("it is there");
+    for file in [&direct, &kept, &direct] {
+        let mut bytes = vec![0; 1000];
+        // No block of a disk begins there.
+        file.read_exact_at(&mut bytes, 1_000_001).expect("its bytes");
+        assert!(bytes == large[1_000_001..1_001_001]);
+    }
+    drop(kept);
+    assert!(fs::read(mounted.at("large")).expect("its bytes") == *large);
+    let told = end(mounted);
+    assert!(number(&told, "misses") > 0, "{told}");
+}
+
+#[test]
+fn what_is_kept_is_not_fetched_by_who_opens_it_while_others_close_it() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let origin = serve(&objects());
+    let filling = mount(&origin, folder.path(), &[]);
+    fs::read(filling.at("s/1")).expect("its bytes");
+    end(filling);
+    let mut mounted = mount(&origin, folder.path(), &[]);
+    let path = mounted.at("s/1");
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..OPENS {
+                    File::open(&path).expect("it is there");
+                }
+            });
+        }
+    });
+    let running = mounted.running();
+    running.signal(Signal::TERM);
+    let told = running.wait().expect(130).json();
+    assert_eq!(number(&told["cache"], "hits"), THREADS * OPENS, "{told}");
+    // Those that are fetched are counted beside the hits.
+    assert_eq!(number(&told, "opens"), THREADS * OPENS, "{told}");
+}
+
+/// Removes all that is in a cache.
+fn remove_kept(cache: &Path) {
+    for entry in fs::read_dir(cache).expect("a folder").map(|entry| entry.expect("one")) {
+        if entry.path().is_dir() {
+            fs::remove_dir_all(entry.path()).expect("it goes");
+        }
+    }
+}
+
+#[test]
 fn another_version_is_not_read_from_the_cache() {
     if !can_mount() {
         return;
@@ -345,11 +416,7 @@ fn two_mounts_share_a_cache_and_what_is_open_outlives_its_removal() {
         File::open(mounted.at("large")).expect("it is there")
     });
     assert_eq!(answers(&origin), before, "nothing is requested");
-    for entry in fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("one")) {
-        if entry.path().is_dir() {
-            fs::remove_dir_all(entry.path()).expect("it goes");
-        }
-    }
+    remove_kept(folder.path());
     for file in &open {
         let mut bytes = vec![0; LARGE];
         file.read_exact_at(&mut bytes, 0).expect("its bytes");

@@ -68,56 +68,63 @@ impl Local {
         self.passes.store(true, Ordering::Relaxed);
     }
 
-    /// Opens a file that is kept; `note` gets its handle before a program does. Returns the reply
-    /// where it is not: then it has to be fetched, and [`Self::close`] ends that, too.
+    /// Opens a file. `begin` gets its handle where it is kept, before a program does; else it makes
+    /// one, of a file that is fetched. [`Self::close`] ends either.
     pub(super) fn open(
         &self,
         inode: Inode,
-        endpoint: &Endpoint,
-        object: &Object,
+        (object, endpoint): (Object, Arc<Endpoint>),
         is_direct: bool,
         reply: OpenReply,
-        note: impl FnOnce(FileHandle),
-    ) -> Option<OpenReply> {
-        let passes = matches!(self.lock().inodes.get(&inode), Some(Way::Through(..)));
-        if passes && !is_direct {
-            // It is in the cache, or was when it was opened.
+        begin: impl FnOnce(Object, Arc<Endpoint>, Option<FileHandle>) -> FileHandle,
+    ) {
+        let state = self.lock();
+        if !is_direct && matches!(state.inodes.get(&inode), Some(Way::Through(..))) {
+            // It is in the cache, or was when it was opened. Whoever closes it waits.
             self.keeper.note_hit();
-            return self.open_found(inode, None, is_direct, reply, note);
+            let begin = |kept| begin(object, endpoint, kept);
+            return self.open_found(state, inode, None, is_direct, reply, begin);
         }
+        drop(state);
         // Without the lock: a disk may be slow.
         let found = self.keeper.descriptor().and_then(|descriptor| {
-            let found = self.keeper.find(endpoint, object)?;
+            let found = self.keeper.find(&endpoint, &object)?;
             Some(OpenFile { found, _descriptor: descriptor })
         });
-        self.open_found(inode, found, is_direct, reply, note)
+        let begin = |kept| begin(object, endpoint, kept);
+        self.open_found(self.lock(), inode, found, is_direct, reply, begin);
     }
 
     /// Opens what was found, in the way in which the kernel has the inode now.
     fn open_found(
         &self,
+        mut state: MutexGuard<'_, State>,
         inode: Inode,
         found: Option<OpenFile>,
         is_direct: bool,
         reply: OpenReply,
-        note: impl FnOnce(FileHandle),
-    ) -> Option<OpenReply> {
-        let mut state = self.lock();
+        begin: impl FnOnce(Option<FileHandle>) -> FileHandle,
+    ) {
         let State { inodes, files, handles } = &mut *state;
         *handles += 1;
         let handle = *handles | LOCAL;
+        let kept = Some(FileHandle(handle));
         if let Some(Way::Through(backing, opens)) = inodes.get_mut(&inode) {
             *opens += 1;
-            let mut flags = FopenFlags::empty();
-            if is_direct && let Some(file) = found {
-                // Past the page cache its reads come here all the same: passed through they would
-                // have to be of whole blocks of the disk.
-                files.insert(handle, Arc::new(file));
-                flags = FopenFlags::FOPEN_DIRECT_IO;
+            if !is_direct {
+                return reply.opened_through(begin(kept), FopenFlags::empty(), backing);
             }
-            note(FileHandle(handle));
-            reply.opened_through(FileHandle(handle), flags, backing);
-            return None;
+            // Past the page cache its reads come here all the same: passed through they would have
+            // to be of whole blocks of the disk.
+            let handle = match found {
+                Some(file) => {
+                    files.insert(handle, Arc::new(file));
+                    begin(kept)
+                }
+                // It was removed from the cache since it is passed through.
+                None => begin(None),
+            };
+            return reply.opened_through(handle, FopenFlags::FOPEN_DIRECT_IO, backing);
         }
         if let Some(OpenFile { found, .. }) = &found
             && self.passes.load(Ordering::Relaxed)
@@ -126,10 +133,9 @@ impl Local {
         {
             match reply.open_backing(found) {
                 Ok(backing) => {
-                    note(FileHandle(handle));
-                    reply.opened_through(FileHandle(handle), FopenFlags::empty(), &backing);
+                    reply.opened_through(begin(kept), FopenFlags::empty(), &backing);
                     inodes.insert(inode, Way::Through(backing, 1));
-                    return None;
+                    return;
                 }
                 Err(error) => {
                     tracing::info!("the kernel passes no reads through to the cache: {error}");
@@ -141,13 +147,15 @@ impl Local {
             Way::Here(opens) => *opens += 1,
             Way::Through(..) => unreachable!("it was looked for"),
         }
-        let Some(file) = found else { return Some(reply) };
+        let Some(file) = found else {
+            drop(state);
+            // An inode is of one version for ever.
+            return reply.opened(begin(None), FopenFlags::FOPEN_KEEP_CACHE);
+        };
         files.insert(handle, Arc::new(file));
-        note(FileHandle(handle));
         let direct = FopenFlags::FOPEN_DIRECT_IO;
         let flags = if is_direct { direct } else { FopenFlags::FOPEN_KEEP_CACHE };
-        reply.opened(FileHandle(handle), flags);
-        None
+        reply.opened(begin(kept), flags);
     }
 
     /// Whether a handle is of a file that is kept.

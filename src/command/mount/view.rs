@@ -25,6 +25,7 @@ use crate::mount::lazy::Unlisted;
 use crate::mount::tree::{Facts, Inode, Kind};
 use crate::mount::wire;
 use crate::plan::path::NAME_BYTES_MAX;
+use crate::s3::Object;
 
 /// Permissions of files where nothing is said.
 const MODE: u16 = 0o444;
@@ -130,25 +131,24 @@ impl View {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return reply.error(Errno::EROFS);
         }
-        let (object, endpoint) = match self.replaced.object(inode) {
+        let object = match self.replaced.object(inode) {
             Ok(found) => found,
             // Of one that was replaced the kernel then looks the name up again.
             Err(errno) => return reply.error(errno),
         };
         let is_direct = flags.0 & libc::O_DIRECT != 0;
-        let reply = match &self.local {
-            None => reply,
-            Some(local) => {
-                let note = |handle| self.reader.open_kept(handle, &object, &endpoint);
-                match local.open(inode, &endpoint, &object, is_direct, reply, note) {
-                    Some(reply) => reply,
-                    None => return,
-                }
+        let begin = |object: Object, endpoint, kept| match kept {
+            Some(handle) => {
+                self.reader.open_kept(handle, &object, &endpoint);
+                handle
             }
+            None => FileHandle(self.reader.open(&self.replaced, inode, object, endpoint).0),
         };
-        let file = self.reader.open(&self.replaced, inode, object, endpoint);
-        // An inode is of one version for ever.
-        reply.opened(FileHandle(file.0), FopenFlags::FOPEN_KEEP_CACHE);
+        match &self.local {
+            Some(local) => local.open(inode, object, is_direct, reply, begin),
+            // An inode is of one version for ever.
+            None => reply.opened(begin(object.0, object.1, None), FopenFlags::FOPEN_KEEP_CACHE),
+        }
     }
 
     pub(super) fn read_file(&self, handle: FileHandle, offset: u64, length: u32, reply: ReadReply) {
