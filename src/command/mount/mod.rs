@@ -91,7 +91,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let Prepared { control, names } = prepared;
     let Some(point) = point else { return check(&names) };
     let mut report = FileReport::open(args.report.as_deref(), &mut interrupts).await?;
-    let transport = Transport::new(fuse, names.totals());
+    let transport = Transport::new(fuse, (!args.lazy).then(|| names.totals()));
     let mut server = start(&args, &point, transport, &control, begun).await?;
     if let Some(tell) = report.teller() {
         server.reads().tell_closed(tell);

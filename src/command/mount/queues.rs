@@ -202,16 +202,19 @@ pub(in crate::command) enum Transport {
 }
 
 impl Transport {
-    /// Decides for a mount of these files, by what is allowed and what is faster.
-    pub(super) fn new(wanted: FuseName, mounted: Totals) -> Self {
-        let mean_bytes = mounted.bytes.checked_div(mounted.files).unwrap_or(0);
+    /// Decides for a mount of these files, by what is allowed and what is faster; `None` where they
+    /// are listed when they are used.
+    pub(super) fn new(wanted: FuseName, mounted: Option<Totals>) -> Self {
+        let mean = |of: Totals| of.bytes.checked_div(of.files).unwrap_or(0);
         match wanted {
             FuseName::Device => Self::Device("--fuse device"),
             FuseName::IoUring => Self::IoUring { is_required: true },
             FuseName::Auto if !is_enabled() => {
                 Self::Device("the kernel does not allow it (enable_uring)")
             }
-            FuseName::Auto if mean_bytes > MOUNT_QUEUE_MEAN_BYTES_MAX => {
+            // Those that wait for a listing would hold up all others of their processor.
+            FuseName::Auto if mounted.is_none() => Self::Device("folders are listed when used"),
+            FuseName::Auto if mounted.map(mean) > Some(MOUNT_QUEUE_MEAN_BYTES_MAX) => {
                 Self::Device("the device is faster for files of this size")
             }
             FuseName::Auto => Self::IoUring { is_required: false },
@@ -506,11 +509,15 @@ mod tests {
     fn what_is_asked_for_comes_before_what_is_faster() {
         let totals = Totals { files: 2, bytes: 1 << 40, ..Totals::default() };
         let required = Transport::IoUring { is_required: true };
-        assert_eq!(Transport::new(FuseName::IoUring, totals), required);
-        let device = Transport::new(FuseName::Device, Totals::default());
+        assert_eq!(Transport::new(FuseName::IoUring, Some(totals)), required);
+        assert_eq!(Transport::new(FuseName::IoUring, None), required);
+        let device = Transport::new(FuseName::Device, None);
         assert_eq!(device, Transport::Device("--fuse device"));
         // Whether this kernel allows it or not.
-        assert!(matches!(Transport::new(FuseName::Auto, totals), Transport::Device(_)));
+        for mounted in [Some(totals), None] {
+            let by_itself = Transport::new(FuseName::Auto, mounted);
+            assert!(matches!(by_itself, Transport::Device(_)), "{by_itself:?}");
+        }
         assert_eq!(named(Some(OsStr::new("device"))).ok(), Some(FuseName::Device));
         assert_eq!(named(None).ok(), Some(FuseName::Auto));
         let error = named(Some(OsStr::new("ring"))).expect_err("no such thing");
