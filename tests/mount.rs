@@ -382,7 +382,7 @@ fn keys_of_two_sources_are_told_apart_from_those_without_a_name() {
     run.check(!run.stderr.contains("cannot be names"), "all are names");
     run.check(!run.stderr.contains("error"), "a signal is a usual end");
     run.expect_words(&[
-        "1 key is hidden because another source has the same name: inrush mount --check",
+        "1 key is hidden because another source has the same name: see inrush mount --check",
         "interrupted\n",
     ]);
 }

@@ -74,7 +74,7 @@ fn take(option: &str, plain: &mut Vec<OsString>) -> Result<(), clap::Error> {
     let is_others = name.starts_with("x-") || name.starts_with("X-");
     match name {
         _ if name.is_empty() || is_others || IDLE_OPTIONS.contains(&name) => {}
-        // The last of both counts. `user` and its like stand for the one, so the other is written.
+        // Of both the last counts: fstab(5) has `user` imply noexec, and exec behind it undo that.
         "exec" => plain.retain(|word| word != "--noexec"),
         "umask" | "fmask" | "dmask" => {
             return Err(usage(&format!(

@@ -184,14 +184,10 @@ impl Cache {
         &self.path
     }
 
-    /// Whether the folder was removed, or another one has its name.
+    /// Whether the folder was removed.
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        let Ok(ours) = rustix::fs::fstat(&self.root) else { return false };
-        match rustix::fs::stat(&self.path) {
-            Ok(there) => (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino),
-            Err(code) => code == Code::NOENT,
-        }
+        rustix::fs::fstat(&self.root).is_ok_and(|ours| ours.st_nlink == 0)
     }
 
     /// Why nothing at all will be kept, in words; `None` where something may be, or is.

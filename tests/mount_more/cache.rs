@@ -246,7 +246,7 @@ fn a_cache_without_room_says_why_nothing_is_kept() {
             "1GB",
             ["nothing is kept: ", " MiB of the file system are free, and 256 MiB stay"],
         ),
-        (&small, "10", [": no object of ", "the cache is bounded to 10 B"]),
+        (&small, "10", [": an object of ", "the cache is bounded to 10 B"]),
     ] {
         let place = place.to_str().expect("UTF-8");
         let words = ["--cache", place, "--cache-size", size];
@@ -255,7 +255,7 @@ fn a_cache_without_room_says_why_nothing_is_kept() {
         let running = mounted.running();
         running.signal(Signal::TERM);
         let run = running.wait().expect(130).expect_words(&expected);
-        let lines = run.stderr.lines().filter(|line| line.contains(" is kept: ")).count();
+        let lines = run.stderr.lines().filter(|line| line.contains(" kept: ")).count();
         run.check(lines == 1, "it is told once");
     }
 }

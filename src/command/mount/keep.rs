@@ -191,7 +191,7 @@ impl Keeper {
             unkept,
         });
         if let Some(why) = why_empty {
-            shared.tell_unkept("nothing", &why);
+            shared.tell_unkept("nothing", "is", &why);
         }
         let mut keeper = Self { shared, writers: Vec::new(), others: Vec::new() };
         for _ in 0..CACHE_WRITERS {
@@ -316,8 +316,11 @@ impl Shared {
                     code,
                     Code::NOSPC | Code::DQUOT | Code::MFILE | Code::NFILE | Code::NOENT
                 );
-                if !is_of_one || self.cache.is_gone() {
-                    self.stop(&code);
+                // What a call on a removed folder fails with says less.
+                match self.cache.is_gone() {
+                    true => self.stop(&"the folder was removed"),
+                    false if is_of_one => {}
+                    false => self.stop(&code),
                 }
             }
         }
@@ -397,11 +400,11 @@ impl Shared {
             before = queue.taken;
             let jobs = if is_stuck { std::mem::take(&mut queue.jobs) } else { VecDeque::new() };
             drop(queue);
-            if is_stuck {
-                self.stop(&"the disk does not answer");
-            }
             for job in jobs {
                 job.growing.is_over.store(true, Ordering::Relaxed);
+            }
+            if is_stuck {
+                self.stop(&"the disk does not answer");
             }
         }
     }
@@ -417,12 +420,7 @@ impl Shared {
     fn stop(&self, why: &dyn Display) {
         if !self.is_full.swap(true, Ordering::Relaxed) {
             let path = self.cache.path().display();
-            let mut message = format!("--cache {path}: nothing more is kept there: ");
-            // What a call on a removed folder fails with says less.
-            message += &match self.cache.is_gone() {
-                true => "the folder was removed".to_owned(),
-                false => why.to_string(),
-            };
+            let message = format!("--cache {path}: nothing more is kept there: {why}");
             let error = Error::new(ErrorKind::Destination, message);
             let _ = self.unkept.try_send(Unkept::Rest(error));
         }
@@ -432,14 +430,14 @@ impl Shared {
     fn tell_room(&self, size_bytes: u64) {
         let is_first = self.kept_objects.load(Ordering::Relaxed) == 0;
         if is_first && !self.has_told_room.swap(true, Ordering::Relaxed) {
-            let what = format!("no object of {}", Decimal(size_bytes));
-            self.tell_unkept(&what, &self.cache.why_no_room(size_bytes));
+            let what = format!("an object of {}", Decimal(size_bytes));
+            self.tell_unkept(&what, "is not", &self.cache.why_no_room(size_bytes));
         }
     }
 
-    fn tell_unkept(&self, what: &str, why: &str) {
+    fn tell_unkept(&self, what: &str, is_or_not: &str, why: &str) {
         let path = self.cache.path().display();
-        let message = format!("--cache {path}: {what} is kept: {why}");
+        let message = format!("--cache {path}: {what} {is_or_not} kept: {why}");
         let _ = self.unkept.try_send(Unkept::NoRoom(message));
     }
 }

@@ -109,10 +109,16 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     // If it was not, and reads that waited have ended.
     let is_left = !server.unmount();
     server.tell_unkept(&progress);
-    let failed = served.err().map(|error| match is_left {
-        true => left(&error, &point),
-        false => error,
-    });
+    interrupts::leaves(|| "the cache has not been synced".to_owned());
+    let failed = match (served, is_left) {
+        (Ok(()), false) => None,
+        (Ok(()), true) => Some(left(&point)),
+        (Err(error), false) => Some(error),
+        (Err(error), true) => {
+            progress.error(left(&point));
+            Some(error)
+        }
+    };
     let json = args.json;
     let explains = args.explain;
     let ended = Ended {
@@ -133,11 +139,11 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     Ok(done)
 }
 
-/// Says that it is still mounted.
-fn left(error: &Error, point: &Path) -> Error {
+/// It cannot be removed.
+fn left(point: &Path) -> Error {
     let point = point.display();
-    let message = format!("{error}, but {point} is still mounted");
-    Error::new(error.kind(), message).advise(format!("unmount it with: inrush unmount {point}"))
+    let message = format!("{point} is still mounted: it cannot be unmounted");
+    Error::new(ErrorKind::Host, message).advise(format!("unmount it with: inrush unmount {point}"))
 }
 
 /// Tells whoever waits that it serves; what is told in a file holds until the result goes.
@@ -321,8 +327,7 @@ fn tell_mounted(names: &Names, point: &Path, progress: &Progress) {
     if repeated > 0 {
         let keys = counted(repeated, "key is", "keys are");
         progress.note(format!(
-            "{keys} hidden because another source has the same name: inrush mount --check lists \
-             them"
+            "{keys} hidden because another source has the same name: see inrush mount --check"
         ));
     }
     if hidden > repeated {

@@ -235,7 +235,7 @@ impl Server {
         Arc::clone(&self.reader().shared)
     }
 
-    /// Mounts these names, and serves them. The folder is that of [`detach::empty_place`]. The
+    /// Mounts these names, and serves them. The folder is that of [`super::empty_place`]. The
     /// future must not be dropped: then nobody would know of the mount.
     ///
     /// # Errors
@@ -263,7 +263,9 @@ impl Server {
         let mounted = aside(move || {
             let (mut session, fuse) = mount_on(&place, &view, &config, queues, is_required)?;
             let own = Own::at(&place);
-            keep_from_unmounting(&mut session, &place);
+            if own.is_some() {
+                keep_from_unmounting(&mut session, &place);
+            }
             Ok((session, own, fuse))
         });
         let (session, own, fuse) = mounted.await.map_err(|error: std::io::Error| {
