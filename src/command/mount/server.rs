@@ -310,6 +310,10 @@ impl Server {
             Some(unkept) = unkept.recv() => return Event::Unkept(unkept),
             (number, end) = unmounted => match end {
                 Ok(Ok(())) => return Event::Unmounted(number),
+                // What a request has met that was under way when it was unmounted.
+                Ok(Err(error)) if Errno::from_io_error(&error) == Some(Errno::CONNABORTED) => {
+                    return Event::Unmounted(number);
+                }
                 Ok(Err(error)) => {
                     let message = format!("the connection to the kernel broke: {error}");
                     Error::new(ErrorKind::Host, message)
