@@ -8,6 +8,7 @@ use inrush_origin::Origin;
 use rustix::fs::OFlags;
 use rustix::process::Signal;
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::fuse::can_mount;
 use crate::matrix::Objects;
@@ -42,6 +43,15 @@ fn objects() -> Objects {
     objects
 }
 
+/// A folder, and objects with a server that has them; `None` where nothing can be mounted.
+fn ground() -> Option<(TempDir, Objects, Origin)> {
+    can_mount().then(|| {
+        let (folder, objects) = (tempfile::tempdir().expect("a folder"), objects());
+        let origin = serve(&objects);
+        (folder, objects, origin)
+    })
+}
+
 fn mount(origin: &Origin, cache: &Path, words: &[&str]) -> Mounted {
     let cache = ["--json", "--memory", "8M", "--cache", cache.to_str().expect("UTF-8")];
     Mounted::new(origin, &[&cache, words].concat())
@@ -62,6 +72,13 @@ fn end(mut mounted: Mounted) -> Value {
     running.wait().expect(130).json()["cache"].clone()
 }
 
+/// Reads all with this cache, so that it is kept; nothing has it open then.
+fn fill(origin: &Origin, cache: &Path, objects: &Objects) {
+    let mounted = mount(origin, cache, &[]);
+    expect_all(&mounted, objects);
+    end(mounted);
+}
+
 #[track_caller]
 fn number(of: &Value, name: &str) -> u64 {
     of[name].as_u64().unwrap_or_else(|| panic!("{name} in {of}"))
@@ -73,12 +90,8 @@ fn answers(origin: &Origin) -> u64 {
 
 #[test]
 fn what_was_read_whole_is_read_from_the_cache_by_later_mounts() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let (objects, cache) = (objects(), folder.path().join("cache"));
-    let origin = serve(&objects);
+    let Some((folder, objects, origin)) = ground() else { return };
+    let cache = folder.path().join("cache");
     let first = mount(&origin, &cache, &[]);
     expect_all(&first, &objects);
     // Of this one not all is read.
@@ -104,12 +117,7 @@ fn what_was_read_whole_is_read_from_the_cache_by_later_mounts() {
 
 #[test]
 fn an_object_that_is_kept_while_it_is_open_is_read_from_both() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let objects = objects();
-    let origin = serve(&objects);
+    let Some((folder, objects, origin)) = ground() else { return };
     let mounted = mount(&origin, folder.path(), &[]);
     let large = &objects["d/large"];
     // Read whole, and still open: the kernel asks for it as before.
@@ -148,16 +156,9 @@ fn an_object_that_is_kept_while_it_is_open_is_read_from_both() {
 
 #[test]
 fn past_the_page_cache_any_bytes_are_read_in_any_order_of_opens() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let objects = objects();
-    let origin = serve(&objects);
+    let Some((folder, objects, origin)) = ground() else { return };
     // All is kept; the next mounts have nothing open.
-    let filling = mount(&origin, folder.path(), &[]);
-    expect_all(&filling, &objects);
-    end(filling);
+    fill(&origin, folder.path(), &objects);
     let large = &objects["d/large"];
     let open = |mounted: &Mounted, is_direct: bool| {
         let flags = if is_direct { OFlags::DIRECT.bits() } else { 0 };
@@ -193,12 +194,8 @@ fn past_the_page_cache_any_bytes_are_read_in_any_order_of_opens() {
 
 #[test]
 fn files_that_are_read_from_the_cache_have_lines_in_the_report() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let (objects, cache) = (objects(), folder.path().join("cache"));
-    let origin = serve(&objects);
+    let Some((folder, objects, origin)) = ground() else { return };
+    let cache = folder.path().join("cache");
     for is_kept in [false, true] {
         let report = folder.path().join("report");
         let mounted = mount(&origin, &cache, &["--report", report.to_str().expect("UTF-8")]);
@@ -227,18 +224,13 @@ fn files_that_are_read_from_the_cache_have_lines_in_the_report() {
 
 #[test]
 fn a_cache_without_room_says_why_nothing_is_kept() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
+    let Some((folder, objects, origin)) = ground() else { return };
     let disk = folder.path().join("disk");
     fs::create_dir(&disk).expect("room");
     let tmpfs = ["-t", "tmpfs", "-o", "size=16m", "none"];
     let done = std::process::Command::new("mount").args(tmpfs).arg(&disk).status().expect("mount");
     assert!(done.success());
     let _unmounts = Unmounts(&disk);
-    let objects = objects();
-    let origin = serve(&objects);
     let (small, large) = (folder.path().join("small"), disk.join("cache"));
     for (place, size, expected) in [
         (
@@ -271,12 +263,8 @@ impl Drop for Unmounts<'_> {
 
 #[test]
 fn a_cache_whose_folder_was_removed_says_so() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let (objects, cache) = (objects(), folder.path().join("cache"));
-    let origin = serve(&objects);
+    let Some((folder, objects, origin)) = ground() else { return };
+    let cache = folder.path().join("cache");
     let mut mounted = mount(&origin, &cache, &[]);
     fs::remove_dir_all(&cache).expect("it goes");
     expect_all(&mounted, &objects);
@@ -288,15 +276,8 @@ fn a_cache_whose_folder_was_removed_says_so() {
 
 #[test]
 fn past_the_page_cache_what_is_kept_no_more_is_read_too() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let objects = objects();
-    let origin = serve(&objects);
-    let filling = mount(&origin, folder.path(), &[]);
-    expect_all(&filling, &objects);
-    end(filling);
+    let Some((folder, objects, origin)) = ground() else { return };
+    fill(&origin, folder.path(), &objects);
     let large = &objects["d/large"];
     let mounted = mount(&origin, folder.path(), &[]);
     let kept = File::open(mounted.at("large")).expect("it is there");
@@ -318,11 +299,7 @@ fn past_the_page_cache_what_is_kept_no_more_is_read_too() {
 
 #[test]
 fn what_is_kept_is_not_fetched_by_who_opens_it_while_others_close_it() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let origin = serve(&objects());
+    let Some((folder, _, origin)) = ground() else { return };
     let filling = mount(&origin, folder.path(), &[]);
     fs::read(filling.at("s/1")).expect("its bytes");
     end(filling);
@@ -356,15 +333,8 @@ fn remove_kept(cache: &Path) {
 
 #[test]
 fn another_version_is_not_read_from_the_cache() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut objects = objects();
-    let origin = serve(&objects);
-    let first = mount(&origin, folder.path(), &[]);
-    expect_all(&first, &objects);
-    end(first);
+    let Some((folder, mut objects, origin)) = ground() else { return };
+    fill(&origin, folder.path(), &objects);
     let new = pattern(LARGE, 77);
     origin.put_object(&object("d/large", new.clone())).expect("room");
     objects.insert("d/large".to_owned(), new);
@@ -377,12 +347,7 @@ fn another_version_is_not_read_from_the_cache() {
 
 #[test]
 fn a_small_cache_keeps_what_was_used_last_and_all_is_right() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let objects = objects();
-    let origin = serve(&objects);
+    let Some((folder, objects, origin)) = ground() else { return };
     let small = mount(&origin, folder.path(), &["--cache-size", "50KB"]);
     expect_all(&small, &objects);
     expect_all(&small, &objects);
@@ -400,15 +365,8 @@ fn a_small_cache_keeps_what_was_used_last_and_all_is_right() {
 
 #[test]
 fn two_mounts_share_a_cache_and_what_is_open_outlives_its_removal() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let objects = objects();
-    let origin = serve(&objects);
-    let first = mount(&origin, folder.path(), &[]);
-    expect_all(&first, &objects);
-    end(first);
+    let Some((folder, objects, origin)) = ground() else { return };
+    fill(&origin, folder.path(), &objects);
     let mounts = [(); 2].map(|()| mount(&origin, folder.path(), &[]));
     let before = answers(&origin);
     let open = mounts.each_ref().map(|mounted| {
@@ -433,12 +391,7 @@ fn two_mounts_share_a_cache_and_what_is_open_outlives_its_removal() {
 
 #[test]
 fn the_kernel_reads_without_the_mount_where_it_can() {
-    if !can_mount() || !passes_through() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let objects = objects();
-    let origin = serve(&objects);
+    let Some((folder, objects, origin)) = ground().filter(|_| passes_through()) else { return };
     for reads in [true, false] {
         let mut mounted = mount(&origin, folder.path(), &[]);
         expect_all(&mounted, &objects);
@@ -459,12 +412,7 @@ fn passes_through() -> bool {
 
 #[test]
 fn no_kill_leaves_a_wrong_byte() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let objects = objects();
-    let origin = serve(&objects);
+    let Some((folder, objects, origin)) = ground() else { return };
     let kills = std::env::var("INRUSH_TEST_KILLS").ok().and_then(|kills| kills.parse().ok());
     let mut random = fastrand::Rng::with_seed(9);
     for round in 0..kills.unwrap_or(KILLS) {
@@ -499,11 +447,7 @@ fn no_kill_leaves_a_wrong_byte() {
 
 #[test]
 fn a_folder_that_cannot_be_a_cache_is_refused() {
-    if !can_mount() {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let origin = serve(&objects());
+    let Some((folder, _, origin)) = ground() else { return };
     let file = folder.path().join("file");
     fs::write(&file, "").expect("room");
     let point = folder.path().join("mount point");
