@@ -191,7 +191,7 @@ impl Keeper {
             unkept,
         });
         if let Some(why) = why_empty {
-            shared.tell_unkept("nothing", "is", &why);
+            shared.tell_unkept("nothing is", &why);
         }
         let mut keeper = Self { shared, writers: Vec::new(), others: Vec::new() };
         for _ in 0..CACHE_WRITERS {
@@ -430,14 +430,14 @@ impl Shared {
     fn tell_room(&self, size_bytes: u64) {
         let is_first = self.kept_objects.load(Ordering::Relaxed) == 0;
         if is_first && !self.has_told_room.swap(true, Ordering::Relaxed) {
-            let what = format!("an object of {}", Decimal(size_bytes));
-            self.tell_unkept(&what, "is not", &self.cache.why_no_room(size_bytes));
+            let what = format!("an object of {} is not", Decimal(size_bytes));
+            self.tell_unkept(&what, &self.cache.why_no_room(size_bytes));
         }
     }
 
-    fn tell_unkept(&self, what: &str, is_or_not: &str, why: &str) {
+    fn tell_unkept(&self, what: &str, why: &str) {
         let path = self.cache.path().display();
-        let message = format!("--cache {path}: {what} {is_or_not} kept: {why}");
+        let message = format!("--cache {path}: {what} kept: {why}");
         let _ = self.unkept.try_send(Unkept::NoRoom(message));
     }
 }

@@ -61,7 +61,7 @@ struct Go {
     view: Arc<View>,
     device: Arc<OwnedFd>,
     memory: Memory,
-    /// Where it is mounted.
+    /// What is mounted; `None` where that is not known.
     own: Option<Own>,
 }
 
@@ -388,17 +388,13 @@ impl Queues {
     }
 }
 
-/// Ends the mount of a thread that cannot go on: nobody would answer its queues.
-struct Unserved {
-    own: Option<Own>,
-    has_ended: bool,
-}
+/// Ends the mount of a thread that cannot go on: nobody would answer its queues. `None` once the
+/// connection has ended.
+struct Unserved(Option<Own>);
 
 impl Drop for Unserved {
     fn drop(&mut self) {
-        if let Some(own) = &self.own
-            && !self.has_ended
-        {
+        if let Some(own) = &self.0 {
             own.abort();
         }
     }
@@ -406,7 +402,7 @@ impl Drop for Unserved {
 
 /// Serves until the kernel has ended the connection and given back all that it had.
 fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, own: Option<Own>) {
-    let mut unserved = Unserved { own, has_ended: false };
+    let mut unserved = Unserved(own);
     let mut arrived = Vec::new();
     let mut answers = Vec::new();
     loop {
@@ -418,7 +414,7 @@ fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, own: Option<Ow
         }
         answers.drain(..).for_each(|answer| ring.answer(answer));
         if ring.has_ended() {
-            unserved.has_ended = true;
+            unserved.0 = None;
             return;
         }
         if let Err(errno) = ring.wait(MOUNT_QUEUE_WAIT, &mut arrived) {
