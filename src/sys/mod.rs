@@ -17,6 +17,7 @@ mod registered;
 mod shorter;
 pub mod slot;
 pub mod standard;
+pub mod tcp_memory;
 pub mod threads;
 pub mod topology;
 pub mod uring;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::report::bench::Counted;
+use crate::sys::tcp_memory::counter;
 use crate::sys::{Errno, ethtool};
 
 const NO_ENA: &str = "no interface is an ENA";
@@ -28,8 +29,8 @@ pub(super) fn read() -> Machine {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     Machine {
         dropped: dropped(&text("/proc/net/dev")),
-        retransmitted: field(&text("/proc/net/snmp"), "Tcp:", "RetransSegs"),
-        pruned: field(&text("/proc/net/netstat"), "TcpExt:", "PruneCalled"),
+        retransmitted: counter(&text("/proc/net/snmp"), "Tcp:", "RetransSegs"),
+        pruned: counter(&text("/proc/net/netstat"), "TcpExt:", "PruneCalled"),
         cores: cores(&text("/proc/stat")),
         ena: allowances(&interfaces("ena"), ethtool::counters),
     }
@@ -100,13 +101,6 @@ fn dropped(text: &str) -> Option<u64> {
     (!counts.is_empty()).then(|| counts.iter().sum())
 }
 
-/// A field of a pair of lines, of which the first has names and the second numbers.
-fn field(text: &str, protocol: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
-    let at = lines.next()?.split_ascii_whitespace().position(|field| field == name)?;
-    lines.next()?.split_ascii_whitespace().nth(at)?.parse().ok()
-}
-
 /// Ticks of each core: in use, and all (proc_stat(5)).
 fn cores(text: &str) -> Vec<(u64, u64)> {
     let lines = text.lines().filter(|line| {
@@ -133,8 +127,8 @@ mod tests {
         assert_eq!(dropped(dev), Some(7));
         assert_eq!(dropped("no table"), None);
         let snmp = "Ip: A B\nIp: 1 2\nTcp: MaxConn RetransSegs\nTcp: -1 42\n";
-        assert_eq!(field(snmp, "Tcp:", "RetransSegs"), Some(42));
-        assert_eq!(field(snmp, "Tcp:", "InErrs"), None);
+        assert_eq!(counter(snmp, "Tcp:", "RetransSegs"), Some(42));
+        assert_eq!(counter(snmp, "Tcp:", "InErrs"), None);
         let stat = "cpu  9 9 9 9 9 9 9 9\ncpu0 10 0 10 70 10 0 0 0 5 5\ncpu1 0 0 0 50 0 0 0 50\n";
         assert_eq!(cores(stat), [(20, 100), (50, 100)]);
         let machine = |cores, dropped, ena| Machine {

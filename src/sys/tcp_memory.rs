@@ -1,0 +1,302 @@
+//! The kernel's memory for the buffers of TCP sockets, of all programs of the machine.
+//!
+//! Above the pressure mark of net.ipv4.tcp_mem (tcp(7)) the kernel drops packets that it has
+//! received, and peers send them again: every connection of the machine becomes slow.
+
+use std::sync::{Mutex, PoisonError};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+/// What the kernel says of this memory. `None`: it does not say that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TcpMemory {
+    /// Bytes in use by all TCP sockets of the machine, over IPv4 and IPv6.
+    pub used_bytes: u64,
+    /// The second number of tcp_mem: from here on the kernel is sparing with buffers. Containers
+    /// with a network of their own have no tcp_mem.
+    pub pressure_bytes: Option<u64>,
+    /// The third number of tcp_mem: the most that there may be in use.
+    pub limit_bytes: Option<u64>,
+    /// How often the pressure began since the machine started, by a socket of this network
+    /// namespace (TCPMemoryPressures).
+    pub pressures: Option<u64>,
+    /// How often a socket was searched for memory to free, since its own buffer or the machine's
+    /// memory was full (PruneCalled).
+    pub pruned: Option<u64>,
+    /// Received packets that were dropped as there was no memory for them (TCPRcvQDrop and
+    /// TCPOFODrop, without RcvPruned, which are drops of a socket whose own buffer was full).
+    pub dropped: Option<u64>,
+}
+
+impl TcpMemory {
+    /// Reads three small files; a few times a second is no load.
+    #[must_use]
+    pub fn read() -> Option<Self> {
+        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        Self::parse(
+            &text("/proc/net/sockstat"),
+            &text("/proc/sys/net/ipv4/tcp_mem"),
+            &text("/proc/net/netstat"),
+            rustix::param::page_size() as u64,
+        )
+    }
+
+    /// The same of the texts of these files, on a machine with pages of this size.
+    #[must_use]
+    pub fn parse(sockstat: &str, tcp_mem: &str, netstat: &str, page_bytes: u64) -> Option<Self> {
+        let bytes = |pages: &str| Some(pages.parse::<u64>().ok()?.saturating_mul(page_bytes));
+        let mut of_tcp = sockstat.lines().find_map(|line| line.strip_prefix("TCP:"))?.split(' ');
+        of_tcp.find(|word| *word == "mem")?;
+        let mark = |at: usize| bytes(tcp_mem.split_ascii_whitespace().nth(at)?);
+        let counter = |name: &str| counter(netstat, "TcpExt:", name);
+        let dropped = |queued: u64| {
+            let out_of_order = counter("TCPOFODrop").unwrap_or(0);
+            let own_buffer_full = counter("RcvPruned").unwrap_or(0);
+            queued.saturating_add(out_of_order).saturating_sub(own_buffer_full)
+        };
+        Some(Self {
+            used_bytes: bytes(of_tcp.next()?.trim_end())?,
+            pressure_bytes: mark(1),
+            limit_bytes: mark(2),
+            pressures: counter("TCPMemoryPressures"),
+            pruned: counter("PruneCalled"),
+            dropped: counter("TCPRcvQDrop").map(dropped),
+        })
+    }
+
+    /// True where the sockets have more than the pressure mark, or since `before` the pressure has
+    /// begun or packets were dropped. Pruning alone is no pressure: a socket whose own buffer is
+    /// full is pruned on an idle machine, too.
+    #[must_use]
+    pub fn is_under_pressure(&self, before: &Self) -> bool {
+        let is_above = self.pressure_bytes.is_some_and(|mark| self.used_bytes > mark);
+        let has_grown = |now: Option<u64>, then: Option<u64>| growth(now, then) > Some(0);
+        is_above
+            || has_grown(self.pressures, before.pressures)
+            || has_grown(self.dropped, before.dropped)
+    }
+}
+
+/// By how much a counter grew; `None` where it was not read both times.
+fn growth(now: Option<u64>, then: Option<u64>) -> Option<u64> {
+    Some(now?.saturating_sub(then?))
+}
+
+/// A counter of /proc/net/netstat or /proc/net/snmp, where a line of names and a line of numbers
+/// begin with the protocol.
+#[must_use]
+pub fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
+    let at = lines.next()?.split_ascii_whitespace().position(|field| field == name)?;
+    lines.next()?.split_ascii_whitespace().nth(at)?.parse().ok()
+}
+
+/// What was seen of this memory since the process began to look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct TcpMemoryUse {
+    /// Bytes in use at the last look.
+    #[serde(skip)]
+    pub used_bytes: u64,
+    /// Most bytes in use at any look.
+    pub peak_bytes: u64,
+    /// The pressure mark; null where the kernel does not say it.
+    pub pressure_bytes: Option<u64>,
+    /// How long the machine was under pressure, as [`TcpMemory::is_under_pressure`] says it.
+    pub pressure_seconds: f64,
+    /// By how much [`TcpMemory::pressures`] grew.
+    pub pressures: Option<u64>,
+    /// By how much [`TcpMemory::pruned`] grew.
+    pub pruned: Option<u64>,
+    /// By how much [`TcpMemory::dropped`] grew.
+    pub dropped: Option<u64>,
+}
+
+/// The looks so far: the first, and the last with its time in seconds.
+#[derive(Debug, Clone, Copy)]
+struct Watch {
+    first: TcpMemory,
+    last: (f64, TcpMemory),
+    seen: TcpMemoryUse,
+}
+
+impl Watch {
+    fn new(at_seconds: f64, now: TcpMemory) -> Self {
+        let mut watch = Self { first: now, last: (at_seconds, now), seen: TcpMemoryUse::default() };
+        watch.add(at_seconds, now);
+        watch
+    }
+
+    fn add(&mut self, at_seconds: f64, now: TcpMemory) {
+        let (then_seconds, then) = self.last;
+        let was_under_pressure = now.is_under_pressure(&then);
+        self.seen = TcpMemoryUse {
+            used_bytes: now.used_bytes,
+            peak_bytes: self.seen.peak_bytes.max(now.used_bytes),
+            pressure_bytes: now.pressure_bytes,
+            pressure_seconds: self.seen.pressure_seconds
+                + if was_under_pressure { at_seconds - then_seconds } else { 0.0 },
+            pressures: growth(now.pressures, self.first.pressures),
+            pruned: growth(now.pruned, self.first.pruned),
+            dropped: growth(now.dropped, self.first.dropped),
+        };
+        self.last = (at_seconds, now);
+    }
+}
+
+/// The memory is the machine's, so one watch serves all that runs in a process.
+static WATCH: Mutex<Option<Watch>> = Mutex::new(None);
+
+/// Begins to look, or looks again.
+pub fn sample() {
+    look(true);
+}
+
+/// What was seen so far and is seen now; `None` where nobody has begun to look, or the kernel does
+/// not say it.
+#[must_use]
+pub fn seen() -> Option<TcpMemoryUse> {
+    look(false)
+}
+
+fn look(begins: bool) -> Option<TcpMemoryUse> {
+    let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
+    if (begins || watch.is_some())
+        && let Some(now) = TcpMemory::read()
+    {
+        let time = clock_gettime(ClockId::Monotonic);
+        let at_seconds = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
+        match watch.as_mut() {
+            Some(watch) => watch.add(at_seconds, now),
+            None => *watch = Some(Watch::new(at_seconds, now)),
+        }
+    }
+    watch.as_ref().map(|watch| watch.seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOCKSTAT: &str =
+        "sockets: used 17\nTCP: inuse 4 orphan 0 tw 0 alloc 4 mem 314\nUDP: inuse 0 mem 7\n";
+    const TCP_MEM: &str = "287898\t383867\t575796\n";
+    const NETSTAT: &str = "TcpExt: PruneCalled RcvPruned TCPMemoryPressures TCPMemoryPressuresChrono \
+                           TCPOFODrop TCPRcvQDrop\nTcpExt: 2425 40 1 45396 775 1646\nIpExt: A\nIpExt: 5\n";
+
+    fn memory() -> TcpMemory {
+        TcpMemory {
+            used_bytes: 314 << 12,
+            pressure_bytes: Some(383_867 << 12),
+            limit_bytes: Some(575_796 << 12),
+            pressures: Some(1),
+            pruned: Some(2425),
+            dropped: Some(1646 + 775 - 40),
+        }
+    }
+
+    #[test]
+    fn the_texts_of_the_kernel_are_read() {
+        assert_eq!(TcpMemory::parse(SOCKSTAT, TCP_MEM, NETSTAT, 4096), Some(memory()));
+        let large = TcpMemory::parse(SOCKSTAT, TCP_MEM, NETSTAT, 65_536).expect("all is there");
+        assert_eq!((large.used_bytes, large.limit_bytes), (314 << 16, Some(575_796 << 16)));
+    }
+
+    #[test]
+    fn what_is_not_there_is_unknown() {
+        let unknown = TcpMemory { used_bytes: 314 << 12, ..TcpMemory::default() };
+        assert_eq!(TcpMemory::parse(SOCKSTAT, "", "", 4096), Some(unknown));
+        for sockstat in ["", "TCP:", "TCP: inuse 4 mem", "TCP: mem x", "TCP: mem -1", "UDP: mem 9"]
+        {
+            assert_eq!(TcpMemory::parse(sockstat, TCP_MEM, NETSTAT, 4096), None, "{sockstat}");
+        }
+        // An old kernel counts neither drops nor pressures.
+        let old = "TcpExt: PruneCalled RcvPruned\nTcpExt: 3 1\n";
+        let read = TcpMemory::parse(SOCKSTAT, "1 2", old, 4096).expect("what is used");
+        assert_eq!((read.pruned, read.dropped, read.pressures), (Some(3), None, None));
+        assert_eq!((read.pressure_bytes, read.limit_bytes), (Some(8192), None));
+    }
+
+    #[test]
+    fn no_text_makes_it_fail() {
+        let huge = format!("TCP: mem {}", u64::MAX);
+        let read = TcpMemory::parse(&huge, "a b c", NETSTAT, 4096).expect("a number");
+        assert_eq!((read.used_bytes, read.pressure_bytes), (u64::MAX, None));
+        for netstat in [
+            "TcpExt: PruneCalled TCPRcvQDrop",
+            "TcpExt: PruneCalled TCPRcvQDrop\nTcpExt:",
+            "TcpExt: PruneCalled TCPRcvQDrop\nTcpExt: x -3",
+            "TcpExt: PruneCalled TCPRcvQDrop\nTcpExt: 99999999999999999999 1e9",
+            "TcpExt:\nTcpExt: 1 2",
+            "\u{0}\u{fffd}\n\n",
+        ] {
+            let read = TcpMemory::parse(SOCKSTAT, TCP_MEM, netstat, 4096).expect("what is used");
+            assert_eq!((read.pruned, read.dropped), (None, None), "{netstat:?}");
+        }
+        let most = u64::MAX;
+        let drops = format!("TcpExt: TCPRcvQDrop TCPOFODrop\nTcpExt: {most} {most}\n");
+        let read = TcpMemory::parse(SOCKSTAT, TCP_MEM, &drops, 4096).expect("what is used");
+        assert_eq!(read.dropped, Some(most));
+    }
+
+    #[test]
+    fn pressure_is_use_above_the_mark_or_drops_since() {
+        let before = memory();
+        assert!(!before.is_under_pressure(&before), "counters of earlier hours say nothing");
+        let mark = before.pressure_bytes.expect("known");
+        assert!(!TcpMemory { used_bytes: mark, ..before }.is_under_pressure(&before));
+        let above = TcpMemory { used_bytes: mark + 1, ..before };
+        assert!(above.is_under_pressure(&before));
+        assert!(TcpMemory { pressures: Some(2), ..before }.is_under_pressure(&before));
+        let dropped = TcpMemory { dropped: Some(2382), ..before };
+        assert!(dropped.is_under_pressure(&before));
+        assert!(!before.is_under_pressure(&dropped), "a counter that went back");
+        assert!(!TcpMemory { pruned: Some(9999), ..before }.is_under_pressure(&before));
+        // What is not known is no pressure.
+        let container = TcpMemory { pressure_bytes: None, ..above };
+        assert!(!container.is_under_pressure(&before));
+        let unknown = TcpMemory { dropped: None, pressures: None, ..before };
+        assert!(!before.is_under_pressure(&unknown));
+    }
+
+    #[test]
+    fn a_watch_has_the_peak_and_what_grew() {
+        let first = memory();
+        let mut watch = Watch::new(100.0, first);
+        let calm = TcpMemoryUse {
+            used_bytes: first.used_bytes,
+            peak_bytes: first.used_bytes,
+            pressure_bytes: first.pressure_bytes,
+            pressure_seconds: 0.0,
+            pressures: Some(0),
+            pruned: Some(0),
+            dropped: Some(0),
+        };
+        assert_eq!(watch.seen, calm);
+        let peak_bytes = 2_000_000_000;
+        let above = TcpMemory { used_bytes: peak_bytes, pressures: Some(2), ..first };
+        watch.add(101.5, above);
+        let last = TcpMemory { dropped: Some(2391), pressures: None, ..first };
+        watch.add(102.0, last);
+        watch.add(109.0, last);
+        let dropped = Some(10);
+        let expected =
+            TcpMemoryUse { peak_bytes, pressure_seconds: 2.0, pressures: None, dropped, ..calm };
+        assert_eq!(watch.seen, expected);
+        let json = serde_json::to_string(&watch.seen).expect("plain data");
+        let told = concat!(
+            r#"{"peak_bytes":2000000000,"pressure_bytes":1572319232,"pressure_seconds":2.0,"#,
+            r#""pressures":null,"pruned":0,"dropped":10}"#
+        );
+        assert_eq!(json, told);
+    }
+
+    #[test]
+    fn this_machine_says_what_it_has() {
+        let Some(memory) = TcpMemory::read() else { return };
+        assert!(memory.limit_bytes >= memory.pressure_bytes, "{memory:?}");
+        sample();
+        let seen = seen().expect("it was read before");
+        assert!(seen.peak_bytes >= seen.used_bytes, "{seen:?}");
+    }
+}
