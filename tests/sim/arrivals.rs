@@ -3,9 +3,11 @@
 
 use std::collections::VecDeque;
 
+use super::CALM;
+use super::memory::Retransmission;
 use super::origin::Fault;
 use super::plumbing::small;
-use super::world::{Socket, World};
+use super::world::World;
 
 /// What of an answer is on its way.
 #[derive(Debug, Default)]
@@ -15,6 +17,7 @@ pub(super) struct Transit {
     arrived: usize,
     /// When what happens at its end happens.
     end_us: u64,
+    retransmission: Retransmission,
 }
 
 impl Transit {
@@ -23,17 +26,18 @@ impl Transit {
         self.arrived
     }
 
+    /// What is on its way, and the end behind it, comes later by so much.
+    fn delay(&mut self, by_us: u64) {
+        self.arrivals.iter_mut().for_each(|(at_us, _)| *at_us += by_us);
+        if self.end_us > 0 {
+            self.end_us += by_us;
+        }
+    }
+
     /// Bytes at the front were taken, and are forgotten.
     pub(super) fn forget(&mut self, count: usize) {
         self.arrived = self.arrived.saturating_sub(count);
         self.arrivals.iter_mut().for_each(|(_, reached)| *reached -= count);
-    }
-}
-
-impl Socket {
-    /// Where its answer ends, or breaks off.
-    fn stop(&self) -> usize {
-        self.end.map_or(self.answer.len(), |(cut, _)| cut)
     }
 }
 
@@ -75,12 +79,24 @@ impl World {
 
     /// Lets bytes come whose time has come.
     pub(super) fn step_sockets(&mut self) {
+        self.count_memory();
         let mut moving = std::mem::take(&mut self.plumbing.moving);
         moving.retain(|socket| {
             let found = &mut self.sockets[*socket];
+            let is_open = found.is_open();
             let transit = &mut found.transit;
-            while transit.arrivals.front().is_some_and(|(at_us, _)| *at_us <= self.now_us) {
-                transit.arrived = transit.arrivals.pop_front().expect("just seen").1;
+            while let Some((at_us, reached)) = transit.arrivals.front().copied()
+                && at_us <= self.now_us
+            {
+                let bytes = if is_open { reached.saturating_sub(transit.arrived) } else { 0 };
+                let retransmission = &mut transit.retransmission;
+                if !self.memory.accepts(bytes as u64, retransmission, self.now_us) {
+                    let again_us = retransmission.again_us;
+                    transit.delay(again_us - at_us);
+                    break;
+                }
+                transit.arrived = reached;
+                transit.arrivals.pop_front();
                 self.plumbing.events += 1;
             }
             if !transit.arrivals.is_empty() || transit.end_us > self.now_us {
@@ -105,4 +121,36 @@ impl World {
         });
         next.min().unwrap_or(u64::MAX)
     }
+}
+
+/// Pieces that find the machine full come after a timer, in order, and what ends the answer behind
+/// them.
+#[test]
+fn what_is_dropped_delays_what_is_behind_it() {
+    let world = World::new(1, CALM);
+    let mut world = world.borrow_mut();
+    world.plumbing.arrives = true;
+    world.memory.drops_above_bytes = 60_000;
+    let held = [0, 1].map(|_| world.open(None));
+    for socket in 0..2 {
+        world.sockets[socket].answer = vec![7; 50_000];
+        world.sockets[socket].end = Some((50_000, Fault::End));
+        world.depart(socket, 50_000);
+    }
+    let go_on = |world: &mut World, until_us: u64| {
+        while world.now_us < until_us {
+            world.step();
+            world.now_us = world.next_us().min(until_us);
+        }
+        world.step();
+        [0, 1].map(|socket| world.come(socket, 50_000))
+    };
+    let come = go_on(&mut world, 1_000_000);
+    assert!(come.iter().sum::<usize>() <= 60_000 && world.memory.drops > 1, "{come:?}");
+    let late = come.iter().position(|come| *come < 50_000).expect("one of them is late");
+    assert!(!world.has_ended(late), "its end is behind its bytes");
+    world.sockets.iter_mut().zip(come).for_each(|(socket, come)| socket.given = come);
+    assert_eq!(go_on(&mut world, 30_000_000), [50_000; 2]);
+    assert!(world.has_ended(late) && world.memory.socket_bytes_peak <= 60_000);
+    drop(held);
 }

@@ -12,7 +12,7 @@ use super::jobs::Desk;
 use super::plumbing::End;
 use super::ring::STOP_US;
 use super::secure::Server;
-use super::world::{Shared, number};
+use super::world::Shared;
 
 /// A worker's machine.
 #[derive(Debug)]
@@ -44,17 +44,19 @@ impl Host for SimHost {
         let now_us = world.now_us;
         world.connects.push((*address, now_us));
         let server = world.sides.as_ref().map(Server::new);
-        world.open(server);
-        Ok(Handle::Simulated(world.sockets.len() as u64 - 1))
+        Ok(world.open(server))
     }
 
     fn set_low_water(&mut self, socket: &Handle, bytes: u32) {
         let mut world = self.world.borrow_mut();
-        world.sockets[number(socket)].low_water = bytes as usize;
+        let socket = world.socket(socket);
+        world.sockets[socket].low_water = bytes as usize;
     }
 
     fn set_nonblocking(&mut self, socket: &Handle, is_on: bool) -> Result<(), Errno> {
-        self.world.borrow_mut().sockets[number(socket)].nonblocking = is_on;
+        let mut world = self.world.borrow_mut();
+        let socket = world.socket(socket);
+        world.sockets[socket].nonblocking = is_on;
         Ok(())
     }
 

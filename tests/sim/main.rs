@@ -14,6 +14,7 @@ mod files;
 mod host;
 mod jobs;
 mod leases;
+mod memory;
 mod network;
 mod origin;
 mod pace;

@@ -5,14 +5,16 @@
 //! and none is sent more than its receive buffer holds.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use inrush::sys::Op;
+use inrush::sys::{Handle, Op, descriptor};
 
 use super::chance::Chance;
+use super::memory::{KernelMemory, Retransmission};
 use super::origin::Fault;
 use super::plumbing::End;
 use super::secure::Server;
-use super::world::{Socket, World, number};
+use super::world::{Socket, World};
 
 /// Bytes are given out for so much time at once, in microseconds: the model's resolution.
 const STEP_US: u64 = 500;
@@ -78,6 +80,7 @@ struct Link {
     /// What has come of the answer now on its way.
     come: u64,
     total: u64,
+    retransmission: Retransmission,
 }
 
 #[derive(Debug)]
@@ -121,7 +124,8 @@ impl Network {
     /// A socket is made.
     pub(super) fn open(&mut self, chance: &mut Chance) {
         let rate = self.terms.rate * (750 + chance.below(500)) / 1000;
-        self.links.push(Link { rate, begins_us: 0, come: 0, total: 0 });
+        let retransmission = Retransmission::default();
+        self.links.push(Link { rate, begins_us: 0, come: 0, total: 0, retransmission });
     }
 
     /// True where one more request is more than the server takes: a bucket of a tenth of a second.
@@ -164,31 +168,48 @@ impl Network {
         self.disk_free_us
     }
 
-    /// True while bytes are on their way, or will be.
-    fn is_busy(&self) -> bool {
-        !self.active.is_empty()
+    /// Nothing more comes.
+    pub(super) fn end(&mut self) {
+        self.active.clear();
+    }
+
+    /// When bytes may come next, by what the sockets have room for now.
+    fn next_us(&self, sockets: &[Socket]) -> u64 {
+        let next = self.active.iter().filter_map(|socket| {
+            let link = &self.links[*socket];
+            let has_room = link.room(&sockets[*socket]) > 0;
+            has_room.then_some(link.retransmission.again_us)
+        });
+        next.min().map_or(u64::MAX, |again_us| again_us.max(self.now_us + STEP_US))
     }
 
     /// Time passes.
-    fn advance(&mut self, now_us: u64, sockets: &[Socket]) {
+    fn advance(&mut self, now_us: u64, sockets: &[Socket], memory: &mut KernelMemory) {
         while self.now_us < now_us {
+            if self.next_us(sockets) > now_us.max(self.now_us + STEP_US) {
+                // Nobody takes anything meanwhile: no step would bring a byte.
+                self.now_us = now_us;
+                return;
+            }
             let until_us = now_us.min(self.now_us + STEP_US);
             let step_us = until_us - self.now_us;
             self.now_us = until_us;
-            self.step(step_us, sockets);
+            self.step(step_us, sockets, memory);
         }
     }
 
-    fn step(&mut self, step_us: u64, sockets: &[Socket]) {
+    fn step(&mut self, step_us: u64, sockets: &[Socket], memory: &mut KernelMemory) {
         let links = &mut self.links;
-        self.active.retain(|socket| links[*socket].come < links[*socket].total);
+        self.active.retain(|socket| {
+            links[*socket].come < links[*socket].total && sockets[*socket].is_open()
+        });
         let now_us = self.now_us;
         let wishes = self.active.iter().filter_map(|socket| {
             let link = &links[*socket];
-            let unread = link.come - sockets[*socket].given as u64 * BYTE;
-            let room = (RECEIVE_BUFFER_BYTES * BYTE).saturating_sub(unread);
+            let room = link.room(&sockets[*socket]);
             let wish = (link.rate * step_us).min(link.total - link.come).min(room);
-            (link.begins_us <= now_us && wish > 0).then_some((wish, *socket))
+            let begins_us = link.begins_us.max(link.retransmission.again_us);
+            (begins_us <= now_us && wish > 0).then_some((wish, *socket))
         });
         // Whoever wants less than its share leaves the rest to the others.
         let mut wishes: Vec<(u64, usize)> = wishes.collect();
@@ -197,8 +218,21 @@ impl Network {
         for (index, (wish, socket)) in wishes.iter().enumerate() {
             let given = (left / (wishes.len() - index) as u64).min(*wish);
             left -= given;
-            links[*socket].come += given;
+            let link = &mut links[*socket];
+            let bytes = (link.come + given) / BYTE - link.come / BYTE;
+            // What is dropped has used the network all the same.
+            if memory.accepts(bytes, &mut link.retransmission, now_us) {
+                link.come += given;
+            }
         }
+    }
+}
+
+impl Link {
+    /// How much more its receive buffer takes.
+    fn room(&self, socket: &Socket) -> u64 {
+        let unread = self.come - socket.given as u64 * BYTE;
+        (RECEIVE_BUFFER_BYTES * BYTE).saturating_sub(unread)
     }
 }
 
@@ -215,23 +249,28 @@ impl Terms {
 
 /// The parts of the machine that depend on the network.
 impl World {
-    pub(super) fn open(&mut self, server: Option<Server>) {
+    pub(super) fn open(&mut self, server: Option<Server>) -> Handle {
         if let Some(network) = &mut self.network {
             assert!(server.is_none(), "the network counts bytes of answers, not of TLS");
             network.open(&mut self.chance);
         }
-        self.sockets.push(Socket::new(server));
+        let number = self.sockets.len();
+        let (handle, held) = self.make_end(End::Socket(number));
+        self.sockets.push(Socket::new(held, server));
+        self.memory.open_socket(number);
+        handle
     }
 
     /// Until when the ring may sleep at most, where there is a network.
     pub(super) fn next_look_us(&self) -> u64 {
-        let is_busy = self.network.as_ref().is_some_and(Network::is_busy);
-        if is_busy { self.now_us + STEP_US } else { u64::MAX }
+        self.network.as_ref().map_or(u64::MAX, |network| network.next_us(&self.sockets))
     }
 
+    /// Lets come what has come meanwhile.
     pub(super) fn advance_network(&mut self) {
+        self.count_memory();
         if let Some(network) = &mut self.network {
-            network.advance(self.now_us, &self.sockets);
+            network.advance(self.now_us, &self.sockets, &mut self.memory);
         }
     }
 
@@ -247,7 +286,9 @@ impl World {
     /// False for an operation that waits for bytes which are still on their way.
     pub(super) fn is_due(&self, op: &Op) -> bool {
         let (socket, wish, fill) = match op {
-            Op::Receive { socket, length, fill, .. } => (number(socket), *length as usize, *fill),
+            Op::Receive { socket, length, fill, .. } => {
+                (self.socket(socket), *length as usize, *fill)
+            }
             Op::Poll { handle, events } => match self.end(handle) {
                 End::Socket(socket) => (socket, 1, false),
                 End::Writer(pipe) => return self.pipe_readiness(pipe, *events) != 0,
@@ -257,7 +298,7 @@ impl World {
             _ => return true,
         };
         let found = &self.sockets[socket];
-        let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
+        let stop = found.stop();
         let come = self.come(socket, stop);
         let enough = if fill { wish } else { found.low_water.max(1) };
         let is_all = come == stop && (found.end.is_none() || self.has_ended(socket));
@@ -295,18 +336,25 @@ impl World {
     }
 }
 
+fn open_socket(handle: &Handle) -> Socket {
+    let Handle::Descriptor(held) = handle else { unreachable!("a descriptor") };
+    Socket::new(Arc::downgrade(held), None)
+}
+
 #[test]
 fn what_one_leaves_the_others_take() {
     let mut network = Network::new(Terms::new(9_000_000, 100_000_000, 1000));
     let mut chance = Chance(1);
-    let sockets: Vec<Socket> = (0..3).map(|_| Socket::default()).collect();
+    let held = descriptor::event_counter().expect("a descriptor");
+    let sockets: Vec<Socket> = (0..3).map(|_| open_socket(&held)).collect();
+    let mut memory = KernelMemory::default();
     for socket in 0..3 {
         network.open(&mut chance);
         network.answer(socket, if socket == 0 { 1000 } else { 100_000 }, 0, 0);
     }
-    network.advance(500, &sockets);
+    network.advance(500, &sockets, &mut memory);
     assert_eq!([0, 1, 2].map(|socket| network.come(socket)), [0; 3], "before the first byte");
-    network.advance(11_000, &sockets);
+    network.advance(11_000, &sockets, &mut memory);
     let come = [0, 1, 2].map(|socket| network.come(socket));
     // 9 bytes a microsecond, from the step on in which the first byte comes.
     assert_eq!(come[0], 1000);
@@ -317,14 +365,48 @@ fn what_one_leaves_the_others_take() {
 #[test]
 fn nobody_is_sent_more_than_it_has_room_for_or_its_rate_allows() {
     let mut network = Network::new(Terms::new(1 << 30, 1_000_000, 0));
-    let mut sockets = vec![Socket::default()];
+    let held = descriptor::event_counter().expect("a descriptor");
+    let mut sockets = vec![open_socket(&held)];
+    let mut memory = KernelMemory::default();
     network.open(&mut Chance(1));
     network.answer(0, 2 << 20, 0, 0);
-    network.advance(100_000, &sockets);
+    network.advance(100_000, &sockets, &mut memory);
     assert!((75_000..=125_000).contains(&network.come(0)), "{}", network.come(0));
-    network.advance(10_000_000, &sockets);
+    network.advance(10_000_000, &sockets, &mut memory);
     assert_eq!(network.come(0) as u64, RECEIVE_BUFFER_BYTES);
     sockets[0].given = 1000;
-    network.advance(11_000_000, &sockets);
+    network.advance(11_000_000, &sockets, &mut memory);
     assert_eq!(network.come(0) as u64, RECEIVE_BUFFER_BYTES + 1000);
+}
+
+/// Above the bound of the machine a connection gets nothing, and what was dropped comes again
+/// after a timer; once there is room all of it comes.
+#[test]
+fn a_full_machine_drops_packets_and_they_come_again() {
+    let mut network = Network::new(Terms::new(10 * BYTE, BYTE, 0));
+    let held = descriptor::event_counter().expect("a descriptor");
+    let mut sockets: Vec<Socket> = (0..2).map(|_| open_socket(&held)).collect();
+    let mut memory = KernelMemory::default();
+    memory.drops_above_bytes = 100_000;
+    for socket in 0..2 {
+        network.open(&mut Chance(1));
+        network.answer(socket, 80_000, 0, 0);
+    }
+    network.advance(1_000_000, &sockets, &mut memory);
+    let come = [0, 1].map(|socket| network.come(socket));
+    let all = come.iter().sum::<usize>();
+    assert!((99_000..=100_000).contains(&all), "{come:?}");
+    assert!((2..20).contains(&memory.drops), "{} drops", memory.drops);
+    // The program takes everything.
+    sockets.iter_mut().zip(come).for_each(|(socket, come)| socket.given = come);
+    memory.set_socket_bytes(0);
+    network.advance(1_100_000, &sockets, &mut memory);
+    assert_eq!([0, 1].map(|socket| network.come(socket)), come, "nothing is sent before its time");
+    network.advance(3_000_000, &sockets, &mut memory);
+    assert_eq!([0, 1].map(|socket| network.come(socket)), [80_000; 2]);
+    drop(held);
+    network.answer(0, 80_000, 3_000_000, 0);
+    sockets[0].given = 0;
+    network.advance(4_000_000, &sockets, &mut memory);
+    assert_eq!(network.come(0), 0, "nobody has it any more");
 }

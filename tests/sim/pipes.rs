@@ -4,6 +4,7 @@
 
 mod ends;
 mod run;
+mod slow;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,6 +33,7 @@ fn manner(chance: &mut Chance, bytes: u64, leaves: bool) -> Manner {
         pace_us: pick(chance, &[1, 100, 5_000, 50_000]),
         pause_per_mille: pick(chance, &[0, 0, 50]),
         leaves_at: leaves_at.map(|bytes| usize::try_from(bytes).expect("small")),
+        phases: &[],
     }
 }
 
@@ -62,6 +64,7 @@ fn course(seed: u64, rates: Rates, leaves: bool) -> Course {
         uneven: true,
         inline_per_mille: if Chance(seed ^ 0x1d1e).hits(400) { 500 } else { 0 },
         slots_max: [2, 4, 16, 64][small(chance.below(4))],
+        slots: None,
         connections: 1 + small(chance.below(6)),
         workers,
         part: 4096 * (1 + chance.below(6)),
@@ -74,6 +77,10 @@ fn course(seed: u64, rates: Rates, leaves: bool) -> Course {
         pace_us: [1, 5_000, 1_000_000][small(chance.below(3))],
         tls: false,
         down_us: None,
+        terms: None,
+        start: None,
+        socket_bytes_max: None,
+        drops_above_bytes: None,
     }
 }
 

@@ -22,6 +22,17 @@ const NEVER_US: u64 = 1_000_000;
 /// one for the cancel that is not lost, and as much again.
 const END_US: u64 = 2 * (LOST_CANCELS_MAX as u64 + 2) * TURN_WAIT_MAX_US;
 
+/// A part of an epoch in which its reader does one thing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Phase {
+    /// It rests first for so long.
+    pub(crate) rest_us: u64,
+    /// Bytes a second that it takes then: for so long it does nothing else with what it has read.
+    pub(crate) bytes_per_second: u64,
+    /// After so many bytes the next phase begins; after the last the first.
+    pub(crate) bytes: usize,
+}
+
 /// What a reader does with its epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
@@ -37,6 +48,8 @@ pub(crate) struct Manner {
     pub(crate) pause_per_mille: u64,
     /// Closes after so many bytes.
     pub(crate) leaves_at: Option<usize>,
+    /// Reads by these, not by what is drawn; none: as drawn.
+    pub(crate) phases: &'static [Phase],
 }
 
 /// Something that the control plane does.
@@ -63,11 +76,13 @@ pub(crate) struct Place {
     /// The write end, once opened.
     write_end: Option<Weak<OwnedFd>>,
     pipe: usize,
-    manner: Manner,
+    pub(crate) manner: Manner,
     opens_us: u64,
     looked_us: Option<u64>,
     next_us: u64,
     pub(crate) got: Vec<u8>,
+    /// When each of its phases began, and how many bytes it had then.
+    pub(crate) begun: Vec<(u64, usize)>,
     pub(crate) left: bool,
     pub(crate) saw_end: bool,
     /// When its reader read first.
@@ -89,6 +104,7 @@ impl Place {
             looked_us: None,
             next_us: 0,
             got: Vec::new(),
+            begun: Vec::new(),
             left: false,
             saw_end: false,
             first_us: 0,
@@ -102,6 +118,28 @@ impl Place {
     /// True while the feeder or an operation of its ring holds the write end.
     pub(crate) fn held(&self) -> bool {
         self.write_end.as_ref().is_some_and(|end| end.strong_count() > 0)
+    }
+
+    /// When it had done what it does with the last bytes that it read.
+    pub(crate) fn read_until_us(&self) -> u64 {
+        self.next_us
+    }
+
+    /// The phase that it reads in, once its rest is over; begins the next where it has come to it.
+    fn phase(&mut self, now_us: u64) -> Option<&'static Phase> {
+        let phases = self.manner.phases;
+        let of = |number: usize| &phases[number % phases.len()];
+        let ends_at =
+            self.begun.last().map_or(0, |(_, from)| from + of(self.begun.len() - 1).bytes);
+        if self.got.len() == ends_at {
+            let rest_us = of(self.begun.len()).rest_us;
+            self.begun.push((now_us + rest_us, ends_at));
+            self.next_us = now_us + rest_us;
+            if rest_us > 0 {
+                return None;
+            }
+        }
+        Some(of(self.begun.len() - 1))
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -178,9 +216,19 @@ impl World {
             place.first_us = self.now_us;
         }
         let mut left = 1 + small(self.chance.below(place.manner.gulp));
+        let phase = if place.manner.phases.is_empty() { None } else { place.phase(self.now_us) };
+        if place.next_us > self.now_us {
+            // It rests.
+            return;
+        }
+        if let Some(Phase { bytes, .. }) = phase {
+            let (_, from) = place.begun.last().expect("just begun");
+            left = left.min(from + bytes - place.got.len());
+        }
         if let Some(leaves_at) = place.manner.leaves_at {
             left = left.min(leaves_at - place.got.len());
         }
+        let had = place.got.len();
         while left > 0
             && let Some(slot) = pipe.slots.front_mut()
         {
@@ -191,10 +239,16 @@ impl World {
                 pipe.slots.pop_front();
             }
         }
+        let count = (place.got.len() - had) as u64;
+        pipe.given += count;
+        self.plumbing.events += 1;
+        if let Some(Phase { bytes_per_second, .. }) = phase {
+            place.next_us = self.now_us + (count * 1_000_000).div_ceil(*bytes_per_second);
+            return;
+        }
         let pause = self.chance.hits(place.manner.pause_per_mille);
         let rest_us = if pause { 10_000_000 } else { place.manner.pace_us };
         place.next_us = self.now_us + 1 + self.chance.below(rest_us);
-        self.plumbing.events += 1;
     }
 
     /// Bytes that went into the pipe of an epoch.

@@ -10,7 +10,7 @@ use inrush::sys::{Errno, Handle, POLL_ERROR, POLL_OUT, descriptor};
 
 use super::origin::Fault;
 use super::places::{Act, Channel};
-use super::world::{World, number};
+use super::world::World;
 
 /// Bytes that one slot of a pipe holds at most: a page.
 const PAGE: usize = 4096;
@@ -32,6 +32,8 @@ pub(super) struct Pipe {
     pub(super) reader_gone: bool,
     /// All bytes that were ever put in.
     pub(super) taken: u64,
+    /// All that were ever taken out.
+    pub(super) given: u64,
 }
 
 impl Pipe {
@@ -39,8 +41,14 @@ impl Pipe {
         self.slots.len() >= self.slots_max
     }
 
+    /// Bytes that stand in it.
     pub(super) fn bytes(&self) -> usize {
-        self.slots.iter().map(VecDeque::len).sum()
+        small(self.taken - self.given)
+    }
+
+    /// True while somebody holds an end of it.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_written() || self.reader.is_some() && self.is_read()
     }
 
     /// True while somebody holds the end that bytes go into.
@@ -67,6 +75,15 @@ pub(super) enum End {
     Counter,
 }
 
+/// Slots of all pipes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PipeSlots {
+    /// Of a range's own.
+    pub(crate) private: usize,
+    /// Of a reader's.
+    pub(crate) reader: usize,
+}
+
 /// The pipes of a machine, and the streams that end in them.
 #[derive(Debug, Default)]
 pub(crate) struct Plumbing {
@@ -74,8 +91,9 @@ pub(crate) struct Plumbing {
     /// The pipes' ends, by where their descriptors are.
     ends: BTreeMap<usize, End>,
     pub(crate) channels: Vec<Channel>,
-    /// Slots of a pipe, at most.
+    /// Slots of a pipe, at most; drawn below that where `slots` says nothing.
     pub(crate) slots_max: u64,
+    pub(crate) slots: Option<PipeSlots>,
     /// Polls of a thousand that complete for nothing, and calls that are interrupted.
     pub(crate) spurious_per_mille: u64,
     /// Cancels of a thousand that are lost, and waits for a feeder's counter that never end.
@@ -99,9 +117,15 @@ fn place_of(descriptor: *const OwnedFd) -> usize {
 impl World {
     /// What a handle stands for.
     pub(super) fn end(&self, handle: &Handle) -> End {
-        let Handle::Descriptor(descriptor) = handle else { return End::Socket(number(handle)) };
+        let Handle::Descriptor(descriptor) = handle else { unreachable!("a file") };
         let known = self.plumbing.ends.get(&place_of(Arc::as_ptr(descriptor)));
         known.copied().unwrap_or(End::Counter)
+    }
+
+    /// The number of a socket.
+    pub(super) fn socket(&self, handle: &Handle) -> usize {
+        let End::Socket(socket) = self.end(handle) else { unreachable!("a socket") };
+        socket
     }
 
     /// True for what wakes a worker or a feeder.
@@ -109,8 +133,8 @@ impl World {
         matches!(self.end(handle), End::Counter)
     }
 
-    /// Makes an end of the pipe that is made next.
-    fn make_end(&mut self, end: End) -> (Handle, Weak<OwnedFd>) {
+    /// Makes a socket, or an end of the pipe that is made next.
+    pub(super) fn make_end(&mut self, end: End) -> (Handle, Weak<OwnedFd>) {
         let handle = descriptor::event_counter().expect("a descriptor");
         let Handle::Descriptor(descriptor) = &handle else { unreachable!("a descriptor") };
         self.plumbing.ends.insert(place_of(Arc::as_ptr(descriptor)), end);
@@ -120,24 +144,32 @@ impl World {
 
     /// A pipe: its write end, its read end unless its reader is simulated, and its size in bytes.
     pub(super) fn make_pipe(&mut self, has_reader: bool) -> (Handle, Option<Handle>, u64) {
-        let slots_max = 1 + small(self.chance.below(self.plumbing.slots_max));
-        let slots_max = if self.chance.hits(200) { slots_max.min(2) } else { slots_max };
+        let slots_max = match &self.plumbing.slots {
+            Some(slots) if has_reader => slots.private,
+            Some(slots) => slots.reader,
+            None => {
+                let slots_max = 1 + small(self.chance.below(self.plumbing.slots_max));
+                if self.chance.hits(200) { slots_max.min(2) } else { slots_max }
+            }
+        };
         let index = self.plumbing.pipes.len();
         let (write_end, writer) = self.make_end(End::Writer(index));
         let (read_end, reader) = match has_reader.then(|| self.make_end(End::Reader(index))) {
             Some((handle, weak)) => (Some(handle), Some(weak)),
             None => (None, None),
         };
-        let (slots, reader_gone, taken) = (VecDeque::new(), false, 0);
-        let pipe = Pipe { slots, slots_max, writer, reader, reader_gone, taken };
+        let (slots, reader_gone) = (VecDeque::new(), false);
+        let pipe = Pipe { slots, slots_max, writer, reader, reader_gone, taken: 0, given: 0 };
         self.plumbing.pipes.push(pipe);
+        if has_reader {
+            self.memory.open_pipe(index);
+        }
         (write_end, read_end, (slots_max * PAGE) as u64)
     }
 
     /// Pipes of which somebody holds an end.
     pub(crate) fn pipes_open(&self) -> usize {
-        let is_open = |pipe: &&Pipe| pipe.is_written() || pipe.reader.is_some() && pipe.is_read();
-        self.plumbing.pipes.iter().filter(is_open).count()
+        self.plumbing.pipes.iter().filter(|pipe| pipe.is_open()).count()
     }
 }
 
@@ -165,7 +197,7 @@ impl World {
             End::Socket(socket) => {
                 let found = &self.sockets[socket];
                 assert!(found.server.is_none(), "ciphertext is not handed on");
-                let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
+                let stop = found.stop();
                 let come = self.come(socket, stop) - found.given;
                 let is_over = found.given == stop && self.has_ended(socket);
                 match found.end.filter(|_| is_over) {
@@ -209,6 +241,9 @@ impl World {
             self.plumbing.pipes[target].slots.push_back(slot);
         }
         self.plumbing.pipes[target].taken += moved;
+        if let End::Reader(pipe) = from {
+            self.plumbing.pipes[pipe].given += moved;
+        }
         self.plumbing.events += 1;
         Ok(moved)
     }
@@ -319,7 +354,9 @@ impl World {
     pub(crate) fn drain(&mut self) {
         self.plumbing.channels.iter_mut().for_each(|channel| channel.plan.clear());
         self.plumbing.moving.clear();
-        self.network = None;
+        if let Some(network) = &mut self.network {
+            network.end();
+        }
         loop {
             self.step();
             let next_us = self.next_us();

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Weak;
 
 use inrush::sys::{Errno, Handle, Op};
 
@@ -13,6 +15,7 @@ use super::arrivals::Transit;
 use super::chance::Chance;
 use super::files::File;
 use super::jobs::Jobs;
+use super::memory::KernelMemory;
 use super::network::Network;
 use super::origin::{Fault, Rates, answer, object_bytes, size};
 use super::pieces::Pieces;
@@ -25,6 +28,9 @@ const SCRIBBLE: u8 = 0xee;
 /// One TCP connection as both sides see it.
 #[derive(Debug, Default)]
 pub(super) struct Socket {
+    /// What the program and its operations hold of it: a descriptor of the test's process, so that
+    /// its drop is seen.
+    held: Weak<OwnedFd>,
     pub(super) request: Vec<u8>,
     pub(super) answer: Vec<u8>,
     pub(super) given: usize,
@@ -48,8 +54,18 @@ pub(super) struct Socket {
 
 impl Socket {
     /// One that is open; over TLS with the origin's side of it.
-    pub(super) fn new(server: Option<Server>) -> Self {
-        Self { server, ..Self::default() }
+    pub(super) fn new(held: Weak<OwnedFd>, server: Option<Server>) -> Self {
+        Self { held, server, ..Self::default() }
+    }
+
+    /// True while the program has it, or an operation on it.
+    pub(super) fn is_open(&self) -> bool {
+        self.held.strong_count() > 0
+    }
+
+    /// Where its answer ends, or breaks off.
+    pub(super) fn stop(&self) -> usize {
+        self.end.map_or(self.answer.len(), |(cut, _)| cut)
     }
 }
 
@@ -64,6 +80,8 @@ pub(crate) struct World {
     /// Every answer breaks off after so many bytes.
     pub(crate) cut_bytes: usize,
     pub(super) sockets: Vec<Socket>,
+    /// What is in the kernel of bytes that have come.
+    pub(crate) memory: KernelMemory,
     /// Where bytes come over time.
     pub(crate) network: Option<Network>,
     pub(super) files: Vec<File>,
@@ -114,6 +132,7 @@ impl World {
             outage_us: 0..0,
             cut_bytes: usize::MAX,
             sockets: Vec::new(),
+            memory: KernelMemory::default(),
             network: None,
             files: Vec::new(),
             delivered: HashMap::new(),
@@ -185,7 +204,8 @@ impl World {
                 if cancelled {
                     return Some(Err(Errno::CANCELED));
                 }
-                self.sockets[number(socket)].address = Some(*address);
+                let socket = self.socket(socket);
+                self.sockets[socket].address = Some(*address);
                 if Some(*address) == self.dead {
                     self.dead_found_us.get_or_insert(self.now_us);
                     return Some(Err(Errno::REFUSED));
@@ -200,12 +220,13 @@ impl World {
             Op::Send { socket, slot, at, length } => {
                 let (from, length) = (*at as usize, *length as usize);
                 let bytes = slot[from..from + length].to_vec();
-                Some(self.send(number(socket), &bytes))
+                Some(self.send(self.socket(socket), &bytes))
             }
             Op::Receive { socket, slot, at, length, fill } => {
                 let (from, length) = (*at as usize, *length as usize);
                 let into = &mut slot[from..from + length];
-                let result = self.receive(number(socket), into, *fill, cancelled);
+                let socket = self.socket(socket);
+                let result = self.receive(socket, into, *fill, cancelled);
                 // The rest is the kernel's until it gives the operation back, however that ends.
                 let count = result.map_or(0, |result| result.unwrap_or(0)) as usize;
                 into[count..].fill(SCRIBBLE);
@@ -221,7 +242,7 @@ impl World {
     /// True when poll(2) says so.
     fn is_readable(&self, socket: usize) -> bool {
         let found = &self.sockets[socket];
-        let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
+        let stop = found.stop();
         // A server that has closed, or reset, is something to be told, too.
         let is_over = found.end.is_some_and(|(_, fault)| fault != Fault::Stall);
         let is_over = found.closed || is_over && self.has_ended(socket);
@@ -237,7 +258,7 @@ impl World {
         if let Op::Connect { socket, .. } | Op::Send { socket, .. } | Op::Receive { socket, .. } =
             op
         {
-            let nonblocking = self.sockets[number(socket)].nonblocking;
+            let nonblocking = self.sockets[self.socket(socket)].nonblocking;
             assert!(!nonblocking, "the ring does not wait on such a socket: {op:?}");
         }
     }
@@ -328,7 +349,7 @@ impl World {
         let short = !fill || self.chance.hits(100);
         let limit = if short { 1 + self.chance.below(wish) } else { wish };
         let found = &self.sockets[socket];
-        let stop = found.end.map_or(found.answer.len(), |(cut, _)| cut);
+        let stop = found.stop();
         let come = self.come(socket, stop);
         let found = &mut self.sockets[socket];
         // All that there is, and what of it has come.

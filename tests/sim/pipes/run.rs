@@ -23,9 +23,10 @@ use inrush::sys::{Handle, Ring, descriptor};
 
 use crate::chance::Chance;
 use crate::crew::{Crew, Simulated};
+use crate::network::{Network, Terms};
 use crate::origin::Rates;
 use crate::places::{Act, Channel, Manner};
-use crate::plumbing::small;
+use crate::plumbing::{PipeSlots, small};
 use crate::ring::Owner;
 use crate::stage::{Fed, Stage};
 use crate::world::{Shared, World};
@@ -42,6 +43,7 @@ pub(super) const PATIENT: Manner = Manner {
     pace_us: 10,
     pause_per_mille: 0,
     leaves_at: None,
+    phases: &[],
 };
 
 /// What is run.
@@ -54,6 +56,8 @@ pub(super) struct Course {
     /// Some answers take far longer than others.
     pub(super) uneven: bool,
     pub(super) slots_max: u64,
+    /// Of each pipe; `None` for drawn ones.
+    pub(super) slots: Option<PipeSlots>,
     /// Places of a thousand before and behind objects where inrush writes bytes of its own.
     pub(super) inline_per_mille: u64,
     /// Of each feeder: ranges at once.
@@ -79,6 +83,14 @@ pub(super) struct Course {
     pub(super) tls: bool,
     /// When the origin goes down, for half a minute.
     pub(super) down_us: Option<u64>,
+    /// The network; `None` for one that brings answers in pieces as drawn.
+    pub(super) terms: Option<Terms>,
+    /// Requests in flight that the pace begins with; `None` for a drawn number, or no choice.
+    pub(super) start: Option<u32>,
+    /// Most bytes in receive buffers that the streams may come to: what their budget allows.
+    pub(super) socket_bytes_max: Option<u64>,
+    /// Above so many bytes in receive buffers the kernel drops packets.
+    pub(super) drops_above_bytes: Option<u64>,
 }
 
 /// How it went.
@@ -108,7 +120,7 @@ impl Ran {
         self.fed.iter().flat_map(|fed| fed.count.retries).sum::<u64>() + self.moves()
     }
 
-    fn moves(&self) -> u64 {
+    pub(super) fn moves(&self) -> u64 {
         self.fed.iter().map(|fed| fed.count.moves).sum()
     }
 
@@ -203,7 +215,11 @@ fn bounds(course: &Course, chance: &mut Chance) -> Bounds {
     let most = u32::try_from(course.connections).expect("few");
     let fixed = Bounds { piece_bytes: course.part, is_ordered: true, ..Bounds::fixed(most) };
     let start = 1 + u32::try_from(chance.below(u64::from(most))).expect("few");
-    if chance.hits(500) { Bounds { least: 1, start, ..fixed } } else { fixed }
+    match course.start {
+        Some(start) => Bounds { least: 1, start, ..fixed },
+        None if chance.hits(500) => Bounds { least: 1, start, ..fixed },
+        None => fixed,
+    }
 }
 
 /// The world of a course, without its streams.
@@ -212,8 +228,13 @@ fn world(seed: u64, course: &Course) -> Shared {
     let mut set = world.borrow_mut();
     set.outage_us = course.down_us.map_or(0..0, |at_us| at_us..at_us + 30_000_000);
     set.sides = course.tls.then(|| secure::sides(seed));
+    let terms = course.terms.clone().map(|terms| Terms { alike: true, ..terms });
+    set.network = terms.map(Network::new);
+    let memory = &mut set.memory;
+    memory.socket_bytes_max = course.socket_bytes_max.unwrap_or(memory.socket_bytes_max);
+    memory.drops_above_bytes = course.drops_above_bytes.unwrap_or(memory.drops_above_bytes);
     let plumbing = &mut set.plumbing;
-    plumbing.slots_max = course.slots_max;
+    (plumbing.slots_max, plumbing.slots) = (course.slots_max, course.slots);
     plumbing.spurious_per_mille = course.spurious_per_mille;
     plumbing.lost_per_mille = course.lost_per_mille;
     (plumbing.arrives, plumbing.uneven) = (true, course.uneven);

@@ -1,0 +1,119 @@
+//! Streams whose readers are slower than the network, for long or again and again: what waits for
+//! its turn stays within the budget of the streams, so the kernel never drops a packet for want of
+//! memory; the reader gets its rate, and all of the network as soon as it takes it.
+
+use inrush::engine::pace::Timeline;
+
+use super::course;
+use super::run::{Course, PATIENT, Ran, check};
+use crate::network::Terms;
+use crate::pace::{MILLION, SECOND_US};
+use crate::places::{Manner, Phase, Place};
+use crate::plumbing::PipeSlots;
+use crate::{CALM, seeds};
+
+/// Of the network, in bytes a second.
+const CAPACITY: u64 = 8 * MILLION;
+/// Of one connection.
+const CONNECTION_RATE: u64 = MILLION;
+const LATENCY_US: u64 = 30_000;
+const RANGE_BYTES: u64 = 64 << 10;
+const OBJECT_BYTES: u64 = 4 << 20;
+/// A reader that takes all that there is.
+const FAST: u64 = 8 * CAPACITY;
+/// Requests that may be in flight.
+const REQUESTS_MAX: usize = 64;
+/// Bytes that the streams may have requested and not handed on: half of what so many requests ask
+/// for, and twice what the network needs in flight.
+const BUDGET_BYTES: u64 = 32 * RANGE_BYTES;
+/// Bytes of an answer's head, at most.
+const HEAD_BYTES: u64 = 512;
+/// Ranges that are late, and asked for twice, at a time.
+const RIVALS: u64 = 4;
+/// What that budget leaves in receive buffers at most; a little above that the kernel drops.
+const SOCKET_BYTES_MAX: u64 =
+    BUDGET_BYTES + RIVALS * RANGE_BYTES + REQUESTS_MAX as u64 * HEAD_BYTES;
+const DROPS_ABOVE_BYTES: u64 = BUDGET_BYTES * 5 / 4;
+
+/// Requests in flight that bring this rate: an answer takes its latency, which is up to a quarter
+/// more, and its bytes come as fast as a connection brings them.
+const fn requests_for(bytes_per_second: u64) -> u64 {
+    let range_us = LATENCY_US * 9 / 8 + RANGE_BYTES * SECOND_US / CONNECTION_RATE;
+    (bytes_per_second * range_us).div_ceil(RANGE_BYTES * SECOND_US)
+}
+
+/// Epochs of so many objects, each with such a reader.
+fn slow_course(seed: u64, phases: &'static [Phase], objects: &[usize]) -> Course {
+    let manner = Manner { gulp: 32 << 10, phases, ..PATIENT };
+    Course {
+        inline_per_mille: 0,
+        // Ranges are eight times their pipes, as those of 8 MiB are.
+        slots: Some(PipeSlots { private: 2, reader: 16 }),
+        connections: REQUESTS_MAX,
+        workers: vec![REQUESTS_MAX / 2; 2],
+        part: RANGE_BYTES,
+        epochs: objects.iter().map(|count| vec![OBJECT_BYTES; *count]).collect(),
+        manners: vec![vec![manner; objects.len()]],
+        never: false,
+        pace_us: 1,
+        terms: Some(Terms::new(CAPACITY, CONNECTION_RATE, LATENCY_US)),
+        start: Some(8),
+        socket_bytes_max: Some(SOCKET_BYTES_MAX),
+        drops_above_bytes: Some(DROPS_ABOVE_BYTES),
+        ..course(seed, CALM, false)
+    }
+}
+
+/// Runs it; nothing fails, hardly anything is late, and no packet is dropped.
+fn undisturbed(seed: u64, course: &Course) -> Ran {
+    let ran = check(seed, course);
+    ran.assert_ok();
+    let world = ran.world.borrow();
+    assert_eq!(world.memory.drops, 0, "of {} bytes", world.memory.socket_bytes_peak);
+    let network = world.network.as_ref().expect("a network");
+    assert_eq!(ran.retries() - ran.moves(), 0, "no attempt failed");
+    // What comes last of a burst may be asked for twice.
+    let requests = network.requests;
+    assert!(ran.moves() * 100 <= requests, "{} of {requests} were moved", ran.moves());
+    drop(world);
+    ran
+}
+
+/// Bytes a second that each of a reader's phases brought, without its rest.
+fn rates(place: &Place) -> Vec<u64> {
+    let ends = place.begun[1..].iter().map(|(begun_us, from)| (*begun_us, *from));
+    let ends = ends.chain([(place.read_until_us(), place.got.len())]);
+    let phases = place.manner.phases.iter().cycle().skip(1);
+    place
+        .begun
+        .iter()
+        .zip(ends)
+        .zip(phases)
+        .map(|(((begun_us, from), (end_us, to)), next)| {
+            let is_last = to == place.got.len();
+            let end_us = if is_last { end_us } else { end_us - next.rest_us };
+            (to - from) as u64 * SECOND_US / (end_us - begun_us)
+        })
+        .collect()
+}
+
+/// Looks that a rate is at least 97 % of what it should be.
+fn assert_rate(rate: u64, wished: u64, timeline: &Timeline) {
+    assert!(rate * 100 >= wished * 97, "{rate} of {wished} bytes/s: {timeline:?}");
+}
+
+/// A reader that takes all there is, with as many requests as that needs: the network's rate is
+/// what it gets.
+#[test]
+fn a_fast_reader_gets_the_rate_of_the_network() {
+    const PHASES: &[Phase] = &[Phase { rest_us: 0, bytes_per_second: FAST, bytes: 12 << 20 }];
+    seeds("a_fast_reader_gets_the_rate_of_the_network", 2, |seed| {
+        let few = usize::try_from(requests_for(CAPACITY) * 3 / 2).expect("few");
+        let course =
+            Course { connections: few, start: Some(8), ..slow_course(seed, PHASES, &[12]) };
+        let ran = undisturbed(seed, &course);
+        let rates = rates(&ran.world.borrow().plumbing.channels[0].places[&0]);
+        // While the first are read the pace is looked for.
+        rates[1..].iter().for_each(|rate| assert_rate(*rate, CAPACITY, &ran.fed[0].count.pace));
+    });
+}
