@@ -64,6 +64,8 @@
 //!     Its feeder asks the workers for ranges, each into a pipe of its own or over TLS into memory,
 //!     and hands them on in order; a range whose turn it is gets the reader's pipe itself. Objects
 //!     of gzip go to threads that inflate them, several at the same time.
+//!   * [`engine::budget`]: the bytes that streams may have requested and not handed on, for all
+//!     channels of a process. Pure.
 //!   * [`engine::backlog`]: what of a stream stands decrypted in memory, ahead of its turn. Pure.
 //!   * [`engine::gunzip`]: what a gzip file holds, while its bytes come in pieces. Pure.
 //!   * [`engine::handover`]: the pipes of a stream's range: its own, and in its turn the reader's.
@@ -156,6 +158,11 @@
 //!   folders: `tests/tidy`.
 //! * The pace settles within two seconds near the best number of requests, gives way and wins back;
 //!   a server that asks for less gets less, and no object fails for it: tests of [`engine::pace`].
+//! * While the reader of a stream is the limit, requests in flight shrink to what it needs and do
+//!   not grow: tests of [`engine::pace`], `tests/sim`, `tests/pipe/slow_reader.rs`.
+//! * The bytes of all streams of a process that are on their way, buffers of sockets included, stay
+//!   within one bound: tests of [`engine::budget`], `tests/sim` at every step of every run. A range
+//!   that is late and requested twice is counted once.
 //! * What one endpoint refuses slows no other endpoint, and holds no connection that another could
 //!   use: `tests/sim`, `tests/get`.
 //! * Every key of a listing is there once, in order, however many requests list it: tests of

@@ -10,6 +10,7 @@ pub mod metrics;
 mod mount;
 mod network;
 mod pace;
+mod stream;
 mod train;
 
 pub use bench::*;
@@ -19,6 +20,7 @@ pub use memory::*;
 pub use mount::*;
 pub use network::*;
 pub use pace::*;
+pub use stream::*;
 pub use train::*;
 
 /// Direct I/O alignment in bytes: of memory, file offset and length. Every common device and file

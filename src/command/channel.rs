@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::exporter;
 use super::supply::{Opening, Wanted};
 use crate::engine::backlog::Room;
+use crate::engine::budget::StreamBudget;
 use crate::engine::config::HostFacts;
 use crate::engine::metrics::FeedCount;
 use crate::engine::pace::{Bandwidth, Bounds};
@@ -68,6 +69,8 @@ pub(super) struct ChannelPlan {
     pub(super) place: Place,
     pub(super) part: PartSize,
     pub(super) connections: Bounds,
+    /// What all channels may have on their way.
+    pub(super) budget: Arc<StreamBudget>,
     /// How much of what comes over TLS may stand in memory.
     pub(super) room: Room,
     /// What inflates its objects, if they are gzip.
@@ -102,7 +105,7 @@ impl Running {
     /// is there.
     pub(super) fn start(plan: ChannelPlan, engine: &Workers, begun: Instant) -> Result<Self> {
         let ChannelPlan { name, wanted, opening, place, part, connections, .. } = plan;
-        let ChannelPlan { room, inflaters, bandwidth, .. } = plan;
+        let ChannelPlan { budget, room, inflaters, bandwidth, .. } = plan;
         let ChannelPlan { epochs, holds, marks, logs, .. } = plan;
         let counter = event_counter()?;
         let feed = StreamFeed::new(counter.clone(), part);
@@ -121,6 +124,8 @@ impl Running {
                         counter,
                         scheduler,
                         connections,
+                        part,
+                        budget,
                         room,
                         inflaters,
                         bandwidth,

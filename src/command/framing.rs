@@ -140,7 +140,7 @@ mod tests {
     fn taken(feed: &StreamFeed) -> Vec<String> {
         let mut told = Vec::new();
         loop {
-            match feed.next() {
+            match feed.next(PART) {
                 NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
                     told.push(transfer.object.key.clone())
                 }

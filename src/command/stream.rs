@@ -24,6 +24,7 @@ use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWra
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::engine::backlog::Room;
+use crate::engine::budget::StreamBudget;
 use crate::engine::config::{
     Config, HostFacts, ResourceOptions, check_descriptors, descriptors_besides,
 };
@@ -35,8 +36,8 @@ use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
 use crate::limits::{
     BACKLOG_BYTES_MIN, BACKLOG_BYTES_PER_WORKER, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX,
-    DESCRIPTORS_PER_RANGE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN, PIPE_BYTES,
-    SLOT_BYTES_MAX, TLS_PIECE_BYTES, WORKERS_MAX,
+    DESCRIPTORS_PER_RANGE, MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN,
+    PIPE_BYTES, SLOT_BYTES_MAX, STREAM_BYTES_MAX, TLS_PIECE_BYTES, WORKERS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
 use crate::plan::epoch::Shard;
@@ -163,7 +164,7 @@ async fn start_pipes(
     let names = args.channels.iter().map(|channel| channel.name.as_str());
     let locks = lock_channels(names, (&args.folder, &folder), progress)?;
     let resources = Resources::of(&args.stream)?;
-    let (engine, connections, room) =
+    let StreamEngine { engine, connections, budget, room } =
         start_engine(&resources, part, args.channels.len(), &control, (tls, retries), begun)?;
     ring::tell(engine.ring(), progress);
     let inflaters = inflaters(args.stream.gunzip, ADVICE_ON_GZIP)?;
@@ -176,6 +177,7 @@ async fn start_pipes(
         place: Place::Fifos(Fifos::new(Arc::clone(&folder), name.clone(), lock).taking_others()),
         part,
         connections,
+        budget: Arc::clone(&budget),
         room,
         inflaters: inflaters.clone(),
         bandwidth: bandwidth.clone(),
@@ -238,8 +240,18 @@ impl Resources {
     }
 }
 
-/// Starts the workers of so many channels; says between which numbers of ranges in flight each
-/// channel's pace is found.
+/// The workers of streams, and what each channel may use.
+pub(super) struct StreamEngine {
+    pub(super) engine: Workers,
+    /// Between which numbers of ranges in flight the pace of each channel is found.
+    pub(super) connections: Bounds,
+    /// What all channels may have on their way.
+    pub(super) budget: Arc<StreamBudget>,
+    /// How much of what comes over TLS may stand in each channel's memory.
+    pub(super) room: Room,
+}
+
+/// Starts the workers of so many channels.
 pub(super) fn start_engine(
     args: &Resources,
     part: PartSize,
@@ -247,7 +259,7 @@ pub(super) fn start_engine(
     control: &Control,
     (tls, retries): (Option<Arc<ClientConfig>>, RetryPolicy),
     begun: Instant,
-) -> Result<(Workers, Bounds, Room)> {
+) -> Result<StreamEngine> {
     let facts = HostFacts::read();
     // Splicing takes a few per cent of a core for each GB/s: feeders, readers and the training job
     // need the others. Decryption takes all there are.
@@ -281,6 +293,7 @@ pub(super) fn start_engine(
     let config = if tls.is_some() { config.secured() } else { config };
     let memory_bytes = config.memory_bytes;
     let config = config.of_streams();
+    let budget_bytes = budget_bytes(args.memory_bytes, config.memory_bytes, facts.memory_bytes);
     if config.connections() < channels {
         // What waits for its reader has a connection: another channel could wait for it for ever.
         let message =
@@ -288,7 +301,7 @@ pub(super) fn start_engine(
         return Err(Error::new(ErrorKind::Host, message)
             .advise("raise the limit of open files (ulimit -n) or of memory, or serve fewer"));
     }
-    let bounds = bounds(args, part, config.connections() / channels, channels);
+    let connections = bounds(args, part, config.connections() / channels, channels);
     // What files would have as slots is for plaintext.
     let ahead_bytes = memory_bytes.saturating_sub(config.memory_bytes) / channels as u64;
     let usual_bytes = (config.workers as u64 * BACKLOG_BYTES_PER_WORKER).max(BACKLOG_BYTES_MIN);
@@ -311,7 +324,20 @@ pub(super) fn start_engine(
     })?;
     super::log::places(&engine.places_in_words());
     super::exporter::watch_streams(&engine);
-    Ok((engine, bounds, room))
+    Ok(StreamEngine {
+        engine,
+        connections,
+        budget: Arc::new(StreamBudget::new(budget_bytes)),
+        room,
+    })
+}
+
+/// Bytes that the streams may have on their way: what `--memory` leaves beside these buffers, or
+/// the default, of which a machine with little memory gives a share.
+fn budget_bytes(wished: Option<u64>, buffers_bytes: u64, machine_bytes: u64) -> u64 {
+    let usual = STREAM_BYTES_MAX.min(machine_bytes / MEMORY_CGROUP_SHARE);
+    let bytes = wished.map_or(usual, |wished| wished.saturating_sub(buffers_bytes));
+    bytes.max(PART_BYTES_MIN)
 }
 
 /// Between which numbers a channel's pace is found, where each may have so many connections.
@@ -331,8 +357,7 @@ fn bounds(args: &Resources, part: PartSize, most: usize, channels: usize) -> Bou
 /// Writes to standard output.
 pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let progress = Progress::new(!args.stream.messages.quiet);
-    let deadline = args.stream.deadline.map(|deadline| begun + deadline);
-    let mut interrupts = Interrupts::listen_until(deadline)?;
+    let mut interrupts = Interrupts::listen_until(args.stream.deadline.map(|after| begun + after))?;
     let part = part_size(args.stream.part_size, args.stream.bandwidth_limit)?;
     let resources = Resources::of(&args.stream)?;
     ring::require(resources.ring)?;
@@ -349,10 +374,11 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let (place, pump) = output()?;
     session::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
-    let (engine, connections, room) =
+    let StreamEngine { engine, connections, budget, room } =
         start_engine(&resources, part, 1, &control, (tls, retries), begun)?;
     ring::tell(engine.ring(), &progress);
     let epochs = NonZeroU64::new(1);
+    let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
     let plan = ChannelPlan {
         name: STDOUT_NAME.to_owned(),
         wanted: Wanted {
@@ -367,16 +393,16 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         place,
         part,
         connections,
+        budget,
         room,
         inflaters: inflaters(args.stream.gunzip, ADVICE_ON_GZIP)?,
         bandwidth: session::bandwidth(args.stream.bandwidth_limit),
-        epochs,
+        epochs: order.epochs,
         holds: false,
         marks: false,
         logs: args.stream.report.is_some(),
     };
     let mut channels = vec![Running::start(plan, &engine, begun)?];
-    let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
     let told = (&progress, &mut report);
     let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
     let mut failed = report.finish(failed, &progress, &mut interrupts).await;

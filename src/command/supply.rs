@@ -327,16 +327,16 @@ mod tests {
             let (control, part, feed) = set_up(server).await;
             let wanted = wanted(source);
             let supplied = supply(&control, &wanted, part, &feed, order, None);
-            let (supplied, epochs) = tokio::join!(supplied, read(&feed));
+            let (supplied, epochs) = tokio::join!(supplied, read(&feed, part));
             supplied.expect("it is listed");
             epochs
         })
     }
 
-    async fn read(feed: &StreamFeed) -> Vec<Vec<String>> {
+    async fn read(feed: &StreamFeed, part: PartSize) -> Vec<Vec<String>> {
         let (mut epochs, mut keys) = (Vec::new(), Vec::new());
         for _ in 0..LOOKS_MAX {
-            match feed.next() {
+            match feed.next(part) {
                 NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
                     keys.push(transfer.object.key.clone())
                 }
@@ -424,7 +424,7 @@ mod tests {
                     if feed.is_stopped() {
                         return taken;
                     }
-                    match feed.next() {
+                    match feed.next(part) {
                         NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
                             taken += &transfer.object.key
                         }
@@ -495,7 +495,7 @@ mod tests {
             let wanted = Wanted { range, ..wanted(source) };
             let order = EpochOrder { epochs: NonZeroU64::new(1), ..KEY_ORDER };
             supply(&control, &wanted, part, &feed, order, None).await.expect("it is there");
-            let NextStep::StreamStep(StreamStep::Range(_, range)) = feed.next() else {
+            let NextStep::StreamStep(StreamStep::Range(_, range)) = feed.next(part) else {
                 panic!("there are bytes")
             };
             assert_eq!((range.offset, range.length), (100, 100));

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::engine::budget::RangeRoom;
 use crate::limits::{BACKLOG_BUFFERS_AT_TURN, BACKLOG_BUFFERS_FAR, BACKLOG_RANGES_NEAR_MIN};
 use crate::sys::{Handle, descriptor};
 
@@ -133,18 +134,21 @@ pub struct RangeBacklog {
     own: AtomicUsize,
     /// Whether there is a waker, for those who need not lock to see that there is none.
     is_waiting: AtomicBool,
+    /// The room of its bytes, until nobody holds them any more.
+    _room: Option<RangeRoom>,
 }
 
 impl RangeBacklog {
-    /// Nothing yet, of the range with this number.
+    /// Nothing yet, of the range with this number, whose bytes have this room.
     #[must_use]
-    pub fn new(backlog: Arc<Backlog>, number: u64) -> Self {
+    pub fn new(backlog: Arc<Backlog>, number: u64, room: Option<RangeRoom>) -> Self {
         Self {
             backlog,
             number,
             queue: Mutex::default(),
             own: AtomicUsize::new(0),
             is_waiting: AtomicBool::new(false),
+            _room: room,
         }
     }
 
@@ -289,7 +293,7 @@ mod tests {
     }
 
     fn range(backlog: &Arc<Backlog>, number: u64) -> RangeBacklog {
-        RangeBacklog::new(Arc::clone(backlog), number)
+        RangeBacklog::new(Arc::clone(backlog), number, None)
     }
 
     /// Fills buffers of a range while there is room, at most so many; how many it were.

@@ -13,6 +13,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::engine::budget::RangeRoom;
 use crate::sys::Handle;
 
 /// No time: nobody waits.
@@ -36,12 +37,14 @@ pub struct Handover {
     waits_since_us: AtomicU64,
     waited_us: AtomicU64,
     has_no_reader: AtomicBool,
+    /// The room of its bytes, until nobody holds them any more.
+    _room: Option<RangeRoom>,
 }
 
 impl Handover {
-    /// A range whose own pipe has these ends.
+    /// A range whose own pipe has these ends, and whose bytes have this room.
     #[must_use]
-    pub fn new(writer: Handle, reader: Handle) -> Self {
+    pub fn new(writer: Handle, reader: Handle, room: Option<RangeRoom>) -> Self {
         Self {
             writer,
             reader,
@@ -53,6 +56,7 @@ impl Handover {
             waits_since_us: AtomicU64::new(NEVER_US),
             waited_us: AtomicU64::new(0),
             has_no_reader: AtomicBool::new(false),
+            _room: room,
         }
     }
 
@@ -169,7 +173,7 @@ mod tests {
     use super::*;
 
     fn handover() -> Handover {
-        Handover::new(Handle::Simulated(1), Handle::Simulated(2))
+        Handover::new(Handle::Simulated(1), Handle::Simulated(2), None)
     }
 
     #[test]

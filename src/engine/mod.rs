@@ -2,6 +2,7 @@
 //! bytes become.
 
 pub mod backlog;
+pub mod budget;
 pub mod config;
 pub mod endpoints;
 pub mod gunzip;

@@ -286,6 +286,10 @@ pub trait PipeHost {
     /// What the file system says, and when something else is in that place now.
     fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error>;
 
+    /// True when the TCP buffers of the machine have more memory than the kernel likes, or had
+    /// since the last call (tcp_mem, see tcp(7)): then it drops what it receives.
+    fn is_tcp_under_pressure(&mut self) -> bool;
+
     /// Bytes that stand in a pipe.
     ///
     /// # Errors

@@ -2,11 +2,6 @@
 
 use super::{CONNECTIONS_START_MAX, SLOT_BYTES_MAX};
 
-/// While the pipes of a stream's ranges may have so many bytes, no range more is asked for where
-/// the number of connections is found by itself: small objects may be many at once, large ones take
-/// memory of the kernel while their reader is slow.
-pub const STREAM_PIPES_BYTES_MAX: u64 = 256 << 20;
-
 /// The controller of a run's pace looks so often, in microseconds.
 pub const PACE_TICK_US: u64 = 5_000;
 
@@ -35,6 +30,12 @@ pub const PACE_SETTLE_MAX_US: u64 = 400_000;
 /// What comes in order is measured once all requests that were in flight at the choice have ended,
 /// and this share of as many more: those took as long as such requests do.
 pub const PACE_ORDERED_ENDED_SHARE: u64 = 4;
+
+/// A measurement of it lasts for so many times that a request takes.
+pub const PACE_ORDERED_ROUNDS: u64 = 6;
+
+/// And at least so long, in microseconds.
+pub const PACE_ORDERED_WINDOW_MIN_US: u64 = 500_000;
 
 /// And so many at least.
 pub const PACE_ORDERED_ENDED_MIN: u64 = 16;
@@ -83,8 +84,41 @@ pub const PACE_FULL_UP_PER_MILLE: u64 = 1150;
 /// And twice as many pay when they bring so many.
 pub const PACE_FULL_CLIMB_PER_MILLE: u64 = 1250;
 
+/// The reader of a stream is the limit while it waits for less than so many thousandths of the
+/// time: more requests could bring at most that much more. A reader of 500 MB/s from loopback waits
+/// for 24, one of 1,000 MB/s for 51, one that is as fast as the network for 540.
+pub const PACE_READER_WAITED_PER_MILLE: u64 = 60;
+
+/// How long that is looked at, in microseconds.
+pub const PACE_READER_WINDOW_US: u64 = 250_000;
+
+/// So many such windows in a row make the requests fewer, by one step.
+pub const PACE_READER_WINDOWS: u32 = 2;
+
+/// A reader that takes nothing for so long rests, in microseconds.
+pub const PACE_READER_REST_US: u64 = 100_000;
+
+/// A step was one too many for a reader that waits for so many thousandths of the time more than
+/// before it.
+pub const PACE_READER_MISSED_PER_MILLE: u64 = 15;
+
+/// Within this time, in microseconds: what stood ready before the step is read by then.
+pub const PACE_READER_BACK_US: u64 = 2_000_000;
+
+/// The number that was too small is not tried again for so long, in microseconds: it costs what is
+/// missing there.
+pub const PACE_READER_FLOOR_US: u64 = 30_000_000;
+
 /// A step more is kept when it brings so many thousandths.
 pub const PACE_UP_PER_MILLE: u64 = 1030;
+
+/// A step fewer of a stream's requests is kept when it brings so many thousandths of what the level
+/// before and the best one brought: its windows go up and down by more than a step brings, and
+/// bytes that wait for their turn cost memory.
+pub const PACE_ORDERED_DOWN_PER_MILLE: u64 = 980;
+
+/// A step more of them is kept when it brings so many thousandths.
+pub const PACE_ORDERED_UP_PER_MILLE: u64 = 1050;
 
 /// A step fewer is kept when it brings so many thousandths.
 pub const PACE_DOWN_PER_MILLE: u64 = 985;

@@ -11,7 +11,7 @@ use crate::s3::ByteRange;
 pub const ALIGNMENT_BYTES: u64 = 4096;
 
 /// How long a range is: a positive multiple of [`ALIGNMENT_BYTES`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartSize(u64);
 
 impl PartSize {

@@ -79,6 +79,7 @@ fn course(seed: u64, rates: Rates, leaves: bool) -> Course {
         down_us: None,
         terms: None,
         start: None,
+        budget_bytes: None,
         socket_bytes_max: None,
         drops_above_bytes: None,
     }

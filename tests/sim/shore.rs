@@ -70,6 +70,10 @@ impl PipeHost for FeedHost {
         Ok(self.world.borrow_mut().open_place(self.channel, epoch))
     }
 
+    fn is_tcp_under_pressure(&mut self) -> bool {
+        false
+    }
+
     fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno> {
         Ok(self.world.borrow().unread(pipe))
     }

@@ -2,7 +2,7 @@
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-pub(crate) const ROOMS: [(&str, bool, &[&str]); 63] = [
+pub(crate) const ROOMS: [(&str, bool, &[&str]); 64] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("glob", true, &[]),
@@ -30,9 +30,10 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 63] = [
     ("tls", true, &["error", "failure", "limits", "s3"]),
     ("snapshot", true, &[]),
     ("metrics", true, &["endpoints", "failure", "pace", "snapshot", "sys", "waiting"]),
-    ("backlog", true, &["limits", "sys"]),
+    ("budget", true, &["limits", "plan"]),
+    ("backlog", true, &["budget", "limits", "sys"]),
     ("gunzip", true, &[]),
-    ("handover", true, &["sys"]),
+    ("handover", true, &["budget", "sys"]),
     (
         "request",
         true,
@@ -97,6 +98,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 63] = [
         false,
         &[
             "backlog",
+            "budget",
             "endpoints",
             "error",
             "gunzip",
@@ -184,6 +186,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 63] = [
             "attempt",
             "backlog",
             "bench",
+            "budget",
             "cache",
             "checksum",
             "cli",

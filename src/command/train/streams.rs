@@ -14,7 +14,7 @@ use super::super::aside::aside;
 use super::super::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use super::super::ring;
 use super::super::session;
-use super::super::stream::{Resources, part_size, start_channels, start_engine};
+use super::super::stream::{Resources, StreamEngine, part_size, start_channels, start_engine};
 use super::super::stream_report::{EndedEngine, StreamReport};
 use super::super::supply::{EpochOrder, Opening, Wanted, supply};
 use super::input::{self, Source, Sources};
@@ -111,7 +111,7 @@ impl Streams {
         let locks = lock_channels(names.iter().copied(), (&path, &folder), progress)?;
         remove_left(&path, &names).await?;
         let retries = session::retries(&args.service, args.tuning.max_attempts);
-        let (engine, connections, room) =
+        let StreamEngine { engine, connections, budget, room } =
             start_engine(&resources, part, names.len(), control, (tls, retries), begun)?;
         ring::tell(engine.ring(), progress);
         let is_gzip = |channel: &Channel| channel.compression == Compression::Gzip;
@@ -130,6 +130,7 @@ impl Streams {
             ),
             part,
             connections,
+            budget: Arc::clone(&budget),
             room,
             inflaters: inflaters.clone().filter(|_| is_gzip),
             bandwidth: bandwidth.clone(),

@@ -1,7 +1,11 @@
 //! The controller: windows of goodput in, a number of requests in flight out.
 
 mod first;
+mod ordered;
+mod reader;
 
+use self::ordered::ordered_ended;
+use self::reader::{Reader, Step};
 use super::levels::{Levels, per_mille};
 use super::rate::Rate;
 use super::timeline::{Change, Moment, Timeline};
@@ -13,10 +17,10 @@ use crate::limits::{
     PACE_DOWN_PAUSE_MAX_US, PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FLAT_PER_MILLE,
     PACE_FULL_CLIMB_PER_MILLE, PACE_FULL_UP_PER_MILLE, PACE_KNEE_PER_MILLE, PACE_LEAP_BYTES_MAX,
     PACE_LEAP_FIRST_BYTE_US, PACE_LEAP_WAIT_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE,
-    PACE_ORDERED_ENDED_MIN, PACE_ORDERED_ENDED_SHARE, PACE_ORDERED_SETTLE_MAX_US,
-    PACE_PAUSE_MIN_US, PACE_ROUND_FIRST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US,
-    PACE_TICK_US, PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US,
-    PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
+    PACE_ORDERED_DOWN_PER_MILLE, PACE_ORDERED_UP_PER_MILLE, PACE_PAUSE_MIN_US,
+    PACE_ROUND_FIRST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US,
+    PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US,
+    PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
 };
 
 /// What it is about.
@@ -30,6 +34,9 @@ enum Stage {
     Climb { below: Option<usize>, again: bool },
     /// Stays, and looks beside from time to time.
     Hold,
+    /// The reader of a stream is the limit; `step`: the last step down, while it may turn out to be
+    /// one too many.
+    Reader { step: Option<Step> },
     /// Looks at a level beside `home`, where this machine was the limit or was not.
     Probe { home: usize, was_full: bool },
 }
@@ -48,6 +55,8 @@ pub struct Controller {
     /// What each endpoint takes, and what it had said before.
     rates: Vec<(Rate, EndpointTotals)>,
     timeline: Timeline,
+    /// Of a stream: who waits for whom.
+    reader: Reader,
     /// When it looks above next, and below.
     look_up_us: u64,
     look_down_us: u64,
@@ -81,9 +90,14 @@ impl Controller {
             levels,
             stage: Stage::First { filled_us: None, has_leapt: false },
             ramp: Ramp::default(),
-            window: Window { ended_least: u64::from(bounds.start), ..Window::default() },
+            // The first ones of a stream have connected besides: those after them are measured.
+            window: Window {
+                ended_least: u64::from(bounds.start) + ordered_ended(bounds.start),
+                ..Window::default()
+            },
             rates: vec![Default::default()],
             timeline: Timeline::default(),
+            reader: Reader::default(),
             look_up_us: 0,
             look_down_us: 0,
             up_pause_us: PACE_PAUSE_MIN_US,
@@ -144,6 +158,14 @@ impl Controller {
             return;
         }
         self.leap_unanswered(now_us, &totals);
+        if self.bounds.is_ordered {
+            self.fit_room(now_us, &totals);
+            self.pass_over_rest(now_us, &totals);
+            self.look_at_reader(now_us, &totals);
+            if matches!(self.stage, Stage::Reader { .. }) {
+                return;
+            }
+        }
         if let Some(measured) = self.measure(now_us, &totals) {
             self.decide(now_us, measured);
         }
@@ -205,10 +227,13 @@ impl Controller {
         let settle_us = effect_us.clamp(PACE_SETTLE_MIN_US, PACE_SETTLE_MAX_US);
         // Those that are in flight now, and as many as there are to be.
         let before = self.before.busy.max(self.levels.requests(self.level));
+        // In a climb requests that were in flight then tell something, too: each step costs time.
+        let is_climb = matches!(self.stage, Stage::First { .. } | Stage::Climb { .. });
+        let beside = if is_climb { 0 } else { ordered_ended(self.levels.requests(self.level)) };
         self.window = Window {
             settled_us: now_us + settle_us,
             chosen_us: now_us,
-            ended_least: self.before.ended + u64::from(before),
+            ended_least: self.before.ended + u64::from(before) + beside,
             ..Window::default()
         };
     }
@@ -220,7 +245,9 @@ impl Controller {
         let usual_us = usual_us.clamp(PACE_WINDOW_MIN_US, PACE_WINDOW_MAX_US);
         let length_us = match self.stage {
             Stage::First { .. } | Stage::Climb { .. } => usual_us,
-            Stage::Hold | Stage::Probe { .. } => (usual_us * 2).max(PACE_WINDOW_HOLD_MIN_US),
+            Stage::Hold | Stage::Probe { .. } | Stage::Reader { .. } => {
+                (usual_us * 2).max(PACE_WINDOW_HOLD_MIN_US)
+            }
         };
         whole_rounds(length_us, self.round_us())
     }
@@ -229,7 +256,7 @@ impl Controller {
     fn window_least_us(&self) -> u64 {
         match self.stage {
             Stage::First { .. } | Stage::Climb { .. } => PACE_WINDOW_MIN_US,
-            Stage::Hold | Stage::Probe { .. } => PACE_WINDOW_HOLD_MIN_US,
+            Stage::Hold | Stage::Probe { .. } | Stage::Reader { .. } => PACE_WINDOW_HOLD_MIN_US,
         }
     }
 
@@ -297,7 +324,9 @@ impl Controller {
     /// The window's work, when it is over and says something.
     fn measure(&mut self, now_us: u64, totals: &Totals) -> Option<Measured> {
         let wanted = u64::from(self.levels.requests(self.level));
-        let is_filled = u64::from(totals.busy) * 8 >= wanted * 7;
+        // A stream whose bytes have no room for more requests has all that it may have.
+        let is_filled = u64::from(totals.busy) * 8 >= wanted * 7
+            || self.bounds.is_ordered && totals.held_up > 0;
         match self.bounds.is_ordered {
             true => self.measure_ordered(now_us, totals, is_filled),
             false => self.measure_bytes(now_us, totals, is_filled),
@@ -325,61 +354,12 @@ impl Controller {
         window.measured(&came, (came.bytes_per_second(), came.work()), is_clear)
     }
 
-    /// By how long requests took, once all that were in flight at the choice have ended: the last
-    /// of as many have been in flight beside as many.
-    fn measure_ordered(
-        &mut self,
-        now_us: u64,
-        totals: &Totals,
-        is_filled: bool,
-    ) -> Option<Measured> {
-        let wanted = u64::from(self.levels.requests(self.level));
-        let enough = (wanted / PACE_ORDERED_ENDED_SHARE).max(PACE_ORDERED_ENDED_MIN);
-        let is_late = now_us >= self.window.chosen_us + PACE_ORDERED_SETTLE_MAX_US;
-        let is_new = totals.ended + enough < self.window.ended_least && !is_late;
-        let now = (now_us, *totals);
-        let (begun_us, at) = match self.window.begun.filter(|_| !is_new) {
-            Some(begun) => begun,
-            None => *self.window.begun.insert(now),
-        };
-        // How many are in flight counts from where that has come into effect.
-        if self.ramp.is_rising(now_us) || u64::from(totals.busy) * 8 > wanted * 9 {
-            self.window.forget();
-        }
-        self.window.note(totals, is_filled);
-        let came = Came::between(&at, totals, now_us - begun_us);
-        let is_whole = totals.ended >= self.window.ended_least;
-        let is_over = match is_whole {
-            true => now_us >= self.window.chosen_us + self.window_least_us(),
-            // Where so few end, it is bytes that are counted.
-            false => is_late && came.elapsed_us >= self.window_us(),
-        };
-        if !is_over {
-            return None;
-        }
-        let new = Window {
-            begun: Some(now),
-            chosen_us: now_us,
-            ended_least: totals.ended + enough,
-            ..Window::default()
-        };
-        let window = std::mem::replace(&mut self.window, new);
-        let (each_us, brings) = match is_whole {
-            true => (came.each_ended_us(), came.by_ended(&window)),
-            false => {
-                let each_us = came.each_us(&window, self.bounds.piece_bytes);
-                (each_us, (came.bytes_per_second(), came.work()))
-            }
-        };
-        self.piece_us = each_us.min(PACE_SETTLE_MAX_US);
-        window.measured(&came, brings, self.is_far_more(now_us, brings.1))
-    }
-
     fn decide(&mut self, now_us: u64, measured: Measured) {
         match self.stage {
             Stage::First { has_leapt, .. } => self.begun(now_us, has_leapt, measured),
             Stage::Climb { below, again } => self.climbed(now_us, below, again, measured),
             Stage::Hold => self.held(now_us, measured),
+            Stage::Reader { .. } => {}
             Stage::Probe { home, was_full } => self.probed(now_us, home, was_full, measured),
         }
     }
@@ -430,12 +410,18 @@ impl Controller {
             .known(half, now_us)
             .zip(self.levels.known(best, now_us))
             .is_some_and(|(half, best)| best < per_mille(half, PACE_KNEE_PER_MILLE));
-        let looks_at_once = is_first || is_near_knee || measured.is_full;
+        // A look at what comes in order takes long, and costs what is missing meanwhile.
+        let is_quick = !self.bounds.is_ordered && (is_first || is_near_knee);
+        let looks_at_once = is_quick || measured.is_full;
         self.down_pause_us = PACE_DOWN_PAUSE_US;
         self.look_down_us = if looks_at_once { now_us } else { now_us + self.down_pause_us };
         self.hold(now_us);
         if best != self.level {
             self.go_to(now_us, best, Change::Back, measured);
+        }
+        if self.bounds.is_ordered {
+            // From here on it is measured otherwise.
+            self.levels.forget();
         }
     }
 
@@ -445,14 +431,14 @@ impl Controller {
         self.strange = if differs { self.strange + 1 } else { 0 };
         let rises = measured.work >= per_mille(known, PACE_CLIMB_PER_MILLE);
         let may_rise = !measured.is_full && self.level < self.levels.last();
-        if rises && may_rise {
+        if rises && may_rise && !self.bounds.is_ordered {
             // Somebody may have left: this is no time to look below, nor to wait.
             return self.probe(now_us, self.level + 1, Change::More, measured);
         }
         if self.strange >= PACE_CHANGED_WINDOWS {
             self.levels.forget();
             self.levels.note(self.level, measured.work, now_us);
-            if may_rise {
+            if may_rise && !self.bounds.is_ordered {
                 return self.climb_on(now_us, Change::Changed, measured);
             }
             self.strange = 0;
@@ -493,7 +479,7 @@ impl Controller {
         let best = self.levels.best(now_us);
         let needed = match (measured.is_full, self.bounds.is_ordered) {
             (true, _) => PACE_FULL_UP_PER_MILLE,
-            (false, true) => PACE_CLIMB_PER_MILLE,
+            (false, true) => PACE_ORDERED_UP_PER_MILLE,
             (false, false) => PACE_UP_PER_MILLE,
         };
         if self.level > home && measured.work >= per_mille(before, needed) {
@@ -505,16 +491,21 @@ impl Controller {
             return self.hold(now_us);
         }
         let is_far_more = measured.work >= per_mille(before, PACE_CLIMB_PER_MILLE);
-        if self.level < home && is_far_more && !was_full {
+        if self.level < home && is_far_more && !was_full && !self.bounds.is_ordered {
             // Fewer do not bring so much more: somebody has left.
             return self.climb_on(now_us, Change::Changed, measured);
         }
-        let is_enough = measured.work >= per_mille(before, PACE_DOWN_PER_MILLE)
-            && measured.work >= per_mille(best, PACE_NEARLY_BEST_PER_MILLE);
+        let (of_before, of_best) = match self.bounds.is_ordered {
+            true => (PACE_ORDERED_DOWN_PER_MILLE, PACE_ORDERED_DOWN_PER_MILLE),
+            false => (PACE_DOWN_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE),
+        };
+        let is_enough = measured.work >= per_mille(before, of_before)
+            && measured.work >= per_mille(best, of_best);
         if self.level < home && is_enough {
             self.down_pause_us = PACE_DOWN_PAUSE_US;
             // The next step costs no less than this one: where this one did, it is not for now.
-            let is_flat = measured.work >= per_mille(best, PACE_FLAT_PER_MILLE);
+            let is_flat =
+                self.bounds.is_ordered || measured.work >= per_mille(best, PACE_FLAT_PER_MILLE);
             let pause_us = if is_flat { PACE_PAUSE_MIN_US } else { PACE_DOWN_PAUSE_US };
             self.look_down_us = now_us + pause_us;
             return self.hold(now_us);

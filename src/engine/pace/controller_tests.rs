@@ -108,6 +108,8 @@ impl Course {
                 ended_us: whole(self.ended_us),
                 ended_bytes: whole(self.bytes),
                 refused: 0,
+                reader_waited_us: 0,
+                reader_kept_us: 0,
                 busy: if is_bound { wanted } else { wanted / 2 },
                 is_bound,
                 held_up: u32::try_from(whole(self.active * (1.0 - takes / brings))).expect("few"),
@@ -520,4 +522,119 @@ fn refusals_bring_a_rate_and_end_the_climb() {
     assert!(limits.requests_in_flight <= 2 * BOUNDS.start);
     let told = controller.timeline().moments().iter();
     assert!(told.clone().any(|moment| moment.change == Change::Refused));
+}
+
+/// A stream as its reader, its network and its requests make it.
+struct Reading {
+    controller: Controller,
+    totals: Totals,
+    bytes: f64,
+    ended_us: f64,
+    now_us: u64,
+}
+
+impl Reading {
+    fn new() -> Self {
+        let bounds = Bounds { piece_bytes: whole(LARGE), is_ordered: true, ..BOUNDS };
+        let controller = Controller::new(bounds);
+        Self { controller, totals: Totals::default(), bytes: 0.0, ended_us: 0.0, now_us: 0 }
+    }
+
+    fn requests(&self) -> u32 {
+        self.controller.limits(self.now_us).requests_in_flight
+    }
+
+    /// Time passes with a reader that takes so many bytes a second, and a network in which each
+    /// request brings `each` bytes a second. The most requests meanwhile, and the part of the
+    /// reader's rate that it got.
+    fn read(&mut self, milliseconds: u32, reader: f64, each: f64) -> (u32, f64) {
+        let (mut most, before) = (0, self.bytes);
+        for _ in 0..milliseconds {
+            self.now_us += 1000;
+            let wanted = self.requests();
+            most = most.max(wanted);
+            let rate = (each * f64::from(wanted)).min(reader);
+            let waited_us = if reader > 0.0 { whole(1e3 - 1e3 * rate / reader) } else { 0 };
+            let ended = rate / 1e3 / LARGE;
+            self.bytes += rate / 1e3;
+            self.ended_us += ended * f64::from(wanted) * LARGE / rate.max(1.0) * 1e6;
+            self.totals = Totals {
+                bytes: whole(self.bytes),
+                ended_bytes: whole(self.bytes),
+                answers: whole(self.bytes / LARGE) + 1,
+                ended: whole(self.bytes / LARGE),
+                ended_us: whole(self.ended_us),
+                reader_waited_us: self.totals.reader_waited_us + waited_us,
+                reader_kept_us: self.totals.reader_kept_us + 1000 - waited_us,
+                busy: wanted,
+                is_bound: true,
+                ..Totals::default()
+            };
+            self.controller.handle(self.now_us, self.totals);
+        }
+        (most, (self.bytes - before) * 1e3 / f64::from(milliseconds) / reader)
+    }
+}
+
+/// Bytes a second of one request.
+const EACH: f64 = 60e6;
+
+#[test]
+fn while_the_reader_is_the_limit_requests_shrink_to_what_it_needs() {
+    for (reader, needed) in [(50e6, 4), (300e6, 8), (500e6, 16), (1.2e9, 32)] {
+        let mut reading = Reading::new();
+        let (most, _) = reading.read(4_000, reader, EACH);
+        assert!(most <= 32, "no more than at the start: {most} for {reader}");
+        let (most, part) = reading.read(120_000, reader, EACH);
+        assert!(most <= needed, "{most} for {reader}, {needed} bring it");
+        assert!(part >= 0.995, "{part} of {reader} in two minutes");
+    }
+}
+
+#[test]
+fn a_reader_that_becomes_fast_has_what_it_needs_within_two_seconds() {
+    let mut reading = Reading::new();
+    reading.read(30_000, 100e6, EACH);
+    assert!(reading.requests() <= 6);
+    reading.read(2_000, 1.8e9, EACH);
+    let (_, part) = reading.read(1_000, 1.8e9, EACH);
+    assert!(part >= 0.97, "{part} with {} requests", reading.requests());
+    // And back.
+    reading.read(10_000, 100e6, EACH);
+    assert!(reading.requests() <= 6, "{}", reading.requests());
+}
+
+#[test]
+fn a_reader_at_rest_says_nothing_and_bursts_do_not_pump_it_up() {
+    let mut reading = Reading::new();
+    reading.read(30_000, 500e6, EACH);
+    let before = reading.requests();
+    reading.read(150_000, 0.0, EACH);
+    assert_eq!(reading.requests(), before, "a rest changes nothing");
+    for _ in 0..30 {
+        reading.read(2_000, 0.0, EACH);
+        let (most, _) = reading.read(400, 1e9, EACH);
+        assert!(most <= 32, "{most}");
+    }
+}
+
+#[test]
+fn requests_whose_bytes_have_no_room_are_no_choice() {
+    let mut controller = Reading::new().controller;
+    let mut totals = Totals { is_bound: true, ..Totals::default() };
+    for now_us in (0..20_000_000).step_by(5_000) {
+        // 24 are all that have room, whatever is wanted.
+        let wanted = controller.limits(now_us).requests_in_flight;
+        totals.busy = wanted.min(24);
+        totals.held_up = if wanted > 24 { 24 } else { 0 };
+        totals.bytes += 10_000_000;
+        totals.reader_waited_us += 4_000;
+        totals.reader_kept_us += 1_000;
+        totals.ended = totals.bytes / whole(LARGE);
+        totals.answers = totals.ended + 24;
+        totals.ended_bytes = totals.bytes;
+        totals.ended_us = totals.ended * 100_000;
+        controller.handle(now_us, totals);
+    }
+    assert!(controller.limits(20_000_000).requests_in_flight <= 32);
 }

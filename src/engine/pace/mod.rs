@@ -91,12 +91,17 @@ pub struct Totals {
     pub ended_us: u64,
     /// Bytes of those requests.
     pub ended_bytes: u64,
+    /// Of a stream: time that its reader waited for bytes, and time that bytes waited for it, in
+    /// microseconds.
+    pub reader_waited_us: u64,
+    /// See above.
+    pub reader_kept_us: u64,
     /// Requests in flight now.
     pub busy: u32,
     /// There was more to ask for than might be.
     pub is_bound: bool,
     /// Requests among them whose bytes find no slot free because writes have the slots: the disk is
-    /// slower than the network.
+    /// slower than the network. Of a stream all of them, while its bytes have no room for more.
     pub held_up: u32,
 }
 

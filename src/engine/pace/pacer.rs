@@ -19,6 +19,8 @@ struct Cell {
     ended: AtomicU64,
     ended_us: AtomicU64,
     ended_bytes: AtomicU64,
+    reader_waited_us: AtomicU64,
+    reader_kept_us: AtomicU64,
     busy: AtomicU32,
     is_bound: AtomicBool,
     held_up: AtomicU32,
@@ -145,6 +147,8 @@ impl Pacer {
         cell.ended.store(counts.ended, Ordering::Relaxed);
         cell.ended_us.store(counts.ended_us, Ordering::Relaxed);
         cell.ended_bytes.store(counts.ended_bytes, Ordering::Relaxed);
+        cell.reader_waited_us.store(counts.reader_waited_us, Ordering::Relaxed);
+        cell.reader_kept_us.store(counts.reader_kept_us, Ordering::Relaxed);
         cell.busy.store(counts.busy, Ordering::Relaxed);
         cell.is_bound.store(counts.is_bound, Ordering::Relaxed);
         cell.held_up.store(counts.held_up, Ordering::Relaxed);
@@ -210,6 +214,8 @@ impl Pacer {
             ended: all.ended + cell.ended.load(Ordering::Relaxed),
             ended_us: all.ended_us + cell.ended_us.load(Ordering::Relaxed),
             ended_bytes: all.ended_bytes + cell.ended_bytes.load(Ordering::Relaxed),
+            reader_waited_us: all.reader_waited_us + cell.reader_waited_us.load(Ordering::Relaxed),
+            reader_kept_us: all.reader_kept_us + cell.reader_kept_us.load(Ordering::Relaxed),
             busy: all.busy + cell.busy.load(Ordering::Relaxed),
             is_bound: all.is_bound || cell.is_bound.load(Ordering::Relaxed),
             held_up: all.held_up + cell.held_up.load(Ordering::Relaxed),

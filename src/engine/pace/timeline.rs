@@ -19,6 +19,10 @@ pub enum Change {
     Changed,
     /// The server asked for less (503, 429).
     Refused,
+    /// The reader is slower than the network: fewer requests are enough for it.
+    Reader,
+    /// The bytes of more requests have no room.
+    Room,
 }
 
 impl Change {
@@ -32,6 +36,8 @@ impl Change {
             Self::Back => "more requests brought no more",
             Self::Changed => "the throughput has changed",
             Self::Refused => "the server asked for less",
+            Self::Room => "no room for the bytes of more",
+            Self::Reader => "the reader is slower than the network",
         }
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct Came {
     pub(super) ended: u64,
     ended_us: u64,
     ended_bytes: u64,
+    reader_waited_us: u64,
+    reader_kept_us: u64,
 }
 
 impl Came {
@@ -80,7 +82,15 @@ impl Came {
             ended: now.ended.saturating_sub(before.ended),
             ended_us: now.ended_us.saturating_sub(before.ended_us),
             ended_bytes: now.ended_bytes.saturating_sub(before.ended_bytes),
+            reader_waited_us: now.reader_waited_us.saturating_sub(before.reader_waited_us),
+            reader_kept_us: now.reader_kept_us.saturating_sub(before.reader_kept_us),
         }
+    }
+
+    /// How much of the time the reader of a stream waited for bytes, in thousandths.
+    pub(super) fn reader_waited_per_mille(&self) -> Option<u64> {
+        let time_us = self.reader_waited_us + self.reader_kept_us;
+        (self.reader_waited_us * 1000).checked_div(time_us)
     }
 
     /// How many pieces of so many bytes, or small objects.
@@ -108,6 +118,17 @@ impl Came {
             u64::try_from(all).unwrap_or(u64::MAX)
         };
         (bring(self.ended_bytes), bring(self.ended_bytes + self.ended * PACE_REQUEST_BYTES))
+    }
+
+    /// What it came to, where nothing follows from it.
+    pub(super) fn unjudged(&self) -> Measured {
+        Measured {
+            work: self.work(),
+            bytes_per_second: self.bytes_per_second(),
+            is_full: false,
+            is_clear: false,
+            request_bytes: self.bytes / self.answers.max(1),
+        }
     }
 
     /// How long a connection took for a piece of so many bytes, or a small object.

@@ -81,8 +81,8 @@ pub struct Streamed {
 #[derive(Debug, Default)]
 struct State {
     objects: VecDeque<Entry>,
-    /// The object in front, cut into ranges.
-    open: Option<(Arc<Transfer>, Ranges)>,
+    /// The object in front, and which of its bytes are still to come.
+    open: Option<(Arc<Transfer>, ByteRange)>,
     /// How many objects were pushed since the last end of an epoch.
     pushed: u64,
     /// Bytes beside those of objects that wait.
@@ -185,10 +185,10 @@ impl StreamFeed {
     pub fn ranges_left(&self) -> u64 {
         let state = self.lock();
         let waiting = state.objects.iter().map(|entry| match entry {
-            Entry::Object(transfer, window) => self.cut(transfer, *window).left(),
+            Entry::Object(transfer, window) => self.ranges(window_of(transfer, *window)),
             Entry::Inline(_) | Entry::EpochEnd { .. } => 0,
         });
-        waiting.sum::<u64>() + state.open.as_ref().map_or(0, |(_, ranges)| ranges.left())
+        waiting.sum::<u64>() + state.open.as_ref().map_or(0, |(_, left)| self.ranges(*left))
     }
 
     /// Takes what comes next; objects without bytes add nothing to the stream, and stand in it only
@@ -220,9 +220,9 @@ impl StreamFeed {
         self.wake(&mut state);
     }
 
-    fn cut(&self, transfer: &Transfer, window: Option<ByteRange>) -> Ranges {
-        let whole = Ranges::new(transfer.object.size_bytes, self.part);
-        window.map_or(whole, |window| Ranges::of(window, self.part))
+    /// How many ranges these bytes are, if none is cut shorter than usual.
+    fn ranges(&self, bytes: ByteRange) -> u64 {
+        if bytes.length == 0 { 0 } else { Ranges::of(bytes, self.part).left() }
     }
 
     /// Ends the epoch.
@@ -301,12 +301,15 @@ impl StreamFeed {
         }
     }
 
-    /// The next step of the stream.
-    pub fn next(&self) -> NextStep {
+    /// The next step of the stream; a range is at most `part` long.
+    pub fn next(&self, part: PartSize) -> NextStep {
         let mut state = self.lock();
         loop {
-            if let Some((transfer, ranges)) = &mut state.open {
-                if let Some(range) = ranges.next() {
+            if let Some((transfer, left)) = &mut state.open {
+                let is_left = left.length > 0;
+                if let Some(range) = is_left.then(|| Ranges::of(*left, part).next()).flatten() {
+                    left.offset += range.length;
+                    left.length -= range.length;
                     return NextStep::StreamStep(StreamStep::Range(Arc::clone(transfer), range));
                 }
                 state.open = None;
@@ -318,8 +321,8 @@ impl StreamFeed {
                         return NextStep::StreamStep(StreamStep::Range(transfer, nothing));
                     }
                     if state.epoch >= state.wanted {
-                        let ranges = self.cut(&transfer, window);
-                        state.open = Some((transfer, ranges));
+                        let bytes = window_of(&transfer, window);
+                        state.open = Some((transfer, bytes));
                     }
                 }
                 Some(Entry::Inline(inline)) => {
@@ -340,6 +343,11 @@ impl StreamFeed {
             }
         }
     }
+}
+
+/// These bytes of an object, or all of it.
+fn window_of(transfer: &Transfer, window: Option<ByteRange>) -> ByteRange {
+    window.unwrap_or(ByteRange { offset: 0, length: transfer.object.size_bytes })
 }
 
 #[cfg(test)]
@@ -363,7 +371,7 @@ mod tests {
 
     /// The next step as a text: `key first+length`, "end of" objects, "later" or "ended".
     fn next(feed: &StreamFeed) -> String {
-        match feed.next() {
+        match feed.next(PART) {
             NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
                 format!("{} {}+{}", transfer.object.key, range.offset, range.length)
             }

@@ -81,7 +81,7 @@ impl Inflation {
     /// The object with this number in the stream; `counter` wakes its feeder.
     #[must_use]
     pub fn new(backlog: Arc<Backlog>, number: u64, counter: Handle) -> Self {
-        let output = RangeBacklog::new(backlog, number);
+        let output = RangeBacklog::new(backlog, number, None);
         let (state, gunzip) = (Mutex::default(), Mutex::default());
         Self { number, output, counter, state, gunzip }
     }

@@ -9,6 +9,7 @@ use super::fifos::Fifos;
 use crate::error::Error;
 use crate::files::host::{PipeHost, PrivatePipe, WholeEpoch};
 use crate::limits::PIPE_BYTES;
+use crate::sys::tcp_memory::TcpMemory;
 use crate::sys::{Errno, Handle, descriptor};
 
 /// Where a channel's bytes go.
@@ -25,13 +26,15 @@ pub enum Place {
 pub struct SystemPipeHost {
     begun: Instant,
     place: Place,
+    /// The machine's TCP memory at the last look.
+    tcp_memory: Option<TcpMemory>,
 }
 
 impl SystemPipeHost {
     /// A machine that feeds this place, in a run that began then.
     #[must_use]
     pub fn new(begun: Instant, place: Place) -> Self {
-        Self { begun, place }
+        Self { begun, place, tcp_memory: None }
     }
 }
 
@@ -69,6 +72,12 @@ impl PipeHost for SystemPipeHost {
         // A smaller pipe than wished for is right, only slower.
         let _ = descriptor::grow_pipe(file.as_fd(), PIPE_BYTES);
         Ok(Some(Handle::from(file)))
+    }
+
+    fn is_tcp_under_pressure(&mut self) -> bool {
+        let now = TcpMemory::read();
+        let before = std::mem::replace(&mut self.tcp_memory, now);
+        now.is_some_and(|now| now.is_under_pressure(&before.unwrap_or(now)))
     }
 
     fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno> {

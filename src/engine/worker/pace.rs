@@ -143,6 +143,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             refused: 0,
             asked: 0,
             asked_bytes: 0,
+            // No worker has a reader.
+            reader_waited_us: 0,
+            reader_kept_us: 0,
         };
         self.share.note(self.now_us, came);
     }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use inrush::engine::backlog::Room;
+use inrush::engine::budget::StreamBudget;
 use inrush::engine::metrics::{FeedCount, WorkerMetrics};
 use inrush::engine::pace::{Bounds, Pacer};
 use inrush::engine::peers::SharedAddresses;
@@ -87,6 +88,8 @@ pub(super) struct Course {
     pub(super) terms: Option<Terms>,
     /// Requests in flight that the pace begins with; `None` for a drawn number, or no choice.
     pub(super) start: Option<u32>,
+    /// Bytes that the streams may have on their way; `None` for a drawn number.
+    pub(super) budget_bytes: Option<u64>,
     /// Most bytes in receive buffers that the streams may come to: what their budget allows.
     pub(super) socket_bytes_max: Option<u64>,
     /// Above so many bytes in receive buffers the kernel drops packets.
@@ -254,6 +257,8 @@ fn add_feeders(
     let mut chance = Chance(seed ^ 0x919e);
     let endpoints = [endpoint(0, course.tls), endpoint(1, course.tls)];
     let part = PartSize::new(course.part).expect("aligned");
+    let drawn_bytes = course.part * (1 + chance.below(60));
+    let budget = Arc::new(StreamBudget::new(course.budget_bytes.unwrap_or(drawn_bytes)));
     let mut all = Vec::new();
     for manners in &course.manners {
         let (plan, made) = plan(course, &endpoints, &mut chance);
@@ -274,6 +279,8 @@ fn add_feeders(
             counter,
             scheduler: Arc::clone(scheduler),
             connections: bounds,
+            part,
+            budget: Arc::clone(&budget),
             room,
             inflaters: None,
             bandwidth: None,

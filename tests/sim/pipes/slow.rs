@@ -58,6 +58,7 @@ fn slow_course(seed: u64, phases: &'static [Phase], objects: &[usize]) -> Course
         pace_us: 1,
         terms: Some(Terms::new(CAPACITY, CONNECTION_RATE, LATENCY_US)),
         start: Some(8),
+        budget_bytes: Some(BUDGET_BYTES),
         socket_bytes_max: Some(SOCKET_BYTES_MAX),
         drops_above_bytes: Some(DROPS_ABOVE_BYTES),
         ..course(seed, CALM, false)

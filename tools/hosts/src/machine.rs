@@ -381,7 +381,7 @@ impl Machine {
             ended_bytes: crew.bytes as u64,
             busy: u32::try_from(busy).unwrap_or(u32::MAX),
             is_bound: busy >= self.pacer.share(worker),
-            held_up: 0,
+            ..Totals::default()
         };
         self.pacer.note(worker, self.now_us, counts);
     }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use super::feed::{NextStep, StreamFeed, StreamStep};
 use super::inflate::Inflaters;
 use crate::engine::backlog::Room;
+use crate::engine::budget::{ChannelBudget, StreamBudget};
 use crate::engine::metrics::{EpochCount, FeedCount, WaitFor};
 use crate::engine::pace::{Bandwidth, Bounds, Pacer, Share, Totals};
 use crate::engine::request::Inbox;
@@ -25,7 +26,8 @@ use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::PipeHost;
 use crate::files::transfer::Transfer;
-use crate::limits::{FEED_LOOK_US, READER_WAIT_FIRST_US, STREAM_PIPES_BYTES_MAX, TURN_WAIT_MAX_US};
+use crate::limits::{FEED_LOOK_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
+use crate::plan::ranges::PartSize;
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use broken::Broken;
@@ -55,6 +57,10 @@ pub struct FeederParts<R, H> {
     pub scheduler: Arc<Scheduler>,
     /// Between which numbers of ranges in flight the pace is found.
     pub connections: Bounds,
+    /// The longest range.
+    pub part: PartSize,
+    /// What all streams of the process may have on their way.
+    pub budget: Arc<StreamBudget>,
     /// How much of what comes over TLS may stand in memory.
     pub room: Room,
     /// What inflates the objects, if they are to be inflated.
@@ -85,6 +91,10 @@ pub struct Feeder<R, H> {
     /// How long the worker of the range at the head has waited for the reader, as it was counted.
     kept_us: u64,
     pieces_max: usize,
+    part: PartSize,
+    budget: ChannelBudget,
+    /// A range waits for room in it.
+    lacks_room: bool,
     share: Share,
     /// What the pacer is told.
     came: Totals,
@@ -126,10 +136,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         let pacer = Arc::new(Pacer::new(connections, 1).within(parts.bandwidth));
         let inbox = Arc::new(Inbox::new(counter.clone(), Some(Arc::clone(&pacer))));
-        // Who asks for a number gets it.
-        let is_adaptive = connections.is_adaptive();
-        let piped_bytes_max = if is_adaptive { STREAM_PIPES_BYTES_MAX } else { u64::MAX };
-        let window = Window::new(scheduler, inbox, parts.room).piping_at_most(piped_bytes_max);
+        let window = Window::new(scheduler, inbox, parts.room);
         let window = window.inflated(parts.inflaters, parts.room, &counter);
         Ok(Self {
             ring,
@@ -142,6 +149,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             unread: None,
             kept_us: 0,
             pieces_max,
+            part: parts.part,
+            budget: parts.budget.join(),
+            lacks_room: false,
             share: Share::new(pacer, 0),
             came: Totals::default(),
             window,
@@ -233,6 +243,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         self.look_for_reader();
         self.take_completions();
+        let budget = self.budget.all();
+        if budget.is_time_to_look(self.now_us) {
+            budget.note_pressure(self.now_us, self.host.is_tcp_under_pressure());
+        }
         self.assign();
         self.inflate();
         self.deliver();
@@ -276,11 +290,18 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             || self.window.is_inflating();
         self.came.busy = u32::try_from(self.window.requests()).unwrap_or(u32::MAX);
         self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
+        self.came.held_up = if self.lacks_room { self.came.busy } else { 0 };
         self.came.first_byte_us = self.window.inbox().first_byte_us();
         self.window.inbox().tell_ended(&mut self.came);
         let share = &mut self.share;
         self.window.inbox().tell_said(|endpoint, said| *share.said(endpoint) = said);
         self.share.note(self.now_us, self.came);
+    }
+
+    /// How long the next range may be.
+    fn part_now(&self) -> PartSize {
+        let requests = u32::try_from(self.share.room(0)).unwrap_or(u32::MAX);
+        self.budget.part(requests, self.part)
     }
 
     /// How many more ranges may be in flight, or wait in their pipes for their turn.
@@ -300,7 +321,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             };
             self.current.reader_kept_us += kept_us;
             self.current.reader_waited_us += slept_us - kept_us;
-            if self.window.is_inflating() {
+            // What waits for a processor to inflate it does not wait for the network.
+            let is_inflating = self.window.is_inflating();
+            let behind_us = if is_inflating { slept_us } else { kept_us };
+            self.came.reader_kept_us += behind_us;
+            self.came.reader_waited_us += slept_us - behind_us;
+            if is_inflating {
                 self.current.inflating_us += slept_us - kept_us;
             } else {
                 self.count.waits.note(what, slept_us - kept_us);
@@ -390,22 +416,24 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         while self.fed && !self.ended && self.window.takes_more(self.pieces_max) {
             let step = match self.pending.take() {
                 Some((transfer, range)) => NextStep::StreamStep(StreamStep::Range(transfer, range)),
-                None => self.feed.next(),
+                None => self.feed.next(self.part_now()),
             };
             match step {
                 NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
                     // What asks for nothing waits for nothing, the end of an epoch least of all.
                     let asks = range.length > 0;
                     let endpoint = self.window.endpoint_of(&transfer);
-                    let has_room = self.room() > 0;
-                    if asks && !(has_room && self.share.may_send(endpoint, self.now_us)) {
+                    let may_ask = self.room() > 0 && self.share.may_send(endpoint, self.now_us);
+                    let room = if may_ask { self.budget.take(range.length) } else { None };
+                    self.lacks_room = asks && may_ask && room.is_none();
+                    if asks && room.is_none() {
                         self.pending = Some((transfer, range));
                         return;
                     }
                     if asks {
                         self.share.sent(endpoint, self.now_us, range.length);
                     }
-                    if let Err(error) = self.window.ask(&mut self.host, transfer, range) {
+                    if let Err(error) = self.window.ask(&mut self.host, transfer, range, room) {
                         self.failure.get_or_insert(error);
                         return;
                     }

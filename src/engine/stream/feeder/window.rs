@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::super::inflate::{Inflaters, Inflation};
 use super::super::inline::InlineBytes;
 use crate::engine::backlog::{Backlog, RangeBacklog, Room};
+use crate::engine::budget::RangeRoom;
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::handover::Handover;
 use crate::engine::metrics::ClientCounts;
@@ -41,8 +42,6 @@ pub(super) struct Range {
     pub(super) inlet: Inlet,
     /// What inflates its object, if that is to be inflated.
     pub(super) inflation: Option<Arc<Inflation>>,
-    /// How many bytes its own pipe may have.
-    piped_bytes: u64,
     /// Bytes that are not handed on yet, to the reader or to what inflates them.
     pub(super) left: u64,
     /// The worker has brought all of it.
@@ -119,9 +118,6 @@ pub(super) struct Window {
     /// How many of the pieces are ranges, and how many ranges were taken away before them.
     ranges: usize,
     ranges_before: u64,
-    /// How many bytes the pipes of the ranges may have, and at most.
-    piped_bytes: u64,
-    piped_bytes_max: u64,
     /// How many of them are bytes of our own, and how many bytes that is.
     inlines: usize,
     inline_bytes: usize,
@@ -145,8 +141,6 @@ impl Window {
             first: 0,
             ranges: 0,
             ranges_before: 0,
-            piped_bytes: 0,
-            piped_bytes_max: u64::MAX,
             inlines: 0,
             inline_bytes: 0,
             requests: 0,
@@ -172,11 +166,6 @@ impl Window {
         }
     }
 
-    /// The same, which takes no range more while the pipes of all may have so many bytes.
-    pub(super) fn piping_at_most(self, piped_bytes_max: u64) -> Self {
-        Self { piped_bytes_max, ..self }
-    }
-
     /// How many pieces there are.
     pub(super) fn pieces(&self) -> usize {
         self.pieces.len()
@@ -185,7 +174,6 @@ impl Window {
     /// True when there may be one more, of so many besides bytes of our own.
     pub(super) fn takes_more(&self, pieces_max: usize) -> bool {
         self.pieces.len() - self.inlines <= pieces_max
-            && self.piped_bytes < self.piped_bytes_max
             && self.inlines < INLINE_AHEAD_PIECES_MAX
             && self.inline_bytes < INLINE_AHEAD_BYTES_MAX
     }
@@ -226,7 +214,8 @@ impl Window {
         self.scheduler.endpoints().names()
     }
 
-    /// Asks for the next range of the stream.
+    /// Requests the next range of the stream, whose bytes have this room; an object without bytes
+    /// needs none.
     ///
     /// # Errors
     /// When there is no pipe for it.
@@ -235,20 +224,20 @@ impl Window {
         host: &mut impl PipeHost,
         transfer: Arc<Transfer>,
         range: ByteRange,
+        room: Option<RangeRoom>,
     ) -> Result<(), Error> {
         if range.length == 0 {
             self.pieces.push_back(StreamPiece::Empty(transfer));
             return Ok(());
         }
         let token = self.first + self.pieces.len() as u64;
-        let piped_bytes = if transfer.endpoint.tls { 0 } else { range.length.min(PIPE_BYTES) };
         let (inlet, into) = if transfer.endpoint.tls {
             let number = self.ranges_before + self.ranges as u64;
-            let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), number));
+            let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), number, room));
             (Inlet::Memory(Arc::clone(&range)), Destination::Backlog(range))
         } else {
             let own = self.pipe(host)?;
-            let handover = Arc::new(Handover::new(own.writer.clone(), own.reader.clone()));
+            let handover = Arc::new(Handover::new(own.writer.clone(), own.reader.clone(), room));
             let into = Destination::Handover(Arc::clone(&handover));
             (Inlet::Pipe { own, handover }, into)
         };
@@ -265,12 +254,10 @@ impl Window {
             ticket,
             inlet,
             inflation,
-            piped_bytes,
             left,
             came: false,
         }));
         self.ranges += 1;
-        self.piped_bytes += piped_bytes;
         self.requests += 1;
         self.scheduler.submit(Assignment::new(transfer, range, errand), Priority::Normal);
         Ok(())
@@ -367,7 +354,7 @@ impl Window {
         let object = match self.pieces.pop_front()? {
             StreamPiece::Range(range) => {
                 assert!(range.came && range.left == 0, "all of it was handed on");
-                self.drop_range(&range);
+                self.drop_range();
                 if let Inlet::Pipe { own, .. } = range.inlet {
                     self.free.push(own);
                 }
@@ -385,8 +372,7 @@ impl Window {
         object
     }
 
-    fn drop_range(&mut self, range: &Range) {
-        self.piped_bytes -= range.piped_bytes;
+    fn drop_range(&mut self) {
         self.ranges -= 1;
         self.ranges_before += 1;
     }
@@ -424,7 +410,7 @@ impl Window {
                 StreamPiece::Empty(_) => {}
                 StreamPiece::Inline(inline) => self.drop_inline(&inline),
                 StreamPiece::Range(range) => {
-                    self.drop_range(&range);
+                    self.drop_range();
                     range.ticket.cancel();
                     if let Inlet::Memory(memory) = &range.inlet {
                         memory.clear();
@@ -453,47 +439,4 @@ impl Window {
 pub(super) fn no_pipe(errno: Errno) -> Error {
     Error::new(ErrorKind::Host, format!("cannot make a pipe: {errno}"))
         .advise("raise the limit of open files (ulimit -n)")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::super::super::place::{Place, SystemPipeHost};
-    use super::*;
-    use crate::files::transfer::Cut;
-    use crate::plan::ranges::PartSize;
-    use crate::s3::{Endpoint, Object};
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn small_ranges_may_be_many_and_large_ones_fill_few_pipes() {
-        #[expect(clippy::disallowed_methods, reason = "a machine has a clock")]
-        let mut host = SystemPipeHost::new(Instant::now(), Place::Output(Handle::Simulated(0)));
-        let part = PartSize::new(8 * MIB).expect("aligned");
-        let cut = Cut { part, slot_length_bytes: 64 << 10 };
-        let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
-        let room = Room { buffer_bytes: 1, ahead_bytes: 1, range_bytes: 1 };
-        let inbox = Arc::new(Inbox::new(Handle::Simulated(0), None));
-        let scheduler = Arc::new(Scheduler::new(Vec::new()));
-        let mut window = Window::new(scheduler, inbox, room).piping_at_most(3 * MIB);
-        let mut taken = |length: u64| {
-            let mut count = 0;
-            while count < 20 && window.takes_more(50) {
-                let object = Object { size_bytes: length, ..Object::default() };
-                let transfer = Transfer::new(object, Arc::clone(&endpoint), String::new(), cut);
-                let range = ByteRange { offset: 0, length };
-                window.ask(&mut host, Arc::new(transfer), range).expect("a pipe");
-                count += 1;
-            }
-            window.end_epoch(count);
-            assert!(window.drop_epoch(), "its end was there");
-            count
-        };
-        assert_eq!(taken(8 * MIB), 3, "what a pipe holds of each");
-        assert_eq!(taken(MIB / 2), 6);
-        assert_eq!(taken(1000), 20);
-        assert_eq!(taken(8 * MIB), 3);
-    }
 }

@@ -1,0 +1,297 @@
+//! Bytes that the streams of a process may have on their way: requested, and not handed on. Pure.
+//!
+//! A range that waits for its turn fills its pipe, and then the receive buffer of its socket, which
+//! the kernel lets grow to `tcp_rmem`'s maximum (tcp(7)). All sockets of a machine share one bound
+//! (`tcp_mem`): above it the kernel drops what it has received, for every program. So a request is
+//! sent only when its bytes have room here, and its room comes back when nobody holds its bytes any
+//! more: neither the stream nor a connection that was asked for them. A connection that is asked
+//! for the rest of a late range has that range's room.
+//!
+//! Half of the room is divided: each channel has its part, whatever the others hold. The other half
+//! goes to whoever asks first. A channel that holds nothing may always request one range.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::limits::{
+    PART_BYTES_MIN, STREAM_PART_BYTES_LEAST, STREAM_PART_BYTES_SHORT, STREAM_PARTS_MIN,
+    STREAM_PRESSURE_HALVINGS_MAX, STREAM_PRESSURE_LOOK_US, STREAM_PRESSURE_REST_US,
+};
+use crate::plan::ranges::PartSize;
+
+/// The room of all streams of a process.
+#[derive(Debug)]
+pub struct StreamBudget {
+    limit_bytes: u64,
+    channels: AtomicU64,
+    /// Bytes that channels hold beyond their own parts, and all that they hold.
+    common_bytes: AtomicU64,
+    used_bytes: AtomicU64,
+    used_bytes_max: AtomicU64,
+    /// How often the limit is halved, since the machine's TCP memory was under pressure.
+    halvings: AtomicU32,
+    /// When the last halving ends, in microseconds.
+    relief_us: AtomicU64,
+    /// When the machine's TCP memory is looked at next, in microseconds.
+    look_us: AtomicU64,
+}
+
+impl StreamBudget {
+    /// Room for so many bytes.
+    #[must_use]
+    pub fn new(limit_bytes: u64) -> Self {
+        let [common_bytes, used_bytes, used_bytes_max] = [0; 3].map(AtomicU64::new);
+        Self {
+            limit_bytes,
+            channels: AtomicU64::new(0),
+            common_bytes,
+            used_bytes,
+            used_bytes_max,
+            halvings: AtomicU32::new(0),
+            relief_us: AtomicU64::new(0),
+            look_us: AtomicU64::new(0),
+        }
+    }
+
+    /// One more channel shares it.
+    #[must_use]
+    pub fn join(self: &Arc<Self>) -> ChannelBudget {
+        self.channels.fetch_add(1, Ordering::Relaxed);
+        ChannelBudget { budget: Arc::clone(self), own_bytes: Arc::default() }
+    }
+
+    /// Bytes that are on their way.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The most that were on their way at the same time.
+    #[must_use]
+    pub fn used_bytes_max(&self) -> u64 {
+        self.used_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// The bytes that there is room for at first.
+    #[must_use]
+    pub const fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// True for the one channel that is to look at the machine's TCP memory now, and to note what
+    /// it sees ([`Self::note_pressure`]).
+    #[must_use]
+    pub fn is_time_to_look(&self, now_us: u64) -> bool {
+        let due_us = self.look_us.load(Ordering::Relaxed);
+        let next_us = now_us + STREAM_PRESSURE_LOOK_US;
+        now_us >= due_us
+            && self
+                .look_us
+                .compare_exchange(due_us, next_us, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Takes note of the machine's TCP memory. Under pressure the limit is halved at once, and
+    /// again each time; it doubles when there was none for [`STREAM_PRESSURE_REST_US`].
+    pub fn note_pressure(&self, now_us: u64, is_under_pressure: bool) {
+        let halvings = self.halvings.load(Ordering::Relaxed);
+        if is_under_pressure {
+            self.halvings
+                .store((halvings + 1).min(STREAM_PRESSURE_HALVINGS_MAX), Ordering::Relaxed);
+        } else if halvings == 0 || now_us < self.relief_us.load(Ordering::Relaxed) {
+            return;
+        } else {
+            self.halvings.store(halvings - 1, Ordering::Relaxed);
+        }
+        self.relief_us.store(now_us + STREAM_PRESSURE_REST_US, Ordering::Relaxed);
+    }
+
+    fn limit_now(&self) -> u64 {
+        self.limit_bytes >> self.halvings.load(Ordering::Relaxed)
+    }
+
+    fn channels(&self) -> u64 {
+        self.channels.load(Ordering::Relaxed).max(1)
+    }
+}
+
+/// A channel's side of the room.
+#[derive(Debug)]
+pub struct ChannelBudget {
+    budget: Arc<StreamBudget>,
+    /// What it holds of its own part.
+    own_bytes: Arc<AtomicU64>,
+}
+
+impl ChannelBudget {
+    /// How long its next range may be when so many are to be in flight: at most `longest`, and
+    /// shorter where that many would have no room.
+    #[must_use]
+    pub fn part(&self, requests: u32, longest: PartSize) -> PartSize {
+        let share = self.budget.limit_now() / self.budget.channels();
+        let least = (share / STREAM_PARTS_MIN).clamp(STREAM_PART_BYTES_LEAST, PART_BYTES_MIN);
+        let each = share / u64::from(requests.max(1));
+        let wanted = (each / 2).max(STREAM_PART_BYTES_SHORT.min(each)).max(least);
+        PartSize::new(1 << wanted.ilog2()).map_or(longest, |part| part.min(longest))
+    }
+
+    /// Takes room for a range of so many bytes, where there is some.
+    #[must_use]
+    pub fn take(&self, length_bytes: u64) -> Option<RangeRoom> {
+        let budget = &self.budget;
+        let divided = budget.limit_now() / 2;
+        let own = self.own_bytes.load(Ordering::Relaxed);
+        let fits_own = own + length_bytes <= divided / budget.channels();
+        let is_common = !fits_own
+            && budget
+                .common_bytes
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |common| {
+                    (common + length_bytes <= divided).then_some(common + length_bytes)
+                })
+                .is_ok();
+        if !fits_own && !is_common && own > 0 {
+            return None;
+        }
+        if !is_common {
+            self.own_bytes.fetch_add(length_bytes, Ordering::Relaxed);
+        }
+        let used = budget.used_bytes.fetch_add(length_bytes, Ordering::Relaxed) + length_bytes;
+        budget.used_bytes_max.fetch_max(used, Ordering::Relaxed);
+        Some(RangeRoom {
+            budget: Arc::clone(budget),
+            own_bytes: (!is_common).then(|| Arc::clone(&self.own_bytes)),
+            length_bytes,
+        })
+    }
+
+    /// The room of all channels.
+    #[must_use]
+    pub fn all(&self) -> &StreamBudget {
+        &self.budget
+    }
+}
+
+impl Drop for ChannelBudget {
+    fn drop(&mut self) {
+        self.budget.channels.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The room of one range, which comes back when this is dropped.
+#[derive(Debug)]
+pub struct RangeRoom {
+    budget: Arc<StreamBudget>,
+    /// Where it was taken from: the channel's own part; `None`: what is common to all.
+    own_bytes: Option<Arc<AtomicU64>>,
+    length_bytes: u64,
+}
+
+impl Drop for RangeRoom {
+    fn drop(&mut self) {
+        let from = self.own_bytes.as_deref().unwrap_or(&self.budget.common_bytes);
+        from.fetch_sub(self.length_bytes, Ordering::Relaxed);
+        self.budget.used_bytes.fetch_sub(self.length_bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn budget(limit_mib: u64) -> Arc<StreamBudget> {
+        Arc::new(StreamBudget::new(limit_mib * MIB))
+    }
+
+    /// Takes ranges of so many bytes while there is room.
+    fn fill(channel: &ChannelBudget, length_bytes: u64) -> Vec<RangeRoom> {
+        std::iter::from_fn(|| channel.take(length_bytes)).take(1000).collect()
+    }
+
+    #[test]
+    fn one_channel_has_all_of_it_and_gets_back_what_it_drops() {
+        let budget = budget(256);
+        let channel = budget.join();
+        let mut rooms = fill(&channel, 8 * MIB);
+        assert_eq!((rooms.len(), budget.used_bytes()), (32, 256 * MIB));
+        assert!(channel.take(1).is_none());
+        rooms.truncate(30);
+        assert_eq!(fill(&channel, 8 * MIB).len(), 2, "dropped at once");
+        drop(rooms);
+        assert_eq!((budget.used_bytes(), budget.used_bytes_max()), (0, 256 * MIB));
+    }
+
+    #[test]
+    fn a_channel_keeps_its_part_whatever_the_others_hold() {
+        let budget = budget(256);
+        let [greedy, late] = [0; 2].map(|_| budget.join());
+        let held = fill(&greedy, 8 * MIB);
+        assert_eq!(held.len(), 24, "its own quarter, and the half that is common");
+        let rooms = fill(&late, 8 * MIB);
+        assert_eq!(rooms.len(), 8, "its own quarter");
+        assert_eq!(budget.used_bytes(), 256 * MIB);
+        drop((held, greedy));
+        assert_eq!(fill(&late, 8 * MIB).len(), 24, "the other has left");
+    }
+
+    #[test]
+    fn a_channel_that_holds_nothing_requests_one_range_however_long() {
+        let budget = budget(4);
+        let [first, second] = [0; 2].map(|_| budget.join());
+        let held = [&first, &second].map(|channel| channel.take(8 * MIB));
+        assert!(held.iter().all(Option::is_some));
+        assert!(first.take(8 * MIB).is_none() && second.take(8 * MIB).is_none());
+    }
+
+    #[test]
+    fn parts_are_short_where_many_are_wanted_or_many_channels_share() {
+        let budget = budget(256);
+        let longest = PartSize::new(8 * MIB).expect("aligned");
+        let mut channels = vec![budget.join()];
+        let part =
+            |channels: &[ChannelBudget], requests| channels[0].part(requests, longest).bytes();
+        assert_eq!(part(&channels, 4), 8 * MIB);
+        assert_eq!(part(&channels, 16), 8 * MIB);
+        assert_eq!(part(&channels, 17), 4 * MIB);
+        assert_eq!(part(&channels, 32), 4 * MIB);
+        assert_eq!(part(&channels, 64), 2 * MIB);
+        assert_eq!(part(&channels, 128), 2 * MIB, "there is room for so many");
+        assert_eq!(part(&channels, 129), MIB);
+        assert_eq!(part(&channels, 1024), MIB, "no shorter: requests cost");
+        channels.extend((1..20).map(|_| budget.join()));
+        assert_eq!(part(&channels, 4), 2 * MIB);
+        assert_eq!(part(&channels, 8), MIB);
+        channels.extend((20..1000).map(|_| budget.join()));
+        assert_eq!(part(&channels, 8), STREAM_PART_BYTES_LEAST);
+        let odd = PartSize::new(3 * MIB).expect("aligned");
+        channels.truncate(1);
+        assert_eq!(channels[0].part(1, odd), odd);
+    }
+
+    #[test]
+    fn one_channel_alone_looks_at_a_time() {
+        let budget = budget(256);
+        assert!(budget.is_time_to_look(7) && !budget.is_time_to_look(7));
+        assert!(!budget.is_time_to_look(7 + STREAM_PRESSURE_LOOK_US - 1));
+        assert!(budget.is_time_to_look(7 + STREAM_PRESSURE_LOOK_US));
+    }
+
+    #[test]
+    fn pressure_halves_it_at_once_and_rest_doubles_it() {
+        let budget = budget(256);
+        let channel = budget.join();
+        let room_mib = || {
+            let rooms = fill(&channel, MIB);
+            rooms.len()
+        };
+        budget.note_pressure(0, true);
+        assert_eq!(room_mib(), 128);
+        (1..20).for_each(|now_us| budget.note_pressure(now_us, true));
+        assert_eq!(room_mib(), 256 >> STREAM_PRESSURE_HALVINGS_MAX);
+        budget.note_pressure(STREAM_PRESSURE_REST_US, false);
+        assert_eq!(room_mib(), 256 >> STREAM_PRESSURE_HALVINGS_MAX, "not rested yet");
+        (1..20).for_each(|times| budget.note_pressure(times * 2 * STREAM_PRESSURE_REST_US, false));
+        assert_eq!(room_mib(), 256);
+    }
+}

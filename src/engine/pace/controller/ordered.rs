@@ -1,0 +1,87 @@
+//! How what is handed on in order is measured: it comes in crowds. Pure.
+
+use super::{Controller, Stage};
+use crate::engine::pace::Totals;
+use crate::engine::pace::window::{Came, Measured, Window, whole_rounds};
+use crate::limits::{
+    PACE_ORDERED_ENDED_MIN, PACE_ORDERED_ENDED_SHARE, PACE_ORDERED_ROUNDS,
+    PACE_ORDERED_SETTLE_MAX_US, PACE_ORDERED_WINDOW_MIN_US, PACE_READER_WAITED_PER_MILLE,
+    PACE_SETTLE_MAX_US,
+};
+
+impl Controller {
+    /// How long one lasts of what is handed on in order, which comes in crowds: requests that began
+    /// together are handed on together.
+    fn ordered_window_us(&self) -> u64 {
+        let rounds_us = self.request_us * PACE_ORDERED_ROUNDS;
+        whole_rounds(rounds_us.max(PACE_ORDERED_WINDOW_MIN_US), self.request_us)
+    }
+
+    /// Once all that were in flight at the choice have ended. A climb goes by how long requests
+    /// took, which few of them tell. Later it is what was handed on, over several times that a
+    /// request takes: the times of requests go up and down by more than a step brings, and those
+    /// that began while their number fell say nothing of it.
+    pub(super) fn measure_ordered(
+        &mut self,
+        now_us: u64,
+        totals: &Totals,
+        is_filled: bool,
+    ) -> Option<Measured> {
+        let wanted = u64::from(self.levels.requests(self.level));
+        let enough = ordered_ended(self.levels.requests(self.level));
+        let is_late = now_us >= self.window.chosen_us + PACE_ORDERED_SETTLE_MAX_US;
+        let is_new = totals.ended + enough < self.window.ended_least && !is_late;
+        let now = (now_us, *totals);
+        let (begun_us, at) = match self.window.begun.filter(|_| !is_new) {
+            Some(begun) => begun,
+            None => *self.window.begun.insert(now),
+        };
+        // How many are in flight counts from where that has come into effect.
+        if self.ramp.is_rising(now_us) || u64::from(totals.busy) * 8 > wanted * 9 {
+            self.window.forget();
+        }
+        self.window.note(totals, is_filled);
+        let came = Came::between(&at, totals, now_us - begun_us);
+        let is_whole = totals.ended >= self.window.ended_least;
+        let is_climb = matches!(self.stage, Stage::First { .. } | Stage::Climb { .. });
+        let is_over = match is_whole {
+            true if is_climb => now_us >= self.window.chosen_us + self.window_least_us(),
+            true => came.elapsed_us >= self.ordered_window_us(),
+            // Where so few end, it is bytes that are counted.
+            false => is_late && came.elapsed_us >= self.window_us(),
+        };
+        if !is_over {
+            return None;
+        }
+        let new = Window {
+            begun: Some(now),
+            chosen_us: now_us,
+            ended_least: totals.ended + enough,
+            ..Window::default()
+        };
+        let window = std::mem::replace(&mut self.window, new);
+        let each_us = match is_whole {
+            true => came.each_ended_us(),
+            false => came.each_us(&window, self.bounds.piece_bytes),
+        };
+        let brings = match is_whole && is_climb {
+            true => came.by_ended(&window),
+            false => (came.bytes_per_second(), came.work()),
+        };
+        self.piece_us = each_us.min(PACE_SETTLE_MAX_US);
+        // While the reader is the limit that says nothing of the network.
+        if came
+            .reader_waited_per_mille()
+            .is_some_and(|waited| waited < PACE_READER_WAITED_PER_MILLE)
+        {
+            return None;
+        }
+        window.measured(&came, brings, self.is_far_more(now_us, brings.1))
+    }
+}
+
+/// How many requests of a stream must end for a measurement, where so many may be in flight.
+pub(super) fn ordered_ended(requests: u32) -> u64 {
+    let requests = u64::from(requests);
+    (requests / PACE_ORDERED_ENDED_SHARE).max(PACE_ORDERED_ENDED_MIN.min(requests))
+}

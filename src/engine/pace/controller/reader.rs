@@ -1,0 +1,133 @@
+//! What a controller does while the reader of a stream is the limit: goodput is the reader's rate
+//! then, whatever is requested, and says nothing of the network. Pure.
+//!
+//! While the reader waits for bytes for less than [`PACE_READER_WAITED_PER_MILLE`] of the time, the
+//! number of requests in flight shrinks step by step, and neither grows nor is anything measured.
+//! It goes one step back when the reader waits longer after a step than before, and climbs when it
+//! waits for long without one: then the network is the limit again.
+
+use super::{Controller, Stage};
+use crate::engine::pace::Totals;
+use crate::engine::pace::levels::per_mille;
+use crate::engine::pace::timeline::Change;
+use crate::engine::pace::window::{Came, Measured};
+use crate::limits::{
+    PACE_CHANGED_PER_MILLE, PACE_READER_BACK_US, PACE_READER_FLOOR_US,
+    PACE_READER_MISSED_PER_MILLE, PACE_READER_REST_US, PACE_READER_WAITED_PER_MILLE,
+    PACE_READER_WINDOW_US, PACE_READER_WINDOWS,
+};
+
+/// What is known of a stream's reader.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    /// When the window began, and with what.
+    begun: (u64, Totals),
+    /// Windows in a row in which the reader was slow.
+    slow: u32,
+    floor: Floor,
+    /// Bytes and waiting time when one of them grew last, and when that was.
+    moved: (u64, u64, u64),
+}
+
+/// The fewest requests that are enough for a reader.
+#[derive(Debug, Clone, Copy, Default)]
+struct Floor {
+    level: usize,
+    /// For one that takes about so many bytes a second, or more.
+    bytes_per_second: u64,
+    /// Until then: the network may have changed.
+    until_us: u64,
+}
+
+/// A step down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Step {
+    /// The level before.
+    from: usize,
+    /// How much of the time the reader waited there, in thousandths.
+    waited_per_mille: u64,
+    /// When it is known that the step was right.
+    until_us: u64,
+}
+
+impl Controller {
+    /// A measurement begins after a rest of the reader: what came before it and comes after it in
+    /// that time says nothing.
+    pub(super) fn pass_over_rest(&mut self, now_us: u64, totals: &Totals) {
+        let Totals { bytes, reader_waited_us, reader_kept_us, .. } = *totals;
+        let (bytes_before, waited_before_us, since_us) = self.reader.moved;
+        if (bytes, reader_waited_us) != (bytes_before, waited_before_us) || reader_kept_us == 0 {
+            self.reader.moved = (bytes, reader_waited_us, now_us);
+        } else if now_us >= since_us + PACE_READER_REST_US {
+            self.begin_window(now_us, self.piece_us);
+        }
+    }
+
+    /// Looks whether the reader waits for the network, or the network for the reader.
+    pub(super) fn look_at_reader(&mut self, now_us: u64, totals: &Totals) {
+        let (begun_us, at) = self.reader.begun;
+        if now_us < begun_us + PACE_READER_WINDOW_US {
+            return;
+        }
+        let came = Came::between(&at, totals, now_us - begun_us);
+        self.reader.begun = (now_us, *totals);
+        // A reader at rest says nothing of what it needs.
+        let Some(waited) = came.reader_waited_per_mille().filter(|_| came.bytes > 0) else {
+            return;
+        };
+        let is_slow = waited < PACE_READER_WAITED_PER_MILLE;
+        self.reader.slow = if is_slow { self.reader.slow + 1 } else { 0 };
+        let is_slow_again = self.reader.slow >= PACE_READER_WINDOWS;
+        let measured = came.unjudged();
+        match self.stage {
+            Stage::Reader { step: Some(step) }
+                if now_us < step.until_us
+                    && waited >= step.waited_per_mille + PACE_READER_MISSED_PER_MILLE =>
+            {
+                self.reader.floor = Floor {
+                    level: step.from,
+                    bytes_per_second: measured.bytes_per_second,
+                    until_us: now_us + PACE_READER_FLOOR_US,
+                };
+                self.stage = Stage::Reader { step: None };
+                self.go_to(now_us, step.from, Change::Back, measured);
+            }
+            Stage::Reader { .. } if !is_slow => {
+                // The network is the limit again.
+                self.levels.forget();
+                self.levels.note(self.level, measured.work, now_us);
+                self.climb_on(now_us, Change::More, measured);
+            }
+            _ if is_slow_again => self.shrink(now_us, waited, measured),
+            _ => {}
+        }
+    }
+
+    /// Fewer requests are enough for the reader, as far as is known.
+    fn shrink(&mut self, now_us: u64, waited_per_mille: u64, measured: Measured) {
+        self.reader.slow = 0;
+        self.stage = Stage::Reader { step: None };
+        let floor = self.reader.floor;
+        let is_slower = measured.bytes_per_second
+            < per_mille(floor.bytes_per_second, 1000 - PACE_CHANGED_PER_MILLE);
+        let is_floor = self.level <= floor.level && now_us < floor.until_us && !is_slower;
+        if self.level == 0 || is_floor {
+            return;
+        }
+        let from = self.level;
+        let step = Step { from, waited_per_mille, until_us: now_us + PACE_READER_BACK_US };
+        self.go_to(now_us, from - 1, Change::Reader, measured);
+        self.stage = Stage::Reader { step: Some(step) };
+    }
+
+    /// A number of requests whose bytes have no room is no choice: the one that fits is taken.
+    pub(super) fn fit_room(&mut self, now_us: u64, totals: &Totals) {
+        let fits = self.levels.of(totals.busy.max(self.bounds.least));
+        if totals.held_up > 0 && fits < self.level {
+            self.level = fits;
+            self.hold(now_us);
+            self.tell(now_us, Change::Room, 0);
+            self.begin_window(now_us, self.piece_us);
+        }
+    }
+}
