@@ -2,7 +2,7 @@
 //! its turn stays within the budget of the streams, so the kernel never drops a packet for want of
 //! memory; the reader gets its rate, and all of the network as soon as it takes it.
 
-use inrush::engine::pace::Timeline;
+use inrush::engine::pace::{Moment, Timeline};
 
 use super::course;
 use super::run::{Course, PATIENT, Ran, check};
@@ -21,6 +21,8 @@ const RANGE_BYTES: u64 = 64 << 10;
 const OBJECT_BYTES: u64 = 4 << 20;
 /// A reader that takes all that there is.
 const FAST: u64 = 8 * CAPACITY;
+/// A quarter of the network's capacity.
+const SLOW: u64 = CAPACITY / 4;
 /// Requests that may be in flight.
 const REQUESTS_MAX: usize = 64;
 /// Bytes that the streams may have requested and not handed on: half of what so many requests ask
@@ -98,9 +100,23 @@ fn rates(place: &Place) -> Vec<u64> {
         .collect()
 }
 
-/// Looks that a rate is at least 97 % of what it should be.
-fn assert_rate(rate: u64, wished: u64, timeline: &Timeline) {
-    assert!(rate * 100 >= wished * 97, "{rate} of {wished} bytes/s: {timeline:?}");
+/// What the pace had chosen by then.
+fn requests_at(timeline: &Timeline, at_us: u64) -> u32 {
+    let earlier = |moment: &&Moment| moment.at_us <= at_us;
+    timeline.moments().iter().rev().find(earlier).expect("the beginning").requests_in_flight
+}
+
+/// Of a slow reader's rate, in hundredths: it costs a step too many now and then.
+const OF_READER: u64 = 97;
+/// Of the network's rate: a look at fewer requests costs what is missing there for a second.
+const OF_NETWORK: u64 = 94;
+/// Of the network's rate in bursts of a few seconds: each begins with what stood ready, and a look
+/// goes on in the next one.
+const OF_NETWORK_IN_BURSTS: u64 = 75;
+
+/// Looks that a rate is at least so many hundredths of what it should be.
+fn assert_rate(rate: u64, (wished, hundredths): (u64, u64), timeline: &Timeline) {
+    assert!(rate * 100 >= wished * hundredths, "{rate} of {wished} bytes/s: {timeline:?}");
 }
 
 /// A reader that takes all there is, with as many requests as that needs: the network's rate is
@@ -115,6 +131,79 @@ fn a_fast_reader_gets_the_rate_of_the_network() {
         let ran = undisturbed(seed, &course);
         let rates = rates(&ran.world.borrow().plumbing.channels[0].places[&0]);
         // While the first are read the pace is looked for.
-        rates[1..].iter().for_each(|rate| assert_rate(*rate, CAPACITY, &ran.fed[0].count.pace));
+        rates[1..]
+            .iter()
+            .for_each(|rate| assert_rate(*rate, (CAPACITY, OF_NETWORK), &ran.fed[0].count.pace));
+    });
+}
+
+/// A quarter of the capacity for half a minute, over several epochs.
+#[test]
+fn a_slow_reader_gets_its_rate_with_few_requests() {
+    const PHASES: &[Phase] = &[Phase { rest_us: 0, bytes_per_second: SLOW, bytes: 1 << 40 }];
+    seeds("a_slow_reader_gets_its_rate_with_few_requests", 1, |seed| {
+        let ran = undisturbed(seed, &slow_course(seed, PHASES, &[5, 5, 5]));
+        let timeline = &ran.fed[0].count.pace;
+        let world = ran.world.borrow();
+        for place in world.plumbing.channels[0].places.values().filter(|place| place.opened()) {
+            assert_rate(rates(place)[0], (SLOW, OF_READER), timeline);
+        }
+        let (used, needed) = (requests_at(timeline, u64::MAX), requests_for(SLOW));
+        assert!(u64::from(used) <= 3 * needed, "{used} requests of {needed}: {timeline:?}");
+    });
+}
+
+/// A rest of two seconds, then 8 MiB as fast as they come, again and again.
+#[test]
+fn a_reader_with_bursts_gets_each_at_the_rate_of_the_network() {
+    const PHASES: &[Phase] =
+        &[Phase { rest_us: 2 * SECOND_US, bytes_per_second: FAST, bytes: 8 << 20 }];
+    seeds("a_reader_with_bursts_gets_each_at_the_rate_of_the_network", 2, |seed| {
+        let ran = undisturbed(seed, &slow_course(seed, PHASES, &[8, 8]));
+        let timeline = &ran.fed[0].count.pace;
+        for place in ran.world.borrow().plumbing.channels[0].places.values() {
+            // While the first are read the pace is looked for.
+            for rate in rates(place).into_iter().skip(1) {
+                assert_rate(rate, (CAPACITY, OF_NETWORK_IN_BURSTS), timeline);
+            }
+        }
+    });
+}
+
+/// Nobody reads for 150 s: nothing is late, and then all comes as before.
+#[test]
+fn a_reader_that_rests_for_long_goes_on_at_the_rate_of_the_network() {
+    const PHASES: &[Phase] = &[
+        Phase { rest_us: 0, bytes_per_second: FAST, bytes: 24 << 20 },
+        Phase { rest_us: 150 * SECOND_US, bytes_per_second: FAST, bytes: 24 << 20 },
+    ];
+    seeds("a_reader_that_rests_for_long_goes_on_at_the_rate_of_the_network", 2, |seed| {
+        let ran = undisturbed(seed, &slow_course(seed, PHASES, &[12]));
+        let rates = rates(&ran.world.borrow().plumbing.channels[0].places[&0]);
+        assert_rate(rates[1], (CAPACITY, OF_NETWORK), &ran.fed[0].count.pace);
+    });
+}
+
+/// A reader that becomes fast after 20 s has more requests in flight within two seconds, and from
+/// then on all of the network.
+#[test]
+fn a_reader_that_becomes_fast_has_the_network_soon() {
+    const PHASES: &[Phase] = &[
+        Phase { rest_us: 0, bytes_per_second: SLOW, bytes: 40 << 20 },
+        // Two seconds at the rate of the network.
+        Phase { rest_us: 0, bytes_per_second: FAST, bytes: 16_000_000 },
+        Phase { rest_us: 0, bytes_per_second: FAST, bytes: 1 << 40 },
+    ];
+    seeds("a_reader_that_becomes_fast_has_the_network_soon", 1, |seed| {
+        let ran = undisturbed(seed, &slow_course(seed, PHASES, &[20]));
+        let timeline = &ran.fed[0].count.pace;
+        let place = &ran.world.borrow().plumbing.channels[0].places[&0];
+        let (slow, fast) = (requests_for(SLOW), requests_for(CAPACITY));
+        let (fast_us, _) = place.begun[1];
+        let before = u64::from(requests_at(timeline, fast_us));
+        assert!(before <= 3 * slow, "{before} requests of {slow}: {timeline:?}");
+        let after = u64::from(requests_at(timeline, fast_us + 2 * SECOND_US));
+        assert!(after * 4 >= fast * 3, "{after} requests of {fast}: {timeline:?}");
+        assert_rate(rates(place)[2], (CAPACITY, OF_NETWORK), timeline);
     });
 }
