@@ -4,7 +4,8 @@
     tools/bench.py [large] [small] [discard] [rss] [pipe] [stdout] [tls] [tls-disk] [tls-cat]
                    [verify] [verify-disk] [stalls] [stalls-stream] [list] [pace] [small-latency]
                    [small-discard] [throttle] [neighbor] [waiting] [ring] [startup] [gzip]
-                   [gzip-many] [lines] [lines-latency] [--check] [--limit PATH]
+                   [gzip-many] [lines] [lines-latency] [slow-reader] [slow-channels]
+                   [slow-rest] [--check] [--limit PATH]
                    [--receive-limit PATH] [--builtin-limit PATH] [--fifo-limit PATH] [--json FILE]
 
 Without a name it runs the two claims, `large` and `small`.
@@ -44,6 +45,8 @@ Without a name it runs the two claims, `large` and `small`.
 * pace, pace-90, pace-25, pace-100ms, pace-none, pace-one, pace-cat, small-latency, small-discard,
   throttle, neighbor, waiting: the number of connections that inrush takes by itself, see
   tools/lab/pace.py.
+* slow-reader, slow-channels, slow-rest: streams to readers that are slower than the network, and to
+  fast ones for long, see tools/lab/slow_reader.py.
 * ring: `--ring epoll` beside `--ring io_uring`: large, small, discard and pipe, and all but small
   over TLS, too. `--check` wants at least 0.8 of the speed at 1.6 times the CPU time or less. What
   writes files also runs beside s5cmd and the program of Amazon's transfer manager for Rust (built
@@ -77,7 +80,8 @@ from pathlib import Path
 from typing import Any
 
 from lab import (authority, client, compare, dataset, gzips, install, lines, listing, listings,
-                 measure, nginx, origin, pace, peers, process, rings, secure_cat, startup, streams)
+                 measure, nginx, origin, pace, peers, process, rings, secure_cat, slow_reader,
+                 startup, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -94,7 +98,7 @@ SPEED_RATIOS = {"gb_per_s": "told_gb_per_s", "told_gb_per_s": "told_gb_per_s",
 SECURE = {"gb_per_s": "GB/s", "cpu_s_per_tb": "CPU s/TB", "peak_rss_mib": "peak MiB"}
 SECURE_RATIOS = {name: name for name in SECURE}
 SECURE_VERSION = "TLSv1.3"
-SECURE_NAMES = ("tls", "tls-disk", "tls-cat", "ring")
+SECURE_NAMES = ("tls", "tls-disk", "tls-cat", "ring", "slow-reader")
 ADDRESSES = tuple(f"127.0.0.{number}" for number in (1, 2, 3, 4))
 STALLED = ("--dead", "3:silent", "--faults", "7:stalled")
 STALLED_OBJECTS = 4_000
@@ -624,7 +628,7 @@ BENCHES: dict[str, Callable[[Bench], tuple[str, dict[str, object]]]] = {
     "tls-cat": tls_cat, "verify": verify, "verify-disk": verify_disk, "stalls": stalls,
     "stalls-stream": stalls_stream, "list": list_keys, "ring": ring, "gzip": gzip_one,
     "gzip-many": gzip_many, "lines": lines_in_order, "lines-latency": lines_late,
-    "startup": startups, **pace.BENCHES}
+    "startup": startups, **pace.BENCHES, **slow_reader.BENCHES}
 
 
 def write_objects(bucket: Path, args: argparse.Namespace) -> None:
@@ -643,6 +647,8 @@ def write_objects(bucket: Path, args: argparse.Namespace) -> None:
         (bucket / "one/object").hardlink_to(bucket / "large/object0")
     if wanted & {"small", "rss", "ring"}:
         dataset.write_uniform(bucket, "small", args.small_count, SMALL_BYTES, SMALL_FOLDERS)
+    if wanted & set(slow_reader.BENCHES):
+        slow_reader.write(bucket, args)
 
 
 def run_all(args: argparse.Namespace) -> list[str]:
@@ -655,7 +661,8 @@ def run_all(args: argparse.Namespace) -> list[str]:
         disk = Path(stack.enter_context(folder(prefix="inrush-bench-", dir=args.disk)))
         root = memory / "root"
         write_objects(root / BUCKET, args)
-        prefixes = {BUCKET: ["large/", "small/", "one/", "gzip/one/", "gzip/many/"]}
+        prefixes = {BUCKET: ["large/", "small/", "one/", "gzip/one/", "gzip/many/",
+                             *slow_reader.prefixes(root / BUCKET)]}
         secure = set(args.names) & set(SECURE_NAMES)
         ours = authority.make(memory / "authority", []) if secure else None
         server = stack.enter_context(
@@ -674,6 +681,7 @@ def run_all(args: argparse.Namespace) -> list[str]:
             if complaint:
                 complaints.append(f"{name}: {complaint}")
             complaints += pace.complaints(name, figures) if args.check else []
+            complaints += slow_reader.complaints_of(name, figures) if args.check else []
             if args.check and name in SPEEDS and (slow := measure.too_few(figures, *SPEEDS[name])):
                 complaints.append(f"{name}: {slow}")
             if args.check and name == "ring":
@@ -702,7 +710,7 @@ def arguments() -> argparse.Namespace:
     add("--warm-up", type=int, default=1, help="runs that do not (default: %(default)s)")
     add("--check", action="store_true",
         help="exit code 1 when a figure of these is not what it has to be: "
-             f"{', '.join([*BOUNDS, 'ring', *pace.BENCHES])}")
+             f"{', '.join([*BOUNDS, 'ring', *pace.BENCHES, *slow_reader.BENCHES])}")
     add("--case", action="append", help="a case of ring, such as 'pipe, TLS'; repeatable")
     add("--large-mib", type=int, default=1024,
         help="size of a large object; limit programs know 1024 alone (default: %(default)s)")
@@ -711,6 +719,7 @@ def arguments() -> argparse.Namespace:
     add("--memory-folder", type=Path, default=Path("/dev/shm"),
         help="a folder for the sources; 5 GiB (default: %(default)s)")
     add("--json", type=Path, help="also write all figures to this file")
+    slow_reader.add_arguments(parser)
     return parser.parse_args()
 
 

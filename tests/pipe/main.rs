@@ -38,6 +38,7 @@ mod replaced;
 mod reports;
 mod ring;
 mod slow;
+mod slow_reader;
 
 use std::path::{Path, PathBuf};
 

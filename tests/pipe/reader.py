@@ -7,6 +7,7 @@ wait             opens without blocking, and selects before every read
 single:N         N bytes one by one, then as `all`
 leave:N          closes after N bytes
 sleep:N:SECONDS  a pause after N bytes, then as `all`
+rate:N           N bytes a second, in pieces of at most 1 MiB
 splice           moves the pages on into a pipe of its own before it reads them
 """
 
@@ -44,6 +45,16 @@ class Epoch:
             if not data:
                 return
             count -= self.take(data)
+
+
+    def paced(self, stream, rate):
+        """Reads to the end, so many bytes a second; what was late is not caught up."""
+        piece = memoryview(BUFFER)[: 1 << 20]
+        due = time.monotonic()
+        while count := stream.readinto(piece):
+            self.take(piece[:count])
+            due = max(due + count / rate, time.monotonic())
+            time.sleep(max(0, due - time.monotonic()))
 
 
 def wait_until(condition, seconds):
@@ -108,6 +119,8 @@ def read(path, number, manner, following):
         tell(asleep=number)
         time.sleep(float(numbers[1]))
         epoch.rest(stream)
+    elif name == "rate":
+        epoch.paced(stream, int(numbers[0]))
     elif name == "splice":
         splice_on(stream.fileno(), epoch)
     else:

@@ -26,7 +26,8 @@ The rooms, from the ground up:
 * `samples`: training data in the forms that its readers know; `consumers`: such readers, each run
   with the Python of its own environment.
 * `slurm`: a cluster of two nodes; `alone`: a network with nothing but loopback.
-* `streams`, `pipe_reader`, `epoch_reader`: who reads what `inrush` feeds.
+* `streams`, `pipe_reader`, `paced_reader`, `epoch_reader`: who reads what `inrush` feeds;
+  `slow_reader`: readers that are slower than the network; `tcp_memory`: what sockets hold then.
 
 Out of scope: anything that leaves this machine.
 """
