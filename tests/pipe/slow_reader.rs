@@ -42,7 +42,6 @@ fn assert_few_requests(options: &[&str]) {
     let channel = &run.json()["channels"][0];
     let in_flight = in_flight_max(channel);
     let connects = channel["connects"].as_u64().expect("a number");
-    eprintln!("in flight {in_flight}, connects {connects}");
     run.check(in_flight <= CONNECTIONS_MAX, &format!("{in_flight} requests in flight"));
     run.check(connects <= CONNECTIONS_MAX, &format!("{connects} connections"));
     run.check(channel["hedges"] == 0, "no range is late");
