@@ -4,12 +4,15 @@
     tools/soak.py [--minutes N] [--faults SEED:PROFILE] [--disk FOLDER] [--inrush PATH]
                   [--origin PATH] [--json FILE]
 
-One `inrush pipe --epochs forever` lives for the whole time; a reader takes epoch after epoch. Each
-is compared by its checksum, and between two of them is noted what the process has: descriptors,
-memory, threads, names in its folder. Beside it, `inrush get` fills an empty folder, the folder is
-damaged, `inrush sync --delete` puts it right, and the folder goes, over and over; after each run
-all bytes are compared and nothing else may stand there or in the temporary folder. Objects come
-from the in-repo origin, which fails about one request in a hundred.
+One `inrush pipe --epochs forever` lives for the whole time; a reader takes epoch after epoch, three
+of four at the pace of a training job, 200 MB/s. Each is compared by its checksum, and between two
+of them is noted what the process has: descriptors, memory, threads, names in its folder. Beside it,
+`inrush get` fills an empty folder, the folder is damaged, `inrush sync --delete` puts it right, and
+the folder goes, over and over; after each run all bytes are compared and nothing else may stand
+there or in the temporary folder. Objects come from the in-repo origin, which fails about one
+request in a hundred.
+
+The memory of all TCP sockets of the machine may never be over 300 MiB more than at the start.
 
 At the end the median of each figure in the last quarter is held against the one in the first, and
 one line says how it went. Exit code 1: something grew, a byte was wrong, a run ended as it
@@ -36,7 +39,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import client, compare, dataset, drift, listing, origin, process
+from lab import client, compare, dataset, drift, listing, origin, process, tcp_memory
 from lab.drift import MIB, Limit
 from lab.process import LabError, Outcome, say
 
@@ -48,6 +51,7 @@ LARGE_SIZES = (24 * MIB + 5, 8 * MIB + 1, 8 * MIB)
 SMALL_SIZES = (0, 1, 4097, MIB - 1, MIB, MIB + 1, *(39_000 + number for number in range(200)))
 FETCHING = ("--no-sign-request", "--part-size", "1MiB")
 """Short ranges: more requests, so more of them meet a fault."""
+READER_MB_PER_S = 200
 EPOCH_SECONDS = 0.25
 CYCLE_SECONDS = 1.0
 """At most one epoch and one cycle of runs in so long: the machine is not to be worn out."""
@@ -82,6 +86,7 @@ class Soak:
     temp: Path
     entries: list[listing.Entry]
     env: dict[str, str]
+    sampler: tcp_memory.Sampler
     series: dict[str, list[float]] = field(default_factory=dict)
     epochs: int = 0
     cycles: int = 0
@@ -192,7 +197,8 @@ def feeding(soak: Soak) -> Iterator[Feeder]:
         soak.temp / "feeder.log", env=soak.env)
     try:
         reader = process.Server(
-            [sys.executable, READER, prefix, str(feeder.child.pid), str(EPOCH_SECONDS)],
+            [sys.executable, READER, prefix, str(feeder.child.pid), str(EPOCH_SECONDS),
+             str(READER_MB_PER_S)],
             soak.temp / "reader.log", env=soak.env)
         try:
             yield Feeder(soak, digest(soak.entries), feeder, reader)
@@ -262,6 +268,7 @@ def run(soak: Soak) -> None:
         while (now := time.monotonic()) < deadline:
             cycle(soak)
             feeder.look()
+            bounded(soak.sampler)
             if now >= tell:
                 tell = now + TELL_SECONDS
                 process.note(f"  {(now - started) / 60:.0f} min: {progress(soak)}")
@@ -269,6 +276,14 @@ def run(soak: Soak) -> None:
         feeder.end()
     if soak.retries == 0:
         raise Wrong("no attempt has failed: the faults were not met")
+
+
+def bounded(sampler: tcp_memory.Sampler) -> None:
+    """Sockets must not hold what a reader does not take."""
+    grown = sampler.max_mib - sampler.start_mib
+    if grown > tcp_memory.GROWTH_MIB_MAX:
+        raise Wrong(f"TCP memory grew by {grown:,.0f} MiB, "
+                    f"by more than {tcp_memory.GROWTH_MIB_MAX:g}")
 
 
 def progress(soak: Soak) -> str:
@@ -285,10 +300,14 @@ def verdict(soak: Soak, wrong: str | None, seconds: float) -> int:
     say(drift.HEAD)
     for each in drifts:
         say(each.line())
+    peak, start = soak.sampler.max_mib, soak.sampler.start_mib
+    say(f"{'TCP memory: peak':24}{start:>15,.1f}{peak:>15,.1f}"
+        f"{tcp_memory.GROWTH_MIB_MAX:>15,.1f}  MiB")
     if soak.args.json:
         soak.args.json.write_text(json.dumps(
             {"seconds": seconds, "epochs": soak.epochs, "cycles": soak.cycles,
-             "retries": soak.retries, "complaints": complaints, "series": soak.series}))
+             "retries": soak.retries, "tcp_mib_max": soak.sampler.max_mib,
+             "complaints": complaints, "series": soak.series}))
     done = f"{seconds / 60:.1f} minutes, {progress(soak)}"
     if complaints:
         say(f"soak: FAILED after {done}: {'; '.join(complaints)}")
@@ -306,12 +325,13 @@ def run_all(args: argparse.Namespace) -> int:
         words = ["--root", temp / "root", "--faults", args.faults]
         with origin.serving(args.origin, words, temp) as endpoint:
             env = client.clean_environment(home, {"TMPDIR": str(temp / "scratch")})
-            soak = Soak(args, endpoint, temp, entries, env)
+            soak = Soak(args, endpoint, temp, entries, env, tcp_memory.Sampler())
             soak.scratch.mkdir()
             home.mkdir()
             started, wrong = time.monotonic(), None
             try:
-                run(soak)
+                with soak.sampler:
+                    run(soak)
                 nothing_in(home)
             except Wrong as error:
                 wrong = str(error)

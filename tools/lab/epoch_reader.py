@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """A reader that lives as long as the feeder it watches: epoch after epoch through named pipes.
 
-    epoch_reader.py PIPE_PREFIX FEEDER_PID PACE_SECONDS
+    epoch_reader.py PIPE_PREFIX FEEDER_PID PACE_SECONDS MB_PER_S
 
-Prints a line of JSON for each epoch: how many bytes, their SHA-256, and what the feeder has just
-before the next epoch is opened. That is when it is at rest: everything it may fetch ahead is there.
-Ends with words on standard error when nothing comes for a minute.
+Three of four epochs are read at MB_PER_S, as a training job would, and every fourth as fast as it
+can; an epoch that takes less than PACE_SECONDS is followed by a rest. Prints a line of JSON for each epoch: how many bytes, their SHA-256, and what
+the feeder has just before the next epoch is opened. That is when it is at rest: everything it may fetch ahead is there.
+Ends with words on standard error when nothing comes for a minute. A script beside `paced_reader`.
 """
 
 from __future__ import annotations
@@ -18,25 +19,17 @@ import sys
 import time
 from pathlib import Path
 
-BUFFER_BYTES = 1 << 20
-WAIT_SECONDS = 60.0
+from paced_reader import WAIT_SECONDS, Pace, open_pipe, sleep_until
+
+FAST_EVERY = 4
+"""Every so many epochs one is read as fast as it can be."""
 STATUS = {"VmRSS": "rss_bytes", "VmHWM": "peak_bytes", "Threads": "threads"}
 
 
-def open_pipe(path: Path) -> int:
-    """The pipe, once it has a name. Without waiting for its writer: that has no deadline."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        except FileNotFoundError:
-            time.sleep(0.002)
-    raise SystemExit(f"{path.name} does not appear")
-
-
-def read_epoch(path: Path, buffer: bytearray) -> tuple[int, str]:
+def read_epoch(path: Path, pace: Pace) -> tuple[int, str]:
     """Reads one pipe to its end: how many bytes, and their digest."""
-    pipe = open_pipe(path)
+    pipe = open_pipe(path, float("inf"))
+    pace.begin()
     total, sha256 = 0, hashlib.sha256()
     try:
         poll = select.poll()
@@ -45,11 +38,12 @@ def read_epoch(path: Path, buffer: bytearray) -> tuple[int, str]:
             # Linux reports no hang-up before the first writer, so there is no false end.
             if not poll.poll(WAIT_SECONDS * 1000):
                 raise SystemExit(f"{path.name}: nothing comes after byte {total}")
-            count = os.readv(pipe, [buffer])
+            count = os.readv(pipe, [pace.buffer])
             if count == 0:
                 return total, sha256.hexdigest()
             total += count
-            sha256.update(memoryview(buffer)[:count])
+            sha256.update(memoryview(pace.buffer)[:count])
+            sleep_until(pace.take(count), float("inf"))
     finally:
         os.close(pipe)
 
@@ -68,13 +62,14 @@ def figures(pid: int, folder: Path) -> dict[str, int]:
 
 def main() -> None:
     """Reads until it is ended."""
-    prefix, pid, pace = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    buffer = bytearray(BUFFER_BYTES)
+    prefix, pid, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    slow, fast = Pace(f"rate:{sys.argv[4]}"), Pace("all")
     epoch, due = 0, time.monotonic()
     while True:
-        total, digest = read_epoch(prefix.with_name(f"{prefix.name}_{epoch}"), buffer)
-        due = max(due + pace, time.monotonic())
-        time.sleep(max(0.0, due - time.monotonic()))
+        pace = fast if epoch % FAST_EVERY == FAST_EVERY - 1 else slow
+        total, digest = read_epoch(prefix.with_name(f"{prefix.name}_{epoch}"), pace)
+        due = max(due + seconds, time.monotonic())
+        sleep_until(due, float("inf"))
         print(json.dumps({"epoch": epoch, "bytes": total, "sha256": digest,
                           **figures(pid, prefix.parent)}), flush=True)
         epoch += 1

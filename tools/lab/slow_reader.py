@@ -162,7 +162,7 @@ class Fed:
         return {"stalls": self.retries("stall"), "hedges": self.count("hedges"),
                 "retries": self.retries(), "connects": self.count("connects"),
                 "requests_in_flight_max": self.in_flight(),
-                "tcp_mib_start": self.sampler.start_mib, "tcp_mib_max": self.sampler.peak_mib()}
+                "tcp_mib_start": self.sampler.start_mib, "tcp_mib_max": self.sampler.max_mib}
 
     def complaints(self) -> list[str]:
         """What is wrong whatever the readers' manner is."""
@@ -424,8 +424,8 @@ def slow_reader(bench: Setting) -> tuple[str, dict[str, object]]:
         manner = {"unlimited": "all", "bursts": BURST}.get(rate, f"rate:{rate}")
         part = min(args.epoch_gib, PART_GIB) * GIB
         is_cat = command == "cat"
-        stream = Stream("train", args.epoch_gib * (epochs if is_cat else 1), 1 if is_cat else epochs,
-                        manner, part)
+        times = epochs if is_cat else 1
+        stream = Stream("train", args.epoch_gib * times, epochs // times, manner, part)
         name = f"{case.words}, {rate}"
         note(f"slow-reader: {name}")
         fed = feed(bench, case, [stream])
@@ -469,10 +469,10 @@ def two_channels(bench: Setting) -> dict[str, Any]:
 def many_channels(bench: Setting) -> dict[str, Any]:
     """Many slow ones."""
     size = CHANNEL_EPOCHS * CHANNEL_PART_BYTES
-    seconds = size / 1e6 / CHANNEL_MB
+    enough = size / 1e6 / CHANNEL_MB * SHARE_LEAST
     note(f"slow-channels: {CHANNELS} channels")
     fed = feed(bench, Case(), [
-        Stream(f"train{number:02}", 1, 100, f"rate:{CHANNEL_MB}", CHANNEL_PART_BYTES, seconds * 0.99)
+        Stream(f"train{number:02}", 1, 100, f"rate:{CHANNEL_MB}", CHANNEL_PART_BYTES, enough)
         for number in range(CHANNELS)])
     found = [mean_mb(parts) / CHANNEL_MB for parts in fed.parts]
     say(f"{CHANNELS} channels at {CHANNEL_MB} MB/s: at least {min(found):.3f} of it; "

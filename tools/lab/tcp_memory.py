@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 
 SAMPLE_SECONDS = 0.2
 GROWTH_MIB_MAX = 300.0
 """What a run may add to the memory that TCP had when it began."""
+SAMPLES_MAX = 200_000
+"""How many are kept, the last ones: 11 hours."""
 MIB = 1 << 20
 
 
@@ -32,14 +35,17 @@ class Sampler:
 
     def __init__(self) -> None:
         self.start_mib = now_mib()
-        self.samples: list[tuple[float, float]] = []
+        self.max_mib = self.start_mib
+        self.samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         self.is_over = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def run(self) -> None:
         """Until it is left."""
         while not self.is_over.wait(SAMPLE_SECONDS):
-            self.samples.append((time.monotonic(), now_mib()))
+            mib = now_mib()
+            self.max_mib = max(self.max_mib, mib)
+            self.samples.append((time.monotonic(), mib))
 
     def __enter__(self) -> Sampler:
         self.thread.start()
@@ -50,7 +56,8 @@ class Sampler:
         self.is_over.set()
         self.thread.join()
 
-    def peak_mib(self, begun: float = 0.0, ended: float = float("inf")) -> float:
+    def peak_mib(self, begun: float, ended: float) -> float:
         """The most between two times of CLOCK_MONOTONIC; the start's, where nothing was sampled."""
-        within = (mib for at, mib in self.samples if begun <= at <= ended + SAMPLE_SECONDS)
+        within = (mib for at, mib in list(self.samples)
+                  if begun <= at <= ended + SAMPLE_SECONDS)
         return max(within, default=self.start_mib)
