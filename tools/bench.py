@@ -17,10 +17,12 @@ Without a name it runs the two claims, `large` and `small`.
 * discard: the large objects to nowhere, beside a program that only receives.
 * rss: the peak memory of runs that differ in object size, object count and `--memory`.
 
-* pipe: the large objects as one stream through a named pipe to a reader in another process,
-  beside a program that only receives and splices.
-* stdout: one large object to a reader of standard output, beside the AWS command line and s5cmd.
-  CPU time is of producer and reader together.
+* pipe: the large objects through named pipes to a reader in another process, epoch after epoch until
+  60 s have passed (`--stream-seconds`), beside a program that only receives and splices, and ends
+  after one. A stream that collapses does so after seconds.
+* stdout: one large object to a reader of standard output, again and again until 60 s have passed,
+  beside the AWS command line and s5cmd. inrush has one process for all, the others one for each
+  time. CPU time is of producer and reader together.
 * tls: the large objects to nowhere over TLS 1.3 (AES-128-GCM), beside curl, which fetches them one
   after the other over one connection. `--check` wants at most 0.55 of curl's CPU time.
 * tls-disk: the same to files on disk, beside s5cmd with its defaults. `--check` wants at least 3
@@ -75,7 +77,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,10 @@ LARGE_OBJECTS = 4
 SMALL_BYTES = 39_000
 SMALL_FOLDERS = 256
 RUN_SECONDS = 180.0
+STREAM_TIMES = 3
+"""How many times its `--stream-seconds` a stream may take."""
+STREAM_OBJECTS_MAX = 2_000
+"""Links to one object that are a stream longer than any run."""
 SPEED = {"gb_per_s": "GB/s", "told_gb_per_s": "told GB/s", "cpu_s_per_gb": "CPU s/GB",
          "peak_rss_mib": "peak MiB"}
 # Start, listing and renames of inrush count against it: its whole life beside what a limit tells.
@@ -328,9 +334,33 @@ def piped(bench: Bench, options: Sequence[str] = (), url: str = "") -> measure.C
     return ours
 
 
+def piped_for_long(bench: Bench) -> measure.Contender:
+    """`inrush pipe` of the large objects to a reader, epoch after epoch."""
+    size = LARGE_OBJECTS * bench.args.large_mib * dataset.MIB
+
+    def ours(_every_byte: bool) -> measure.Sample:
+        bench.destination.mkdir()
+        outcome, total = streams.long_pipe(
+            [bench.args.inrush, "pipe", f"s3://{BUCKET}/large/", bench.destination / "train",
+             "--epochs", "forever", "--quiet", "--json", "--endpoint-url", bench.server.url,
+             "--region", "us-east-1", "--no-sign-request", *bench.args.option],
+            bench.destination / "train", size, bench.args.stream_seconds, env=bench.env,
+            seconds=STREAM_TIMES * bench.args.stream_seconds + RUN_SECONDS)
+        require(outcome, "inrush")
+        summary = json.loads(outcome.stdout)
+        epochs = [epoch for epoch in summary["channels"][0]["epochs"] if epoch["bytes"] == size]
+        bench.clear()
+        taken = sample(outcome, total, size * len(epochs) / measure.GB / sum(
+            epoch["seconds"] for epoch in epochs))
+        return replace(taken, cpu_seconds=summary["cpu_seconds"], user_seconds=0.0,
+                       peak_rss_bytes=summary["peak_rss_bytes"])
+
+    return ours
+
+
 def pipe(bench: Bench) -> tuple[str, dict[str, object]]:
     """Pipe mode beside the limit of receiving and splicing."""
-    contenders: dict[str, measure.Contender] = {"inrush": piped(bench)}
+    contenders: dict[str, measure.Contender] = {"inrush": piped_for_long(bench)}
     if bench.args.fifo_limit:
         contenders["limit"] = limit(bench, bench.args.fifo_limit,
                                     [str(bench.destination / "pipe"), "32", "splice"],
@@ -341,23 +371,27 @@ def pipe(bench: Bench) -> tuple[str, dict[str, object]]:
 def stdout(bench: Bench) -> tuple[str, dict[str, object]]:
     """`cat` beside what others write to standard output."""
     source, url = f"s3://{BUCKET}/large/object0", bench.server.url
+    many = f"s3://{BUCKET}/many/"
     service, size = ["--endpoint-url", url, "--no-sign-request"], bench.args.large_mib * dataset.MIB
     commands: dict[str, list[str | Path]] = {
-        "inrush": [bench.args.inrush, "cat", source, "--region", "us-east-1", *service],
+        "inrush": [bench.args.inrush, "cat", many, "--quiet", "--region", "us-east-1", *service,
+                   *bench.args.option],
         "aws": [install.awscli(), "s3", "cp", source, "-", "--region", "us-east-1", *service],
         "s5cmd": [install.s5cmd(), *service, "cat", source],
     }
 
     def contender(command: list[str | Path]) -> measure.Contender:
         def once(_every_byte: bool) -> measure.Sample:
-            outcome = streams.through_stdout(command, size, env=bench.env, seconds=RUN_SECONDS)
+            outcome, total = streams.long_stdout(
+                command, size, bench.args.stream_seconds, env=bench.env,
+                seconds=STREAM_TIMES * bench.args.stream_seconds + RUN_SECONDS)
             require(outcome, str(command[0]))
-            return sample(outcome, size, 0.0)
+            return sample(outcome, total, 0.0)
         return once
 
     contenders = {name: contender(command) for name, command in commands.items()}
     columns = {name: title for name, title in SPEED.items() if name != "told_gb_per_s"}
-    title = f"stdout: an object of {bench.args.large_mib:,} MiB to a reader"
+    title = f"stdout: an object of {bench.args.large_mib:,} MiB to a reader, again and again"
     return finish(bench, title, contenders, columns,
                   {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
 
@@ -645,6 +679,10 @@ def write_objects(bucket: Path, args: argparse.Namespace) -> None:
             dataset.write_stamped(bucket / f"large/object{number}", size, number)
         (bucket / "one").mkdir()
         (bucket / "one/object").hardlink_to(bucket / "large/object0")
+        if "stdout" in wanted:
+            (bucket / "many").mkdir()
+            for number in range(STREAM_OBJECTS_MAX):
+                (bucket / f"many/{number:04}").hardlink_to(bucket / "large/object0")
     if wanted & {"small", "rss", "ring"}:
         dataset.write_uniform(bucket, "small", args.small_count, SMALL_BYTES, SMALL_FOLDERS)
     if wanted & set(slow_reader.BENCHES):
@@ -661,7 +699,7 @@ def run_all(args: argparse.Namespace) -> list[str]:
         disk = Path(stack.enter_context(folder(prefix="inrush-bench-", dir=args.disk)))
         root = memory / "root"
         write_objects(root / BUCKET, args)
-        prefixes = {BUCKET: ["large/", "small/", "one/", "gzip/one/", "gzip/many/",
+        prefixes = {BUCKET: ["large/", "small/", "one/", "many/", "gzip/one/", "gzip/many/",
                              *slow_reader.prefixes(root / BUCKET)]}
         secure = set(args.names) & set(SECURE_NAMES)
         ours = authority.make(memory / "authority", []) if secure else None
@@ -715,6 +753,8 @@ def arguments() -> argparse.Namespace:
     add("--large-mib", type=int, default=1024,
         help="size of a large object; limit programs know 1024 alone (default: %(default)s)")
     add("--small-count", type=int, default=20_000, help="(default: %(default)s)")
+    add("--stream-seconds", type=float, default=60.0,
+        help="how long pipe and stdout read at least (default: %(default)s)")
     add("--disk", type=Path, help="a folder on the disk to write to (default: the temp folder)")
     add("--memory-folder", type=Path, default=Path("/dev/shm"),
         help="a folder for the sources; 5 GiB (default: %(default)s)")

@@ -4,9 +4,10 @@
     epoch_reader.py PIPE_PREFIX FEEDER_PID PACE_SECONDS MB_PER_S
 
 Three of four epochs are read at MB_PER_S, as a training job would, and every fourth as fast as it
-can; an epoch that takes less than PACE_SECONDS is followed by a rest. Prints a line of JSON for each epoch: how many bytes, their SHA-256, and what
-the feeder has just before the next epoch is opened. That is when it is at rest: everything it may fetch ahead is there.
-Ends with words on standard error when nothing comes for a minute. A script beside `paced_reader`.
+can; an epoch that takes less than PACE_SECONDS is followed by a rest. Prints a line of JSON for
+each epoch: how many bytes, their SHA-256, and what the feeder has just before the next epoch is
+opened. That is when it is at rest: everything it may fetch ahead is there. Ends with words on
+standard error when nothing comes for a minute. A script beside `paced_reader`.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Pace:
         name, *numbers = manner.split(":")
         self.rate = 0.0
         self.rest_seconds = 0.0
-        self.rest_bytes = 0
+        self.rest_bytes = 0.0
         self.is_repeated = name == "bursts"
         if name == "rate":
             (self.rate,) = map(float, numbers)

@@ -6,18 +6,21 @@ its exit, which comes after the reader has taken everything but the last pipe fu
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .process import LabError, Outcome, run
 
 READER = Path(__file__).with_name("pipe_reader.py")
+LONG_READER = Path(__file__).with_name("paced_reader.py")
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1
 Item = TypeVar("Item")
@@ -96,6 +99,52 @@ def through_stdout(producer: Sequence[str | Path], size: int, *, env: Mapping[st
                   env={**env, "READER": str(READER), "COUNT": str(count)})
     expect(count.read_text(), size, str(producer[0]))
     return outcome
+
+
+def long_pipe(producer: Sequence[str | Path], pipe: Path, size: int, enough: float, *,
+              env: Mapping[str, str], seconds: float) -> tuple[Outcome, int]:
+    """Runs a producer that serves pipes of `size` bytes for ever until an epoch of its reader ends
+    after `enough` seconds, then ends it with SIGTERM; how many bytes were read. The time is that of
+    the reader, from the producer's start."""
+    # The producer's exit code is that of a signal, and its child's time counts.
+    script = ('"$@" & feeder=$!; "$PYTHON" "$READER" "$PIPE" --epochs 1000000 '
+              '--enough "$ENOUGH" >"$PARTS"; code=$?; kill -TERM $feeder; wait $feeder; exit $code')
+    parts = Path(env["HOME"]) / "parts"
+    started = time.monotonic()
+    outcome = run(["sh", "-c", script, "sh", *producer], seconds=seconds, env={
+        **env, "PYTHON": sys.executable, "READER": str(LONG_READER), "PIPE": str(pipe),
+        "ENOUGH": str(enough), "PARTS": str(parts)})
+    read = parts_in(parts, size, str(producer[0]), outcome)
+    return replace(outcome, seconds=read[-1]["ended"] - started), sum(
+        part["bytes"] for part in read)
+
+
+def long_stdout(producer: Sequence[str | Path], size: int, enough: float, *,
+                env: Mapping[str, str], seconds: float) -> tuple[Outcome, int]:
+    """Runs a producer again and again until its reader has read a multiple of `size` bytes after
+    `enough` seconds, and leaves; how many bytes were read."""
+    # Who writes to a reader that has left may well end with 0.
+    script = ('until [ -e "$OVER" ]; do "$@" || break; done | { '
+              '"$PYTHON" "$READER" - --part-bytes "$SIZE" --enough "$ENOUGH" >"$PARTS"; '
+              'code=$?; touch "$OVER"; exit $code; }')
+    parts, over = Path(env["HOME"]) / "parts", Path(env["HOME"]) / "over"
+    over.unlink(missing_ok=True)
+    outcome = run(["sh", "-c", script, "sh", *producer], seconds=seconds, env={
+        **env, "PYTHON": sys.executable, "READER": str(LONG_READER), "SIZE": str(size),
+        "ENOUGH": str(enough), "PARTS": str(parts), "OVER": str(over)})
+    read = parts_in(parts, size, str(producer[0]), outcome)
+    if sum(part["seconds"] for part in read) < enough:
+        raise LabError(f"{producer[0]}: ended before its time: {outcome.last_words()}")
+    return outcome, sum(part["bytes"] for part in read)
+
+
+def parts_in(parts: Path, size: int, name: str, outcome: Outcome) -> list[dict[str, Any]]:
+    """What the reader of a long stream wrote; every part must have its size."""
+    read = [json.loads(line) for line in parts.read_text().splitlines()]
+    if outcome.timed_out or not read or any(part["bytes"] != size for part in read):
+        raise LabError(f"{name}: {len(read)} times {size} bytes were not read: "
+                       f"{outcome.last_words()}")
+    return read
 
 
 def expect(told: str, size: int, name: str) -> None:
