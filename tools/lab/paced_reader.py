@@ -64,7 +64,8 @@ class Pace:
             raise SystemExit(f"{manner}: not all, rate:, bursts: or rest:")
         self.rate *= 1e6
         self.buffer = bytearray(UNPACED_BYTES if name == "all" else PIECE_BYTES)
-        self.due = time.monotonic()
+        # Bursts begin with a rest: the one after an epoch's last byte belongs to the next epoch.
+        self.due = time.monotonic() + (self.rest_seconds if self.is_repeated else 0.0)
         self.left = self.rest_bytes
 
     def begin(self) -> None:
@@ -140,6 +141,7 @@ class Reader:
         poll = select.poll()
         poll.register(stream, select.POLLIN)
         self.pace.begin()
+        sleep_until(self.pace.due, self.deadline)
         while True:
             wait = min(WAIT_SECONDS, max(0.0, self.deadline - time.monotonic()))
             # Linux reports no hang-up before the first writer, so there is no false end.
