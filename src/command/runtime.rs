@@ -4,13 +4,15 @@
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 
-use tokio::task::LocalSet;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::control::upkeep::keep_helper;
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::metrics::TCP_MEMORY_PERIOD;
 use crate::sys::choice::RingChoice;
-use crate::sys::descriptor;
 use crate::sys::uring::{SetupError, Uring};
+use crate::sys::{descriptor, tcp_memory};
 
 /// Descriptors of a runtime: a ring or none, epoll(7), its wake-up, and a pair for signals and its
 /// copy.
@@ -58,10 +60,21 @@ pub(super) fn on_runtime<F: Future>(
     tasks.block_on(&runtime, with_helper(future))
 }
 
-/// A command, on a runtime whose helper threads are not wanting.
+/// A command, on a runtime whose helper threads are not wanting, which looks at the machine's TCP
+/// memory beside it.
 async fn with_helper<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
     keep_helper()?;
-    Ok(future().await)
+    let watching = spawn_local(async {
+        let mut period = interval(TCP_MEMORY_PERIOD);
+        period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let _ = period.tick().await;
+            tcp_memory::sample();
+        }
+    });
+    let output = future().await;
+    watching.abort();
+    Ok(output)
 }
 
 /// A runtime with a ring; `None` where there is to be none, or it could not be used: tokio-uring

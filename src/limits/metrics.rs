@@ -14,5 +14,8 @@ pub const METRICS_HEAD_BYTES_MAX: usize = 8 << 10;
 /// How often the file of metrics is written.
 pub const METRICS_FILE_PERIOD: Duration = Duration::from_secs(5);
 
+/// How often the machine's TCP memory is looked at: three small files of /proc.
+pub const TCP_MEMORY_PERIOD: Duration = Duration::from_secs(1);
+
 /// How long workers may take to say what it has counted so far.
 pub const SNAPSHOT_WAIT_MAX: Duration = Duration::from_secs(1);

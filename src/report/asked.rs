@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;
 use crate::report::limit::{Asker, Limit, LimitFacts};
-use crate::sys::usage;
+use crate::sys::{tcp_memory, usage};
 
 /// What the workers do not know of a program that asks.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +55,7 @@ pub fn of_machine(config: &Config) -> LimitFacts {
         cpu_seconds: usage::process_cpu_seconds(),
         processors: usage::processors(),
         receive_buffer_bytes: usage::receive_buffer_bytes_max(),
+        tcp_memory: tcp_memory::seen(),
         memory_bytes: config.memory_bytes,
         ..LimitFacts::default()
     }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::engine::metrics::{FeedCount, WaitFor, WorkerMetrics};
+use crate::sys::tcp_memory::TcpMemoryUse;
 use crate::text::size::{Binary, Decimal, Short, counted};
 
 /// From this share of the time on the processors are the limit, whatever else was waited for.
@@ -42,6 +43,9 @@ pub enum Part {
     Retries,
     /// Receive buffers are too short for the round trip.
     SocketBuffers,
+    /// TCP sockets of the machine have more memory than the kernel's pressure mark: it drops
+    /// received packets of every program.
+    TcpMemory,
     /// `--bandwidth-limit`.
     BandwidthLimit,
     /// Writes to files.
@@ -112,6 +116,8 @@ pub struct LimitFacts {
     pub round_trip_seconds: Option<f64>,
     /// Longest receive buffer of a socket, in bytes.
     pub receive_buffer_bytes: Option<u64>,
+    /// What was seen of the machine's TCP memory.
+    pub tcp_memory: Option<TcpMemoryUse>,
     /// Of a stream: its reader was waited for, or what had come was not decompressed, in seconds.
     pub reader_seconds: f64,
     /// The latter.
@@ -270,6 +276,12 @@ impl LimitFacts {
         ceiling.max(speed)
     }
 
+    /// The share of the run's time in which the machine's TCP memory was under pressure, 0 to 1.
+    fn tcp_pressure_share(&self) -> f64 {
+        let pressure_seconds = self.tcp_memory.map_or(0.0, |seen| seen.pressure_seconds);
+        (pressure_seconds / self.seconds.max(1e-9)).clamp(0.0, 1.0)
+    }
+
     fn waited(&self, what: WaitFor) -> f64 {
         self.waits[what as usize]
     }
@@ -318,10 +330,14 @@ impl LimitFacts {
         let whole = self.seconds.max(1e-9);
         let running = self.running_seconds;
         let of_all = self.cpu_seconds / self.processors.max(1) as f64;
+        let (requests, retries) = (self.waited(WaitFor::Requests), self.waited(WaitFor::Retry));
+        // While the kernel drops what the network brings, that is why it is waited for.
+        let pressure = self.tcp_pressure_share();
         let times = [
-            (self.network(), self.waited(WaitFor::Requests)),
+            (self.network(), requests * (1.0 - pressure)),
             (Part::RequestRate, self.waited(WaitFor::Refused)),
-            (Part::Retries, self.waited(WaitFor::Retry)),
+            (Part::Retries, retries * (1.0 - pressure)),
+            (Part::TcpMemory, (requests + retries) * pressure),
             (Part::BandwidthLimit, self.waited(WaitFor::Bandwidth)),
             (Part::Memory, self.waited(WaitFor::Memory)),
             (Part::Disk, self.waited(WaitFor::Writes) + self.syncing_seconds),
@@ -479,6 +495,7 @@ fn words(facts: &LimitFacts, part: Part, work: Option<&'static str>) -> (String,
             ),
             Some(format!("raise net.ipv4.tcp_rmem, or {more}")),
         ),
+        Part::TcpMemory => tcp_memory(facts),
         Part::BandwidthLimit => {
             let limit = facts.bandwidth_limit.map(|limit| format!(", {}/s", Decimal(limit)));
             (facts.option("bandwidth-limit") + &limit.unwrap_or_default(), None)
@@ -493,16 +510,7 @@ fn words(facts: &LimitFacts, part: Part, work: Option<&'static str>) -> (String,
             Asker::Mount => ("the programs that read: they waited for no read".to_owned(), None),
             Asker::Library => ("the program: it waited for no read".to_owned(), None),
         },
-        Part::Cpu => {
-            let kind = match work {
-                Some("verification") => ", most of all for checksums",
-                Some("tls") => ", most of all for TLS",
-                Some(_) => ", most of all to decompress",
-                None => "",
-            };
-            let workers = counted(facts.workers, "worker", "workers");
-            (format!("the processors ({workers}){kind}"), owned("use more cores"))
-        }
+        Part::Cpu => (processors(facts, work), owned("use more cores")),
         Part::Memory => {
             let words = format!("memory for buffers, {}", Binary(facts.memory_bytes));
             (words, Some(format!("raise {}", facts.option("memory"))))
@@ -517,6 +525,34 @@ fn words(facts: &LimitFacts, part: Part, work: Option<&'static str>) -> (String,
         ),
         Part::None => ("none: no part was waited for long".to_owned(), None),
     }
+}
+
+/// The processors, and for what they were needed most.
+fn processors(facts: &LimitFacts, work: Option<&'static str>) -> String {
+    let kind = match work {
+        Some("verification") => ", most of all for checksums",
+        Some("tls") => ", most of all for TLS",
+        Some(_) => ", most of all to decompress",
+        None => "",
+    };
+    format!("the processors ({}){kind}", counted(facts.workers, "worker", "workers"))
+}
+
+/// That of the machine's TCP memory: how much there was, against which mark, and what it cost.
+fn tcp_memory(facts: &LimitFacts) -> (String, Option<String>) {
+    let seen = facts.tcp_memory.unwrap_or_default();
+    let mut what =
+        format!("the machine's TCP memory, {} of socket buffers", Binary(seen.peak_bytes));
+    if let Some(mark) = seen.pressure_bytes.filter(|mark| seen.peak_bytes > *mark) {
+        what += &format!(", above the pressure mark of {} (net.ipv4.tcp_mem)", Binary(mark));
+    }
+    what += ": the kernel drops received data of every program";
+    if let Some(dropped) = seen.dropped.filter(|dropped| *dropped > 0) {
+        what += &format!(" ({} in this run)", counted(dropped, "packet", "packets"));
+    }
+    let fewer = facts.option(if facts.is_fixed { "connections" } else { "max-connections" });
+    let advice = format!("lower {fewer}, raise net.ipv4.tcp_mem, or see who holds it (ss -tm)");
+    (what, Some(advice))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl TcpMemory {
             &text("/proc/net/sockstat"),
             &text("/proc/sys/net/ipv4/tcp_mem"),
             &text("/proc/net/netstat"),
-            rustix::param::page_size() as u64,
+            page_bytes(),
         )
     }
 
@@ -67,7 +67,7 @@ impl TcpMemory {
 
     /// True where the sockets have more than the pressure mark, or since `before` the pressure has
     /// begun or packets were dropped. Pruning alone is no pressure: a socket whose own buffer is
-    /// full is pruned on an idle machine, too.
+    /// full is pruned, too.
     #[must_use]
     pub fn is_under_pressure(&self, before: &Self) -> bool {
         let is_above = self.pressure_bytes.is_some_and(|mark| self.used_bytes > mark);
@@ -76,6 +76,12 @@ impl TcpMemory {
             || has_grown(self.pressures, before.pressures)
             || has_grown(self.dropped, before.dropped)
     }
+}
+
+/// Bytes of a page of memory, in which the kernel counts here.
+#[must_use]
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
 }
 
 /// By how much a counter grew; `None` where it was not read both times.
@@ -181,8 +187,10 @@ mod tests {
     const SOCKSTAT: &str =
         "sockets: used 17\nTCP: inuse 4 orphan 0 tw 0 alloc 4 mem 314\nUDP: inuse 0 mem 7\n";
     const TCP_MEM: &str = "287898\t383867\t575796\n";
-    const NETSTAT: &str = "TcpExt: PruneCalled RcvPruned TCPMemoryPressures TCPMemoryPressuresChrono \
-                           TCPOFODrop TCPRcvQDrop\nTcpExt: 2425 40 1 45396 775 1646\nIpExt: A\nIpExt: 5\n";
+    const NETSTAT: &str = concat!(
+        "TcpExt: PruneCalled RcvPruned TCPMemoryPressures TCPMemoryPressuresChrono TCPOFODrop ",
+        "TCPRcvQDrop\nTcpExt: 2425 40 1 45396 775 1646\nIpExt: A\nIpExt: 5\n"
+    );
 
     fn memory() -> TcpMemory {
         TcpMemory {

@@ -145,7 +145,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 64] = [
     ("stages", true, &["line", "size"]),
     ("exposition", true, &[]),
     ("bench", true, &["shown", "size"]),
-    ("limit", true, &["metrics", "size"]),
+    ("limit", true, &["metrics", "size", "sys"]),
     ("waited", false, &["request"]),
     ("asked", false, &["config", "limit", "metrics", "sys"]),
     ("progress", false, &["line", "shown", "stages", "sys", "waiting"]),

@@ -76,6 +76,53 @@ fn the_network_is_told_apart_by_where_requests_spend_their_time() {
     check(&facts, Part::Memory, "raise --memory");
 }
 
+/// Two seconds of every ten the machine was under pressure, or all ten of them.
+fn under_pressure(mut facts: LimitFacts, pressure_seconds: f64) -> LimitFacts {
+    facts.tcp_memory = Some(TcpMemoryUse {
+        peak_bytes: 1950 << 20,
+        pressure_bytes: Some(1500 << 20),
+        pressure_seconds,
+        dropped: Some(2391),
+        ..TcpMemoryUse::default()
+    });
+    facts
+}
+
+#[test]
+fn tcp_memory_of_the_machine_is_the_limit_where_the_kernel_drops_packets() {
+    let mut facts = under_pressure(waiting(WaitFor::Requests, 9.0), 10.0);
+    (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
+    let told = "the limit: the machine's TCP memory, 1.90 GiB of socket buffers, above the \
+                pressure mark of 1.46 GiB (net.ipv4.tcp_mem): the kernel drops received data of \
+                every program (2,391 packets in this run), 90 % of the time; 100 MB/s of at most \
+                111 MB/s; lower --max-connections, raise net.ipv4.tcp_mem, or see who holds it \
+                (ss -tm)";
+    check(&facts, Part::TcpMemory, told);
+    facts.is_fixed = true;
+    check(&facts, Part::TcpMemory, "lower --connections,");
+    let limit = Limit::of(&facts);
+    assert_eq!(limit.shares.get(&Part::OriginBandwidth), None, "{limit:?}");
+    assert!(limit.to_json().contains(r#""part":"tcp_memory""#), "{}", limit.to_json());
+    // Attempts that stall and are tried again, as their packets were dropped.
+    let retries = under_pressure(waiting(WaitFor::Retry, 8.0), 10.0);
+    check(&retries, Part::TcpMemory, "80 % of the time");
+    // A container sees drops and no mark.
+    facts.tcp_memory.as_mut().expect("seen").pressure_bytes = None;
+    check(&facts, Part::TcpMemory, "1.90 GiB of socket buffers: the kernel drops");
+}
+
+#[test]
+fn a_short_pressure_is_not_the_limit_of_a_long_run() {
+    let mut facts = under_pressure(waiting(WaitFor::Requests, 9.0), 2.0);
+    (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
+    check(&facts, Part::OriginBandwidth, "72 % of the time");
+    assert_eq!(Limit::of(&facts).shares[&Part::TcpMemory], 0.18);
+    // Where nobody waited for the network nobody missed what was dropped.
+    let reader = LimitFacts { reader_seconds: 9.0, ..idle() };
+    check(&under_pressure(reader, 10.0), Part::Reader, "90 %");
+    check(&under_pressure(waiting(WaitFor::Writes, 8.0), 10.0), Part::Disk, "80 %");
+}
+
 #[test]
 fn advice_fits_objects_ranges_and_options() {
     let advice = |facts: &LimitFacts| {
