@@ -1,6 +1,7 @@
 //! What is known of a machine, a destination and a service. `None`: it could not be read.
 
 use crate::sys::choice::RingChoice;
+use crate::sys::tcp_memory::TcpMemory;
 
 /// Everything that is judged.
 #[derive(Debug, Clone, Default)]
@@ -85,6 +86,8 @@ pub struct Network {
     pub rmem_max: Option<u64>,
     /// The largest of net.ipv4.tcp_rmem in bytes.
     pub tcp_rmem_max: Option<u64>,
+    /// The memory of all TCP sockets, and the bytes of a page, in which net.ipv4.tcp_mem counts.
+    pub tcp_memory: Option<(TcpMemory, u64)>,
     /// net.ipv4.tcp_congestion_control.
     pub congestion_control: Option<String>,
 }

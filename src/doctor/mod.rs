@@ -15,7 +15,7 @@ mod tests;
 use facts::Facts;
 
 /// All checks by their names in `--json`, which stay: what each looks at.
-pub const CHECKS: [(&str, &str); 28] = [
+pub const CHECKS: [(&str, &str); 29] = [
     ("kernel", "the release of Linux"),
     ("io_uring", "io_uring or epoll, as --ring or INRUSH_RING asks, and why"),
     ("seccomp", "a filter of system calls"),
@@ -33,6 +33,7 @@ pub const CHECKS: [(&str, &str); 28] = [
     ("queues", "its receive queues"),
     ("interrupts", "which cores handle its interrupts"),
     ("socket-buffers", "rmem_max and tcp_rmem"),
+    ("tcp-memory", "tcp_mem: what all TCP sockets hold, and room for what a run may add"),
     ("congestion-control", "the algorithm of TCP"),
     ("destination", "whether DEST can be written, what is in the way of it, and its file system"),
     ("direct-io", "O_DIRECT at DEST, by a write"),

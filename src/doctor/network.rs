@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::Finding;
 use super::facts::{Interface, Machine, Network};
 use crate::engine::placement::Ground;
+use crate::limits::CONNECTIONS_DEFAULT_MAX;
 use crate::sys::topology;
 use crate::text::size::Binary;
 
@@ -13,6 +14,15 @@ const TCP_RMEM_USUAL: u64 = 6 << 20;
 
 /// Linux's default of net.core.rmem_max, in bytes.
 const RMEM_MAX_USUAL: u64 = 212_992;
+
+/// Bytes that the streams of a run hold in socket buffers at most when nothing is said.
+const STREAM_SOCKET_BYTES_MAX: u64 = 256 << 20;
+
+/// A pressure mark that is advised is so many times what is in use and may be added.
+const TCP_MEMORY_ROOM: u64 = 2;
+
+/// It is at most one part in so many of the machine's memory; the kernel's own is one in 16.
+const TCP_MEMORY_SHARE: u64 = 4;
 
 /// Below this speed the interface is what a run waits for, in Mb/s.
 const SPEED_LEAST: u64 = 1000;
@@ -31,6 +41,7 @@ pub(super) fn judge(network: &Network, machine: &Machine) -> Vec<Finding> {
     });
     let of_all = [
         buffers(network),
+        tcp_memory(network, machine),
         network.congestion_control.as_ref().map(|name| Finding::ok("congestion-control", name)),
     ];
     of_each.chain(of_all).flatten().collect()
@@ -160,4 +171,34 @@ fn buffers(network: &Network) -> Option<Finding> {
         ));
     }
     Some(Finding::ok("socket-buffers", format!("tcp_rmem up to {}", Binary(most))))
+}
+
+/// The pressure mark of the machine's TCP memory, against what is in use and what a run may add:
+/// as much as the buffers of all its connections, and no more than streams hold.
+fn tcp_memory(network: &Network, machine: &Machine) -> Option<Finding> {
+    let (memory, page_bytes) = network.tcp_memory?;
+    let (used, mark) = (memory.used_bytes, memory.pressure_bytes?);
+    let each = network.tcp_rmem_max.unwrap_or(TCP_RMEM_USUAL);
+    let buffers = each.saturating_mul(CONNECTIONS_DEFAULT_MAX as u64);
+    let added = buffers.min(STREAM_SOCKET_BYTES_MAX);
+    let wanted = used.saturating_add(added);
+    let found = format!("{} in use, pressure mark {}", Binary(used), Binary(mark));
+    if used <= mark && wanted <= mark {
+        return Some(Finding::ok("tcp-memory", found));
+    }
+    let trouble = if used > mark {
+        "the kernel drops received data of every program now".to_owned()
+    } else {
+        format!("a run may add {}; above the mark the kernel drops received data", Binary(added))
+    };
+    // tcp_mem has the numbers 3, 4 and 6 parts of a whole when the kernel chooses them.
+    let most = machine.memory_bytes.map_or(u64::MAX, |bytes| bytes / TCP_MEMORY_SHARE);
+    let pages = wanted.saturating_mul(TCP_MEMORY_ROOM).min(most) / page_bytes.max(1);
+    let [low, high] = [pages / 4 * 3, pages.saturating_add(pages / 2)];
+    let holders = "see who holds it: ss -tm";
+    let fix = match pages.saturating_mul(page_bytes) > mark {
+        true => format!("sysctl -w net.ipv4.tcp_mem='{low} {pages} {high}', and {holders}"),
+        false => format!("{holders}; give a run fewer connections (--max-connections)"),
+    };
+    Some(Finding::warn("tcp-memory", format!("{found}: {trouble}"), fix))
 }

@@ -5,6 +5,7 @@ use super::facts::{
 };
 use super::*;
 use crate::sys::choice::RingChoice;
+use crate::sys::tcp_memory::TcpMemory;
 
 fn machine() -> Machine {
     Machine {
@@ -87,12 +88,23 @@ fn service() -> Service {
     }
 }
 
+/// Of a machine with 64 GiB.
+fn tcp_memory() -> TcpMemory {
+    TcpMemory {
+        used_bytes: 10 << 20,
+        pressure_bytes: Some(4 << 30),
+        limit_bytes: Some(6 << 30),
+        ..TcpMemory::default()
+    }
+}
+
 fn healthy() -> Facts {
     let network = Network {
         interfaces: vec![interface()],
         are_named: false,
         rmem_max: Some(212_992),
         tcp_rmem_max: Some(6 << 20),
+        tcp_memory: Some((tcp_memory(), 4096)),
         congestion_control: Some("cubic".to_owned()),
     };
     Facts { machine: machine(), network, disk: Some(disk()), service: Some(service()) }
@@ -306,6 +318,47 @@ fn faults_of_the_network() {
     check("socket-buffers", Warn, ["tcp_rmem", "net.ipv4.tcp_rmem="], |facts| {
         facts.network.tcp_rmem_max = Some(1 << 20);
     });
+}
+
+#[test]
+fn faults_of_tcp_memory() {
+    use Verdict::Warn;
+    fn set(facts: &mut Facts, used_bytes: u64, mark_bytes: u64) {
+        let (memory, _) = facts.network.tcp_memory.as_mut().expect("known");
+        (memory.used_bytes, memory.pressure_bytes) = (used_bytes, Some(mark_bytes));
+    }
+    let now = "5 GiB in use, pressure mark 4 GiB: the kernel drops received data of every program";
+    // Twice what is in use and what a run may add: 10.5 GiB in pages of 4 KiB.
+    let more = "sysctl -w net.ipv4.tcp_mem='2064384 2752512 4128768', and see who holds it: ss -tm";
+    check("tcp-memory", Warn, [now, more], |facts| set(facts, 5 << 30, 4 << 30));
+    let soon = "4 MiB in use, pressure mark 100 MiB: a run may add 256 MiB;";
+    let more = "net.ipv4.tcp_mem='99840 133120 199680'";
+    check("tcp-memory", Warn, [soon, more], |facts| set(facts, 4 << 20, 100 << 20));
+    // A small machine has no more to give, and of one that is full others must give back.
+    check("tcp-memory", Warn, [soon, "tcp_mem='98304 131072 196608'"], |facts| {
+        set(facts, 4 << 20, 100 << 20);
+        facts.machine.memory_bytes = Some(2 << 30);
+        facts.machine.available_bytes = Some(1 << 30);
+    });
+    check(
+        "tcp-memory",
+        Warn,
+        ["pressure mark 16 GiB", "see who holds it: ss -tm; give"],
+        |facts| {
+            set(facts, 17 << 30, 16 << 30);
+        },
+    );
+    // Just enough.
+    fine(|facts| set(facts, 4 << 20, 260 << 20));
+    // Buffers of 64 KiB for each of 1024 connections are less than streams may hold.
+    let verdict = |mark_bytes| {
+        let mut facts = healthy();
+        set(&mut facts, 4 << 20, mark_bytes);
+        facts.network.tcp_rmem_max = Some(64 << 10);
+        let mut found = Diagnosis::of(&facts).checks.into_iter();
+        found.find(|found| found.check == "tcp-memory").expect("one").verdict
+    };
+    assert_eq!((verdict(67 << 20), verdict(68 << 20)), (Warn, Verdict::Ok));
 }
 
 #[test]

@@ -200,6 +200,9 @@ fn faults_of_the_network() {
             tree.plant(&format!("proc/irq/{irq}/effective_affinity_list"), "0");
         });
     });
+    planted("tcp-memory", "warn", "the kernel drops received data", "net.ipv4.tcp_mem", |tree| {
+        tree.plant("proc/net/sockstat", "TCP: inuse 4 orphan 0 tw 0 alloc 4 mem 1048577");
+    });
     planted("socket-buffers", "warn", "rmem_max is 64 KiB", "net.core.rmem_max", |tree| {
         tree.plant("proc/sys/net/core/rmem_max", "65536");
     });

@@ -35,6 +35,8 @@ impl Tree {
             ("proc/sys/net/core/rmem_max", "212992"),
             ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456"),
             ("proc/sys/net/ipv4/tcp_congestion_control", "cubic"),
+            ("proc/sys/net/ipv4/tcp_mem", "786432\t1048576\t1572864"),
+            ("proc/net/sockstat", "sockets: used 9\nTCP: inuse 4 orphan 0 tw 0 alloc 4 mem 314"),
             ("sys/class/net/ens5/operstate", "up"),
             ("sys/class/net/ens5/speed", "100000"),
             ("sys/class/net/ens5/duplex", "full"),

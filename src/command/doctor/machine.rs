@@ -6,6 +6,7 @@ use crate::command::ring;
 use crate::doctor::facts::{Interface, Machine, Network, RingTried};
 use crate::doctor::parse;
 use crate::sys::choice::{AnyRing, RingKind};
+use crate::sys::tcp_memory::{TcpMemory, page_bytes};
 use crate::sys::topology;
 use crate::sys::uring::SetupMode;
 
@@ -104,8 +105,17 @@ pub(super) fn network(tree: &Tree, named: &[String]) -> Network {
         interfaces: if named.is_empty() { of_default_route().into_iter().collect() } else { named },
         rmem_max: tree.number("proc/sys/net/core/rmem_max"),
         tcp_rmem_max: rmem.and_then(|text| parse::number(text.split_whitespace().nth(2)?)),
+        tcp_memory: tcp_memory(tree),
         congestion_control: tree.word("proc/sys/net/ipv4/tcp_congestion_control"),
     }
+}
+
+fn tcp_memory(tree: &Tree) -> Option<(TcpMemory, u64)> {
+    let text = |below: &str| tree.text(below).unwrap_or_default();
+    let (marks, counters) = (text("proc/sys/net/ipv4/tcp_mem"), text("proc/net/netstat"));
+    let page_bytes = page_bytes();
+    let memory = TcpMemory::parse(&text("proc/net/sockstat"), &marks, &counters, page_bytes);
+    memory.map(|memory| (memory, page_bytes))
 }
 
 fn interface(tree: &Tree, name: String) -> Interface {
