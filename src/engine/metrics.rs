@@ -42,6 +42,9 @@ pub struct WorkerMetrics {
     pub hedges_won: u64,
     /// Ranges that were moved from a late connection to another; they are no retries.
     pub moves: u64,
+    /// Packets that came out of order over connections that were closed: others before them were
+    /// lost on the way, or dropped by this machine.
+    pub out_of_order_packets: u64,
     /// What came from where.
     pub addresses: Vec<AddressCount>,
     /// Short writes that were continued.
@@ -208,6 +211,7 @@ impl WorkerMetrics {
         self.hedges += other.hedges;
         self.hedges_won += other.hedges_won;
         self.moves += other.moves;
+        self.out_of_order_packets += other.out_of_order_packets;
         for theirs in &other.addresses {
             match self.addresses.iter_mut().find(|mine| mine.is_of_same(theirs)) {
                 Some(mine) => mine.add(theirs),

@@ -43,6 +43,11 @@ pub trait Host {
     /// Wakes receives on a socket only when so many bytes have come; a hint that may be ignored.
     fn set_low_water(&mut self, socket: &Handle, bytes: u32);
 
+    /// Packets that have come over a connected socket out of order ([`descriptor`]).
+    fn out_of_order_packets(&mut self, socket: &Handle) -> Option<u32> {
+        descriptor::out_of_order_packets(socket)
+    }
+
     /// Makes calls on a connected socket return at once (O_NONBLOCK), or wait again. Operations of
     /// a ring want a socket that waits.
     ///

@@ -10,6 +10,10 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
 
 use super::{Errno, Handle};
 
+/// Where tcpi_rcv_ooopack is in the struct of TCP_INFO, which only grows at its end: a number
+/// has the same place in all kernels.
+const OUT_OF_ORDER_AT_BYTES: usize = 224;
+
 /// A TCP socket for `address`, not yet connected, without Nagle's delay.
 ///
 /// It blocks on purpose: io_uring polls by itself, and an O_NONBLOCK socket would make it answer
@@ -54,6 +58,34 @@ pub fn bind_to_interface(socket: BorrowedFd<'_>, name: &str) -> Result<(), Errno
 /// The same.
 pub fn bind_worker_socket(socket: &Handle, name: &str) -> Result<(), Errno> {
     bind_to_interface(owned(socket)?.as_fd(), name)
+}
+
+/// How many packets have come over a TCP socket out of order, since packets before them were lost
+/// or dropped (tcpi_rcv_ooopack of TCP_INFO, tcp(7)); `None` where the kernel does not say: before
+/// Linux 5.4.
+///
+/// It is the one number there that a receiver needs: tcpi_total_retrans counts the requests that
+/// this side sent again, and tcpi_rcv_space the window that the kernel would choose, not a loss.
+#[must_use]
+pub fn out_of_order_packets(socket: &Handle) -> Option<u32> {
+    const BYTES: usize = OUT_OF_ORDER_AT_BYTES + size_of::<u32>();
+    let socket = owned(socket).ok()?;
+    let mut info = [0u8; BYTES];
+    let mut length = libc::socklen_t::try_from(BYTES).ok()?;
+    // SAFETY: the descriptor is open for as long as it is borrowed. The kernel writes at most
+    // `length` bytes to `info`, which has as many, and how many it wrote to `length`; both outlive
+    // the call, and any bytes are valid for them.
+    let refused = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    let is_there = refused == 0 && usize::try_from(length).is_ok_and(|length| length >= BYTES);
+    is_there.then(|| u32::from_ne_bytes(info[OUT_OF_ORDER_AT_BYTES..].try_into().expect("4 bytes")))
 }
 
 /// A counter that wakes a worker: [`raise`] from any thread, [`super::Op::Poll`] in its ring.
@@ -171,5 +203,26 @@ pub fn set_low_water(socket: &Handle, bytes: u32) {
             (&raw const value).cast(),
             length,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_out_of_order_are_counted_of_tcp_sockets_alone() {
+        let address = "127.0.0.1:80".parse().expect("an address");
+        let socket = tcp_socket(&address).expect("a descriptor");
+        assert_eq!(out_of_order_packets(&socket), Some(0), "nothing has come");
+        let counter = event_counter().expect("a descriptor");
+        assert_eq!(out_of_order_packets(&counter), None);
+        assert_eq!(out_of_order_packets(&Handle::Simulated(1)), None);
+    }
+
+    #[test]
+    #[cfg(target_env = "gnu")]
+    fn their_place_is_that_of_the_kernels_struct() {
+        assert_eq!(std::mem::offset_of!(libc::tcp_info, tcpi_rcv_ooopack), OUT_OF_ORDER_AT_BYTES);
     }
 }

@@ -14,6 +14,9 @@ use super::ring::STOP_US;
 use super::secure::Server;
 use super::world::Shared;
 
+/// Packets that came out of order over each socket.
+pub(crate) const OUT_OF_ORDER: u32 = 3;
+
 /// A worker's machine.
 #[derive(Debug)]
 pub(crate) struct SimHost {
@@ -45,6 +48,10 @@ impl Host for SimHost {
         world.connects.push((*address, now_us));
         let server = world.sides.as_ref().map(Server::new);
         Ok(world.open(server))
+    }
+
+    fn out_of_order_packets(&mut self, _socket: &Handle) -> Option<u32> {
+        Some(OUT_OF_ORDER)
     }
 
     fn set_low_water(&mut self, socket: &Handle, bytes: u32) {

@@ -280,6 +280,8 @@ fn run(bench: &mut Bench, seed: u64, stop: bool) -> WorkerMetrics {
         assert!(cipher.is_none_or(|cipher| cipher.free() == connections), "every buffer is back");
         total.add(&metrics);
     }
+    let packets = bench.world.borrow().connects.len() as u64 * u64::from(host::OUT_OF_ORDER);
+    assert_eq!(total.out_of_order_packets, packets, "of each socket, once");
     for (address, _) in &bench.world.borrow().connects {
         assert_eq!(bench.addresses.open(*address), 0, "no connection is left at {address}");
     }

@@ -125,12 +125,6 @@ impl Connection {
         self.link.as_mut().expect("it is connected")
     }
 
-    /// Drops an idle socket.
-    pub(super) fn hang_up(&mut self) {
-        self.conn.reset();
-        self.link = None;
-    }
-
     /// Gives it a range, and asks for the bytes of this version of the object.
     pub(super) fn begin(&mut self, job: Job, etag: Option<EtagDigest>) {
         let transfer = job.object();

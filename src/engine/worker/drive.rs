@@ -82,7 +82,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),
             Action::Finished => self.finished(index),
             Action::Fail { failure, body } => self.attempt_failed(index, failure, body),
-            Action::Close => self.connections[index].link = None,
+            Action::Close => self.close(index),
         }
     }
 

@@ -135,16 +135,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Gives a range to a free connection, wherever that leads now.
     pub(super) fn begin_on(&mut self, index: usize, job: Job, etag: Option<EtagDigest>) {
-        let connection = &mut self.connections[index];
+        let connection = &self.connections[index];
         let endpoint = &job.object().endpoint;
         let is_other = job.other_than.is_none() || !endpoint.has_several_addresses();
         let same = connection.link.as_ref().is_some_and(|link| {
             link.leads_to(endpoint) && (is_other || job.other_than != Some(link.address()))
         });
         if connection.conn.is_idle() && !same {
-            connection.hang_up();
+            self.hang_up(index);
         }
-        connection.begin(job, etag);
+        self.connections[index].begin(job, etag);
         self.drive(index);
     }
 

@@ -255,7 +255,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         self.keep_undelivered(index, &transfer, error.kind());
         self.end_moving(index);
-        self.connections[index].hang_up();
+        self.hang_up(index);
         self.fetched(index);
     }
 }

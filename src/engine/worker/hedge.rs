@@ -175,13 +175,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 None => return,
             },
         };
-        let connection = &mut self.connections[index];
         if elsewhere.is_none() {
-            connection.hang_up();
+            self.hang_up(index);
         }
         job.other_than = at;
         job.rivalry = Rivalry::HedgeOf(late);
-        connection.begin(job, etag);
+        self.connections[index].begin(job, etag);
         self.connections[late].state.job_mut().rivalry = Rivalry::HedgedBy(index);
         self.metrics.hedges += 1;
         if let Some(ticket) = self.connections[late].state.job().into.ticket() {
@@ -228,13 +227,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// The kernel has nothing of a connection that lost its range.
     pub(super) fn released(&mut self, index: usize) {
-        let connection = &mut self.connections[index];
-        let fills = match connection.state {
+        let fills = match self.connections[index].state {
             ConnectionState::Lost { fills } => fills,
             _ => None,
         };
-        connection.hang_up();
-        connection.let_go(self.now_us);
+        self.hang_up(index);
+        self.connections[index].let_go(self.now_us);
         self.free.push(index);
         if let Some(range) = fills {
             self.write_ended(range);

@@ -113,6 +113,21 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
+    /// Closes a connection's socket, where it has one, and counts what came over it out of order:
+    /// one system call for a socket, and none for a request.
+    pub(super) fn close(&mut self, index: usize) {
+        if let Some(link) = self.connections[index].link.take() {
+            let count = self.host.out_of_order_packets(&link.socket).unwrap_or(0);
+            self.metrics.out_of_order_packets += u64::from(count);
+        }
+    }
+
+    /// The same of an idle one, which may be connected again.
+    pub(super) fn hang_up(&mut self, index: usize) {
+        self.connections[index].conn.reset();
+        self.close(index);
+    }
+
     /// A receive is woken when so many bytes have come.
     pub(super) fn set_low_water(&mut self, index: usize, low_water: u32) {
         let link = self.connections[index].link_mut();

@@ -335,8 +335,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             .all(|connection| connection.operation.is_none() && connection.is_free())
     }
 
-    /// Ends the wait for the counter, after the last turn.
+    /// Closes all connections and ends the wait for the counter, after the last turn.
     fn quiesce(&mut self) -> Result<(), Errno> {
+        (0..self.connections.len()).for_each(|index| self.close(index));
         self.metrics.addresses = self.addresses.counts();
         self.metrics.done_us = self.now_us;
         self.metrics.connections = self.connections.len() as u64;
@@ -511,7 +512,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             // A busy one may be idle on the wire while its last bytes wait for a slot.
             ConnectionState::Free { since_us } => {
                 if connection.conn.is_idle() && *since_us + IDLE_TIMEOUT_US <= self.now_us {
-                    connection.hang_up();
+                    self.hang_up(index);
                 }
             }
             ConnectionState::Busy(job) => {

@@ -485,7 +485,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         if link.is_some() && self.set_nonblocking(index, false).is_err() {
             // Its next request would go wrong.
-            self.connections[index].hang_up();
+            self.hang_up(index);
         }
     }
 }
