@@ -103,6 +103,8 @@
 //!   * [`sys::uring`]: the ring of io_uring.
 //!   * [`sys::readiness`]: the same over epoll, non-blocking calls, threads that write to files.
 //!   * [`sys::choice`]: which of the two, and why.
+//!   * [`sys::tcp_memory`]: what all TCP sockets of the machine hold, and whether the kernel drops
+//!     received packets for it.
 //!   * [`sys::fuse_ring`]: the kernel's requests to a mount over io_uring.
 //! * [`report`]: what users and their programs read of a run: progress, summary, document, data.
 //!   * [`report::bench`]: what `bench` measured, as a document, a table and a page. Pure.

@@ -32,7 +32,7 @@ use crate::limits::metrics::{
 use crate::link::failure::RetryCounts;
 use crate::report::exposition::{CONTENT_TYPE, Numbers, text};
 use crate::report::progress::{Progress, ProgressState};
-use crate::sys::usage;
+use crate::sys::{tcp_memory, usage};
 
 /// Tells how far some workers are.
 type Watch = Box<dyn Fn() -> Watched + Send>;
@@ -101,6 +101,7 @@ fn seconds_now() -> f64 {
 impl Subject {
     fn numbers(self) -> Numbers {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let tcp = tcp_memory::seen().unwrap_or_default();
         let mut numbers = Numbers {
             command: self.command,
             started_seconds: self.started_seconds,
@@ -111,6 +112,12 @@ impl Subject {
             control_retries: load(&CONTROL_RETRIES),
             cpu_seconds: usage::process_cpu_seconds(),
             peak_rss_bytes: usage::peak_rss_bytes(),
+            tcp_memory_bytes: tcp.used_bytes,
+            tcp_memory_peak_bytes: tcp.peak_bytes,
+            tcp_memory_pressure_bytes: tcp.pressure_bytes.unwrap_or(0),
+            tcp_memory_pressures: tcp.pressures.unwrap_or(0),
+            tcp_pruned: tcp.pruned.unwrap_or(0),
+            tcp_dropped: tcp.dropped.unwrap_or(0),
             ..Numbers::default()
         };
         for watch in WATCHES.lock().unwrap_or_else(PoisonError::into_inner).iter() {

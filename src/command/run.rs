@@ -40,7 +40,7 @@ use crate::report::document::{
 use crate::report::out::ReportWriter;
 use crate::report::progress::{Progress, ProgressState, UnderWay};
 use crate::sys::pool::Pages;
-use crate::sys::usage;
+use crate::sys::{tcp_memory, usage};
 use crate::text::size::{Count, counted};
 use intake::micros;
 pub(super) use shares::Shares;
@@ -517,6 +517,7 @@ impl Run {
             course: self.course.points().to_vec(),
             processors: usage::processors(),
             receive_buffer_bytes: usage::receive_buffer_bytes_max(),
+            tcp_memory: tcp_memory::seen(),
             bandwidth_limit: None,
             part_size_bytes: self.config.part.bytes(),
             slot_length_bytes: u64::from(self.config.slot_length_bytes),

@@ -13,12 +13,13 @@ use crate::control::Control;
 use crate::engine::metrics::{FeedCount, WorkerMetrics};
 use crate::engine::threads::Workers;
 use crate::error::{Error, Result};
+use crate::link::failure::RetryCounts;
 use crate::report::asked::of_machine;
 use crate::report::document::{RingTold, StreamSummary, StreamedLine, summary_json};
 use crate::report::limit::LimitFacts;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
-use crate::sys::usage;
+use crate::sys::{tcp_memory, usage};
 
 /// Pause between two looks at what ended.
 const REPORT_PAUSE: Duration = Duration::from_millis(20);
@@ -127,6 +128,21 @@ impl EndedEngine {
     }
 }
 
+/// What streams came to, and what the process and the machine's sockets had meanwhile.
+pub(super) fn summary_of<'a>(
+    counts: impl Iterator<Item = (&'a str, &'a FeedCount)>,
+    begun: Instant,
+    retries: &RetryCounts,
+    code: u8,
+) -> StreamSummary {
+    let cpu_seconds = usage::process_cpu_seconds();
+    let rss_bytes = usage::peak_rss_bytes();
+    let elapsed = begun.elapsed();
+    let mut all = StreamSummary::new(counts, elapsed, cpu_seconds, rss_bytes, retries, code);
+    all.tcp_memory = tcp_memory::seen();
+    all
+}
+
 /// Tells people what each epoch came to, and returns it for programs.
 pub(super) fn tell(
     (control, engine): (&Control, Workers),
@@ -138,14 +154,7 @@ pub(super) fn tell(
 ) -> Done {
     let code = exit_code(failed);
     let counts = channels.iter().map(|channel| (channel.name.as_str(), &channel.count));
-    let mut summary = StreamSummary::new(
-        counts,
-        begun.elapsed(),
-        usage::process_cpu_seconds(),
-        usage::peak_rss_bytes(),
-        &control.retries(),
-        code,
-    );
+    let mut summary = summary_of(counts, begun, &control.retries(), code);
     summary.clock_correction_seconds = control.clock_ahead_seconds();
     let ended = EndedEngine::of(engine, args.connections.is_some(), args.bandwidth_limit);
     ended.explain(&mut summary, channels.iter().map(|channel| &channel.count));

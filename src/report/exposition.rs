@@ -50,6 +50,18 @@ pub struct Numbers {
     pub cpu_seconds: f64,
     /// Highest resident set of the process, in bytes.
     pub peak_rss_bytes: u64,
+    /// The machine's TCP memory in use, in bytes; 0 here and below where the kernel does not say.
+    pub tcp_memory_bytes: u64,
+    /// Most of it since the command began.
+    pub tcp_memory_peak_bytes: u64,
+    /// Its pressure mark.
+    pub tcp_memory_pressure_bytes: u64,
+    /// How often the pressure began.
+    pub tcp_memory_pressures: u64,
+    /// How often sockets were pruned.
+    pub tcp_pruned: u64,
+    /// Received packets that were dropped for want of memory.
+    pub tcp_dropped: u64,
 }
 
 /// What a number may do.
@@ -124,6 +136,18 @@ metrics! {
         |of| of.cpu_seconds;
     "inrush_peak_resident_bytes" Gauge "Highest resident set of the process."
         |of| float(of.peak_rss_bytes);
+    "inrush_tcp_memory_bytes" Gauge "Memory of all TCP sockets of the machine now."
+        |of| float(of.tcp_memory_bytes);
+    "inrush_tcp_memory_peak_bytes" Gauge "The most of it that was seen since the command began."
+        |of| float(of.tcp_memory_peak_bytes);
+    "inrush_tcp_memory_pressure_bytes" Gauge "Its pressure mark (tcp_mem); 0 if it is unknown."
+        |of| float(of.tcp_memory_pressure_bytes);
+    "inrush_tcp_memory_pressures_total" Counter "How often its pressure began."
+        |of| float(of.tcp_memory_pressures);
+    "inrush_tcp_pruned_total" Counter "How often a socket of the machine was pruned."
+        |of| float(of.tcp_pruned);
+    "inrush_tcp_dropped_total" Counter "Packets that the machine dropped for lack of TCP memory."
+        |of| float(of.tcp_dropped);
 }
 
 impl Metric {
@@ -191,11 +215,18 @@ mod tests {
             in_flight: 14,
             cpu_seconds: 15.5,
             peak_rss_bytes: 16,
+            tcp_memory_bytes: 17,
+            tcp_memory_peak_bytes: 18,
+            tcp_memory_pressure_bytes: 19,
+            tcp_memory_pressures: 20,
+            tcp_pruned: 21,
+            tcp_dropped: 22,
         };
         // In the order of the table, which is that of the fields.
         let told: Vec<f64> = METRICS.iter().map(|metric| metric.value(&numbers)).collect();
         let whole = (1..=14).map(f64::from);
-        let expected: Vec<f64> = [1.5, 1.75].into_iter().chain(whole).chain([15.5, 16.0]).collect();
+        let rest = [15.5].into_iter().chain((16..=22).map(f64::from));
+        let expected: Vec<f64> = [1.5, 1.75].into_iter().chain(whole).chain(rest).collect();
         assert_eq!(told, expected);
     }
 

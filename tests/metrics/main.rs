@@ -148,8 +148,12 @@ fn every_name_moves_in_a_run_and_the_sum_is_that_of_the_report() {
     let last = last.expect("it was scraped during the run");
     let end = Scrape::read(&fs::read_to_string(&file).expect("the file"));
     moved.extend(METRICS.iter().map(|metric| metric.name).filter(|name| end.value(name) > 0.0));
-    let all: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
-    assert_eq!(moved, all, "each moved");
+    let all = METRICS.iter().map(|metric| metric.name);
+    // What the machine's sockets hold, and whether it drops packets, is no matter of the run.
+    let of_machine = |name: &&str| name.starts_with("inrush_tcp_");
+    let own: BTreeSet<&str> = all.filter(|name| !of_machine(name)).collect();
+    moved.retain(|name| !of_machine(name));
+    assert_eq!(moved, own, "each moved");
     let report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(&out).expect("a document")).expect("JSON");
     for (name, field) in [

@@ -20,7 +20,7 @@ use crate::report::document::{
 use crate::report::limit::Limit;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
-use crate::sys::usage;
+use crate::sys::{tcp_memory, usage};
 
 /// A file that was closed.
 #[derive(Debug)]
@@ -147,6 +147,7 @@ impl Ended<'_> {
         summary.seconds = self.begun.elapsed().as_secs_f64();
         summary.cpu_seconds = usage::process_cpu_seconds();
         summary.peak_rss_bytes = usage::peak_rss_bytes();
+        summary.tcp_memory = tcp_memory::seen();
         for line in summary.lines() {
             progress.note(line);
         }

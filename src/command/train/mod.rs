@@ -24,17 +24,17 @@ use super::mount;
 use super::reporting::{finish, open, tell_lines};
 use super::ring;
 use super::session::{self, Interrupts};
+use super::stream_report::summary_of;
 use crate::cli::TrainArgs;
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::kept::KeptListing;
 use crate::report::document::{
-    AllFilesTold, CacheCounts, CommandTold, StreamSummary, TrainPlan, TrainSummary, summary_json,
+    AllFilesTold, CacheCounts, CommandTold, TrainPlan, TrainSummary, summary_json,
 };
 use crate::report::out::{Lines, ReportWriter};
 use crate::report::progress::Progress;
-use crate::sys::usage;
 use crate::text::size::counted;
 use crate::train::TrainingInput;
 use files::{AllFound, Downloads};
@@ -186,14 +186,8 @@ fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instan
         Exit::Signal(signal) => CommandTold { exit_code: None, signal: Some(signal), seconds },
     });
     let EndedStreams { counts, engine } = job.pipes;
-    let mut pipes = StreamSummary::new(
-        counts.iter().map(|(name, count)| (name.as_str(), count)),
-        begun.elapsed(),
-        usage::process_cpu_seconds(),
-        usage::peak_rss_bytes(),
-        &job.retries,
-        code,
-    );
+    let named = counts.iter().map(|(name, count)| (name.as_str(), count));
+    let mut pipes = summary_of(named, begun, &job.retries, code);
     if let Some(engine) = engine {
         engine.explain(&mut pipes, counts.iter().map(|(_, count)| count));
     }
@@ -203,9 +197,9 @@ fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instan
     }
     // Only now is the cache synced: what the job came to is told before.
     job.mounts.into_iter().for_each(|mut mounts| mounts.close(&progress));
-    let error = failure.map(|failure| failure.error);
     let summary = TrainSummary::new(job.files, pipes, job.cache, command, begun.elapsed(), code);
-    let document = args.output.json.then(|| summary_json(&summary, error.as_ref()));
+    let error = failure.as_ref().map(|failure| &failure.error);
+    let document = args.output.json.then(|| summary_json(&summary, error));
     Done { code, document }
 }
 

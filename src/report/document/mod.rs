@@ -21,7 +21,8 @@ mod train;
 use std::collections::BTreeMap;
 
 use crate::link::failure::{RetryCounts, RetryReason};
-use crate::text::size::{Count, counted};
+use crate::sys::tcp_memory::TcpMemoryUse;
+use crate::text::size::{Binary, Count, Seconds, counted};
 
 pub use bucket::ListedBucket;
 pub use check::{CheckSummary, CheckedLine, Finding};
@@ -78,6 +79,27 @@ fn clock_corrected(ahead_seconds: i64) -> Option<String> {
              the server's time; set this machine's clock"
         )
     })
+}
+
+/// What was seen of the machine's TCP memory, in words.
+fn tcp_memory_in_words(seen: &TcpMemoryUse) -> String {
+    let mut line = format!("TCP memory of the machine: at most {}", Binary(seen.peak_bytes));
+    if let Some(mark) = seen.pressure_bytes {
+        line += &format!(", pressure mark {}", Binary(mark));
+    }
+    if seen.pressure_seconds > 0.0 {
+        line += &format!(", under pressure for {}", Seconds(seen.pressure_seconds));
+    }
+    if let Some(dropped) = seen.dropped.filter(|dropped| *dropped > 0) {
+        line += &format!(", {} dropped", counted(dropped, "received packet", "received packets"));
+    }
+    line
+}
+
+/// Packets that came out of order, in words; `None` where all came in order.
+fn out_of_order(packets: u64) -> Option<String> {
+    let count = counted(packets, "packet", "packets");
+    (packets > 0).then(|| format!("{count} came out of order: earlier ones were lost or dropped"))
 }
 
 /// Microseconds as seconds.

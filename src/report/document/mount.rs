@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::link::failure::RetryCounts;
 use crate::report::limit::Limit;
 use crate::s3::Object;
+use crate::sys::tcp_memory::TcpMemoryUse;
 use crate::text::size::{Count, Decimal, counted};
 
 /// What was read, of one open file or of all.
@@ -165,6 +166,8 @@ pub struct MountSummary {
     pub cpu_seconds: f64,
     /// Highest resident set of the process.
     pub peak_rss_bytes: u64,
+    /// What was seen of the machine's TCP memory; null where the kernel does not say it.
+    pub tcp_memory: Option<TcpMemoryUse>,
     /// How the data plane talked to the kernel.
     pub ring: RingTold,
     /// How the kernel's requests came.
@@ -243,6 +246,7 @@ impl MountSummary {
             control_retries: by_name(control_retries),
             cpu_seconds: 0.0,
             peak_rss_bytes: 0,
+            tcp_memory: None,
             ring,
             fuse: FuseTold::default(),
             limit,

@@ -7,11 +7,13 @@ use serde::Serialize;
 
 use super::endpoints::{AddressLine, EndpointLine};
 use super::summary::moved;
-use super::{PaceTold, RingTold, asked_again, by_name, clock_corrected, tried_again};
+use super::{PaceTold, RingTold, asked_again, by_name, clock_corrected};
+use super::{out_of_order, tcp_memory_in_words, tried_again};
 use crate::engine::metrics::{EpochCount, FeedCount, WorkerMetrics};
 use crate::limits::PIPE_BYTES;
 use crate::link::failure::RetryCounts;
 use crate::report::limit::{Limit, LimitFacts};
+use crate::sys::tcp_memory::TcpMemoryUse;
 use crate::text::size::{Binary, Decimal, Seconds, Short, counted, rate};
 
 /// The name of the channel that writes to standard output.
@@ -37,6 +39,11 @@ pub struct StreamSummary {
     pub cpu_seconds: f64,
     /// Highest resident set of the process.
     pub peak_rss_bytes: u64,
+    /// What was seen of the machine's TCP memory; null where the kernel does not say it.
+    pub tcp_memory: Option<TcpMemoryUse>,
+    /// Packets that came out of order over the connections: others before them were lost on the
+    /// way, or dropped by this machine.
+    pub out_of_order_packets: u64,
     /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
     pub control_retries: BTreeMap<&'static str, u64>,
     /// By how many seconds the time that signed was ahead of this machine's clock, as a server
@@ -133,6 +140,8 @@ impl StreamSummary {
                 .then(|| cpu_seconds / (super::gigabytes(bytes) / 1e3)),
             cpu_seconds,
             peak_rss_bytes,
+            tcp_memory: None,
+            out_of_order_packets: 0,
             control_retries: by_name(control_retries),
             clock_correction_seconds: 0,
             ring: None,
@@ -149,6 +158,8 @@ impl StreamSummary {
         workers: &[WorkerMetrics],
         feeds: impl Iterator<Item = &'a FeedCount> + Clone,
     ) {
+        let out_of_order = workers.iter().map(|worker| worker.out_of_order_packets);
+        self.out_of_order_packets = out_of_order.sum();
         // Before the first reader came, somebody else was waited for.
         let opened_us =
             feeds.clone().filter_map(|feed| feed.epochs.first()).map(|epoch| epoch.opened_us);
@@ -186,6 +197,8 @@ impl StreamSummary {
             let cost = cost.map(|cost| format!(" ({cost:.0} s per TB)")).unwrap_or_default();
             let (cpu, memory) = (Seconds(self.cpu_seconds), Binary(self.peak_rss_bytes));
             lines.push(format!("CPU time {cpu}{cost}, peak memory {memory}"));
+            lines.extend(out_of_order(self.out_of_order_packets));
+            lines.extend(self.tcp_memory.as_ref().map(tcp_memory_in_words));
             lines.extend(self.ring.as_ref().map(RingTold::in_words));
         }
         lines
@@ -326,6 +339,28 @@ mod tests {
         assert_eq!(told(waited), format!("{start}{limit}"));
         let none = EpochCount { elapsed_us: 10, ..EpochCount::default() };
         assert_eq!(told(none), "train_0: 0 B in 1 ms");
+    }
+
+    #[test]
+    fn memory_and_order_of_packets_are_in_words() {
+        let seen = TcpMemoryUse {
+            peak_bytes: 1 << 31,
+            pressure_bytes: Some(1500 << 20),
+            pressure_seconds: 12.0,
+            dropped: Some(2391),
+            ..TcpMemoryUse::default()
+        };
+        let mut summary = summary("train", epoch());
+        summary.tcp_memory = Some(seen);
+        let worker = WorkerMetrics { out_of_order_packets: 21, ..WorkerMetrics::default() };
+        summary.explain(LimitFacts::default(), &[worker.clone(), worker], [].iter());
+        assert_eq!(summary.out_of_order_packets, 42);
+        let told = "TCP memory of the machine: at most 2 GiB, pressure mark 1.46 GiB, under \
+                    pressure for 12 s, 2,391 received packets dropped";
+        assert!(summary.lines(true).contains(&told.to_owned()), "{:?}", summary.lines(true));
+        assert!(!summary.lines(false).contains(&told.to_owned()));
+        let told = "42 packets came out of order: earlier ones were lost or dropped";
+        assert!(summary.lines(true).contains(&told.to_owned()), "{:?}", summary.lines(true));
     }
 
     #[test]

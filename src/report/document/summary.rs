@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::endpoints::{AddressLine, DestinationLine, EndpointLine, InterfaceLine};
 use super::{CoursePoint, Latencies, PaceTold, RingUse};
-use super::{asked_again, by_name, clock_corrected, seconds, summary_json, tried_again};
+use super::{asked_again, by_name, clock_corrected, seconds, summary_json};
+use super::{out_of_order, tcp_memory_in_words, tried_again};
 use crate::checksum::unverified::of_many;
 use crate::engine::metrics::WorkerMetrics;
 use crate::error::{Error, ErrorKind};
@@ -14,6 +15,7 @@ use crate::files::sink::Sink;
 use crate::link::failure::RetryCounts;
 use crate::report::limit::{Limit, LimitFacts};
 use crate::sys::pool::Pages;
+use crate::sys::tcp_memory::TcpMemoryUse;
 use crate::sys::topology::Interface;
 use crate::text::size::{Binary, Count, Decimal, Seconds, counted, rate};
 
@@ -75,6 +77,8 @@ pub struct SummaryInputs {
     pub processors: u64,
     /// Longest receive buffer of a socket, in bytes, where the kernel says it.
     pub receive_buffer_bytes: Option<u64>,
+    /// What was seen of the machine's TCP memory.
+    pub tcp_memory: Option<TcpMemoryUse>,
     /// What the user bounds, in bytes a second.
     pub bandwidth_limit: Option<u64>,
     /// Length of a range.
@@ -168,6 +172,8 @@ pub struct Summary {
     pub worker_cpu_seconds: f64,
     /// Highest resident set of the process.
     pub peak_rss_bytes: u64,
+    /// What was seen of the machine's TCP memory; null where the kernel does not say it.
+    pub tcp_memory: Option<TcpMemoryUse>,
     /// Failed attempts that were followed by another, by reason; only those there were.
     pub retries: BTreeMap<&'static str, u64>,
     /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
@@ -215,6 +221,9 @@ pub struct Summary {
     pub hedges_won: u64,
     /// Ranges that were moved from a late connection to another, where none was free.
     pub moves: u64,
+    /// Packets that came out of order over the connections: others before them were lost on the
+    /// way, or dropped by this machine.
+    pub out_of_order_packets: u64,
     /// Which part of the machine, the network or the server was the limit.
     pub limit: Limit,
     /// How long requests took.
@@ -307,6 +316,7 @@ impl Summary {
             cpu_seconds: inputs.cpu_seconds,
             worker_cpu_seconds: all.processor.cpu_seconds,
             peak_rss_bytes: inputs.peak_rss_bytes,
+            tcp_memory: inputs.tcp_memory,
             retries: by_name(&all.retries),
             control_retries: by_name(&inputs.control_retries),
             clock_correction_seconds: inputs.clock_correction_seconds,
@@ -333,6 +343,7 @@ impl Summary {
             hedges: all.hedges,
             hedges_won: all.hedges_won,
             moves: all.moves,
+            out_of_order_packets: all.out_of_order_packets,
             latencies: Latencies::new(&all.first_bytes, &all.ranges),
             course: inputs.course.clone(),
             limit: Limit::of(&limit_facts(inputs, &all)),
@@ -457,6 +468,8 @@ impl Summary {
         if self.moves > 0 {
             lines.push(moved(self.moves));
         }
+        lines.extend(out_of_order(self.out_of_order_packets));
+        lines.extend(self.tcp_memory.as_ref().map(tcp_memory_in_words));
         lines.extend(EndpointLine::in_words(&self.endpoints));
         lines.extend(self.direct_io_in_words());
         lines.extend(self.ring.as_ref().map(RingUse::in_words));
@@ -513,6 +526,7 @@ fn limit_facts(inputs: &SummaryInputs, all: &WorkerMetrics) -> LimitFacts {
         connections: inputs.pace.fixed().unwrap_or(all.connections),
         is_fixed: inputs.pace.fixed().is_some(),
         receive_buffer_bytes: inputs.receive_buffer_bytes,
+        tcp_memory: inputs.tcp_memory,
         memory_bytes: inputs.memory_bytes,
         is_memory_bound: inputs.memory_bounds.is_some_and(|most| all.connections >= most),
         bandwidth_limit: inputs.bandwidth_limit,
@@ -560,6 +574,7 @@ mod tests {
             course: Vec::new(),
             processors: 2,
             receive_buffer_bytes: None,
+            tcp_memory: None,
             bandwidth_limit: None,
             part_size_bytes: 8 << 20,
             slot_length_bytes: 1 << 20,
@@ -592,6 +607,7 @@ mod tests {
             hedges: 2,
             hedges_won: 1,
             moves: 3,
+            out_of_order_packets: 21,
             addresses: vec![AddressCount {
                 connects: 16,
                 ranges: 4,
@@ -701,9 +717,10 @@ mod tests {
              kept_bytes \
              kept_objects kept_unmarked_objects kind last_worker_done_seconds latencies limit \
              memory_bytes moves \
-             not_validated not_validated_objects objects pace pages part_size_bytes \
+             not_validated not_validated_objects objects out_of_order_packets pace pages \
+             part_size_bytes \
              peak_rss_bytes requests resumed_bytes resumed_objects retries ring seconds \
-             short_writes sink slot_length_bytes stages turns unfinished_objects \
+             short_writes sink slot_length_bytes stages tcp_memory turns unfinished_objects \
              validated_objects version worker_cpu_seconds workers"
         );
         assert_eq!(
@@ -733,6 +750,7 @@ mod tests {
         );
         assert_eq!((&json["hedges"], &json["hedges_won"]), (&4.into(), &2.into()));
         assert_eq!(json["moves"], 6);
+        assert_eq!(json["out_of_order_packets"], 42);
         assert_eq!(
             json["addresses"],
             serde_json::json!([{
@@ -768,6 +786,7 @@ mod tests {
                 "2 workers, 32 connections, 1,400 requests",
                 "4 slow requests sent twice; the second response came first 2 times",
                 "6 slow requests moved to another connection",
+                "42 packets came out of order: earlier ones were lost or dropped",
                 "O_DIRECT: 20 large files",
                 "io_uring: DEFER_TASKRUN, registered buffers",
             ]

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{CacheCounts, ChannelSummary, StreamSummary, Summary};
 use crate::report::limit::Limit;
+use crate::sys::tcp_memory::TcpMemoryUse;
 use crate::text::shown::shown;
 use crate::text::size::{Count, Decimal, counted};
 
@@ -196,6 +197,10 @@ pub struct TrainSummary {
     pub cpu_seconds: f64,
     /// Highest resident set of the process.
     pub peak_rss_bytes: u64,
+    /// What was seen of the machine's TCP memory; null where the kernel does not say it.
+    pub tcp_memory: Option<TcpMemoryUse>,
+    /// Of the channels in Pipe mode: packets that came out of order; downloads have their own.
+    pub out_of_order_packets: u64,
 }
 
 impl TrainSummary {
@@ -219,6 +224,8 @@ impl TrainSummary {
             downloads,
             cpu_seconds: pipes.cpu_seconds,
             peak_rss_bytes: pipes.peak_rss_bytes,
+            tcp_memory: pipes.tcp_memory,
+            out_of_order_packets: pipes.out_of_order_packets,
             limit: pipes.limit,
             cache,
             pipes: pipes.channels,
