@@ -276,10 +276,11 @@ impl LimitFacts {
         ceiling.max(speed)
     }
 
-    /// The share of the run's time in which the machine's TCP memory was under pressure, 0 to 1.
+    /// The share of the run's time in which pressure on the machine's TCP memory slowed
+    /// connections, 0 to 1.
     fn tcp_pressure_share(&self) -> f64 {
-        let pressure_seconds = self.tcp_memory.map_or(0.0, |seen| seen.pressure_seconds);
-        (pressure_seconds / self.seconds.max(1e-9)).clamp(0.0, 1.0)
+        let affected_seconds = self.tcp_memory.map_or(0.0, |seen| seen.affected_seconds);
+        (affected_seconds / self.seconds.max(1e-9)).clamp(0.0, 1.0)
     }
 
     fn waited(&self, what: WaitFor) -> f64 {

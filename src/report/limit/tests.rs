@@ -76,12 +76,13 @@ fn the_network_is_told_apart_by_where_requests_spend_their_time() {
     check(&facts, Part::Memory, "raise --memory");
 }
 
-/// Two seconds of every ten the machine was under pressure, or all ten of them.
-fn under_pressure(mut facts: LimitFacts, pressure_seconds: f64) -> LimitFacts {
+/// For so long the machine's TCP memory slowed connections.
+fn under_pressure(mut facts: LimitFacts, affected_seconds: f64) -> LimitFacts {
     facts.tcp_memory = Some(TcpMemoryUse {
         peak_bytes: 1950 << 20,
         pressure_bytes: Some(1500 << 20),
-        pressure_seconds,
+        pressure_seconds: 1.0,
+        affected_seconds,
         dropped: Some(2391),
         ..TcpMemoryUse::default()
     });
