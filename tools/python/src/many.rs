@@ -116,7 +116,10 @@ impl ReadMany {
                     continue;
                 }
             };
-            let bytes = what.size_bytes().map_or(0, |size| part.map_or(size, |(_, length)| length));
+            // A range may be longer than its object, which is an error at its turn.
+            let bytes = what
+                .size_bytes()
+                .map_or(0, |size| part.map_or(size, |(_, length)| length.min(size)));
             let is_known = what.size_bytes().is_some();
             let number = self.jobs()?.begin(what, part, Want::Bytes);
             let item = Item { source: source.unbind(), range: range.unbind(), index, bytes };
@@ -144,7 +147,7 @@ impl ReadMany {
                 continue;
             }
             item.bytes = bytes;
-            self.bytes_ahead += bytes - counted.min(bytes);
+            self.bytes_ahead = self.bytes_ahead - counted + bytes;
             self.jobs()?.fetch(py, number);
         }
         self.waiting = left;

@@ -14,7 +14,8 @@ from typing import Any
 
 import inrush
 import pytest
-from common import Answers, descriptors, pattern, prefers_huge_pages, threads, until
+from common import (PATIENCE_SECONDS, Answers, descriptors, pattern, prefers_huge_pages, threads,
+                    until)
 
 Serve = Callable[..., Any]
 BIG = pattern(20_000_003)
@@ -216,6 +217,25 @@ def test_large_items_stay_within_bounds(serve: Serve) -> None:
         infos = list(client.list("s3://data/large/"))
         by_address = client.read_many([(info.uri, (0, 90 << 20)) for info in infos])
         assert sum(len(result.data) for result in by_address) == 12 * (90 << 20)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_ranges_far_beyond_an_object_leave_room_for_others(serve: Serve, ordered: bool) -> None:
+    """They are counted ahead before their bucket is known, which was never given back."""
+    with serve({"data/x": b"x" * 1000, **{f"far-{at}/x": b"far" for at in range(3)}}).client() as c:
+        info = c.stat("s3://data/x")
+        far = [(inrush.ObjectInfo(f"s3://far-{at}/x", 3), (1, 2**63 - 1)) for at in range(3)]
+        items = [info, *far, info, *far, info]
+        found: list[inrush.ReadResult] = []
+        read = threading.Thread(daemon=True, target=lambda: found.extend(
+            c.read_many(items, ordered=ordered, return_exceptions=True)))
+        read.start()
+        read.join(PATIENCE_SECONDS)
+        assert not read.is_alive(), "it waits for ever"
+    found.sort(key=lambda result: result.index)
+    wanted = [None if item is info else inrush.InvalidRange for item in items]
+    assert [result.error and type(result.error) for result in found] == wanted
+    assert [len(result.data) for result in found] == [1000 * (item is info) for item in items]
 
 
 @pytest.mark.parametrize("wrong", [("s3://data/train/axb", "0-3"), ("a", "b", "c"), 7, None])
