@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -65,13 +66,49 @@ impl<T> fmt::Debug for Owned<T> {
     }
 }
 
+/// What has threads of its own. Whoever drops it last waits for them without the interpreter: they
+/// may wait for it, to give memory back that Python has lent.
+#[derive(Debug)]
+pub(crate) struct Detached<T: Send> {
+    /// There until it is dropped.
+    value: Option<T>,
+}
+
+impl<T: Send> Detached<T> {
+    const fn new(value: T) -> Self {
+        Self { value: Some(value) }
+    }
+}
+
+impl<T: Send> Deref for Detached<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("it is not dropped")
+    }
+}
+
+impl<T: Send> Drop for Detached<T> {
+    fn drop(&mut self) {
+        let mut value = self.value.take();
+        let ended = Python::try_attach(|py| {
+            let value = value.take();
+            py.detach(|| drop(value));
+        });
+        if ended.is_none() {
+            // The interpreter is going: so will the process.
+            std::mem::forget(value);
+        }
+    }
+}
+
 /// A connection to a server, and the workers that read from it.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) client: Client,
+    pub(crate) client: Detached<Client>,
     options: EngineOptions,
     /// Started when something is first read.
-    engine: Mutex<Option<Arc<Engine>>>,
+    engine: Mutex<Option<Arc<Detached<Engine>>>>,
     /// By name.
     buckets: Mutex<HashMap<String, Bucket>>,
 }
@@ -82,22 +119,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Session {
     fn start(client: ClientOptions, options: EngineOptions) -> Result<Self, inrush::Error> {
-        let client = Client::connect(client)?;
+        let client = Detached::new(Client::connect(client)?);
         Ok(Self { client, options, engine: Mutex::default(), buckets: Mutex::default() })
     }
 
     /// The workers; they are started at the first call.
-    pub(crate) fn engine(&self) -> Result<Arc<Engine>, inrush::Error> {
+    pub(crate) fn engine(&self) -> Result<Arc<Detached<Engine>>, inrush::Error> {
         let mut engine = lock(&self.engine);
         if let Some(engine) = &*engine {
             return Ok(Arc::clone(engine));
         }
-        let started = Arc::new(Engine::start(&self.client, self.options)?);
+        let started = Arc::new(Detached::new(Engine::start(&self.client, self.options)?));
         *engine = Some(Arc::clone(&started));
         Ok(started)
     }
 
-    fn started(&self) -> Option<Arc<Engine>> {
+    fn started(&self) -> Option<Arc<Detached<Engine>>> {
         lock(&self.engine).clone()
     }
 
@@ -226,7 +263,7 @@ impl Home {
     }
 
     /// The workers, where this process has started them.
-    pub(crate) fn started(&self) -> Result<Option<Arc<Engine>>, Failure> {
+    pub(crate) fn started(&self) -> Result<Option<Arc<Detached<Engine>>>, Failure> {
         let state = lock(&self.state);
         match &*state {
             State::Closed => Err(Failure::closed()),

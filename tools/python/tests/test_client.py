@@ -6,6 +6,8 @@ import asyncio
 import ctypes
 import mmap
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -306,6 +308,68 @@ def test_what_the_iterable_raises_comes_out(serve: Serve) -> None:
             list(client.read_many(items()))
         with pytest.raises(TypeError, match="source"):
             list(client.read_many([7]))
+
+
+#: Clients that are closed while two threads begin reads into memory that they forget: workers give
+#: it back to Python, and who drops the engine last waits for its workers.
+CLOSED_WHILE_READING = """
+import sys, threading, time
+import inrush
+
+endpoint, rounds = sys.argv[1], int(sys.argv[2])
+# Threads take turns as often as they can.
+sys.setswitchinterval(1e-6)
+info = inrush.ObjectInfo("s3://data/big", 1 << 30, '"e"')
+
+
+def read(core, begun):
+    begun.set()
+    try:
+        while True:
+            reactor = core.reactor()
+            for _ in range(8):
+                reactor.read_into(info, bytearray(4096), (0, 4096))
+            del reactor
+    except inrush.Closed:
+        pass
+
+
+for at in range(rounds):
+    client = inrush.Client(endpoint_url=endpoint, no_sign_request=True, region="us-east-1",
+                           memory="8MiB", workers=1, connections=4, retry_for=0.0)
+    client._core.read(info, (0, 0))
+    begun = threading.Event()
+    threads = [threading.Thread(target=read, args=(client._core, begun)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    time.sleep(at % 10 / 2000)
+    client.close()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_a_client_that_is_closed_while_threads_read_waits_for_no_worker() -> None:
+    over = threading.Event()
+
+    def answer(handler: Any) -> None:
+        # Where the bucket is; reads are never answered.
+        if handler.command == "GET":
+            over.wait(PATIENCE_SECONDS)
+            return
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(1 << 30))
+        handler.end_headers()
+
+    server = Answers(answer)
+    words = [sys.executable, "-c", CLOSED_WHILE_READING, server.endpoint, "60"]
+    try:
+        # Without that a thread had the interpreter while it waited for a worker that wanted it.
+        subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
+    finally:
+        over.set()
+        server.close()
 
 
 def test_many_threads_share_a_client(serve: Serve) -> None:
