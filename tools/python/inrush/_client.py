@@ -12,7 +12,7 @@ from typing import Any, Literal, Optional, TypeVar, Union, overload
 
 from . import _native
 from ._aio import Loops
-from ._file import File
+from ._file import AHEAD_SUM_MAX, File, Pool
 from ._native import ObjectInfo, Prefix, ReadResult
 from ._program import run_transfer
 
@@ -108,8 +108,8 @@ class Client:
         }
         self._core = _native.Core(self._options)
         self._loops = Loops(self._core)
-        # Memory of files that were read, for those that are.
-        self._pieces: list[bytearray] = []
+        # Of what its files read ahead.
+        self._pool = Pool(min(AHEAD_SUM_MAX, self._core.memory_bytes or AHEAD_SUM_MAX))
 
     @property
     def options(self) -> dict[str, Any]:
@@ -198,13 +198,21 @@ class Client:
         yield from items
 
     def open(
-        self, source: Source, *, read_ahead: Optional[int] = None, sequential: bool = False
+        self,
+        source: Source,
+        *,
+        read_ahead: Union[int, str, None] = None,
+        sequential: bool = False,
     ) -> File:
         """Opens an object for reading, as a binary file.
 
-        Who reads on gets ever more ahead of time, at most `read_ahead` bytes (by default 32 MiB; 0
-        for nothing ahead). With `sequential` so much is read ahead from the first read on: the file
-        will be read to its end.
+        Who reads on gets ever more ahead of time, at most `read_ahead` (bytes, or a str such as
+        "8MiB"; by default 32 MiB; 0 for nothing ahead). With `sequential` so much is read ahead
+        from the first read on: the file will be read to its end.
+
+        All files of a client together have at most 256 MiB read ahead, or `memory` where that is
+        less, in equal shares; one alone has at most half of it. In addition each holds its current
+        read: the requested bytes, or 128 KiB.
         """
         return File(self, source, read_ahead=read_ahead, sequential=sequential)
 

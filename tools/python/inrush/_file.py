@@ -5,22 +5,89 @@ from __future__ import annotations
 import io
 import os
 import select
+import threading
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Optional, Union
+
+from ._native import size_bytes
 
 if TYPE_CHECKING:
     from ._client import Client
     from ._native import ObjectInfo, Reactor
 
-# How much is fetched ahead, in bytes: by the first read of who reads on, and at most.
+# How much is fetched ahead, in bytes: by the first read of who reads on, and at most by one file.
 AHEAD_FIRST = 128 << 10
 AHEAD_MAX = 32 << 20
+# The same of all files of a client together; half of it is as much as one file may have.
+AHEAD_SUM_MAX = 256 << 20
 # What is fetched ahead comes in pieces of so many bytes, and so many of them are kept by a client
 # for what is fetched next: new memory costs as much as what is read into it.
 PIECE_BYTES = 2 << 20
 PIECES_KEPT = 2 * AHEAD_MAX // PIECE_BYTES
 # How long to wait before it is asked again, in milliseconds; only against lost wake-ups.
 WAIT_MS = 1000
+
+
+class Pool:
+    """The memory of what all files of one client read ahead, bounded in bytes.
+
+    A file gets more while it has no more than the pool has left. So `n` files that read on have
+    equal shares, of `1 / (n + 1)` each, and there is a rest for who comes.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        #: Bytes that files have, and pieces that are kept for them.
+        self.bytes_held = 0
+        self.kept: list[bytearray] = []
+        # Files that are collected give back wherever this thread is: also in here.
+        self._lock = threading.RLock()
+        _pools.add(self)
+
+    def share(self, held: int) -> int:
+        """How many bytes a file may have that has `held`."""
+        return (self.bytes_max - self.bytes_held + held) // 2
+
+    def take(self, length: int, held: int) -> Optional[bytearray]:
+        """Memory for a file that has `held` bytes; None where these would be more than its share.
+        """
+        with self._lock:
+            if held + length > self.share(held):
+                return None
+            self.bytes_held += length
+            memory = self.kept.pop() if length == PIECE_BYTES and self.kept else None
+            while self.kept and not self._has_room(0):
+                self.kept.pop()
+        return bytearray(length) if memory is None else memory
+
+    def give_back(self, memory: bytearray) -> None:
+        """Nobody reads this memory any more."""
+        with self._lock:
+            # A forked child gives back what its parent took, too.
+            self.bytes_held = max(self.bytes_held - len(memory), 0)
+            if len(memory) == PIECE_BYTES and len(self.kept) < PIECES_KEPT \
+                    and self._has_room(PIECE_BYTES):
+                self.kept.append(memory)
+
+    def _has_room(self, length: int) -> bool:
+        return self.bytes_held + len(self.kept) * PIECE_BYTES + length <= self.bytes_max
+
+    def forked(self) -> None:
+        """This process is a child: what files have is the parent's, whose threads are not here."""
+        self._lock = threading.RLock()
+        self.bytes_held = 0
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for pool in list(_pools):
+        pool.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Ahead:
@@ -33,6 +100,8 @@ class Ahead:
         self._ended: dict[int, Optional[OSError]] = {}
         self._reactor: Optional[Reactor] = None
         self._process = os.getpid()
+        # Bytes of the pool that this file has: those pieces, and the one that is read.
+        self._held = 0
 
     @property
     def begin(self) -> int:
@@ -41,7 +110,7 @@ class Ahead:
             # The pieces are the parent's.
             self._pieces.clear()
             self._ended.clear()
-            self._reactor, self._process = None, os.getpid()
+            self._reactor, self._process, self._held = None, os.getpid(), 0
         return self._pieces[0][0] if self._pieces else -1
 
     @property
@@ -49,17 +118,25 @@ class Ahead:
         """Where the last piece ends; -1 where there is none."""
         return self._pieces[-1][1] if self._pieces else -1
 
-    def ask(self, begin: int, length: int) -> None:
-        """Begins to fetch a piece, behind the others."""
-        if self._reactor is None:
-            self._reactor = self._client._core.reactor()
-        kept = self._client._pieces
+    def share(self) -> int:
+        """How many bytes this file may have: the other files of the client have the rest."""
+        return self._client._pool.share(self._held)
+
+    def ask(self, begin: int, length: int) -> bool:
+        """Begins to fetch a piece, behind the others; False where there is no memory for it."""
+        memory = self._client._pool.take(length, self._held)
+        if memory is None:
+            return False
+        self._held += length
         try:
-            memory = kept.pop() if length == PIECE_BYTES else bytearray(length)
-        except IndexError:
-            memory = bytearray(length)
-        number = self._reactor.read_into(self._info, memory, (begin, length))
+            if self._reactor is None:
+                self._reactor = self._client._core.reactor()
+            number = self._reactor.read_into(self._info, memory, (begin, length))
+        except BaseException:
+            self.give_back(memory)
+            raise
         self._pieces.append((begin, begin + length, number, memory))
+        return True
 
     def take(self) -> bytearray:
         """Waits for the first piece; `give_back` takes it back. Raises why it cannot be read."""
@@ -76,14 +153,15 @@ class Ahead:
         self._pieces.popleft()
         error = self._ended.pop(number)
         if error is not None:
+            self.give_back(memory)
             raise error
         return memory
 
     def give_back(self, memory: Union[bytes, bytearray]) -> None:
         """Nobody reads this memory any more."""
-        kept = self._client._pieces
-        if isinstance(memory, bytearray) and len(memory) == PIECE_BYTES and len(kept) < PIECES_KEPT:
-            kept.append(memory)
+        if isinstance(memory, bytearray):
+            self._held = max(self._held - len(memory), 0)
+            self._client._pool.give_back(memory)
 
     def drop(self) -> None:
         """Cancels all pieces."""
@@ -109,13 +187,13 @@ class File(io.BufferedIOBase):
         client: Client,
         source: Union[str, ObjectInfo],
         *,
-        read_ahead: Optional[int] = None,
+        read_ahead: Union[int, str, None] = None,
         sequential: bool = False,
     ) -> None:
         self._client = client
+        self._ahead_max = AHEAD_MAX if read_ahead is None else size_bytes("read_ahead", read_ahead)
         self.info: ObjectInfo = client.stat(source) if isinstance(source, str) else source
         self.size: int = self.info.size
-        self._ahead_max = AHEAD_MAX if read_ahead is None else max(read_ahead, 0)
         self._sequential = sequential
         self._position = 0
         # Fetched bytes, and where they begin.
@@ -187,12 +265,14 @@ class File(io.BufferedIOBase):
             self._ask_up_to(self._position + size, PIECE_BYTES)
 
     def _ask_up_to(self, end: int, piece: int) -> None:
-        """Has pieces under way from the position up to there, or a bit further."""
+        """Has pieces under way from the position up to there, or a bit further, while there is
+        memory for them."""
         begin = max(self._ahead.end, self._position)
         end = min(end, self.size)
         while begin < end:
             length = min(piece, self.size - begin)
-            self._ahead.ask(begin, length)
+            if not self._ahead.ask(begin, length):
+                break
             begin += length
 
     def _fetch(self, wanted: int) -> Union[bytes, bytearray]:
@@ -208,10 +288,11 @@ class File(io.BufferedIOBase):
             wanted = max(self._window, wanted)
         elif wanted < AHEAD_MAX or self._ahead.begin >= 0:
             self._window = min(max(self._window * 2, wanted), self._ahead_max)
+            window = min(self._window, self._ahead.share())
             least = min(AHEAD_FIRST, self._ahead_max)
-            self._ask_up_to(self._position + self._window,
-                            max(min(self._window // 2, PIECE_BYTES), least))
-            return self._ahead.take()
+            self._ask_up_to(self._position + window, max(min(window // 2, PIECE_BYTES), least))
+            # Where other files have the memory, at least this much at once.
+            wanted = max(wanted, least)
         if self._ahead.begin >= 0:
             return self._ahead.take()
         length = min(wanted, self.size - self._position)

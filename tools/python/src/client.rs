@@ -47,16 +47,20 @@ where
     }
 }
 
-/// Bytes as a number, or as people write them ("1GiB").
+/// The option of this name in bytes, where it is given.
 fn bytes(options: &Bound<'_, PyDict>, name: &str) -> PyResult<Option<u64>> {
-    let Some(given) = options.get_item(name)?.filter(|given| !given.is_none()) else {
-        return Ok(None);
-    };
+    let given = options.get_item(name)?.filter(|given| !given.is_none());
+    given.map(|given| size_bytes(name, &given)).transpose()
+}
+
+/// A size in bytes: a number, or text such as "1GiB". Errors begin with the name of the option.
+#[pyfunction]
+pub(crate) fn size_bytes(name: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
     if let Ok(text) = given.extract::<String>() {
         let parsed = size::parse(&text).map_err(|why| format!("{name}: {why}"));
-        return parsed.map(Some).map_err(PyValueError::new_err);
+        return parsed.map_err(PyValueError::new_err);
     }
-    given.extract().map(Some).map_err(|_| {
+    given.extract().map_err(|_| {
         PyTypeError::new_err(format!("{name}: give a number of bytes, or a str such as \"1GiB\""))
     })
 }
@@ -277,6 +281,12 @@ impl Core {
 
     fn close(&self, py: Python<'_>) {
         self.home.close(py);
+    }
+
+    /// This client's share of the option `memory`, in bytes, where the option is given.
+    #[getter]
+    fn memory_bytes(&self) -> Option<u64> {
+        self.home.memory_bytes()
     }
 
     #[getter]

@@ -50,6 +50,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<many::ReadMany>()?;
     module.add_class::<listing::List>()?;
     module.add_class::<aio::Reactor>()?;
+    module.add_function(wrap_pyfunction!(client::size_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(prefer_huge_pages, module)?)?;
     module.add_function(wrap_pyfunction!(main, module)?)
 }

@@ -204,6 +204,12 @@ impl Home {
         Self { client, engine, state: Mutex::new(State::Idle) }
     }
 
+    /// This client's share of the option `memory`, in bytes, where the option is given.
+    pub(crate) fn memory_bytes(&self) -> Option<u64> {
+        let engines = self.engine.share.map_or(1, |(_, engines)| engines as u64);
+        Some(self.engine.memory_bytes? / engines)
+    }
+
     /// The session of this process; started where there is none.
     pub(crate) fn session(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
         loop {

@@ -50,6 +50,12 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def resident() -> int:
+    """Bytes of memory that this process has (proc_pid_statm(5))."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def until(is_so: Callable[[], bool]) -> None:
     """Waits until it is so."""
     deadline = time.monotonic() + PATIENCE_SECONDS

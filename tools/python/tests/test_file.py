@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
 import random
@@ -10,8 +11,9 @@ from typing import Any
 
 import inrush
 import pytest
-from common import Answers, pattern
-from inrush._file import PIECES_KEPT, Ahead
+from common import Answers, pattern, resident
+from inrush._file import (AHEAD_FIRST, AHEAD_MAX, AHEAD_SUM_MAX, PIECE_BYTES, PIECES_KEPT, Ahead,
+                          Pool)
 
 Serve = Callable[..., Any]
 BIG = pattern(9_000_001)
@@ -70,9 +72,9 @@ def requests(origin_client: Any, work: Callable[[Any], None]) -> list[tuple[int,
         asked.append(range)
         return read(source, range)  # type: ignore[no-any-return]
 
-    def spy_ahead(ahead: Ahead, begin: int, length: int) -> None:
+    def spy_ahead(ahead: Ahead, begin: int, length: int) -> bool:
         asked.append((begin, length))
-        ask(ahead, begin, length)
+        return ask(ahead, begin, length)
 
     origin_client.read = spy
     with pytest.MonkeyPatch.context() as patch:
@@ -108,9 +110,10 @@ def test_a_sequential_file_is_read_ahead_at_once(serve: Serve) -> None:
     asked: list[tuple[int, int]] = []
     with serve(OBJECTS).client() as client, pytest.MonkeyPatch.context() as patch:
         ask = Ahead.ask
-        patch.setattr(Ahead, "ask", lambda ahead, *range: (asked.append(range), ask(ahead, *range)))
+        patch.setattr(Ahead, "ask",
+                      lambda ahead, *range: asked.append(range) or ask(ahead, *range))
         work(client)
-        kept = client._pieces
+        kept = client._pool.kept
         assert 0 < len(kept) <= PIECES_KEPT and len({id(piece) for piece in kept}) == len(kept)
 
 
@@ -142,6 +145,87 @@ def test_files_that_are_read_in_turns_have_their_own_memory(serve: Serve) -> Non
                     assert file.read(300_000) == content[begin : begin + 300_000]
             for file in files:
                 file.close()
+
+
+def test_files_share_what_is_read_ahead(serve: Serve) -> None:
+    """Many files that are read in turns have little memory together, and each of them has some."""
+    count, size, step, bound = 64, 8 << 20, 100_000, 64 << 20
+    ahead = dict.fromkeys(range(count), 0)
+    most_held = most_grown = 0
+    origin = serve({"other/x": b""}, "--synthetic", f"data/many/:{count}:{size}")
+    with origin.client(memory=bound) as client, pytest.MonkeyPatch.context() as patch:
+        infos = list(client.list("s3://data/many/"))
+        wanted = [hashlib.sha256(client.read(info)).digest() for info in infos]
+        ask = Ahead.ask
+
+        def spy(this: Ahead, begin: int, length: int) -> bool:
+            given = ask(this, begin, length)
+            ahead[infos.index(this._info)] += length if given else 0
+            return given
+
+        patch.setattr(Ahead, "ask", spy)
+        before = resident()
+        files = [client.open(info, sequential=at % 2 == 0) for at, info in enumerate(infos)]
+        found = [hashlib.sha256() for _ in files]
+        for _ in range(0, size, step):
+            for file, digest in zip(files, found):
+                digest.update(file.read(step))
+            held = sum(len(memory) for file in files for *_, memory in file._ahead._pieces)
+            held += sum(len(file._bytes) for file in files)
+            most_held, most_grown = max(most_held, held), max(most_grown, resident() - before)
+            assert client._pool.bytes_held + PIECE_BYTES * len(client._pool.kept) <= bound
+        assert [digest.digest() for digest in found] == wanted
+        for file in files:
+            assert file.read(1) == b""
+            file.close()
+        assert client._pool.bytes_held == 0, "all of it was given back"
+    # A file that gets none has its current read.
+    assert most_held <= bound + count * AHEAD_FIRST, most_held
+    assert most_held > bound // 2, "it is used"
+    # The engine's own memory, and what the allocator keeps.
+    assert most_grown <= 3 * bound, most_grown
+    assert min(ahead.values()) >= size // 2, ahead
+
+
+def test_a_pool_has_a_rest_for_each_file_that_comes(serve: Serve) -> None:
+    pool = Pool(64 << 20)
+    held = [0] * 7
+    for _ in range(100):
+        for at in range(len(held)):
+            if (piece := pool.take(1 << 20, held[at])) is not None:
+                held[at] += len(piece)
+    assert held == [8 << 20] * 7 and pool.bytes_held == 56 << 20
+    assert pool.take(4 << 20, 0) is not None and pool.take((2 << 20) + 1, 0) is None
+    pool.give_back(bytearray(PIECE_BYTES))
+    pool.forked()
+    assert pool.bytes_held == 0 and len(pool.kept) == 1
+    # What is kept is no reason to give less, and goes.
+    assert pool.take(32 << 20, 0) is not None and pool.take(16 << 20, 0) is not None
+    assert pool.take(8 << 20, 0) is not None and pool.take(4 << 20, 0) is not None
+    assert pool.take(PIECE_BYTES + 1, 0) is None and pool.take(PIECE_BYTES, 0) is not None
+    assert pool.kept == []
+    # A file alone has what it has always had; who gives the client less memory means that, too.
+    origin = serve({"data/a": b"abc"})
+    for memory, share, most in ((None, None, AHEAD_SUM_MAX), ("1GiB", None, AHEAD_SUM_MAX),
+                                ("64MiB", None, 64 << 20), ("64MiB", (1, 4), 16 << 20)):
+        with origin.client(memory=memory, share=share) as client:
+            assert client._pool.bytes_max == most
+    assert Pool(AHEAD_SUM_MAX).share(0) >= AHEAD_MAX + PIECE_BYTES
+
+
+def test_sizes_may_be_text_and_are_checked_before_anything_is_asked(serve: Serve) -> None:
+    with serve(OBJECTS).client() as client:
+        with client.open("s3://data/big", read_ahead="1MiB", sequential=True) as file:
+            assert file.read(1) == BIG[:1] and file._ahead_max == 1 << 20
+            assert pickle.loads(pickle.dumps(file))._ahead_max == 1 << 20
+        assert client.open("s3://data/big", read_ahead="0").read(3) == BIG[:3]
+        for wrong, error in (("1 big", ValueError), ("", ValueError), (1.5, TypeError),
+                             (-1, TypeError)):
+            with pytest.raises(error, match="^read_ahead: "):
+                client.open("s3://data/not-there", read_ahead=wrong)
+    for name in ("memory", "bandwidth_limit"):
+        with pytest.raises(ValueError, match=f"^{name}: a size is digits"):
+            inrush.Client(**{name: "1 big"})
 
 
 def test_an_error_ahead_comes_when_it_is_its_turn() -> None:
