@@ -31,4 +31,5 @@ mod lazy;
 mod model;
 mod replaced;
 mod report;
+mod slow;
 mod transport;

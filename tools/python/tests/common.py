@@ -56,6 +56,17 @@ def resident() -> int:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def unread_from(port: int) -> int:
+    """Bytes that the kernel has received from this port of loopback, and nobody has read."""
+    unread = 0
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        for line in list(table)[1:]:
+            fields = line.split()
+            if int(fields[2].rpartition(":")[2], 16) == port:
+                unread += int(fields[4].rpartition(":")[2], 16)
+    return unread
+
+
 def until(is_so: Callable[[], bool]) -> None:
     """Waits until it is so."""
     deadline = time.monotonic() + PATIENCE_SECONDS

@@ -1,0 +1,104 @@
+"""Programs that are slower than the network: what is fetched ahead of them is bounded, in this
+process and in the kernel, and stops."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from common import PATIENCE_SECONDS, resident, unread_from
+from inrush import _stream
+from inrush._file import AHEAD_MAX, PIECE_BYTES
+from inrush._places import Listing
+
+Serve = Callable[..., Any]
+#: Objects, and the bytes of each: several times what may be ahead.
+OBJECTS, OBJECT_BYTES = 400, 4 << 20
+#: Ahead of who reads many: `BYTES_MAX` of src/many.rs, and the item that goes beyond it.
+MANY_MAX = (256 << 20) + OBJECT_BYTES
+#: Heads of answers, and ranges that are requested twice, in bytes.
+SLACK_BYTES = 8 << 20
+#: What the sockets of a client may hold together, in bytes.
+UNREAD_MAX = 64 << 20
+#: Who has sent nothing for so long has stopped: the origin counts ten times a second.
+QUIET_SECONDS = 1.0
+
+
+class Watch:
+    """What an origin has sent, and what of it waits in the kernel, while a program is slow."""
+
+    def __init__(self, port: int, samples: Path) -> None:
+        self._port, self._samples = port, samples
+        self.most_unread = 0
+
+    def sent(self) -> int:
+        """Bytes that the origin has sent so far."""
+        lines = self._samples.read_text().splitlines()[:-1] if self._samples.exists() else []
+        return int(lines[-1].split()[1]) if lines else 0
+
+    def rest(self) -> int:
+        """Waits until nothing is sent any more; bytes that were sent."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        sent, quiet_since = self.sent(), time.monotonic()
+        while time.monotonic() - quiet_since < QUIET_SECONDS:
+            assert time.monotonic() < deadline, "it does not stop"
+            time.sleep(0.02)
+            self.most_unread = max(self.most_unread, unread_from(self._port))
+            if self.sent() != sent:
+                sent, quiet_since = self.sent(), time.monotonic()
+        return sent
+
+
+@pytest.fixture(params=["auto", "epoll"])
+def slow(request: Any, serve: Serve, tmp_path: Path) -> Iterator[tuple[Any, Watch, Listing]]:
+    """A client, what watches its server, and the objects of that."""
+    samples = tmp_path / "samples"
+    origin = serve({"other/x": b""}, "--synthetic", f"data/slow/:{OBJECTS}:{OBJECT_BYTES}",
+                   "--samples", str(samples))
+    with origin.client(memory="64MiB", ring=request.param) as client:
+        listing = Listing()
+        for info in client.list("s3://data/slow/"):
+            listing.push(info.uri, info.size, info.etag)
+        yield client, Watch(int(origin.endpoint.rpartition(":")[2]), samples), listing
+
+
+def check(watch: Watch, take: Callable[[], int], ahead_max: int) -> None:
+    """Takes a bit at a time, and rests: it is never further ahead, in no more memory."""
+    taken = take()
+    sent, first = watch.rest(), resident()
+    assert sent - taken > ahead_max // 2, "it reads ahead"
+    for _ in range(3):
+        taken += take()
+        sent = watch.rest()
+        assert sent - taken <= ahead_max + SLACK_BYTES, (sent, taken)
+        assert resident() - first <= ahead_max // 4 + SLACK_BYTES
+    assert watch.most_unread <= UNREAD_MAX, watch.most_unread
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_read_many(slow: tuple[Any, Watch, Listing], ordered: bool) -> None:
+    client, watch, listing = slow
+    results = client.read_many(listing, ordered=ordered)
+    check(watch, lambda: sum(len(next(results).data) for _ in range(5)), MANY_MAX)
+    results.close()
+
+
+def test_a_stream(slow: tuple[Any, Watch, Listing]) -> None:
+    client, watch, listing = slow
+    stream = _stream.Stream(client, _stream.Plan(listing, seed=1))
+    check(watch, lambda: sum(len(next(stream)["data"]) for _ in range(5)), MANY_MAX)
+    stream.close()
+
+
+def test_a_file(serve: Serve, tmp_path: Path) -> None:
+    samples = tmp_path / "samples"
+    origin = serve({"other/x": b""}, "--synthetic", "data/large/:1:1GiB:width=1:suffix=",
+                   "--samples", str(samples))
+    watch = Watch(int(origin.endpoint.rpartition(":")[2]), samples)
+    with origin.client(memory="64MiB") as client:
+        file = client.open("s3://data/large/0", sequential=True)
+        check(watch, lambda: len(file.read(5 << 20)), AHEAD_MAX + 2 * PIECE_BYTES)
+        file.close()
