@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Finding;
 use super::facts::{Interface, Machine, Network};
 use crate::engine::placement::Ground;
-use crate::limits::CONNECTIONS_DEFAULT_MAX;
+use crate::limits::{CONNECTIONS_DEFAULT_MAX, STREAM_BYTES_MAX};
 use crate::sys::topology;
 use crate::text::size::Binary;
 
@@ -14,9 +14,6 @@ const TCP_RMEM_USUAL: u64 = 6 << 20;
 
 /// Linux's default of net.core.rmem_max, in bytes.
 const RMEM_MAX_USUAL: u64 = 212_992;
-
-/// Bytes that the streams of a run hold in socket buffers at most when nothing is said.
-const STREAM_SOCKET_BYTES_MAX: u64 = 256 << 20;
 
 /// A pressure mark that is advised is so many times what is in use and may be added.
 const TCP_MEMORY_ROOM: u64 = 2;
@@ -180,7 +177,7 @@ fn tcp_memory(network: &Network, machine: &Machine) -> Option<Finding> {
     let (used, mark) = (memory.used_bytes, memory.pressure_bytes?);
     let each = network.tcp_rmem_max.unwrap_or(TCP_RMEM_USUAL);
     let buffers = each.saturating_mul(CONNECTIONS_DEFAULT_MAX as u64);
-    let added = buffers.min(STREAM_SOCKET_BYTES_MAX);
+    let added = buffers.min(STREAM_BYTES_MAX);
     let wanted = used.saturating_add(added);
     let found = format!("{} in use, pressure mark {}", Binary(used), Binary(mark));
     if used <= mark && wanted <= mark {
