@@ -397,7 +397,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         room,
         inflaters: inflaters(args.stream.gunzip, ADVICE_ON_GZIP)?,
         bandwidth: session::bandwidth(args.stream.bandwidth_limit),
-        epochs: order.epochs,
+        epochs,
         holds: false,
         marks: false,
         logs: args.stream.report.is_some(),

@@ -8,7 +8,8 @@
 //! for the rest of a late range has that range's room.
 //!
 //! Half of the room is divided: each channel has its part, whatever the others hold. The other half
-//! goes to whoever asks first. A channel that holds nothing may always request one range.
+//! goes to whoever asks first. A channel that holds nothing of its part may always request one
+//! range.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -70,12 +71,6 @@ impl StreamBudget {
     #[must_use]
     pub fn used_bytes_max(&self) -> u64 {
         self.used_bytes_max.load(Ordering::Relaxed)
-    }
-
-    /// The bytes that there is room for at first.
-    #[must_use]
-    pub const fn limit_bytes(&self) -> u64 {
-        self.limit_bytes
     }
 
     /// True for the one channel that is to look at the machine's TCP memory now, and to note what

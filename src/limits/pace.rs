@@ -31,17 +31,17 @@ pub const PACE_SETTLE_MAX_US: u64 = 400_000;
 /// and this share of as many more: those took as long as such requests do.
 pub const PACE_ORDERED_ENDED_SHARE: u64 = 4;
 
-/// A measurement of it lasts for so many times that a request takes.
-pub const PACE_ORDERED_ROUNDS: u64 = 6;
-
-/// And at least so long, in microseconds.
-pub const PACE_ORDERED_WINDOW_MIN_US: u64 = 500_000;
-
 /// And so many at least.
 pub const PACE_ORDERED_ENDED_MIN: u64 = 16;
 
 /// But no longer, in microseconds: where few end, bytes alone are counted.
 pub const PACE_ORDERED_SETTLE_MAX_US: u64 = 1_200_000;
+
+/// After a climb a measurement of it lasts for this many times that a request takes.
+pub const PACE_ORDERED_ROUNDS: u64 = 6;
+
+/// And at least this long, in microseconds.
+pub const PACE_ORDERED_WINDOW_MIN_US: u64 = 500_000;
 
 /// Twice as many requests pay when they bring so many thousandths of what half of them brought.
 pub const PACE_CLIMB_PER_MILLE: u64 = 1080;
