@@ -43,6 +43,13 @@ pub const PACE_ORDERED_ROUNDS: u64 = 6;
 /// And at least this long, in microseconds.
 pub const PACE_ORDERED_WINDOW_MIN_US: u64 = 500_000;
 
+/// A look at a level beside that brings less than this many thousandths of what was known is over
+/// after [`PACE_ORDERED_LOST_ROUNDS`]: it costs what is missing.
+pub const PACE_ORDERED_LOST_PER_MILLE: u64 = 900;
+
+/// The time of this many requests.
+pub const PACE_ORDERED_LOST_ROUNDS: u64 = 2;
+
 /// Twice as many requests pay when they bring so many thousandths of what half of them brought.
 pub const PACE_CLIMB_PER_MILLE: u64 = 1080;
 
@@ -119,6 +126,9 @@ pub const PACE_ORDERED_DOWN_PER_MILLE: u64 = 980;
 
 /// A step more of them is kept when it brings so many thousandths.
 pub const PACE_ORDERED_UP_PER_MILLE: u64 = 1050;
+
+/// And it is doubled at once when it brings this many: the best number is far above.
+pub const PACE_ORDERED_CLIMB_PER_MILLE: u64 = 1200;
 
 /// A step fewer is kept when it brings so many thousandths.
 pub const PACE_DOWN_PER_MILLE: u64 = 985;

@@ -19,8 +19,8 @@ use crate::limits::{
     PACE_LEAP_FIRST_BYTE_US, PACE_LEAP_WAIT_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE,
     PACE_ORDERED_DOWN_PER_MILLE, PACE_ORDERED_UP_PER_MILLE, PACE_PAUSE_MIN_US,
     PACE_ROUND_FIRST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US,
-    PACE_UP_PAUSE_MAX_US, PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US,
-    PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
+    PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US,
+    PACE_WINDOW_PIECES,
 };
 
 /// What it is about.
@@ -429,10 +429,16 @@ impl Controller {
         let known = self.levels.known(self.level, now_us).unwrap_or(measured.work);
         let differs = known.abs_diff(measured.work) > per_mille(known, PACE_CHANGED_PER_MILLE);
         self.strange = if differs { self.strange + 1 } else { 0 };
-        let rises = measured.work >= per_mille(known, PACE_CLIMB_PER_MILLE);
+        let rises = match self.bounds.is_ordered {
+            true => differs && measured.work > known,
+            false => measured.work >= per_mille(known, PACE_CLIMB_PER_MILLE),
+        };
         let may_rise = !measured.is_full && self.level < self.levels.last();
-        if rises && may_rise && !self.bounds.is_ordered {
+        if rises && may_rise {
             // Somebody may have left: this is no time to look below, nor to wait.
+            if self.bounds.is_ordered {
+                self.levels.note(self.level, measured.work, now_us);
+            }
             return self.probe(now_us, self.level + 1, Change::More, measured);
         }
         if self.strange >= PACE_CHANGED_WINDOWS {
@@ -485,7 +491,7 @@ impl Controller {
         if self.level > home && measured.work >= per_mille(before, needed) {
             // There is room again: somebody left, or more was there all the time.
             self.up_pause_us = PACE_PAUSE_MIN_US;
-            if self.level < self.levels.last() {
+            if self.level < self.levels.last() && self.is_worth_a_climb(before, measured) {
                 return self.climb_on(now_us, Change::More, measured);
             }
             return self.hold(now_us);
@@ -512,7 +518,7 @@ impl Controller {
         }
         // A look above costs next to nothing, one below what is missing there.
         if self.level > home {
-            self.up_pause_us = (self.up_pause_us * 2).min(PACE_UP_PAUSE_MAX_US);
+            self.up_pause_us = self.longer_up_pause_us();
         } else {
             self.down_pause_us = (self.down_pause_us * 2).min(PACE_DOWN_PAUSE_MAX_US);
             self.look_down_us = now_us + self.down_pause_us;

@@ -528,6 +528,8 @@ fn refusals_bring_a_rate_and_end_the_climb() {
 struct Reading {
     controller: Controller,
     totals: Totals,
+    /// Bytes of one request.
+    size: f64,
     bytes: f64,
     ended_us: f64,
     now_us: u64,
@@ -537,7 +539,8 @@ impl Reading {
     fn new() -> Self {
         let bounds = Bounds { piece_bytes: whole(LARGE), is_ordered: true, ..BOUNDS };
         let controller = Controller::new(bounds);
-        Self { controller, totals: Totals::default(), bytes: 0.0, ended_us: 0.0, now_us: 0 }
+        let totals = Totals::default();
+        Self { controller, totals, size: LARGE, bytes: 0.0, ended_us: 0.0, now_us: 0 }
     }
 
     fn requests(&self) -> u32 {
@@ -548,21 +551,31 @@ impl Reading {
     /// request brings `each` bytes a second. The most requests meanwhile, and the part of the
     /// reader's rate that it got.
     fn read(&mut self, milliseconds: u32, reader: f64, each: f64) -> (u32, f64) {
+        self.read_from(milliseconds, reader, |requests| each * requests)
+    }
+
+    /// The same, of a network that brings this for so many requests.
+    fn read_from(
+        &mut self,
+        milliseconds: u32,
+        reader: f64,
+        mut network: impl FnMut(f64) -> f64,
+    ) -> (u32, f64) {
         let (mut most, before) = (0, self.bytes);
         for _ in 0..milliseconds {
             self.now_us += 1000;
             let wanted = self.requests();
             most = most.max(wanted);
-            let rate = (each * f64::from(wanted)).min(reader);
+            let rate = network(f64::from(wanted)).min(reader);
             let waited_us = if reader > 0.0 { whole(1e3 - 1e3 * rate / reader) } else { 0 };
-            let ended = rate / 1e3 / LARGE;
+            let ended = rate / 1e3 / self.size;
             self.bytes += rate / 1e3;
-            self.ended_us += ended * f64::from(wanted) * LARGE / rate.max(1.0) * 1e6;
+            self.ended_us += ended * f64::from(wanted) * self.size / rate.max(1.0) * 1e6;
             self.totals = Totals {
                 bytes: whole(self.bytes),
                 ended_bytes: whole(self.bytes),
-                answers: whole(self.bytes / LARGE) + 1,
-                ended: whole(self.bytes / LARGE),
+                answers: whole(self.bytes / self.size) + 1,
+                ended: whole(self.bytes / self.size),
                 ended_us: whole(self.ended_us),
                 reader_waited_us: self.totals.reader_waited_us + waited_us,
                 reader_kept_us: self.totals.reader_kept_us + 1000 - waited_us,
@@ -615,6 +628,32 @@ fn a_reader_at_rest_says_nothing_and_bursts_do_not_pump_it_up() {
         reading.read(2_000, 0.0, EACH);
         let (most, _) = reading.read(400, 1e9, EACH);
         assert!(most <= 32, "{most}");
+    }
+}
+
+/// A sender that brings the most with up to 128 requests and less than half of it beyond, as one
+/// with BBR does over loopback, and whose rate goes up and down by a fifth every tenth of a second.
+#[test]
+fn a_fast_reader_keeps_what_the_network_brings_whatever_its_noise() {
+    let brings = |requests: f64| match requests {
+        ..=32.0 => 3.4e9 + requests * 2e7,
+        ..=128.0 => 4.4e9,
+        _ => 1.9e9,
+    };
+    let mut chance = Course::new(7);
+    for seed in 0..20 {
+        let mut reading = Reading { size: LARGE / 4.0, ..Reading::new() };
+        let (mut ticks, mut noise) = (0, 0.0);
+        let mut network = |requests: f64| {
+            ticks += 1;
+            noise = if ticks % 100 == 1 { chance.noise() * 0.4 } else { noise };
+            brings(requests) * (1.0 + noise)
+        };
+        // The reader takes twice as much.
+        let parts = [(); 12].map(|()| reading.read_from(5_000, 8.8e9, &mut network).1 * 2.0);
+        let mean = parts.iter().sum::<f64>() / 12.0;
+        assert!(mean >= 0.92, "{mean} with seed {seed}: {parts:?}");
+        assert!(parts.iter().all(|part| *part >= 0.8), "seed {seed}: {parts:?}");
     }
 }
 

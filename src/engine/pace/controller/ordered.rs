@@ -2,11 +2,14 @@
 
 use super::{Controller, Stage};
 use crate::engine::pace::Totals;
+use crate::engine::pace::levels::per_mille;
 use crate::engine::pace::window::{Came, Measured, Window, whole_rounds};
 use crate::limits::{
-    PACE_ORDERED_ENDED_MIN, PACE_ORDERED_ENDED_SHARE, PACE_ORDERED_ROUNDS,
-    PACE_ORDERED_SETTLE_MAX_US, PACE_ORDERED_WINDOW_MIN_US, PACE_READER_WAITED_PER_MILLE,
-    PACE_SETTLE_MAX_US,
+    PACE_DOWN_PAUSE_MAX_US, PACE_ORDERED_CLIMB_PER_MILLE, PACE_ORDERED_ENDED_MIN,
+    PACE_ORDERED_ENDED_SHARE, PACE_ORDERED_LOST_PER_MILLE, PACE_ORDERED_LOST_ROUNDS,
+    PACE_ORDERED_ROUNDS, PACE_ORDERED_SETTLE_MAX_US, PACE_ORDERED_WINDOW_MIN_US,
+    PACE_READER_WAITED_PER_MILLE, PACE_SETTLE_MAX_US, PACE_UP_PAUSE_MAX_US,
+    PACE_WINDOW_HOLD_MIN_US,
 };
 
 impl Controller {
@@ -15,6 +18,31 @@ impl Controller {
     fn ordered_window_us(&self) -> u64 {
         let rounds_us = self.request_us * PACE_ORDERED_ROUNDS;
         whole_rounds(rounds_us.max(PACE_ORDERED_WINDOW_MIN_US), self.request_us)
+    }
+
+    /// The next pause after a look above that found nothing. What is handed on in order waits in
+    /// memory: there a look above costs as much as one below.
+    pub(super) fn longer_up_pause_us(&self) -> u64 {
+        let most_us = match self.bounds.is_ordered {
+            true => PACE_DOWN_PAUSE_MAX_US,
+            false => PACE_UP_PAUSE_MAX_US,
+        };
+        (self.up_pause_us * 2).min(most_us)
+    }
+
+    /// Whether a step up that brought more is followed by twice as many. What is handed on in order
+    /// may bring a little more by chance: then the step is enough.
+    pub(super) fn is_worth_a_climb(&self, before: u64, measured: Measured) -> bool {
+        let needed = per_mille(before, PACE_ORDERED_CLIMB_PER_MILLE);
+        !self.bounds.is_ordered || measured.work >= needed
+    }
+
+    /// Whether a look at a level beside has brought clearly less already: it costs what is missing.
+    fn is_lost(&self, now_us: u64, came: &Came) -> bool {
+        let Stage::Probe { home, .. } = self.stage else { return false };
+        let least_us = (self.request_us * PACE_ORDERED_LOST_ROUNDS).max(PACE_WINDOW_HOLD_MIN_US);
+        let home = self.levels.known(home, now_us).unwrap_or(0);
+        came.elapsed_us >= least_us && came.work() < per_mille(home, PACE_ORDERED_LOST_PER_MILLE)
     }
 
     /// Once all that were in flight at the choice have ended. A climb goes by how long requests
@@ -46,6 +74,7 @@ impl Controller {
         let is_climb = matches!(self.stage, Stage::First { .. } | Stage::Climb { .. });
         let is_over = match is_whole {
             true if is_climb => now_us >= self.window.chosen_us + self.window_least_us(),
+            true if self.is_lost(now_us, &came) => true,
             true => came.elapsed_us >= self.ordered_window_us(),
             // Where so few end, it is bytes that are counted.
             false => is_late && came.elapsed_us >= self.window_us(),

@@ -120,11 +120,18 @@ impl Controller {
         self.stage = Stage::Reader { step: Some(step) };
     }
 
-    /// A number of requests whose bytes have no room is no choice: the one that fits is taken.
+    /// A number of requests whose bytes have no room is no choice: the one that it came from is
+    /// taken, or the one that fits.
     pub(super) fn fit_room(&mut self, now_us: u64, totals: &Totals) {
         let fits = self.levels.of(totals.busy.max(self.bounds.least));
         if totals.held_up > 0 && fits < self.level {
-            self.level = fits;
+            let before = match self.stage {
+                Stage::Climb { below: Some(below), .. } => below,
+                Stage::Probe { home, .. } => home,
+                _ => fits,
+            };
+            self.level = fits.min(before);
+            self.up_pause_us = self.longer_up_pause_us();
             self.hold(now_us);
             self.tell(now_us, Change::Room, 0);
             self.begin_window(now_us, self.piece_us);
