@@ -80,13 +80,14 @@ class Server:
     """A child that serves until it is left."""
 
     def __init__(self, argv: Sequence[str | Path], log: Path,
-                 env: Mapping[str, str] | None = None) -> None:
+                 env: Mapping[str, str] | None = None, descriptors: Sequence[int] = ()) -> None:
         self.argv = [str(part) for part in argv]
         self.log = log
         with log.open("ab") as output:
             self.child = subprocess.Popen(
                 self.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                env=dict(env) if env is not None else None, preexec_fn=die_with_parent)
+                env=dict(env) if env is not None else None, preexec_fn=die_with_parent,
+                pass_fds=descriptors)
 
     def wait_ready(self, ready: Callable[[], bool], seconds: float) -> bool:
         """True once `ready()`; false when the child has ended or the time is over."""
