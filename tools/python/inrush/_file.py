@@ -70,6 +70,11 @@ class Pool:
                     and self._has_room(PIECE_BYTES):
                 self.kept.append(memory)
 
+    def settle(self, length: int) -> None:
+        """Nobody has this many bytes any more; their memory is gone."""
+        with self._lock:
+            self.bytes_held = max(self.bytes_held - length, 0)
+
     def _has_room(self, length: int) -> bool:
         return self.bytes_held + len(self.kept) * PIECE_BYTES + length <= self.bytes_max
 
@@ -172,6 +177,12 @@ class Ahead:
                 self.give_back(memory)
         self._pieces.clear()
         self._ended.clear()
+
+    def settle(self) -> None:
+        """Gives back what an interrupt left behind between two lines; there are no pieces."""
+        if self._process == os.getpid():
+            self._client._pool.settle(self._held)
+        self._held = 0
 
 
 class File(io.BufferedIOBase):
@@ -374,6 +385,7 @@ class File(io.BufferedIOBase):
     def close(self) -> None:
         self._hold(b"")
         self._ahead.drop()
+        self._ahead.settle()
         super().close()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -187,6 +187,25 @@ def test_files_share_what_is_read_ahead(serve: Serve) -> None:
     assert min(ahead.values()) >= size // 2, ahead
 
 
+def test_an_interrupt_between_two_lines_costs_the_pool_nothing(serve: Serve) -> None:
+    """A piece that was taken and never became the file's bytes is given back when it is closed."""
+    origin = serve({"other/x": b""}, "--synthetic", "data/one:1:33554432")
+    with origin.client() as client, pytest.MonkeyPatch.context() as patch:
+        file = client.open(next(iter(client.list("s3://data/one"))), sequential=True)
+        file.read(1)
+        taken = Ahead.take
+
+        def interrupted(this: Ahead) -> bytearray:
+            taken(this)
+            raise KeyboardInterrupt
+
+        patch.setattr(Ahead, "take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            file.read()
+        file.close()
+        assert client._pool.bytes_held == 0, "all of it was given back"
+
+
 def test_a_pool_has_a_rest_for_each_file_that_comes(serve: Serve) -> None:
     pool = Pool(64 << 20)
     held = [0] * 7
