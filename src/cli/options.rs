@@ -478,7 +478,7 @@ pub(super) fn help_demo_size() -> String {
 }
 
 /// A size as one would type it.
-fn typed(bytes: u64) -> String {
+pub(super) fn typed(bytes: u64) -> String {
     Binary(bytes).to_string().replace(' ', "")
 }
 

@@ -151,7 +151,8 @@ impl CatTyped {
 /// How a stream is fetched and what is told of it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct StreamArgs {
-    /// use exactly N connections per channel [default: adapt to the throughput]
+    /// use N connections per channel, as far as their bytes have room [default: adapt to the
+    /// throughput]
     #[arg(long, value_name = "N", value_parser = parse_connections)]
     pub connections: Option<usize>,
     /// use at most N connections per channel [default: 1024 for all channels, 256 over TLS]
@@ -184,7 +185,7 @@ pub struct StreamArgs {
         long,
         value_name = "SIZE",
         value_parser = options::parse_memory,
-        help = options::help_memory()
+        help = help_memory()
     )]
     pub memory: Option<u64>,
     /// limit the run to this many bytes a second on average, such as 50MB or 1GiB
@@ -235,6 +236,17 @@ pub struct StreamArgs {
     /// print which part of the machine, the network or the server was the limit
     #[arg(long)]
     pub explain: bool,
+}
+
+fn help_memory() -> String {
+    format!(
+        "memory for buffers and for what is on its way to all readers, {} or more [default: {} and \
+         {}, each at most 1/{} of the free memory]",
+        options::typed(limits::MEMORY_BYTES_MIN),
+        options::typed(limits::MEMORY_BYTES_DEFAULT_MAX),
+        options::typed(limits::STREAM_BYTES_MAX),
+        limits::MEMORY_CGROUP_SHARE
+    )
 }
 
 fn parse_connections(text: &str) -> Result<usize, String> {

@@ -618,7 +618,7 @@ fn an_option_means_the_same_everywhere() {
             if streams
                 && matches!(
                     arg.get_id().as_str(),
-                    "connections" | "max_connections" | "json" | "shard"
+                    "connections" | "max_connections" | "memory" | "json" | "shard"
                 )
             {
                 continue;
