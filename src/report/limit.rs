@@ -73,6 +73,8 @@ pub struct LimitFacts {
     pub bytes: u64,
     /// From the start of the program to the end of its work.
     pub seconds: f64,
+    /// The same, and the time before the first reader of a stream came.
+    pub whole_seconds: f64,
     /// Of that: credentials and addresses.
     pub startup_seconds: f64,
     /// Of that: listing, before there was a worker.
@@ -280,7 +282,7 @@ impl LimitFacts {
     /// connections, 0 to 1.
     fn tcp_pressure_share(&self) -> f64 {
         let affected_seconds = self.tcp_memory.map_or(0.0, |seen| seen.affected_seconds);
-        (affected_seconds / self.seconds.max(1e-9)).clamp(0.0, 1.0)
+        (affected_seconds / self.seconds.max(self.whole_seconds).max(1e-9)).clamp(0.0, 1.0)
     }
 
     fn waited(&self, what: WaitFor) -> f64 {

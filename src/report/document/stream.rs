@@ -170,6 +170,7 @@ impl StreamSummary {
         let mut facts = LimitFacts {
             bytes: self.bytes,
             seconds: (self.seconds - before).max(0.0),
+            whole_seconds: self.seconds,
             connections: in_flight,
             ..known
         };
