@@ -242,7 +242,8 @@ pub(super) const COMMANDS: [About; 15] = [
         details: "Each epoch is one pass over the objects in key order, or shuffled, through its \
             own named pipe: CHANNEL_0, then CHANNEL_1 and so on. The next pipe is created as soon \
             as the current one is opened. A reader that closes its pipe early ends that epoch. \
-            Nothing is stored on disk, and a channel that nobody opens uses no resources.\n\n\
+            Nothing is stored on disk. A channel that nobody opens downloads the beginning of its \
+            first epoch, and waits.\n\n\
             Each epoch has its own listing: an object that is replaced during an epoch is \
             streamed in its new version from the next epoch on. The shuffle depends only on seed \
             and epoch. Shard I/N is every N-th object after the shuffle, starting at object \

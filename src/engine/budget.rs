@@ -8,17 +8,18 @@
 //! for the rest of a late range has that range's room.
 //!
 //! Half of the room is divided: each channel has its part, whatever the others hold. The other half
-//! goes to whoever asks first. A channel that holds nothing of its part may always request one
-//! range.
+//! goes to whoever asks first and has a reader. A channel that holds nothing of its part may always
+//! request one range.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::limits::{
     PART_BYTES_MIN, STREAM_PART_BYTES_LEAST, STREAM_PART_BYTES_SHORT, STREAM_PARTS_MIN,
     STREAM_PRESSURE_HALVINGS_MAX, STREAM_PRESSURE_LOOK_US, STREAM_PRESSURE_REST_US,
 };
 use crate::plan::ranges::PartSize;
+use crate::sys::tcp_memory::TcpMemory;
 
 /// The room of all streams of a process.
 #[derive(Debug)]
@@ -33,8 +34,9 @@ pub struct StreamBudget {
     halvings: AtomicU32,
     /// When the last halving ends, in microseconds.
     relief_us: AtomicU64,
-    /// When the machine's TCP memory is looked at next, in microseconds.
+    /// When the machine's TCP memory is looked at next, in microseconds, and what was seen last.
     look_us: AtomicU64,
+    tcp_memory: Mutex<Option<TcpMemory>>,
 }
 
 impl StreamBudget {
@@ -51,6 +53,7 @@ impl StreamBudget {
             halvings: AtomicU32::new(0),
             relief_us: AtomicU64::new(0),
             look_us: AtomicU64::new(0),
+            tcp_memory: Mutex::default(),
         }
     }
 
@@ -74,7 +77,7 @@ impl StreamBudget {
     }
 
     /// True for the one channel that is to look at the machine's TCP memory now, and to note what
-    /// it sees ([`Self::note_pressure`]).
+    /// it sees ([`Self::note_memory`]).
     #[must_use]
     pub fn is_time_to_look(&self, now_us: u64) -> bool {
         let due_us = self.look_us.load(Ordering::Relaxed);
@@ -86,9 +89,19 @@ impl StreamBudget {
                 .is_ok()
     }
 
-    /// Takes note of the machine's TCP memory. Under pressure the limit is halved at once, and
-    /// again each time; it doubles when there was none for [`STREAM_PRESSURE_REST_US`].
-    pub fn note_pressure(&self, now_us: u64, is_under_pressure: bool) {
+    /// Takes note of the machine's TCP memory, as it is now. Under pressure, or where there was
+    /// some since the last time, the limit is halved at once, and again each time; it doubles when
+    /// there was none for [`STREAM_PRESSURE_REST_US`].
+    pub fn note_memory(&self, now_us: u64, memory: Option<TcpMemory>) {
+        let mut last = self.tcp_memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *last, memory);
+        self.note_pressure(
+            now_us,
+            memory.is_some_and(|now| now.is_under_pressure(&before.unwrap_or(now))),
+        );
+    }
+
+    fn note_pressure(&self, now_us: u64, is_under_pressure: bool) {
         let halvings = self.halvings.load(Ordering::Relaxed);
         if is_under_pressure {
             self.halvings
@@ -130,14 +143,16 @@ impl ChannelBudget {
         PartSize::new(1 << wanted.ilog2()).map_or(longest, |part| part.min(longest))
     }
 
-    /// Takes room for a range of so many bytes, where there is some.
+    /// Takes room for a range of this many bytes, where there is some. What is common to all is for
+    /// channels that somebody reads: it comes back only as bytes are handed on.
     #[must_use]
-    pub fn take(&self, length_bytes: u64) -> Option<RangeRoom> {
+    pub fn take(&self, length_bytes: u64, is_read: bool) -> Option<RangeRoom> {
         let budget = &self.budget;
         let divided = budget.limit_now() / 2;
         let own = self.own_bytes.load(Ordering::Relaxed);
         let fits_own = own + length_bytes <= divided / budget.channels();
         let is_common = !fits_own
+            && is_read
             && budget
                 .common_bytes
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |common| {
@@ -201,7 +216,7 @@ mod tests {
 
     /// Takes ranges of so many bytes while there is room.
     fn fill(channel: &ChannelBudget, length_bytes: u64) -> Vec<RangeRoom> {
-        std::iter::from_fn(|| channel.take(length_bytes)).take(1000).collect()
+        std::iter::from_fn(|| channel.take(length_bytes, true)).take(1000).collect()
     }
 
     #[test]
@@ -210,7 +225,7 @@ mod tests {
         let channel = budget.join();
         let mut rooms = fill(&channel, 8 * MIB);
         assert_eq!((rooms.len(), budget.used_bytes()), (32, 256 * MIB));
-        assert!(channel.take(1).is_none());
+        assert!(channel.take(1, true).is_none());
         rooms.truncate(30);
         assert_eq!(fill(&channel, 8 * MIB).len(), 2, "dropped at once");
         drop(rooms);
@@ -231,12 +246,31 @@ mod tests {
     }
 
     #[test]
+    fn a_channel_without_a_reader_has_its_part_alone() {
+        let budget = budget(256);
+        let [early, read] = [0; 2].map(|_| budget.join());
+        let held: Vec<_> = (0..100).map_while(|_| early.take(8 * MIB, false)).collect();
+        assert_eq!(held.len(), 8, "its own quarter");
+        assert_eq!(fill(&read, 8 * MIB).len(), 24, "the half that is common, too");
+    }
+
+    #[test]
+    fn one_pressure_halves_it_once_however_many_channels_look() {
+        let budget = budget(256);
+        let memory = |dropped| Some(TcpMemory { dropped: Some(dropped), ..TcpMemory::default() });
+        (0..4).for_each(|_| budget.note_memory(0, memory(7)));
+        assert_eq!(budget.limit_now(), 256 * MIB, "it was so before");
+        (0..4).for_each(|_| budget.note_memory(0, memory(8)));
+        assert_eq!(budget.limit_now(), 128 * MIB);
+    }
+
+    #[test]
     fn a_channel_that_holds_nothing_requests_one_range_however_long() {
         let budget = budget(4);
         let [first, second] = [0; 2].map(|_| budget.join());
-        let held = [&first, &second].map(|channel| channel.take(8 * MIB));
+        let held = [&first, &second].map(|channel| channel.take(8 * MIB, true));
         assert!(held.iter().all(Option::is_some));
-        assert!(first.take(8 * MIB).is_none() && second.take(8 * MIB).is_none());
+        assert!(first.take(8 * MIB, true).is_none() && second.take(8 * MIB, true).is_none());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::files::transfer::Transfer;
 use crate::link::failure::Failure;
 use crate::s3::ByteRange;
 use crate::s3::answer::ServerError;
+use crate::sys::tcp_memory::TcpMemory;
 use crate::sys::usage::ProcessorTime;
 use crate::sys::{Errno, Handle, Slot, descriptor};
 
@@ -291,9 +292,9 @@ pub trait PipeHost {
     /// What the file system says, and when something else is in that place now.
     fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error>;
 
-    /// True when the TCP buffers of the machine have more memory than the kernel likes, or had
-    /// since the last call (tcp_mem, see tcp(7)): then it drops what it receives.
-    fn is_tcp_under_pressure(&mut self) -> bool;
+    /// What the TCP buffers of the machine have of its memory (tcp_mem, see tcp(7)); `None` where
+    /// the kernel does not say it.
+    fn tcp_memory(&mut self) -> Option<TcpMemory>;
 
     /// Bytes that stand in a pipe.
     ///

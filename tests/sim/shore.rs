@@ -4,6 +4,7 @@ use std::rc::Weak;
 
 use inrush::error::Error;
 use inrush::files::host::{FileError, PipeHost, PrivatePipe, WholeEpoch};
+use inrush::sys::tcp_memory::TcpMemory;
 use inrush::sys::{Errno, Handle};
 
 use super::plumbing::End;
@@ -70,8 +71,8 @@ impl PipeHost for FeedHost {
         Ok(self.world.borrow_mut().open_place(self.channel, epoch))
     }
 
-    fn is_tcp_under_pressure(&mut self) -> bool {
-        false
+    fn tcp_memory(&mut self) -> Option<TcpMemory> {
+        None
     }
 
     fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno> {

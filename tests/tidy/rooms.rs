@@ -30,7 +30,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 64] = [
     ("tls", true, &["error", "failure", "limits", "s3"]),
     ("snapshot", true, &[]),
     ("metrics", true, &["endpoints", "failure", "pace", "snapshot", "sys", "waiting"]),
-    ("budget", true, &["limits", "plan"]),
+    ("budget", true, &["limits", "plan", "sys"]),
     ("backlog", true, &["budget", "limits", "sys"]),
     ("gunzip", true, &[]),
     ("handover", true, &["budget", "sys"]),

@@ -26,15 +26,13 @@ pub enum Place {
 pub struct SystemPipeHost {
     begun: Instant,
     place: Place,
-    /// The machine's TCP memory at the last look.
-    tcp_memory: Option<TcpMemory>,
 }
 
 impl SystemPipeHost {
     /// A machine that feeds this place, in a run that began then.
     #[must_use]
     pub fn new(begun: Instant, place: Place) -> Self {
-        Self { begun, place, tcp_memory: None }
+        Self { begun, place }
     }
 }
 
@@ -74,10 +72,8 @@ impl PipeHost for SystemPipeHost {
         Ok(Some(Handle::from(file)))
     }
 
-    fn is_tcp_under_pressure(&mut self) -> bool {
-        let now = TcpMemory::read();
-        let before = std::mem::replace(&mut self.tcp_memory, now);
-        now.is_some_and(|now| now.is_under_pressure(&before.unwrap_or(now)))
+    fn tcp_memory(&mut self) -> Option<TcpMemory> {
+        TcpMemory::read()
     }
 
     fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno> {

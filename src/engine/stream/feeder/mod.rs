@@ -245,7 +245,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.take_completions();
         let budget = self.budget.all();
         if budget.is_time_to_look(self.now_us) {
-            budget.note_pressure(self.now_us, self.host.is_tcp_under_pressure());
+            budget.note_memory(self.now_us, self.host.tcp_memory());
         }
         self.assign();
         self.inflate();
@@ -290,7 +290,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             || self.window.is_inflating();
         self.came.busy = u32::try_from(self.window.requests()).unwrap_or(u32::MAX);
         self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
-        self.came.held_up = if self.lacks_room { self.came.busy } else { 0 };
+        // Those that have completed and wait for their turn have room, too.
+        let ranges = u32::try_from(self.window.ranges()).unwrap_or(u32::MAX);
+        self.came.held_up = if self.lacks_room { ranges } else { 0 };
         self.came.first_byte_us = self.window.inbox().first_byte_us();
         self.window.inbox().tell_ended(&mut self.came);
         let share = &mut self.share;
@@ -337,6 +339,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// For what it waits, if its reader has taken all there is.
     fn waits_for(&self, now_us: u64) -> WaitFor {
         match &self.pending {
+            Some(_) if self.lacks_room => WaitFor::Memory,
             Some((transfer, _)) if self.room() > 0 => {
                 let endpoint = self.window.endpoint_of(transfer);
                 match now_us < self.share.next_again_us(endpoint) {
@@ -424,8 +427,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     let asks = range.length > 0;
                     let endpoint = self.window.endpoint_of(&transfer);
                     let may_ask = self.room() > 0 && self.share.may_send(endpoint, self.now_us);
-                    let room = if may_ask { self.budget.take(range.length) } else { None };
-                    self.lacks_room = asks && may_ask && room.is_none();
+                    let is_read = matches!(self.outlet, Outlet::Open { .. });
+                    let room = match may_ask {
+                        true => self.budget.take(range.length, is_read),
+                        false => None,
+                    };
+                    self.lacks_room = asks && may_ask && is_read && room.is_none();
                     if asks && room.is_none() {
                         self.pending = Some((transfer, range));
                         return;

@@ -359,6 +359,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         } else {
             // Its end is still in the feed, and comes next, for the rest is passed over.
             self.pending = None;
+            self.lacks_room = false;
             self.leave_outlet();
             self.fed = true;
         }
