@@ -28,10 +28,7 @@ pub const PACE_SETTLE_MIN_US: u64 = 20_000;
 pub const PACE_SETTLE_MAX_US: u64 = 400_000;
 
 /// What comes in order is measured once all requests that were in flight at the choice have ended,
-/// and this share of as many more: those took as long as such requests do.
-pub const PACE_ORDERED_ENDED_SHARE: u64 = 4;
-
-/// And so many at least.
+/// and this many more, or as many as may be in flight: those took as long as such requests do.
 pub const PACE_ORDERED_ENDED_MIN: u64 = 16;
 
 /// But no longer, in microseconds: where few end, bytes alone are counted.
@@ -85,11 +82,9 @@ pub const PACE_FIRST_LOOKS_US: u64 = 100_000;
 /// This machine is the limit while so many thousandths of the requests in flight find no slot.
 pub const PACE_HELD_UP_PER_MILLE: u64 = 60;
 
-/// There a step more is kept when it brings so many thousandths: disks go up and down by less.
+/// There a step more, or twice as many, are kept when they bring this many thousandths: disks go up
+/// and down by less.
 pub const PACE_FULL_UP_PER_MILLE: u64 = 1150;
-
-/// And twice as many pay when they bring so many.
-pub const PACE_FULL_CLIMB_PER_MILLE: u64 = 1250;
 
 /// The reader of a stream is the limit while it waits for less than so many thousandths of the
 /// time: more requests could bring at most that much more. A reader of 500 MB/s from loopback waits
@@ -119,12 +114,8 @@ pub const PACE_READER_FLOOR_US: u64 = 30_000_000;
 /// A step more is kept when it brings so many thousandths.
 pub const PACE_UP_PER_MILLE: u64 = 1030;
 
-/// A step fewer of a stream's requests is kept when it brings so many thousandths of what the level
-/// before and the best one brought: its windows go up and down by more than a step brings, and
-/// bytes that wait for their turn cost memory.
-pub const PACE_ORDERED_DOWN_PER_MILLE: u64 = 980;
-
-/// A step more of them is kept when it brings so many thousandths.
+/// A step more of a stream's requests is kept when it brings this many thousandths: its windows go
+/// up and down by more than others.
 pub const PACE_ORDERED_UP_PER_MILLE: u64 = 1050;
 
 /// And it is doubled at once when it brings this many: the best number is far above.
@@ -135,9 +126,6 @@ pub const PACE_DOWN_PER_MILLE: u64 = 985;
 
 /// So many thousandths of the best are nearly the best: the fewest requests that bring them do.
 pub const PACE_NEARLY_BEST_PER_MILLE: u64 = 975;
-
-/// Fewer requests that bring less than so many thousandths of the best are not made fewer at once.
-pub const PACE_FLAT_PER_MILLE: u64 = 992;
 
 /// What one level was seen to bring is trusted for so long, in microseconds.
 pub const PACE_KNOWN_FOR_US: u64 = 20_000_000;

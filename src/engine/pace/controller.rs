@@ -14,10 +14,9 @@ use super::{Bounds, EndpointTotals, Limits, Totals};
 use crate::engine::endpoints::EndpointNumber;
 use crate::limits::{
     PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLEAR_PER_MILLE, PACE_CLIMB_PER_MILLE,
-    PACE_DOWN_PAUSE_MAX_US, PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FLAT_PER_MILLE,
-    PACE_FULL_CLIMB_PER_MILLE, PACE_FULL_UP_PER_MILLE, PACE_KNEE_PER_MILLE, PACE_LEAP_BYTES_MAX,
-    PACE_LEAP_FIRST_BYTE_US, PACE_LEAP_WAIT_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE,
-    PACE_ORDERED_DOWN_PER_MILLE, PACE_ORDERED_UP_PER_MILLE, PACE_PAUSE_MIN_US,
+    PACE_DOWN_PAUSE_MAX_US, PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FULL_UP_PER_MILLE,
+    PACE_KNEE_PER_MILLE, PACE_LEAP_BYTES_MAX, PACE_LEAP_FIRST_BYTE_US, PACE_LEAP_WAIT_PER_MILLE,
+    PACE_NEARLY_BEST_PER_MILLE, PACE_ORDERED_UP_PER_MILLE, PACE_PAUSE_MIN_US,
     PACE_ROUND_FIRST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US,
     PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US,
     PACE_WINDOW_PIECES,
@@ -367,8 +366,7 @@ impl Controller {
     fn climbed(&mut self, now_us: u64, below: Option<usize>, again: bool, measured: Measured) {
         self.levels.note(self.level, measured.work, now_us);
         // A disk that is the limit may still take more at once: not for noise.
-        let needed =
-            if measured.is_full { PACE_FULL_CLIMB_PER_MILLE } else { PACE_CLIMB_PER_MILLE };
+        let needed = if measured.is_full { PACE_FULL_UP_PER_MILLE } else { PACE_CLIMB_PER_MILLE };
         let before = below.and_then(|below| self.levels.known(below, now_us));
         if let Some((below, before)) = below.zip(before)
             && self.is_leap(below, self.level)
@@ -481,7 +479,11 @@ impl Controller {
 
     fn probed(&mut self, now_us: u64, home: usize, was_full: bool, measured: Measured) {
         self.levels.note(self.level, measured.work, now_us);
-        let before = self.levels.known(home, now_us).unwrap_or(0);
+        let Some(before) = self.levels.known(home, now_us) else {
+            // It was too long ago: there is nothing to compare with.
+            self.hold(now_us);
+            return self.go_to(now_us, home, Change::Back, measured);
+        };
         let best = self.levels.best(now_us);
         let needed = match (measured.is_full, self.bounds.is_ordered) {
             (true, _) => PACE_FULL_UP_PER_MILLE,
@@ -501,19 +503,11 @@ impl Controller {
             // Fewer do not bring so much more: somebody has left.
             return self.climb_on(now_us, Change::Changed, measured);
         }
-        let (of_before, of_best) = match self.bounds.is_ordered {
-            true => (PACE_ORDERED_DOWN_PER_MILLE, PACE_ORDERED_DOWN_PER_MILLE),
-            false => (PACE_DOWN_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE),
-        };
-        let is_enough = measured.work >= per_mille(before, of_before)
-            && measured.work >= per_mille(best, of_best);
+        let is_enough = measured.work >= per_mille(before, PACE_DOWN_PER_MILLE)
+            && measured.work >= per_mille(best, PACE_NEARLY_BEST_PER_MILLE);
         if self.level < home && is_enough {
             self.down_pause_us = PACE_DOWN_PAUSE_US;
-            // The next step costs no less than this one: where this one did, it is not for now.
-            let is_flat =
-                self.bounds.is_ordered || measured.work >= per_mille(best, PACE_FLAT_PER_MILLE);
-            let pause_us = if is_flat { PACE_PAUSE_MIN_US } else { PACE_DOWN_PAUSE_US };
-            self.look_down_us = now_us + pause_us;
+            self.look_down_us = now_us + PACE_PAUSE_MIN_US;
             return self.hold(now_us);
         }
         // A look above costs next to nothing, one below what is missing there.

@@ -381,6 +381,7 @@ fn in_order(latency_us: u32, rate: f64, line: f64) -> (u32, f64, Vec<Moment>) {
                 ended,
                 ended_us,
                 ended_bytes: whole(bytes),
+                reader_waited_us: now_us,
                 busy: u32::try_from(flying.len()).expect("few"),
                 is_bound: true,
                 ..Totals::default()
@@ -605,6 +606,28 @@ fn while_the_reader_is_the_limit_requests_shrink_to_what_it_needs() {
 }
 
 #[test]
+fn a_step_too_many_is_taken_back_and_not_tried_again_for_half_a_minute() {
+    let steps = |reading: &Reading, is_up: bool| {
+        let moments = reading.controller.timeline().moments().windows(2);
+        let is_up_or_down =
+            |pair: &&[Moment]| (pair[1].requests_in_flight > pair[0].requests_in_flight) == is_up;
+        moments.filter(is_up_or_down).count()
+    };
+    // 8 requests bring 480 MB/s: 1 % less is not missed, 2 % are.
+    for (reader, requests) in [(485e6, 8), (490e6, 11)] {
+        let mut reading = Reading::new();
+        reading.read(150_000, reader, EACH);
+        assert_eq!(reading.requests(), requests, "for {reader}");
+        let backs = steps(&reading, true);
+        assert!((4..=5).contains(&backs), "{backs} times too few in 150 s for {reader}");
+    }
+    // Each step is looked at for half a second, whatever the reader takes.
+    let mut reading = Reading::new();
+    reading.read(1_400, 50e6, EACH);
+    assert_eq!(steps(&reading, false), 2, "{:?}", reading.controller.timeline());
+}
+
+#[test]
 fn a_reader_that_becomes_fast_has_what_it_needs_within_two_seconds() {
     let mut reading = Reading::new();
     reading.read(30_000, 100e6, EACH);
@@ -665,8 +688,10 @@ fn requests_whose_bytes_have_no_room_are_no_choice() {
         // 24 are all that have room, whatever is wanted.
         let wanted = controller.limits(now_us).requests_in_flight;
         totals.busy = wanted.min(24);
+        // Those that wait for their turn have completed, and are in flight no more.
+        totals.busy = totals.busy.saturating_sub(20);
         totals.held_up = if wanted > 24 { 24 } else { 0 };
-        totals.bytes += 10_000_000;
+        totals.bytes += 10_000_000 * u64::from(wanted.min(24)) / 24;
         totals.reader_waited_us += 4_000;
         totals.reader_kept_us += 1_000;
         totals.ended = totals.bytes / whole(LARGE);
@@ -675,5 +700,6 @@ fn requests_whose_bytes_have_no_room_are_no_choice() {
         totals.ended_us = totals.ended * 100_000;
         controller.handle(now_us, totals);
     }
-    assert!(controller.limits(20_000_000).requests_in_flight <= 32);
+    let requests = controller.limits(20_000_000).requests_in_flight;
+    assert!((23..=32).contains(&requests), "{requests}");
 }

@@ -19,7 +19,8 @@ pub enum Change {
     Changed,
     /// The server asked for less (503, 429).
     Refused,
-    /// The reader is slower than the network: fewer requests are enough for it.
+    /// The reader is slower than the network: fewer requests are enough for it, or one step more
+    /// than was tried.
     Reader,
     /// The bytes of more requests have no room.
     Room,

@@ -6,10 +6,9 @@ use crate::engine::pace::levels::per_mille;
 use crate::engine::pace::window::{Came, Measured, Window, whole_rounds};
 use crate::limits::{
     PACE_DOWN_PAUSE_MAX_US, PACE_ORDERED_CLIMB_PER_MILLE, PACE_ORDERED_ENDED_MIN,
-    PACE_ORDERED_ENDED_SHARE, PACE_ORDERED_LOST_PER_MILLE, PACE_ORDERED_LOST_ROUNDS,
-    PACE_ORDERED_ROUNDS, PACE_ORDERED_SETTLE_MAX_US, PACE_ORDERED_WINDOW_MIN_US,
-    PACE_READER_WAITED_PER_MILLE, PACE_SETTLE_MAX_US, PACE_UP_PAUSE_MAX_US,
-    PACE_WINDOW_HOLD_MIN_US,
+    PACE_ORDERED_LOST_PER_MILLE, PACE_ORDERED_LOST_ROUNDS, PACE_ORDERED_ROUNDS,
+    PACE_ORDERED_SETTLE_MAX_US, PACE_ORDERED_WINDOW_MIN_US, PACE_READER_WAITED_PER_MILLE,
+    PACE_SETTLE_MAX_US, PACE_UP_PAUSE_MAX_US, PACE_WINDOW_HOLD_MIN_US,
 };
 
 impl Controller {
@@ -98,11 +97,9 @@ impl Controller {
             false => (came.bytes_per_second(), came.work()),
         };
         self.piece_us = each_us.min(PACE_SETTLE_MAX_US);
-        // While the reader is the limit that says nothing of the network.
-        if came
-            .reader_waited_per_mille()
-            .is_some_and(|waited| waited < PACE_READER_WAITED_PER_MILLE)
-        {
+        // While the reader is the limit, or none is there, that says nothing of the network.
+        let waited = came.reader_waited_per_mille();
+        if waited.is_none_or(|waited| waited < PACE_READER_WAITED_PER_MILLE) {
             return None;
         }
         window.measured(&came, brings, self.is_far_more(now_us, brings.1))
@@ -111,6 +108,5 @@ impl Controller {
 
 /// How many requests of a stream must end for a measurement, where so many may be in flight.
 pub(super) fn ordered_ended(requests: u32) -> u64 {
-    let requests = u64::from(requests);
-    (requests / PACE_ORDERED_ENDED_SHARE).max(PACE_ORDERED_ENDED_MIN.min(requests))
+    u64::from(requests).min(PACE_ORDERED_ENDED_MIN)
 }

@@ -50,6 +50,15 @@ pub(super) struct Step {
     until_us: u64,
 }
 
+impl Step {
+    /// The step was one too many where the reader waits for so many thousandths of the time, or is
+    /// not the limit any more.
+    fn too_much_per_mille(self) -> u64 {
+        let missed = self.waited_per_mille + PACE_READER_MISSED_PER_MILLE;
+        missed.min(PACE_READER_WAITED_PER_MILLE)
+    }
+}
+
 impl Controller {
     /// A measurement begins after a rest of the reader: what came before it and comes after it in
     /// that time says nothing.
@@ -81,8 +90,7 @@ impl Controller {
         let measured = came.unjudged();
         match self.stage {
             Stage::Reader { step: Some(step) }
-                if now_us < step.until_us
-                    && waited >= step.waited_per_mille + PACE_READER_MISSED_PER_MILLE =>
+                if now_us < step.until_us && waited >= step.too_much_per_mille() =>
             {
                 self.reader.floor = Floor {
                     level: step.from,
@@ -90,7 +98,7 @@ impl Controller {
                     until_us: now_us + PACE_READER_FLOOR_US,
                 };
                 self.stage = Stage::Reader { step: None };
-                self.go_to(now_us, step.from, Change::Back, measured);
+                self.go_to(now_us, step.from, Change::Reader, measured);
             }
             Stage::Reader { .. } if !is_slow => {
                 // The network is the limit again.
@@ -123,15 +131,18 @@ impl Controller {
     /// A number of requests whose bytes have no room is no choice: the one that it came from is
     /// taken, or the one that fits.
     pub(super) fn fit_room(&mut self, now_us: u64, totals: &Totals) {
-        let fits = self.levels.of(totals.busy.max(self.bounds.least));
+        let fits = self.levels.of(totals.held_up.max(self.bounds.least));
         if totals.held_up > 0 && fits < self.level {
             let before = match self.stage {
-                Stage::Climb { below: Some(below), .. } => below,
-                Stage::Probe { home, .. } => home,
-                _ => fits,
+                Stage::Climb { below: Some(below), .. } => Some(below),
+                Stage::Probe { home, .. } => Some(home),
+                _ => None,
             };
-            self.level = fits.min(before);
-            self.up_pause_us = self.longer_up_pause_us();
+            if before.is_some() {
+                // A look above was in vain; where others took the room, none was.
+                self.up_pause_us = self.longer_up_pause_us();
+            }
+            self.level = fits.min(before.unwrap_or(fits));
             self.hold(now_us);
             self.tell(now_us, Change::Room, 0);
             self.begin_window(now_us, self.piece_us);
