@@ -7,10 +7,14 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use aws_config::default_provider::credentials::DefaultCredentialsChain;
+use aws_config::ecs::EcsCredentialsProvider;
+use aws_config::environment::EnvironmentVariableCredentialsProvider;
 use aws_config::imds;
+use aws_config::imds::credentials::ImdsCredentialsProvider;
+use aws_config::meta::credentials::CredentialsProviderChain;
 use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
+use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
 use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
@@ -23,12 +27,16 @@ use super::chain_http::ChainHttp;
 use super::limits::{
     CREDENTIALS_TIMEOUT, METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE,
 };
+use super::settings::{Chosen, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::shown;
 
 /// Longest text of a failure taken over from the chain, in characters.
 const REASON_CHARS_MAX: usize = 400;
+
+/// What names a profile on the command line.
+const BY_OPTION: &str = "--profile";
 
 /// What names the metadata service in the chain's words.
 const METADATA_WORD: &str = "IMDS";
@@ -76,20 +84,20 @@ pub(crate) struct KeyRefresher {
 impl KeyRefresher {
     pub(crate) async fn new(
         source: &CredentialSource,
-        profile: Option<&str>,
+        settings: Option<&Settings>,
         region: &str,
         http: ChainHttp,
     ) -> Result<Self> {
-        match source {
-            CredentialSource::Anonymous => Ok(Self::without_provider(None)),
-            CredentialSource::Fixed(keys) => Ok(Self::without_provider(Some(keys.clone()))),
-            CredentialSource::Chain => {
-                if profile.is_none() {
-                    require_whole_pair(|name| std::env::var(name).ok())?;
+        match (source, settings) {
+            (CredentialSource::Fixed(keys), _) => Ok(Self::without_provider(Some(keys.clone()))),
+            (CredentialSource::Chain, Some(settings)) => {
+                if settings.chosen() != Chosen::CommandLine {
+                    require_whole_pair(|name| settings.variable(name))?;
                 }
                 let region = Region::new(region.to_owned());
-                Self::with_source(chain(profile, region, http).await).await
+                Self::with_source(chain(settings, region, http)).await
             }
+            _ => Ok(Self::without_provider(None)),
         }
     }
 
@@ -177,27 +185,27 @@ fn require_whole_pair(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
         .advise("set both or neither, or give --profile"))
 }
 
-/// The chain. A profile named on the command line stands alone: the environment's keys would
-/// otherwise win over it, and nobody who names a profile means that.
-async fn chain(profile: Option<&str>, region: Region, http: ChainHttp) -> KeySource {
-    let config = ProviderConfig::without_region().with_http_client(http);
-    let of_profile = |name: &str| {
-        let config = config.clone().with_region(Some(region.clone()));
+/// The chain, in the order of the AWS SDKs. A profile named on the command line stands alone: the
+/// environment's keys would otherwise win over it, and nobody who names a profile means that.
+fn chain(settings: &Settings, region: Region, http: ChainHttp) -> KeySource {
+    let config = ProviderConfig::without_region().with_http_client(http).with_region(Some(region));
+    let of_profile = || {
         let builder = ProfileFileCredentialsProvider::builder().configure(&config);
-        SharedCredentialsProvider::new(builder.profile_name(name).build())
+        builder.profile_files(settings.files()).profile_name(settings.profile_of_sdk()).build()
     };
-    if let Some(name) = profile {
-        let named = NamedProfile { name: name.to_owned(), by: "--profile" };
-        return KeySource {
-            provider: of_profile(name),
-            profile: Some(named),
-            alone: None,
-            from: Cell::default(),
-        };
-    }
-    let named = std::env::var(PROFILE_VARIABLE).ok().filter(|name| !name.trim().is_empty());
-    let named = named.map(|name| NamedProfile { name, by: PROFILE_VARIABLE });
-    let alone = named.as_ref().map(|profile| of_profile(&profile.name));
+    let named = |by| NamedProfile { name: settings.profile().to_owned(), by };
+    let by = match settings.chosen() {
+        Chosen::CommandLine => {
+            return KeySource {
+                provider: SharedCredentialsProvider::new(of_profile()),
+                profile: Some(named(BY_OPTION)),
+                alone: None,
+                from: Cell::default(),
+            };
+        }
+        Chosen::Variable(by) => Some(by),
+        Chosen::Nobody => None,
+    };
     // That of an attempt is the first to pass: only then is a silent service told from none.
     let metadata = imds::Client::builder()
         .configure(&config)
@@ -206,9 +214,22 @@ async fn chain(profile: Option<&str>, region: Region, http: ChainHttp) -> KeySou
         .operation_attempt_timeout(METADATA_ATTEMPT_TIMEOUT)
         .operation_timeout(METADATA_TIMEOUT)
         .build();
-    let builder = DefaultCredentialsChain::builder().configure(config).region(region);
-    let provider = SharedCredentialsProvider::new(builder.imds_client(metadata).build().await);
-    KeySource { provider, profile: named, alone, from: Cell::default() }
+    let of_token = WebIdentityTokenCredentialsProvider::builder().configure(&config).build();
+    let of_container = EcsCredentialsProvider::builder().configure(&config).build();
+    let of_instance =
+        ImdsCredentialsProvider::builder().configure(&config).imds_client(metadata).build();
+    let environment = EnvironmentVariableCredentialsProvider::new();
+    let provider = CredentialsProviderChain::first_try("Environment", environment)
+        .or_else("Profile", of_profile())
+        .or_else("WebIdentityToken", of_token)
+        .or_else("EcsContainer", of_container)
+        .or_else("Ec2InstanceMetadata", of_instance);
+    KeySource {
+        provider: SharedCredentialsProvider::new(provider),
+        profile: by.map(named),
+        alone: by.map(|_| SharedCredentialsProvider::new(of_profile())),
+        from: Cell::default(),
+    }
 }
 
 impl KeySource {
@@ -255,9 +276,6 @@ fn keys_of(given: &Credentials) -> Result<SigningKeys> {
 
 /// How aws-config begins to tell of a process that failed; its status and standard error follow.
 const PROCESS_FAILED_WORDS: &str = "external process exited with code ";
-
-/// What names a profile beside the command line.
-const PROFILE_VARIABLE: &str = "AWS_PROFILE";
 
 /// How aws-config says that a profile is in no file.
 const PROFILE_MISSING_WORDS: &str = "` was not defined";
@@ -343,7 +361,7 @@ fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
         }
         return no_credentials("");
     }
-    if profile.is_none_or(|profile| profile.by == PROFILE_VARIABLE) && of_metadata(&reason) {
+    if profile.is_none_or(|profile| profile.by != BY_OPTION) && of_metadata(&reason) {
         return no_credentials(match reason.to_ascii_lowercase() {
             why if why.contains("forbidden") => " (its metadata service refuses to give any)",
             why if why.contains("timeout") || why.contains("timed out") => {

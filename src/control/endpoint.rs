@@ -6,13 +6,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use aws_config::ConfigLoader;
-use aws_types::service_config::ServiceConfigKey;
 use url::{Host, Url};
 
 use super::buckets::SERVICE;
-use super::chain_http::ChainHttp;
-use super::tls::Trust;
+use super::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::arn::{ARN, AccessPoint};
@@ -131,11 +128,21 @@ impl Service {
             let message = format!("s3://{bucket}: {what}");
             return Err(Error::new(ErrorKind::Usage, message).advise(advice));
         }
+        let refuse = |why: &str, advice: &str| {
+            Err(Error::new(ErrorKind::Usage, format!("s3://{}: {why}", shown(bucket)))
+                .advise(advice))
+        };
+        if let (None, Some(why)) = (&self.url, aws::bucket_problem(bucket)) {
+            return refuse(why, "check the bucket name, or give the server with --endpoint-url");
+        }
         let host = || self.variant.host(region);
         let (own, url) = (self.url.is_some(), self.url_or(host)?);
         let virtual_style = match self.addressing {
-            AddressingStyle::Auto => !own && !bucket.contains('.'),
+            AddressingStyle::Auto => !own && !bucket.contains('.') && aws::is_host_name(bucket),
             AddressingStyle::Path => false,
+            AddressingStyle::Virtual if !url.is_address && !aws::is_host_name(bucket) => {
+                return refuse("the name cannot be part of a host's", "omit --addressing-style");
+            }
             AddressingStyle::Virtual => !url.is_address,
         };
         let label = virtual_style.then_some(bucket);
@@ -195,6 +202,9 @@ impl Service {
                 "omit --addressing-style",
             );
         }
+        if !in_path && !aws::is_host_name(bucket) {
+            return refuse("the name cannot be part of a host's", "check the bucket name");
+        }
         let mut endpoint = url.endpoint(bucket, (!in_path).then_some(bucket), region);
         endpoint.service = DIRECTORY_SERVICE;
         endpoint.session = self.sessions.then(|| Arc::new(PublishedKeys::new(None)));
@@ -245,7 +255,13 @@ impl EndpointUrl {
     }
 }
 
-/// Whether the text can be a region; it becomes part of a host name.
+/// Whether the text can be a region of a server that is given: any word, which is signed with.
+pub(crate) fn is_region_word(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits)
+}
+
+/// Whether the text can be a region of AWS; it becomes part of a host name.
 pub(crate) fn is_region(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let ends_well = !text.starts_with('-') && !text.ends_with('-');
@@ -266,54 +282,27 @@ pub(crate) struct Configured {
 }
 
 impl Configured {
-    /// Reads them. No server is asked, the instance's metadata least of all.
-    pub(crate) async fn load(loader: ConfigLoader, profile: Option<&str>) -> Result<Self> {
-        let mut loader = loader.no_credentials().region(None::<aws_types::region::Region>);
-        // It must have one, for the providers that it makes and does not ask.
-        loader = loader.http_client(ChainHttp::new(Trust::System, Proxies::default()));
-        if let Some(profile) = profile {
-            loader = loader.profile_name(profile);
-        }
-        let config = loader.load().await;
-        let read = |env: &str, key: &str| {
-            let key = ServiceConfigKey::builder().service_id("s3").env(env).profile(key).build();
-            let found = config.service_config()?.load_config(key.ok()?)?;
-            Some(found.trim().to_owned()).filter(|found| !found.is_empty())
-        };
-        let read_switch = |env: &str, key: &str| {
-            let Some(found) = read(env, key) else { return Ok(false) };
-            match found.to_ascii_lowercase().as_str() {
-                "true" => Ok(true),
-                "false" => Ok(false),
-                _ => Err(Error::new(
-                    ErrorKind::Usage,
-                    format!("{env} or {key} is '{}'", shown(&found)),
-                )
-                .advise("expected true or false")),
-            }
-        };
-        // No profile has an empty key: the first question is to the environment alone.
-        let region = read("AWS_REGION", "").or_else(|| read("AWS_DEFAULT_REGION", "region"));
+    /// What is said there. No server is asked, the instance's metadata least of all.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] where a switch is neither `true` nor `false`.
+    pub(crate) fn of(settings: &Settings) -> Result<Self> {
+        let region = settings.variable("AWS_REGION");
         Ok(Self {
-            endpoint_url: read("AWS_ENDPOINT_URL", "endpoint_url"),
-            region,
-            ca_bundle: read("AWS_CA_BUNDLE", "ca_bundle").map(PathBuf::from),
-            dualstack: read_switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?,
-            fips: read_switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?,
-            no_sessions: read_switch(
-                "AWS_S3_DISABLE_EXPRESS_SESSION_AUTH",
-                "s3_disable_express_session_auth",
-            )?,
+            endpoint_url: settings.endpoint_url("s3")?,
+            region: region.or_else(|| settings.value("AWS_DEFAULT_REGION", "region")),
+            ca_bundle: settings.value("AWS_CA_BUNDLE", "ca_bundle").map(PathBuf::from),
+            dualstack: settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?,
+            fips: settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?,
+            no_sessions: settings
+                .switch("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "s3_disable_express_session_auth")?,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::loopback::run;
     use super::*;
-    use aws_config::BehaviorVersion;
-    use aws_types::os_shim_internal::{Env, Fs};
 
     fn placed(
         url: Option<&str>,
@@ -342,6 +331,15 @@ mod tests {
         let local = Some("http://127.0.0.1:9000");
         check(local, Auto, "bkt", "us-east-1", "http://127.0.0.1:9000", "/bkt/");
         check(local, Virtual, "bkt", "us-east-1", "http://127.0.0.1:9000", "/bkt/");
+        check(local, Auto, "tenant:B_k", "us-east-1", "http://127.0.0.1:9000", "/tenant%3AB_k/");
+        check(
+            None,
+            Auto,
+            "Old_Bucket",
+            "us-east-1",
+            "https://s3.us-east-1.amazonaws.com",
+            "/Old_Bucket/",
+        );
         let named = Some("https://s3.example.com/store/");
         check(named, Auto, "bkt", "us-east-1", "https://s3.example.com", "/store/bkt/");
         check(named, Virtual, "bkt", "us-east-1", "https://bkt.s3.example.com", "/store/");
@@ -457,6 +455,7 @@ mod tests {
             assert!(error.to_string().contains(expected), "{error}");
         };
         refused(at(None), "mybucket--usaz1--x-s3", "no zone");
+        refused(at(None), "host:8080#--usw2-az1--x-s3", "part of a host's");
         refused(at(None), "my.bucket--test-ab1--x-s3", "no dots");
         let path = Service { addressing: AddressingStyle::Path, ..at(None) };
         refused(path, bucket, "not in the path");
@@ -490,61 +489,71 @@ mod tests {
         for good in ["us-east-1", "cn-north-1", "garage", "us-gov-west-1"] {
             assert!(is_region(good), "{good}");
         }
+        for word in ["RegionOne", "us_east_1", "eu-1.example"] {
+            assert!(is_region_word(word) && !is_region(word), "{word}");
+        }
+        for bad in ["", "a/b", "a b", "a\n", &"a".repeat(65)] {
+            assert!(!is_region_word(bad), "{bad}");
+        }
         for bad in ["", "evil.com/", "a.b", "-a", "US", "a\n", "a@b", &"a".repeat(65)] {
             assert!(!is_region(bad), "{bad}");
         }
     }
 
+    /// With these variables, and this configuration file.
+    fn configured(
+        variables: &[(&str, &str)],
+        file: &'static str,
+        profile: Option<&str>,
+    ) -> Result<Configured> {
+        let given = [("HOME", "/home"), ("AWS_CONFIG_FILE", "/config")];
+        let all = [&given, variables].concat();
+        Configured::of(&Settings::of(&all, &[("/config", file)], profile)?)
+    }
+
     #[test]
     fn the_profile_fills_in() {
-        run(async {
-            let load = async |env: &[(&str, &str)], profile: Option<&str>| {
-                let file = "[default]\nregion = eu-north-1\n[profile local]\nregion = garage\n\
+        const FILE: &str = "[default]\nregion = eu-north-1\n[profile local]\nregion = garage\n\
                             services = here\n[services here]\ns3 =\n  endpoint_url = http://x:1\n";
-                let env = [&[("HOME", "/home"), ("AWS_CONFIG_FILE", "/config")], env].concat();
-                let fs = Fs::from_slice(&[("/config", file)]);
-                let loader = aws_config::defaults(BehaviorVersion::latest());
-                let loader = loader.env(Env::from_slice(&env)).fs(fs);
-                let found = Configured::load(loader, profile).await.expect("good words");
-                (found.region.unwrap_or_default(), found.endpoint_url.unwrap_or_default())
-            };
-            let pair = |region: &str, url: &str| (region.to_owned(), url.to_owned());
-            assert_eq!(load(&[], None).await, pair("eu-north-1", ""));
-            assert_eq!(load(&[], Some("local")).await, pair("garage", "http://x:1"));
-            assert_eq!(load(&[("AWS_PROFILE", "local")], None).await, pair("garage", "http://x:1"));
-            let env = [("AWS_DEFAULT_REGION", "r2"), ("AWS_ENDPOINT_URL", "http://all:2")];
-            assert_eq!(load(&env, None).await, pair("r2", "http://all:2"));
-            let env = [("AWS_REGION", "r1"), ("AWS_DEFAULT_REGION", "r2")];
-            assert_eq!(load(&env, None).await, pair("r1", ""));
-            let env =
-                [("AWS_ENDPOINT_URL_S3", "http://s3:3"), ("AWS_ENDPOINT_URL", "http://all:2")];
-            assert_eq!(load(&env, None).await, pair("eu-north-1", "http://s3:3"));
-        });
+        let check = |variables: &[(&str, &str)], profile, region: &str, url: Option<&str>| {
+            let found = configured(variables, FILE, profile).expect("good words");
+            assert_eq!(found.region.as_deref(), Some(region), "{variables:?}");
+            assert_eq!(found.endpoint_url.as_deref(), url, "{variables:?}");
+        };
+        check(&[], None, "eu-north-1", None);
+        check(&[], Some("local"), "garage", Some("http://x:1"));
+        for variable in ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"] {
+            check(&[(variable, "local")], None, "garage", Some("http://x:1"));
+        }
+        let all = ("AWS_ENDPOINT_URL", "http://all:2");
+        check(&[("AWS_DEFAULT_REGION", "r2"), all], None, "r2", Some("http://all:2"));
+        check(&[("AWS_REGION", "r1"), ("AWS_DEFAULT_REGION", "r2")], None, "r1", None);
+        let own = ("AWS_ENDPOINT_URL_S3", "http://s3:3");
+        check(&[own, all], None, "eu-north-1", Some("http://s3:3"));
+        // What is empty hides nothing.
+        let empty = [("AWS_ENDPOINT_URL_S3", ""), ("AWS_REGION", " "), ("AWS_PROFILE", "")];
+        check(&[&empty[..], &[all]].concat(), None, "eu-north-1", Some("http://all:2"));
+        let ignored = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true");
+        check(&[own, all, ignored], Some("local"), "garage", None);
     }
 
     #[test]
     fn switches_come_from_environment_and_profile() {
-        run(async {
-            let load = async |env: &[(&str, &str)], profile: &str| {
-                let file = "[profile dual]\nuse_dualstack_endpoint = True\n\
+        const FILE: &str = "[profile dual]\nuse_dualstack_endpoint = True\n\
                             [profile fips]\nuse_fips_endpoint = true\n\
                             s3_disable_express_session_auth = true\n";
-                let env = [&[("HOME", "/home"), ("AWS_CONFIG_FILE", "/config")], env].concat();
-                let fs = Fs::from_slice(&[("/config", file)]);
-                let loader = aws_config::defaults(BehaviorVersion::latest());
-                let loader = loader.env(Env::from_slice(&env)).fs(fs);
-                let found = Configured::load(loader, Some(profile)).await?;
-                Ok::<_, Error>((found.dualstack, found.fips, found.no_sessions))
-            };
-            assert_eq!(load(&[], "dual").await, Ok((true, false, false)));
-            assert_eq!(load(&[], "fips").await, Ok((false, true, true)));
-            let env = [("AWS_USE_DUALSTACK_ENDPOINT", "false"), ("AWS_USE_FIPS_ENDPOINT", "TRUE")];
-            assert_eq!(load(&env, "dual").await, Ok((false, true, false)));
-            let env = [("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")];
-            assert_eq!(load(&env, "dual").await, Ok((true, false, true)));
-            let error = load(&[("AWS_USE_FIPS_ENDPOINT", "yes")], "dual").await.expect_err("yes");
-            assert!(error.to_string().contains("AWS_USE_FIPS_ENDPOINT"), "{error}");
-            assert!(error.to_string().contains("expected true or false"), "{error}");
-        });
+        let load = |variables: &[(&str, &str)], profile| {
+            let found = configured(variables, FILE, Some(profile))?;
+            Ok::<_, Error>((found.dualstack, found.fips, found.no_sessions))
+        };
+        assert_eq!(load(&[], "dual"), Ok((true, false, false)));
+        assert_eq!(load(&[], "fips"), Ok((false, true, true)));
+        let env = [("AWS_USE_DUALSTACK_ENDPOINT", "false"), ("AWS_USE_FIPS_ENDPOINT", "TRUE")];
+        assert_eq!(load(&env, "dual"), Ok((false, true, false)));
+        let env = [("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")];
+        assert_eq!(load(&env, "dual"), Ok((true, false, true)));
+        let error = load(&[("AWS_USE_FIPS_ENDPOINT", "yes")], "dual").expect_err("yes");
+        assert!(error.to_string().contains("AWS_USE_FIPS_ENDPOINT"), "{error}");
+        assert!(error.to_string().contains("expected true or false"), "{error}");
     }
 }

@@ -31,6 +31,7 @@ mod patience;
 pub mod probe;
 pub mod resolve;
 mod resolver;
+mod settings;
 pub mod tls;
 pub mod upkeep;
 pub mod walk;
@@ -40,7 +41,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use aws_config::BehaviorVersion;
 use http::Method;
 use tracing::info;
 
@@ -60,10 +60,13 @@ use crate::sys::topology::Interface;
 use chain_http::ChainHttp;
 use client::{Answer, Client, Question};
 use credentials::{CredentialSource, KeyRefresher};
-use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region};
+use endpoint::{
+    AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region, is_region_word,
+};
 use limits::REGION_MOVES_MAX;
 use names::Names;
 use patience::Patience;
+use settings::Settings;
 use tls::Trust;
 
 /// What the command line and the environment say of the server. The profile fills in the rest.
@@ -128,13 +131,18 @@ struct Ask<'a> {
 impl Control {
     /// Reads the profile and gets credentials; asks no S3 server yet.
     pub async fn new(options: ControlOptions) -> Result<Self> {
-        let profile = options.profile.as_deref();
-        let loader = aws_config::defaults(BehaviorVersion::latest());
         let named = options.endpoint_url.is_some() && options.region.is_some();
         let switches = [options.dualstack, options.fips, options.sessions];
-        let configured = match named && switches.iter().all(Option::is_some) {
-            true => Configured::default(),
-            false => Configured::load(loader, profile).await?,
+        let is_all_named = named && switches.iter().all(Option::is_some);
+        let needs_settings =
+            !is_all_named || matches!(options.credentials, CredentialSource::Chain);
+        let settings = match needs_settings {
+            true => Some(Settings::load(options.profile.as_deref())?),
+            false => None,
+        };
+        let configured = match &settings {
+            Some(settings) if !is_all_named => Configured::of(settings)?,
+            _ => Configured::default(),
         };
         let told = |given: bool, found: bool| match (given, found) {
             (true, _) => "as given",
@@ -149,7 +157,9 @@ impl Control {
         let region = options.region.or(configured.region);
         let region = region.unwrap_or_else(|| REGION_DEFAULT.to_owned());
         info!("region: {region} ({region_from})");
-        if !is_region(&region) {
+        // At AWS it becomes part of a host name.
+        let is_fit = if url.is_some() { is_region_word(&region) } else { is_region(&region) };
+        if !is_fit {
             let message = format!("'{}' is not a region", shown(&region));
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("expected a name such as eu-west-1; check --region and AWS_REGION"));
@@ -170,7 +180,7 @@ impl Control {
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
         Ok(Self {
             client: Client::new(trust, patience).over(interface),
-            keeper: KeyRefresher::new(source, profile, &region, chain_http).await?,
+            keeper: KeyRefresher::new(source, settings.as_ref(), &region, chain_http).await?,
             service: Service {
                 url,
                 addressing: options.addressing,
@@ -397,7 +407,11 @@ impl Control {
                 return Ok(answer);
             }
             let told = told(&answer);
-            let elsewhere = is_region(&told.region) && told.region != endpoint.region;
+            let is_fit = match self.service.url.is_some() {
+                true => is_region_word(&told.region),
+                false => is_region(&told.region),
+            };
+            let elsewhere = is_fit && told.region != endpoint.region;
             if elsewhere && region_moves < REGION_MOVES_MAX {
                 region_moves += 1;
                 info!("redirect: bucket {} is in {}", ask.bucket, told.region);

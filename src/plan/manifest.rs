@@ -207,8 +207,8 @@ mod tests {
         check(r#"[{"prefix":7},"a"]"#, "entry 0: it has no \"prefix\"");
         check(r#"[{"prefix":""},"s3://bkt/a"]"#, "entry 0: '' is not an S3 address");
         check(
-            r#"[{"prefix":"s3://Bkt/"},"a"]"#,
-            "entry 0: 's3://Bkt/' is not an S3 address: the b",
+            r#"[{"prefix":"s3://b*t/"},"a"]"#,
+            "entry 0: 's3://b*t/' is not an S3 address: the b",
         );
         check(r#"[{"prefix":"s3://bkt/"},"a",["b"]]"#, "entry 2: expected a string");
         check(r#"[{"prefix":"s3://bkt/"},"a",""]"#, "entry 2: it is empty");

@@ -6,6 +6,11 @@ use std::fmt::Write as _;
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// Shortest bucket name, in bytes.
+const BUCKET_BYTES_MIN: usize = 3;
+/// Longest name of a bucket that may stand before a host, in bytes.
+const HOST_LABEL_BYTES_MAX: usize = 63;
+
 /// A part of AWS with names and accounts of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {
@@ -163,9 +168,51 @@ pub fn unsupported(bucket: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
+/// Why no bucket of AWS has this name
+/// (<https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>). The old ones
+/// of us-east-1 may have upper-case letters, underscores and up to 255 characters.
+#[must_use]
+pub fn bucket_problem(bucket: &str) -> Option<&'static str> {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if !bucket.bytes().all(is_fit) {
+        Some("a bucket name of AWS has only letters, digits, dots, hyphens and underscores")
+    } else if bucket.len() < BUCKET_BYTES_MIN {
+        Some("a bucket name of AWS has at least 3 characters")
+    } else if bucket.split('.').filter(|part| part.parse::<u8>().is_ok()).count() == 4 {
+        Some("a bucket name of AWS cannot look like an IP address")
+    } else {
+        None
+    }
+}
+
+/// Whether a bucket of this name can stand before a host's: it has the rules of today.
+#[must_use]
+pub fn is_host_name(bucket: &str) -> bool {
+    let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = |label: &str| {
+        let is_inner = !label.starts_with('-') && !label.ends_with('-');
+        !label.is_empty() && label.bytes().all(is_fit) && is_inner
+    };
+    bucket.len() <= HOST_LABEL_BYTES_MAX && bucket.split('.').all(is_label)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_buckets() {
+        for (bucket, is_host) in
+            [("my-bucket.1", true), ("MyBucket", false), ("my_bucket", false), ("-bucket", false)]
+        {
+            assert_eq!(bucket_problem(bucket), None, "{bucket}");
+            assert_eq!(is_host_name(bucket), is_host, "{bucket}");
+        }
+        assert!(!is_host_name(&"b".repeat(64)) && !is_host_name("b..b"));
+        for (bucket, why) in [("tenant:b", "only letters"), ("ab", "3 char"), ("10.0.0.1", "IP")] {
+            assert!(bucket_problem(bucket).is_some_and(|told| told.contains(why)), "{bucket}");
+        }
+    }
 
     const PLAIN: Variant = Variant { dualstack: false, fips: false };
     const DUAL: Variant = Variant { dualstack: true, fips: false };

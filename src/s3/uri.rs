@@ -19,10 +19,8 @@ pub use crate::text::shown::shortened as shown;
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Longest identifier of a version, in bytes.
 pub const VERSION_ID_BYTES_MAX: usize = 1024;
-/// Shortest bucket name, in bytes.
-const BUCKET_BYTES_MIN: usize = 3;
-/// Longest bucket name, in bytes.
-const BUCKET_BYTES_MAX: usize = 63;
+/// Longest bucket name, in bytes: that of S3's own old ones.
+const BUCKET_BYTES_MAX: usize = 255;
 /// The scheme that every address starts with.
 const SCHEME: &str = "s3://";
 
@@ -261,28 +259,20 @@ fn other_scheme(text: &str) -> &'static str {
     }
 }
 
-/// Why the name cannot be a bucket's.
+/// Why the name cannot be a bucket's, wherever that is. Servers have rules of their own.
 fn bucket_problem(bucket: &str) -> Option<&'static str> {
-    let bytes = bucket.as_bytes();
-    let is_end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if bucket.is_empty() {
         Some("the bucket is missing")
     } else if bucket.contains(char::is_whitespace) {
         Some("the bucket name contains white space")
-    } else if bytes.iter().any(u8::is_ascii_uppercase) {
-        Some("the bucket name contains upper-case letters; bucket names are lower case")
+    } else if bucket.bytes().any(|byte| byte.is_ascii_control()) {
+        Some("the bucket name contains a control character")
     } else if bucket.contains(['*', '?', '[']) {
         Some("the bucket name cannot contain a wildcard")
-    } else if !bytes.iter().all(|byte| is_end(byte) || matches!(byte, b'-' | b'.')) {
-        Some("a bucket name has only lower-case letters, digits, dots and hyphens")
-    } else if !(BUCKET_BYTES_MIN..=BUCKET_BYTES_MAX).contains(&bytes.len()) {
-        Some("a bucket name has 3 to 63 characters")
-    } else if !(bytes.first().is_some_and(is_end) && bytes.last().is_some_and(is_end)) {
-        Some("a bucket name starts and ends with a letter or a digit")
-    } else if bucket.contains("..") {
-        Some("a bucket name has no two dots in a row")
-    } else if bucket.split('.').filter(|part| part.parse::<u8>().is_ok()).count() == 4 {
-        Some("a bucket name cannot look like an IP address; give the server with --endpoint-url")
+    } else if matches!(bucket, "." | "..") {
+        Some("a path does not keep this bucket name")
+    } else if bucket.len() > BUCKET_BYTES_MAX {
+        Some("a bucket name has at most 255 characters")
     } else {
         None
     }
@@ -384,6 +374,8 @@ mod tests {
     fn addresses() {
         let check = |text: &str, expected: &str| assert_eq!(told(text), expected, "{text}");
         check("s3://bucket", "bucket bucket");
+        check("s3://Old_Bucket/a", "Old_Bucket key a");
+        check("s3://tenant:b/", "tenant:b bucket");
         check("s3://bucket/", "bucket bucket");
         check("s3://bucket/a/b/", "bucket folder a/b/");
         check("s3://bucket/a/b", "bucket key a/b");
@@ -457,7 +449,7 @@ mod tests {
         for (text, why) in [
             ("s3://bucket/", "the key is missing"),
             ("s3://bucket", "the key is missing"),
-            ("s3://Bucket/k", "upper-case"),
+            ("s3://buck?t/k", "wildcard"),
             (" s3://bucket/k", "white space"),
             (&long, "1025 bytes"),
         ] {
@@ -483,15 +475,11 @@ mod tests {
         check("S3://bucket/key", "written s3://");
         check("s3://", "bucket is missing");
         check("s3:///key", "bucket is missing");
-        check("s3://Bucket/key", "upper-case");
         check("s3://buc ket/key", "white space");
         check(" s3://bucket/key", "white space");
         check("s3://bucket/key\n", "white space");
-        check("s3://b/key", "3 to 63");
-        check("s3://buc_ket/key", "only lower-case");
-        check("s3://-bucket/key", "starts and ends");
-        check("s3://buc..ket/key", "two dots");
-        check("s3://127.0.0.1/key", "address");
+        check("s3://../key", "does not keep");
+        check(&format!("s3://{}/key", "b".repeat(256)), "255");
         check("s3://buck*/key", "wildcard");
         check(&format!("s3://bucket/{}", "k".repeat(1025)), "1025 bytes");
     }

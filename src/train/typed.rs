@@ -279,7 +279,7 @@ mod tests {
             "b=./folder",
             "b2=file:///mnt/b",
             "b3=s3://bucket/b,epochs=3,seed=1, wrapper=RecordIO,modus=Pipe",
-            "c=s3://Bucket/",
+            "c=s3://buc?et/",
             "d=/mnt/d,type=S3Prefix",
             "e=s3://bucket/e,attributes=x",
             "f=s3://bucket/f,shuffle-seed=0x1,attributes=,compression=zip",
@@ -302,8 +302,8 @@ mod tests {
             "--channel b3: 'wrapper' is not a key; did you mean record-wrapper?",
             "--channel b3: 'modus' is not a key: expected one of mode, distribution, type, \
              attributes, compression, record-wrapper, shuffle-seed, content-type, allow-empty",
-            "--channel c: 's3://Bucket/' is not an S3 address: the bucket name contains upper-case \
-             letters; bucket names are lower case",
+            "--channel c: 's3://buc?et/' is not an S3 address: the bucket name cannot contain a \
+             wildcard",
             "--channel d: type and attributes are of sources in S3",
             "--channel e: attributes: only AugmentedManifestFile has attributes",
             "--channel f: shuffle-seed: '0x1' is not a whole number of 64 bits",

@@ -110,7 +110,7 @@ def test_a_client_that_is_closed_does_nothing_more(serve: Serve) -> None:
 
 def test_addresses_that_are_none(serve: Serve) -> None:
     with serve(OBJECTS).client() as client:
-        for wrong in ["data/a", "http://data/a", "s3://", "s3://data", "s3://A/a"]:
+        for wrong in ["data/a", "http://data/a", "s3://", "s3://data", "s3://a*/a"]:
             with pytest.raises(inrush.Usage):
                 client.read(wrong)
         for nonsense in [b"s3://data/a", 7, None]:
