@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 const BEGIN_SECONDS: u64 = 30;
 
 fn demo(folder: &Path, options: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
+    // Whoever started the tests may ignore it.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_inrush")]);
     command.args(["demo", "--size", "64MiB"]).args(options).stdin(Stdio::null());
     // Keys of the environment are not looked at, and neither is its profile.
     command.env_clear().env("AWS_ACCESS_KEY_ID", "x").env("AWS_PROFILE", "none of that name");

@@ -85,8 +85,9 @@ impl Program {
     /// Starts it with streams of the caller's, which are not told on failure.
     pub(crate) fn start_with(self, stdout: Stdio, stderr: Stdio) -> Running {
         let program = OsString::from(env!("CARGO_BIN_EXE_inrush"));
-        let words: Vec<&OsString> =
-            self.before.iter().chain([&program]).chain(&self.words).collect();
+        let own_signals = own_signals();
+        let before = own_signals.iter().chain(&self.before);
+        let words: Vec<&OsString> = before.chain([&program]).chain(&self.words).collect();
         // Before the program's own clock starts: it may be on its way before `spawn` returns.
         let started = Instant::now();
         let child = Command::new(words[0])
@@ -110,6 +111,19 @@ impl Program {
     /// Runs it to its end.
     pub(crate) fn run(self) -> Run {
         self.start().wait()
+    }
+}
+
+/// What gives a program its signals back where whoever started the tests ignores some: nohup(1)
+/// ignores SIGHUP, a shell SIGINT and SIGQUIT of what it runs in the background.
+fn own_signals() -> Vec<OsString> {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc(5)");
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = u64::from_str_radix(ignored.expect("a mask").trim(), 16).expect("a mask");
+    let ended_by = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
+    match ended_by.iter().any(|signal| ignored >> (signal.as_raw() - 1) & 1 == 1) {
+        true => ["env", "--default-signal=HUP,INT,QUIT,TERM"].map(OsString::from).to_vec(),
+        false => Vec::new(),
     }
 }
 

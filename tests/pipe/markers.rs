@@ -72,9 +72,10 @@ fn one_who_takes_every_byte_and_closes_at_once_gets_one() {
     let running = stage.serve(&origin, &["--epochs", &EPOCHS.to_string(), "--epoch-markers"]);
     for epoch in 0..EPOCHS {
         let mut pipe = opened(&stage.channel(&format!("train_{epoch}")));
-        // While an epoch's listing has no end nobody can tell that these are all of its bytes.
-        let listed = || epoch + 1 == EPOCHS || origin.stats().lists >= epoch + 2;
-        soon("the next epoch's listing", listed);
+        // While an epoch's listing has no end nobody can tell that these are all of its bytes. What
+        // is behind it is asked for once that has come.
+        let asked = || epoch + 1 == EPOCHS || origin.stats().gets >= epoch + 2;
+        soon("the next epoch's object", asked);
         let mut bytes = vec![0; 20_000];
         pipe.read_exact(&mut bytes).expect("all of it");
         if epoch + 1 == EPOCHS {
