@@ -251,7 +251,7 @@ pub(super) struct StreamEngine {
     pub(super) room: Room,
 }
 
-/// Starts the workers of so many channels.
+/// Starts the workers of this many channels.
 pub(super) fn start_engine(
     args: &Resources,
     part: PartSize,

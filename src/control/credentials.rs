@@ -27,16 +27,15 @@ use super::chain_http::ChainHttp;
 use super::limits::{
     CREDENTIALS_TIMEOUT, METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE,
 };
-use super::settings::{Chosen, Settings};
+use super::settings::{
+    BY_OPTION, CONFIG, Chosen, Settings, environment, file_in_words, files_in_words,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::shown;
 
 /// Longest text of a failure taken over from the chain, in characters.
 const REASON_CHARS_MAX: usize = 400;
-
-/// What names a profile on the command line.
-const BY_OPTION: &str = "--profile";
 
 /// What names the metadata service in the chain's words.
 const METADATA_WORD: &str = "IMDS";
@@ -193,19 +192,12 @@ fn chain(settings: &Settings, region: Region, http: ChainHttp) -> KeySource {
         let builder = ProfileFileCredentialsProvider::builder().configure(&config);
         builder.profile_files(settings.files()).profile_name(settings.profile_of_sdk()).build()
     };
-    let named = |by| NamedProfile { name: settings.profile().to_owned(), by };
-    let by = match settings.chosen() {
-        Chosen::CommandLine => {
-            return KeySource {
-                provider: SharedCredentialsProvider::new(of_profile()),
-                profile: Some(named(BY_OPTION)),
-                alone: None,
-                from: Cell::default(),
-            };
-        }
-        Chosen::Variable(by) => Some(by),
-        Chosen::Nobody => None,
-    };
+    let by = settings.chosen().by();
+    let profile = by.map(|by| NamedProfile { name: settings.profile().to_owned(), by });
+    if settings.chosen() == Chosen::CommandLine {
+        let provider = SharedCredentialsProvider::new(of_profile());
+        return KeySource { provider, profile, alone: None, from: Cell::default() };
+    }
     // That of an attempt is the first to pass: only then is a silent service told from none.
     let metadata = imds::Client::builder()
         .configure(&config)
@@ -226,7 +218,7 @@ fn chain(settings: &Settings, region: Region, http: ChainHttp) -> KeySource {
         .or_else("Ec2InstanceMetadata", of_instance);
     KeySource {
         provider: SharedCredentialsProvider::new(provider),
-        profile: by.map(named),
+        profile,
         alone: by.map(|_| SharedCredentialsProvider::new(of_profile())),
         from: Cell::default(),
     }
@@ -357,7 +349,7 @@ fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
                 None => format!("the profile '{}' has no credentials", shown(name)),
             };
             return Error::new(ErrorKind::Access, message)
-                .advise(format!("check {by}, {}", profile_files()));
+                .advise(format!("check {by}, {}", files_in_words(environment)));
         }
         return no_credentials("");
     }
@@ -379,7 +371,7 @@ fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
         let message = format!("the profile's credential_process ended with {ended}");
         return Error::new(ErrorKind::Access, message).advise(format!(
             "run the command of credential_process in {} by itself to check it",
-            named("AWS_CONFIG_FILE", "~/.aws/config")
+            file_in_words(environment, CONFIG)
         ));
     }
     let reason = reason.strip_prefix(PROFILE_FAILED_WORDS).unwrap_or(&reason);
@@ -393,7 +385,7 @@ fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
     };
     let name = shown(name);
     let message = format!("cannot get credentials of the profile '{name}': {reason}");
-    let check = format!("check {by}, {}", profile_files());
+    let check = format!("check {by}, {}", files_in_words(environment));
     Error::new(ErrorKind::Access, message).advise(match reason.contains("SSO") {
         true => format!("to renew its session: aws sso login --profile {name}; or {check}"),
         false => check,
@@ -406,21 +398,6 @@ fn missing_profile(reason: &str) -> Option<&str> {
     Some(before.rsplit_once('`').map_or(before, |(_, name)| name))
 }
 
-/// Where profiles are looked for.
-fn profile_files() -> String {
-    format!(
-        "{} and {}",
-        named("AWS_CONFIG_FILE", "~/.aws/config"),
-        named("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
-    )
-}
-
-/// The file that this variable names, or the usual one.
-fn named(variable: &str, usual: &str) -> String {
-    let name = std::env::var(variable).ok().filter(|name| !name.trim().is_empty());
-    name.map_or_else(|| usual.to_owned(), |name| shown(&name).to_string())
-}
-
 /// The error where nobody has any, with what is known of the last that was asked.
 fn no_credentials(instance: &str) -> Error {
     let asked = std::env::var("AWS_EC2_METADATA_DISABLED");
@@ -430,7 +407,7 @@ fn no_credentials(instance: &str) -> Error {
     };
     let message = format!(
         "no credentials found: not in the environment, not in {}, and {roles}",
-        profile_files()
+        files_in_words(environment)
     );
     Error::new(ErrorKind::Access, message).advise(
         "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --profile, or for public data \

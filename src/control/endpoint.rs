@@ -255,14 +255,17 @@ impl EndpointUrl {
     }
 }
 
-/// Whether the text can be a region of a server that is given: any word, which is signed with.
-pub(crate) fn is_region_word(text: &str) -> bool {
+/// Whether the text can be a region: of a server that is given any word, which is signed with.
+pub(crate) fn is_region(url: Option<&EndpointUrl>, text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits)
+    match url {
+        Some(_) => (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits),
+        None => is_region_of_aws(text),
+    }
 }
 
 /// Whether the text can be a region of AWS; it becomes part of a host name.
-pub(crate) fn is_region(text: &str) -> bool {
+fn is_region_of_aws(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let ends_well = !text.starts_with('-') && !text.ends_with('-');
     (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits) && ends_well
@@ -487,16 +490,17 @@ mod tests {
     #[test]
     fn regions_cannot_lead_elsewhere() {
         for good in ["us-east-1", "cn-north-1", "garage", "us-gov-west-1"] {
-            assert!(is_region(good), "{good}");
+            assert!(is_region(None, good), "{good}");
         }
+        let url = EndpointUrl::parse("http://x:1").expect("a good URL");
         for word in ["RegionOne", "us_east_1", "eu-1.example"] {
-            assert!(is_region_word(word) && !is_region(word), "{word}");
+            assert!(is_region(Some(&url), word) && !is_region(None, word), "{word}");
         }
         for bad in ["", "a/b", "a b", "a\n", &"a".repeat(65)] {
-            assert!(!is_region_word(bad), "{bad}");
+            assert!(!is_region(Some(&url), bad), "{bad}");
         }
         for bad in ["", "evil.com/", "a.b", "-a", "US", "a\n", "a@b", &"a".repeat(65)] {
-            assert!(!is_region(bad), "{bad}");
+            assert!(!is_region(None, bad), "{bad}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::limits::LIST_REQUESTS_MAX;
 
-/// A profile file has at most this many bytes: what is longer is none.
+/// A profile file has at most this many bytes: what is longer is refused.
 pub const PROFILE_FILE_BYTES_MAX: u64 = 4 << 20;
 /// Longest wait for one address to accept a connection and to finish a TLS handshake.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

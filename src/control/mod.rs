@@ -60,9 +60,7 @@ use crate::sys::topology::Interface;
 use chain_http::ChainHttp;
 use client::{Answer, Client, Question};
 use credentials::{CredentialSource, KeyRefresher};
-use endpoint::{
-    AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region, is_region_word,
-};
+use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region};
 use limits::REGION_MOVES_MAX;
 use names::Names;
 use patience::Patience;
@@ -158,8 +156,7 @@ impl Control {
         let region = region.unwrap_or_else(|| REGION_DEFAULT.to_owned());
         info!("region: {region} ({region_from})");
         // At AWS it becomes part of a host name.
-        let is_fit = if url.is_some() { is_region_word(&region) } else { is_region(&region) };
-        if !is_fit {
+        if !is_region(url.as_ref(), &region) {
             let message = format!("'{}' is not a region", shown(&region));
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("expected a name such as eu-west-1; check --region and AWS_REGION"));
@@ -407,10 +404,7 @@ impl Control {
                 return Ok(answer);
             }
             let told = told(&answer);
-            let is_fit = match self.service.url.is_some() {
-                true => is_region_word(&told.region),
-                false => is_region(&told.region),
-            };
+            let is_fit = is_region(self.service.url.as_ref(), &told.region);
             let elsewhere = is_fit && told.region != endpoint.region;
             if elsewhere && region_moves < REGION_MOVES_MAX {
                 region_moves += 1;

@@ -181,7 +181,8 @@ impl Control {
             let ahead = answer.header("date").and_then(ahead_seconds);
             probe.server_ahead_seconds = ahead.or(probe.server_ahead_seconds);
             let told = told(&answer);
-            if is_region(&told.region) && told.region != endpoint.region && answer.status != 200 {
+            let is_fit = is_region(self.service.url.as_ref(), &told.region);
+            if is_fit && told.region != endpoint.region && answer.status != 200 {
                 probe.bucket_region = Some(told.region.clone());
                 let moved = self.settle(bucket, &told.region).await;
                 if moved.is_ok_and(|moved| moved.region != endpoint.region) {

@@ -23,7 +23,7 @@ const PROFILE_VARIABLES: [&str; 2] = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"];
 const PROFILE_DEFAULT: &str = "default";
 
 /// A variable that names a file, and where that is without it, below the home folder.
-const CONFIG: (&str, &str) = ("AWS_CONFIG_FILE", ".aws/config");
+pub(crate) const CONFIG: (&str, &str) = ("AWS_CONFIG_FILE", ".aws/config");
 const CREDENTIALS: (&str, &str) = ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
 
 /// The setting that is a command.
@@ -59,6 +59,9 @@ struct Section {
     settings: Vec<(String, String)>,
 }
 
+/// What names a profile on the command line.
+pub(crate) const BY_OPTION: &str = "--profile";
+
 /// Who chose the profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chosen {
@@ -68,6 +71,17 @@ pub(crate) enum Chosen {
     Variable(&'static str),
     /// Nobody: it is the default one.
     Nobody,
+}
+
+impl Chosen {
+    /// What names it, for messages.
+    pub(crate) const fn by(self) -> Option<&'static str> {
+        match self {
+            Self::CommandLine => Some(BY_OPTION),
+            Self::Variable(name) => Some(name),
+            Self::Nobody => None,
+        }
+    }
 }
 
 /// The value of a variable by its name.
@@ -91,7 +105,7 @@ impl Settings {
     /// [`ErrorKind::Usage`] where a file cannot be read, or is not what the AWS CLI accepts.
     pub(crate) fn load(profile: Option<&str>) -> Result<Self> {
         let variable = |name: &str| {
-            let found = std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+            let found = environment(name);
             // Without HOME the database of users says it, as in the AWS CLI.
             let home = || std::env::home_dir()?.into_os_string().into_string().ok();
             found.or_else(|| if name == "HOME" { home() } else { None })
@@ -137,11 +151,7 @@ impl Settings {
     /// A profile that was named and is nowhere is not passed over: it may be the one that says
     /// where requests go.
     fn require_profile(&self) -> Result<()> {
-        let by = match self.chosen {
-            Chosen::CommandLine => "--profile",
-            Chosen::Variable(name) => name,
-            Chosen::Nobody => return Ok(()),
-        };
+        let Some(by) = self.chosen.by() else { return Ok(()) };
         let is_it = |found: &Section| found.kind == Kind::Profile && found.name == self.profile;
         if self.sections.iter().any(is_it) {
             return Ok(());
@@ -150,13 +160,8 @@ impl Settings {
         Err(Error::new(ErrorKind::Access, message).advise(format!("check {by}, {}", self.places())))
     }
 
-    /// Where profiles are looked for, in words.
-    pub(crate) fn places(&self) -> String {
-        let [config, credentials] = [CONFIG, CREDENTIALS].map(|(named, usual)| {
-            let named = self.variable(named);
-            named.map_or_else(|| format!("~/{usual}"), |name| shown(&name).to_string())
-        });
-        format!("{config} and {credentials}")
+    fn places(&self) -> String {
+        files_in_words(|name| self.variable(name))
     }
 
     /// The profile that was chosen, as the SDK is given it.
@@ -269,6 +274,25 @@ impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Settings").field("profile", &self.profile).finish_non_exhaustive()
     }
+}
+
+/// A variable of the environment that is set, and not empty.
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+/// Where one of the profile files is, in words.
+pub(crate) fn file_in_words(
+    variable: impl Fn(&str) -> Option<String>,
+    (named, usual): (&str, &str),
+) -> String {
+    variable(named).map_or_else(|| format!("~/{usual}"), |name| shown(&name).to_string())
+}
+
+/// Where profiles are looked for, in words.
+pub(crate) fn files_in_words(variable: impl Fn(&str) -> Option<String>) -> String {
+    let [config, credentials] = [CONFIG, CREDENTIALS].map(|file| file_in_words(&variable, file));
+    format!("{config} and {credentials}")
 }
 
 /// Where a profile file is, and whether a variable says so.
@@ -477,8 +501,6 @@ impl Settings {
 mod tests {
     use super::*;
 
-    const KEYS: &str = "aws_access_key_id = AKID\naws_secret_access_key = secret\n";
-
     fn read(config: &'static str) -> Result<Settings> {
         Settings::of(&[("AWS_CONFIG_FILE", "/config")], &[("/config", config)], None)
     }
@@ -608,6 +630,6 @@ mod tests {
         let both = [("/config", "[default]\nregion = c\n"), ("/keys", "[default]\nregion = k\n")];
         let found = Settings::of(&variables, &both, None).expect("good words");
         assert_eq!(found.value("AWS_REGION", "region").as_deref(), Some("k"));
-        assert!(!format!("{found:?}{KEYS}").contains("region"), "no contents are shown");
+        assert!(!format!("{found:?}").contains("region"), "no contents are shown");
     }
 }

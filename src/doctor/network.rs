@@ -15,7 +15,7 @@ const TCP_RMEM_USUAL: u64 = 6 << 20;
 /// Linux's default of net.core.rmem_max, in bytes.
 const RMEM_MAX_USUAL: u64 = 212_992;
 
-/// A pressure mark that is advised is so many times what is in use and may be added.
+/// The pressure mark to set is this many times what is in use and may be added.
 const TCP_MEMORY_ROOM: u64 = 2;
 
 /// It is at most one part in so many of the machine's memory; the kernel's own is one in 16.
