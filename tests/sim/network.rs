@@ -35,6 +35,9 @@ pub(crate) struct Terms {
     pub(crate) rate: u64,
     /// From a request to the first byte of its answer, in microseconds; up to a quarter more.
     pub(crate) latency_us: u64,
+    /// The server reads one answer after the other, for so many nanoseconds a byte, before it sends
+    /// any of it; also for those who have gone meanwhile.
+    pub(crate) read_ns: u64,
     /// With more connections than this, each doubling costs 3 % of the capacity.
     pub(crate) knee: u64,
     /// Requests a second that are answered; the others get 503. 0: all are.
@@ -59,6 +62,7 @@ impl Terms {
             capacity,
             rate,
             latency_us,
+            read_ns: 0,
             knee: u64::MAX,
             requests_per_second: 0,
             throttled: "",
@@ -95,6 +99,8 @@ pub(crate) struct Network {
     tokens: u64,
     tokens_us: u64,
     disk_free_us: u64,
+    /// When the server has read all that it was asked for.
+    read_us: u64,
     /// Requests that were answered with 503, and all of them.
     pub(crate) refused: u64,
     pub(crate) requests: u64,
@@ -110,6 +116,7 @@ impl Network {
             tokens: u64::MAX,
             tokens_us: 0,
             disk_free_us: 0,
+            read_us: 0,
             refused: 0,
             requests: 0,
         }
@@ -145,7 +152,11 @@ impl Network {
 
     /// An answer of so many bytes goes on its way.
     pub(super) fn answer(&mut self, socket: usize, length: usize, now_us: u64, jitter: u64) {
-        let begins_us = now_us + self.terms.latency_us + self.terms.latency_us * jitter / 4000;
+        let mut begins_us = now_us + self.terms.latency_us + self.terms.latency_us * jitter / 4000;
+        if self.terms.read_ns > 0 {
+            self.read_us = self.read_us.max(now_us) + length as u64 * self.terms.read_ns / 1000;
+            begins_us += self.read_us - now_us;
+        }
         let link = &mut self.links[socket];
         (link.begins_us, link.come, link.total) = (begins_us, 0, length as u64 * BYTE);
         if !self.active.contains(&socket) {

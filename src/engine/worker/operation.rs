@@ -148,11 +148,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return self.wait_for_first_byte(index, op, operation);
         }
         let is_ended = operation.is_ending() && (operation.ending != Ending::Look || !is_wanted);
+        // What was ended because it was stuck takes at least so long: where a slow server has most
+        // of them so, none would ever be waited for long enough.
+        let is_stuck = operation.ending == Ending::Late(LateEnd::Stuck);
+        let is_over = result.is_ok() && !is_ended;
         // What comes after a poll had come before.
-        if result.is_ok() && !is_ended && !operation.follows_poll && !job.awaits_room() {
+        if (is_over || is_stuck) && !operation.follows_poll && !job.awaits_room() {
             let elapsed_us = self.clock.now_us() - operation.submitted_us;
             self.paces.note(Phase::of(&connection.conn), elapsed_us);
-            if matches!(op, Op::Connect { .. }) {
+            if is_over && matches!(op, Op::Connect { .. }) {
                 let least_us = &mut self.metrics.connect_us_min;
                 *least_us = Some(least_us.map_or(elapsed_us, |least_us| least_us.min(elapsed_us)));
             }
