@@ -155,6 +155,10 @@ pub const PACE_PIECE_BYTES: u64 = SLOT_BYTES_MAX as u64;
 /// A request counts as so many bytes of work: small objects are paced by their number.
 pub const PACE_REQUEST_BYTES: u64 = 64 << 10;
 
+/// Requests that bring so many times as much each, beside [`PACE_REQUEST_BYTES`], are of another
+/// kind: what so many of them bring is not compared with what the others brought.
+pub const PACE_UNLIKE_FACTOR: u64 = 4;
+
 /// A server that asks for less is judged by slices of at least so long, in microseconds.
 pub const RATE_SLICE_MIN_US: u64 = 50_000;
 

@@ -16,10 +16,10 @@ use crate::limits::{
     PACE_CHANGED_PER_MILLE, PACE_CHANGED_WINDOWS, PACE_CLEAR_PER_MILLE, PACE_CLIMB_PER_MILLE,
     PACE_DOWN_PAUSE_MAX_US, PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FULL_UP_PER_MILLE,
     PACE_KNEE_PER_MILLE, PACE_LEAP_BYTES_MAX, PACE_LEAP_FIRST_BYTE_US, PACE_LEAP_WAIT_PER_MILLE,
-    PACE_NEARLY_BEST_PER_MILLE, PACE_ORDERED_UP_PER_MILLE, PACE_PAUSE_MIN_US,
+    PACE_NEARLY_BEST_PER_MILLE, PACE_ORDERED_UP_PER_MILLE, PACE_PAUSE_MIN_US, PACE_REQUEST_BYTES,
     PACE_ROUND_FIRST_BYTES, PACE_SETTLE_MAX_US, PACE_SETTLE_MIN_US, PACE_TICK_US,
-    PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US,
-    PACE_WINDOW_PIECES,
+    PACE_UNLIKE_FACTOR, PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US, PACE_WINDOW_MAX_US,
+    PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
 };
 
 /// What it is about.
@@ -28,9 +28,10 @@ enum Stage {
     /// Nothing is known yet. `filled_us`: when nearly as many requests had been sent as may be in
     /// flight; `has_leapt`: those are more than it began with.
     First { filled_us: Option<u64>, has_leapt: bool },
-    /// Doubles while that pays, or leaps to four times as many; `below` is the level before. What
-    /// brought a little more in one window is measured once more: new connections need their time.
-    Climb { below: Option<usize>, again: bool },
+    /// Doubles while that pays, or leaps to four times as many; `below` is the level before, and
+    /// what its requests brought each. What brought a little more in one window is measured once
+    /// more: new connections need their time.
+    Climb { below: Option<Below>, again: bool },
     /// Stays, and looks beside from time to time.
     Hold,
     /// The reader of a stream is the limit; `step`: the last step down, while it may turn out to be
@@ -38,6 +39,14 @@ enum Stage {
     Reader { step: Option<Step> },
     /// Looks at a level beside `home`, where this machine was the limit or was not.
     Probe { home: usize, was_full: bool },
+}
+
+/// What a climb came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Below {
+    level: usize,
+    /// Bytes that a request brought there.
+    request_bytes: u64,
 }
 
 /// Chooses how many requests are in flight.
@@ -280,7 +289,9 @@ impl Controller {
 
     /// Whether this step of a climb has brought nearly all that it could bring.
     fn is_far_more(&self, now_us: u64, work: u64) -> bool {
-        let Stage::Climb { below: Some(below), .. } = self.stage else { return false };
+        let Stage::Climb { below: Some(Below { level: below, .. }), .. } = self.stage else {
+            return false;
+        };
         let needed = self.gain(below, PACE_CLEAR_PER_MILLE);
         let known = self.levels.known(below, now_us);
         known.is_some_and(|before| work >= per_mille(before, needed))
@@ -363,8 +374,15 @@ impl Controller {
         }
     }
 
-    fn climbed(&mut self, now_us: u64, below: Option<usize>, again: bool, measured: Measured) {
+    fn climbed(&mut self, now_us: u64, from: Option<Below>, again: bool, measured: Measured) {
         self.levels.note(self.level, measured.work, now_us);
+        let below = from.map(|below| below.level);
+        if self.bounds.is_ordered && from.is_some_and(|below| below.is_unlike(measured)) {
+            // Small objects came before large ones, or after them: what they bring says nothing of
+            // how many of the others are best.
+            self.levels.forget();
+            return self.hold(now_us);
+        }
         // A disk that is the limit may still take more at once: not for noise.
         let needed = if measured.is_full { PACE_FULL_UP_PER_MILLE } else { PACE_CLIMB_PER_MILLE };
         let before = below.and_then(|below| self.levels.known(below, now_us));
@@ -374,7 +392,7 @@ impl Controller {
         {
             // It was too far: from the level between it goes on as always.
             let between = self.levels.requests(below).saturating_mul(2);
-            self.stage = Stage::Climb { below: Some(below), again: false };
+            self.stage = Stage::Climb { below: from, again: false };
             return self.go_to(now_us, self.levels.of(between), Change::Back, measured);
         }
         let pays =
@@ -395,7 +413,7 @@ impl Controller {
         }
         let is_more = before.is_none_or(|before| measured.work >= before);
         if is_more && !measured.is_full && !again && !self.bounds.is_ordered {
-            self.stage = Stage::Climb { below, again: true };
+            self.stage = Stage::Climb { below: from, again: true };
             return;
         }
         let best = self.levels.choose(now_us).unwrap_or(self.level);
@@ -472,7 +490,8 @@ impl Controller {
     }
 
     fn multiply(&mut self, now_us: u64, factor: u32, change: Change, measured: Measured) {
-        self.stage = Stage::Climb { below: Some(self.level), again: false };
+        let below = Below { level: self.level, request_bytes: measured.request_bytes };
+        self.stage = Stage::Climb { below: Some(below), again: false };
         let multiplied = self.levels.requests(self.level).saturating_mul(factor);
         self.go_to(now_us, self.levels.of(multiplied), change, measured);
     }
@@ -571,6 +590,15 @@ impl Controller {
             requests_per_second: rate,
             bytes_per_second,
         });
+    }
+}
+
+impl Below {
+    /// Whether requests brought so much more or less there that the two cannot be compared.
+    fn is_unlike(self, measured: Measured) -> bool {
+        let most = self.request_bytes.max(measured.request_bytes);
+        let least = self.request_bytes.min(measured.request_bytes).max(PACE_REQUEST_BYTES);
+        most > least * PACE_UNLIKE_FACTOR
     }
 }
 

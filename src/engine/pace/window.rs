@@ -120,6 +120,11 @@ impl Came {
         (bring(self.ended_bytes), bring(self.ended_bytes + self.ended * PACE_REQUEST_BYTES))
     }
 
+    /// Bytes of a request that ended, on average; `None` where none has.
+    pub(super) fn ended_each_bytes(&self) -> Option<u64> {
+        self.ended_bytes.checked_div(self.ended)
+    }
+
     /// What it came to, where nothing follows from it.
     pub(super) fn unjudged(&self) -> Measured {
         Measured {

@@ -102,7 +102,11 @@ impl Controller {
         if waited.is_none_or(|waited| waited < PACE_READER_WAITED_PER_MILLE) {
             return None;
         }
-        window.measured(&came, brings, self.is_far_more(now_us, brings.1))
+        let is_clear = is_whole && self.is_far_more(now_us, brings.1);
+        let measured = window.measured(&came, brings, is_clear)?;
+        // What was handed on may be of a few large ones that others wait for.
+        let request_bytes = came.ended_each_bytes().unwrap_or(measured.request_bytes);
+        Some(Measured { request_bytes, ..measured })
     }
 }
 

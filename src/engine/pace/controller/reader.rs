@@ -12,9 +12,9 @@ use crate::engine::pace::levels::per_mille;
 use crate::engine::pace::timeline::Change;
 use crate::engine::pace::window::{Came, Measured};
 use crate::limits::{
-    PACE_CHANGED_PER_MILLE, PACE_READER_BACK_US, PACE_READER_FLOOR_US,
-    PACE_READER_MISSED_PER_MILLE, PACE_READER_REST_US, PACE_READER_WAITED_PER_MILLE,
-    PACE_READER_WINDOW_US, PACE_READER_WINDOWS,
+    PACE_CHANGED_PER_MILLE, PACE_DOWN_PAUSE_US, PACE_PAUSE_MIN_US, PACE_READER_BACK_US,
+    PACE_READER_FLOOR_US, PACE_READER_MISSED_PER_MILLE, PACE_READER_REST_US,
+    PACE_READER_WAITED_PER_MILLE, PACE_READER_WINDOW_US, PACE_READER_WINDOWS,
 };
 
 /// What is known of a stream's reader.
@@ -101,10 +101,13 @@ impl Controller {
                 self.go_to(now_us, step.from, Change::Reader, measured);
             }
             Stage::Reader { .. } if !is_slow => {
-                // The network is the limit again.
+                // The network is the limit again. What the reader took is not what so many requests
+                // bring: that is measured before there are more.
                 self.levels.forget();
-                self.levels.note(self.level, measured.work, now_us);
-                self.climb_on(now_us, Change::More, measured);
+                self.up_pause_us = PACE_PAUSE_MIN_US;
+                self.look_down_us = now_us + PACE_DOWN_PAUSE_US;
+                self.hold(now_us);
+                self.begin_window(now_us, self.piece_us);
             }
             _ if is_slow_again => self.shrink(now_us, waited, measured),
             _ => {}
@@ -114,7 +117,16 @@ impl Controller {
     /// Fewer requests are enough for the reader, as far as is known.
     fn shrink(&mut self, now_us: u64, waited_per_mille: u64, measured: Measured) {
         self.reader.slow = 0;
+        // A step up that a burst has begun, and is not needed for what the reader takes now: else
+        // each burst that is too short for a measurement would leave twice as many.
+        let is_enough = |level: &usize| {
+            self.levels.known(*level, now_us).is_some_and(|work| work >= measured.work)
+        };
+        let enough = self.before_step_up().filter(is_enough);
         self.stage = Stage::Reader { step: None };
+        if let Some(before) = enough {
+            return self.go_to(now_us, before, Change::Reader, measured);
+        }
         let floor = self.reader.floor;
         let is_slower = measured.bytes_per_second
             < per_mille(floor.bytes_per_second, 1000 - PACE_CHANGED_PER_MILLE);
@@ -128,16 +140,22 @@ impl Controller {
         self.stage = Stage::Reader { step: Some(step) };
     }
 
+    /// The level that a step up came from whose measurement is not over.
+    fn before_step_up(&self) -> Option<usize> {
+        let before = match self.stage {
+            Stage::Climb { below: Some(below), .. } => below.level,
+            Stage::Probe { home, .. } => home,
+            _ => return None,
+        };
+        (before < self.level).then_some(before)
+    }
+
     /// A number of requests whose bytes have no room is no choice: the one that it came from is
     /// taken, or the one that fits.
     pub(super) fn fit_room(&mut self, now_us: u64, totals: &Totals) {
         let fits = self.levels.of(totals.held_up.max(self.bounds.least));
         if totals.held_up > 0 && fits < self.level {
-            let before = match self.stage {
-                Stage::Climb { below: Some(below), .. } => Some(below),
-                Stage::Probe { home, .. } => Some(home),
-                _ => None,
-            };
+            let before = self.before_step_up();
             if before.is_some() {
                 // A look above was in vain; where others took the room, none was.
                 self.up_pause_us = self.longer_up_pause_us();
