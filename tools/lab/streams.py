@@ -66,6 +66,9 @@ def epochs(producer: Sequence[str | Path], pipes: Sequence[Path], *, env: Mappin
                           env={**env, "PYTHON": sys.executable, "READER": str(READER)}) as reader:
         try:
             outcome = run(producer, seconds=seconds, env=env)
+            if outcome.timed_out or outcome.code != 0:
+                # Its reader would wait for pipes that never come.
+                os.killpg(reader.pid, signal.SIGKILL)
             out, _ = reader.communicate(timeout=seconds)
         except subprocess.TimeoutExpired as error:
             raise LabError(f"{pipes[-1]}: the reader sees no end") from error
