@@ -312,6 +312,24 @@ fn a_server_that_becomes_slow_is_given_the_time_that_it_takes() {
     });
 }
 
+/// Seconds to each first byte are a server's pace, not a fault of single requests.
+#[test]
+fn a_slow_first_byte_is_waited_for() {
+    seeds("a_slow_first_byte_is_waited_for", 1, |seed| {
+        for (seconds, size_bytes) in [(2, SMALL_BYTES), (20, LARGE_BYTES)] {
+            let terms = Terms::new(64 * MILLION, 4 * MILLION, seconds * SECOND_US);
+            let mut course = Course::new(seed, &terms, size_bytes, BOUNDS);
+            course.go_on(3 * seconds * SECOND_US);
+            for metrics in course.end() {
+                let retries: u64 = metrics.retries.iter().sum();
+                let asked_again = metrics.hedges + metrics.moves;
+                assert!(metrics.requests > 0, "{seconds} s");
+                assert_eq!((retries, asked_again), (0, 0), "{seconds} s: {:?}", metrics.retries);
+            }
+        }
+    });
+}
+
 /// A disk that takes half of what the network could bring is the limit: more requests bring
 /// nothing, and are not kept.
 #[test]

@@ -151,7 +151,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // What was ended because it was stuck takes at least so long: where a slow server has most
         // of them so, none would ever be waited for long enough.
         let is_stuck = operation.ending == Ending::Late(LateEnd::Stuck);
-        let is_over = result.is_ok() && !is_ended;
+        // A request is sent at once, however long its answer takes.
+        let is_over = result.is_ok() && !is_ended && !matches!(op, Op::Send { .. });
         // What comes after a poll had come before.
         if (is_over || is_stuck) && !operation.follows_poll && !job.awaits_room() {
             let elapsed_us = self.clock.now_us() - operation.submitted_us;
