@@ -337,8 +337,7 @@ impl Conn {
             Ok(None) | Err(_) => return self.fail(Failure::BadHead, None),
         };
         if (100..200).contains(&head.status) {
-            // An interim answer (RFC 9110 section 15.2) has no place before a GET's; a server that
-            // sends one is refused by name.
+            // Nobody asked for another protocol.
             return self.fail(Failure::Interim, None);
         }
         self.keep_alive = head.keep_alive;

@@ -252,6 +252,37 @@ fn every_step_size_moves_the_same_range_on() {
     }
 }
 
+/// RFC 9110, section 15.2: a client must be able to parse them, whether it expects any or not.
+#[test]
+fn interim_answers_are_passed_over_whatever_the_split() {
+    let body = object(5000);
+    let hints = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\nETag: \"no\"\r\n\r\n";
+    let interim = [&hints[..], b"HTTP/1.1 100 Continue\r\n\r\n"].concat();
+    let ranged = [&interim[..], &range_answer(OFFSET, &body, OFFSET + 5009)].concat();
+    let whole = [&interim[..], &whole_answer(&body)].concat();
+    let moved = Ask { manner: Manner::Stream, ..range_ask(5000) };
+    for (ask, answer, offset) in
+        [(range_ask(5000), &ranged, OFFSET), (moved, &ranged, OFFSET), (whole_ask(5000), &whole, 0)]
+    {
+        for step in (1..=300).chain([1000, 4096, 65_536]) {
+            let mut driver = Driver::new(ask);
+            let taken = driver.run(answer, || step);
+            assert_eq!(taken, answer.len(), "step {step}");
+            assert!(driver.finished && !driver.closed && driver.conn.is_idle(), "step {step}");
+            assert!(driver.bytes(offset) == body, "step {step}");
+        }
+        for end in 1..interim.len() {
+            let mut driver = Driver::new(ask);
+            driver.run(&answer[..end], || 64);
+            assert_eq!(driver.failure, Some(Failure::Truncated), "{end}");
+        }
+    }
+    let endless = interim.repeat(HEAD_BYTES_MAX as usize / interim.len() + 1);
+    let mut driver = Driver::new(range_ask(5000));
+    driver.run(&endless, || 4096);
+    assert_eq!(driver.failure, Some(Failure::BadHead), "they are bounded, too");
+}
+
 #[test]
 fn every_step_size_gives_the_same_small_object() {
     for length in [1, 39_000, u64::from(SLOT) - u64::from(HEAD_ROOM_BYTES)] {
@@ -392,7 +423,7 @@ fn an_answer_that_was_not_asked_for_is_refused() {
          {first}-{last}/{size}"
     );
     check_refusal(&chunked, Failure::Chunked);
-    check_refusal("HTTP/1.1 100 Continue", Failure::Interim);
+    check_refusal("HTTP/1.1 101 Switching Protocols", Failure::Interim);
     check_refusal("garbage", Failure::BadHead);
 }
 
@@ -628,7 +659,8 @@ fn a_tunnel_that_does_not_open_is_the_connections_failure() {
     check(b"HTTP/1.0 403 Forbidden\r\n\r\n", Failure::Proxy(403));
     check(b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\n\r\n", Failure::Proxy(302));
     check(b"HTTP/1.1 502 Bad Gateway\r\n\r\n", Failure::Proxy(502));
-    check(b"HTTP/1.1 100 Continue\r\n\r\n", Failure::BadHead);
+    check(b"HTTP/1.1 101 Switching Protocols\r\n\r\n", Failure::BadHead);
+    check(b"HTTP/1.1 100 Continue\r\n\r\n", Failure::Connect(Errno::RESET));
     check(b"SSH-2.0-x\r\n", Failure::BadHead);
     let mut endless = b"HTTP/1.1 200 OK\r\nx: ".to_vec();
     endless.resize(HEAD_BYTES_MAX as usize + 9, b'y');

@@ -61,16 +61,31 @@ pub enum HeadError {
     TooManyHeaders,
 }
 
-/// Parses what has come so far; `None` when the head is not complete yet.
+/// Parses what has come so far; `None` when the head is not complete yet. Interim answers before it
+/// (RFC 9110 section 15.2) are passed over, and count to its length; what switches protocols (101)
+/// is none.
 ///
 /// # Errors
 /// When no more bytes can make it a head.
 pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
+    let mut begin = 0;
+    loop {
+        match parse_from(bytes, begin)? {
+            Some(head) if (100..200).contains(&head.status) && head.status != 101 => {
+                begin = head.length as usize;
+            }
+            found => return Ok(found),
+        }
+    }
+}
+
+/// The head that begins there; its length is from the start of the bytes.
+fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError> {
     // Only what the head has of them is written.
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
-    let window = &bytes[..bytes.len().min(HEAD_BYTES_MAX as usize)];
+    let window = &bytes[begin..bytes.len().min(HEAD_BYTES_MAX as usize)];
     let parsed = config.parse_response_with_uninit_headers(&mut response, window, &mut headers);
     let length = match parsed {
         Ok(httparse::Status::Complete(length)) => length,
@@ -81,7 +96,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
     };
     let mut head = Head {
         status: response.code.ok_or(HeadError::Malformed)?,
-        length: u32::try_from(length).map_err(|_| HeadError::TooLong)?,
+        length: u32::try_from(begin + length).map_err(|_| HeadError::TooLong)?,
         content_length: None,
         content_range: None,
         transfer_encoded: false,

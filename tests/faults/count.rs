@@ -8,10 +8,9 @@ use inrush_origin::Stats;
 use crate::case::Case;
 
 /// Kinds of faults that end an attempt, and what the program may take each for.
-const REASONS: [(&str, &[&str]); 16] = [
+const REASONS: [(&str, &[&str]); 15] = [
     ("chunked", &["bad_head"]),
     ("html_error", &["server_error"]),
-    ("interim", &["bad_head"]),
     ("internal_error", &["server_error"]),
     ("large_head", &["bad_head"]),
     // Behind the last bytes that came a reset looks like any other end; and the control plane takes
@@ -34,10 +33,11 @@ const REASONS: [(&str, &[&str]); 16] = [
 ];
 
 /// Kinds that end no attempt: they cost time, or nothing, or the object.
-const HARMLESS: [&str; 10] = [
+const HARMLESS: [&str; 11] = [
     "changed_etag",
     "close_after_response",
     "drip",
+    "interim",
     "many_headers",
     "slow_head",
     "stall_after",
@@ -49,7 +49,7 @@ const HARMLESS: [&str; 10] = [
 ];
 
 /// Kinds that the control plane takes as they are: HTTP allows them, and it has the memory.
-const TAKEN: [&str; 3] = ["chunked", "interim", "large_head"];
+const TAKEN: [&str; 2] = ["chunked", "large_head"];
 
 const HANDSHAKE_CUT: &str = "tls_handshake_cut";
 /// What an attempt whose handshake was cut may be counted as.
