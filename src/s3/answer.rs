@@ -11,8 +11,11 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use crate::error::{Error, ErrorKind, ErrorReason};
+use crate::text::instant::parse_instant;
 use crate::text::shown::shown;
 
+/// The header that asks for the checksum that is stored with an object.
+pub const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
 /// How many bytes of an error body are looked at.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Longest text taken over from an error body, in characters.
@@ -116,6 +119,14 @@ fn said(text: &str) -> String {
 }
 
 impl ServerError {
+    /// Whether the server does not know the header that asks for an object's checksum, and refuses
+    /// what has it: some say 400 `InvalidArgument` then, others 501 `NotImplemented`.
+    #[must_use]
+    pub fn is_about_checksum_mode(&self) -> bool {
+        let message = self.message.to_ascii_lowercase();
+        matches!(self.status, 400 | 501) && message.contains(CHECKSUM_MODE)
+    }
+
     /// What kind of failure it is to us.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -173,10 +184,8 @@ impl ServerError {
     /// The server's time, where the answer says that the clocks differ.
     #[must_use]
     pub fn server_clock(&self) -> Option<SystemTime> {
-        use time::OffsetDateTime;
-        use time::format_description::well_known::Rfc3339;
-        let at = OffsetDateTime::parse(&self.server_time, &Rfc3339).ok()?;
-        (self.code == "RequestTimeTooSkewed").then_some(at.into())
+        let at = parse_instant(&self.server_time)?;
+        (self.code == "RequestTimeTooSkewed").then_some(at)
     }
 
     /// Whether newer credentials may be all that is missing.

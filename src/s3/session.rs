@@ -2,16 +2,13 @@
 //!
 //! Pure. An answer that cannot be read is never quoted: it may hold a secret.
 
-use std::time::SystemTime;
-
 use quick_xml::Reader;
 use quick_xml::events::Event;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::SigningKeys;
+use crate::text::instant::parse_instant;
 
 /// Longest answer that is read, in bytes; a session's token has up to some thousand.
 pub const SESSION_ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -65,9 +62,9 @@ pub fn parse_session(body: &[u8]) -> Result<SigningKeys> {
     let (Some(access_key), Some(secret), Some(token)) = (access_key, secret, token) else {
         return Err(unreadable("a part of the keys is missing"));
     };
-    let expires = expiration.and_then(|text| OffsetDateTime::parse(text.trim(), &Rfc3339).ok());
+    let expires = expiration.and_then(|text| parse_instant(&text));
     let expires = expires.ok_or_else(|| unreadable("it does not say when the session ends"))?;
-    SigningKeys::of_session(&access_key, &secret, &token, SystemTime::from(expires))
+    SigningKeys::of_session(&access_key, &secret, &token, expires)
         .map_err(|_| unreadable("its keys cannot be keys"))
 }
 

@@ -1,5 +1,6 @@
 //! Text as people write and read it.
 
 pub mod glob;
+pub mod instant;
 pub mod shown;
 pub mod size;
