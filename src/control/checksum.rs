@@ -1,6 +1,8 @@
 //! What an origin says of the checksum of one object that is fetched in ranges: its answers to
 //! ranges do not carry it.
 
+use std::sync::atomic::Ordering;
+
 use http::Method;
 
 use super::client::Question;
@@ -8,7 +10,7 @@ use super::{Ask, Control, object_of, refusal};
 use crate::checksum::{Algorithm, Form, Stored, etag_md5, unverified};
 use crate::error::Result;
 use crate::s3::Object;
-use crate::s3::answer::ERROR_BODY_BYTES_MAX;
+use crate::s3::answer::{CHECKSUM_MODE, ERROR_BODY_BYTES_MAX};
 use crate::s3::uri::{encode_key, encode_query, shown};
 
 use super::client::Answer;
@@ -23,8 +25,6 @@ pub struct StoredChecksums {
     /// The ETag as an MD5, where it is one.
     pub etag: Option<Stored>,
 }
-
-const MODE: (&str, &str) = ("x-amz-checksum-mode", "ENABLED");
 
 impl Control {
     /// What the origin says of an object's checksum. One that has changed since it was listed has
@@ -97,14 +97,31 @@ impl Control {
             target.push(sign);
             target.push_str(pair);
         }
-        let question = Question {
-            method: Method::HEAD,
-            target,
-            of_object: true,
-            header: Some((MODE.0, MODE.1.into())),
-            body_bytes_max: ERROR_BODY_BYTES_MAX,
+        let endpoint = self.endpoint(bucket).await?;
+        let ask = async |with_mode: bool| {
+            let question = Question {
+                method: Method::HEAD,
+                target: target.clone(),
+                of_object: true,
+                header: with_mode.then(|| (CHECKSUM_MODE, "ENABLED".into())),
+                body_bytes_max: ERROR_BODY_BYTES_MAX,
+            };
+            self.ask(Ask { bucket, question, what }).await
         };
-        let answer = self.ask(Ask { bucket, question, what }).await?;
+        let with_mode = !endpoint.refuses_checksum_mode.load(Ordering::Relaxed);
+        let mut answer = ask(with_mode).await?;
+        if with_mode && matches!(answer.status, 400 | 501) {
+            // The answer to a HEAD does not say what is wrong: it is that only if nothing else
+            // makes the difference.
+            let without = ask(false).await?;
+            if (200..300).contains(&without.status) {
+                answer = ask(true).await?;
+                if matches!(answer.status, 400 | 501) {
+                    endpoint.note_refused_checksum_mode();
+                    answer = without;
+                }
+            }
+        }
         match answer.status {
             200 | 206 => Ok(answer),
             _ => Err(refusal(&answer, what)),
@@ -142,6 +159,8 @@ fn stored(answer: &Answer) -> Result<Stored, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::super::loopback::{Reply, Server, control, run};
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     const CRC: &str = "y/Q5Jg==";
@@ -186,6 +205,41 @@ mod tests {
         assert!(seen[0].starts_with("HEAD /bkt/a%20b?versionId=v%2B1 HTTP/1.1\r\n"), "{}", seen[0]);
         assert!(seen[0].contains("\r\nx-amz-checksum-mode: ENABLED\r\n"), "{}", seen[0]);
         assert!(seen[0].contains(";x-amz-checksum-mode;"), "it is signed: {}", seen[0]);
+    }
+
+    #[test]
+    fn a_server_that_refuses_to_be_asked_is_asked_without() {
+        for refusal in [400, 501] {
+            let server = Server::start(move |head| match head.contains("x-amz-checksum-mode") {
+                true => Reply::new(refusal, ""),
+                false => Reply::new(200, "").header("Content-Length", "20").header("ETag", "\"e\""),
+            });
+            run(async {
+                let control = control(&server).await;
+                for _ in 0..2 {
+                    let told = control.checksum("bkt", &object()).await.expect("an answer");
+                    assert_eq!(told.stored, Err(unverified::NOT_STORED));
+                }
+            });
+            assert_eq!(server.seen().len(), 4, "the second time it knows");
+        }
+        // Keys that had just ended, say.
+        let refused = AtomicBool::new(false);
+        let server = Server::start(move |_| match refused.swap(true, Ordering::Relaxed) {
+            false => Reply::new(400, ""),
+            true => Reply::new(200, "")
+                .header("Content-Length", "20")
+                .header("ETag", "\"e\"")
+                .header("x-amz-checksum-crc32", CRC),
+        });
+        run(async {
+            let control = control(&server).await;
+            for _ in 0..2 {
+                let told = control.checksum("bkt", &object()).await.expect("an answer");
+                assert!(told.stored.is_ok(), "one refusal is no rule");
+            }
+        });
+        assert_eq!(server.seen().len(), 4);
     }
 
     #[test]

@@ -107,13 +107,13 @@ pub trait Host {
         self.random() % ceiling_us
     }
 
-    /// Takes in what a server has against a signature; false when signing again is in vain.
+    /// Takes in what a server has against a request; false when asking again is in vain.
     fn on_objection(&mut self, _transfer: &Transfer, _objection: Objection) -> bool {
         true
     }
 }
 
-/// What a server has against a signature, though the key is right.
+/// What a server has against a request, though the key is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objection {
     /// The session token of this version of the keys has expired.
@@ -123,15 +123,18 @@ pub enum Objection {
     },
     /// The clocks differ; the server's time, where it said it.
     Clock(Option<SystemTime>),
+    /// It must not ask for the stored checksum.
+    ChecksumMode,
 }
 
 impl Objection {
-    /// What a failed attempt, signed with this version of the keys, says against its signature.
+    /// What a failed attempt, signed with this version of the keys, says against its request.
     #[must_use]
     pub fn of(failure: Failure, told: Option<&ServerError>, keys_version: u64) -> Option<Self> {
         match failure {
             Failure::ExpiredToken => Some(Self::Expired { keys_version }),
             Failure::ClockSkew => Some(Self::Clock(told.and_then(ServerError::server_clock))),
+            Failure::ChecksumMode => Some(Self::ChecksumMode),
             _ => None,
         }
     }

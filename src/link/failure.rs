@@ -42,10 +42,12 @@ pub enum Failure {
     WholeAnswer,
     /// The answer's body has no length (Transfer-Encoding: chunked).
     Chunked,
-    /// An interim answer (1xx) came, which nobody asked for.
+    /// An answer switched to another protocol (101), which nobody asked for.
     Interim,
     /// The bytes do not have the checksum that is stored with the object.
     Checksum,
+    /// The server refuses requests that ask for the stored checksum.
+    ChecksumMode,
     /// The session token has expired, or was withdrawn.
     ExpiredToken,
     /// The server's clock and ours differ too much for a signature.
@@ -97,7 +99,7 @@ pub enum RetryReason {
     Stale,
     /// See [`Failure::Stall`].
     Stall,
-    /// Any other status: refused for good.
+    /// Any other status: refused for good; and [`Failure::ChecksumMode`].
     Refused,
     /// See [`Failure::TlsBroken`], [`Failure::TlsEnded`] and [`Failure::TlsRefused`].
     Tls,
@@ -203,8 +205,8 @@ impl Failure {
             Self::TlsBroken | Self::TlsEnded | Self::TlsRefused => RetryReason::Tls,
             Self::Proxy(_) => RetryReason::Proxy,
             Self::Status(429 | 503) => RetryReason::SlowDown,
-            Self::Status(500..) => RetryReason::ServerError,
-            Self::Status(_) => RetryReason::Refused,
+            Self::Status(500 | 502..) => RetryReason::ServerError,
+            Self::ChecksumMode | Self::Status(_) => RetryReason::Refused,
         }
     }
 
@@ -228,12 +230,14 @@ impl Failure {
             | Self::WholeAnswer
             | Self::WrongLength
             | Self::Checksum
+            | Self::ChecksumMode
             | Self::ExpiredToken
             | Self::ClockSkew
             | Self::TlsBroken
             | Self::TlsEnded
             | Self::Proxy(408 | 429 | 500..)
-            | Self::Status(408 | 429 | 500..) => Remedy::Backoff,
+            // What is not implemented (501) is not there the next time, either.
+            | Self::Status(408 | 429 | 500 | 502..) => Remedy::Backoff,
             Self::TooManyHeaders
             | Self::WrongEtag
             | Self::NoChecksum
@@ -323,6 +327,7 @@ impl ServerError {
             "RequestTimeTooSkewed" => Failure::ClockSkew,
             // S3 says 400 to this one; 408 is what it means.
             "RequestTimeout" => Failure::Status(408),
+            _ if self.is_about_checksum_mode() => Failure::ChecksumMode,
             _ => Failure::Status(self.status),
         }
     }
@@ -378,8 +383,9 @@ impl fmt::Display for Failure {
             Self::Chunked => {
                 f.write_str("the answer has no Content-Length (Transfer-Encoding is given)")
             }
-            Self::Interim => f.write_str("the server sent an interim answer (1xx)"),
+            Self::Interim => f.write_str("the server switched to another protocol (101)"),
             Self::Checksum => f.write_str("the data does not match the stored checksum"),
+            Self::ChecksumMode => f.write_str("the server refuses x-amz-checksum-mode"),
             Self::ExpiredToken => f.write_str("the credentials have expired"),
             Self::ClockSkew => f.write_str("the server's clock and this machine's differ too much"),
             Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),
@@ -413,7 +419,7 @@ mod tests {
 
     #[test]
     fn what_cannot_get_better_is_not_tried_again() {
-        for status in [400, 401, 403, 404, 412, 416] {
+        for status in [400, 401, 403, 404, 412, 416, 501] {
             assert_eq!(Failure::Status(status).remedy(), Remedy::GiveUp, "{status}");
         }
         for status in [408, 429, 500, 502, 503, 504] {
@@ -448,6 +454,15 @@ mod tests {
         };
         assert_eq!(failure(400, "ExpiredToken"), Failure::ExpiredToken);
         assert_eq!(failure(403, "RequestTimeTooSkewed"), Failure::ClockSkew);
+        assert_eq!(failure(501, "NotImplemented"), Failure::Status(501));
+        for (status, code, message) in [
+            (400, "InvalidArgument", "Unsupported header 'x-amz-checksum-mode' received"),
+            (501, "NotImplemented", "Header 'X-Amz-Checksum-Mode' is not implemented"),
+        ] {
+            let body = format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>");
+            let failure = explain(status, body.as_bytes(), "").failure();
+            assert_eq!((failure, failure.remedy()), (Failure::ChecksumMode, Remedy::Backoff));
+        }
         assert_eq!(failure(400, "RequestTimeout"), Failure::Status(408));
         assert_eq!(failure(403, "AccessDenied"), Failure::Status(403));
         assert_eq!(failure(503, ""), Failure::Status(503));

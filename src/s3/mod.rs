@@ -13,12 +13,14 @@ pub mod sign;
 pub mod uri;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::UNIX_EPOCH;
 
 use headers::ExtraHeaders;
 use proxy::Proxy;
 use sign::PublishedKeys;
+use tracing::info;
 
 /// One object as a listing or a HEAD told of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -127,6 +129,8 @@ pub struct Endpoint {
     pub session: Option<Arc<PublishedKeys>>,
     /// What stands between us and it.
     pub proxy: Option<Arc<Proxy>>,
+    /// It refuses requests with `x-amz-checksum-mode`, and is asked for checksums no more.
+    pub refuses_checksum_mode: AtomicBool,
 }
 
 impl Endpoint {
@@ -151,6 +155,18 @@ impl Endpoint {
             headers: ExtraHeaders::default(),
             session: None,
             proxy: None,
+            refuses_checksum_mode: AtomicBool::new(false),
+        }
+    }
+
+    /// Asks for no checksums from now on.
+    pub fn note_refused_checksum_mode(&self) {
+        if !self.refuses_checksum_mode.swap(true, Ordering::Relaxed) {
+            info!(
+                "{}: the server refuses {}: its objects are verified by length and ETag alone",
+                self.host,
+                answer::CHECKSUM_MODE
+            );
         }
     }
 

@@ -369,6 +369,29 @@ fn strict_catches_a_wrong_byte_of_a_hashed_object() {
     scene.assert_absent("large");
 }
 
+/// A server that knows no checksums and says so: objects come without them, after one refusal of
+/// each request that was on its way.
+#[test]
+fn who_refuses_to_be_asked_for_checksums_is_not_asked_again() {
+    let sizes = [("small", SMALL), ("medium", MEDIUM), ("large", LARGE)];
+    let objects: Objects =
+        sizes.iter().map(|(key, size)| ((*key).to_owned(), bytes_of(key, *size))).collect();
+    let config = Config { refuses_checksum_mode: true, ..served::config(&objects) };
+    let (origin, folder) = (served::start(config), tempfile::tempdir().expect("a folder"));
+    let scene = Scene { objects, origin, folder };
+    let (run, lines) = scene.get(&["--retry-for", "20s"], 0);
+    scene.assert_whole();
+    for line in lines.values() {
+        let verdict = &line["verified"]["verdict"];
+        assert!(verdict == "not validated" || verdict == "validated", "{run}: {line}");
+    }
+    let asked = scene.origin.stats();
+    assert!(asked.requests <= 12, "{} requests", asked.requests);
+    fs::remove_dir_all(scene.folder.path().join("data")).expect("it is there");
+    let (_, lines) = scene.get(&["--verify", "strict"], 1);
+    assert!(lines.values().all(|line| line["status"] == "failed"), "{lines:?}");
+}
+
 #[test]
 fn off_asks_for_no_checksum() {
     let scene =

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::SystemHost;
@@ -72,7 +73,9 @@ impl Host for SystemHost {
             version_id: &transfer.object.version_id,
             range,
             if_match: &transfer.object.etag,
-            with_checksum: range.is_none() && transfer.verification.asks(),
+            with_checksum: range.is_none()
+                && transfer.verification.asks()
+                && !transfer.endpoint.refuses_checksum_mode.load(Ordering::Relaxed),
         };
         let length = self.writer.write_get(out, &get, keys, now);
         let length = length.map_err(|problem| {
@@ -91,6 +94,10 @@ impl Host for SystemHost {
             Objection::Expired { keys_version } => publisher.refuse(keys_version),
             Objection::Clock(Some(server)) => publisher.set_clock(server, wall_clock()),
             Objection::Clock(None) => false,
+            Objection::ChecksumMode => {
+                transfer.endpoint.note_refused_checksum_mode();
+                true
+            }
         }
     }
 }

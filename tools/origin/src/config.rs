@@ -64,6 +64,8 @@ pub struct Config {
     /// ETags are the MD5 of the content, or that of the MD5s of its parts, `-` and their number,
     /// as S3's mostly are. Otherwise they only look so, and cost nothing.
     pub md5_etags: bool,
+    /// Requests that ask for checksums are refused: 501, as some servers do that know none.
+    pub refuses_checksum_mode: bool,
     /// Objects that become others while they are read.
     pub changes: Vec<ObjectChange>,
     /// By how much the origin's clock is ahead of the machine's: in the Date of answers, and where
@@ -98,6 +100,7 @@ impl Default for Config {
             neighbor: None,
             checksum: None,
             md5_etags: false,
+            refuses_checksum_mode: false,
             changes: Vec::new(),
             clock_offset_seconds: 0,
             faults: FaultPlan::none(),

@@ -27,7 +27,7 @@ use crate::link::{HeadAct, Link};
 use crate::pace::Pace;
 use crate::plan::Injector;
 use crate::request::{Operation, Query, Target};
-use crate::respond::{Answer, CHECKSUM, CHECKSUM_TYPE, Responder};
+use crate::respond::{Answer, CHECKSUM, CHECKSUM_MODE, CHECKSUM_TYPE, Responder};
 use crate::signature::{KeyCache, Signed, Verifier};
 use crate::source::Source;
 use crate::stats::Counters;
@@ -57,6 +57,7 @@ pub(crate) struct Shared {
     started: Instant,
     request_number: AtomicU64,
     clock_offset_seconds: i64,
+    refuses_checksum_mode: bool,
     /// Objects that become others, each with the GETs of it so far.
     changes: Mutex<Vec<(ObjectChange, u64)>>,
 }
@@ -83,6 +84,7 @@ impl Shared {
             started: Instant::now(),
             request_number: AtomicU64::new(0),
             clock_offset_seconds: config.clock_offset_seconds,
+            refuses_checksum_mode: config.refuses_checksum_mode,
             changes: Mutex::new(changes),
         })
     }
@@ -129,6 +131,10 @@ impl Shared {
         headers: &HeaderMap,
         query: &Query,
     ) -> Result<Answer, S3Error> {
+        if self.refuses_checksum_mode && headers.contains_key(CHECKSUM_MODE) {
+            let why = format!("Header '{CHECKSUM_MODE}' with value 'ENABLED' not implemented");
+            return Err(S3Error::new(Code::NotImplemented, why));
+        }
         // Only a panic while an object is added could break the store, and it holds no half object.
         let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
         let responder = Responder { store: &store, region: &self.verifier.region };

@@ -24,7 +24,7 @@ use crate::store::{About, Asked, Bucket, Store};
 /// Where a bucket is, in every answer about one.
 pub(crate) const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 /// Asks for the checksum that was stored with an object.
-const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
+pub(crate) const CHECKSUM_MODE: HeaderName = HeaderName::from_static("x-amz-checksum-mode");
 /// Whether a checksum is that of the bytes or that of the parts' checksums.
 pub(crate) const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 /// What the headers begin with that hold a checksum or speak of one.
