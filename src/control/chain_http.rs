@@ -23,6 +23,7 @@ use rustls::ClientConfig;
 use tokio::time::timeout;
 use tracing::debug;
 
+use super::chain_answers;
 use super::client::{Trouble, open, passing, read_body};
 use super::limits::{
     ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX, CREDENTIALS_ANSWER_BYTES_MAX,
@@ -41,12 +42,14 @@ pub(crate) struct ChainHttp(Arc<Way>);
 struct Way {
     trust: Trust,
     proxies: Proxies,
+    /// Where STS is, by environment and profile; `None`: at AWS.
+    sts: Option<String>,
     tls: OnceLock<Arc<ClientConfig>>,
 }
 
 impl ChainHttp {
-    pub(crate) fn new(trust: Trust, proxies: Proxies) -> Self {
-        Self(Arc::new(Way { trust, proxies, tls: OnceLock::new() }))
+    pub(crate) fn new(trust: Trust, proxies: Proxies, sts: Option<String>) -> Self {
+        Self(Arc::new(Way { trust, proxies, sts, tls: OnceLock::new() }))
     }
 }
 
@@ -83,7 +86,8 @@ impl HttpConnector for Connector {
 
 impl Connector {
     async fn ask(&self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
-        let request = request.try_into_http1x().map_err(|error| unusable(&error))?;
+        let mut request = request.try_into_http1x().map_err(|error| unusable(&error))?;
+        self.way.lead_to_sts(&mut request)?;
         let endpoint = self.way.endpoint(request.uri())?;
         let request = for_wire(request, &endpoint)?;
         let method = request.method().clone();
@@ -98,7 +102,12 @@ impl Connector {
         if let Some(relay) = endpoint.relay().filter(|_| status == 407) {
             return Err(failed(Trouble::Lasting(relay.refusal(status, host))));
         }
-        HttpResponse::try_from(answer.map(SdkBody::from)).map_err(|error| unusable(&error))
+        let (mut head, body) = answer.into_parts();
+        head.headers.remove(header::CONTENT_LENGTH);
+        let body = chain_answers::answered(body)
+            .map_err(|why| unusable(&format_args!("{host}: {why}")))?;
+        let answer = Response::from_parts(head, SdkBody::from(body));
+        HttpResponse::try_from(answer).map_err(|error| unusable(&error))
     }
 
     /// A connection to one of the addresses, and which; each has its share of the time.
@@ -131,6 +140,26 @@ impl Connector {
 }
 
 impl Way {
+    /// aws-config asks AWS for what a web identity's token is worth, though the profile names an
+    /// endpoint: it reads no profile for that. Nothing in such a request is signed.
+    fn lead_to_sts(&self, request: &mut Request<SdkBody>) -> Result<(), ConnectorError> {
+        let Some(sts) = &self.sts else { return Ok(()) };
+        let is_aws = request.uri().host().is_some_and(is_sts_of_aws);
+        if !is_aws || request.headers().contains_key(header::AUTHORIZATION) {
+            return Ok(());
+        }
+        let target = request.uri().path_and_query().map_or("/", uri::PathAndQuery::as_str);
+        let url: Uri = format!("{}{target}", sts.trim_end_matches('/'))
+            .parse()
+            .map_err(|error| unusable(&format_args!("the endpoint of STS is no URL: {error}")))?;
+        if !matches!(url.scheme_str(), Some("http" | "https")) {
+            return Err(unusable(&"the endpoint of STS begins with neither https:// nor http://"));
+        }
+        *request.uri_mut() = url;
+        request.headers_mut().remove(header::HOST);
+        Ok(())
+    }
+
     /// Whom a URL names, and the proxy before it.
     fn endpoint(&self, url: &Uri) -> Result<Endpoint, ConnectorError> {
         let tls = url.scheme() == Some(&uri::Scheme::HTTPS);
@@ -162,6 +191,23 @@ impl Way {
     }
 }
 
+/// Where the partitions of AWS have their services.
+const AWS_DOMAINS: [&str; 7] = [
+    ".amazonaws.com",
+    ".amazonaws.com.cn",
+    ".amazonaws.eu",
+    ".c2s.ic.gov",
+    ".sc2s.sgov.gov",
+    ".cloud.adc-e.uk",
+    ".csp.hci.ic.gov",
+];
+
+/// The hosts of STS (<https://docs.aws.amazon.com/general/latest/gr/sts.html>).
+fn is_sts_of_aws(host: &str) -> bool {
+    let is_of_aws = AWS_DOMAINS.iter().any(|domain| host.ends_with(domain));
+    (host.starts_with("sts.") || host.starts_with("sts-fips.")) && is_of_aws
+}
+
 /// True of who is on this machine or its link, and of the metadata of EC2 and EKS over IPv6. A
 /// proxy would answer for its own machine, and would read what is secret.
 fn is_near(name: &str) -> bool {
@@ -183,6 +229,8 @@ fn for_wire(
     let (mut head, body) = request.into_parts();
     let body = body.bytes().map(Bytes::copy_from_slice);
     let body = body.ok_or_else(|| unusable(&"the request's body is a stream"))?;
+    let body = chain_answers::asked(body);
+    head.headers.remove(header::CONTENT_LENGTH);
     let header = |text: &str| HeaderValue::from_str(text).map_err(|error| unusable(&error));
     if !head.headers.contains_key(header::HOST) {
         head.headers.insert(header::HOST, header(&endpoint.host)?);
@@ -234,7 +282,7 @@ mod tests {
     fn way() -> Way {
         let proxy = |name: &str| (name == "all_proxy").then(|| "http://u:p@127.0.0.1:3128".into());
         let proxies = Proxies::from_variables(proxy);
-        Way { trust: Trust::System, proxies, tls: OnceLock::new() }
+        Way { trust: Trust::System, proxies, sts: None, tls: OnceLock::new() }
     }
 
     fn endpoint(url: &str) -> Endpoint {
@@ -268,6 +316,44 @@ mod tests {
         ] {
             assert!(endpoint(url).proxy.is_some(), "{url}");
         }
+    }
+
+    #[test]
+    fn a_web_identity_goes_to_the_endpoint_of_sts_and_nowhere_else() {
+        let sts = |url: &str| Way { sts: Some(url.to_owned()), ..way() };
+        let led = |way: &Way, request: http::request::Builder| {
+            let mut request = request.body(SdkBody::from("x")).expect("a request");
+            way.lead_to_sts(&mut request).expect("a URL");
+            request.uri().to_string()
+        };
+        let aws = "https://sts.eu-west-1.amazonaws.com/";
+        for (endpoint, expected) in [
+            ("http://127.0.0.1:9000", "http://127.0.0.1:9000/"),
+            ("https://minio.test/sts/", "https://minio.test/sts/"),
+        ] {
+            assert_eq!(led(&sts(endpoint), Request::post(aws)), expected);
+        }
+        // The signature is for the host that it was made for.
+        let signed = Request::post(aws).header(header::AUTHORIZATION, "AWS4-HMAC-SHA256 x");
+        assert_eq!(led(&sts("http://127.0.0.1:9000"), signed), aws);
+        for other in ["https://portal.sso.eu-west-1.amazonaws.com/x", "http://169.254.170.2/v2"] {
+            assert_eq!(led(&sts("http://127.0.0.1:9000"), Request::get(other)), other);
+        }
+        assert_eq!(led(&way(), Request::post(aws)), aws);
+        let mut request = Request::post(aws).body(SdkBody::from("x")).expect("a request");
+        for (url, why) in [
+            ("http://a b", "the endpoint of STS is no URL"),
+            ("htps://minio.test", "begins with neither"),
+            ("minio.test", "the endpoint of STS is no URL"),
+        ] {
+            let error = sts(url).lead_to_sts(&mut request).expect_err("no URL");
+            assert!(format!("{error:?}").contains(why), "{url}: {error:?}");
+        }
+        let sovereign = "https://sts.eusc-de-east-1.amazonaws.eu/";
+        assert_eq!(
+            led(&sts("http://127.0.0.1:9"), Request::post(sovereign)),
+            "http://127.0.0.1:9/"
+        );
     }
 
     #[test]

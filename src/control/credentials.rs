@@ -33,6 +33,7 @@ use super::settings::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::shown;
+use crate::text::instant::instant_text;
 
 /// Longest text of a failure taken over from the chain, in characters.
 const REASON_CHARS_MAX: usize = 400;
@@ -255,8 +256,7 @@ impl KeySource {
 }
 
 fn keys_of(given: &Credentials) -> Result<SigningKeys> {
-    let ends =
-        given.expiry().map(|at| format!(", until {}", humantime::format_rfc3339_seconds(at)));
+    let ends = given.expiry().and_then(instant_text).map(|at| format!(", until {at}"));
     info!("credentials: {}{}", origin_of(given), ends.unwrap_or_default());
     SigningKeys::new(
         given.access_key_id(),
@@ -495,7 +495,7 @@ mod tests {
         run(async {
             let keys = SigningKeys::new("A", "S", None, Some(at(1))).expect("keys");
             for source in [CredentialSource::Anonymous, CredentialSource::Fixed(keys)] {
-                let http = ChainHttp::new(Trust::System, Proxies::default());
+                let http = ChainHttp::new(Trust::System, Proxies::default(), None);
                 let keeper = KeyRefresher::new(&source, None, "us-east-1", http).await;
                 let keeper = keeper.expect("a keeper");
                 assert_eq!(keeper.refresh_if_needed(at(9)).await, Ok(false));

@@ -8,6 +8,7 @@ pub mod ahead;
 mod answers;
 mod buckets;
 mod bundle;
+mod chain_answers;
 mod chain_http;
 pub mod channel;
 pub mod checksum;
@@ -171,7 +172,8 @@ impl Control {
             Trust::Anyone => configured_trust,
             trust => trust.clone(),
         };
-        let chain_http = ChainHttp::new(chain_trust, options.proxies.clone());
+        let sts = settings.as_ref().map(|settings| settings.endpoint_url("sts")).transpose()?;
+        let chain_http = ChainHttp::new(chain_trust, options.proxies.clone(), sts.flatten());
         let source = &options.credentials;
         let patience = Patience::new(options.retry_for_us, Arc::default());
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
