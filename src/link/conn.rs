@@ -336,8 +336,8 @@ impl Conn {
             Err(HeadError::TooManyHeaders) => return self.fail(Failure::TooManyHeaders, None),
             Ok(None) | Err(_) => return self.fail(Failure::BadHead, None),
         };
-        if (100..200).contains(&head.status) {
-            // Nobody asked for another protocol.
+        if head.status == 101 {
+            // Nobody asked for another protocol; all others before an answer are passed over.
             return self.fail(Failure::Interim, None);
         }
         self.keep_alive = head.keep_alive;
