@@ -19,17 +19,13 @@ pub(super) fn asked(body: Bytes) -> Bytes {
     let Some(form) = std::str::from_utf8(&body).ok().filter(|form| form.contains(TOKEN)) else {
         return body;
     };
-    let trimmed = |part: &str| match part.starts_with(TOKEN) {
-        true => {
-            let mut part = part;
-            while let Some(less) = LINE_BREAKS.iter().find_map(|end| part.strip_suffix(end)) {
-                part = less;
-            }
-            part.to_owned()
+    let mut parts: Vec<&str> = form.split('&').collect();
+    for part in parts.iter_mut().filter(|part| part.starts_with(TOKEN)) {
+        while let Some(less) = LINE_BREAKS.iter().find_map(|end| part.strip_suffix(end)) {
+            *part = less;
         }
-        false => part.to_owned(),
-    };
-    form.split('&').map(trimmed).collect::<Vec<_>>().join("&").into()
+    }
+    parts.join("&").into()
 }
 
 /// An answer: `Expiration` in the one notation that is read, and without what nobody needs and some

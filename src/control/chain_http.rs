@@ -32,6 +32,7 @@ use super::resolver::{Resolver, is_local, reachable};
 use super::tls::{Trust, client_config};
 use crate::error::Result;
 use crate::s3::Endpoint;
+use crate::s3::aws::is_host_of_aws;
 use crate::s3::proxy::{Proxies, Proxy};
 
 /// The chain's way to its servers.
@@ -191,21 +192,9 @@ impl Way {
     }
 }
 
-/// Where the partitions of AWS have their services.
-const AWS_DOMAINS: [&str; 7] = [
-    ".amazonaws.com",
-    ".amazonaws.com.cn",
-    ".amazonaws.eu",
-    ".c2s.ic.gov",
-    ".sc2s.sgov.gov",
-    ".cloud.adc-e.uk",
-    ".csp.hci.ic.gov",
-];
-
 /// The hosts of STS (<https://docs.aws.amazon.com/general/latest/gr/sts.html>).
 fn is_sts_of_aws(host: &str) -> bool {
-    let is_of_aws = AWS_DOMAINS.iter().any(|domain| host.ends_with(domain));
-    (host.starts_with("sts.") || host.starts_with("sts-fips.")) && is_of_aws
+    (host.starts_with("sts.") || host.starts_with("sts-fips.")) && is_host_of_aws(host)
 }
 
 /// True of who is on this machine or its link, and of the metadata of EC2 and EKS over IPv6. A

@@ -1,8 +1,6 @@
 //! What an origin says of the checksum of one object that is fetched in ranges: its answers to
 //! ranges do not carry it.
 
-use std::sync::atomic::Ordering;
-
 use http::Method;
 
 use super::client::Question;
@@ -10,7 +8,7 @@ use super::{Ask, Control, object_of, refusal};
 use crate::checksum::{Algorithm, Form, Stored, etag_md5, unverified};
 use crate::error::Result;
 use crate::s3::Object;
-use crate::s3::answer::{CHECKSUM_MODE, ERROR_BODY_BYTES_MAX};
+use crate::s3::answer::{CHECKSUM_MODE, ERROR_BODY_BYTES_MAX, may_refuse_header};
 use crate::s3::uri::{encode_key, encode_query, shown};
 
 use super::client::Answer;
@@ -108,15 +106,15 @@ impl Control {
             };
             self.ask(Ask { bucket, question, what }).await
         };
-        let with_mode = !endpoint.refuses_checksum_mode.load(Ordering::Relaxed);
+        let with_mode = endpoint.takes_checksum_mode();
         let mut answer = ask(with_mode).await?;
-        if with_mode && matches!(answer.status, 400 | 501) {
+        if with_mode && may_refuse_header(answer.status) {
             // The answer to a HEAD does not say what is wrong: it is that only if nothing else
             // makes the difference.
             let without = ask(false).await?;
             if (200..300).contains(&without.status) {
                 answer = ask(true).await?;
-                if matches!(answer.status, 400 | 501) {
+                if may_refuse_header(answer.status) {
                     endpoint.note_refused_checksum_mode();
                     answer = without;
                 }
@@ -159,7 +157,7 @@ fn stored(answer: &Answer) -> Result<Stored, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::super::loopback::{Reply, Server, control, run};
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 

@@ -47,6 +47,12 @@ pub(crate) struct EndpointUrl {
     path: String,
 }
 
+/// Why requests for a bucket, or an access point, cannot be sent anywhere.
+fn refuse(name: &str, why: &str, advice: &str) -> Result<Endpoint> {
+    let message = format!("s3://{}: {why}", shown(name));
+    Err(Error::new(ErrorKind::Usage, message).advise(advice))
+}
+
 impl EndpointUrl {
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let refuse = |why: &str| {
@@ -125,15 +131,14 @@ impl Service {
         if self.url.is_none()
             && let Some((what, advice)) = aws::unsupported(bucket)
         {
-            let message = format!("s3://{bucket}: {what}");
-            return Err(Error::new(ErrorKind::Usage, message).advise(advice));
+            return refuse(bucket, what, advice);
         }
-        let refuse = |why: &str, advice: &str| {
-            Err(Error::new(ErrorKind::Usage, format!("s3://{}: {why}", shown(bucket)))
-                .advise(advice))
-        };
         if let (None, Some(why)) = (&self.url, aws::bucket_problem(bucket)) {
-            return refuse(why, "check the bucket name, or give the server with --endpoint-url");
+            return refuse(
+                bucket,
+                why,
+                "check the bucket name, or give the server with --endpoint-url",
+            );
         }
         let host = || self.variant.host(region);
         let (own, url) = (self.url.is_some(), self.url_or(host)?);
@@ -141,7 +146,11 @@ impl Service {
             AddressingStyle::Auto => !own && !bucket.contains('.') && aws::is_host_name(bucket),
             AddressingStyle::Path => false,
             AddressingStyle::Virtual if !url.is_address && !aws::is_host_name(bucket) => {
-                return refuse("the name cannot be part of a host's", "omit --addressing-style");
+                return refuse(
+                    bucket,
+                    "the name cannot be part of a host's",
+                    "omit --addressing-style",
+                );
             }
             AddressingStyle::Virtual => !url.is_address,
         };
@@ -151,16 +160,14 @@ impl Service {
 
     /// In the region of its ARN, whatever region is configured.
     fn place_access_point(&self, arn: &str) -> Result<Endpoint> {
-        let refuse = |why: &str, advice: &str| {
-            Err(Error::new(ErrorKind::Usage, format!("s3://{arn}: {why}")).advise(advice))
-        };
         let point = match AccessPoint::parse(arn) {
             Ok(point) => point,
-            Err(why) => return refuse(&why, "give the bucket name"),
+            Err(why) => return refuse(arn, &why, "give the bucket name"),
         };
         let url = self.url_or(|| self.variant.access_point_host(point.region))?;
         if self.addressing == AddressingStyle::Path || url.is_address {
             return refuse(
+                arn,
                 "access points are named in the host, not in the path",
                 "omit --addressing-style, or give the bucket name",
             );
@@ -171,23 +178,30 @@ impl Service {
 
     /// At its zone, in the zone's region; or at the endpoint that is given, as the SDKs do it.
     fn place_directory_bucket(&self, bucket: &str, region: &str) -> Result<Endpoint> {
-        let refuse = |why: &str, advice: &str| {
-            Err(Error::new(ErrorKind::Usage, format!("s3://{bucket}: {why}")).advise(advice))
-        };
         let Some(zone) = aws::zone(bucket) else {
             return refuse(
+                bucket,
                 "this directory bucket's name contains no zone",
                 "check the bucket name",
             );
         };
         if bucket.contains('.') {
-            return refuse("a directory bucket's name has no dots", "check the bucket name");
+            return refuse(
+                bucket,
+                "a directory bucket's name has no dots",
+                "check the bucket name",
+            );
         }
         if self.customer_key.is_some() {
-            return refuse("directory buckets do not support SSE-C", "omit --sse-c-key-file");
+            return refuse(
+                bucket,
+                "directory buckets do not support SSE-C",
+                "omit --sse-c-key-file",
+            );
         }
         if self.requester_pays {
             return refuse(
+                bucket,
                 "directory buckets do not support requester pays",
                 "omit --request-payer",
             );
@@ -198,12 +212,13 @@ impl Service {
         let in_path = url.is_address || self.addressing == AddressingStyle::Path;
         if in_path && self.url.is_none() {
             return refuse(
+                bucket,
                 "directory buckets are named in the host, not in the path",
                 "omit --addressing-style",
             );
         }
         if !in_path && !aws::is_host_name(bucket) {
-            return refuse("the name cannot be part of a host's", "check the bucket name");
+            return refuse(bucket, "the name cannot be part of a host's", "check the bucket name");
         }
         let mut endpoint = url.endpoint(bucket, (!in_path).then_some(bucket), region);
         endpoint.service = DIRECTORY_SERVICE;

@@ -152,12 +152,15 @@ impl Settings {
     /// where requests go.
     fn require_profile(&self) -> Result<()> {
         let Some(by) = self.chosen.by() else { return Ok(()) };
-        let is_it = |found: &Section| found.kind == Kind::Profile && found.name == self.profile;
-        if self.sections.iter().any(is_it) {
+        if self.has_section(Kind::Profile, &self.profile) {
             return Ok(());
         }
         let message = format!("the profile '{}' does not exist", shown(&self.profile));
         Err(Error::new(ErrorKind::Access, message).advise(format!("check {by}, {}", self.places())))
+    }
+
+    fn has_section(&self, kind: Kind, name: &str) -> bool {
+        self.sections.iter().any(|found| found.kind == kind && found.name == name)
     }
 
     fn places(&self) -> String {
@@ -250,8 +253,7 @@ impl Settings {
     /// What the profile's section of services says of one.
     fn in_services(&self, service: &str, key: &str) -> Result<Option<String>> {
         let Some(services) = self.in_profile("services") else { return Ok(None) };
-        let is_it = |found: &Section| found.kind == Kind::Services && found.name == services;
-        if !self.sections.iter().any(is_it) {
+        if !self.has_section(Kind::Services, &services) {
             let message = format!(
                 "the profile '{}' has services = {}, but there is no section [services {1}]",
                 shown(&self.profile),

@@ -21,6 +21,13 @@ pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Longest text taken over from an error body, in characters.
 const TEXT_CHARS_MAX: usize = 300;
 
+/// Whether this status may be for a header that the server does not know: some say 400
+/// `InvalidArgument` then, others 501 `NotImplemented`.
+#[must_use]
+pub const fn may_refuse_header(status: u16) -> bool {
+    matches!(status, 400 | 501)
+}
+
 /// A refusal as the server told it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerError {
@@ -120,11 +127,11 @@ fn said(text: &str) -> String {
 
 impl ServerError {
     /// Whether the server does not know the header that asks for an object's checksum, and refuses
-    /// what has it: some say 400 `InvalidArgument` then, others 501 `NotImplemented`.
+    /// what has it.
     #[must_use]
     pub fn is_about_checksum_mode(&self) -> bool {
         let message = self.message.to_ascii_lowercase();
-        matches!(self.status, 400 | 501) && message.contains(CHECKSUM_MODE)
+        may_refuse_header(self.status) && message.contains(CHECKSUM_MODE)
     }
 
     /// What kind of failure it is to us.

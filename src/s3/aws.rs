@@ -44,6 +44,15 @@ impl Partition {
     }
 }
 
+/// Whether a host is in a domain of AWS, of whatever partition.
+#[must_use]
+pub fn is_host_of_aws(host: &str) -> bool {
+    let is_below = |found: &Partition| {
+        host.strip_suffix(found.suffix).is_some_and(|before| before.ends_with('.'))
+    };
+    is_below(&COMMERCIAL) || PARTITIONS.iter().any(is_below)
+}
+
 /// Which of AWS's endpoints of a region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Variant {
@@ -199,6 +208,16 @@ pub fn is_host_name(bucket: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_of_aws_are_below_its_domains() {
+        for host in ["sts.amazonaws.com", "sts.cn-north-1.amazonaws.com.cn", "x.c2s.ic.gov"] {
+            assert!(is_host_of_aws(host), "{host}");
+        }
+        for host in ["amazonaws.com", "sts.notamazonaws.com", "sts.amazonaws.com.evil.test", ""] {
+            assert!(!is_host_of_aws(host), "{host}");
+        }
+    }
 
     #[test]
     fn names_of_buckets() {

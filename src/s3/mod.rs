@@ -159,6 +159,12 @@ impl Endpoint {
         }
     }
 
+    /// Whether it may be asked for checksums.
+    #[must_use]
+    pub fn takes_checksum_mode(&self) -> bool {
+        !self.refuses_checksum_mode.load(Ordering::Relaxed)
+    }
+
     /// Asks for no checksums from now on.
     pub fn note_refused_checksum_mode(&self) {
         if !self.refuses_checksum_mode.swap(true, Ordering::Relaxed) {

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::SystemHost;
@@ -75,7 +74,7 @@ impl Host for SystemHost {
             if_match: &transfer.object.etag,
             with_checksum: range.is_none()
                 && transfer.verification.asks()
-                && !transfer.endpoint.refuses_checksum_mode.load(Ordering::Relaxed),
+                && transfer.endpoint.takes_checksum_mode(),
         };
         let length = self.writer.write_get(out, &get, keys, now);
         let length = length.map_err(|problem| {
