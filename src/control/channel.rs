@@ -375,7 +375,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::loopback::{Reply, Server, control, run};
+    use super::super::loopback::{Reply, Server, closed_url, control, control_at, run};
     use super::*;
     use crate::plan::kept::KEPT_OBJECT_BYTES;
     use crate::plan::manifest::{Layout, parse};
@@ -457,10 +457,11 @@ mod tests {
                 }
                 kept.push(Some(found.kept.expect("there is room")));
             }
-            let before = server.seen().len();
+            // Whoever asks again finds nobody. A page that was guessed and then given up may come
+            // to the server at any time, so its requests are not to be counted.
+            let control = Rc::new(control_at(closed_url()).await);
             let entries = control.channel_entries(channels.iter().zip(kept)).await?;
             assert_eq!(told(entries).await?, listed);
-            assert_eq!(server.seen().len(), before, "nothing is asked again");
             Ok(listed)
         })
     }
@@ -571,10 +572,10 @@ mod tests {
         let found = looked(&server, &channel("c", "d", HALF), false).expect("a look");
         assert_eq!((found.objects, found.shard_objects, found.problem_count), (6, 3, 1));
 
-        let before = server.seen().len();
+        let server = keys(&["d/1", "d/22", "d/5"]);
         let found = looked(&server, &list("c", &["5", "1", "22"], HALF), true).expect("a look");
         assert_eq!((found.objects, found.bytes, found.shard_objects), (3, None, 1));
-        assert_eq!(server.seen().len(), before + 1, "nothing is asked of other hosts' objects");
+        assert_eq!(server.seen().len(), 1, "nothing is asked of other hosts' objects");
         let whole = list("c", &["5", "1", "1"], Shard::WHOLE);
         let found = looked(&server, &whole, true).expect("a look");
         assert_eq!((found.objects, found.bytes, found.problem_count), (2, Some(6), 0));

@@ -39,9 +39,14 @@ pub(crate) fn closed_url() -> String {
 
 /// A control plane that asks this server.
 pub(crate) async fn control(server: &Server) -> Control {
+    control_at(format!("http://{}", server.address)).await
+}
+
+/// A control plane that asks whom this URL names.
+pub(crate) async fn control_at(endpoint_url: String) -> Control {
     let keys = SigningKeys::new("KEY", "SECRET", None, None).expect("good keys");
     let options = ControlOptions {
-        endpoint_url: Some(format!("http://{}", server.address)),
+        endpoint_url: Some(endpoint_url),
         region: Some("us-east-1".to_owned()),
         credentials: CredentialSource::Fixed(keys),
         dualstack: Some(false),
