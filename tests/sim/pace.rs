@@ -312,6 +312,27 @@ fn a_server_that_becomes_slow_is_given_the_time_that_it_takes() {
     });
 }
 
+/// One of five requests is never answered: the others tell how long an answer takes, and those that
+/// hang are ended soon.
+#[test]
+fn requests_that_hang_do_not_pass_for_a_slow_server() {
+    seeds("requests_that_hang_do_not_pass_for_a_slow_server", 4, |seed| {
+        let terms = Terms::new(64 * MILLION, 64 * MILLION, 20_000);
+        let sources = vec![Source::new(endpoint(0, false), "k", SMALL_BYTES)];
+        let mut course = Course::of(seed, &terms, sources, Bounds::fixed(32));
+        course.go_on(SECOND_US);
+        course.bench.world.borrow_mut().silent_per_mille = 200;
+        course.go_on(5 * SECOND_US);
+        let served = course.go_on(20 * SECOND_US) / SMALL_BYTES;
+        course.bench.world.borrow_mut().silent_per_mille = 0;
+        course.end();
+        // Each takes 20 ms, and one of five 0.6 s more.
+        let best = 32 * 1000 / (20 + 600 / 5);
+        println!("{served} of {best} a second");
+        assert!(served * 4 >= best, "{served} of {best} a second");
+    });
+}
+
 /// Seconds to each first byte are a server's pace, not a fault of single requests.
 #[test]
 fn a_slow_first_byte_is_waited_for() {

@@ -117,6 +117,8 @@ pub(crate) struct World {
     pub(crate) wrong_at: Option<SocketAddr>,
     /// What serves this address takes requests, and never answers.
     pub(crate) silent_at: Option<SocketAddr>,
+    /// So many of a thousand answers never begin.
+    pub(crate) silent_per_mille: u64,
     /// Pipes, and the streams that go through them.
     pub(crate) plumbing: Plumbing,
 }
@@ -152,6 +154,7 @@ impl World {
             dead_found_us: None,
             wrong_at: None,
             silent_at: None,
+            silent_per_mille: 0,
             plumbing: Plumbing::default(),
         }))
     }
@@ -322,6 +325,9 @@ impl World {
         }
         let end = end.or((self.cut_bytes < bytes.len()).then_some((self.cut_bytes, Fault::End)));
         let is_silent = self.silent_at.is_some() && self.sockets[socket].address == self.silent_at;
+        // Drawn only where it can be: the seeds of the other runs stay what they are.
+        let is_silent =
+            is_silent || self.silent_per_mille > 0 && self.chance.hits(self.silent_per_mille);
         let end = if is_silent { Some((0, Fault::Stall)) } else { end };
         let served = self.served.entry(key);
         *served.or_default() += bytes.len() as u64;

@@ -10,6 +10,8 @@ use crate::limits::{
 #[derive(Debug)]
 struct Pace {
     recent_us: [u32; PACE_SAMPLES],
+    /// Which of them were ended because they were stuck: they take at least so long.
+    stuck: [bool; PACE_SAMPLES],
     noted: usize,
     /// Nine of ten took at most so long, when it was last worked out.
     usual_us: Option<u32>,
@@ -20,22 +22,45 @@ struct Pace {
 impl Default for Pace {
     /// Nothing is known yet.
     fn default() -> Self {
-        Self { recent_us: [0; PACE_SAMPLES], noted: 0, usual_us: None, usual_busy: 1 }
+        Self {
+            recent_us: [0; PACE_SAMPLES],
+            stuck: [false; PACE_SAMPLES],
+            noted: 0,
+            usual_us: None,
+            usual_busy: 1,
+        }
     }
 }
 
 impl Pace {
-    /// Notes one that is over.
-    fn note(&mut self, duration_us: u64, busy: usize) {
-        self.recent_us[self.noted % PACE_SAMPLES] = u32::try_from(duration_us).unwrap_or(u32::MAX);
+    /// Notes one that is over, or was ended because it was stuck.
+    fn note(&mut self, duration_us: u64, busy: usize, is_stuck: bool) {
+        let at = self.noted % PACE_SAMPLES;
+        self.recent_us[at] = u32::try_from(duration_us).unwrap_or(u32::MAX);
+        self.stuck[at] = is_stuck;
         self.noted += 1;
         if self.noted.is_multiple_of(PACE_SAMPLES_MIN) {
-            let known = self.noted.min(PACE_SAMPLES);
-            let mut sorted = self.recent_us;
-            let (_, usual_us, _) = sorted[..known].select_nth_unstable(known * 9 / 10);
-            self.usual_us = Some(*usual_us);
+            self.usual_us = Some(self.work_out());
             self.usual_busy = busy.max(1);
         }
+    }
+
+    /// What nine of ten take at most. Where most were stuck, the server is slow, and would never be
+    /// waited for if they counted for nothing; where few were, they hang, and the others tell how
+    /// long an answer takes.
+    fn work_out(&self) -> u32 {
+        let known = self.noted.min(PACE_SAMPLES);
+        let last = (self.noted - PACE_SAMPLES_MIN..self.noted).map(|number| number % PACE_SAMPLES);
+        let is_slow = last.filter(|at| self.stuck[*at]).count() * 2 > PACE_SAMPLES_MIN;
+        let (mut counted_us, mut counted) = ([0; PACE_SAMPLES], 0);
+        for (took_us, is_stuck) in self.recent_us[..known].iter().zip(&self.stuck) {
+            if is_slow || !is_stuck {
+                counted_us[counted] = *took_us;
+                counted += 1;
+            }
+        }
+        let (_, usual_us, _) = counted_us[..counted].select_nth_unstable(counted * 9 / 10);
+        *usual_us
     }
 
     /// What is usual with so many in flight: where they share a line that is full, twice as many
@@ -74,9 +99,9 @@ impl Paces {
         self.busy = busy;
     }
 
-    /// Notes how long something took.
-    pub fn note(&mut self, phase: Phase, duration_us: u64) {
-        self.phases[phase as usize].note(duration_us, self.busy);
+    /// Notes how long something took; `is_stuck`: at least, for it was ended because it was stuck.
+    pub fn note(&mut self, phase: Phase, duration_us: u64, is_stuck: bool) {
+        self.phases[phase as usize].note(duration_us, self.busy, is_stuck);
     }
 
     /// The same of a small object's body, which comes with its head as a rule: where that is not
@@ -110,10 +135,10 @@ mod tests {
     fn nothing_is_late_before_something_is_known() {
         let mut pace = Pace::default();
         for _ in 1..PACE_SAMPLES_MIN {
-            pace.note(1, 1);
+            pace.note(1, 1, false);
         }
         assert_eq!(pace.late_after_us(1), None);
-        pace.note(1, 1);
+        pace.note(1, 1, false);
         assert_eq!(pace.late_after_us(1), Some(HEDGE_AFTER_MIN_US));
         assert_eq!(pace.stuck_after_us(1), Some(STUCK_AFTER_MIN_US));
     }
@@ -123,27 +148,45 @@ mod tests {
         let mut pace = Pace::default();
         for number in 0..PACE_SAMPLES {
             let slow = number % 16 == 0;
-            pace.note(if slow { 60_000_000 } else { 200_000 }, 1);
+            pace.note(if slow { 60_000_000 } else { 200_000 }, 1, false);
         }
         assert_eq!(pace.late_after_us(1), Some(200_000 * HEDGE_FACTOR));
         assert_eq!(pace.stuck_after_us(1), Some(200_000 * STUCK_FACTOR));
         for _ in 0..PACE_SAMPLES {
-            pace.note(u64::MAX, 1);
+            pace.note(u64::MAX, 1, false);
         }
         let late_us = u64::from(u32::MAX) * HEDGE_FACTOR;
         assert_eq!(pace.late_after_us(1), Some(late_us));
         assert_eq!(pace.stuck_after_us(1), Some(late_us), "a slow network has patience");
         for _ in 0..PACE_SAMPLES {
-            pace.note(1_000_000, 1);
+            pace.note(1_000_000, 1, false);
         }
         assert_eq!(pace.stuck_after_us(1), Some(STUCK_AFTER_MAX_US));
+    }
+
+    #[test]
+    fn what_was_stuck_counts_where_most_of_the_last_were() {
+        let mut pace = Pace::default();
+        for number in 0..PACE_SAMPLES {
+            let hangs = number % 2 == 0;
+            pace.note(if hangs { 600_000 } else { 20_000 }, 1, hangs);
+        }
+        assert_eq!(pace.usual_us(1), Some(20_000), "half of them hang");
+        for _ in 0..PACE_SAMPLES_MIN {
+            pace.note(600_000, 1, true);
+        }
+        assert_eq!(pace.usual_us(1), Some(600_000), "the server is slow");
+        for _ in 0..PACE_SAMPLES_MIN {
+            pace.note(20_000, 1, false);
+        }
+        assert_eq!(pace.usual_us(1), Some(20_000), "it is no more");
     }
 
     #[test]
     fn more_at_once_may_take_longer() {
         let mut pace = Pace::default();
         for _ in 0..PACE_SAMPLES {
-            pace.note(1_000_000, 16);
+            pace.note(1_000_000, 16, false);
         }
         assert_eq!(pace.late_after_us(8), Some(HEDGE_FACTOR * 1_000_000));
         assert_eq!(pace.late_after_us(32), Some(HEDGE_FACTOR * 2_000_000));

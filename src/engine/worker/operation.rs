@@ -156,7 +156,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // What comes after a poll had come before.
         if (is_over || is_stuck) && !operation.follows_poll && !job.awaits_room() {
             let elapsed_us = self.clock.now_us() - operation.submitted_us;
-            self.paces.note(Phase::of(&connection.conn), elapsed_us);
+            self.paces.note(Phase::of(&connection.conn), elapsed_us, is_stuck);
             if is_over && matches!(op, Op::Connect { .. }) {
                 let least_us = &mut self.metrics.connect_us_min;
                 *least_us = Some(least_us.map_or(elapsed_us, |least_us| least_us.min(elapsed_us)));
@@ -185,6 +185,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let still_late =
             late_end.filter(|_| is_partial && self.connections[index].operation.is_some());
         if let Some(late_end) = still_late {
+            // It has waited since the one before it began.
+            let next = self.connections[index].operation.as_mut().expect("it is under way");
+            next.submitted_us = operation.submitted_us;
             self.end_late(index, late_end);
         }
     }
