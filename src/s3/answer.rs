@@ -41,6 +41,8 @@ pub struct ServerError {
     pub request_id: String,
     /// The region the server says is the right one; mostly empty.
     pub region: String,
+    /// Where a redirect leads, without what may be a signature; mostly empty.
+    pub leads_to: String,
     /// The server's time, as it says it beside `RequestTimeTooSkewed`; mostly empty.
     pub server_time: String,
     /// The body is not S3's: a page of something in between, as it seems.
@@ -77,7 +79,24 @@ pub fn explain_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> ServerEr
     if !region.is_empty() {
         told.region = said(region);
     }
+    if matches!(status, 300..=399) && told.leads_to.is_empty() {
+        told.leads_to = origin_of(header("location"));
+    }
     told
+}
+
+/// Scheme and host of a URL, or the path of one that has neither.
+fn origin_of(url: &str) -> String {
+    let plain = url.split(['?', '#']).next().unwrap_or("");
+    let (scheme, rest) = match plain.split_once("//") {
+        Some((scheme, rest)) => (format!("{scheme}//"), rest),
+        None if plain.starts_with('/') => return said(plain),
+        // A name alone, as `<Endpoint>` has it.
+        None => (String::new(), plain),
+    };
+    let host = rest.split(['/', '\\']).next().unwrap_or("");
+    let host = host.rsplit('@').next().unwrap_or("");
+    said(&format!("{scheme}{host}"))
 }
 
 /// Fills in what `<Error>` says; stops silently at the first thing that is not XML.
@@ -110,6 +129,9 @@ fn read_body(body: &str, told: &mut ServerError) {
                 };
                 if let Some(field) = field {
                     *field = said(&text);
+                }
+                if names.len() == 2 && names[1] == "Endpoint" {
+                    told.leads_to = origin_of(&text);
                 }
                 names.pop();
                 text.clear();
@@ -252,7 +274,11 @@ impl ServerError {
                 "the credentials need s3:GetObject and s3:ListBucket here; for public data \
                  use --no-sign-request"
             }
-            (_, 301 | 307) => "check --region and --endpoint-url",
+            (_, 300..=399) if !self.leads_to.is_empty() => {
+                let to = &self.leads_to;
+                return Some(format!("it leads to {to}: check --endpoint-url and --region"));
+            }
+            (_, 300..=399) => "check --endpoint-url and --region",
             (_, 429 | 503) => "the server asks to slow down: lower --connections or try later",
             _ => return None,
         };
@@ -298,6 +324,27 @@ mod tests {
         assert!(line.starts_with("get s3://b/k: the server answered 403 AccessDenied"), "{line}");
         assert!(line.contains("request id R1") && line.contains("s3:GetObject"), "{line}");
         assert_eq!(explain(403, DENIED, "").into_error("get").request_id(), Some("R1"));
+    }
+
+    #[test]
+    fn redirects_tell_where_they_lead() {
+        let line = |location: &'static str, body: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert("location", http::HeaderValue::from_static(location));
+            s3_error(307, &headers, body, "list s3://b/").to_string()
+        };
+        let told = line("https://u:secret@node-2:9000/b/k?X-Amz-Signature=abc", b"");
+        assert!(told.contains("it leads to https://node-2:9000: check --endpoint-url"), "{told}");
+        assert!(!told.contains("secret") && !told.contains("abc"), "{told}");
+        assert!(line("/v2/b/k?x=y", b"").contains("it leads to /v2/b/k: check"));
+        assert!(line("//u:p@node/b/k", b"").contains("it leads to //node: check"));
+        let body =
+            b"<Error><Code>X</Code><Endpoint>https://u:p@h/?X-Amz-Signature=1</Endpoint></Error>";
+        assert!(line("", body).contains("it leads to https://h: check"));
+        let body = b"<Error><Code>TemporaryRedirect</Code><Endpoint>b.s3.eu-x.example</Endpoint>\
+            </Error>";
+        assert!(line("", body).contains("it leads to b.s3.eu-x.example: check"));
+        assert!(line("", b"").contains("; check --endpoint-url and --region"));
     }
 
     #[test]

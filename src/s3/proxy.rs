@@ -235,6 +235,8 @@ fn entry_for(entry: &str, port: u16) -> Option<&str> {
         _ => (entry, None),
     };
     let name = name.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+    // `*.name` is what others write for `.name`.
+    let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
     let right = written.is_none_or(|written| written.parse() == Ok(port));
     (right && !name.is_empty()).then_some(name)
 }

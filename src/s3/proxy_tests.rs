@@ -93,7 +93,9 @@ fn no_proxy_spares_hosts() {
     check("example.com", "s3.example.com.", true);
     check("example.com", "notexample.com", false);
     check("s3.example.com", "example.com", false);
-    check("*.example.com", "s3.example.com", false);
+    check("*.example.com", "s3.example.com", true);
+    check("*.example.com", "example.org", false);
+    check("s3*.example.com", "s3.example.com", false);
     check("*", "s3.example.com", true);
     check("*", "10.1.2.3", true);
     check("*", "[fd00::1]:9000", true);
