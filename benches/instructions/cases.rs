@@ -185,6 +185,7 @@ fn signing(times: u64) {
                 range: Some(ByteRange { offset: index * PART, length: PART }),
                 if_match: ETAG,
                 with_checksum: false,
+                accepts_gzip: false,
             };
             let length = writer.write_get(&mut out, black_box(&get), Some(&keys), now);
             assert!(length.expect("it fits") > 500);

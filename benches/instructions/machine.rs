@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use inrush::error::Error;
-use inrush::files::host::{FileDone, FileHost, FileJob, FileTask, Host};
+use inrush::files::host::{FileDone, FileHost, FileJob, FileTask, Host, OptionalHeaders};
 use inrush::files::sink::file::OpenFile;
 use inrush::files::transfer::Transfer;
 use inrush::s3::ByteRange;
@@ -174,6 +174,7 @@ impl Host for InstantHost {
         out: &mut [u8],
         transfer: &Transfer,
         range: Option<ByteRange>,
+        headers: OptionalHeaders,
     ) -> Result<u32, Error> {
         self.network.borrow_mut().written = range;
         let get = Get {
@@ -181,8 +182,9 @@ impl Host for InstantHost {
             key: &transfer.object.key,
             version_id: "",
             range,
-            if_match: &transfer.object.etag,
+            if_match: if headers.if_match { &transfer.object.etag } else { "" },
             with_checksum: false,
+            accepts_gzip: headers.accept_gzip,
         };
         let length = self.writer.write_get(out, &get, Some(&self.keys), self.signed_at);
         Ok(u32::try_from(length.expect("it fits")).expect("short"))

@@ -9,6 +9,7 @@ use crate::checksum::{Algorithm, Form, Stored, etag_md5, unverified};
 use crate::error::Result;
 use crate::s3::Object;
 use crate::s3::answer::{CHECKSUM_MODE, ERROR_BODY_BYTES_MAX, may_refuse_header};
+use crate::s3::habit::Habit;
 use crate::s3::uri::{encode_key, encode_query, shown};
 
 use super::client::Answer;
@@ -106,7 +107,7 @@ impl Control {
             };
             self.ask(Ask { bucket, question, what }).await
         };
-        let with_mode = endpoint.takes_checksum_mode();
+        let with_mode = !endpoint.habits.has(Habit::RefusesChecksumMode);
         let mut answer = ask(with_mode).await?;
         if with_mode && may_refuse_header(answer.status) {
             // The answer to a HEAD does not say what is wrong: it is that only if nothing else
@@ -115,7 +116,7 @@ impl Control {
             if (200..300).contains(&without.status) {
                 answer = ask(true).await?;
                 if may_refuse_header(answer.status) {
-                    endpoint.note_refused_checksum_mode();
+                    endpoint.note_habit(Habit::RefusesChecksumMode);
                     answer = without;
                 }
             }

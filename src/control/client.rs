@@ -16,16 +16,16 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http1::SendRequest;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tracing::{debug, info};
 
+use super::handshake::handshake;
 use super::interfaces;
 use super::limits::{
     ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
@@ -90,7 +90,7 @@ impl Answer {
 }
 
 /// What a body may fail with.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why there was no answer.
 pub(super) enum Trouble {
@@ -445,20 +445,6 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
             status => Err(Trouble::Lasting(proxy.refusal(status, &endpoint.host))),
         };
     }
-}
-
-async fn handshake<S, B>(stream: S) -> Result<SendRequest<B>, Trouble>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
-    let mut builder = http1::Builder::new();
-    builder.max_headers(HEADERS_MAX).max_buf_size(ANSWER_BUFFER_BYTES_MAX);
-    let (sender, connection) =
-        builder.handshake(TokioIo::new(stream)).await.map_err(|error| passing(&error))?;
-    // It ends when the sender is dropped; what goes wrong in it the sender is told.
-    tokio::spawn(connection);
-    Ok(sender)
 }
 
 /// The request with its headers and, where there are keys, its signature as of now.

@@ -93,6 +93,7 @@ pub trait Host {
         out: &mut [u8],
         transfer: &Transfer,
         range: Option<ByteRange>,
+        headers: OptionalHeaders,
     ) -> Result<u32, Error>;
 
     /// The version of the keys that sign for this object now. A machine whose keys never change has
@@ -111,6 +112,15 @@ pub trait Host {
     fn on_objection(&mut self, _transfer: &Transfer, _objection: Objection) -> bool {
         true
     }
+}
+
+/// Headers of a request that some servers cannot bear, or need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionalHeaders {
+    /// `If-Match`, where the object's ETag is known.
+    pub if_match: bool,
+    /// `Accept-Encoding: gzip, identity`.
+    pub accept_gzip: bool,
 }
 
 /// What a server has against a request, though the key is right.

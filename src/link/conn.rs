@@ -46,6 +46,11 @@ enum State {
     Head {
         filled: u32,
     },
+    /// The start of a whole object that comes again where a range was asked for.
+    Skip {
+        /// Bytes of it still to come that were received before.
+        left: u64,
+    },
     Body {
         /// Body bytes still to come in this answer.
         left: u64,
@@ -54,6 +59,12 @@ enum State {
     WholeBody {
         head: u32,
         filled: u32,
+    },
+    /// The end of a body without a length must come, before its last bytes count.
+    End {
+        /// Where those begin in the data slot.
+        at: u32,
+        count: u32,
     },
     /// The body of an error answer.
     Refusal {
@@ -86,6 +97,10 @@ pub struct Conn {
     /// ETag of the answers to this ask; the first one counts where none was listed.
     etag: Option<EtagDigest>,
     comparison: Comparison,
+    /// An answer without ETag is none: the server does not compare it.
+    needs_etag: bool,
+    /// The answer now coming has no length: its body ends with the connection.
+    ends_with_connection: bool,
     /// Answers that this socket has brought.
     answers: u64,
     actions: [Option<Action>; ACTIONS_MAX],
@@ -105,6 +120,8 @@ impl Conn {
             keep_alive: false,
             etag: None,
             comparison: Comparison::default(),
+            needs_etag: false,
+            ends_with_connection: false,
             answers: 0,
             actions: [None; ACTIONS_MAX],
             queued: 0,
@@ -223,8 +240,10 @@ impl Conn {
             (State::Head { filled }, Event::Received(count, buffer)) => {
                 self.head_bytes(filled, count, buffer);
             }
+            (State::Skip { left }, Event::Received(count, _)) => self.skip_bytes(left, count),
             (State::Body { left }, Event::Received(count, _)) => self.body_bytes(left, count),
             (State::Body { left }, Event::Moved(count)) => self.moved(left, count),
+            (State::End { at, count }, Event::Received(more, _)) => self.ended(at, count, more),
             (State::WholeBody { head, filled }, Event::Received(count, buffer)) => {
                 self.whole_bytes(head, filled, count, buffer);
             }
@@ -334,86 +353,127 @@ impl Conn {
                 return self.receive_head(filled);
             }
             Err(HeadError::TooManyHeaders) => return self.fail(Failure::TooManyHeaders, None),
-            Ok(None) | Err(_) => return self.fail(Failure::BadHead, None),
+            Ok(None) | Err(HeadError::TooLong) => return self.fail(Failure::HeadTooLong, None),
+            Err(_) => return self.fail(Failure::BadHead, None),
         };
         if head.status == 101 {
             // Nobody asked for another protocol; all others before an answer are passed over.
             return self.fail(Failure::Interim, None);
         }
-        self.keep_alive = head.keep_alive;
+        // What has neither length nor chunks ends with its connection (RFC 9112 section 6.3).
+        self.keep_alive =
+            head.keep_alive && (head.content_length.is_some() || head.transfer_encoded);
         self.answers += 1;
         if head.status != 200 && head.status != 206 {
             return self.refused(&head, filled, buffer);
         }
         match self.accept(&head) {
-            Ok(()) => self.body(&head, filled, buffer),
+            Ok(skipped) => self.body(&head, skipped, filled, buffer),
             Err(failure) => self.fail(failure, None),
         }
     }
 
-    /// Checks that an answer is the one that was asked for.
-    fn accept(&mut self, head: &Head<'_>) -> Result<(), Failure> {
+    /// Checks that an answer is the one that was asked for; returns how much of its body was
+    /// received before: where ranges are ignored, the rest of a whole object comes behind it.
+    fn accept(&mut self, head: &Head<'_>) -> Result<u64, Failure> {
         let ask = self.current();
         if head.transfer_encoded {
             return Err(Failure::Chunked);
         }
         let first = ask.range.offset + self.reached;
         let expected = ask.range.length - self.reached;
-        let right = match (head.content_range, head.status) {
-            (None, 200) if expected == ask.size => true,
-            (Some(range), 206) => {
-                range.first == first
-                    && range.last == first + expected - 1
-                    && range.size.is_none_or(|size| size == ask.size)
-            }
-            (None, 200) => return Err(Failure::WholeAnswer),
-            _ => false,
+        let is_right = |range: http::ContentRange| {
+            range.first == first
+                && range.last == first + expected - 1
+                && range.size.is_none_or(|size| size == ask.size)
         };
-        if !right {
-            return Err(Failure::WrongRange);
-        }
-        if head.content_length != Some(expected) {
+        let skipped = match (head.content_range, head.status) {
+            (None, 200) if ask.range.length == ask.size => self.reached,
+            (Some(range), 206) if is_right(range) => 0,
+            (None, 200) => return Err(Failure::WholeAnswer),
+            _ => return Err(Failure::WrongRange),
+        };
+        // A range without a length is as long as Content-Range says. Of a whole object more may
+        // come than was listed, which nobody may have seen before the end.
+        self.ends_with_connection = head.content_length.is_none() && head.content_range.is_none();
+        let is_right = match head.content_length {
+            Some(length) => length == skipped + expected,
+            None => !(self.ends_with_connection && ask.manner == Manner::Stream),
+        };
+        if !is_right {
             return Err(Failure::WrongLength);
+        }
+        let seen = head.etag.map(EtagDigest::of);
+        if skipped > 0 && (seen.is_none() || self.etag.is_none()) {
+            // It may be another version than what was received.
+            return Err(Failure::WholeAnswer);
         }
         if let (Some(check), true) = (ask.check, expected == ask.size) {
             self.comparison.hear(check, head);
         }
-        let seen = head.etag.map(EtagDigest::of);
         match (self.etag, seen) {
             (Some(known), Some(seen)) if known != seen => Err(Failure::WrongEtag),
+            (Some(_), None) if self.needs_etag => Err(Failure::WrongEtag),
             (known, seen) => {
                 self.etag = known.or(seen);
-                Ok(())
+                Ok(skipped)
             }
         }
     }
 
-    fn body(&mut self, head: &Head<'_>, filled: u32, buffer: &[u8]) {
+    fn body(&mut self, head: &Head<'_>, skipped: u64, filled: u32, buffer: &[u8]) {
         let ask = self.current();
-        let beyond = u64::from(filled - head.length);
+        let came = u64::from(filled - head.length);
         let left = ask.range.length - self.reached;
-        if beyond > left {
+        if came > skipped + left {
             return self.fail(Failure::WrongRange, None);
         }
+        if came < skipped {
+            return self.skip(skipped - came);
+        }
+        let mut from = head.length + u32::try_from(skipped).expect("at most what came");
+        let beyond = came - skipped;
         match ask.manner {
             Manner::Slots => {}
+            // Begun again at its first byte: nothing is skipped.
             Manner::Whole => return self.whole_bytes_reached(head.length, filled, buffer),
             Manner::Stream => {
                 self.state = State::Body { left };
-                let length = filled - head.length;
-                return self.push(Action::Move { from: head.length, length });
+                return self.push(Action::Move { from, length: filled - from });
             }
         }
-        let mut from = head.length;
         while from < filled {
             let to = self.slot_position();
             let length = (filled - from).min(self.slot_length - to);
             self.push(Action::Copy { from, to, length });
+            if self.is_last(length) {
+                return self.await_end(to, length);
+            }
             self.reached += u64::from(length);
             from += length;
             self.deliver_if_full();
         }
         self.go_on(left - beyond);
+    }
+
+    /// Receives what was received before, into the control buffer, and forgets it.
+    fn skip(&mut self, left: u64) {
+        self.state = State::Skip { left };
+        let length = u32::try_from(left).unwrap_or(u32::MAX).min(HEAD_BYTES_MAX);
+        self.push(Action::Receive { target: Target::Control, at: 0, length, fill: false });
+    }
+
+    fn skip_bytes(&mut self, left: u64, count: u32) {
+        match left - u64::from(count) {
+            _ if count == 0 => self.fail(Failure::Truncated, None),
+            0 if self.current().manner == Manner::Stream => {
+                let left = self.current().range.length - self.reached;
+                self.state = State::Body { left };
+                self.push(Action::Move { from: 0, length: 0 });
+            }
+            0 => self.go_on(self.current().range.length - self.reached),
+            left => self.skip(left),
+        }
     }
 
     /// Where the next body byte belongs within the data slot.
@@ -449,9 +509,36 @@ impl Conn {
         if count == 0 {
             return self.fail(Failure::Truncated, None);
         }
+        if self.is_last(count) {
+            return self.await_end(self.slot_position(), count);
+        }
         self.reached += u64::from(count);
         self.deliver_if_full();
         self.go_on(left - u64::from(count));
+    }
+
+    /// Whether these bytes are the last ones of a body without a length.
+    fn is_last(&self, count: u32) -> bool {
+        let reached = self.reached + u64::from(count);
+        self.ends_with_connection && reached == self.current().range.length
+    }
+
+    /// Waits for the end behind the last bytes, which stand in the data slot.
+    fn await_end(&mut self, at: u32, count: u32) {
+        self.state = State::End { at, count };
+        self.push(Action::Receive { target: Target::Control, at: 0, length: 1, fill: false });
+    }
+
+    fn ended(&mut self, at: u32, count: u32, more: u32) {
+        if more > 0 {
+            return self.fail(Failure::WrongLength, None);
+        }
+        self.reached += u64::from(count);
+        match self.is_whole() {
+            true => self.push(Action::Deliver { at, length: count, offset: 0 }),
+            false => self.deliver_if_full(),
+        }
+        self.finish();
     }
 
     fn moved(&mut self, left: u64, count: u64) {
@@ -481,6 +568,8 @@ impl Conn {
             self.push(Action::Receive { target: Target::Data, at: filled, length, fill: true });
         } else if let Err(failure) = self.comparison.compare(&buffer[head as usize..end as usize]) {
             self.fail(failure, None);
+        } else if self.is_last(size) {
+            self.await_end(head, size);
         } else {
             self.reached = u64::from(size);
             self.push(Action::Deliver { at: head, length: size, offset: 0 });

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::error::Error;
-use crate::limits::HEADERS_MAX;
+use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
 use crate::s3::Endpoint;
 use crate::s3::answer::ServerError;
 use crate::sys::Errno;
@@ -30,10 +30,12 @@ pub enum Failure {
     Stall,
     /// The answer ended before its body did.
     Truncated,
-    /// The answer's head is not HTTP/1, contradicts itself, or is too long.
+    /// The answer's head is not HTTP/1, or contradicts itself.
     BadHead,
     /// The answer has more than [`HEADERS_MAX`] headers.
     TooManyHeaders,
+    /// The answer has more than [`HEAD_BYTES_MAX`] bytes of headers.
+    HeadTooLong,
     /// The answer's Content-Range is not the range that was asked for.
     WrongRange,
     /// The answer's length is not the range's.
@@ -48,6 +50,8 @@ pub enum Failure {
     Checksum,
     /// The server refuses requests that ask for the stored checksum.
     ChecksumMode,
+    /// The server says 412, and nothing has shown yet that it understands `If-Match`.
+    IfMatch,
     /// The session token has expired, or was withdrawn.
     ExpiredToken,
     /// The server's clock and ours differ too much for a signature.
@@ -72,8 +76,8 @@ pub enum Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryReason {
-    /// See [`Failure::BadHead`], [`Failure::TooManyHeaders`], [`Failure::Interim`] and
-    /// [`Failure::Chunked`].
+    /// See [`Failure::BadHead`], [`Failure::TooManyHeaders`], [`Failure::HeadTooLong`],
+    /// [`Failure::Interim`] and [`Failure::Chunked`].
     BadHead,
     /// See [`Failure::Broken`] and [`Failure::BrokenUnanswered`].
     Broken,
@@ -99,7 +103,7 @@ pub enum RetryReason {
     Stale,
     /// See [`Failure::Stall`].
     Stall,
-    /// Any other status: refused for good; and [`Failure::ChecksumMode`].
+    /// Any other status: refused for good; [`Failure::ChecksumMode`] and [`Failure::IfMatch`].
     Refused,
     /// See [`Failure::TlsBroken`], [`Failure::TlsEnded`] and [`Failure::TlsRefused`].
     Tls,
@@ -193,9 +197,11 @@ impl Failure {
             Self::FirstByteTimeout => RetryReason::FirstByteTimeout,
             Self::Stall => RetryReason::Stall,
             Self::Truncated | Self::ClosedUnanswered => RetryReason::Truncated,
-            Self::BadHead | Self::TooManyHeaders | Self::Interim | Self::Chunked => {
-                RetryReason::BadHead
-            }
+            Self::BadHead
+            | Self::TooManyHeaders
+            | Self::HeadTooLong
+            | Self::Interim
+            | Self::Chunked => RetryReason::BadHead,
             Self::WrongRange | Self::WholeAnswer => RetryReason::WrongRange,
             Self::WrongLength => RetryReason::WrongLength,
             Self::Checksum | Self::NoChecksum => RetryReason::Checksum,
@@ -206,7 +212,7 @@ impl Failure {
             Self::Proxy(_) => RetryReason::Proxy,
             Self::Status(429 | 503) => RetryReason::SlowDown,
             Self::Status(500 | 502..) => RetryReason::ServerError,
-            Self::ChecksumMode | Self::Status(_) => RetryReason::Refused,
+            Self::ChecksumMode | Self::IfMatch | Self::Status(_) => RetryReason::Refused,
         }
     }
 
@@ -214,7 +220,7 @@ impl Failure {
     #[must_use]
     pub const fn remedy(self) -> Remedy {
         match self {
-            Self::Stale => Remedy::Repeat,
+            Self::Stale | Self::IfMatch => Remedy::Repeat,
             Self::Connect(_)
             | Self::ConnectTimeout
             | Self::Broken(_)
@@ -224,6 +230,7 @@ impl Failure {
             | Self::Stall
             | Self::Truncated
             | Self::BadHead
+            | Self::HeadTooLong
             | Self::Interim
             | Self::Chunked
             | Self::WrongRange
@@ -251,7 +258,7 @@ impl Failure {
     #[must_use]
     pub const fn advice(self) -> Option<&'static str> {
         match self {
-            Self::TooManyHeaders => {
+            Self::TooManyHeaders | Self::HeadTooLong => {
                 Some("configure the server, or the proxy in front of it, to send fewer headers")
             }
             _ => None,
@@ -375,6 +382,9 @@ impl fmt::Display for Failure {
             Self::Truncated => f.write_str("the answer ended in the middle of its body"),
             Self::BadHead => f.write_str("the answer has no valid HTTP/1 header"),
             Self::TooManyHeaders => write!(f, "the answer has more than {HEADERS_MAX} headers"),
+            Self::HeadTooLong => {
+                write!(f, "the answer has headers of more than {} KiB", HEAD_BYTES_MAX >> 10)
+            }
             Self::WrongRange => f.write_str("the response is not the requested range"),
             Self::WrongLength => f.write_str("the answer does not have the length of the range"),
             Self::WholeAnswer => {
@@ -386,6 +396,7 @@ impl fmt::Display for Failure {
             Self::Interim => f.write_str("the server switched to another protocol (101)"),
             Self::Checksum => f.write_str("the data does not match the stored checksum"),
             Self::ChecksumMode => f.write_str("the server refuses x-amz-checksum-mode"),
+            Self::IfMatch => f.write_str("the server answered 412 to If-Match"),
             Self::ExpiredToken => f.write_str("the credentials have expired"),
             Self::ClockSkew => f.write_str("the server's clock and this machine's differ too much"),
             Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),

@@ -84,9 +84,30 @@ fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError>
     // Only what the head has of them is written.
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut []);
-    let config = httparse::ParserConfig::default();
+    let mut config = httparse::ParserConfig::default();
     let window = &bytes[begin..bytes.len().min(HEAD_BYTES_MAX as usize)];
     let parsed = config.parse_response_with_uninit_headers(&mut response, window, &mut headers);
+    let mut odd = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut odd_response = httparse::Response::new(&mut []);
+    let (parsed, response) = match parsed {
+        Err(httparse::Error::HeaderName | httparse::Error::HeaderValue) => {
+            // Headers that are not RFC 9110's, such as metadata with spaces in its name, are passed
+            // over, but for those that count.
+            config
+                .ignore_invalid_headers_in_responses(true)
+                .allow_spaces_after_header_name_in_responses(true)
+                .allow_obsolete_multiline_headers_in_responses(true);
+            let parsed =
+                config.parse_response_with_uninit_headers(&mut odd_response, window, &mut odd);
+            if let Ok(httparse::Status::Complete(length)) = parsed
+                && hides_what_counts(&window[..length], odd_response.headers)
+            {
+                return Err(HeadError::Malformed);
+            }
+            (parsed, odd_response)
+        }
+        parsed => (parsed, response),
+    };
     let length = match parsed {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX as usize => return Ok(None),
@@ -113,6 +134,29 @@ fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError>
         head.take(header.name, header.value)?;
     }
     Ok(Some(head))
+}
+
+/// Headers that say where a body ends, or whose it is.
+const COUNTED: [&str; 4] = ["content-length", "content-range", "transfer-encoding", "etag"];
+
+/// Whether a line seems to be one of those and was not parsed as one: it is damaged, and nobody
+/// knows what it said.
+fn hides_what_counts(head: &[u8], parsed: &[httparse::Header<'_>]) -> bool {
+    COUNTED.iter().any(|name| {
+        let seems = |line: &&[u8]| {
+            let begin = line.iter().position(u8::is_ascii_alphanumeric).unwrap_or(line.len());
+            let Some((word, rest)) = line[begin..].split_at_checked(name.len()) else {
+                return false;
+            };
+            let is_longer = |next: &u8| next.is_ascii_alphanumeric() || b"-_".contains(next);
+            word.eq_ignore_ascii_case(name.as_bytes()) && !rest.first().is_some_and(is_longer)
+        };
+        let is_sound = |header: &&httparse::Header<'_>| {
+            header.name.eq_ignore_ascii_case(name) && !header.value.contains(&b'\n')
+        };
+        let lines = head.split(|byte| *byte == b'\n').filter(seems).count();
+        lines > parsed.iter().filter(is_sound).count()
+    })
 }
 
 impl<'a> Head<'a> {
@@ -299,6 +343,34 @@ mod tests {
         let mut endless = b"HTTP/1.1 200 OK\r\nx: ".to_vec();
         endless.resize(HEAD_BYTES_MAX as usize, b'y');
         assert_eq!(parse(&endless), Err(HeadError::TooLong));
+    }
+
+    #[test]
+    fn headers_that_are_none_are_passed_over() {
+        let odd: &[u8] = b"HTTP/1.1 200 OK\r\nx-amz-meta-a b: 1\r\nx-amz-meta-(c)/d: 2\r\n\
+            x-amz-meta-e: \x01\xff\r\nx-amz-meta-f\xc3\xa9: \xc3\xa9\r\n: none\r\nno colon\r\n\
+            x-amz-meta-g: 1\r\n  2\r\nContent-Length : 5\r\nETag: \"e\"\r\n\r\n";
+        let head = parse(odd).expect("valid").expect("complete");
+        assert_eq!((head.length as usize, head.content_length), (odd.len(), Some(5)));
+        assert_eq!(head.etag, Some(&b"\"e\""[..]));
+        for end in 0..odd.len() {
+            assert_eq!(parse(&odd[..end]), Ok(None), "{end} bytes");
+        }
+    }
+
+    #[test]
+    fn damaged_headers_that_count_are_not_passed_over() {
+        for line in [
+            "Content-Length: 5\x01",
+            "Transfer-Encoding:\x0bchunked",
+            " Transfer-Encoding: chunked",
+            "\x01ETag: \"e\"",
+            "Content-Range\x02: bytes 0-1/2",
+            "ETag: \"e\"\r\n more",
+        ] {
+            let text = format!("HTTP/1.1 200 OK\r\nx-amz-meta-a b: 1\r\n{line}\r\n\r\n");
+            assert_eq!(parse(text.as_bytes()), Err(HeadError::Malformed), "{line:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod arn;
 pub mod aws;
 pub mod buckets;
 pub mod cycle;
+pub mod habit;
 pub mod headers;
 pub mod list;
 pub mod proxy;
@@ -13,10 +14,10 @@ pub mod sign;
 pub mod uri;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::UNIX_EPOCH;
 
+use habit::{Habit, Habits};
 use headers::ExtraHeaders;
 use proxy::Proxy;
 use sign::PublishedKeys;
@@ -129,8 +130,8 @@ pub struct Endpoint {
     pub session: Option<Arc<PublishedKeys>>,
     /// What stands between us and it.
     pub proxy: Option<Arc<Proxy>>,
-    /// It refuses requests with `x-amz-checksum-mode`, and is asked for checksums no more.
-    pub refuses_checksum_mode: AtomicBool,
+    /// What it does otherwise than S3.
+    pub habits: Habits,
 }
 
 impl Endpoint {
@@ -155,24 +156,14 @@ impl Endpoint {
             headers: ExtraHeaders::default(),
             session: None,
             proxy: None,
-            refuses_checksum_mode: AtomicBool::new(false),
+            habits: Habits::default(),
         }
     }
 
-    /// Whether it may be asked for checksums.
-    #[must_use]
-    pub fn takes_checksum_mode(&self) -> bool {
-        !self.refuses_checksum_mode.load(Ordering::Relaxed)
-    }
-
-    /// Asks for no checksums from now on.
-    pub fn note_refused_checksum_mode(&self) {
-        if !self.refuses_checksum_mode.swap(true, Ordering::Relaxed) {
-            info!(
-                "{}: the server refuses {}: its objects are verified by length and ETag alone",
-                self.host,
-                answer::CHECKSUM_MODE
-            );
+    /// Asks with regard to this from now on.
+    pub fn note_habit(&self, habit: Habit) {
+        if self.habits.note(habit) {
+            info!("{}: {}", self.host, habit.explain());
         }
     }
 

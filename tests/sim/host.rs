@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use inrush::error::Error;
-use inrush::files::host::Host;
+use inrush::files::host::{Host, OptionalHeaders};
 use inrush::files::transfer::Transfer;
 use inrush::s3::ByteRange;
 use inrush::sys::{Errno, Handle};
@@ -89,6 +89,7 @@ impl Host for SimHost {
         out: &mut [u8],
         transfer: &Transfer,
         range: Option<ByteRange>,
+        _headers: OptionalHeaders,
     ) -> Result<u32, Error> {
         let range = range
             .map(|range| format!("{}-{}", range.offset, range.offset + range.length - 1))

@@ -90,7 +90,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
         let transfer = job.object();
-        match self.host.write_request(connection.control.bytes_mut(), &transfer, range) {
+        let headers = job.headers();
+        job.sent = headers;
+        connection.conn.set_needs_etag(!headers.if_match);
+        match self.host.write_request(connection.control.bytes_mut(), &transfer, range, headers) {
             Ok(length) => {
                 job.asked(self.now_us, self.host.keys_version(&transfer));
                 let range = job.range;
@@ -192,6 +195,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 Some(_) => self.fail_job(index, error),
             }
         }
+        self.connections[index].state.job().note_habits();
         self.end_moving(index);
         self.compare(index, &transfer);
         self.count_range(index);

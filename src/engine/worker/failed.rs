@@ -15,6 +15,7 @@ use crate::link::conn::{BufferRange, Manner};
 use crate::link::failure::{Failure, Remedy, RetryReason};
 use crate::link::tls::session::explain_failure;
 use crate::s3::answer::{self, ServerError};
+use crate::s3::habit::Habit;
 use crate::sys::Ring;
 use crate::sys::topology::Over;
 
@@ -54,6 +55,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             answer::explain(status, connection.piece(piece), "")
         });
         let failure = told.as_ref().map_or(failure, ServerError::failure);
+        let failure = self.judge_headers(index, failure);
         // What a client does not want any more is nobody's fault.
         let is_errand = self.connections[index].state.job().into.ticket().is_some();
         if is_errand && self.fails_with_object(index) {
@@ -113,6 +115,29 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 let is_gone = is_away && self.is_endpoint_gone();
                 self.fail_range(index, failure, told, !hopeful || is_gone);
             }
+        }
+    }
+
+    /// What some servers refuse is tried without: a 412 of one that has not shown that it
+    /// understands `If-Match` is no proof, the ETag of its next answer is; and a body in chunks may
+    /// be of an object that is unpacked for who does not accept gzip, or packed for who does.
+    fn judge_headers(&mut self, index: usize, failure: Failure) -> Failure {
+        let job = self.connections[index].state.job_mut();
+        let transfer = job.object();
+        let is_known = transfer.endpoint.habits.has(Habit::ReadsIfMatch);
+        match failure {
+            Failure::Status(412) if job.sent.if_match && !is_known => {
+                if transfer.object.etag.is_empty() {
+                    return failure;
+                }
+                job.without_if_match = true;
+                Failure::IfMatch
+            }
+            Failure::Chunked => {
+                job.accept_gzip = Some(!job.sent.accept_gzip);
+                failure
+            }
+            _ => failure,
         }
     }
 

@@ -96,7 +96,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let connection = &self.connections[index];
         let ConnectionState::Busy(job) = &connection.state else { return None };
         let operation = connection.operation.as_ref()?;
-        if operation.is_ending() || connection.conn.reads_refusal() || job.awaits_room() {
+        let conn = &connection.conn;
+        if operation.is_ending()
+            || conn.reads_refusal()
+            || conn.is_beside_body()
+            || job.awaits_room()
+        {
             return None;
         }
         let elapsed_us = self.clock.now_us().saturating_sub(operation.submitted_us);

@@ -9,11 +9,13 @@ use crate::engine::endpoints::EndpointNumber;
 use crate::engine::peers::{LateEnd, RangeTimes};
 use crate::engine::request::Ticket;
 use crate::error::Error;
+use crate::files::host::OptionalHeaders;
 use crate::files::transfer::Transfer;
 use crate::link::attempt::Attempts;
 use crate::link::conn::{Action, Manner};
 use crate::link::failure::Failure;
 use crate::s3::ByteRange;
+use crate::s3::habit::Habit;
 use crate::sys::Slot;
 
 /// What a range waits for.
@@ -167,6 +169,12 @@ pub(super) struct Job {
     pub(super) is_wrong_alike: bool,
     /// The attempt that fails now was ended for this reason, not after its timeout.
     pub(super) late_end: Option<LateEnd>,
+    /// What its last request had of headers that not all servers bear.
+    pub(super) sent: OptionalHeaders,
+    /// The server answered 412, and has not shown that it understands `If-Match`.
+    pub(super) without_if_match: bool,
+    /// The last answer was in chunks: what the next request says of gzip.
+    pub(super) accept_gzip: Option<bool>,
     /// The next connect goes to another address than this, where there is one.
     pub(super) other_than: Option<SocketAddr>,
     request: Option<Request>,
@@ -196,15 +204,47 @@ impl Job {
             mismatch: None,
             is_wrong_alike: false,
             late_end: None,
+            sent: OptionalHeaders { if_match: true, accept_gzip: false },
+            without_if_match: false,
+            accept_gzip: None,
             other_than: None,
             request: None,
+        }
+    }
+
+    /// What its next request has of headers that not all servers bear.
+    pub(super) fn headers(&self) -> OptionalHeaders {
+        let habits = &self.transfer.endpoint.habits;
+        OptionalHeaders {
+            if_match: !self.without_if_match && !habits.has(Habit::MisreadsIfMatch),
+            accept_gzip: self.accept_gzip.unwrap_or(habits.has(Habit::UnpacksGzip)),
+        }
+    }
+
+    /// What an answer to it with the right bytes has shown of its server.
+    pub(super) fn note_habits(&self) {
+        let endpoint = &self.transfer.endpoint;
+        match self.sent.if_match {
+            _ if self.transfer.object.etag.is_empty() => {}
+            true => {
+                endpoint.habits.note(Habit::ReadsIfMatch);
+            }
+            false if self.without_if_match => endpoint.note_habit(Habit::MisreadsIfMatch),
+            false => {}
+        }
+        if self.sent.accept_gzip && self.accept_gzip.is_some() {
+            endpoint.note_habit(Habit::UnpacksGzip);
         }
     }
 
     /// The same range for another connection, which is asked for these of its bytes.
     pub(super) fn for_rest(&self, bytes: ByteRange, attempts: Attempts) -> Self {
         let object = (self.object(), self.endpoint);
-        Self::new(object, bytes, self.range, self.into.of_rival(), attempts)
+        Self {
+            without_if_match: self.without_if_match,
+            accept_gzip: self.accept_gzip,
+            ..Self::new(object, bytes, self.range, self.into.of_rival(), attempts)
+        }
     }
 
     /// The same for another connection's next try, with what the tries before have shown.

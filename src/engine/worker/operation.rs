@@ -153,8 +153,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_stuck = operation.ending == Ending::Late(LateEnd::Stuck);
         // A request is sent at once, however long its answer takes.
         let is_over = result.is_ok() && !is_ended && !matches!(op, Op::Send { .. });
+        let is_partial = is_ended && is_partly_filled(&op, result);
+        let is_told = is_over || is_stuck && !is_partial;
         // What comes after a poll had come before.
-        if (is_over || is_stuck) && !operation.follows_poll && !job.awaits_room() {
+        if is_told
+            && !operation.follows_poll
+            && !job.awaits_room()
+            && !connection.conn.is_beside_body()
+        {
             let elapsed_us = self.clock.now_us() - operation.submitted_us;
             self.paces.note(Phase::of(&connection.conn), elapsed_us, is_stuck);
             if is_over && matches!(op, Op::Connect { .. }) {
@@ -164,7 +170,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         // What was to be filled and was ended comes back as a success with what it had: that came
         // before it was late. What follows is as late, and a rival goes on alone.
-        let is_partial = is_ended && is_partly_filled(&op, result);
         let has_rival = job.rival().is_some();
         let failed = match result {
             Ok(_) if is_partial && has_rival => Some(Event::Expired),

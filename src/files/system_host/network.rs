@@ -6,9 +6,10 @@ use std::time::SystemTime;
 
 use super::SystemHost;
 use crate::error::{Error, ErrorKind};
-use crate::files::host::{Host, Objection};
+use crate::files::host::{Host, Objection, OptionalHeaders};
 use crate::files::transfer::Transfer;
 use crate::s3::ByteRange;
+use crate::s3::habit::Habit;
 use crate::s3::sign::{Get, PublishedKeys};
 use crate::sys::usage::ProcessorTime;
 use crate::sys::{Errno, Handle, descriptor};
@@ -61,6 +62,7 @@ impl Host for SystemHost {
         out: &mut [u8],
         transfer: &Transfer,
         range: Option<ByteRange>,
+        headers: OptionalHeaders,
     ) -> Result<u32, Error> {
         // Not by the method: the keys that are kept are borrowed at the same time.
         let publisher = transfer.endpoint.session.as_ref().unwrap_or(&self.published);
@@ -71,10 +73,11 @@ impl Host for SystemHost {
             key: &transfer.object.key,
             version_id: &transfer.object.version_id,
             range,
-            if_match: &transfer.object.etag,
+            if_match: if headers.if_match { &transfer.object.etag } else { "" },
             with_checksum: range.is_none()
                 && transfer.verification.asks()
-                && transfer.endpoint.takes_checksum_mode(),
+                && !transfer.endpoint.habits.has(Habit::RefusesChecksumMode),
+            accepts_gzip: headers.accept_gzip,
         };
         let length = self.writer.write_get(out, &get, keys, now);
         let length = length.map_err(|problem| {
@@ -94,7 +97,7 @@ impl Host for SystemHost {
             Objection::Clock(Some(server)) => publisher.set_clock(server, wall_clock()),
             Objection::Clock(None) => false,
             Objection::ChecksumMode => {
-                transfer.endpoint.note_refused_checksum_mode();
+                transfer.endpoint.note_habit(Habit::RefusesChecksumMode);
                 true
             }
         }

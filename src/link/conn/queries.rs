@@ -19,6 +19,18 @@ impl Conn {
         matches!(self.state, State::Refusal { .. })
     }
 
+    /// True while an answer's bytes come that are not asked for: how long they take says nothing of
+    /// bodies.
+    #[must_use]
+    pub fn is_beside_body(&self) -> bool {
+        matches!(self.state, State::Skip { .. } | State::End { .. })
+    }
+
+    /// Says whether the next answer must have an ETag.
+    pub fn set_needs_etag(&mut self, needs_etag: bool) {
+        self.needs_etag = needs_etag;
+    }
+
     /// True while there is no connection to ask on yet.
     #[must_use]
     pub fn is_connecting(&self) -> bool {
@@ -28,7 +40,9 @@ impl Conn {
     /// True once bytes of what was asked for have come, all of them included.
     #[must_use]
     pub fn has_answer(&self) -> bool {
-        self.ask.is_none() || matches!(self.state, State::Body { .. } | State::WholeBody { .. })
+        let is_body =
+            matches!(self.state, State::Body { .. } | State::WholeBody { .. } | State::End { .. });
+        self.ask.is_none() || is_body
     }
 
     /// True when it can take an ask.

@@ -37,6 +37,7 @@ impl Conn {
             }
             Ok(Some(head)) if head.status >= 300 => self.fail(Failure::Proxy(head.status), None),
             Err(HeadError::TooManyHeaders) => self.fail(Failure::TooManyHeaders, None),
+            Err(HeadError::TooLong) => self.fail(Failure::HeadTooLong, None),
             _ => self.fail(Failure::BadHead, None),
         }
     }

@@ -52,12 +52,13 @@ pub enum Manner {
 pub struct EtagDigest(u64);
 
 impl EtagDigest {
-    /// Digest of a tag as headers and listings give it; a weak one (`W/`) counts as its strong
-    /// form.
+    /// Digest of a tag as headers and listings give it, with quotes or without them; a weak one
+    /// (`W/`) counts as its strong form.
     #[must_use]
     pub fn of(etag: &[u8]) -> Self {
         let strong = etag.strip_prefix(b"W/").unwrap_or(etag);
-        Self(strong.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        let inner = strong.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+        Self(inner.unwrap_or(strong).iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         }))
     }

@@ -42,6 +42,8 @@ pub struct Get<'a> {
     pub if_match: &'a str,
     /// Asks the server to send the checksum it keeps with the object.
     pub with_checksum: bool,
+    /// Says that gzip is accepted: bytes that are stored so come as they are.
+    pub accepts_gzip: bool,
 }
 
 /// Why a head was not written.
@@ -263,6 +265,10 @@ fn write_plain(out: &mut &mut [u8], get: &Get<'_>) -> std::io::Result<()> {
     if get.with_checksum {
         write!(out, "x-amz-checksum-mode: ENABLED\r\n")?;
     }
+    if get.accepts_gzip {
+        // Not signed: servers in front of others are known to change it.
+        write!(out, "accept-encoding: gzip, identity\r\n")?;
+    }
     for (name, value) in get.endpoint.headers.iter(true) {
         write!(out, "{name}: {value}\r\n")?;
     }
@@ -405,7 +411,7 @@ mod tests {
         for line in lines {
             let (name, value) = line.split_once(": ").expect("a header");
             let made = ["x-amz-content-sha256", "x-amz-date", "authorization", keys.token_header];
-            if !made.contains(&name) {
+            if !made.contains(&name) && name != "accept-encoding" {
                 request = request.header(name, value);
             }
         }
@@ -443,6 +449,7 @@ mod tests {
                     range: Some(ByteRange { offset: 2, length: 3 }),
                     if_match: "\"e\"",
                     with_checksum: false,
+                    accepts_gzip: false,
                 };
                 let mut out = [0; REQUEST_HEAD_BYTES_MAX];
                 let keys = keys(Some("T"));
@@ -483,6 +490,7 @@ mod tests {
             range,
             if_match: "",
             with_checksum: false,
+            accepts_gzip: false,
         };
         let mut out = [0; REQUEST_HEAD_BYTES_MAX];
         let length = RequestWriter::new()
@@ -515,6 +523,7 @@ mod tests {
                 range: None,
                 if_match: "",
                 with_checksum: false,
+                accepts_gzip: false,
             };
             let mut out = [0; 2048];
             writer.write_get(&mut out, &get, Some(keys), now).expect("it fits");
@@ -554,6 +563,7 @@ mod tests {
             range: None,
             if_match: "",
             with_checksum: false,
+            accepts_gzip: false,
         };
         let mut out = [0; REQUEST_HEAD_BYTES_MAX];
         writer.write_get(&mut out, &get, Some(&keys), published_time()).expect("there is room");
@@ -576,6 +586,7 @@ mod tests {
             range: None,
             if_match: "\"e\"",
             with_checksum: true,
+            accepts_gzip: false,
         };
         let mut writer = RequestWriter::new();
         let mut out = [0; REQUEST_HEAD_BYTES_MAX];
@@ -605,6 +616,7 @@ mod tests {
             range: Some(ByteRange { offset: u64::MAX - 9, length: 9 }),
             if_match: "\"e\"",
             with_checksum: true,
+            accepts_gzip: false,
         };
         let keys = keys(Some(&"t".repeat(SESSION_TOKEN_BYTES_MAX)));
         let mut out = [0; REQUEST_HEAD_BYTES_MAX];
@@ -630,6 +642,7 @@ mod tests {
             range: None,
             if_match: "",
             with_checksum: false,
+            accepts_gzip: false,
         };
         let keys = SigningKeys::of_session(ACCESS, SECRET, "TOKEN", published_time());
         let mut out = [0; REQUEST_HEAD_BYTES_MAX];
@@ -696,7 +709,15 @@ mod tests {
             }
             let range = range.map(|(offset, length)| ByteRange { offset, length });
             let endpoint = &endpoint;
-            let get = Get { endpoint, key: &key, version_id, range, if_match: etag, with_checksum };
+            let get = Get {
+                endpoint,
+                key: &key,
+                version_id,
+                range,
+                if_match: etag,
+                with_checksum,
+                accepts_gzip: range.is_none(),
+            };
             let mut writer = RequestWriter::new();
             let mut out = [0; REQUEST_HEAD_BYTES_MAX];
             // Twice: with a new key of the day, and with the kept one.

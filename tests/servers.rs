@@ -1,0 +1,359 @@
+//! Servers that answer otherwise than S3, and give the right bytes all the same.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a test has a clock, servers and files of its own"
+)]
+
+#[path = "common/program.rs"]
+#[expect(dead_code, reason = "signals and usage errors belong to other tests")]
+mod program;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use program::Program;
+
+/// One request, as far as the servers here care.
+#[derive(Debug, Clone)]
+struct Request {
+    key: String,
+    /// First byte and last.
+    range: Option<(usize, usize)>,
+    /// Lines of its head, in lower case.
+    head: String,
+}
+
+impl Request {
+    fn is_head(&self) -> bool {
+        self.head.starts_with("head ")
+    }
+
+    fn has(&self, line: &str) -> bool {
+        self.head.lines().any(|is| is == line)
+    }
+}
+
+/// What a server sends.
+struct Answer {
+    /// Status line and headers, without the empty line.
+    head: String,
+    body: Vec<u8>,
+    /// The connection ends behind it.
+    ends: bool,
+}
+
+type Objects = BTreeMap<String, Vec<u8>>;
+
+/// One that comes with its head, one in one request, and one in several; of text.
+fn objects() -> Objects {
+    let bytes = |length: usize, step: usize| -> Vec<u8> {
+        (0..length)
+            .map(|at| b' ' + u8::try_from((at * step + at / 97) % 95).expect("small"))
+            .collect()
+    };
+    let all =
+        [("small", bytes(5_000, 3)), ("medium", bytes(900_000, 7)), ("large", bytes(3 << 20, 11))];
+    all.into_iter().map(|(key, bytes)| (key.to_owned(), bytes)).collect()
+}
+
+fn etag(bytes: &[u8]) -> String {
+    format!("{:032x}", bytes.len())
+}
+
+/// S3's answer to a request.
+fn right(request: &Request, bytes: &[u8]) -> Answer {
+    let mut head = match request.range {
+        Some((first, last)) => {
+            format!(
+                "HTTP/1.1 206 Partial\r\nContent-Range: bytes {first}-{last}/{}\r\n",
+                bytes.len()
+            )
+        }
+        None => "HTTP/1.1 200 OK\r\n".to_owned(),
+    };
+    let (first, last) = request.range.unwrap_or((0, bytes.len() - 1));
+    head += &format!("Content-Length: {}\r\nETag: \"{}\"\r\n", last + 1 - first, etag(bytes));
+    Answer { head, body: bytes[first..=last].to_vec(), ends: false }
+}
+
+/// Answers requests until the process of the tests ends; all heads that came.
+fn serve(
+    objects: &Objects,
+    answer: impl Fn(&Request, &[u8]) -> Answer + Send + Sync + 'static,
+) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let (objects, answer, seen) = (Arc::new(objects.clone()), Arc::new(answer), Arc::clone(&heads));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(1_000).flatten() {
+            let (objects, answer, seen) =
+                (Arc::clone(&objects), Arc::clone(&answer), Arc::clone(&seen));
+            std::thread::spawn(move || {
+                // A client that goes away is nobody's fault.
+                let _ = converse(stream, &objects, &*answer, &seen);
+            });
+        }
+    });
+    (address, heads)
+}
+
+fn converse(
+    mut stream: TcpStream,
+    objects: &Objects,
+    answer: &(impl Fn(&Request, &[u8]) -> Answer + ?Sized),
+    seen: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        let target = head.split(' ').nth(1).unwrap_or("").to_owned();
+        let is_head = head.starts_with("HEAD");
+        let head = head.to_lowercase();
+        seen.lock().expect("no panic under the lock").push(head.clone());
+        let key = target.trim_start_matches("/lab").trim_start_matches('/').to_owned();
+        if target.contains("list-type=2") {
+            let page = page_of(objects);
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{page}", page.len())?;
+            continue;
+        }
+        let Some(bytes) = objects.get(&key) else {
+            stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")?;
+            continue;
+        };
+        let range = head.lines().find_map(|line| line.strip_prefix("range: bytes="));
+        let range = range.and_then(|range| {
+            let (first, last) = range.split_once('-')?;
+            Some((first.parse().ok()?, last.parse().ok()?))
+        });
+        let request = Request { key, range, head };
+        if is_head {
+            let Answer { head, ends, .. } = answer(&request, bytes);
+            write!(stream, "{head}\r\n")?;
+            if ends {
+                return Ok(());
+            }
+            continue;
+        }
+        let Answer { head, body, ends } = answer(&request, bytes);
+        write!(stream, "{head}\r\n")?;
+        stream.write_all(&body)?;
+        if ends {
+            return Ok(());
+        }
+    }
+}
+
+fn page_of(objects: &Objects) -> String {
+    let contents = objects.iter().map(|(key, bytes)| {
+        let (size, etag) = (bytes.len(), etag(bytes));
+        let about = format!("<Size>{size}</Size><ETag>\"{etag}\"</ETag>");
+        format!("<Contents><Key>{key}</Key>{about}</Contents>")
+    });
+    let contents: String = contents.collect();
+    format!("<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>")
+}
+
+/// Gets all objects from such a server, into files and through a stream; returns all heads that the
+/// server saw.
+fn check(answer: impl Fn(&Request, &[u8]) -> Answer + Send + Sync + 'static) -> Vec<String> {
+    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
+    let (address, heads) = serve(&objects, answer);
+    let to = folder.path().join("data");
+    let words = ["get", "--part-size", "1MiB", "s3://lab/", to.to_str().expect("UTF-8")];
+    asking(address, &words).run().expect(0);
+    for (key, bytes) in &objects {
+        assert!(fs::read(to.join(key)).expect("it is there") == *bytes, "{key}");
+    }
+    let one = folder.path().join("one");
+    asking(address, &["get", "s3://lab/small", one.to_str().expect("UTF-8")]).run().expect(0);
+    assert!(fs::read(one).expect("it is there") == objects["small"]);
+    let run = asking(address, &["cat", "s3://lab/"]).run().expect(0);
+    let all: Vec<u8> = objects.values().flatten().copied().collect();
+    assert!(run.stdout.as_bytes() == all, "a stream");
+    heads.lock().expect("no panic under the lock").clone()
+}
+
+fn asking(address: SocketAddr, words: &[&str]) -> Program {
+    let url = format!("http://{address}");
+    let program = Program::new(words).with(["--endpoint-url", &url, "--region", "us-east-1"]);
+    program.with_keys("KEY", "SECRET")
+}
+
+fn refused(status: u16) -> Answer {
+    let head = format!("HTTP/1.1 {status} Refused\r\nContent-Length: 0\r\n");
+    Answer { head, body: Vec::new(), ends: false }
+}
+
+fn replaced(mut answer: Answer, from: &str, to: &str) -> Answer {
+    assert!(answer.head.contains(from), "{}", answer.head);
+    answer.head = answer.head.replace(from, to);
+    answer
+}
+
+#[test]
+fn etags_have_quotes_or_none_or_are_weak() {
+    check(|request, bytes| {
+        let tag = etag(bytes);
+        let to = match request.key.as_str() {
+            "small" => tag.clone(),
+            _ => format!("W/\"{tag}\""),
+        };
+        replaced(right(request, bytes), &format!("\"{tag}\""), &to)
+    });
+}
+
+#[test]
+fn who_knows_if_match_without_quotes_alone_is_asked_without_it() {
+    let heads = check(|request, bytes| {
+        let wanted = request.head.lines().find_map(|line| line.strip_prefix("if-match: "));
+        match wanted {
+            Some(wanted) if wanted != etag(bytes) => refused(412),
+            _ => right(request, bytes),
+        }
+    });
+    let with = heads.iter().filter(|head| head.contains("if-match")).count();
+    assert!(0 < with && with <= 10, "{with} of {}", heads.len());
+}
+
+#[test]
+fn an_object_that_changed_is_told_by_its_etag() {
+    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
+    let (address, _) = serve(&objects, |request, bytes| {
+        let answer = right(request, bytes);
+        match (request.key.as_str(), request.head.contains("if-match")) {
+            ("small", true) => refused(412),
+            ("small", false) => replaced(answer, &etag(bytes), "another"),
+            _ => answer,
+        }
+    });
+    let to = folder.path().join("data");
+    let run = asking(address, &["get", "s3://lab/", to.to_str().expect("UTF-8")]).run();
+    let run = run.expect(1).expect_words(&["s3://lab/small", "the object changed"]);
+    run.check(!to.join("small").exists() && to.join("large").exists(), "the others are there");
+}
+
+#[test]
+fn bodies_without_a_length_end_with_their_connection() {
+    check(|request, bytes| {
+        let right = right(request, bytes);
+        let length = format!("Content-Length: {}\r\n", right.body.len());
+        Answer { ends: true, ..replaced(right, &length, "") }
+    });
+}
+
+#[test]
+fn headers_that_are_none_change_nothing() {
+    let odd = "x-amz-meta-a b: 1\r\nx-amz-meta-(c)/d: 2\r\nx-amz-meta-e: \u{1}\u{e9}\r\n: x\r\n\
+               no colon\r\nx-amz-meta-f: 1\r\n  2\r\n";
+    check(move |request, bytes| {
+        let mut answer = right(request, bytes);
+        answer.head += odd;
+        answer
+    });
+}
+
+/// It sends the whole object whatever is asked for, and all of it only the second time.
+#[test]
+fn a_cut_answer_of_who_ignores_ranges_begins_again() {
+    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
+    let cut = Mutex::new(BTreeSet::new());
+    let (address, _) = serve(&objects, move |request, bytes| {
+        assert!(!request.is_head(), "all is listed");
+        let mut answer = right(&Request { range: None, ..request.clone() }, bytes);
+        if cut.lock().expect("no panic under the lock").insert(request.key.clone()) {
+            answer.body.truncate(bytes.len() / 2);
+            answer.ends = true;
+        }
+        answer
+    });
+    let to = folder.path().join("data");
+    let words = ["get", "--part-size", "8MiB", "s3://lab/", to.to_str().expect("UTF-8")];
+    asking(address, &words).run().expect(0);
+    for (key, bytes) in &objects {
+        assert!(fs::read(to.join(key)).expect("it is there") == *bytes, "{key}");
+    }
+}
+
+/// As Google Cloud Storage does with what is stored with `Content-Encoding: gzip`.
+#[test]
+fn who_unpacks_gzip_is_asked_for_what_is_stored() {
+    let heads = check(|request, bytes| {
+        if request.has("accept-encoding: gzip, identity") {
+            let mut answer = right(request, bytes);
+            answer.head += "Content-Encoding: gzip\r\n";
+            return answer;
+        }
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n".to_owned();
+        Answer { head, body: b"6\r\nplain!\r\n0\r\n\r\n".to_vec(), ends: false }
+    });
+    let gets = heads.iter().filter(|head| head.starts_with("get") && !head.contains("list-type"));
+    let without = gets.filter(|head| !head.contains("accept-encoding")).count();
+    assert!(without <= 10, "{without} of {}", heads.len());
+}
+
+#[test]
+fn headers_beyond_all_bounds_are_told() {
+    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
+    let (address, _) = serve(&objects, |request, bytes| {
+        let mut answer = right(request, bytes);
+        answer.head += &format!("x-amz-meta-long: {}\r\n", "v".repeat(20 << 10));
+        answer
+    });
+    let to = folder.path().join("data");
+    let run =
+        asking(address, &["get", "s3://lab/", to.to_str().expect("UTF-8"), "--max-attempts", "2"])
+            .run();
+    run.expect(6).expect_words(&["headers of more than 16 KiB", "send fewer headers"]);
+}
+
+/// One that unpacks them into bodies that end with their connection: they begin with as many bytes
+/// as are stored.
+#[test]
+fn longer_bodies_without_a_length_are_no_objects() {
+    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
+    let (address, _) = serve(&objects, |request, bytes| {
+        let right = right(&Request { range: None, ..request.clone() }, bytes);
+        let length = format!("Content-Length: {}\r\n", right.body.len());
+        let mut answer = replaced(right, &length, "");
+        answer.body.push(b'x');
+        Answer { ends: true, ..answer }
+    });
+    let to = folder.path().join("data");
+    let words = ["get", "--part-size", "8MiB", "s3://lab/", to.to_str().expect("UTF-8")];
+    let run = asking(address, &words).with(["--max-attempts", "2"]).run();
+    run.expect(6).expect_words(&["does not have the length"]);
+    for key in objects.keys() {
+        assert!(!to.join(key).exists(), "{key}");
+    }
+}
+
+/// Without `If-Match` an ETag is all that tells one version from another.
+#[test]
+fn who_misreads_if_match_and_sends_no_etag_is_not_believed() {
+    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
+    let (address, _) = serve(&objects, |request, bytes| {
+        let answer = right(request, bytes);
+        let etag = format!("ETag: \"{}\"\r\n", etag(bytes));
+        match request.head.contains("if-match") {
+            true => refused(412),
+            false => replaced(answer, &etag, ""),
+        }
+    });
+    let to = folder.path().join("data");
+    let run = asking(address, &["get", "s3://lab/", to.to_str().expect("UTF-8")]).run();
+    run.expect(1).expect_words(&["the object changed"]);
+    for key in objects.keys() {
+        assert!(!to.join(key).exists(), "{key}");
+    }
+}
