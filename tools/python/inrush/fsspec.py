@@ -14,7 +14,6 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from fsspec import register_implementation
@@ -22,6 +21,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import isfilelike
 
+from . import _jobs
 from ._stream import of_this_process
 
 if TYPE_CHECKING:
@@ -262,16 +262,9 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     def _infos(self, paths: set[str]) -> dict[str, Any]:
         """What each object is, or why that is not known."""
 
-        def info(path: str) -> Any:
-            try:
-                return self.client.stat(self._uri(path))
-            except Exception as error:
-                return error
-
-        if len(paths) <= 1:
-            return {path: info(path) for path in paths}
-        with ThreadPoolExecutor(min(ASKED_MAX, len(paths))) as pool:
-            return dict(zip(paths, pool.map(info, paths), strict=True))
+        asked = ((path, lambda reactor, uri=self._uri(path): reactor.stat(uri)) for path in paths)
+        return {path: info if error is None else error
+                for path, info, error in _jobs.run(self.client, asked, ASKED_MAX)}
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise",
             **options: Any) -> Any:

@@ -10,12 +10,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
-import queue
-from collections.abc import Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"{error}: pip install 'inrush[safetensors]'", name=error.name) from error
 
+from . import _jobs, _native
 from ._native import prefer_huge_pages
 from ._stream import of_this_process
 
@@ -171,40 +172,34 @@ def _read(client: Client, wanted: dict[str, tuple[ObjectInfo, TensorInfo]],
           device: torch.device) -> dict[str, torch.Tensor]:
     out = {name: torch.empty(tensor.shape, dtype=_dtype(tensor), device=device)
            for name, (_, tensor) in wanted.items()}
-    pinned: queue.SimpleQueue[torch.Tensor] = queue.SimpleQueue()
     directly = _can_be_written_to(device)
+    # A piece that is under way has one of them.
+    buffers: list[torch.Tensor] = []
     if directly:
         for name, (_, info) in wanted.items():
             if info.length:
                 prefer_huge_pages(_memory(out[name], 0, info.length))
     else:
-        for _ in range(PIECES_AT_ONCE):
-            pinned.put(torch.empty(PIECE_BYTES, dtype=torch.uint8,
-                                   pin_memory=device.type == "cuda"))
+        buffers = [torch.empty(PIECE_BYTES, dtype=torch.uint8, pin_memory=device.type == "cuda")
+                   for _ in range(PIECES_AT_ONCE)]
 
-    def read(piece: tuple[str, int, int]) -> None:
-        name, start, length = piece
-        source, tensor = wanted[name]
-        asked = (tensor.offset + start, length)
-        if directly:
-            client.read_into(source, _memory(out[name], start, length), range=asked)
-            return
-        buffer = pinned.get()
-        try:
-            client.read_into(source, _memory(buffer, 0, length), range=asked)
-            flat = out[name].reshape(-1).view(torch.uint8)
-            # Not in the background: the buffer is used again.
-            flat[start:start + length].copy_(buffer[:length])
-        finally:
-            pinned.put(buffer)
+    def jobs() -> Iterator[tuple[tuple[str, int, int, torch.Tensor], _jobs.Job]]:
+        for name, start, length in _pieces(tensor for _, tensor in wanted.values()):
+            source, tensor = wanted[name]
+            into, at = (out[name], start) if directly else (buffers.pop(), 0)
+            memory, part = _memory(into, at, length), (tensor.offset + start, length)
+            yield (name, start, length, into), partial(
+                _native.Reactor.read_into, source=source, buffer=memory, range=part)
 
-    with ThreadPoolExecutor(PIECES_AT_ONCE) as pool:
-        try:
-            for _ in pool.map(read, _pieces(tensor for _, tensor in wanted.values())):
-                pass
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    with contextlib.closing(_jobs.run(client, jobs(), PIECES_AT_ONCE)) as ended:
+        for (name, start, length, into), _, error in ended:
+            if error is not None:
+                raise error
+            if not directly:
+                flat = out[name].reshape(-1).view(torch.uint8)
+                # Not in the background: the buffer is used again.
+                flat[start:start + length].copy_(into[:length])
+                buffers.append(into)
     return out
 
 
