@@ -47,13 +47,16 @@ PIECE_BYTES = 64 << 20
 #: So many pieces are read at the same time; for a GPU each has a pinned buffer of `PIECE_BYTES`.
 PIECES_AT_ONCE = 4
 
-#: The names of types in the format, those of PyTorch, and the bytes of an element.
+#: The names of types in the format, those of PyTorch (empty where it has none), and the bits of
+#: an element. Another type is of a later version of the format: its tensors cannot be loaded.
 _TYPES = {
-    "BOOL": ("bool", 1), "U8": ("uint8", 1), "I8": ("int8", 1), "F8_E4M3": ("float8_e4m3fn", 1),
-    "F8_E5M2": ("float8_e5m2", 1), "F8_E8M0": ("float8_e8m0fnu", 1), "U16": ("uint16", 2),
-    "I16": ("int16", 2), "F16": ("float16", 2), "BF16": ("bfloat16", 2), "U32": ("uint32", 4),
-    "I32": ("int32", 4), "F32": ("float32", 4), "U64": ("uint64", 8), "I64": ("int64", 8),
-    "F64": ("float64", 8), "C64": ("complex64", 8),
+    "BOOL": ("bool", 8), "F4": ("float4_e2m1fn_x2", 4), "F6_E2M3": ("", 6), "F6_E3M2": ("", 6),
+    "U8": ("uint8", 8), "I8": ("int8", 8), "F8_E4M3": ("float8_e4m3fn", 8),
+    "F8_E5M2": ("float8_e5m2", 8), "F8_E8M0": ("float8_e8m0fnu", 8),
+    "F8_E4M3FNUZ": ("float8_e4m3fnuz", 8), "F8_E5M2FNUZ": ("float8_e5m2fnuz", 8),
+    "U16": ("uint16", 16), "I16": ("int16", 16), "F16": ("float16", 16), "BF16": ("bfloat16", 16),
+    "U32": ("uint32", 32), "I32": ("int32", 32), "F32": ("float32", 32), "U64": ("uint64", 64),
+    "I64": ("int64", 64), "F64": ("float64", 64), "C64": ("complex64", 64),
 }
 
 
@@ -142,9 +145,13 @@ def load(uri: str, *, device: str | torch.device = "cpu", client: Client | None 
     :param device: where the tensors are.
     :param names: the tensors that are wanted; None is all of them.
     :raises KeyError: there is no tensor of a name that is wanted.
-    :raises ValueError: a file is no safetensors file, or the index is none; see `read_header`.
+    :raises TypeError: `names` is one string.
+    :raises ValueError: a file is no safetensors file, or the index is none; see `read_header`. Or
+        a tensor that is wanted is of a type that this PyTorch does not have.
     :raises inrush.Error: an object cannot be read.
     """
+    if isinstance(names, str):
+        raise TypeError("names is one str: give a list of names, [name]")
     client = of_this_process(client)
     where = torch.device(device)
     if uri.endswith(".json"):
@@ -170,7 +177,8 @@ def load(uri: str, *, device: str | torch.device = "cpu", client: Client | None 
 
 def _read(client: Client, wanted: dict[str, tuple[ObjectInfo, TensorInfo]],
           device: torch.device) -> dict[str, torch.Tensor]:
-    out = {name: torch.empty(tensor.shape, dtype=_dtype(tensor), device=device)
+    types = {name: _dtype(tensor) for name, (_, tensor) in wanted.items()}
+    out = {name: torch.empty(_shape(tensor), dtype=types[name], device=device)
            for name, (_, tensor) in wanted.items()}
     directly = _can_be_written_to(device)
     # A piece that is under way has one of them.
@@ -223,8 +231,13 @@ def _memory(tensor: torch.Tensor, start: int, length: int) -> Any:
     return memoryview(memory).cast("B")
 
 
+def _shape(tensor: TensorInfo) -> tuple[int, ...]:
+    """The shape of the tensor in PyTorch, which has two F4 in one element."""
+    return (*tensor.shape[:-1], tensor.shape[-1] // 2) if tensor.dtype == "F4" else tensor.shape
+
+
 def _dtype(tensor: TensorInfo) -> torch.dtype:
-    found = getattr(torch, _TYPES[tensor.dtype][0], None)
+    found = getattr(torch, _TYPES.get(tensor.dtype, ("", 0))[0], None)
     if not isinstance(found, torch.dtype):
         raise ValueError(f"the tensor {tensor.name!r} is of type {tensor.dtype}, which PyTorch "
                          f"{torch.__version__} does not have")
@@ -239,8 +252,8 @@ def _tensor(name: str, entry: Any, base: int) -> TensorInfo:
     if not isinstance(entry, dict):
         raise ValueError("it is no JSON object")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if dtype not in _TYPES:
-        raise ValueError(f"its type {dtype!r} is not known")
+    if not isinstance(dtype, str):
+        raise ValueError(f"its type {str(dtype)[:100]} is no string")
     for numbers in (shape, offsets):
         if not isinstance(numbers, list) or \
                 not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
@@ -248,10 +261,16 @@ def _tensor(name: str, entry: Any, base: int) -> TensorInfo:
     if len(shape) > DIMENSIONS_MAX or len(offsets) != 2:
         raise ValueError(f"it has {len(shape)} dimensions and {len(offsets)} offsets")
     start, end = offsets
-    expected = prod(shape) * _TYPES[dtype][1]
-    if end - start != expected:
-        raise ValueError(f"it has {end - start} bytes, its shape and type need {expected}")
-    return TensorInfo(name, dtype, tuple(shape), base + start, expected)
+    if start > end:
+        raise ValueError(f"it has {end - start} bytes")
+    if dtype in _TYPES:
+        bits = prod(shape) * _TYPES[dtype][1]
+        # Elements of less than a byte have none for themselves.
+        if bits % 8 or dtype == "F4" and (not shape or shape[-1] % 2):
+            raise ValueError(f"its {prod(shape)} elements of type {dtype} end within a byte")
+        if (end - start) * 8 != bits:
+            raise ValueError(f"it has {end - start} bytes, its shape and type need {bits // 8}")
+    return TensorInfo(name, dtype, tuple(shape), base + start, end - start)
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
