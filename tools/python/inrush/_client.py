@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Optional, TypeVar, Union, overload
+from typing import Any, Literal, NoReturn, Optional, TypeVar, Union, overload
 
 from . import _native
 from ._aio import Loops
+from ._errors import Closed
 from ._file import AHEAD_SUM_MAX, File, Pool
 from ._native import ObjectInfo, Prefix, ReadResult
 from ._program import run_transfer
@@ -81,7 +83,10 @@ class Client:
         max_attempts: Optional[int] = None,
         list_requests: Optional[int] = None,
         share: Optional[tuple[int, int]] = None,
+        **unknown: NoReturn,
     ) -> None:
+        if unknown:
+            raise TypeError(_unknown(*unknown))
         self._options: dict[str, Any] = {
             "endpoint_url": endpoint_url,
             "region": region,
@@ -308,6 +313,9 @@ class Client:
         self._core.close()
 
     def __enter__(self) -> Client:
+        """Raises Closed, where it was closed: it stays so."""
+        if self.closed:
+            raise Closed("the client is closed: make another one")
         return self
 
     def __exit__(
@@ -317,6 +325,31 @@ class Client:
         traceback: Optional[TracebackType],
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Client:
+        """As `__enter__`."""
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+
+def _unknown(name: str, *_others: str) -> str:
+    """What is said of an option that a client does not have."""
+    alike = difflib.get_close_matches(name, Client.__init__.__kwdefaults__ or (), 1)
+    advice = ""
+    if alike:
+        advice = f"; did you mean '{alike[0]}'?"
+    elif {"key", "secret", "token"}.intersection(name.split("_")):
+        advice = (": it takes no keys, which would be in every pickle; set AWS_ACCESS_KEY_ID, "
+                  "AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the environment, or give "
+                  "profile=")
+    return f"Client has no option '{name}'{advice}"
 
 
 def _restored(options: dict[str, Any]) -> Client:

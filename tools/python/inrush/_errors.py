@@ -10,9 +10,12 @@ class Error(OSError):
     """Something failed. `str()` of it is what the command prints.
 
     Attributes: `kind` (the `error_kind` of the command's JSON, such as "not_found"), `uri` (the
-    object, or None), `key` (its key, or None), `attempts` (tries in a row that brought nothing, or
-    None), `request_id` (the server's, or None) and `report` (the JSON of `Client.get` and
-    `Client.sync`, or None).
+    object, or None; `filename` is the same), `bucket` and `key` (its parts, or None), `attempts`
+    (tries in a row that brought nothing, or None), `request_id` (the server's, or None) and
+    `report` (the JSON of `Client.get` and `Client.sync`, or None).
+
+    A `DataLoader` of PyTorch hands on the class and the text of a worker's error, and nothing
+    else: the text names the object.
     """
 
     kind: str = "internal"
@@ -31,10 +34,15 @@ class Error(OSError):
         if kind is not None:
             self.kind = kind
         self.message = message
-        self.uri = uri
+        self.uri = self.filename = uri
         self.attempts = attempts
         self.request_id = request_id
         self.report: Optional[dict[str, Any]] = None
+
+    @property
+    def bucket(self) -> Optional[str]:
+        """The bucket of the object, or None."""
+        return None if self.uri is None else self.uri.removeprefix("s3://").partition("/")[0]
 
     @property
     def key(self) -> Optional[str]:

@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from ._errors import Usage
 from ._native import size_bytes
 
 if TYPE_CHECKING:
@@ -248,7 +249,8 @@ class File(io.BufferedIOBase):
         if begin is None:
             raise ValueError(f"invalid whence: {whence}")
         if begin + offset < 0:
-            raise ValueError(f"negative position: {begin + offset}")
+            # Readers of zip files take an OSError for a file that is shorter than they look back.
+            raise Usage(f"the position {begin + offset} is before the start", uri=self.info.uri)
         self._position = begin + offset
         return self._position
 

@@ -35,6 +35,7 @@ def test_classes_are_those_of_python_too() -> None:
             assert type(again) is of
             told = (again.uri, again.key, again.attempts, again.request_id, str(again))
             assert told == ("s3://b/k/l", "k/l", 3, "R1", "it failed")
+            assert (again.bucket, again.filename) == ("b", again.uri)
 
 
 def test_missing_objects_and_buckets(serve: Serve) -> None:
@@ -86,6 +87,18 @@ def test_buffers_that_cannot_be_written(serve: Serve) -> None:
         assert client.read_into("s3://data/a", bytearray(10)) == 10
 
 
+async def entered(client: inrush.Client) -> bytes:
+    """What it reads in an `async with`, which closes it."""
+    async with client:
+        return await client.async_read("s3://data/a")
+
+
+def test_async_with_closes_a_client(serve: Serve) -> None:
+    client = serve(OBJECTS).client()
+    assert asyncio.run(entered(client)) == OBJECTS["data/a"]
+    assert client.closed
+
+
 def test_a_client_that_is_closed_does_nothing_more(serve: Serve) -> None:
     client = serve(OBJECTS).client()
     with client.open("s3://data/big") as file:
@@ -96,6 +109,7 @@ def test_a_client_that_is_closed_does_nothing_more(serve: Serve) -> None:
             while file.read(1 << 20):
                 pass
     calls: list[Callable[[], Any]] = [
+        client.__enter__, lambda: asyncio.run(entered(client)),
         lambda: client.read("s3://data/a"), lambda: client.stat("s3://data/a"),
         lambda: client.read_into("s3://data/a", bytearray(10)), lambda: client.open("s3://data/a"),
         lambda: list(client.list("s3://data/")), lambda: list(client.read_many(["s3://data/a"])),

@@ -17,8 +17,8 @@ from common import Answers, pattern
 
 Serve = Callable[..., Any]
 BIG = pattern(20_000_000)
-#: Of the client alone: where it is one of several of a machine.
-OWN = {"share"}
+#: Of the client alone: where it is one of several of a machine, and what is refused.
+OWN = {"share", "unknown"}
 
 
 @pytest.fixture
@@ -55,6 +55,15 @@ def test_they_are_options_of_the_command() -> None:
         options = re.findall(r"^ +(?:-\w, )?--([a-z-]+)", part[1], re.MULTILINE)
         assert len(options) > 5
         assert {name.replace("-", "_") for name in options} - others <= names
+
+
+def test_other_options_are_refused_with_advice() -> None:
+    with pytest.raises(TypeError, match="'aws_access_key_id'.*AWS_SECRET_ACCESS_KEY.*profile="):
+        inrush.Client(aws_access_key_id="AKID")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'end_point_url'; did you mean 'endpoint_url'?"):
+        inrush.Client(end_point_url="http://127.0.0.1:1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="no option 'xyz'$"):
+        inrush.Client(xyz=1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("style, address", [("path", "http://s3.example.test/data/a"),
