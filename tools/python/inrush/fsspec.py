@@ -41,10 +41,13 @@ _PROTOCOLS = ("inrush", "s3", "s3a")
 _OF_S3FS = {"anon": "no_sign_request", "endpoint_url": "endpoint_url", "profile": "profile"}
 #: Options of s3fs that hold keys: they would be in every pickle of the file system.
 _KEYS = ("key", "secret", "token", "username", "password")
-#: Options of s3fs that say nothing about what is read.
-_IGNORED = ("default_block_size", "default_fill_cache", "default_cache_type", "use_ssl",
-            "cache_regions", "requester_pays", "max_concurrency", "session", "loop",
-            "fixed_upload_size", "version_aware", "config_kwargs", "s3_additional_kwargs")
+#: Options of s3fs, and of fsspec for any file system, that say nothing about what is read.
+_IGNORED = ("asynchronous", "auto_mkdir", "autocommit", "batch_size", "block_size",
+            "cache_options", "cache_regions", "cache_type", "compression", "config_kwargs",
+            "default_block_size", "default_cache_type", "default_fill_cache", "expand",
+            "fill_cache", "fixed_upload_size", "listings_expiry_time", "loop", "max_concurrency",
+            "max_paths", "s3_additional_kwargs", "session", "skip_instance_cache", "use_ssl",
+            "use_listings_cache", "version_aware")
 
 
 class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
@@ -67,10 +70,7 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         :raises ValueError: an option holds a key: give it in the environment or in a profile.
         :raises TypeError: `inrush.Client` has no such option.
         """
-        fsspec_own = {name: options.pop(name) for name in
-                      ("skip_instance_cache", "use_listings_cache", "listings_expiry_time",
-                       "max_paths", "asynchronous") if name in options}
-        super().__init__(**fsspec_own)
+        super().__init__(**{name: options[name] for name in _IGNORED if name in options})
         translated = _translated(options)
         if client is None and translated:
             from . import Client as Made
@@ -389,6 +389,8 @@ def _translated(options: dict[str, Any]) -> dict[str, Any]:
                              "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile")
         if name in _IGNORED:
             continue
+        if name == "requester_pays":
+            name, value = "request_payer", "requester" if value else None
         if value is not None:
             translated[_OF_S3FS.get(name, name)] = value
     return translated

@@ -320,3 +320,26 @@ def test_lines_and_tables_of_dask(serve: Serve, registered: None) -> None:
     # Threads, and processes that are spawned.
     for scheduler in ("threads", "processes"):
         assert sorted(found.compute(scheduler=scheduler)) == list(range(500))
+
+
+def test_ranges_of_what_is_no_object_are_errors_in_their_places(serve: Serve) -> None:
+    serve({"data/a": b"0123456789"})
+    found = fsspec.filesystem("inrush").cat_ranges(["data/a", "data", "data/none"], 2, 4)
+    assert found[0] == b"23"
+    assert isinstance(found[1], ValueError) and isinstance(found[2], FileNotFoundError)
+
+
+def test_options_for_any_file_system_are_taken(serve: Serve) -> None:
+    serve({"data/a": b"0123456789"})
+    options = {"block_size": 1 << 20, "cache_type": "none", "cache_options": {},
+               "default_fill_cache": False, "default_block_size": 5, "expand": True,
+               "auto_mkdir": False, "loop": None, "batch_size": 5, "listings_expiry_time": 5}
+    for name, value in options.items():
+        fs = fsspec.filesystem("inrush", **{name: value})
+        assert fs.cat_file("data/a") == b"0123456789"
+    with fsspec.open("inrush://data/a", block_size=1 << 20, cache_type="none") as file:
+        assert file.read() == b"0123456789"
+    payer = fsspec.filesystem("inrush", requester_pays=True).client.options
+    assert payer["request_payer"] == "requester"
+    with pytest.raises(TypeError, match="did you mean 'region'"):
+        fsspec.filesystem("inrush", regoin="eu-west-1")
