@@ -7,8 +7,8 @@ import contextlib
 import os
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, Optional, Union
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from typing import Any, Optional, TypeVar, Union
 
 from . import _native
 from ._errors import Closed
@@ -17,6 +17,9 @@ from ._native import ObjectInfo, Prefix, ReadResult
 # Items of async_read_many that are begun and not handed out, and their bytes, at most.
 ITEMS_MAX = 1024
 BYTES_MAX = 256 << 20
+
+
+Element = TypeVar("Element")
 
 
 class Loop:
@@ -147,7 +150,17 @@ class Loops:
                 loop.close()
             self._loops = weakref.WeakKeyDictionary()
 
-    async def list(self, uri: str, recursive: bool) -> AsyncIterator[Union[ObjectInfo, Prefix]]:
+    def list(self, uri: str, recursive: bool) -> AsyncIterator[Union[ObjectInfo, Prefix]]:
+        return _AsyncElements(self._list(uri, recursive))
+
+    def read_many(
+        self, items: Iterable[Any], ordered: bool, return_exceptions: bool
+    ) -> AsyncIterator[ReadResult]:
+        return _AsyncElements(self._read_many(items, ordered, return_exceptions))
+
+    async def _list(
+        self, uri: str, recursive: bool
+    ) -> AsyncGenerator[Union[ObjectInfo, Prefix], None]:
         listing = self._core.list(uri, recursive)
         loop = asyncio.get_running_loop()
         while True:
@@ -166,9 +179,9 @@ class Loops:
             for entry in page:
                 yield entry
 
-    async def read_many(
+    async def _read_many(
         self, items: Iterable[Any], ordered: bool, return_exceptions: bool
-    ) -> AsyncIterator[ReadResult]:
+    ) -> AsyncGenerator[ReadResult, None]:
         # The results are made by the same code as those of read_many: here in bounded rounds.
         jobs = self.here()
         taken = enumerate(items)
@@ -222,6 +235,36 @@ class Loops:
                 if not future.cancel() and not future.cancelled():
                     # Looked at, so that asyncio does not tell of it.
                     future.exception()
+
+
+class _AsyncElements(AsyncIterator[Element]):
+    """As `inrush._client.Elements`, for event loops."""
+
+    def __init__(self, elements: AsyncGenerator[Element, None]) -> None:
+        self._elements = elements
+        self._ended: Optional[str] = None
+
+    async def __anext__(self) -> Element:
+        if self._ended is not None:
+            raise Closed(self._ended)
+        try:
+            return await self._elements.__anext__()
+        except StopAsyncIteration:
+            raise
+        except BaseException as error:
+            self._ended = ended_by(error)
+            raise
+
+    async def aclose(self) -> None:
+        """Ends them, and what was requested ahead."""
+        self._ended = self._ended or "the iterator was closed"
+        await self._elements.aclose()
+
+
+def ended_by(error: BaseException) -> str:
+    """What is said of an iterator that has failed."""
+    why = f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"the iterator has failed before, and does not go on: {why}"
 
 
 def _ring(rung: asyncio.Future[None]) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Optional, TypeVar, Union, overload
 
 from . import _native
-from ._aio import Loops
+from ._aio import Loops, ended_by
 from ._errors import Closed
 from ._file import AHEAD_SUM_MAX, File, Pool
 from ._native import ObjectInfo, Prefix, ReadResult
@@ -27,10 +27,33 @@ Item = Union[Source, tuple[Source, Optional[Range]]]
 Element = TypeVar("Element")
 
 
-def _with(client: Client, elements: Iterator[Element]) -> Iterator[Element]:
-    """These elements; the client stays as long as they are read, whoever else drops it."""
-    yield from elements
-    del client
+class Elements(Iterator[Element]):
+    """These elements. Who catches why they failed, and asks for the next one, is told again: it is
+    no end as if they were whole. The client stays as long as they are read, whoever else drops it.
+    """
+
+    def __init__(self, client: Optional[Client], elements: Iterator[Element]) -> None:
+        self._client = client
+        self._elements = elements
+        # The text alone: an exception has all that was there where it passed.
+        self._ended: Optional[str] = None
+
+    def __next__(self) -> Element:
+        if self._ended is not None:
+            raise Closed(self._ended)
+        try:
+            return next(self._elements)
+        except StopIteration:
+            self._client = None
+            raise
+        except BaseException as error:
+            self._ended = ended_by(error)
+            raise
+
+    def close(self) -> None:
+        """Ends them, and what was requested ahead. `next` raises Closed from then on."""
+        self._ended = self._ended or "the iterator was closed"
+        self._elements, self._client = iter(()), None
 
 
 class Client:
@@ -149,7 +172,7 @@ class Client:
         goes on behind it. Where there is nothing the iterator is empty; a bucket that does not
         exist raises NotFound.
         """
-        return _with(self, self._core.list(uri, recursive))
+        return Elements(self, self._core.list(uri, recursive))
 
     def read(self, source: Source, range: Optional[Range] = None) -> bytes:
         """The bytes of an object, or of a range: (offset, length) in bytes.
@@ -180,14 +203,15 @@ class Client:
 
         An item is a source or a tuple (source, range). Items are taken as they are needed, up to
         2,048 items or 256 MiB ahead. Results come in the order of the items, or as they are there
-        if not `ordered`. The first error is raised at its turn, and ends the iterator; with
-        `return_exceptions` it is the `error` of its result, whose `data` is empty. What the client
-        itself lacks, such as credentials, what `items` raises, and TypeErrors are raised always.
+        if not `ordered`. The first error is raised at its turn, and nothing comes behind it: `next`
+        raises Closed then. With `return_exceptions` it is the `error` of its result, whose `data`
+        is empty. What the client itself lacks, such as credentials, what `items` raises, and
+        TypeErrors are raised always.
         """
         if isinstance(items, str):
             raise TypeError("items is one str: give a list of sources, [source]")
         found = self._where_asked(iter(items))
-        return _with(self, self._core.read_many(found, ordered, return_exceptions))
+        return Elements(self, self._core.read_many(found, ordered, return_exceptions))
 
     def _where_asked(self, items: Iterator[Item]) -> Iterator[Item]:
         """These items. Where the bucket of the first is gets asked once before they are handed

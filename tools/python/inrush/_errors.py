@@ -167,7 +167,7 @@ class InvalidRange(Usage):
 
 
 class Closed(Error, ValueError):
-    """The client was closed."""
+    """The client or the pass over a data set was closed, or an iterator has failed before."""
 
     kind = "closed"
     default_errno = errno.EBADF

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 import tensorflow as tf
 
+from ._client import Elements
 from ._places import Listing, Source, listing
 from ._stream import Plan, Stream, of_this_process, this_rank
 from .sharding import Shard
@@ -68,7 +69,7 @@ def objects_dataset(source: Source = (), *, manifest: str | None = None,
                 stream.close()
 
     scalar = tf.TensorSpec(shape=(), dtype=tf.string)
-    return tf.data.Dataset.from_generator(samples, output_signature=(scalar, scalar))
+    return _dataset(samples, (scalar, scalar))
 
 
 def records_dataset(source: Source = (), *, manifest: str | None = None,
@@ -96,7 +97,7 @@ def records_dataset(source: Source = (), *, manifest: str | None = None,
                     yield from records(cast(BinaryIO, file), files.uri(at), compression)
 
     scalar = tf.TensorSpec(shape=(), dtype=tf.string)
-    return tf.data.Dataset.from_generator(all_records, output_signature=scalar)
+    return _dataset(all_records, scalar)
 
 
 def records(file: BinaryIO, name: str, compression: Literal["", "GZIP"] = "") -> Iterator[bytes]:
@@ -128,6 +129,13 @@ def records(file: BinaryIO, name: str, compression: Literal["", "GZIP"] = "") ->
             at += 16 + length
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{name}: behind byte {at}: {error}") from error
+
+
+def _dataset(samples: Callable[[], Iterator[Any]], signature: Any) -> Any:
+    """A data set of what a generator yields. Its error is raised by each step after it: who
+    catches it shall not take the end of the generator for that of the data."""
+    return tf.data.Dataset.from_generator(lambda: Elements(None, samples()),
+                                          output_signature=signature)
 
 
 def _begin(client: Client | None, source: Source, manifest: str | None,

@@ -61,6 +61,28 @@ def test_errors_come_to_who_awaits(serve: Serve) -> None:
         asyncio.run(work(client))
 
 
+def test_who_catches_an_error_sees_no_end_behind_it(serve: Serve) -> None:
+    async def work(client: inrush.Client) -> None:
+        for many, kind in [
+            (client.async_read_many(["s3://data/none", "s3://data/n/001"]), inrush.NotFound),
+            (client.async_list("s3://no-such-bucket/"), inrush.NotFound),
+        ]:  # fmt: skip
+            with pytest.raises(kind):
+                await anext(many)
+            for _ in range(2):
+                with pytest.raises(inrush.Closed, match="has failed before"):
+                    await anext(many)
+        # A timeout is an error, too.
+        slow = client.async_read_many(["s3://data/big"])
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(anext(slow), 0.1)
+        with pytest.raises(inrush.Closed, match="CancelledError$"):
+            await anext(slow)
+
+    with serve(OBJECTS, "--connection-rate", "200KB").client() as client:
+        asyncio.run(work(client))
+
+
 def test_cancelled_is_cancelled(serve: Serve) -> None:
     async def work(client: inrush.Client) -> None:
         buffer = bytearray(len(BIG))

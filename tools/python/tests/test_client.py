@@ -292,10 +292,25 @@ def test_errors_of_read_many_come_at_their_turn(serve: Serve) -> None:
         assert next(results).data == b"x"
         with pytest.raises(inrush.NotFound, match="not-there"):
             next(results)
-        assert list(results) == []
+        for _ in range(2):
+            with pytest.raises(inrush.Closed, match="has failed before.*NotFound: .*not-there"):
+                next(results)
         told = list(client.read_many(items, return_exceptions=True))
         assert [type(result.error) for result in told] == [type(None), inrush.NotFound, type(None)]
         assert told[2].data == BIG and told[1].data == b""
+
+
+def test_a_listing_that_failed_has_no_end(serve: Serve) -> None:
+    with serve(KEYS).client() as client:
+        entries = client.list("s3://no-such-bucket/")
+        for kind in (inrush.NotFound, inrush.Closed, inrush.Closed):
+            with pytest.raises(kind):
+                next(entries)
+        closed: Any = client.list("s3://data/")
+        next(closed)
+        closed.close()
+        with pytest.raises(inrush.Closed, match="the iterator was closed"):
+            next(closed)
 
 
 def test_what_the_iterable_raises_comes_out(serve: Serve) -> None:

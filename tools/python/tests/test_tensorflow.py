@@ -94,3 +94,15 @@ def test_damaged_records_are_errors(serve: Serve, tmp_path: Path) -> None:
     serve({"data/bad": whole[:-1]})
     with pytest.raises(tf.errors.OpError, match="ends within the record"):
         list(records_dataset("s3://data/bad"))
+
+
+def test_who_catches_an_error_sees_no_end_behind_it(serve: Serve, tmp_path: Path) -> None:
+    serve({"data/bad": next(iter(written(tmp_path, 1, 3).values()))[:-1]})
+    steps = iter(records_dataset("s3://data/bad"))
+    failed = 0
+    for _ in range(10):
+        try:
+            next(steps)
+        except tf.errors.OpError:
+            failed += 1
+    assert failed == 5
