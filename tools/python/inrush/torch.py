@@ -33,7 +33,8 @@ except ModuleNotFoundError as error:
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from ._places import Listing, Source, listing
-from ._stream import Plan, Stream, Transform, object_sample, of_this_process, this_rank
+from ._stream import (OnError, Plan, Position, Stream, Transform, object_sample,
+                      of_this_process, this_rank, transformed)
 from .sharding import Order, Shard
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         sources = [self.listing.source(self._number(index)) for index in indices]
         results = self._in_worker.client().read_many(sources, ordered=True)
         samples = [object_sample(result.source, result.data) for result in results]
-        return samples if self._transform is None else list(map(self._transform, samples))
+        return [transformed(self._transform, sample) for sample in samples]
 
     def _number(self, index: int) -> int:
         number = index + len(self.listing) if index < 0 else index
@@ -219,7 +220,7 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
     def set_epoch(self, epoch: int) -> None:
         """The next pass is of this epoch, counted from 0; workers that run already see it.
 
-        Without it every pass has the order of the same epoch.
+        Without it every pass has the order of the same epoch, as with the samplers of PyTorch.
         """
         if epoch < 0:
             raise ValueError(f"the epoch is {epoch}: epochs are counted from 0")
@@ -227,30 +228,35 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
 
     def _now(self) -> Plan:
         """The plan of this worker, now."""
-        if self._shard is None and get_worker_info() is None:
-            self._found_shard = rank_shard()
-        worker, shard = get_worker_info(), self._found_shard
+        worker, shard = get_worker_info(), self._of_process()
         if worker is not None:
             shard = shard.split(worker.id, worker.num_workers)
         return replace(self._plan, epoch=self.epoch, shard=shard)
 
+    def _of_process(self) -> Shard:
+        """The part of this process, all its workers together."""
+        if self._shard is None and get_worker_info() is None:
+            self._found_shard = rank_shard()
+        return self._found_shard
+
     def __iter__(self) -> Iterator[Any]:
-        """A pass of the current epoch, or what `load_state_dict` left of one."""
-        if self._stream is not None:
-            self._stream.close()
+        """A pass of the current epoch, or what `load_state_dict` left of one.
+
+        Passes do not know of each other: several may go on at the same time.
+        """
         state, self._state = self._state, None
         self._stream = Stream(self._in_worker.client(), self._now(), state)
         return self._stream
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the latest pass in this process is. `StatefulDataLoader` asks each worker for it.
+        """Where the pass is that began last in this process; `StatefulDataLoader` asks each pass.
 
         Other loaders with workers cannot: in the main process no pass has begun then.
         """
         if self._state is not None:
             return dict(self._state)
         if self._stream is None:
-            return self._now().state(0, 0)
+            return self._now().state(Position())
         return self._stream.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -264,8 +270,7 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
         self._state = dict(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._shard is None and get_worker_info() is None:
-            self._found_shard = rank_shard()
+        self._of_process()
         return {**self.__dict__, "_stream": None}
 
 
@@ -275,7 +280,7 @@ class StreamDataset(_Streaming):
     def __init__(self, source: Source = (), *, manifest: str | None = None,
                  shuffle_seed: int | None = None, shard: Shard | tuple[int, int] | None = None,
                  drop_uneven: bool = False, client: Client | None = None,
-                 transform: Transform | None = None) -> None:
+                 transform: Transform | None = None, on_error: OnError | None = None) -> None:
         """Lists the objects, at once: 24 bytes each, the URI and the ETag.
 
         :param source: ``s3://BUCKET/PREFIX/``, an object, or several of them.
@@ -286,13 +291,18 @@ class StreamDataset(_Streaming):
             are left out of each epoch; otherwise some have one more.
         :param client: what reads; None is `inrush.default_client()`.
         :param transform: makes a sample of ``{"uri": str, "data": bytes}``.
+        :param on_error: called with each error of an object or of `transform`, in the process that
+            reads: True leaves the sample out, False raises the error; handlers of WebDataset, such
+            as ``webdataset.warn_and_continue``, fit. Without it an error is raised once, and the
+            pass goes on behind its sample. Errors of the network and of the client, such as
+            credentials, are raised in any case, by each ``next`` until they are mended.
         :raises FileNotFoundError: there are no objects.
         :raises inrush.Error: the listing failed.
         """
         in_worker = _InWorker(client)
         objects = listing(in_worker.client(), source, manifest=manifest)
         plan = Plan(objects, "objects", seed=shuffle_seed, drop_uneven=drop_uneven,
-                    transform=transform)
+                    transform=transform, on_error=on_error)
         super().__init__(plan, in_worker, _as_shard(shard))
 
     def __len__(self) -> int:
@@ -314,16 +324,20 @@ class TarDataset(_Streaming):
                  suffix: str | tuple[str, ...] = (".tar", ".tar.gz", ".tgz"),
                  shuffle_seed: int | None = None, shard: Shard | tuple[int, int] | None = None,
                  drop_uneven: bool = False, client: Client | None = None,
-                 transform: Transform | None = None) -> None:
+                 transform: Transform | None = None, on_error: OnError | None = None) -> None:
         """Lists the tars, at once.
 
         :param suffix: how the keys of tars end below a prefix; other objects are left out.
         :param drop_uneven: all have the same number of tars, not of samples.
         :param transform: makes something else of a sample.
+        :param on_error: as of `StreamDataset`; of a tar that cannot be read, True leaves out the
+            rest of it. Without it the error of a tar is raised by each ``next``: how many samples
+            it has is not known.
 
         The others are those of `StreamDataset`, and so are the errors.
         """
         in_worker = _InWorker(client)
         tars = listing(in_worker.client(), source, manifest=manifest, suffix=suffix)
-        plan = Plan(tars, "tars", seed=shuffle_seed, drop_uneven=drop_uneven, transform=transform)
+        plan = Plan(tars, "tars", seed=shuffle_seed, drop_uneven=drop_uneven, transform=transform,
+                    on_error=on_error)
         super().__init__(plan, in_worker, _as_shard(shard))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torchdata.nodes import BaseNode
 
 from ._places import Source, listing
-from ._stream import Plan, Stream, Transform, of_this_process
+from ._stream import OnError, Plan, Stream, Transform, of_this_process
 from .sharding import Shard
 from .torch import rank_shard
 
@@ -75,14 +75,15 @@ class ObjectNode(_Node):
     def __init__(self, source: Source = (), *, manifest: str | None = None,
                  shuffle_seed: int | None = None, shard: Shard | tuple[int, int] | None = None,
                  drop_uneven: bool = False, client: Client | None = None,
-                 transform: Transform | None = None) -> None:
+                 transform: Transform | None = None, on_error: OnError | None = None) -> None:
         """As `inrush.torch.StreamDataset`; the shard is found when the node is made."""
         client = of_this_process(client)
         objects = listing(client, source, manifest=manifest)
         part = rank_shard() if shard is None else Shard(*shard) if isinstance(shard, tuple) \
             else shard
         super().__init__(Plan(objects, "objects", seed=shuffle_seed, shard=part,
-                              drop_uneven=drop_uneven, transform=transform), client)
+                              drop_uneven=drop_uneven, transform=transform, on_error=on_error),
+                         client)
 
 
 class TarNode(_Node):
@@ -92,11 +93,12 @@ class TarNode(_Node):
                  suffix: str | tuple[str, ...] = (".tar", ".tar.gz", ".tgz"),
                  shuffle_seed: int | None = None, shard: Shard | tuple[int, int] | None = None,
                  drop_uneven: bool = False, client: Client | None = None,
-                 transform: Transform | None = None) -> None:
+                 transform: Transform | None = None, on_error: OnError | None = None) -> None:
         """As `inrush.torch.TarDataset`; the shard is found when the node is made."""
         client = of_this_process(client)
         tars = listing(client, source, manifest=manifest, suffix=suffix)
         part = rank_shard() if shard is None else Shard(*shard) if isinstance(shard, tuple) \
             else shard
         super().__init__(Plan(tars, "tars", seed=shuffle_seed, shard=part,
-                              drop_uneven=drop_uneven, transform=transform), client)
+                              drop_uneven=drop_uneven, transform=transform, on_error=on_error),
+                         client)

@@ -1,0 +1,224 @@
+"""Passes over data sets of PyTorch: what an end, an error, a length and a state mean."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import Origin, require, small_objects, tar_of, tars
+
+torch = require("torch")
+
+from torch.utils.data import DataLoader  # noqa: E402
+
+import inrush  # noqa: E402
+from inrush.torch import ObjectDataset, StreamDataset, TarDataset  # noqa: E402
+
+Serve = Callable[..., Origin]
+Maker = Callable[..., Any]
+
+
+def objects(**options: Any) -> Any:
+    """A stream of 12 objects."""
+    return StreamDataset("s3://data/train/", **options)
+
+
+def samples_of_tars(**options: Any) -> Any:
+    """A stream of the 12 samples of 4 tars."""
+    return TarDataset("s3://data/tars/", **options)
+
+
+BOTH = pytest.mark.parametrize("make", [objects, samples_of_tars])
+
+
+@pytest.fixture
+def served(serve: Serve) -> Origin:
+    """What both read."""
+    return serve(small_objects(12) | tars(4, 3))
+
+
+def name(sample: dict[str, Any]) -> str:
+    """What a sample is called."""
+    return str(sample.get("uri") or sample["__key__"])
+
+
+def walk(samples: Iterator[Any], most: int = 40) -> tuple[list[Any], list[Exception], bool]:
+    """Samples and errors of who catches errors and goes on, and whether there was an end."""
+    found: list[Any] = []
+    errors: list[Exception] = []
+    for _ in range(most):
+        try:
+            found.append(next(samples))
+        except StopIteration:
+            return found, errors, True
+        except Exception as error:
+            errors.append(error)
+    return found, errors, False
+
+
+@BOTH
+def test_passes_do_not_end_each_other(served: Origin, make: Maker) -> None:
+    dataset = make(transform=name)
+    whole = list(dataset)
+    assert len(whole) == 12
+    assert list(zip(dataset, dataset, strict=True)) == list(zip(whole, whole, strict=True))
+    loader = DataLoader(dataset, batch_size=2)
+    seen = []
+    for batch in loader:
+        seen += batch
+        assert next(iter(loader)) == whole[:2]
+    assert seen == whole
+    one = iter(dataset)
+    assert next(one) == whole[0]
+    assert list(copy.deepcopy(dataset)) == whole
+    assert list(one) == whole[1:]
+
+
+@BOTH
+def test_a_pass_that_was_closed_has_no_end(served: Origin, make: Maker) -> None:
+    samples = iter(make())
+    next(samples)
+    samples.close()
+    for _ in range(2):
+        with pytest.raises(inrush.Closed):
+            next(samples)
+    whole = iter(make())
+    assert len(list(whole)) == 12
+    whole.close()
+    assert list(whole) == []
+
+
+@BOTH
+def test_a_client_that_is_closed_is_no_end(served: Origin, make: Maker) -> None:
+    client = served.client()
+    samples = iter(make(client=client, on_error=lambda error: True))
+    next(samples)
+    client.close()
+    found, errors, is_over = walk(samples)
+    # What is there already may still come.
+    assert len(found) == 11 if is_over else errors != []
+    assert all(isinstance(error, inrush.Closed) for error in errors)
+
+
+def test_a_state_is_that_of_its_own_pass(served: Origin) -> None:
+    stateful = require("torchdata.stateful_dataloader").StatefulDataLoader
+    loader = stateful(objects(transform=name), batch_size=2)
+    batches = iter(loader)
+    seen = next(batches) + next(batches)
+    # A look at a batch, by another loader.
+    next(iter(stateful(loader.dataset, batch_size=3)))
+    state = loader.state_dict()
+    again = stateful(objects(transform=name), batch_size=2)
+    again.load_state_dict(state)
+    assert seen + [one for batch in again for one in batch] == list(objects(transform=name))
+
+
+def refuse_some(sample: dict[str, Any]) -> str:
+    """A transform that fails."""
+    if name(sample)[-8:-4] == "0005" or name(sample) == "001-002":
+        raise RuntimeError("cannot decode")
+    return name(sample)
+
+
+@BOTH
+@pytest.mark.parametrize("workers", [0, 2])
+def test_behind_a_sample_that_fails_comes_the_next(served: Origin, make: Maker,
+                                                   workers: int) -> None:
+    dataset = make(transform=refuse_some)
+    found, errors, is_over = walk(iter(DataLoader(dataset, batch_size=None, num_workers=workers)))
+    assert (len(set(found)), len(errors), is_over) == (11, 1, True)
+    assert "cannot decode" in str(errors[0])
+    skipping = make(transform=refuse_some, on_error=lambda error: isinstance(error, RuntimeError))
+    assert list(skipping) == sorted(found)
+
+
+def test_a_state_stands_at_what_failed(served: Origin) -> None:
+    dataset = objects(transform=refuse_some)
+    samples = iter(dataset)
+    with pytest.raises(RuntimeError):
+        list(samples)
+    resumed = objects(transform=name)
+    resumed.load_state_dict(dataset.state_dict())
+    assert next(iter(resumed)).endswith("0005.bin")
+
+
+def test_a_handler_decides(served: Origin) -> None:
+    seen: list[Exception] = []
+
+    def handler(error: Exception) -> bool:
+        seen.append(error)
+        return False
+
+    dataset = objects(on_error=handler)
+    dataset.listing.push("s3://data/train/none", 5, None)
+    with pytest.raises(inrush.NotFound) as raised:
+        list(dataset)
+    assert seen == [raised.value]
+
+
+def test_a_transform_cannot_end_a_pass(served: Origin) -> None:
+    def stop(sample: dict[str, Any]) -> Any:
+        raise StopIteration
+
+    for make in (objects, samples_of_tars):
+        with pytest.raises(RuntimeError, match="the transform raised StopIteration"):
+            list(make(transform=stop))
+    with pytest.raises(RuntimeError, match="the transform raised StopIteration"):
+        ObjectDataset("s3://data/train/", transform=stop)[0]
+
+
+def test_an_interrupt_loses_no_sample(served: Origin) -> None:
+    struck = []
+
+    def once(sample: dict[str, Any]) -> str:
+        if not struck:
+            struck.append(sample)
+            raise KeyboardInterrupt
+        return name(sample)
+
+    for make in (objects, samples_of_tars):
+        struck.clear()
+        samples = iter(make(transform=once))
+        with pytest.raises(KeyboardInterrupt):
+            next(samples)
+        assert list(samples) == [name(sample) for sample in make()]
+
+
+def test_a_tar_that_is_damaged_fails_until_it_is_left_out(serve: Serve) -> None:
+    contents = tars(3, 3)
+    contents["data/tars/001.tar"] = contents["data/tars/001.tar"][:1200]
+    serve(contents)
+    found, errors, is_over = walk(iter(samples_of_tars(transform=name)))
+    assert (found, is_over) == ([f"000-00{at}" for at in range(3)], False)
+    assert len(errors) > 20 and all(isinstance(error, tarfile.ReadError) for error in errors)
+    skipped: list[Exception] = []
+    skipping = samples_of_tars(transform=name,
+                               on_error=lambda error: skipped.append(error) is None)
+    assert list(skipping) == [f"00{tar}-00{at}" for tar in (0, 2) for at in range(3)]
+    assert [type(error) for error in skipped] == [tarfile.ReadError]
+
+
+def test_a_state_in_a_tar_that_was_replaced_is_refused(serve: Serve) -> None:
+    serve(tars(2, 3))
+    dataset = samples_of_tars(transform=name)
+    samples = iter(dataset)
+    assert next(samples) == "000-000"
+    state = json.loads(json.dumps(dataset.state_dict()))
+    same = samples_of_tars(transform=name)
+    same.load_state_dict(state)
+    assert list(same)[0] == "000-001"
+    other = tar_of({f"000-{at:03}.txt": b"other" for at in range(3)})
+    for replaced in ({"data/tars/000.tar": other}, {"data/tars/000.tar": other + bytes(1024)}):
+        serve(tars(2, 3) | replaced)
+        resumed = samples_of_tars(transform=name, on_error=lambda error: True)
+        resumed.load_state_dict(state)
+        with pytest.raises(ValueError, match="the state is of another s3://data/tars/000.tar"):
+            list(resumed)
+    # Between two tars it does not matter what was read.
+    begin = iter(samples_of_tars()).state_dict()
+    resumed.load_state_dict(begin)
+    assert len(list(resumed)) == 6
