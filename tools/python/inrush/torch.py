@@ -34,7 +34,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from ._places import Listing, Source, listing
 from ._stream import (OnError, Plan, Position, Stream, Transform, object_sample,
-                      of_this_process, this_rank, transformed)
+                      of_this_process, refuse_others, this_rank, transformed)
 from .sharding import Order, Shard
 
 if TYPE_CHECKING:
@@ -154,10 +154,13 @@ class ShardSampler(Sampler[int]):  # type: ignore[misc,unused-ignore]
         """The next pass is of this epoch, counted from 0."""
         self.epoch = epoch
 
+    @property
+    def _now(self) -> Shard:
+        return rank_shard() if self._shard is None else self._shard
+
     def order(self) -> Order:
         """The order of the current epoch."""
-        shard = rank_shard() if self._shard is None else self._shard
-        return Order(len(self._dataset), seed=self._seed, epoch=self.epoch, shard=shard,
+        return Order(len(self._dataset), seed=self._seed, epoch=self.epoch, shard=self._now,
                      drop_uneven=self._drop_uneven)
 
     def __len__(self) -> int:
@@ -168,12 +171,21 @@ class ShardSampler(Sampler[int]):  # type: ignore[misc,unused-ignore]
     def __iter__(self) -> Iterator[int]:
         return _SamplerIterator(self)
 
+    def _told(self) -> dict[str, Any]:
+        """What must be the same for a state to mean the same."""
+        listed = getattr(self._dataset, "listing", None)
+        return {"count": len(self._dataset), "seed": self._seed,
+                "shard": f"{self._now.index}/{self._now.count}", "drop_uneven": self._drop_uneven,
+                "listing": listed.fingerprint() if isinstance(listed, Listing) else None}
+
 
 class _SamplerIterator(Iterator[int]):
     """One pass of a sampler, with a state for `StatefulDataLoader`."""
 
     def __init__(self, sampler: ShardSampler) -> None:
         self._sampler, self._order, self._place = sampler, sampler.order(), 0
+        self._epoch = sampler.epoch
+        self._told: dict[str, Any] | None = None
 
     def __next__(self) -> int:
         if self._place == len(self._order):
@@ -182,15 +194,17 @@ class _SamplerIterator(Iterator[int]):
         number: int = self._order[self._place - 1]
         return number
 
-    def state_dict(self) -> dict[str, int]:
-        return {"epoch": self._sampler.epoch, "place": self._place, "length": len(self._order)}
+    def state_dict(self) -> dict[str, Any]:
+        if self._told is None:
+            # The hash of the listing is made once.
+            self._told = self._sampler._told()
+        return {**self._told, "epoch": self._epoch, "place": self._place}
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        refuse_others(state, self._sampler._told(), "sampler")
         self._sampler.set_epoch(state["epoch"])
+        self._epoch = state["epoch"]
         self._order, self._place = self._sampler.order(), state["place"]
-        if state["length"] != len(self._order):
-            raise ValueError(f"the state is of a sampler of {state['length']} numbers, "
-                             f"this one has {len(self._order)}")
 
 
 class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]

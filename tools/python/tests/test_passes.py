@@ -16,7 +16,8 @@ torch = require("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
 import inrush  # noqa: E402
-from inrush.torch import ObjectDataset, StreamDataset, TarDataset  # noqa: E402
+from inrush.torch import (ObjectDataset, ShardSampler, StreamDataset,  # noqa: E402
+                          TarDataset)
 
 Serve = Callable[..., Origin]
 Maker = Callable[..., Any]
@@ -222,3 +223,19 @@ def test_a_state_in_a_tar_that_was_replaced_is_refused(serve: Serve) -> None:
     begin = iter(samples_of_tars()).state_dict()
     resumed.load_state_dict(begin)
     assert len(list(resumed)) == 6
+
+
+def test_a_state_of_another_sampler_is_refused(served: Origin) -> None:
+    dataset = ObjectDataset("s3://data/train/")
+    pass_ = iter(ShardSampler(dataset, shuffle_seed=1, shard=(0, 2)))
+    first = next(pass_)
+    state = json.loads(json.dumps(pass_.state_dict()))
+    again = iter(ShardSampler(dataset, shuffle_seed=1, shard=(0, 2)))
+    again.load_state_dict(state)
+    assert [first, *again] == list(ShardSampler(dataset, shuffle_seed=1, shard=(0, 2)))
+    other = ObjectDataset([f"s3://data/train/{at:04}.bin" for at in reversed(range(12))])
+    for sampler, what in [(ShardSampler(dataset, shuffle_seed=2, shard=(0, 2)), "seed"),
+                          (ShardSampler(dataset, shuffle_seed=1, shard=(1, 2)), "shard"),
+                          (ShardSampler(other, shuffle_seed=1, shard=(0, 2)), "listing")]:
+        with pytest.raises(ValueError, match=f"another sampler: its {what} is"):
+            iter(sampler).load_state_dict(state)
