@@ -131,10 +131,15 @@ class Order(Sequence[int]):
         :param shard: the part of the epoch; None is all of it.
         :param drop_uneven: leaves out the last ``count % shard.count`` places, so that all shards
             have the same length.
-        :raises ValueError: `count` or `epoch` is out of range.
+        :raises ValueError: `count` or `epoch` is out of range, or `drop_uneven` would leave out all
+            objects, since there are fewer than shards.
         """
         self._shard = Shard() if shard is None else shard
         self._order = None if seed is None else permutation(seed, epoch, count)
+        if drop_uneven and 0 < count < self._shard.count:
+            raise ValueError(f"drop_uneven would leave out all objects: there are {count} for "
+                             f"{self._shard.count} processes and workers; use fewer of them, or "
+                             "more objects")
         places = count - count % self._shard.count if drop_uneven else count
         self._length = self._shard.share_of(places)
 

@@ -23,7 +23,7 @@ import tensorflow as tf
 from ._client import Elements
 from ._places import Listing, Source, listing
 from ._stream import Plan, Stream, of_this_process, this_rank
-from .sharding import Shard
+from .sharding import Order, Shard
 
 if TYPE_CHECKING:
     from . import Client
@@ -53,9 +53,11 @@ def objects_dataset(source: Source = (), *, manifest: str | None = None,
     :returns: a ``tf.data.Dataset``. An object that cannot be read raises ``tf.errors`` when it is
         its turn.
     :raises FileNotFoundError: there are no objects.
+    :raises ValueError: `drop_uneven` would leave out all objects, since there are fewer of them
+        than processes.
     :raises inrush.Error: the listing failed.
     """
-    client, objects, part = _begin(client, source, manifest, "", shard)
+    client, objects, part = _begin(client, source, manifest, "", shard, drop_uneven)
 
     def samples() -> Iterator[tuple[Any, bytes]]:
         for epoch in range(first_epoch, first_epoch + epochs):
@@ -87,7 +89,7 @@ def records_dataset(source: Source = (), *, manifest: str | None = None,
 
     The other parameters and the errors are those of `objects_dataset`.
     """
-    client, files, part = _begin(client, source, manifest, suffix, shard)
+    client, files, part = _begin(client, source, manifest, suffix, shard, drop_uneven)
 
     def all_records() -> Iterator[bytes]:
         for epoch in range(first_epoch, first_epoch + epochs):
@@ -139,11 +141,16 @@ def _dataset(samples: Callable[[], Iterator[Any]], signature: Any) -> Any:
 
 
 def _begin(client: Client | None, source: Source, manifest: str | None,
-           suffix: str | tuple[str, ...], shard: Shard | tuple[int, int] | None
-           ) -> tuple[Client, Listing, Shard]:
+           suffix: str | tuple[str, ...], shard: Shard | tuple[int, int] | None,
+           drop_uneven: bool) -> tuple[Client, Listing, Shard]:
+    """
+    :raises ValueError: `drop_uneven` would leave out everything.
+    """
     client = of_this_process(client)
     part = this_rank() if shard is None else shard if isinstance(shard, Shard) else Shard(*shard)
-    return client, listing(client, source, manifest=manifest, suffix=suffix), part
+    kept = listing(client, source, manifest=manifest, suffix=suffix)
+    Order(len(kept), shard=part, drop_uneven=drop_uneven)
+    return client, kept, part
 
 
 def _exactly(file: BinaryIO, length: int) -> bytes:

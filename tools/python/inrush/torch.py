@@ -22,6 +22,7 @@ takes its part of the host's connections and memory.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -159,16 +160,20 @@ class ShardSampler(Sampler[int]):  # type: ignore[misc,unused-ignore]
         return rank_shard() if self._shard is None else self._shard
 
     def order(self) -> Order:
-        """The order of the current epoch."""
+        """The order of the current epoch.
+
+        :raises ValueError: `drop_uneven` would leave out everything.
+        """
         return Order(len(self._dataset), seed=self._seed, epoch=self.epoch, shard=self._now,
                      drop_uneven=self._drop_uneven)
 
     def __len__(self) -> int:
-        shard = rank_shard() if self._shard is None else self._shard
-        count = len(self._dataset)
-        return shard.share_of(count - count % shard.count if self._drop_uneven else count)
+        return len(Order(len(self._dataset), shard=self._now, drop_uneven=self._drop_uneven))
 
     def __iter__(self) -> Iterator[int]:
+        """
+        :raises ValueError: `drop_uneven` would leave out everything.
+        """
         return _SamplerIterator(self)
 
     def _told(self) -> dict[str, Any]:
@@ -253,11 +258,20 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
             self._found_shard = rank_shard()
         return self._found_shard
 
+    def _check(self) -> None:
+        shard = self._of_process()
+        if shard.index >= len(self.listing):
+            warnings.warn(f"the shard {shard.index}/{shard.count} of this process is empty: there "
+                          f"are {len(self.listing)} objects", stacklevel=3)
+
     def __iter__(self) -> Iterator[Any]:
         """A pass of the current epoch, or what `load_state_dict` left of one.
 
         Passes do not know of each other: several may go on at the same time.
+
+        :raises ValueError: `drop_uneven` would leave out all objects.
         """
+        self._check()
         state, self._state = self._state, None
         self._stream = Stream(self._in_worker.client(), self._now(), state)
         return self._stream
@@ -318,12 +332,6 @@ class StreamDataset(_Streaming):
         plan = Plan(objects, "objects", seed=shuffle_seed, drop_uneven=drop_uneven,
                     transform=transform, on_error=on_error)
         super().__init__(plan, in_worker, _as_shard(shard))
-
-    def __len__(self) -> int:
-        """How many objects this process reads in an epoch, all its workers together."""
-        shard = (rank_shard() if self._shard is None else self._shard) \
-            if get_worker_info() is None else self._found_shard
-        return len(replace(self._plan, seed=None, shard=shard).order())
 
 
 class TarDataset(_Streaming):

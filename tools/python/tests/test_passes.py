@@ -118,6 +118,31 @@ def test_a_state_is_that_of_its_own_pass(served: Origin) -> None:
     assert seen + [one for batch in again for one in batch] == list(objects(transform=name))
 
 
+@BOTH
+def test_dropping_everything_is_an_error(served: Origin, make: Maker) -> None:
+    dataset = make(shard=(0, 13), drop_uneven=True)
+    with pytest.raises(ValueError, match="for 13 processes and workers"):
+        iter(dataset)
+    dataset = make(shard=(0, 4), drop_uneven=True)
+    loader = DataLoader(dataset, batch_size=None, num_workers=4)
+    with pytest.raises(ValueError, match="for 16 processes and workers"):
+        list(loader)
+    sampler = ShardSampler(range(3), shard=(0, 4), drop_uneven=True)
+    for ask in (len, iter):
+        with pytest.raises(ValueError, match="there are 3 for 4"):
+            ask(sampler)
+    with pytest.warns(UserWarning, match="the shard 12/13 of this process is empty"):
+        assert list(make(shard=(12, 13))) == []
+
+
+@BOTH
+def test_a_stream_has_no_length(served: Origin, make: Maker) -> None:
+    # It depends on workers and batches: with two workers there are 4 batches of 5, and not 3.
+    loader = DataLoader(make(), batch_size=5, num_workers=2)
+    with pytest.raises(TypeError, match="has no len"):
+        len(loader)
+
+
 def refuse_some(sample: dict[str, Any]) -> str:
     """A transform that fails."""
     if name(sample)[-8:-4] == "0005" or name(sample) == "001-002":

@@ -56,6 +56,10 @@ def test_an_epoch_is_there_once_in_all_shards() -> None:
                      for rank in range(3) for worker in range(4)]
             assert sorted(number for part in parts for number in part) == list(range(count))
             assert [len(list(part)) for part in parts] == [len(part) for part in parts]
+            if count in (1, 2):
+                with pytest.raises(ValueError, match="would leave out all objects"):
+                    Order(count, seed=seed, shard=Shard(2, 3), drop_uneven=True)
+                continue
             even = [Order(count, seed=seed, shard=Shard(rank, 3), drop_uneven=True)
                     for rank in range(3)]
             assert {len(part) for part in even} == {count // 3}

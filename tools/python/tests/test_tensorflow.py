@@ -106,3 +106,10 @@ def test_who_catches_an_error_sees_no_end_behind_it(serve: Serve, tmp_path: Path
         except tf.errors.OpError:
             failed += 1
     assert failed == 5
+
+
+def test_dropping_everything_is_an_error(serve: Serve) -> None:
+    serve(small_objects(3))
+    for make in (objects_dataset, records_dataset):
+        with pytest.raises(ValueError, match="would leave out all objects"):
+            make("s3://data/train/", shard=(0, 4), drop_uneven=True)

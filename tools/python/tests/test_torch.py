@@ -69,7 +69,6 @@ def test_three_epochs_have_every_object_once(serve: Serve, start: str) -> None:
             # In turns the workers have the order of the command's shard.
             order = Order(COUNT, seed=42, epoch=epoch, shard=Shard(rank, RANKS))
             assert [sample["uri"] for sample in samples] == [names[at] for at in order]
-            assert len(dataset) == len(samples)
             seen += [sample["uri"] for sample in samples]
         assert sorted(seen) == names
         orders.append(seen)
@@ -274,7 +273,7 @@ def test_uneven_ends_are_dropped(serve: Serve) -> None:
     serve(small_objects(10))
     sets = [StreamDataset("s3://data/train/", shuffle_seed=5, shard=(rank, 4), drop_uneven=True)
             for rank in range(4)]
-    assert [len(list(one)) for one in sets] == [len(one) for one in sets] == [2] * 4
+    assert [len(list(one)) for one in sets] == [2] * 4
 
 
 def test_each_worker_has_its_share_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
