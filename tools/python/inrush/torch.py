@@ -22,6 +22,7 @@ takes its part of the host's connections and memory.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -63,6 +64,32 @@ def _client_of_worker(client: Client | None) -> Client:
 
 def _as_shard(shard: Shard | tuple[int, int] | None) -> Shard | None:
     return shard if shard is None or isinstance(shard, Shard) else Shard(*shard)
+
+
+#: How deep a data set or a sampler may be within those of a loader.
+_LEVELS = 4
+
+
+def _refuse_second_division(of: Any, shard: Shard) -> None:
+    """Refuses what accelerate divides again: it would read a part of each part.
+
+    :raises ValueError: the loader that accelerate is iterating over has `of`, a data set or a
+        sampler, which reads this shard.
+    """
+    accelerate = sys.modules.get("accelerate.state")
+    if shard.count == 1 or accelerate is None or not accelerate.is_initialized() or \
+            accelerate.PartialState().num_processes == 1:
+        return
+    # A data set may be within IterableDatasetShard, a sampler within BatchSamplerShard.
+    parts = [accelerate.GradientState().active_dataloader]
+    for _ in range(_LEVELS):
+        parts = [inner for part in parts for name in ("dataset", "sampler", "batch_sampler")
+                 if (inner := getattr(part, name, None)) is not None]
+        if any(part is of for part in parts):
+            raise ValueError(
+                f"accelerate divides what this {type(of).__name__} reads, which is the shard "
+                f"{shard.index}/{shard.count} already: leave the loader out of prepare(), or, as "
+                "for the Trainer of transformers, give shard=(0, 1)")
 
 
 class _InWorker:
@@ -172,8 +199,10 @@ class ShardSampler(Sampler[int]):  # type: ignore[misc,unused-ignore]
 
     def __iter__(self) -> Iterator[int]:
         """
-        :raises ValueError: `drop_uneven` would leave out everything.
+        :raises ValueError: `drop_uneven` would leave out everything, or accelerate divides the
+            numbers again.
         """
+        _refuse_second_division(self, self._now)
         return _SamplerIterator(self)
 
     def _told(self) -> dict[str, Any]:
@@ -260,6 +289,7 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
 
     def _check(self) -> None:
         shard = self._of_process()
+        _refuse_second_division(self, shard)
         if shard.index >= len(self.listing):
             warnings.warn(f"the shard {shard.index}/{shard.count} of this process is empty: there "
                           f"are {len(self.listing)} objects", stacklevel=3)
@@ -269,7 +299,8 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
 
         Passes do not know of each other: several may go on at the same time.
 
-        :raises ValueError: `drop_uneven` would leave out all objects.
+        :raises ValueError: `drop_uneven` would leave out all objects, or accelerate divides the
+            data set again.
         """
         self._check()
         state, self._state = self._state, None
@@ -298,7 +329,8 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
         self._state = dict(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        self._of_process()
+        # Workers that are spawned know of no loader.
+        self._check()
         return {**self.__dict__, "_stream": None}
 
 
@@ -314,7 +346,8 @@ class StreamDataset(_Streaming):
         :param source: ``s3://BUCKET/PREFIX/``, an object, or several of them.
         :param manifest: address or path of a ManifestFile of SageMaker, instead of `source`.
         :param shuffle_seed: shuffles every epoch as ``--shuffle-seed`` does; None is key order.
-        :param shard: the part of this process; None is found by `rank_shard`.
+        :param shard: the part of this process; None is found by `rank_shard`. ``(0, 1)`` reads
+            everything, for trainers that divide a data set themselves.
         :param drop_uneven: all processes and workers have the same number of objects, and a few
             are left out of each epoch; otherwise some have one more.
         :param client: what reads; None is `inrush.default_client()`.

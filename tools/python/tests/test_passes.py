@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from conftest import Origin, require, small_objects, tar_of, tars
 
 torch = require("torch")
 
-from torch.utils.data import DataLoader  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
 import inrush  # noqa: E402
 from inrush.torch import (ObjectDataset, ShardSampler, StreamDataset,  # noqa: E402
@@ -264,3 +267,53 @@ def test_a_state_of_another_sampler_is_refused(served: Origin) -> None:
                           (ShardSampler(other, shuffle_seed=1, shard=(0, 2)), "listing")]:
         with pytest.raises(ValueError, match=f"another sampler: its {what} is"):
             iter(sampler).load_state_dict(state)
+
+
+class Dividing(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
+    """As accelerate's IterableDatasetShard: it has the data set inside."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.dataset)
+
+
+def test_what_accelerate_divides_again_is_refused(
+        served: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
+    active: list[Any] = [None]
+    monkeypatch.setitem(sys.modules, "accelerate.state", SimpleNamespace(
+        is_initialized=lambda: True, PartialState=lambda: SimpleNamespace(num_processes=2),
+        GradientState=lambda: SimpleNamespace(active_dataloader=active[0])))
+
+    def under_accelerate(loader: Any) -> list[Any]:
+        active[0] = loader
+        try:
+            return list(loader)
+        finally:
+            active[0] = None
+
+    for make in (objects, samples_of_tars):
+        dataset = make(shard=(0, 2))
+        for one in (dataset, Dividing(dataset)):
+            loader = DataLoader(one, batch_size=None)
+            with pytest.raises(ValueError, match="accelerate divides"):
+                under_accelerate(loader)
+        # As workers that are spawned get it.
+        active[0] = loader
+        with pytest.raises(ValueError, match="accelerate divides"):
+            pickle.dumps(dataset)
+        everything = DataLoader(make(shard=(0, 1), transform=name), batch_size=None)
+        assert len(under_accelerate(everything)) == 12
+        # Another loader than that which is prepared.
+        active[0] = everything
+        assert len(list(dataset)) == 6
+        active[0] = None
+    numbers = ObjectDataset("s3://data/train/", transform=name)
+    loader = DataLoader(numbers, sampler=ShardSampler(numbers, shard=(0, 2)), batch_size=3)
+    assert len(list(loader)) == 2
+    with pytest.raises(ValueError, match="accelerate divides what this ShardSampler"):
+        under_accelerate(loader)
+    in_worker = DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
+    with pytest.raises(ValueError, match="accelerate divides"):
+        under_accelerate(in_worker)
