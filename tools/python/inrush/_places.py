@@ -8,6 +8,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Union, cast
 
+from ._errors import NotFound
+
 if TYPE_CHECKING:
     from . import Client, ObjectInfo
 
@@ -116,8 +118,8 @@ def listing(client: Client, source: Source, *, manifest: str | None = None,
     :param manifest: the address or the path of a ManifestFile of SageMaker; then `source` is not
         used, and the objects are in the order of the manifest.
     :param suffix: takes only the objects of a prefix whose keys end so.
-    :raises FileNotFoundError: a prefix has no objects that are taken.
-    :raises ValueError: a source is no address, or the manifest is none.
+    :raises FileNotFoundError: a prefix has no objects that are taken, or an object is not there.
+    :raises ValueError: there are no sources, one is no address, or the manifest is none.
     :raises inrush.Error: a request failed.
     """
     kept = Listing()
@@ -132,7 +134,7 @@ def listing(client: Client, source: Source, *, manifest: str | None = None,
             continue
         _, key = split(one)
         if key and not key.endswith("/"):
-            info = client.stat(one)
+            info = _object(client, one)
             kept.push(info.uri, info.size, info.etag)
             continue
         before = len(kept)
@@ -142,11 +144,20 @@ def listing(client: Client, source: Source, *, manifest: str | None = None,
         if len(kept) == before:
             what = f" whose keys end in {suffix!r}" if suffix else ""
             raise FileNotFoundError(f"{one} has no objects{what}")
+    if not kept:
+        raise ValueError("there are no sources: give an address, several of them, or a manifest")
     return kept
 
 
 def _is_info(source: object) -> bool:
     return hasattr(source, "uri") and hasattr(source, "size")
+
+
+def _object(client: Client, uri: str) -> ObjectInfo:
+    try:
+        return client.stat(uri)
+    except NotFound as error:
+        raise NotFound(f"{error}; for a folder, add a slash: {uri}/", uri=uri) from None
 
 
 def _objects(client: Client, prefix: str) -> Iterator[ObjectInfo]:

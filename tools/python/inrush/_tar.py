@@ -1,7 +1,7 @@
 """Samples of a tar file: members that follow each other and share a name up to its first dot.
 
 These are the rules of WebDataset: ``a/0001.jpg`` and ``a/0001.cls`` are the fields ``jpg`` and
-``cls`` of the sample ``a/0001``.
+``cls`` of the sample ``a/0001``. Members such as ``__meta__/info.json`` are left out.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ BACK_BYTES = 2 * tarfile.BLOCKSIZE
 _END = bytes(tarfile.BLOCKSIZE)
 
 _NAME = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$", re.DOTALL)
+#: Members about the tar, such as ``__meta__/info.json``, which are of no sample.
+_META = re.compile(r"__[^/]*__(?:/|$)")
 
 
 class Next(NamedTuple):
@@ -107,7 +109,7 @@ def _grouped(members: Iterator[Member], uri: str) -> Iterator[tuple[dict[str, An
     for member in members:
         end = member.end
         found = _NAME.match(member.name)
-        if found is None:
+        if found is None or _META.match(member.name):
             continue
         key, extension = found[1], found[2].lower()
         if sample and sample["__key__"] != key:

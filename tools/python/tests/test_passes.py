@@ -146,6 +146,15 @@ def test_a_stream_has_no_length(served: Origin, make: Maker) -> None:
         len(loader)
 
 
+def test_there_is_a_source(served: Origin) -> None:
+    for make in (ObjectDataset, StreamDataset, TarDataset):
+        for nothing in ([], ()):
+            with pytest.raises(ValueError, match="there are no sources"):
+                make(nothing)
+        with pytest.raises(FileNotFoundError, match="for a folder, add a slash: s3://data/train/"):
+            make("s3://data/train")
+
+
 def refuse_some(sample: dict[str, Any]) -> str:
     """A transform that fails."""
     if name(sample)[-8:-4] == "0005" or name(sample) == "001-002":

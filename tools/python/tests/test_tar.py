@@ -115,3 +115,10 @@ def test_what_is_damaged_is_an_error() -> None:
     # Without the blocks at its end it is whole.
     assert flat(found(whole[:second + 2 * BLOCK])) == flat(good)
     assert found(bytes(2 * BLOCK)) == []
+
+
+def test_members_about_the_tar_are_of_no_sample() -> None:
+    members = {"__meta__/info.json": b"1", "a.x": b"2", "__about__": b"3", "__a.y": b"4",
+               "b/__meta__.z": b"5"}
+    assert [sample["__key__"] for sample, _ in found(tar_of(members))] == \
+        ["a", "__a", "b/__meta__"]
