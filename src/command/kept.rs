@@ -41,6 +41,8 @@ pub(super) struct Before {
     pub(super) reclaimed_bytes: u64,
     /// Space of the file that it replaces.
     pub(super) replaced_bytes: u64,
+    /// That file says that it is the object, and somebody else may have written it.
+    pub(super) foreign: bool,
     /// It begins again, for this reason.
     pub(super) unfit: Option<Unfit>,
     /// It goes on.
@@ -63,6 +65,9 @@ pub(super) struct ExistingFiles {
     pub(super) unmarked: u64,
     /// Objects that go on, and their bytes that were there.
     pub(super) resumed: (u64, u64),
+    /// Objects that are fetched although a file says that it is theirs: somebody else may have
+    /// written it.
+    foreign: u64,
     /// Unfinished objects that begin again.
     anew: BTreeMap<Unfit, u64>,
 }
@@ -118,7 +123,8 @@ impl ExistingFiles {
         };
         let (kept, resumed, anew) = ((0, 0), (0, 0), BTreeMap::new());
         let judge = Aside::new(judge);
-        Self { judge, may_replace, rules, begun, keys, kept, unmarked: 0, resumed, anew }
+        let (unmarked, foreign) = (0, 0);
+        Self { judge, may_replace, rules, begun, keys, kept, unmarked, resumed, foreign, anew }
     }
 
     /// A machine of the control plane's own, for calls that the workers do not make.
@@ -160,6 +166,7 @@ impl ExistingFiles {
 
     /// Counts what was there of an object that is fetched.
     pub(super) fn count_before(&mut self, before: &Before) {
+        self.foreign += u64::from(before.foreign);
         // A journal alone saves nothing.
         if before.resumed && before.done_bytes > 0 {
             self.resumed.0 += 1;
@@ -195,6 +202,13 @@ impl ExistingFiles {
             let (objects, bytes) = self.resumed;
             let (objects, bytes) = (counted(objects, "object", "objects"), Decimal(bytes));
             notes.push(format!("{objects} resumed: {bytes} downloaded by an earlier run"));
+        }
+        if self.foreign > 0 {
+            let files = counted(self.foreign, "file", "files");
+            notes.push(format!(
+                "{files} of other users or with several names (hard links) not trusted, downloaded \
+                 again"
+            ));
         }
         for (unfit, objects) in &self.anew {
             let why = unfit.explain();
@@ -301,16 +315,19 @@ impl Judge {
         let (place, machine) = &mut self.machines[at];
         transfer.place = Some(*place).filter(|_| self.are_several);
         transfer.stays = found.is_file;
-        let (kept, replaced_bytes) = match standing(machine, self.rules, &transfer) {
+        let standing = match standing(machine, self.rules, &transfer) {
             Ok(found) => found,
             // Where it may be replaced, and can be in one place alone, its own calls say so.
-            Err(_) if !self.are_several && self.rules.overwrite != Overwrite::Never => (None, 0),
+            Err(_) if !self.are_several && self.rules.overwrite != Overwrite::Never => {
+                Standing::default()
+            }
             Err(error) => {
                 let error = Error::from(error).within(transfer.name());
                 return Verdict::Fail(Box::new((transfer, error)));
             }
         };
-        before.replaced_bytes = replaced_bytes;
+        let kept = standing.kept;
+        (before.replaced_bytes, before.foreign) = (standing.space_bytes, standing.is_foreign);
         match kept {
             _ if self.dry => {}
             None if self.rules.resume() => return self.go_on(at, transfer, before),
@@ -399,7 +416,18 @@ impl Judge {
     }
 }
 
-/// Why the file that stands there is left as it is, `None` when it is not; and its space.
+/// The file that stands there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Standing {
+    /// Why it is left as it is; `None` when it is not.
+    kept: Option<KeptReason>,
+    /// It is replaced because somebody else may have written it.
+    is_foreign: bool,
+    /// Its space.
+    space_bytes: u64,
+}
+
+/// Looks at what stands there.
 ///
 /// # Errors
 /// When the file system does not say.
@@ -407,7 +435,7 @@ fn standing(
     machine: &mut SystemHost,
     rules: KeepArgs,
     transfer: &Transfer,
-) -> Result<(Option<KeptReason>, u64), FileError> {
+) -> Result<Standing, FileError> {
     let (standing, space_bytes) = match (rules.overwrite, rules.resume()) {
         (Overwrite::Never, _) | (Overwrite::Changed, true) => machine.look(transfer)?,
         (Overwrite::Always, _) | (Overwrite::Changed, false) => {
@@ -418,13 +446,15 @@ fn standing(
         (FileState::Absent, ..) => None,
         (FileState::Same, ..) => Some(KeptReason::Same),
         (_, Overwrite::Never, _) => Some(KeptReason::Present),
-        (FileState::Unmarked { .. }, _, Compare::Size) => Some(KeptReason::Size),
+        (FileState::Unmarked { .. } | FileState::Foreign, _, Compare::Size) => {
+            Some(KeptReason::Size)
+        }
         (FileState::Unmarked { same_time: true }, _, Compare::SizeAndTime) => {
             Some(KeptReason::SizeAndTime)
         }
-        (FileState::Unmarked { .. } | FileState::Other, ..) => None,
+        (FileState::Unmarked { .. } | FileState::Other | FileState::Foreign, ..) => None,
     };
-    Ok((kept, space_bytes))
+    Ok(Standing { kept, is_foreign: standing == FileState::Foreign && kept.is_none(), space_bytes })
 }
 
 #[cfg(test)]

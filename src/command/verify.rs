@@ -39,6 +39,9 @@ use crate::report::progress::{Progress, ProgressState};
 use crate::s3::uri::shown;
 use crate::sys::usage;
 
+/// Why a file that is right gets no mark.
+const FOREIGN: &str = "its file belongs to another user or has several names (hard links), where \
+                       a mark does not count";
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -396,6 +399,7 @@ impl Claim {
             Ok(Adoption::Marked) => Finding::Adopted(algorithm),
             Ok(Adoption::Known) => algorithm.map_or(Finding::Empty, Finding::Validated),
             Ok(Adoption::Changed) => changed(),
+            Ok(Adoption::Foreign) => Finding::NotAdopted(algorithm, FOREIGN.to_owned()),
             Err(errno) => {
                 Finding::NotAdopted(algorithm, format!("its file cannot be marked: {errno}"))
             }

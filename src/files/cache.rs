@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW,
+    AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW,
     UTIME_OMIT, XattrFlags,
 };
 use rustix::io::Errno as Code;
@@ -28,6 +28,7 @@ use crate::files::system_host::{ATTRIBUTE, boot, changed_ns, moment, note_synced
 use crate::files::transfer::identity_of;
 use crate::limits::CACHE_USED_PERIOD;
 use crate::s3::{Endpoint, Object};
+use crate::sys::descriptor::is_ours;
 
 /// Nobody else may read what was read with this user's rights.
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o700);
@@ -363,7 +364,7 @@ fn opened_in_steps(root: &OwnedFd, path: &str) -> Result<OwnedFd, Code> {
 /// A file of this user's with a mark; `None` where there is none.
 fn marked(root: &OwnedFd, path: &str) -> Option<(OwnedFd, Stat, Mark)> {
     let file = opened(root, path).ok()?;
-    let stat = rustix::fs::fstat(&file).ok().filter(is_own_file)?;
+    let stat = rustix::fs::fstat(&file).ok().filter(is_ours)?;
     let mut bytes = [0; MARK_BYTES];
     let length = rustix::fs::fgetxattr(&file, ATTRIBUTE, &mut bytes[..]).ok()?;
     Some((file, stat, Mark::decode(&bytes[..length])?))
@@ -374,12 +375,6 @@ fn was_used_lately(stat: &Stat) -> bool {
     let now = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
     let lately = 0..i64::try_from(CACHE_USED_PERIOD.as_secs()).expect("short");
     lately.contains(&now.saturating_sub(stat.st_atime))
-}
-
-/// An ordinary file of this user's.
-fn is_own_file(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-        && stat.st_uid == geteuid().as_raw()
 }
 
 /// The folder has the tag of a cache of ours.
@@ -634,6 +629,10 @@ mod tests {
                 assert!(matches!(found, Err(Code::LOOP | Code::NOTDIR)), "{path}: {found:?}");
             }
         }
+        // Nor does a file count that has another name outside.
+        std::fs::remove_file(&file).expect("the link");
+        std::fs::hard_link(&there, &file).expect("the same disk");
+        assert_eq!(read(&cache, &other), None);
     }
 
     #[test]

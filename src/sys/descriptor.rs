@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
 
@@ -13,6 +13,15 @@ use super::{Errno, Handle};
 /// Where tcpi_rcv_ooopack is in the struct of TCP_INFO, which only grows at its end: a number
 /// has the same place in all kernels.
 const OUT_OF_ORDER_AT_BYTES: usize = 224;
+
+/// True for an ordinary file of the effective user with one name. What another user's file says of
+/// itself may be forged, and a file with a second name (a hard link) may be precious under that.
+#[must_use]
+pub fn is_ours(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_uid == rustix::process::geteuid().as_raw()
+        && stat.st_nlink == 1
+}
 
 /// A TCP socket for `address`, not yet connected, without Nagle's delay.
 ///

@@ -25,6 +25,7 @@ mod again;
 mod slow;
 mod sync;
 mod times;
+mod trust;
 mod unfinished;
 mod verified;
 

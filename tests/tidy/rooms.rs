@@ -93,7 +93,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 65] = [
         false,
         &["error", "host", "journal", "limits", "mark", "plan", "s3", "sink", "sys", "transfer"],
     ),
-    ("cache", false, &["error", "limits", "mark", "s3", "size", "system_host", "transfer"]),
+    ("cache", false, &["error", "limits", "mark", "s3", "size", "sys", "system_host", "transfer"]),
     (
         "stream",
         false,

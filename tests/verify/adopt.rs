@@ -150,3 +150,19 @@ fn without_attributes_the_index_has_the_marks() {
     fs::write(data.join("a"), vec![0; SMALL]).expect("written");
     assert_eq!(number(&get(&filled, &data), "kept_objects"), 1);
 }
+
+#[test]
+fn files_that_others_may_have_written_get_no_mark() {
+    let filled = Filled::crc(&[("a", SMALL), ("b", SMALL), ("c", SMALL)]);
+    fs::hard_link(filled.data().join("b"), filled.folder.path().join("other")).expect("linked");
+    if std::os::unix::fs::chown(filled.data().join("a"), Some(12_345), None).is_err() {
+        super::skip::skip("only root may give files away");
+        return;
+    }
+    let (run, lines) = filled.verify(&["--adopt"], 1);
+    assert_eq!(number(&run, "adopted_objects"), 1, "{run}");
+    for key in ["a", "b"] {
+        assert_eq!(lines[key]["adopted"], false, "{key}: {run}");
+    }
+    run.expect_words(&["s3://lab/a: not adopted: its file belongs to another user or has several"]);
+}

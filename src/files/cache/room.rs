@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use rustix::fs::{AtFlags, Dir, Stat};
 
-use super::{FOLDER_DIGITS, NAME_DIGITS, folder_of, is_own_file, marked};
+use super::{FOLDER_DIGITS, NAME_DIGITS, folder_of, marked};
 use crate::limits::{
     CACHE_DISK_FULL_PAUSE, CACHE_EVICTED_MAX, CACHE_FREE_BYTES_MIN, CACHE_ROOM_SHARE,
     CACHE_SCAN_SHARE,
 };
+use crate::sys::descriptor::is_ours;
 use crate::text::size::Binary;
 
 /// What the folder holds, as far as this process knows.
@@ -212,7 +213,7 @@ pub(super) fn look_through(root: &OwnedFd, most: usize) -> (u64, BTreeSet<Kept>)
     let (mut whole, mut oldest) = (0, BTreeSet::new());
     each(root, |folder, opened, name| {
         let Ok(stat) = rustix::fs::statat(opened, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
-        if !is_own_file(&stat) {
+        if !is_ours(&stat) {
             return;
         }
         let size_bytes = space_bytes(&stat);

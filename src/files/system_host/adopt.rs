@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::files::mark::{Identity, Mark};
 use crate::limits::{ADOPT_LOOKS_MAX, ADOPT_REST, ADOPT_REST_COARSE};
 use crate::s3::sign::PublishedKeys;
+use crate::sys::descriptor::is_ours;
 
 /// How a file is at one moment: two that are alike are of one file that nobody has written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +107,8 @@ pub enum Adoption {
     Known,
     /// It is not the file any more that was read, or not as it was.
     Changed,
+    /// It is another user's, or has further names: a mark on it would not count.
+    Foreign,
 }
 
 /// Marks files below a folder; several threads may ask.
@@ -158,6 +161,9 @@ impl SystemHost {
         let is_named = named.is_ok_and(|named| Look::of(&named) == before);
         if !is_named || Look::of(&stat) != before {
             return Ok(Adoption::Changed);
+        }
+        if !is_ours(&stat) {
+            return Ok(Adoption::Foreign);
         }
         if let FoundMark::Mark(mark) = self.find_mark(Ok(file), path)
             && self.is_of(&mark, identity, &stat)

@@ -11,14 +11,15 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags};
 use rustix::fs::{UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno as Code;
+use rustix::process::geteuid;
 
-use super::parts::is_ours;
 use super::{FILE_MODE, SystemHost, is_nothing, write_all};
 use crate::error::{Error, ErrorKind};
 use crate::files::host::FileError;
 use crate::files::mark::{self, Identity, MARK_BYTES, MOMENT_BYTES, Mark, Moment};
 use crate::files::transfer::Transfer;
 use crate::limits::{INDEX_BYTES_MAX, SYNCS_REMEMBERED_MAX};
+use crate::sys::descriptor::is_ours;
 
 /// The attribute of a complete file.
 pub const ATTRIBUTE: &str = "user.inrush";
@@ -42,6 +43,9 @@ pub enum FileState {
     },
     /// This object, whole.
     Same,
+    /// A file of the object's size whose mark or times say that it is this object, and that
+    /// somebody else may have written: what they say does not count ([`is_ours`]).
+    Foreign,
 }
 
 /// What earlier runs left at the destination as a whole.
@@ -333,17 +337,27 @@ impl SystemHost {
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty());
-        let mark = match self.find_mark(file.as_ref().map_err(|errno| *errno), path) {
+        // What counts is the file that was opened: under the name may stand another one by now.
+        let opened = file.as_ref().map_err(|errno| *errno);
+        let opened = opened.and_then(|file| Ok((file, rustix::fs::fstat(file)?)));
+        let stat = opened.map_or(*stat, |(_, stat)| stat);
+        let mark = match self.find_mark(opened.map(|(file, _)| file), path) {
             FoundMark::Mark(mark) => mark,
             FoundMark::None => {
                 let same_time = transfer.object.modified_seconds() == Some(stat.st_mtime);
-                return FileState::Unmarked { same_time };
+                let is_foreign = stat.st_uid != geteuid().as_raw();
+                return match same_time && is_foreign {
+                    true => FileState::Foreign,
+                    false => FileState::Unmarked { same_time },
+                };
             }
             FoundMark::Unknown => return FileState::Other,
         };
         let identity = transfer.identity();
-        let is_same = identity.is_some_and(|identity| self.is_of(&mark, identity, stat));
-        if is_same {
+        let is_same = identity.is_some_and(|identity| self.is_of(&mark, identity, &stat));
+        if is_same && !is_ours(&stat) {
+            FileState::Foreign
+        } else if is_same {
             transfer.verification.was(mark.verdict);
             FileState::Same
         } else {

@@ -10,7 +10,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno as Code;
 
 use super::marks::digest;
@@ -26,6 +26,7 @@ use crate::limits::{
 use crate::plan::path::OWN_PREFIX;
 use crate::plan::ranges::{PartSize, RangeSet, Ranges};
 use crate::sys::Handle;
+use crate::sys::descriptor::is_ours;
 
 /// How the names of unfinished files end.
 const PART: &str = ".part";
@@ -101,13 +102,6 @@ enum FoundPart {
     Busy,
     /// Another user's file, or something that this program did not make.
     Foreign,
-}
-
-/// True for a file of our making: an ordinary one of the effective user, with one name.
-pub(super) fn is_ours(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-        && stat.st_uid == rustix::process::geteuid().as_raw()
-        && stat.st_nlink == 1
 }
 
 /// Opens and locks an unfinished file, made where there is none if `create` says so. `looks`: how
