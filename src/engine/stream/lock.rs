@@ -15,6 +15,7 @@ use super::fifos::{is_named, stat_identity};
 use crate::error::{Error, ErrorKind};
 use crate::limits::{CHANNEL_LOCK_LOOKS_MAX, LOCK_PAUSE};
 use crate::plan::path::OWN_PREFIX;
+use crate::sys::descriptor::is_ours;
 
 /// Permissions of a lock file, before the umask.
 const LOCK_MODE: Mode = Mode::from_raw_mode(0o666);
@@ -38,6 +39,8 @@ pub enum NotLocked {
     Taken(Option<u32>),
     /// The file system has no locks.
     Unsupported,
+    /// What has the name is no ordinary file.
+    Foreign,
     /// The file cannot be used: what was tried, and why it failed.
     Unusable(&'static str, Code),
 }
@@ -60,7 +63,13 @@ impl FileLock {
     ) -> Result<Self, NotLocked> {
         let mut looks = CHANNEL_LOCK_LOOKS_MAX;
         for _ in 0..VANISHED_MAX {
-            let file = open(folder, name).map_err(|errno| NotLocked::Unusable("open", errno))?;
+            let (file, is_ours) = match open(folder, name) {
+                Ok(Some(opened)) => opened,
+                Ok(None) => return Err(NotLocked::Foreign),
+                // It was removed between two looks.
+                Err(Code::EXIST) => continue,
+                Err(errno) => return Err(NotLocked::Unusable("open", errno)),
+            };
             match locked(&file, &lock, &mut looks) {
                 Ok(()) => {}
                 Err(Code::WOULDBLOCK) => return Err(NotLocked::Taken(holder(&file))),
@@ -74,10 +83,13 @@ impl FileLock {
             if !is_named(folder, name, stat_identity(&file)) {
                 continue;
             }
-            let was_left = rustix::fs::fstat(&file).is_ok_and(|found| found.st_size > 0);
+            let was_left = is_ours && rustix::fs::fstat(&file).is_ok_and(|found| found.st_size > 0);
             // Without the number a second run cannot name this one, and that is all.
-            let _ = rustix::fs::ftruncate(&file, 0);
-            let _ = rustix::io::pwrite(&file, format!("{}\n", std::process::id()).as_bytes(), 0);
+            if is_ours {
+                let number = format!("{}\n", std::process::id());
+                let _ = rustix::fs::ftruncate(&file, 0);
+                let _ = rustix::io::pwrite(&file, number.as_bytes(), 0);
+            }
             let (folder, name) = (Arc::clone(folder), name.to_owned());
             return Ok(Self { folder, name, file, was_left });
         }
@@ -99,6 +111,12 @@ pub fn holder_in_words(number: Option<u32>) -> String {
         || "another process".to_owned(),
         |number| format!("another process (pid {number})"),
     )
+}
+
+/// Why a lock file is not used ([`NotLocked::Foreign`]), in words.
+#[must_use]
+pub fn foreign_in_words(name: &str) -> String {
+    format!("{name} is not used as lock file: it is no regular file")
 }
 
 /// The right to serve a channel, for as long as it lives.
@@ -129,6 +147,10 @@ impl ChannelLock {
                 format!("{} serves this channel and has locked {name}", holder_in_words(number)),
                 "wait for it, end it, or give another folder or channel name",
             ),
+            Err(NotLocked::Foreign) => (
+                foreign_in_words(name),
+                "remove it if no run serves the channel, or give another folder or channel name",
+            ),
             Err(NotLocked::Unusable(_, Code::ROFS)) => (
                 "the folder is on a read-only file system".to_owned(),
                 "give a folder on another one, or remount it read-write (mount -o remount,rw)",
@@ -150,14 +172,37 @@ fn name_of(channel: &str) -> String {
     format!("{OWN_PREFIX}{channel}.lock")
 }
 
-fn open(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
+/// Opens the lock file, made where there is none, and changes nothing of it. `None`:
+/// [`NotLocked::Foreign`]. With it comes whether it may be written to: what another user's file, or
+/// one with a second name (a hard link), has in it may be precious; it locks others out all the
+/// same, as where a server shows this user's files as another's.
+///
+/// # Errors
+/// [`Code::EXIST`] where it is gone again.
+fn open(folder: &OwnedFd, name: &str) -> Result<Option<(OwnedFd, bool)>, Code> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let new = flags | OFlags::CREATE | OFlags::EXCL;
+    match rustix::fs::openat(folder, name, new, LOCK_MODE) {
+        // Ours, even where a server gives it to nobody.
+        Ok(file) => return Ok(Some((file, true))),
+        Err(Code::EXIST) => {}
+        Err(errno) => return Err(errno),
+    }
     // Without O_NONBLOCK a device or pipe of that name could be waited for.
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::openat(folder, name, flags | OFlags::NONBLOCK, LOCK_MODE)?;
-    let found = rustix::fs::fstat(&file)?;
-    match FileType::from_raw_mode(found.st_mode) {
-        FileType::RegularFile => Ok(file),
-        _ => Err(Code::EXIST),
+    let flags = flags | OFlags::NONBLOCK;
+    let mut opened = rustix::fs::openat(folder, name, flags, Mode::empty());
+    if opened.as_ref().is_err_and(|errno| [Code::ACCESS, Code::PERM].contains(errno)) {
+        // To be read is enough for flock(2).
+        opened = rustix::fs::openat(folder, name, flags - OFlags::RDWR, Mode::empty());
+    }
+    match opened {
+        Ok(file) => {
+            let stat = rustix::fs::fstat(&file)?;
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            Ok(is_file.then(|| (file, is_ours(&stat))))
+        }
+        Err(Code::NOENT) => Err(Code::EXIST),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -285,5 +330,27 @@ mod tests {
         fs::remove_file(folder.path().join(NAME)).unwrap();
         fs::create_dir(folder.path().join(NAME)).unwrap();
         assert!(take(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_not_this_users_alone_is_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (precious, lock) = (folder.path().join("precious"), folder.path().join(NAME));
+        fs::write(&precious, "precious").unwrap();
+        fs::hard_link(&precious, &lock).unwrap();
+        let held = take(folder.path()).unwrap().unwrap();
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        assert!(take(folder.path()).is_err(), "it locks others out");
+        drop(held);
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        if std::os::unix::fs::chown(&precious, Some(12_345), None).is_err() {
+            eprintln!("skipped: only root may give files away");
+            return;
+        }
+        fs::rename(&precious, &lock).unwrap();
+        let held = take(folder.path()).unwrap().unwrap();
+        assert!(take(folder.path()).is_err(), "it locks others out");
+        assert_eq!(fs::read_to_string(&lock).unwrap(), "precious");
+        drop(held);
     }
 }
