@@ -1,15 +1,21 @@
 //! Small files as one piece: read up to a bound, and made such that nobody sees a part of them.
 
+use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::process::geteuid;
 use tempfile::NamedTempFile;
 
 /// Mode of a new file before the umask, as a shell's redirection has it.
 const MODE: u32 = 0o666;
+
+/// Longest chain of links that is followed, as the kernel does (path_resolution(7)).
+const LINKS_MAX: usize = 40;
 
 /// Least room for one read, in bytes.
 const READ_BYTES_MIN: usize = 64 << 10;
@@ -52,15 +58,32 @@ pub(super) fn is_special(path: &Path) -> bool {
 }
 
 /// As [`write()`], for a path that people name: a link stays, and what it leads to is replaced;
-/// what is no file is written to as it is.
+/// what is no file is written to as it is. Links that another user may have planted are refused, as
+/// the kernel does with `fs.protected_symlinks`.
 ///
 /// # Errors
 /// As [`write()`].
 pub(super) fn write_there(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Result<()> {
+    let target = led_to(path)?;
     if is_special(path) {
         // A FIFO that nobody reads is an error, not a wait.
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::empty())?;
+        let file = match rustix::fs::open(&target, flags | OFlags::NOFOLLOW, Mode::empty()) {
+            // What /dev/stdout leads to has a name that is none.
+            Err(rustix::io::Errno::NOENT) => rustix::fs::open(path, flags, Mode::empty())?,
+            opened => opened?,
+        };
+        let stat = rustix::fs::fstat(&file)?;
+        let is_fifo = FileType::from_raw_mode(stat.st_mode) == FileType::Fifo;
+        let has_name = stat.st_nlink > 0 && target.symlink_metadata().is_ok();
+        if is_fifo && has_name && is_planted(&stat, &rustix::fs::stat(folder_of(&target))?) {
+            let message = format!(
+                "{} is a FIFO of another user in a sticky folder that all may write, which is not \
+                 written to",
+                target.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
         rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
         let mut rest = text;
         while !rest.is_empty() {
@@ -72,19 +95,54 @@ pub(super) fn write_there(path: &Path, text: &[u8], temporary_prefix: &str) -> i
         }
         return Ok(());
     }
-    let target = match path.symlink_metadata() {
-        Ok(there) if there.is_symlink() => led_to(path)?,
-        _ => path.to_owned(),
-    };
     write(&target, text, temporary_prefix).map(drop)
 }
 
-/// Where a link leads, whether or not something is there.
+/// Where a path leads when the links that it ends in are followed, whether or not something is
+/// there. A link is read through its descriptor: it is the one whose owner was looked at.
+///
+/// # Errors
+/// For a link that is not followed ([`is_planted`]), and for a chain that does not end.
 fn led_to(path: &Path) -> io::Result<PathBuf> {
-    path.canonicalize().or_else(|_| {
-        let target = path.read_link()?;
-        Ok(path.parent().map_or_else(|| target.clone(), |folder| folder.join(&target)))
-    })
+    let mut at = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(link) = rustix::fs::open(&at, flags, Mode::empty()) else { return Ok(at) };
+        let stat = rustix::fs::fstat(&link)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            return Ok(at);
+        }
+        let folder = folder_of(&at);
+        if is_planted(&stat, &rustix::fs::stat(folder)?) {
+            let message = format!(
+                "{} is a symbolic link of another user in a sticky folder that all may write, \
+                 which is not followed",
+                at.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
+        let target = rustix::fs::readlinkat(&link, c"", Vec::new())?;
+        at = folder.join(OsStr::from_bytes(target.as_bytes()));
+    }
+    Err(rustix::io::Errno::LOOP.into())
+}
+
+/// Whether a link or a FIFO may be a trap: it is in a sticky folder that all may write, as /tmp is,
+/// and belongs neither to the effective user nor to the folder's owner (fs.protected_symlinks and
+/// fs.protected_fifos, see proc_sys_fs(5)).
+fn is_planted(link: &Stat, folder: &Stat) -> bool {
+    const STICKY_FOR_ALL: u32 = 0o1002;
+    folder.st_mode & STICKY_FOR_ALL == STICKY_FOR_ALL
+        && link.st_uid != geteuid().as_raw()
+        && link.st_uid != folder.st_uid
+}
+
+/// The folder that a path lies in, as it is opened.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
 /// A file on its way to its name. Dropped before, nothing of it is left.
@@ -97,14 +155,10 @@ impl Unnamed {
     /// # Errors
     /// When it cannot be made.
     pub(super) fn beside(path: &Path, temporary_prefix: &str) -> io::Result<Self> {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(temporary_prefix);
         let builder = builder.permissions(Permissions::from_mode(MODE));
-        builder.tempfile_in(folder).map(Self)
+        builder.tempfile_in(folder_of(path)).map(Self)
     }
 
     /// Waits until its bytes are on the disk: after a crash its name leads to all of them.
@@ -175,5 +229,39 @@ mod tests {
         let kind = at("fifo").symlink_metadata().expect("it is there").file_type();
         assert!(kind.is_fifo() && is_special(&at("fifo")) && !is_special(&at("link")));
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 5, "nothing else");
+    }
+
+    #[test]
+    fn a_link_that_another_user_planted_is_not_followed() {
+        let (shared, own) = (tempfile::tempdir(), tempfile::tempdir());
+        let (shared, own) = (shared.expect("a folder"), own.expect("a folder"));
+        let (precious, new) = (own.path().join("precious"), own.path().join("new"));
+        let (link, dangling) = (shared.path().join("link"), shared.path().join("dangling"));
+        fs::write(&precious, "as it was").expect("written");
+        symlink(&precious, &link).expect("a link");
+        symlink(&new, &dangling).expect("a link");
+        // A link of one's own that leads to such a one is no way round.
+        let own_link = own.path().join("link");
+        symlink(&link, &own_link).expect("a link");
+        let write = |path: &Path| write_there(path, b"new", ".test-");
+        for link in [&link, &dangling] {
+            if std::os::unix::fs::lchown(link, Some(12_345), None).is_err() {
+                eprintln!("skipped: only root may give files away");
+                return;
+            }
+        }
+        let mode = |bits| {
+            rustix::fs::chmod(shared.path(), Mode::from_raw_mode(bits)).expect("its owner may");
+        };
+        mode(0o1777);
+        for path in [&link, &dangling, &own_link] {
+            let error = write(path).expect_err("refused").to_string();
+            assert!(error.contains("is a symbolic link of another user"), "{error}");
+        }
+        assert_eq!(fs::read_to_string(&precious).expect("there"), "as it was");
+        assert!(!new.exists());
+        mode(0o755);
+        write(&link).expect("the folder's owner lets nobody else write there");
+        assert_eq!(fs::read_to_string(&precious).expect("there"), "new");
     }
 }
