@@ -8,6 +8,8 @@ pub const TYPE: &str = "fuse.inrush";
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
+    /// Its number, which no other mount has meanwhile.
+    pub id: String,
     /// Its device's number, as `MAJOR:MINOR`.
     pub device: String,
     /// Which folder of its file system that is, as a path's bytes.
@@ -23,6 +25,12 @@ pub struct Mounted {
 pub fn at(table: &[u8], point: &Path) -> Option<Mounted> {
     let mounts = table.split(|byte| *byte == b'\n').filter_map(parse);
     mounts.rev().find(|mounted| mounted.point == point.as_os_str().as_encoded_bytes())
+}
+
+/// The mount of this number; `None` where there is none.
+#[must_use]
+pub fn of_id(table: &[u8], id: &str) -> Option<Mounted> {
+    table.split(|byte| *byte == b'\n').filter_map(parse).find(|mounted| mounted.id == id)
 }
 
 /// On which device a path without links is, and where in the file system there, as a path's bytes:
@@ -50,11 +58,11 @@ pub fn below<'p>(path: &'p [u8], folder: &[u8]) -> Option<&'p [u8]> {
 
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let device = text(fields.nth(2)?);
+    let (id, device) = (text(fields.next()?), text(fields.nth(1)?));
     let (root, point) = (unescaped(fields.next()?), unescaped(fields.next()?));
     // Behind any number of optional fields stands a hyphen.
     let kind = text(fields.skip_while(|field| *field != b"-").nth(1)?);
-    Some(Mounted { device, root, point, kind })
+    Some(Mounted { id, device, root, point, kind })
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -100,6 +108,8 @@ mod tests {
         assert_eq!(found("/mnt/c").map(|mounted| mounted.device), Some("0:29".to_owned()));
         assert_eq!(found("/").map(|mounted| mounted.kind), Some("ext4".to_owned()));
         assert_eq!(found("/mnt"), None);
+        assert_eq!(of_id(TABLE, "31").as_ref(), Some(&mounted));
+        assert_eq!(of_id(TABLE, "1"), None);
     }
 
     #[test]

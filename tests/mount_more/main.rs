@@ -27,6 +27,7 @@ mod skip;
 mod awkward;
 mod bounded;
 mod cache;
+mod helper;
 mod lazy;
 mod model;
 mod replaced;

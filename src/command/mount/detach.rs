@@ -2,9 +2,11 @@
 //! a mount whose process is gone.
 
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -72,10 +74,7 @@ fn is_dead(place: &Path) -> bool {
 
 /// The mount of this program that is there; an error where there is none.
 pub(super) fn ours(place: &Path) -> Result<Mounted> {
-    let table = std::fs::read("/proc/self/mountinfo").map_err(|error| {
-        Error::new(ErrorKind::Host, format!("cannot read /proc/self/mountinfo: {error}"))
-    })?;
-    let why = match table::at(&table, place) {
+    let why = match table::at(&mounts()?, place) {
         Some(mounted) if mounted.kind == TYPE => return Ok(mounted),
         Some(mounted) => format!("a mount of type {}, not of inrush", mounted.kind),
         None => "not mounted".to_owned(),
@@ -84,11 +83,56 @@ pub(super) fn ours(place: &Path) -> Result<Mounted> {
         .advise("list mounts with: findmnt -t fuse.inrush"))
 }
 
+fn mounts() -> Result<Vec<u8>> {
+    std::fs::read("/proc/self/mountinfo").map_err(|error| {
+        Error::new(ErrorKind::Host, format!("cannot read /proc/self/mountinfo: {error}"))
+    })
+}
+
+/// A mount of this program, by a descriptor of its root: what has its name by now is another one's.
+struct Held {
+    root: OwnedFd,
+    mounted: Mounted,
+}
+
+impl Held {
+    /// Opens what is mounted at this place, without asking its process anything (O_PATH). No link
+    /// on the way is followed: `place` had none, so one was put there meanwhile. `None` where no
+    /// mount of this program is there.
+    ///
+    /// # Errors
+    /// What openat(2) says.
+    fn open(place: &Path) -> rustix::io::Result<Option<Self>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut root = rustix::fs::open("/", flags, Mode::empty())?;
+        for step in place.components() {
+            if let Component::Normal(name) = step {
+                root = rustix::fs::openat(&root, name, flags, Mode::empty())?;
+            }
+        }
+        let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", root.as_raw_fd()));
+        let about = about.unwrap_or_default();
+        let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim);
+        let mounted = id.and_then(|id| table::of_id(&mounts().ok()?, id));
+        let ours = mounted.filter(|mounted| mounted.kind == TYPE);
+        Ok(ours.map(|mounted| Self { root, mounted }))
+    }
+
+    /// Removes this mount, and no other.
+    fn unmount(&self, flags: UnmountFlags) -> rustix::io::Result<()> {
+        rustix::mount::unmount(format!("/proc/self/fd/{}", self.root.as_raw_fd()), flags)
+    }
+}
+
 /// Removes the mount. Without the right to do so fusermount3, which has it, is asked.
 pub(super) fn detach(place: &Path) -> Result<()> {
-    let refused = match rustix::mount::unmount(place, UnmountFlags::DETACH) {
-        Ok(()) => return Ok(()),
-        Err(Errno::PERM) => by_helper(place),
+    let refused = match Held::open(place) {
+        Ok(None) => "something else is mounted over it".to_owned(),
+        Ok(Some(held)) => match held.unmount(UnmountFlags::DETACH) {
+            Ok(()) => return Ok(()),
+            Err(Errno::PERM) => by_helper(place),
+            Err(errno) => errno.to_string(),
+        },
         Err(errno) => errno.to_string(),
     };
     if ours(place).is_err() {
@@ -133,7 +177,10 @@ impl Own {
             return;
         }
         let at_once = UnmountFlags::FORCE | UnmountFlags::DETACH;
-        if rustix::mount::unmount(&self.point, at_once).is_ok() {
+        if let Ok(Some(held)) = Held::open(&self.point)
+            && held.mounted.device == self.device
+            && held.unmount(at_once).is_ok()
+        {
             return;
         }
         // The user that has mounted it may write there, where it is mounted itself.
@@ -166,4 +213,33 @@ fn by_helper(place: &Path) -> String {
         said = text.trim().to_owned();
     }
     said
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::mount::{MountFlags, mount};
+
+    use super::*;
+
+    /// What takes the place of a folder above the mount, after that was looked at.
+    #[test]
+    fn a_link_in_the_place_of_a_folder_above_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = folder.path().canonicalize().unwrap().join("elsewhere");
+        let point = elsewhere.join("data");
+        std::fs::create_dir_all(&point).unwrap();
+        if mount("tmpfs", &point, "tmpfs", MountFlags::empty(), None).is_err() {
+            eprintln!("skipped: only root may mount");
+            return;
+        }
+        let swapped = elsewhere.with_file_name("swapped");
+        symlink(&elsewhere, &swapped).unwrap();
+        let outcomes = [detach(&swapped.join("data")), detach(&point)];
+        let is_left = table::at(&mounts().unwrap(), &point).is_some();
+        let removed = rustix::mount::unmount(&point, UnmountFlags::DETACH);
+        assert!(is_left, "somebody else's: {outcomes:?}");
+        removed.unwrap();
+    }
 }

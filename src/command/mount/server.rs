@@ -2,7 +2,7 @@
 //! answer the kernel. Several mounts share the workers and their memory.
 
 use std::num::{NonZero, NonZeroU64};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -399,7 +399,9 @@ fn mount_over_ring(
 fn keep_from_unmounting(session: &mut Session<Device>, place: &Path) {
     use rustix::fs::{Mode, OFlags, open};
     let busy = open(place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let Ok(_busy) = busy else { return };
+    let Ok(busy) = busy else { return };
+    // By its descriptor: whatever has its name by now is left alone.
+    let place = format!("/proc/self/fd/{}", busy.as_raw_fd());
     if unmount(place, UnmountFlags::empty()) == Err(Errno::BUSY) {
         let _ = session.unmount_callable().unmount();
     }
@@ -451,10 +453,20 @@ fn why_not(device: Option<Errno>, may_mount: bool, paths: &std::ffi::OsStr) -> O
         .then(|| "this user may not mount, and there is no fusermount3".to_owned())
 }
 
+/// The source of a mount as `fsname` has it. Whoever may not mount has fusermount do so, which
+/// reads one string of options: there a comma would begin another option, and stands behind a
+/// backslash.
+fn source_option(source: &str, by_helper: bool) -> String {
+    match by_helper {
+        true => source.replace('\\', "\\\\").replace(',', "\\,"),
+        false => source.to_owned(),
+    }
+}
+
 fn session_config(shown: &Shown, request_bytes: u32) -> SessionConfig {
     let mut config = SessionConfig::default();
     config.mount_options = vec![
-        MountOption::FSName(shown.source.clone()),
+        MountOption::FSName(source_option(&shown.source, !may_mount())),
         // The library has an option for it, which it passes to fusermount alone.
         MountOption::CUSTOM("subtype=inrush".to_owned()),
         MountOption::CUSTOM(format!("max_read={request_bytes}")),
@@ -483,6 +495,18 @@ fn widen_readahead(own: &Own) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_source_becomes_an_option_of_fusermount() {
+        for (source, escaped) in [
+            ("s3://b/k/", "s3://b/k/"),
+            ("s3://b/date=2024,region=us/", "s3://b/date=2024\\,region=us/"),
+            ("s3://b/x\\,allow_other", "s3://b/x\\\\\\,allow_other"),
+        ] {
+            assert_eq!(source_option(source, true), escaped);
+            assert_eq!(source_option(source, false), source, "mount(2) has it by itself");
+        }
+    }
 
     #[test]
     fn what_is_missing_is_named() {
