@@ -233,8 +233,8 @@
 //!   would have written it first, one run at a time; one that cannot be written to gets no more:
 //!   tests of [`command`], `tests/spread`.
 //! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
-//! * Nothing is removed that the source has, or that is not below the destination: tests of
-//!   [`files::system_host`], `tests/resume`.
+//! * Nothing is removed that the source has, or that is not below the destination, whatever names
+//!   the file system takes for one: tests of [`files::system_host`], `tests/resume`.
 //! * No key leads out of the destination, whatever links are in it: tests of [`plan`] and
 //!   [`files::system_host`].
 //! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.
@@ -242,9 +242,10 @@
 //!   with the size or the number of objects: `tools/bench.py rss`. The exceptions are named and
 //!   bounded, so many bytes an object: listings that are put in order ([`plan::listing`]), those
 //!   that `train` keeps for its downloads ([`plan::kept`]; at most a share of the memory of the
-//!   control group), the paths that `sync --delete` remembers, the index of marks, sources that are
-//!   given one by one ([`control::limits::SOURCES_MAX`]), and augmented manifests, which are kept
-//!   whole ([`limits::AUGMENTED_BYTES_MAX`]) with what is listed of their objects
+//!   control group), the paths that `sync --delete` remembers, those of a destination that takes
+//!   several names for one ([`plan::folding`]), the index of marks, sources that are given one by
+//!   one ([`control::limits::SOURCES_MAX`]), and augmented manifests, which are kept whole
+//!   ([`limits::AUGMENTED_BYTES_MAX`]) with what is listed of their objects
 //!   ([`control::limits::LISTED_BYTES_MAX`]).
 //! * What a listing tells of a manifest's objects changes nothing but the number of requests:
 //!   order, bytes and errors are those of HEADs: tests of [`control::heads`],

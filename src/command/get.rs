@@ -36,6 +36,7 @@ use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::Cut;
 use crate::plan::filter::Filter;
+use crate::plan::folding::FoldedPaths;
 use crate::report::document::{
     PaceTold, PlannedLine, PlannedTotal, RemovedLine, Summary, SummaryInputs, summary_json,
 };
@@ -112,12 +113,13 @@ pub(super) async fn fetch(
     let Intake { control, tls, target, present, walk, mirror, channels, asked, mut locks } = found;
     let Shown { progress, label, report } = shown;
     let config = if tls.is_some() { config.secured() } else { config };
-    let rules = (args.keep, args.verify);
-    let mut keeper = ExistingFiles::new(present, rules, args.dry_run, begun, control.keys());
+    let (rules, how) = ((args.keep, args.verify), (args.dry_run, mirror.is_some()));
+    let mut keeper = ExistingFiles::new(present, rules, how, begun, control.keys());
     if args.dry_run {
         let planned = plan_only(walk, &target, &mut keeper, mirror, config.cut(), args.output);
         return interrupts.unless(planned).await;
     }
+    let (mirror, folded) = interrupts.unless(fold(&target, mirror)).await?;
     // Not before: a run that fails early leaves the report of an earlier one.
     let report =
         if report.is_some() { report } else { open(args.report.as_deref(), interrupts).await? };
@@ -128,7 +130,7 @@ pub(super) async fn fetch(
     let mut run = Run::new(walk, target, keeper, questions, config, told, begun);
     run.checks_space = !args.keep.no_space_check;
     run.deadline = args.failures.deadline;
-    run.mirror = mirror;
+    (run.mirror, run.folded) = (mirror.map(Arc::new), folded);
     run.label = label;
     (run.shares, run.largest_bytes) = (channels.shares, channels.largest_bytes);
     run.sources = args.sources.len() as u64;
@@ -177,6 +179,15 @@ pub(super) async fn fetch(
     note_circumstances(&mut inputs, args, &control, &ring);
     let told = (Summary::new(&inputs), error);
     tell(&mut run, told, args, stopped, interrupts).await
+}
+
+/// Finds out which paths are one at the destination, for its mirror and for its objects.
+async fn fold(
+    target: &Target,
+    mirror: Option<Mirror>,
+) -> Result<(Option<Mirror>, Option<FoldedPaths>)> {
+    let folding = target.folding().await;
+    Ok((mirror.map(|mirror| mirror.folding(folding)), FoldedPaths::new(folding)))
 }
 
 /// What a run met and was told, besides its work.
@@ -376,7 +387,7 @@ async fn plan_only(
         let mut page = Vec::with_capacity(batch.len());
         for entry in batch {
             if let (Some(mirror), Ok(path)) = (&mut mirror, &entry.path) {
-                mirror.note(path.as_str())?;
+                mirror.note(path.as_str(), entry.folder)?;
             }
             page.push(target.transfer(entry, cut));
         }
@@ -384,7 +395,9 @@ async fn plan_only(
         for verdict in keeper.next().await {
             let transfer = match verdict {
                 Verdict::Fetch(transfer, _) => transfer,
-                Verdict::Freed(..) => continue,
+                // What is in its way is among what would be deleted.
+                Verdict::Blocked(blocked) => blocked.0,
+                Verdict::Freed(..) | Verdict::Removed(_) => continue,
                 Verdict::Keep(there, ..) => {
                     kept = (kept.0 + 1, kept.1.saturating_add(there.object.size_bytes));
                     continue;
@@ -405,9 +418,7 @@ async fn plan_only(
             }
         }
     }
-    if let Some(repeated) = walk.repeated() {
-        progress.note(repeated);
-    }
+    walk.repeated().into_iter().for_each(|repeated| progress.note(repeated));
     for missing in walk.take_missing() {
         failures.add(&missing.error);
         if failures.is_told() {
@@ -415,9 +426,10 @@ async fn plan_only(
         }
     }
     if failures.count() == 0
-        && let (Some(mirror), Some(folder)) = (mirror, target.present().await?.first())
+        && let (Some(mut mirror), Some(folder)) = (mirror, target.present().await?.first())
     {
-        let (mut told, swept) = mirror.sweep_aside(keeper.machine_at(folder), true);
+        mirror.complete();
+        let (mut told, swept) = Arc::new(mirror).sweep_aside(keeper.machine_at(folder), true);
         while let Some(path) = told.recv().await {
             let line = RemovedLine::new(&path, true);
             let place = target.place(&path);

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::aside::{Aside, GivenUp};
 use super::checksums::Settled;
+use super::mirror::Mirror;
 use crate::cli::{Compare, KeepArgs, Overwrite, VerifyMode};
 use crate::error::{Error, ErrorKind};
 use crate::files::host::FileError;
@@ -28,6 +29,10 @@ pub(super) enum Verdict {
     Keep(Transfer, KeptReason, u64),
     /// It can have no file.
     Fail(Box<(Transfer, Error)>),
+    /// The same, unless what is in its way goes: the destination is to be as the source.
+    Blocked(Box<(Transfer, Error)>),
+    /// This path was in the way of an object, and is gone.
+    Removed(String),
     /// What was unfinished at this one of several destinations is gone, and so many bytes are free.
     Freed(u8, u64),
 }
@@ -94,11 +99,12 @@ fn machine(
 
 impl ExistingFiles {
     /// Looks at these folders, of as many as there are; none where none is there, or nothing is
-    /// written. With `dry` nothing is touched.
+    /// written. With `dry` nothing is touched. What is in an object's way may go where the
+    /// destination `follows_source`.
     pub(super) fn new(
         folders: Present,
         (rules, verify): (KeepArgs, VerifyMode),
-        dry: bool,
+        (dry, follows_source): (bool, bool),
         begun: Instant,
         keys: Arc<PublishedKeys>,
     ) -> Self {
@@ -116,6 +122,7 @@ impl ExistingFiles {
             are_several,
             remembers: false,
             dry,
+            follows_source,
             rules,
             when_all,
             resumed: 0,
@@ -139,6 +146,15 @@ impl ExistingFiles {
     /// While another page is looked up.
     pub(super) fn begin(&mut self, page: Vec<Settled>) {
         self.judge.begin(move |judge, given_up| judge.page(page, given_up));
+    }
+
+    /// The same for objects that were blocked, once all that the source has is known: what is in
+    /// their way goes before they are looked up again, or they fail.
+    ///
+    /// # Panics
+    /// While another page is looked up.
+    pub(super) fn begin_cleared(&mut self, blocked: Vec<Transfer>, mirror: Arc<Mirror>) {
+        self.judge.begin(move |judge, given_up| judge.clear(blocked, &mirror, given_up));
     }
 
     /// True while a page is looked up.
@@ -250,6 +266,8 @@ struct Judge {
     /// What earlier runs left at the destinations as a whole was read.
     remembers: bool,
     dry: bool,
+    /// What is in an object's way may go.
+    follows_source: bool,
     rules: KeepArgs,
     when_all: WhenAll,
     /// Objects that go on.
@@ -287,9 +305,41 @@ impl Judge {
         verdicts
     }
 
+    /// Removes what is in the way of these objects, and looks them up.
+    fn clear(
+        &mut self,
+        blocked: Vec<Transfer>,
+        mirror: &Mirror,
+        given_up: &GivenUp,
+    ) -> Vec<Verdict> {
+        self.follows_source = false;
+        let mut verdicts = Vec::with_capacity(blocked.len());
+        for transfer in blocked.into_iter().take_while(|_| !given_up.get()) {
+            let path = match transfer.shape {
+                Shape::Folder => format!("{}/", transfer.path.trim_end_matches('/')),
+                _ => transfer.path.clone(),
+            };
+            for (_, machine) in &mut self.machines {
+                mirror.clear_way(machine, &path, |path| {
+                    verdicts.push(Verdict::Removed(path.to_owned()));
+                });
+            }
+            verdicts.push(self.judge(transfer));
+        }
+        verdicts
+    }
+
     /// What is to be done about an object.
     fn judge(&mut self, mut transfer: Transfer) -> Verdict {
         let mut before = Before::default();
+        let obstacle = |(_, machine): &mut (u8, SystemHost)| machine.obstacle(&transfer);
+        if let Some(error) = self.machines.iter_mut().find_map(obstacle) {
+            let failed = Box::new((transfer, error));
+            return match self.follows_source {
+                true => Verdict::Blocked(failed),
+                false => Verdict::Fail(failed),
+            };
+        }
         if transfer.shape == Shape::Folder {
             // Of a folder that nothing is in one is enough.
             transfer.place = self.are_several.then_some(0);
@@ -297,10 +347,6 @@ impl Judge {
         }
         if self.machines.is_empty() {
             return Verdict::Fetch(transfer, before);
-        }
-        let obstacle = |(_, machine): &mut (u8, SystemHost)| machine.obstacle(&transfer);
-        if let Some(error) = self.machines.iter_mut().find_map(obstacle) {
-            return Verdict::Fail(Box::new((transfer, error)));
         }
         let found = match self.are_several {
             false => Found { at: Some(0), ..Found::default() },
@@ -535,6 +581,7 @@ mod tests {
                 are_several: true,
                 remembers: false,
                 dry,
+                follows_source: false,
                 rules: KeepArgs::default(),
                 when_all: WhenAll::LeaveOne,
                 resumed: 0,

@@ -4,6 +4,7 @@
 //! that should go stays, and none goes that should stay.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
@@ -14,6 +15,7 @@ use crate::files::mark::Identity;
 use crate::files::system_host::{Sweep, Swept, SystemHost};
 use crate::limits::{REMOVED_UNTOLD_MAX, SYNC_DELETE_OBJECTS_MAX};
 use crate::plan::filter::Filter;
+use crate::plan::folding::Folding;
 
 /// The paths that the source has.
 #[derive(Debug)]
@@ -22,6 +24,9 @@ pub(super) struct Mirror {
     filter: Filter,
     listed: Vec<u64>,
     own: OwnFiles,
+    /// Which paths are one at the destination: the file of one that the source has may have the
+    /// name of another.
+    folding: Folding,
 }
 
 /// Files that this run itself reads or writes: they may lie below the destination, and stay.
@@ -65,27 +70,44 @@ impl Mirror {
                 "for the folder of exactly this name, write \\ before each of * ? [, or use --raw",
             ));
         }
-        Ok(Self { filter, own, listed: Vec::new() })
+        Ok(Self { filter, own, listed: Vec::new(), folding: Folding::default() })
     }
 
-    /// The source has this path.
+    /// The same, which takes these paths for one.
+    pub(super) fn folding(self, folding: Folding) -> Self {
+        Self { folding, ..self }
+    }
+
+    fn digest(&self, path: &str) -> u64 {
+        Identity::of(&[&self.folding.fold(path)]).short()
+    }
+
+    /// The source has a file, or a folder, of this path.
     ///
     /// # Errors
     /// When there are more than can be remembered.
-    pub(super) fn note(&mut self, path: &str) -> Result<()> {
+    pub(super) fn note(&mut self, path: &str, is_folder: bool) -> Result<()> {
         if self.listed.len() >= SYNC_DELETE_OBJECTS_MAX {
             let message = format!("--delete supports at most {SYNC_DELETE_OBJECTS_MAX} objects");
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("sync folder by folder, or omit --delete; nothing was removed"));
         }
-        self.listed.push(Identity::of(&[path]).short());
+        self.listed.push(match is_folder {
+            true => self.digest(&format!("{}/", path.trim_end_matches('/'))),
+            false => self.digest(path),
+        });
         Ok(())
     }
 
+    /// The source has no more.
+    pub(super) fn complete(&mut self) {
+        self.listed.sort_unstable();
+    }
+
     /// Removes all others on a helper thread; the paths come by the channel, and who drops that
-    /// ends the sweep.
+    /// ends the sweep. Once it is complete.
     pub(super) fn sweep_aside(
-        self,
+        self: Arc<Self>,
         mut machine: SystemHost,
         dry: bool,
     ) -> (Receiver<String>, impl Future<Output = Swept>) {
@@ -100,16 +122,41 @@ impl Mirror {
 
     /// Removes all others; `tell` hears of each and may end it with false.
     fn sweep(
-        mut self,
+        &self,
         machine: &mut SystemHost,
         dry: bool,
         mut tell: impl FnMut(&str) -> bool,
     ) -> Swept {
-        self.listed.sort_unstable();
-        let listed = |path: &str| self.listed.binary_search(&Identity::of(&[path]).short()).is_ok();
-        let own = self.own.below();
-        let is_own = |path: &str| own.iter().any(|own| own == Path::new(path));
-        let is_extra = |path: &str| !listed(path) && self.filter.takes(path) && !is_own(path);
-        machine.sweep(Sweep { dry, unfinished: self.filter.is_empty() }, &is_extra, &mut tell)
+        let (unfinished, folds) = (self.filter.is_empty(), !self.folding.is_none());
+        let sweep = Sweep { dry, unfinished, empty_folders: false, folds };
+        machine.sweep(sweep, &self.is_extra(), &mut tell)
+    }
+
+    /// Removes what is in the way of an object's file, if the source does not have it; `tell` hears
+    /// of each path. Once it is complete.
+    pub(super) fn clear_way(
+        &self,
+        machine: &mut SystemHost,
+        path: &str,
+        mut tell: impl FnMut(&str),
+    ) {
+        let folds = !self.folding.is_none();
+        let mut tell = |path: &str| {
+            tell(path);
+            true
+        };
+        machine.clear_way(path, folds, &self.is_extra(), &mut tell);
+    }
+
+    /// Says of paths whether they are others; those of folders end in a slash.
+    fn is_extra(&self) -> impl Fn(&str) -> bool {
+        let fold = |path: &Path| path.to_str().map(|path| self.folding.fold(path).into_owned());
+        let own: Vec<String> = self.own.below().iter().filter_map(|path| fold(path)).collect();
+        move |path| {
+            let name = path.trim_end_matches('/');
+            self.listed.binary_search(&self.digest(path)).is_err()
+                && self.filter.takes(name)
+                && !own.iter().any(|own| *own == self.folding.fold(name))
+        }
     }
 }

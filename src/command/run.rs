@@ -34,6 +34,7 @@ use crate::files::transfer::{Again, Outcome, Transfer};
 use crate::limits::WAIT_TOLD_AFTER_US;
 use crate::link::failure::RetryCounts;
 use crate::link::waiting::{Board, Wait};
+use crate::plan::folding::FoldedPaths;
 use crate::report::document::{
     Course, CoursePoint, Earlier, ObjectLine, PaceTold, Summary, SummaryInputs,
 };
@@ -120,7 +121,11 @@ pub(super) struct Run {
     /// The run ends then, done or not.
     pub(super) deadline: Option<Duration>,
     /// What the source has, where all else is to go.
-    pub(super) mirror: Option<Mirror>,
+    pub(super) mirror: Option<Arc<Mirror>>,
+    /// Their paths, where the destination takes several names for one.
+    pub(super) folded: Option<FoldedPaths>,
+    /// Objects that wait for the end of the listing: then what is in their way may go.
+    blocked: Vec<(Transfer, Error)>,
     /// How many sources were given, and of how many of them there is nothing.
     pub(super) sources: u64,
     missing: u64,
@@ -183,6 +188,8 @@ impl Run {
             undecided,
             deadline: None,
             mirror: None,
+            folded: None,
+            blocked: Vec::new(),
             sources: 1,
             missing: 0,
             removed: 0,
@@ -225,6 +232,7 @@ impl Run {
         let cut = self.config.cut();
         let mut deadline = self.deadline.map(|deadline| self.begun + deadline);
         while !engine.has_ended() {
+            self.unblock();
             self.feed(scheduler);
             if self.is_fed() && !told_complete {
                 told_complete = true;

@@ -15,8 +15,9 @@ use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::Entry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::sink::Sink;
-use crate::files::system_host::Root;
+use crate::files::system_host::{self, Root};
 use crate::files::transfer::{Cut, Transfer};
+use crate::plan::folding::Folding;
 use crate::s3::uri::shown;
 
 /// A folder by its path, which is empty for the current one.
@@ -269,6 +270,20 @@ impl Target {
         let Some((folder, errno)) = refused.await else { return Ok(()) };
         let message = format!("cannot write to {folder}: {errno}");
         Err(Error::new(ErrorKind::Destination, message).advise("choose a writable destination"))
+    }
+
+    /// Which names of files are one at its folders.
+    pub(super) async fn folding(&self) -> Folding {
+        let folders = match self {
+            Self::Folder(folder) => vec![folder.clone()],
+            Self::Folders(folders) => folders.clone(),
+            Self::File { .. } | Self::Discard => return Folding::default(),
+        };
+        let ask = move || {
+            let each = folders.iter().map(|folder| system_host::folding(folder));
+            each.fold(Folding::default(), Folding::or)
+        };
+        aside(ask).await
     }
 
     /// The folder, made if it is not there; the first of several.

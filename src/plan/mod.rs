@@ -4,6 +4,7 @@
 pub mod augmented;
 pub mod epoch;
 pub mod filter;
+pub mod folding;
 pub mod guess;
 pub mod kept;
 pub mod listing;

@@ -7,6 +7,8 @@
     reason = "a test has a clock and files of its own"
 )]
 
+#[path = "../common/folded.rs"]
+mod folded;
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of sizes and names belongs to other tests")]
 mod matrix;

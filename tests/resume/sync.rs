@@ -8,6 +8,7 @@ use std::path::Path;
 use inrush::control::limits::TRIES_MAX;
 use inrush_origin::{Config, Fault, FaultPlan, Match, Operation, Origin};
 
+use crate::folded::Folded;
 use crate::matrix::{Objects, assert_same};
 use crate::program::{Program, Run};
 use crate::served::{ACCESS_KEY, SECRET, start};
@@ -215,4 +216,110 @@ fn sources_that_cannot_tell_what_is_gone_are_refused() {
     odd.insert("d/../up".to_owned(), vec![1]);
     let run = sync(&start(computed(&odd)), folder.path()).with(["--delete"]).run().expect(1);
     assert!(folder.path().join("stale").exists(), "{run}");
+}
+
+/// `sync --delete` from an origin of these keys, whose objects have 5 bytes, or none where they are
+/// folders.
+fn delete(folder: &Path, keys: &[&str], options: &[&str]) -> Run {
+    let keys: Vec<_> =
+        keys.iter().map(|key| (*key, if key.ends_with('/') { 0 } else { 5 })).collect();
+    let origin = start(computed(&objects(&keys)));
+    sync(&origin, folder).with(["--delete"]).with(options).run()
+}
+
+/// The paths of all files below a folder.
+fn files(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        match path.is_dir() {
+            true => found.extend(files(&path).iter().map(|below| format!("{name}/{below}"))),
+            false => drop(found.insert(name)),
+        }
+    }
+    found
+}
+
+#[test]
+fn a_folder_becomes_an_object_and_an_object_a_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    delete(folder.path(), &["d/item", "d/dir/x", "d/dir/y/z", "d/same", "d/mark"], &[]).expect(0);
+    let after = ["d/dir", "d/item/x", "d/item/y", "d/mark/", "d/same"];
+    let run = delete(folder.path(), &after, &["--dry-run"]).expect(0);
+    assert_eq!(run.stdout.matches("would_be_deleted").count(), 4, "{run}");
+    let run = delete(folder.path(), &after, &[]).expect(0);
+    assert_eq!(removed(&run), 4, "{run}");
+    run.expect_words(&["delete: ", "/dir/y/z\n", "/item\n"]);
+    let expected = ["dir", "item/x", "item/y", "same"];
+    assert_eq!(files(folder.path()), expected.map(String::from).into());
+    assert!(folder.path().join("mark").is_dir());
+    let run = delete(folder.path(), &after, &[]).expect(0);
+    assert_eq!(removed(&run), 0, "{run}");
+}
+
+#[test]
+fn what_must_stay_is_not_removed_to_make_way() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let before = ["d/item", "d/dir/x", "d/dir/note.txt", "d/same"];
+    delete(folder.path(), &before, &[]).expect(0);
+    let left: BTreeSet<_> = ["dir/note.txt", "dir/x", "item", "same"].map(String::from).into();
+    // A filter leaves some of it out: nothing is known of that.
+    let after = ["d/dir", "d/item/x", "d/same"];
+    let run = delete(folder.path(), &after, &["--exclude", "*.txt", "--exclude", "item"]);
+    run.check(!run.status.success(), "it cannot be as the source");
+    run.expect_words(&["need the same name"]);
+    assert_eq!(files(folder.path()), left);
+    // Nor does anything go when something else has failed.
+    let run = delete(folder.path(), &["d/dir", "d/a/../up", "d/same"], &[]);
+    run.check(!run.status.success(), "a key has no path");
+    run.expect_words(&["need the same name"]);
+    assert_eq!(files(folder.path()), left);
+    // Without --delete both stay.
+    let origin = start(computed(&objects(&[("d/item/x", 5), ("d/same", 5)])));
+    let run = sync(&origin, folder.path()).run();
+    run.check(!run.status.success(), "nothing makes way");
+    run.expect_words(&["need the same name"]);
+    assert_eq!(files(folder.path()), left);
+}
+
+#[test]
+fn where_names_are_one_no_file_of_the_source_is_deleted() {
+    let Some(folded) = Folded::mount() else { return };
+    let all = objects(&[("d/Readme", 5), ("d/Dir/a", 5), ("d/caf\u{e9}", 5), ("d/new", 5)]);
+    let origin = start(computed(&all));
+    let data = folded.path().join("data");
+    fs::create_dir_all(data.join("dir")).expect("made");
+    for name in ["readme", "dir/A", "cafe\u{301}", "Stale", "dir/stale"] {
+        fs::write(data.join(name), "of before").expect("written");
+    }
+    for expected in [2, 0] {
+        let run = sync(&origin, &data).with(["--delete"]).run().expect(0);
+        assert_eq!(removed(&run), expected, "{run}");
+        for (key, bytes) in &all {
+            let path = data.join(key.strip_prefix("d/").expect("it is below"));
+            assert!(fs::read(path).expect("there") == *bytes, "{key}: {run}");
+        }
+        assert_eq!(files(&data).len(), 5, "with the index: {run}");
+    }
+}
+
+#[test]
+fn two_keys_that_are_one_file_fail_by_name() {
+    let Some(folded) = Folded::mount() else { return };
+    let keys = ["d/Readme", "d/X/a", "d/caf\u{e9}", "d/cafe\u{301}", "d/readme", "d/x/a", "d/y"];
+    let all = objects(&keys.map(|key| (key, 5)));
+    let origin = start(computed(&all));
+    let data = folded.path().join("data");
+    for is_first in [true, false] {
+        let run = sync(&origin, &data).with(["--delete"]).run();
+        run.check(!run.status.success(), "not all have a file");
+        assert_eq!(run.json()["failed_objects"], 3, "{run}");
+        assert_eq!(run.json()["kept_objects"], if is_first { 0 } else { 4 }, "{run}");
+        let run = run.expect_words(&["s3://lab/d/readme: another key is the same file"]);
+        for key in ["d/Readme", "d/X/a", "d/y"] {
+            let path = data.join(key.strip_prefix("d/").expect("it is below"));
+            assert!(fs::read(path).expect("there") == all[key], "{key}: {run}");
+        }
+    }
 }

@@ -25,17 +25,14 @@ impl Run {
     async fn remove_extra(&mut self) -> Result<()> {
         let Some(mirror) = self.mirror.take() else { return Ok(()) };
         if self.failures.count() > 0 || !self.listed_all {
-            self.progress.note("no file was deleted because the run did not succeed");
+            let files = if self.removed == 0 { "no file was" } else { "no other file was" };
+            self.progress.note(format!("{files} deleted because the run did not succeed"));
             return Ok(());
         }
         let Some(folder) = self.target.open().await? else { return Ok(()) };
         let (mut told, swept) = mirror.sweep_aside(self.keeper.machine_at(folder), false);
         while let Some(path) = told.recv().await {
-            self.removed += 1;
-            let place = self.target.place(&path).unwrap_or_default();
-            self.progress.note(format!("delete: {place}"));
-            self.report_line(|| RemovedLine::new(&path, false).to_json());
-            tracing::info!("delete: {place}");
+            self.tell_removed(&path);
             keep_up(self.report.as_ref()).await;
         }
         let swept = swept.await;
@@ -55,6 +52,15 @@ impl Run {
             });
         }
         swept.error.map_or(Ok(()), Err)
+    }
+
+    /// Counts and tells a file that was removed.
+    pub(super) fn tell_removed(&mut self, path: &str) {
+        self.removed += 1;
+        let place = self.target.place(path).unwrap_or_default();
+        self.progress.note(format!("delete: {place}"));
+        self.report_line(|| RemovedLine::new(path, false).to_json());
+        tracing::info!("delete: {place}");
     }
 
     /// Syncs the destination, so that what was fetched outlives a power failure.

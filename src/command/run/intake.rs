@@ -10,6 +10,7 @@ use super::super::aside::aside;
 use super::super::checksums::Settled;
 use super::super::kept::{Before, Verdict};
 use super::super::log;
+use super::super::mirror::Mirror;
 use super::super::space::Space;
 use super::super::spread::Spread;
 use super::Run;
@@ -20,7 +21,8 @@ use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
 use crate::files::transfer::{Again, Outcome, Shape, Transfer};
-use crate::limits::OBJECTS_QUEUED_MAX;
+use crate::limits::{BLOCKED_OBJECTS_MAX, FOLDED_PATHS_MAX, OBJECTS_QUEUED_MAX};
+use crate::plan::folding::FoldedPaths;
 use crate::report::document::{DestinationLine, ObjectLine};
 use crate::s3::Object;
 use crate::text::size::Decimal;
@@ -31,6 +33,29 @@ fn first_file(verdict: &Verdict) -> Option<&str> {
         Verdict::Fetch(transfer, _) if transfer.shape != Shape::Folder => Some(&transfer.path),
         _ => None,
     }
+}
+
+/// An object whose file is another's, too, at this destination.
+fn refuse_repeated(transfer: Transfer) -> Settled {
+    let message = "another key is the same file at the destination, whose file system does not \
+                   tell names apart by case or Unicode form";
+    let error = Error::new(ErrorKind::Destination, message)
+        .advise("use --exclude for one of them, or give a destination that tells them apart")
+        .within(transfer.name());
+    Err(Box::new((transfer, error)))
+}
+
+/// Refuses more paths than are compared.
+fn require_few(paths: &FoldedPaths) -> Result<()> {
+    if paths.count() < FOLDED_PATHS_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "the destination does not tell names apart by case or Unicode form: at most \
+         {FOLDED_PATHS_MAX} objects are supported there"
+    );
+    Err(Error::new(ErrorKind::Destination, message)
+        .advise("download folder by folder, or give a destination that tells them apart"))
 }
 
 pub(super) fn micros(duration: Duration) -> u64 {
@@ -105,15 +130,25 @@ impl Run {
         let Some(batch) = batch else {
             self.listed = true;
             self.listed_all = true;
+            self.mirror.as_mut().and_then(Arc::get_mut).into_iter().for_each(Mirror::complete);
             self.listing_ended_us = micros(self.begun.elapsed());
             return self.check_space();
         };
         let mut page = Vec::with_capacity(batch.len());
         for entry in batch {
-            if let (Some(mirror), Ok(path)) = (&mut self.mirror, &entry.path) {
-                mirror.note(path.as_str())?;
+            let mut is_repeated = false;
+            if let Ok(path) = &entry.path {
+                // Nobody else has it before all is listed.
+                if let Some(mirror) = self.mirror.as_mut().and_then(Arc::get_mut) {
+                    mirror.note(path.as_str(), entry.folder)?;
+                }
+                if let Some(folded) = self.folded.as_mut().filter(|_| !entry.folder) {
+                    is_repeated = !folded.take(path.as_str());
+                    require_few(folded)?;
+                }
             }
-            page.push(self.target.transfer(entry, self.config.cut()));
+            let settled = self.target.transfer(entry, self.config.cut());
+            page.push(if is_repeated { settled.and_then(refuse_repeated) } else { settled });
         }
         self.keeper.begin(page);
         Ok(())
@@ -141,13 +176,36 @@ impl Run {
                     self.space.reclaim(bytes);
                     self.spread.iter_mut().for_each(|spread| spread.reclaim(place, bytes));
                 }
-                Verdict::Fail(failed) => {
+                Verdict::Blocked(blocked) if self.blocked.len() < BLOCKED_OBJECTS_MAX => {
+                    self.blocked.push(*blocked);
+                }
+                Verdict::Fail(failed) | Verdict::Blocked(failed) => {
                     self.known.objects_known += 1;
                     self.admit(Err(failed));
                 }
+                Verdict::Removed(path) => self.tell_removed(&path),
             }
         }
         self.check_space()
+    }
+
+    /// Takes in what is blocked once all that the source has is known. After a failure nothing is
+    /// removed: it fails then.
+    pub(super) fn unblock(&mut self) {
+        if !self.listed || self.keeper.is_busy() || self.blocked.is_empty() {
+            return;
+        }
+        let blocked = std::mem::take(&mut self.blocked);
+        match &self.mirror {
+            Some(mirror) if self.listed_all && self.failures.count() == 0 => {
+                let transfers = blocked.into_iter().map(|(transfer, _)| transfer).collect();
+                self.keeper.begin_cleared(transfers, Arc::clone(mirror));
+            }
+            _ => {
+                self.known.objects_known += blocked.len() as u64;
+                blocked.into_iter().for_each(|failed| self.admit(Err(Box::new(failed))));
+            }
+        }
     }
 
     /// A source of which there is nothing has failed as an object of its name.
@@ -289,13 +347,15 @@ impl Run {
         self.listed_all &= !self.keeper.is_busy();
         self.keeper.give_up();
         self.pending.clear();
+        self.blocked.clear();
         self.checksums.clear();
     }
 
     /// Whether every object has been handed to the scheduler, or has failed.
     pub(super) fn is_fed(&self) -> bool {
         let all_taken = self.listed && !self.keeper.is_busy();
-        all_taken && self.pending.is_empty() && self.checksums.is_empty()
+        let none_waits = self.pending.is_empty() && self.blocked.is_empty();
+        all_taken && none_waits && self.checksums.is_empty()
     }
 
     /// Whether more of the listing is wanted.

@@ -6,7 +6,7 @@ use rustix::io::Errno as Code;
 
 use super::{SystemHost, open_folder};
 use crate::error::Error;
-use crate::files::transfer::Transfer;
+use crate::files::transfer::{Shape, Transfer};
 
 impl SystemHost {
     /// The path of an object's file as people know it.
@@ -16,9 +16,14 @@ impl SystemHost {
 
     /// Why the object can have no file where it is to go; `None` where that is not known before.
     pub fn obstacle(&mut self, transfer: &Transfer) -> Option<Error> {
-        let path = transfer.path.as_str();
-        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let path = transfer.path.trim_end_matches('/');
+        let is_folder = transfer.shape == Shape::Folder;
+        let (above, name) = match is_folder {
+            true => (path, ""),
+            false => path.rsplit_once('/').unwrap_or(("", path)),
+        };
         let error = match self.folders().walk(above, open_folder) {
+            Ok(_) if is_folder => return None,
             Ok(folder) => {
                 let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
                 let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;

@@ -4,6 +4,7 @@
 //! system. What goes is a name in a folder that was reached so: a link's own name, never what it
 //! leads to. What is neither a file, a link nor a folder stays, and so do names that no key has.
 
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -37,11 +38,16 @@ pub struct Sweep {
     pub dry: bool,
     /// Unfinished files of earlier runs are of no use any more.
     pub unfinished: bool,
+    /// Folders that are empty already go, too.
+    pub empty_folders: bool,
+    /// `is_extra` knows which names are one to the file system, which takes several for one.
+    pub folds: bool,
 }
 
 impl SystemHost {
     /// Removes what is below the destination and of which `is_extra` says that the source does not
-    /// have it. `tell` hears of each path that is removed, and ends the sweep with false.
+    /// have it; the paths of folders end in a slash. `tell` hears of each path that is removed, and
+    /// ends the sweep with false.
     pub fn sweep(
         &mut self,
         sweep: Sweep,
@@ -51,6 +57,71 @@ impl SystemHost {
         let typed = self.folders().root.clone();
         sweep_below(self.open_root(), typed, sweep, is_extra, tell)
     }
+
+    /// Removes what is in the way of a file at this path, or of a folder, whose path ends in a
+    /// slash: a file where a folder is to be, and a folder where the file is to be, if `is_extra`
+    /// says so of all that is in it. Links are left.
+    pub fn clear_way(
+        &mut self,
+        path: &str,
+        folds: bool,
+        is_extra: &dyn Fn(&str) -> bool,
+        tell: &mut dyn FnMut(&str) -> bool,
+    ) -> Swept {
+        let typed = self.folders().root.clone();
+        let opened = self.open_root().and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, root)));
+        let Ok((device, mut folder)) = opened else { return Swept::default() };
+        let sweep = Sweep { dry: false, unfinished: true, empty_folders: true, folds };
+        let (swept, stopped) = (Swept::default(), false);
+        let mut sweeper = Sweeper { sweep, typed, is_extra, tell, device, swept, stopped };
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        for (depth, end) in ends.enumerate() {
+            let here = &path[..end];
+            let name = here.rsplit_once('/').map_or(here, |(_, name)| name);
+            let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW);
+            let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+            match kind {
+                // A key that ends in a slash.
+                _ if name.is_empty() => break,
+                Ok(FileType::Directory) if end < path.len() => {
+                    let Ok(below) = open_folder_to_read(&folder, name) else { break };
+                    folder = below;
+                }
+                Ok(FileType::Directory) => {
+                    if sweeper.may_go(&folder, name, here, depth + 1) {
+                        sweeper.enter(&folder, name, here, depth + 1);
+                    }
+                }
+                Ok(FileType::RegularFile) if end < path.len() && (sweeper.is_extra)(here) => {
+                    sweeper.remove(&folder, name, here);
+                    break;
+                }
+                _ => break,
+            }
+        }
+        sweeper.swept
+    }
+}
+
+/// Opens a folder to read its names, without following a link.
+fn open_folder_to_read(above: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(above, name, flags, Mode::empty())
+}
+
+/// Whether a file is there by its name in other case, too: then its folder may have the name that
+/// the source has, whatever the file system does elsewhere (casefold of ext4 is of single folders).
+fn folds_case(folder: &OwnedFd, name: &str) -> bool {
+    let swap = |letter: char| match letter.is_ascii_lowercase() {
+        true => letter.to_ascii_uppercase(),
+        false => letter.to_ascii_lowercase(),
+    };
+    let other: String = name.chars().map(swap).collect();
+    let found = |name: &str| {
+        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.map(|stat| (stat.st_dev, stat.st_ino))
+    };
+    other != name && found(&other).is_ok_and(|other| found(name) == Ok(other))
 }
 
 fn sweep_below(
@@ -75,6 +146,9 @@ fn sweep_below(
     }
 }
 
+/// A sweep that only looks.
+const LOOK: Sweep = Sweep { dry: true, unfinished: true, empty_folders: false, folds: false };
+
 /// Walks a folder as a sweep would that removes nothing: `is_extra` hears of each file and link,
 /// and `tell` of those that it says so of, and ends the walk with false.
 ///
@@ -88,7 +162,7 @@ pub fn look_through(
     let typed = Root::present(folder)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::openat(&typed.folder, ".", flags, Mode::empty());
-    Ok(sweep_below(root, typed, Sweep { dry: true, unfinished: true }, is_extra, tell))
+    Ok(sweep_below(root, typed, LOOK, is_extra, tell))
 }
 
 struct Sweeper<'a> {
@@ -175,6 +249,10 @@ impl Sweeper<'_> {
     }
 
     fn remove(&mut self, folder: &OwnedFd, name: &str, path: &str) -> bool {
+        if !self.sweep.folds && folds_case(folder, name) {
+            self.swept.left += 1;
+            return false;
+        }
         if !self.sweep.dry
             && let Err(errno) = rustix::fs::unlinkat(folder, name, AtFlags::empty())
         {
@@ -186,10 +264,31 @@ impl Sweeper<'_> {
         true
     }
 
+    /// Whether a sweep of a folder below would leave nothing of it. Nothing is removed.
+    fn may_go(&self, above: &OwnedFd, name: &str, path: &str, depth: usize) -> bool {
+        let stays = Cell::new(!(self.is_extra)(&format!("{path}/")));
+        let is_extra = |below: &str| {
+            let is_extra = (self.is_extra)(below);
+            stays.set(stays.get() || !is_extra);
+            is_extra
+        };
+        let mut look = Sweeper {
+            sweep: Sweep { dry: true, ..self.sweep },
+            typed: self.typed.clone(),
+            is_extra: &is_extra,
+            tell: &mut |_| true,
+            device: self.device,
+            swept: Swept::default(),
+            stopped: false,
+        };
+        look.enter(above, name, path, depth);
+        let Swept { left, error, .. } = look.swept;
+        !stays.get() && left == 0 && error.is_none()
+    }
+
     /// Sweeps a folder below, and removes it when that has emptied it.
     fn enter(&mut self, above: &OwnedFd, name: &str, path: &str, depth: usize) -> bool {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(above, name, flags, Mode::empty())
+        let opened = open_folder_to_read(above, name)
             .and_then(|folder| Ok((rustix::fs::fstat(&folder)?.st_dev, folder)));
         let folder = match opened {
             Ok((device, folder)) if device == self.device && depth <= SWEEP_DEPTH_MAX => folder,
@@ -204,9 +303,9 @@ impl Sweeper<'_> {
         };
         let changed = self.folder(&folder, path, depth);
         // One that is not empty stays, and so does one that was empty before.
-        changed
+        (changed || self.sweep.empty_folders)
             && !self.sweep.dry
-            && (self.is_extra)(path)
+            && (self.is_extra)(&format!("{path}/"))
             && rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR).is_ok()
     }
 
@@ -237,7 +336,7 @@ mod tests {
     use super::super::tests::{machine, names};
     use super::*;
 
-    const ALL: Sweep = Sweep { dry: false, unfinished: true };
+    const ALL: Sweep = Sweep { dry: false, unfinished: true, empty_folders: false, folds: false };
 
     fn sweep(folder: &Path, sweep: Sweep, listed: &[&str]) -> (Vec<String>, Swept) {
         let mut told = Vec::new();
@@ -274,8 +373,30 @@ mod tests {
         assert_eq!(names(folder.path()), ["a", "b", "empty", "half"], "emptied folders go");
         assert_eq!(names(&folder.path().join("half")), ["f"]);
         file(folder.path(), "kept/x");
-        sweep(folder.path(), ALL, &["a", "b/c", "b/d", "half/f", "kept"]);
+        sweep(folder.path(), ALL, &["a", "b/c", "b/d", "half/f", "kept/"]);
         assert!(folder.path().join("kept").is_dir(), "the source has that folder");
+    }
+
+    #[test]
+    fn what_is_in_the_way_goes_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for path in ["item", "dir/x", "dir/deep/y", "half/own", "half/z", "other"] {
+            file(folder.path(), path);
+        }
+        fs::create_dir(folder.path().join("dir/empty")).expect("made");
+        symlink("dir", folder.path().join("link")).expect("a link");
+        let is_extra = |path: &str| path != "half/own";
+        let mut told = Vec::new();
+        for path in ["item/x", "dir", "half", "link/x", "new/x", "other"] {
+            machine(folder.path()).clear_way(path, false, &is_extra, &mut |path| {
+                told.push(path.to_owned());
+                true
+            });
+        }
+        told.sort();
+        assert_eq!(told, ["dir/deep/y", "dir/x", "item"]);
+        assert_eq!(names(folder.path()), ["half", "link", "other"]);
+        assert_eq!(names(&folder.path().join("half")), ["own", "z"], "it cannot go as a whole");
     }
 
     #[test]

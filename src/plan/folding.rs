@@ -1,0 +1,119 @@
+//! Names that are one to a file system: `Readme` and `readme` where it folds case, the two forms of
+//! `é` (NFC, NFD) where it normalizes Unicode.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+
+use unicode_normalization::UnicodeNormalization as _;
+
+/// What a file system takes for one name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Folding {
+    /// Upper and lower case of ASCII letters.
+    pub ascii_case: bool,
+    /// Upper and lower case of other letters.
+    pub other_case: bool,
+    /// Composed and decomposed characters.
+    pub forms: bool,
+}
+
+impl Folding {
+    /// No two names are one.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// What at least one of two file systems takes for one name.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            ascii_case: self.ascii_case || other.ascii_case,
+            other_case: self.other_case || other.other_case,
+            forms: self.forms || other.forms,
+        }
+    }
+
+    /// A path such that all paths that are one to the file system are alike.
+    #[must_use]
+    pub fn fold(self, path: &str) -> Cow<'_, str> {
+        if self.is_none() {
+            return path.into();
+        }
+        let mut folded: Cow<'_, str> = if self.forms { path.nfd().collect() } else { path.into() };
+        if self.other_case {
+            // As case folding has it, `ß` is `ss`, which is its upper case.
+            let upper = folded.chars().flat_map(char::to_uppercase);
+            folded = upper.flat_map(char::to_lowercase).collect();
+        } else if self.ascii_case {
+            folded.to_mut().make_ascii_lowercase();
+        }
+        if self.forms && self.other_case { folded.nfd().collect() } else { folded }
+    }
+}
+
+/// The paths of a run, where the destination takes some for one.
+#[derive(Debug)]
+pub struct FoldedPaths {
+    folding: Folding,
+    /// Digests of folded paths.
+    seen: HashSet<u64>,
+    state: RandomState,
+}
+
+impl FoldedPaths {
+    /// None yet; `None` where every path is one by itself.
+    #[must_use]
+    pub fn new(folding: Folding) -> Option<Self> {
+        let (seen, state) = (HashSet::new(), RandomState::new());
+        (!folding.is_none()).then_some(Self { folding, seen, state })
+    }
+
+    /// Takes a path; false if another one that is the same to the file system was taken before.
+    pub fn take(&mut self, path: &str) -> bool {
+        self.seen.insert(self.state.hash_one(self.folding.fold(path)))
+    }
+
+    /// How many paths were taken.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.seen.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_one_name_folds_to_one_path() {
+        let none = Folding::default();
+        let ascii = Folding { ascii_case: true, ..none };
+        let all = Folding { ascii_case: true, other_case: true, forms: true };
+        let forms = Folding { forms: true, ..none };
+        for (one, other, foldings) in [
+            ("Readme", "readme", &[ascii, all][..]),
+            ("d/\u{c9}t\u{e9}", "D/\u{e9}T\u{c9}", &[all]),
+            ("caf\u{e9}", "cafe\u{301}", &[forms, all]),
+            ("CAF\u{c9}", "cafe\u{301}", &[all]),
+            ("Stra\u{df}e", "STRASSE", &[all]),
+            ("a", "b", &[]),
+        ] {
+            for folding in [none, ascii, forms, all] {
+                let is_one = folding.fold(one) == folding.fold(other);
+                assert_eq!(is_one, foldings.contains(&folding), "{one} {other} {folding:?}");
+            }
+        }
+        assert_eq!(ascii.or(forms), Folding { ascii_case: true, forms: true, ..none });
+    }
+
+    #[test]
+    fn the_second_of_two_paths_that_are_one_is_found() {
+        let mut paths = FoldedPaths::new(Folding { ascii_case: true, ..Folding::default() });
+        let paths = paths.as_mut().expect("it folds");
+        assert_eq!(["a/b", "c", "A/b"].map(|path| paths.take(path)), [true, true, false]);
+        assert_eq!(paths.count(), 2);
+        assert!(FoldedPaths::new(Folding::default()).is_none());
+    }
+}
