@@ -35,6 +35,12 @@ impl InOrder {
         self.stored.algorithm
     }
 
+    /// Whether it is of several parts.
+    #[must_use]
+    pub fn is_of_parts(&self) -> bool {
+        self.part_bytes > 0
+    }
+
     /// Whether it is an ETag, which need not be a checksum at all.
     #[must_use]
     pub fn is_etag(&self) -> bool {

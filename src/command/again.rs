@@ -10,6 +10,7 @@ use std::rc::Rc;
 use super::checksums::verified;
 use crate::cli::{OnChange, VerifyMode};
 use crate::control::Control;
+use crate::control::checksum::PartsAsked;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::transfer::{Again, Cut, Outcome, Transfer};
 use crate::limits::RESTARTS_MAX;
@@ -71,7 +72,13 @@ impl Undecided {
                 let (bucket, object) = (&transfer.endpoint.bucket, &transfer.object);
                 let found = control.head(bucket, &object.key, &object.version_id).await;
                 let anew = decide(&transfer, found, on_change, cut)?;
-                verified(&control, anew, verify).await.map(Box::new).map_err(|failed| failed.1)
+                // Its parts may not be as long as they were taken for.
+                let parts = match transfer.again() {
+                    Some(Again::Checksum) => PartsAsked::All,
+                    _ => PartsAsked::FirstAndLast,
+                };
+                let settled = verified(&control, anew, verify, parts).await;
+                settled.map(Box::new).map_err(|failed| failed.1)
             })
         });
         let decided = asked.await;

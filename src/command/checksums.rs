@@ -12,7 +12,7 @@ use crate::checksum::unverified::{self, HASH};
 use crate::checksum::{InOrder, Sum, Verification};
 use crate::cli::VerifyMode;
 use crate::control::Control;
-use crate::control::checksum::StoredChecksums;
+use crate::control::checksum::{PartsAsked, StoredChecksums};
 use crate::control::limits::CHECKSUMS_ASKED_MAX;
 use crate::error::{Error, Result};
 use crate::files::system_host;
@@ -91,7 +91,7 @@ impl Checksums {
             let (control, verify) = (Rc::clone(&self.control), self.verify);
             let readers = Rc::clone(&self.readers);
             self.asking.spawn_local(async move {
-                let transfer = asked(&control, transfer, verify).await?;
+                let transfer = asked(&control, transfer, verify, PartsAsked::FirstAndLast).await?;
                 with_earlier(transfer, &readers).await
             });
         }
@@ -99,15 +99,25 @@ impl Checksums {
 }
 
 /// The transfer with what its bytes are compared with, asked for where it must be.
-pub(super) async fn verified(control: &Control, transfer: Transfer, verify: VerifyMode) -> Settled {
+pub(super) async fn verified(
+    control: &Control,
+    transfer: Transfer,
+    verify: VerifyMode,
+    parts: PartsAsked,
+) -> Settled {
     match at_once(transfer, verify) {
         Ok(settled) => settled,
-        Err(transfer) => asked(control, *transfer, verify).await,
+        Err(transfer) => asked(control, *transfer, verify, parts).await,
     }
 }
 
-async fn asked(control: &Control, transfer: Transfer, verify: VerifyMode) -> Settled {
-    let told = control.checksum(&transfer.endpoint.bucket, &transfer.object).await;
+async fn asked(
+    control: &Control,
+    transfer: Transfer,
+    verify: VerifyMode,
+    parts: PartsAsked,
+) -> Settled {
+    let told = control.checksum(&transfer.endpoint.bucket, &transfer.object, parts).await;
     settle(transfer, told, verify)
 }
 

@@ -25,6 +25,7 @@ use super::target::Target;
 use crate::checksum::{Algorithm, InOrder, Sequence, unverified};
 use crate::cli::{Destination, VerifyArgs};
 use crate::control::Control;
+use crate::control::checksum::PartsAsked;
 use crate::control::limits::CHECKSUMS_ASKED_MAX;
 use crate::control::walk::{Entry, Walk};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
@@ -435,22 +436,34 @@ async fn compare(
 ) -> Result<Finding> {
     let goal = match subject.size_bytes {
         0 => None,
-        _ => match goal(control, entry).await? {
+        _ => match goal(control, entry, PartsAsked::FirstAndLast).await? {
             Ok(goal) => Some(goal),
             Err(reason) => return Ok(Finding::NotValidated(reason)),
         },
     };
-    let _turn = readers.acquire().await.expect("it is never closed");
+    let turn = readers.acquire().await.expect("it is never closed");
     let compared = tokio::task::spawn_blocking(move || subject.check(goal, &read)).await;
-    compared.expect("reading does not panic").map_err(|errno| {
+    drop(turn);
+    let finding = compared.expect("reading does not panic").map_err(|errno| {
         Error::new(ErrorKind::Destination, format!("cannot read its file: {errno}"))
             .advise("check the kernel log: the disk may have lost it")
-    })
+    })?;
+    if let (Finding::Mismatch(_), Some(true)) = (&finding, goal.map(|goal| goal.is_of_parts())) {
+        // Its parts may not be as long as they were taken for.
+        if let Err(reason) = self::goal(control, entry, PartsAsked::All).await? {
+            return Ok(Finding::NotValidated(reason));
+        }
+    }
+    Ok(finding)
 }
 
 /// What an object's file is compared with, or why there is nothing.
-async fn goal(control: &Control, entry: &Entry) -> Result<Result<InOrder, &'static str>> {
-    let told = control.checksum(&entry.endpoint.bucket, &entry.object).await?;
+async fn goal(
+    control: &Control,
+    entry: &Entry,
+    parts: PartsAsked,
+) -> Result<Result<InOrder, &'static str>> {
+    let told = control.checksum(&entry.endpoint.bucket, &entry.object, parts).await?;
     let stored = match told.stored.or_else(|why| told.etag.ok_or(why)) {
         Ok(stored) => stored,
         Err(reason) => return Ok(Err(reason)),

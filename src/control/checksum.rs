@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::s3::Object;
 use crate::s3::answer::{CHECKSUM_MODE, ERROR_BODY_BYTES_MAX, may_refuse_header};
 use crate::s3::habit::Habit;
-use crate::s3::uri::{encode_key, encode_query, shown};
+use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 
 use super::client::Answer;
 
@@ -25,17 +25,32 @@ pub struct StoredChecksums {
     pub etag: Option<Stored>,
 }
 
+/// Of which parts of an object the length is asked for, by a HEAD each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PartsAsked {
+    /// Two, from which the others follow if they are alike, as uploads make them.
+    FirstAndLast,
+    /// All of them: bytes that do not have the checksum may be right, and its parts of odd lengths.
+    All,
+}
+
 impl Control {
     /// What the origin says of an object's checksum. One that has changed since it was listed has
-    /// none: its GETs will tell.
-    pub async fn checksum(&self, bucket: &str, object: &Object) -> Result<StoredChecksums> {
+    /// none: its GETs will tell. Where it is of parts, `asked` are those whose length is asked for.
+    pub async fn checksum(
+        &self,
+        bucket: &str,
+        object: &Object,
+        asked: PartsAsked,
+    ) -> Result<StoredChecksums> {
         let what = format!("head s3://{bucket}/{}", shown(&object.key));
         let answer = self.ask_head(bucket, object, "", &what).await?;
         let told = object_of(&object.key, &answer).map_err(|error| error.within(&what))?;
         let changed = !object.etag.is_empty() && told.etag != object.etag;
+        let is_other =
+            StoredChecksums { stored: Err(unverified::CHANGED), part_bytes: 0, etag: None };
         if changed || told.size_bytes != object.size_bytes {
-            let stored = Err(unverified::CHANGED);
-            return Ok(StoredChecksums { stored, part_bytes: 0, etag: None });
+            return Ok(is_other);
         }
         let opaque = answer.header("x-amz-server-side-encryption-customer-algorithm").is_some()
             || answer
@@ -44,7 +59,11 @@ impl Control {
         let stored = stored(&answer);
         let part_bytes = match stored {
             Ok(Stored { form: Form::Composite { parts: parts @ 2.. }, .. }) => {
-                self.part_bytes(bucket, object, parts, &what).await?
+                let object = Object { etag: told.etag.clone(), ..object.clone() };
+                match self.part_bytes(bucket, &object, (parts, asked), &what).await? {
+                    Some(part_bytes) => part_bytes,
+                    None => return Ok(is_other),
+                }
             }
             _ => 0,
         };
@@ -52,30 +71,62 @@ impl Control {
         Ok(StoredChecksums { stored, part_bytes, etag })
     }
 
-    /// The length that all parts have but the last; 0 when they have not. The first part's length
-    /// is that of all others where the last one is what is left then.
+    /// The length that all parts have but the last; 0 when they have not, and `None` when the
+    /// object has changed meanwhile. Where only the first and the last part are asked for, the
+    /// first one's length is taken for that of all others if the last one is what is left then:
+    /// of four parts or more that may be wrong.
     async fn part_bytes(
         &self,
         bucket: &str,
         object: &Object,
-        parts: u32,
+        (parts, asked): (u32, PartsAsked),
         what: &str,
-    ) -> Result<u64> {
-        let mut lengths = [0; 2];
-        for (length, number) in lengths.iter_mut().zip([1, parts]) {
-            let query = format!("partNumber={number}");
-            let answer = self.ask_head(bucket, object, &query, what).await?;
-            let counted = answer.header("x-amz-mp-parts-count").and_then(|text| text.parse().ok());
-            if counted != Some(parts) {
-                return Ok(0);
-            }
-            let length_said = answer.header("content-length");
-            *length = length_said.and_then(|text| Object::parse_size(text).ok()).unwrap_or(0);
-        }
-        let [first, last] = lengths;
+    ) -> Result<Option<u64>> {
+        let first = match self.part_length(bucket, object, (1, parts), what).await? {
+            Some(length @ 1..) => length,
+            other => return Ok(other),
+        };
+        let Some(last) = self.part_length(bucket, object, (parts, parts), what).await? else {
+            return Ok(None);
+        };
         let others = first.checked_mul(u64::from(parts) - 1);
         let fit = others.and_then(|others| others.checked_add(last)) == Some(object.size_bytes);
-        Ok(if fit && 0 < last && last <= first { first } else { 0 })
+        if !fit || last == 0 || last > first {
+            return Ok(Some(0));
+        }
+        let between = match asked {
+            PartsAsked::FirstAndLast => 2..2,
+            PartsAsked::All => 2..parts,
+        };
+        for number in between {
+            match self.part_length(bucket, object, (number, parts), what).await? {
+                Some(length) if length == first => {}
+                other => return Ok(other.map(|_| 0)),
+            }
+        }
+        Ok(Some(first))
+    }
+
+    /// The length of one of an object's parts; 0 where that is not known, and `None` when the
+    /// object has changed meanwhile.
+    async fn part_length(
+        &self,
+        bucket: &str,
+        object: &Object,
+        (number, parts): (u32, u32),
+        what: &str,
+    ) -> Result<Option<u64>> {
+        let query = format!("partNumber={number}");
+        let answer = self.ask_head(bucket, object, &query, what).await?;
+        if answer
+            .header("etag")
+            .is_some_and(|etag| quote_etag(etag).as_deref() != Some(&object.etag))
+        {
+            return Ok(None);
+        }
+        let counted = answer.header("x-amz-mp-parts-count").and_then(|text| text.parse().ok());
+        let length = answer.header("content-length").filter(|_| counted == Some(parts));
+        Ok(Some(length.and_then(|text| Object::parse_size(text).ok()).unwrap_or(0)))
     }
 
     async fn ask_head(
@@ -178,7 +229,9 @@ mod tests {
             let reply = Reply::new(status, "").header("Content-Length", size);
             answer(head, reply.header("ETag", "\"e\"").header("x-amz-mp-parts-count", "3"))
         });
-        let told = run(async { control(&server).await.checksum("bkt", object).await });
+        let told = run(async {
+            control(&server).await.checksum("bkt", object, PartsAsked::FirstAndLast).await
+        });
         (told, server.seen())
     }
 
@@ -216,7 +269,10 @@ mod tests {
             run(async {
                 let control = control(&server).await;
                 for _ in 0..2 {
-                    let told = control.checksum("bkt", &object()).await.expect("an answer");
+                    let told = control
+                        .checksum("bkt", &object(), PartsAsked::FirstAndLast)
+                        .await
+                        .expect("an answer");
                     assert_eq!(told.stored, Err(unverified::NOT_STORED));
                 }
             });
@@ -234,7 +290,10 @@ mod tests {
         run(async {
             let control = control(&server).await;
             for _ in 0..2 {
-                let told = control.checksum("bkt", &object()).await.expect("an answer");
+                let told = control
+                    .checksum("bkt", &object(), PartsAsked::FirstAndLast)
+                    .await
+                    .expect("an answer");
                 assert!(told.stored.is_ok(), "one refusal is no rule");
             }
         });
@@ -269,6 +328,53 @@ mod tests {
         assert_eq!(check("y/Q5Jg==-4", 20, 0).len(), 2);
         // One part is all there is.
         assert_eq!(check("y/Q5Jg==-1", 20, 0).len(), 1);
+    }
+
+    /// What is told of an object of these parts, with this ETag in the answers to all but the first
+    /// question; and how many questions there were.
+    fn told_of_parts(
+        lengths: &'static [u64],
+        etag: &'static str,
+        asked: PartsAsked,
+    ) -> (StoredChecksums, usize) {
+        let parts = lengths.len();
+        let server = Server::start(move |head| {
+            let number = head.split_once("partNumber=").map(|(_, rest)| {
+                let digits = rest.split([' ', '&']).next().expect("a word");
+                digits.parse::<usize>().expect("a number")
+            });
+            let (status, length, etag) = match number {
+                Some(number) => (206, lengths[number - 1], etag),
+                None => (200, lengths.iter().sum(), "\"e\""),
+            };
+            let reply = Reply::new(status, "").header("Content-Length", &length.to_string());
+            let reply = reply.header("ETag", etag);
+            let reply = reply.header("x-amz-mp-parts-count", &parts.to_string());
+            reply.header("x-amz-checksum-crc32", &format!("{CRC}-{parts}"))
+        });
+        let object = Object { size_bytes: lengths.iter().sum(), ..object() };
+        let told = run(async { control(&server).await.checksum("bkt", &object, asked).await });
+        (told.expect("an answer"), server.seen().len())
+    }
+
+    #[test]
+    fn parts_that_differ_in_the_middle_are_found_where_all_are_asked_for() {
+        let odd = &[8, 6, 10, 4][..];
+        for (lengths, asked, part_bytes, questions) in [
+            (odd, PartsAsked::FirstAndLast, 8, 3),
+            (odd, PartsAsked::All, 0, 4),
+            (&[8, 8, 8, 4], PartsAsked::All, 8, 5),
+            (&[8, 4], PartsAsked::All, 8, 3),
+        ] {
+            let (told, seen) = told_of_parts(lengths, "\"e\"", asked);
+            assert_eq!((told.part_bytes, seen), (part_bytes, questions), "{lengths:?} {asked:?}");
+        }
+    }
+
+    #[test]
+    fn parts_of_another_version_tell_nothing() {
+        let (told, _) = told_of_parts(&[8, 8, 4], "\"f\"", PartsAsked::FirstAndLast);
+        assert_eq!((told.stored, told.part_bytes), (Err(unverified::CHANGED), 0));
     }
 
     #[test]
@@ -307,7 +413,9 @@ mod tests {
     #[test]
     fn a_refusal_is_an_error() {
         let server = Server::start(|_| Reply::new(403, ""));
-        let told = run(async { control(&server).await.checksum("bkt", &object()).await });
+        let told = run(async {
+            control(&server).await.checksum("bkt", &object(), PartsAsked::FirstAndLast).await
+        });
         let error = told.expect_err("refused");
         assert_eq!(error.kind(), crate::error::ErrorKind::Access, "{error}");
     }
