@@ -53,7 +53,7 @@ use crate::link::waiting::{Board, Wait};
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
 use crate::s3::aws::Variant;
 use crate::s3::headers::CustomerKey;
-use crate::s3::list::{ListQuery, PAGE_BYTES_MAX, Page, parse_page};
+use crate::s3::list::{ListQuery, Page, parse_page};
 use crate::s3::proxy::Proxies;
 use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
@@ -379,7 +379,8 @@ impl Control {
     /// One page of a listing.
     pub async fn list_page(&self, bucket: &str, query: &ListQuery) -> Result<Page> {
         let what = format!("list s3://{bucket}/{}", shown(&query.prefix));
-        let question = Question::of_bucket(format!("?{}", query.to_query()), PAGE_BYTES_MAX);
+        let target = format!("?{}", query.to_query());
+        let question = Question::of_bucket(target, query.page_bytes_max());
         let answer = self.ask(Ask { bucket, question, what: &what }).await?;
         if answer.status != 200 {
             let path = self.service.url.as_ref().and_then(EndpointUrl::given_path);
@@ -392,7 +393,8 @@ impl Control {
                 None => error,
             });
         }
-        let page = parse_page(&answer.body).map_err(|error| error.within(&what))?;
+        let page = parse_page(&answer.body).and_then(|page| page.require_few(query));
+        let page = page.map_err(|error| error.within(&what))?;
         if page.next_token.is_some() && page.next_token == query.token {
             let message = format!("{what}: the server gives the same continuation token again");
             return Err(Error::new(ErrorKind::Endpoint, message));

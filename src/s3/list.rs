@@ -17,6 +17,9 @@ use crate::s3::{ListedChecksum, Object};
 /// Largest page that is read, in bytes. A thousand keys of 1,024 bytes, all percent-encoded, with
 /// their frames need about 4 MiB.
 pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Largest page behind the first one of a listing, in bytes: many of them are on their way, or
+/// wait, at the same time.
+pub const LATER_PAGE_BYTES_MAX: usize = 6 * 1024 * 1024;
 /// How many keys are asked for at once; no S3 gives more.
 pub const PAGE_KEYS_MAX: u32 = 1_000;
 /// How deep the elements of a page may nest.
@@ -41,6 +44,17 @@ impl ListQuery {
     /// Everything that starts with `prefix`.
     pub fn new(prefix: impl Into<String>) -> Self {
         Self { prefix: prefix.into(), ..Self::default() }
+    }
+
+    /// Whether it asks for a page behind the first one of a listing.
+    fn is_later(&self) -> bool {
+        self.token.is_some() || self.start_after.is_some()
+    }
+
+    /// Largest answer that is read, in bytes.
+    #[must_use]
+    pub fn page_bytes_max(&self) -> usize {
+        if self.is_later() { LATER_PAGE_BYTES_MAX } else { PAGE_BYTES_MAX }
     }
 
     /// The query string, sorted and encoded as `SigV4` wants it, without the question mark.
@@ -80,6 +94,21 @@ impl Page {
     #[must_use]
     pub fn has_nothing(&self) -> bool {
         self.objects.is_empty() && self.folders.is_empty() && self.next_token.is_none()
+    }
+
+    /// Refuses a page of more keys than were asked for. A listing that is whole in its first page
+    /// is taken: servers for little data know no other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Endpoint`], which names the server's fault.
+    pub fn require_few(self, query: &ListQuery) -> Result<Self> {
+        let most = PAGE_KEYS_MAX as usize;
+        let keys = self.objects.len().max(self.folders.len());
+        if keys <= most || !query.is_later() && self.next_token.is_none() {
+            return Ok(self);
+        }
+        let why = format!("it has {keys} keys, but at most {most} were asked for (max-keys)");
+        Err(unreadable(why))
     }
 
     /// Whether this first page of a listing tells that no key is `key`, or starts so where that
@@ -345,6 +374,35 @@ mod tests {
             checksum: ListedChecksum::Unnamed,
             ..Object::default()
         }
+    }
+
+    #[test]
+    fn a_page_of_more_keys_than_were_asked_for_is_refused() {
+        let page = |keys: usize, token: Option<&str>| Page {
+            objects: vec![Object::default(); keys],
+            next_token: token.map(str::to_owned),
+            ..Page::default()
+        };
+        let first = ListQuery::new("a/");
+        let later = ListQuery { token: Some("t".to_owned()), ..first.clone() };
+        let behind = ListQuery { start_after: Some("k".to_owned()), ..first.clone() };
+        for (keys, token, query, is_taken) in [
+            (1000, Some("t"), &first, true),
+            (1001, Some("t"), &first, false),
+            (5000, None, &first, true),
+            (1000, None, &later, true),
+            (1001, None, &later, false),
+            (1001, None, &behind, false),
+        ] {
+            let taken = page(keys, token).require_few(query);
+            assert_eq!(taken.is_ok(), is_taken, "{keys} {query:?}");
+            if let Err(error) = taken {
+                assert!(error.to_string().contains("1001 keys, but at most 1000"), "{error}");
+            }
+        }
+        let folders = Page { folders: vec![String::new(); 1001], ..page(0, Some("t")) };
+        folders.require_few(&first).expect_err("too many folders");
+        assert!(later.page_bytes_max() < first.page_bytes_max());
     }
 
     #[test]
