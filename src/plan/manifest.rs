@@ -10,9 +10,8 @@
 
 use std::fmt;
 
-use serde::Deserializer as _;
-use serde::de::{Error as _, SeqAccess, Visitor};
-use serde_json::Value;
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::epoch::Shard;
 use super::filter::Filter;
@@ -92,23 +91,18 @@ impl<'de> Visitor<'de> for Entries {
         let refuse = |index: usize, why: &dyn fmt::Display| {
             Err(A::Error::custom(format_args!("entry {index}: {why}")))
         };
-        let prefix = match list.next_element::<Value>()? {
-            Some(Value::Object(mut entry)) => match entry.remove("prefix") {
-                Some(Value::String(prefix)) => prefix,
-                _ => return refuse(0, &"it has no \"prefix\", a string"),
-            },
-            _ => return refuse(0, &"expected {\"prefix\": \"s3://BUCKET/PREFIX\"}"),
+        let prefix = match list.next_element_seed(Prefix)? {
+            Some(Some(prefix)) => prefix,
+            Some(None) => return refuse(0, &"it has no \"prefix\""),
+            None => return refuse(0, &format_args!("expected {PREFIX_ENTRY}")),
         };
         let bucket = match S3Uri::parse_prefix(&prefix) {
             Ok(parsed) => parsed.bucket,
             Err(error) => return refuse(0, &error),
         };
         let mut objects = Vec::new();
-        while let Some(entry) = list.next_element::<Value>()? {
+        while let Some(entry) = list.next_element_seed(Text(objects.len() + 1))? {
             let index = objects.len() + 1;
-            let Value::String(entry) = entry else {
-                return refuse(index, &"expected a string");
-            };
             if index > self.objects_max {
                 let most = self.objects_max;
                 return refuse(index, &format_args!("more than {most} objects are listed"));
@@ -130,6 +124,64 @@ impl<'de> Visitor<'de> for Entries {
             }
         }
         Ok(objects)
+    }
+}
+
+/// What the first entry is.
+const PREFIX_ENTRY: &str = "{\"prefix\": \"s3://BUCKET/PREFIX\"}";
+
+/// Reads the first entry: its prefix, if it has one. What is no object is refused before it is read
+/// on, and all else in it is passed over.
+struct Prefix;
+
+impl<'de> DeserializeSeed<'de> for Prefix {
+    type Value = Option<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, entry: D) -> Result<Self::Value, D::Error> {
+        entry.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Prefix {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX_ENTRY} as entry 0")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entry: A) -> Result<Self::Value, A::Error> {
+        let mut prefix = None;
+        while let Some(name) = entry.next_key::<String>()? {
+            match name.as_str() {
+                "prefix" => prefix = Some(entry.next_value_seed(Text(0))?),
+                _ => drop(entry.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(prefix)
+    }
+}
+
+/// Reads the text of the entry of this index, or refuses what is none before it is read on: of a
+/// list of numbers each would take many times its length in memory.
+struct Text(usize);
+
+impl<'de> DeserializeSeed<'de> for Text {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, text: D) -> Result<String, D::Error> {
+        text.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for Text {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a string in entry {}", self.0)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
     }
 }
 
@@ -202,15 +254,19 @@ mod tests {
         check("", "it is not a manifest: EOF");
         check("{}", "expected a list");
         check("[]", "entry 0: expected {\"prefix\"");
-        check(r#"["a"]"#, "entry 0: expected {\"prefix\"");
+        check(r#"["a"]"#, "invalid type: string \"a\", expected {\"prefix\"");
         check(r#"[{"Prefix":"s3://bkt/"},"a"]"#, "entry 0: it has no \"prefix\"");
-        check(r#"[{"prefix":7},"a"]"#, "entry 0: it has no \"prefix\"");
+        check(r#"[{"prefix":7},"a"]"#, "integer `7`, expected a string in entry 0");
         check(r#"[{"prefix":""},"s3://bkt/a"]"#, "entry 0: '' is not an S3 address");
         check(
             r#"[{"prefix":"s3://b*t/"},"a"]"#,
             "entry 0: 's3://b*t/' is not an S3 address: the b",
         );
-        check(r#"[{"prefix":"s3://bkt/"},"a",["b"]]"#, "entry 2: expected a string");
+        check(r#"[{"prefix":"s3://bkt/"},"a",["b"]]"#, "sequence, expected a string in entry 2");
+        // Before the rest of it is read: what follows is no JSON.
+        check(r#"[{"prefix":"s3://bkt/"},[0,0,!"#, "sequence, expected a string in entry 1");
+        check(r#"[[0,0,!"#, "sequence, expected {\"prefix\"");
+        check(r#"[{"prefix":[0,0,!"#, "sequence, expected a string in entry 0");
         check(r#"[{"prefix":"s3://bkt/"},"a",""]"#, "entry 2: it is empty");
         check(r#"[{"prefix":"s3://bkt"},"s/a"]"#, "entry 1: s3://bkts/a is not in the bucket bkt");
         check(

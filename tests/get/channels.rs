@@ -186,7 +186,8 @@ fn what_is_wrong_with_a_manifest_is_told_before_any_byte() {
         run.expect_error(&[expected]);
         assert!(!place.path().exists(), "nothing was made");
     };
-    let bad = "s3://lab/lists/bad: it is not a manifest: entry 2: expected a string";
+    let bad = "s3://lab/lists/bad: it is not a manifest: invalid type: integer `7`, expected a \
+               string in entry 2";
     told("s3://lab/lists/bad", USAGE, bad);
     told("s3://lab/lists/empty", USAGE, "it is not a manifest: EOF");
     told("s3://lab/lists/none", NOT_FOUND, "s3://lab/lists/none: there is no such manifest");
