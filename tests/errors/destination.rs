@@ -185,10 +185,17 @@ fn what_is_no_ordinary_file_is_not_replaced() {
         let run = get(&origin, ["s3://lab/a"]).with([path]).run();
         run.expect(DESTINATION).expect_error(&["not a regular file", "--discard"]);
     }
+    // So in a folder; the other objects have their files.
+    let all = serve(&objects(&[("d/pipe", 3), ("d/x", 3)]));
+    for verb in [&["get"][..], &["get", "--overwrite", "always"], &["sync", "--delete"]] {
+        let run = Program::new(verb).asking(&all).with_keys(ACCESS_KEY, SECRET);
+        let run = run.with(["s3://lab/d/"]).with([folder.path()]).run();
+        run.expect(1).expect_words(&["s3://lab/d/pipe", "pipe is not a regular file"]);
+    }
     use std::os::unix::fs::FileTypeExt as _;
     assert!(fs::symlink_metadata(&pipe).expect("it is there").file_type().is_fifo());
     assert!(link.is_symlink());
-    assert_eq!(names(folder.path()), ["link", "pipe"]);
+    assert_eq!(names(folder.path()), ["link", "pipe", "x"]);
 }
 
 /// Standard output of these runs is a regular file. No path of the test is one that a program

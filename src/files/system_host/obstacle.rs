@@ -1,11 +1,12 @@
 //! What stands in an object's way at the destination, and is better noticed before its bytes come:
-//! a folder where its file is to be, or a file where one of its folders is to be.
+//! a folder, a device, a socket or a FIFO where its file is to be, or a file where one of its
+//! folders is to be.
 
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno as Code;
 
 use super::{SystemHost, open_folder};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Shape, Transfer};
 
 impl SystemHost {
@@ -26,8 +27,18 @@ impl SystemHost {
             Ok(_) if is_folder => return None,
             Ok(folder) => {
                 let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-                let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-                is_folder.then(|| self.error("create", path, Code::ISDIR))?
+                match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::RegularFile | FileType::Symlink => return None,
+                    FileType::Directory => self.error("create", path, Code::ISDIR),
+                    // Whoever has made it may read from it, or write there.
+                    _ => {
+                        let place = self.folders().root.place(path);
+                        let message = format!("{place} is not a regular file");
+                        let error = Error::new(ErrorKind::Destination, message);
+                        let error = error.within(transfer.name());
+                        return Some(error.advise("remove it, or exclude the key (--exclude)"));
+                    }
+                }
             }
             Err(error) if [Code::NOTDIR, Code::LOOP].map(Into::into).contains(&error.errno) => {
                 error
