@@ -439,7 +439,8 @@ pub const DESCRIPTORS_OTHER: u64 = 48;
 /// Descriptors of each worker: its event counter and its ring, which are two over epoll.
 pub const DESCRIPTORS_PER_WORKER: u64 = 3;
 
-/// Objects whose paths `sync --delete` remembers, at 8 bytes each: a source with more is an error.
+/// Objects and folders whose paths `sync --delete` remembers, at 8 bytes each: a source with more
+/// is an error.
 pub const SYNC_DELETE_OBJECTS_MAX: usize = 1 << 25;
 
 /// Folders within folders that `sync --delete` walks into; a key has fewer.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
+use tokio::sync::mpsc::channel;
 
 use super::again::Undecided;
 use super::checksums::Checksums;
@@ -15,7 +16,7 @@ use super::exporter;
 use super::failures::Failures;
 use super::folder_lock::FolderLock;
 use super::interrupts;
-use super::kept::{self, ExistingFiles, Present, Verdict};
+use super::kept::{self, Clearing, ExistingFiles, Present, Verdict};
 use super::log;
 use super::mirror::{Mirror, OwnFiles};
 use super::reporting::open;
@@ -34,7 +35,9 @@ use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::engine::pace::Bandwidth;
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::transfer::Cut;
+use crate::files::system_host::SystemHost;
+use crate::files::transfer::{Cut, Transfer};
+use crate::limits::BLOCKED_OBJECTS_MAX;
 use crate::plan::filter::Filter;
 use crate::plan::folding::FoldedPaths;
 use crate::report::document::{
@@ -115,11 +118,11 @@ pub(super) async fn fetch(
     let config = if tls.is_some() { config.secured() } else { config };
     let (rules, how) = ((args.keep, args.verify), (args.dry_run, mirror.is_some()));
     let mut keeper = ExistingFiles::new(present, rules, how, begun, control.keys());
+    let (mirror, folded) = interrupts.unless(fold(&target, mirror, args.dry_run)).await?;
     if args.dry_run {
         let planned = plan_only(walk, &target, &mut keeper, mirror, config.cut(), args.output);
         return interrupts.unless(planned).await;
     }
-    let (mirror, folded) = interrupts.unless(fold(&target, mirror)).await?;
     // Not before: a run that fails early leaves the report of an earlier one.
     let report =
         if report.is_some() { report } else { open(args.report.as_deref(), interrupts).await? };
@@ -185,9 +188,11 @@ pub(super) async fn fetch(
 async fn fold(
     target: &Target,
     mirror: Option<Mirror>,
+    dry: bool,
 ) -> Result<(Option<Mirror>, Option<FoldedPaths>)> {
-    let folding = target.folding().await;
-    Ok((mirror.map(|mirror| mirror.folding(folding)), FoldedPaths::new(folding)))
+    let folding = target.folding(dry).await;
+    let folded = FoldedPaths::new(folding.unwrap_or_default());
+    Ok((mirror.map(|mirror| mirror.folding(folding)), folded))
 }
 
 /// What a run met and was told, besides its work.
@@ -371,6 +376,79 @@ fn tell_plan(total: &PlannedTotal, (kept, kept_bytes): (u64, u64), progress: &Pr
     });
 }
 
+/// What a `--dry-run` has found.
+struct Plan<'a> {
+    target: &'a Target,
+    is_json: bool,
+    lines: Lines,
+    total: PlannedTotal,
+    kept: (u64, u64),
+    failures: Failures,
+    progress: Progress,
+    /// Objects whose way something is in.
+    blocked: Vec<(Transfer, Error)>,
+}
+
+impl Plan<'_> {
+    /// Lists the objects that would move; breaks when nobody reads.
+    fn take(&mut self, verdicts: Vec<Verdict>) -> Result<ControlFlow<()>> {
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Fetch(transfer, _) => {
+                    self.total.objects += 1;
+                    let size_bytes = transfer.object.size_bytes;
+                    self.total.bytes = self.total.bytes.saturating_add(size_bytes);
+                    let line = PlannedLine::new(&transfer);
+                    let place = self.target.place_of(&transfer);
+                    let line = match self.is_json {
+                        true => line.to_json(),
+                        false => line.to_text(place.as_deref()),
+                    };
+                    if self.lines.line(&line)?.is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
+                Verdict::Freed(..) => {}
+                Verdict::Keep(there, ..) => {
+                    self.kept.0 += 1;
+                    self.kept.1 = self.kept.1.saturating_add(there.object.size_bytes);
+                }
+                Verdict::Blocked(blocked) if self.blocked.len() < BLOCKED_OBJECTS_MAX => {
+                    self.blocked.push(*blocked);
+                }
+                Verdict::Fail(failed) | Verdict::Blocked(failed) => self.fail(&failed.1),
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn fail(&mut self, error: &Error) {
+        self.failures.add(error);
+        self.progress.error(error);
+    }
+
+    /// Lists what would be deleted; breaks when nobody reads.
+    async fn sweep(&mut self, mirror: Arc<Mirror>, machine: SystemHost) -> Result<ControlFlow<()>> {
+        let (mut told, swept) = mirror.sweep_aside(machine, true);
+        while let Some(path) = told.recv().await {
+            let line = RemovedLine::new(&path, true);
+            let place = self.target.place(&path);
+            let line = match self.is_json {
+                true => line.to_json(),
+                false => line.to_text(place.as_deref()),
+            };
+            if self.lines.line(&line)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        let swept = swept.await;
+        self.total.deleted_files = swept.removed;
+        let files = counted(swept.removed, "file", "files");
+        self.progress.note(format!("{files} would be deleted"));
+        swept.error.map_or(Ok(ControlFlow::Continue(())), Err)
+    }
+}
+
 /// `--dry-run`: lists what would move.
 async fn plan_only(
     mut walk: Entries,
@@ -380,9 +458,16 @@ async fn plan_only(
     cut: Cut,
     output: OutputArgs,
 ) -> Result<Ended> {
-    let mut lines = Lines::stdout();
-    let (mut total, mut kept) = (PlannedTotal::default(), (0, 0u64));
-    let (mut failures, progress) = (Failures::default(), Progress::new(!output.messages.quiet));
+    let mut plan = Plan {
+        target,
+        is_json: output.json,
+        lines: Lines::stdout(),
+        total: PlannedTotal::default(),
+        kept: (0, 0),
+        failures: Failures::default(),
+        progress: Progress::new(!output.messages.quiet),
+        blocked: Vec::new(),
+    };
     while let Some(batch) = walk.next_batch().await? {
         let mut page = Vec::with_capacity(batch.len());
         for entry in batch {
@@ -392,57 +477,39 @@ async fn plan_only(
             page.push(target.transfer(entry, cut));
         }
         keeper.begin(page);
-        for verdict in keeper.next().await {
-            let transfer = match verdict {
-                Verdict::Fetch(transfer, _) => transfer,
-                // What is in its way is among what would be deleted.
-                Verdict::Blocked(blocked) => blocked.0,
-                Verdict::Freed(..) | Verdict::Removed(_) => continue,
-                Verdict::Keep(there, ..) => {
-                    kept = (kept.0 + 1, kept.1.saturating_add(there.object.size_bytes));
-                    continue;
-                }
-                Verdict::Fail(failed) => {
-                    failures.add(&failed.1);
-                    progress.error(&failed.1);
-                    continue;
-                }
-            };
-            total.objects += 1;
-            total.bytes = total.bytes.saturating_add(transfer.object.size_bytes);
-            let line = PlannedLine::new(&transfer);
-            let place = target.place_of(&transfer);
-            let line = if output.json { line.to_json() } else { line.to_text(place.as_deref()) };
-            if lines.line(&line)? == ControlFlow::Break(()) {
-                return Ok(Ended::default());
-            }
+        if plan.take(keeper.next().await)?.is_break() {
+            return Ok(Ended::default());
         }
     }
-    walk.repeated().into_iter().for_each(|repeated| progress.note(repeated));
+    walk.repeated().into_iter().for_each(|repeated| plan.progress.note(repeated));
     for missing in walk.take_missing() {
-        failures.add(&missing.error);
-        if failures.is_told() {
-            progress.error(&missing.error);
+        plan.failures.add(&missing.error);
+        if plan.failures.is_told() {
+            plan.progress.error(&missing.error);
         }
     }
-    if failures.count() == 0
-        && let (Some(mut mirror), Some(folder)) = (mirror, target.present().await?.first())
-    {
+    let mirror = mirror.map(|mut mirror| {
         mirror.complete();
-        let (mut told, swept) = Arc::new(mirror).sweep_aside(keeper.machine_at(folder), true);
-        while let Some(path) = told.recv().await {
-            let line = RemovedLine::new(&path, true);
-            let place = target.place(&path);
-            let line = if output.json { line.to_json() } else { line.to_text(place.as_deref()) };
-            if lines.line(&line)? == ControlFlow::Break(()) {
+        Arc::new(mirror)
+    });
+    let blocked = std::mem::take(&mut plan.blocked);
+    match &mirror {
+        Some(mirror) if plan.failures.count() == 0 && !blocked.is_empty() => {
+            let (mirror, removed) = (Arc::clone(mirror), channel(1).0);
+            keeper.begin_cleared(blocked, Clearing { mirror, removed, room: None });
+            if plan.take(keeper.next().await)?.is_break() {
                 return Ok(Ended::default());
             }
         }
-        let swept = swept.await;
-        total.deleted_files = swept.removed;
-        progress.note(format!("{} would be deleted", counted(swept.removed, "file", "files")));
-        swept.error.map_or(Ok(()), Err)?;
+        _ => blocked.iter().for_each(|(_, error)| plan.fail(error)),
     }
+    if plan.failures.count() == 0
+        && let (Some(mirror), Some(folder)) = (mirror, target.present().await?.first())
+        && plan.sweep(mirror, keeper.machine_at(folder)).await?.is_break()
+    {
+        return Ok(Ended::default());
+    }
+    let Plan { mut lines, mut total, kept, failures, progress, .. } = plan;
     let _ = lines.flush()?;
     tell_plan(&total, kept, &progress);
     // Those that it does not name would fare well.

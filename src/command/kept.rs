@@ -2,18 +2,22 @@
 //! that go on.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
+
+use tokio::sync::mpsc::Sender;
 
 use super::aside::{Aside, GivenUp};
 use super::checksums::Settled;
 use super::mirror::Mirror;
+use super::space::taken_by;
 use crate::cli::{Compare, KeepArgs, Overwrite, VerifyMode};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::host::FileError;
 use crate::files::journal::Unfit;
-use crate::files::system_host::{FileState, Left, Persistence, Root, SystemHost};
-use crate::files::system_host::{Unfinished, WhenAll};
+use crate::files::system_host::{FileState, Left, Persistence, Root, Swept, SystemHost};
+use crate::files::system_host::{Unfinished, WhenAll, disk_space};
 use crate::files::transfer::{Shape, Transfer};
 use crate::limits::UNFINISHED_OPEN_MAX;
 use crate::report::document::KeptReason;
@@ -31,8 +35,6 @@ pub(super) enum Verdict {
     Fail(Box<(Transfer, Error)>),
     /// The same, unless what is in its way goes: the destination is to be as the source.
     Blocked(Box<(Transfer, Error)>),
-    /// This path was in the way of an object, and is gone.
-    Removed(String),
     /// What was unfinished at this one of several destinations is gone, and so many bytes are free.
     Freed(u8, u64),
 }
@@ -153,8 +155,8 @@ impl ExistingFiles {
     ///
     /// # Panics
     /// While another page is looked up.
-    pub(super) fn begin_cleared(&mut self, blocked: Vec<Transfer>, mirror: Arc<Mirror>) {
-        self.judge.begin(move |judge, given_up| judge.clear(blocked, &mirror, given_up));
+    pub(super) fn begin_cleared(&mut self, blocked: Vec<(Transfer, Error)>, how: Clearing) {
+        self.judge.begin(move |judge, given_up| judge.clear(blocked, &how, given_up));
     }
 
     /// True while a page is looked up.
@@ -256,6 +258,47 @@ impl Present {
     }
 }
 
+/// How what is in the way of objects goes.
+#[derive(Debug)]
+pub(super) struct Clearing {
+    pub(super) mirror: Arc<Mirror>,
+    /// Hears of each path that is removed.
+    pub(super) removed: Sender<String>,
+    /// The destination, and bytes that are left there; `None` where space is not checked.
+    pub(super) room: Option<(PathBuf, u64)>,
+}
+
+impl Clearing {
+    /// Refuses objects for which there is no room before anything goes.
+    fn require_room(&self, blocked: &[(Transfer, Error)]) -> Result<(), Error> {
+        let Some((folder, left)) = &self.room else { return Ok(()) };
+        let free = disk_space(folder).map_or(*left, |disk| disk.free_bytes.min(*left));
+        let sizes = blocked.iter().map(|(transfer, _)| taken_by(transfer.object.size_bytes));
+        let needed = sizes.fold(0u64, u64::saturating_add);
+        if needed <= free {
+            return Ok(());
+        }
+        let message = format!(
+            "what is in its way was not deleted: {} has {} free, but objects with something in \
+             their way need {} before that is deleted",
+            folder.display(),
+            Decimal(free),
+            Decimal(needed)
+        );
+        Err(Error::new(ErrorKind::Destination, message)
+            .because(ErrorReason::NoSpace)
+            .advise("free space, or use --no-space-check"))
+    }
+}
+
+/// The path of what an object needs; that of a folder ends in a slash.
+fn needed_path(transfer: &Transfer) -> String {
+    match transfer.shape {
+        Shape::Folder => format!("{}/", transfer.path.trim_end_matches('/')),
+        _ => transfer.path.clone(),
+    }
+}
+
 /// Makes the calls of the file system.
 #[derive(Debug)]
 struct Judge {
@@ -305,28 +348,69 @@ impl Judge {
         verdicts
     }
 
-    /// Removes what is in the way of these objects, and looks them up.
+    /// Removes what is in the way of these objects, and looks them up. Nothing goes unless all of
+    /// them may have their way and there is room for them beside it; after one that fails nothing
+    /// else goes.
     fn clear(
         &mut self,
-        blocked: Vec<Transfer>,
-        mirror: &Mirror,
+        blocked: Vec<(Transfer, Error)>,
+        how: &Clearing,
         given_up: &GivenUp,
     ) -> Vec<Verdict> {
         self.follows_source = false;
-        let mut verdicts = Vec::with_capacity(blocked.len());
-        for transfer in blocked.into_iter().take_while(|_| !given_up.get()) {
-            let path = match transfer.shape {
-                Shape::Folder => format!("{}/", transfer.path.trim_end_matches('/')),
-                _ => transfer.path.clone(),
+        let fail = |blocked| Verdict::Fail(Box::new(blocked));
+        if let Err(error) = how.require_room(&blocked) {
+            let because = |(transfer, _): (Transfer, Error)| {
+                let error = error.clone().within(transfer.name());
+                fail((transfer, error))
             };
-            for (_, machine) in &mut self.machines {
-                mirror.clear_way(machine, &path, |path| {
-                    verdicts.push(Verdict::Removed(path.to_owned()));
-                });
-            }
-            verdicts.push(self.judge(transfer));
+            return blocked.into_iter().map(because).collect();
+        }
+        let may_go = |judge: &mut Self, transfer: &Transfer| {
+            let swept = judge.clear_way(transfer, true, how, given_up);
+            swept.left == 0 && swept.error.is_none()
+        };
+        if !blocked.iter().all(|(transfer, _)| may_go(self, transfer)) {
+            return blocked.into_iter().map(fail).collect();
+        }
+        let mut verdicts = Vec::with_capacity(blocked.len());
+        let mut has_failed = false;
+        for (transfer, error) in blocked {
+            verdicts.push(match () {
+                () if self.dry => Verdict::Fetch(transfer, Before::default()),
+                () if has_failed || given_up.get() => fail((transfer, error)),
+                () => {
+                    let swept = self.clear_way(&transfer, false, how, given_up);
+                    match (self.judge(transfer), swept.error) {
+                        (Verdict::Fail(failed), Some(error)) => {
+                            let error = error.within(failed.0.name());
+                            fail((failed.0, error))
+                        }
+                        (verdict, _) => verdict,
+                    }
+                }
+            });
+            has_failed |= matches!(verdicts.last(), Some(Verdict::Fail(_)));
         }
         verdicts
+    }
+
+    /// Removes what is in the way of an object, or looks whether that may be (`dry`).
+    fn clear_way(
+        &mut self,
+        transfer: &Transfer,
+        dry: bool,
+        how: &Clearing,
+        given_up: &GivenUp,
+    ) -> Swept {
+        let path = needed_path(transfer);
+        let Some((_, machine)) = self.machines.first_mut() else { return Swept::default() };
+        how.mirror.clear_way(machine, (&path, dry), given_up, |path| {
+            if !dry {
+                // Who receives it outlives the removal.
+                let _ = how.removed.blocking_send(path.to_owned());
+            }
+        })
     }
 
     /// What is to be done about an object.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
+use super::aside::GivenUp;
 use crate::control::resolve::{Source, SourceKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::mark::Identity;
@@ -22,7 +23,10 @@ use crate::plan::folding::Folding;
 pub(super) struct Mirror {
     /// Of what it leaves out nothing is known.
     filter: Filter,
+    /// Digests of files, and of folders that are objects or have files.
     listed: Vec<u64>,
+    /// The folder of the last one.
+    above: String,
     own: OwnFiles,
     /// Which paths are one at the destination: the file of one that the source has may have the
     /// name of another.
@@ -70,12 +74,14 @@ impl Mirror {
                 "for the folder of exactly this name, write \\ before each of * ? [, or use --raw",
             ));
         }
-        Ok(Self { filter, own, listed: Vec::new(), folding: Folding::default() })
+        let (listed, above, folding) = (Vec::new(), String::new(), Folding::default());
+        Ok(Self { filter, listed, above, own, folding })
     }
 
-    /// The same, which takes these paths for one.
-    pub(super) fn folding(self, folding: Folding) -> Self {
-        Self { folding, ..self }
+    /// The same, which takes these paths for one: where it is not known which are, all that any
+    /// file system does, for that only keeps more.
+    pub(super) fn folding(self, folding: Option<Folding>) -> Self {
+        Self { folding: folding.unwrap_or(Folding::ALL).widened(), ..self }
     }
 
     fn digest(&self, path: &str) -> u64 {
@@ -85,10 +91,11 @@ impl Mirror {
     /// The source has a file, or a folder, of this path.
     ///
     /// # Errors
-    /// When there are more than can be remembered.
+    /// When there are more, with their folders, than can be remembered.
     pub(super) fn note(&mut self, path: &str, is_folder: bool) -> Result<()> {
         if self.listed.len() >= SYNC_DELETE_OBJECTS_MAX {
-            let message = format!("--delete supports at most {SYNC_DELETE_OBJECTS_MAX} objects");
+            let message =
+                format!("--delete supports at most {SYNC_DELETE_OBJECTS_MAX} objects and folders");
             return Err(Error::new(ErrorKind::Usage, message)
                 .advise("sync folder by folder, or omit --delete; nothing was removed"));
         }
@@ -96,7 +103,27 @@ impl Mirror {
             true => self.digest(&format!("{}/", path.trim_end_matches('/'))),
             false => self.digest(path),
         });
+        self.note_above(path.trim_end_matches('/'));
         Ok(())
+    }
+
+    /// The folders of a path are the source's, too, but for those that the last path was in.
+    fn note_above(&mut self, path: &str) {
+        let above = path.rfind('/').map_or("", |end| &path[..end]);
+        if above == self.above {
+            return;
+        }
+        let ends = path.match_indices('/').map(|(end, _)| &path[..end]);
+        let is_noted = |folder: &str| {
+            let rest = self.above.strip_prefix(folder);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let new: Vec<u64> = ends
+            .filter(|folder| !is_noted(folder))
+            .map(|folder| self.digest(&format!("{folder}/")))
+            .collect();
+        self.listed.extend(new);
+        above.clone_into(&mut self.above);
     }
 
     /// The source has no more.
@@ -128,24 +155,28 @@ impl Mirror {
         mut tell: impl FnMut(&str) -> bool,
     ) -> Swept {
         let (unfinished, folds) = (self.filter.is_empty(), !self.folding.is_none());
-        let sweep = Sweep { dry, unfinished, empty_folders: false, folds };
+        let sweep = Sweep { dry, unfinished, whole: false, folds };
         machine.sweep(sweep, &self.is_extra(), &mut tell)
     }
 
-    /// Removes what is in the way of an object's file, if the source does not have it; `tell` hears
-    /// of each path. Once it is complete.
+    /// Removes what is in the way of an object's file, if the source does not have it, or looks
+    /// whether that may be (`dry`); `tell` hears of each path. Once it is complete, and until
+    /// nobody waits for it.
     pub(super) fn clear_way(
         &self,
         machine: &mut SystemHost,
-        path: &str,
+        (path, dry): (&str, bool),
+        given_up: &GivenUp,
         mut tell: impl FnMut(&str),
-    ) {
+    ) -> Swept {
         let folds = !self.folding.is_none();
+        let is_extra = self.is_extra();
+        let is_extra = |path: &str| !given_up.get() && is_extra(path);
         let mut tell = |path: &str| {
             tell(path);
-            true
+            !given_up.get()
         };
-        machine.clear_way(path, folds, &self.is_extra(), &mut tell);
+        machine.clear_way(path, (folds, dry), &is_extra, &mut tell)
     }
 
     /// Says of paths whether they are others; those of folders end in a slash.

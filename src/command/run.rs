@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::MissedTickBehavior;
 
 use super::again::{Decision, Undecided};
@@ -126,6 +127,8 @@ pub(super) struct Run {
     pub(super) folded: Option<FoldedPaths>,
     /// Objects that wait for the end of the listing: then what is in their way may go.
     blocked: Vec<(Transfer, Error)>,
+    /// Paths that were in the way of one, and are gone.
+    removals: Receiver<String>,
     /// How many sources were given, and of how many of them there is nothing.
     pub(super) sources: u64,
     missing: u64,
@@ -190,6 +193,7 @@ impl Run {
             mirror: None,
             folded: None,
             blocked: Vec::new(),
+            removals: channel(1).1,
             sources: 1,
             missing: 0,
             removed: 0,
@@ -232,7 +236,7 @@ impl Run {
         let cut = self.config.cut();
         let mut deadline = self.deadline.map(|deadline| self.begun + deadline);
         while !engine.has_ended() {
-            self.unblock();
+            self.unblock(scheduler);
             self.feed(scheduler);
             if self.is_fed() && !told_complete {
                 told_complete = true;
@@ -254,6 +258,7 @@ impl Run {
                         self.end_listing(error, engine);
                     }
                 }
+                Some(path) = self.removals.recv(), if !behind => self.tell_removed(&path),
                 _ = tick.tick() => {
                     ticks += 1;
                     if !behind {
@@ -278,6 +283,7 @@ impl Run {
                 }
             }
         }
+        self.tell_removals().await;
         self.board.set_range(None);
         Ok(())
     }

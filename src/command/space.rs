@@ -91,6 +91,11 @@ impl Space {
         false
     }
 
+    /// Whether the workers have objects.
+    pub(super) fn is_busy(&self) -> bool {
+        self.under_way > 0
+    }
+
     /// Whether there is room for an object beside those that the workers have.
     pub(super) fn has_room(&self, size_bytes: u64) -> bool {
         taken_by(size_bytes) <= self.left_bytes()
@@ -132,7 +137,7 @@ impl Space {
 }
 
 /// What an object takes until it has its name: whole blocks, and a journal.
-fn taken_by(size_bytes: u64) -> u64 {
+pub(super) fn taken_by(size_bytes: u64) -> u64 {
     let blocks = size_bytes.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX);
     blocks.saturating_add(JOURNAL_BYTES)
 }

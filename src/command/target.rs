@@ -272,16 +272,18 @@ impl Target {
         Err(Error::new(ErrorKind::Destination, message).advise("choose a writable destination"))
     }
 
-    /// Which names of files are one at its folders.
-    pub(super) async fn folding(&self) -> Folding {
+    /// Which names of files are one at its folders; `None` where one does not say. With `dry` no
+    /// file is made to ask them.
+    pub(super) async fn folding(&self, dry: bool) -> Option<Folding> {
         let folders = match self {
             Self::Folder(folder) => vec![folder.clone()],
             Self::Folders(folders) => folders.clone(),
-            Self::File { .. } | Self::Discard => return Folding::default(),
+            Self::File { .. } | Self::Discard => return Some(Folding::default()),
         };
         let ask = move || {
-            let each = folders.iter().map(|folder| system_host::folding(folder));
-            each.fold(Folding::default(), Folding::or)
+            let ask = if dry { system_host::folding_seen } else { system_host::folding };
+            let mut each = folders.iter().map(|folder| ask(folder));
+            each.try_fold(Folding::default(), |all, one| Some(all.or(one?)))
         };
         aside(ask).await
     }

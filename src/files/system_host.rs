@@ -38,7 +38,7 @@ use crate::sys::Handle;
 pub use adopt::{Adopter, Adoption, Look, Proven};
 pub use disk::{DiskSpace, disk_space, disk_spaces, nearest_folder, together};
 pub use marks::{ATTRIBUTE, FileState, boot, changed_ns, moment, note_synced, synced};
-pub use names::folding;
+pub use names::{folding, folding_seen};
 pub use parts::{Left, Unfinished, WhenAll, read_resumed};
 pub use reader::{Reader, There};
 pub use sweep::{Sweep, Swept, look_through};

@@ -16,9 +16,14 @@ pub struct Folding {
     pub other_case: bool,
     /// Composed and decomposed characters.
     pub forms: bool,
+    /// One letter and several, as `ß` and `ss`.
+    pub expands: bool,
 }
 
 impl Folding {
+    /// All that is one to any file system.
+    pub const ALL: Self = Self { ascii_case: true, other_case: true, forms: true, expands: true };
+
     /// No two names are one.
     #[must_use]
     pub fn is_none(self) -> bool {
@@ -32,7 +37,15 @@ impl Folding {
             ascii_case: self.ascii_case || other.ascii_case,
             other_case: self.other_case || other.other_case,
             forms: self.forms || other.forms,
+            expands: self.expands || other.expands,
         }
+    }
+
+    /// The same, with all letters that a file system of this kind may take for one: for what is
+    /// kept, not for what is refused.
+    #[must_use]
+    pub fn widened(self) -> Self {
+        Self { expands: self.expands || self.other_case, ..self }
     }
 
     /// A path such that all paths that are one to the file system are alike.
@@ -42,7 +55,9 @@ impl Folding {
             return path.into();
         }
         let mut folded: Cow<'_, str> = if self.forms { path.nfd().collect() } else { path.into() };
-        if self.other_case {
+        if self.other_case && !self.expands {
+            folded = folded.chars().map(lower).collect();
+        } else if self.other_case {
             // As case folding has it, `ß` is `ss`, which is its upper case.
             let upper = folded.chars().flat_map(char::to_uppercase);
             folded = upper.flat_map(char::to_lowercase).collect();
@@ -50,6 +65,15 @@ impl Folding {
             folded.to_mut().make_ascii_lowercase();
         }
         if self.forms && self.other_case { folded.nfd().collect() } else { folded }
+    }
+}
+
+/// The lower case of a letter, where that is one letter.
+fn lower(letter: char) -> char {
+    let mut lower = letter.to_lowercase();
+    match (lower.next(), lower.next()) {
+        (Some(lower), None) => lower,
+        _ => letter,
     }
 }
 
@@ -90,22 +114,25 @@ mod tests {
     fn what_is_one_name_folds_to_one_path() {
         let none = Folding::default();
         let ascii = Folding { ascii_case: true, ..none };
-        let all = Folding { ascii_case: true, other_case: true, forms: true };
+        let all = Folding::ALL;
+        let simple = Folding { ascii_case: true, other_case: true, ..none };
         let forms = Folding { forms: true, ..none };
         for (one, other, foldings) in [
-            ("Readme", "readme", &[ascii, all][..]),
-            ("d/\u{c9}t\u{e9}", "D/\u{e9}T\u{c9}", &[all]),
+            ("Readme", "readme", &[ascii, simple, all][..]),
+            ("d/\u{c9}t\u{e9}", "D/\u{e9}T\u{c9}", &[simple, all]),
             ("caf\u{e9}", "cafe\u{301}", &[forms, all]),
             ("CAF\u{c9}", "cafe\u{301}", &[all]),
             ("Stra\u{df}e", "STRASSE", &[all]),
             ("a", "b", &[]),
         ] {
-            for folding in [none, ascii, forms, all] {
+            for folding in [none, ascii, forms, simple, all] {
                 let is_one = folding.fold(one) == folding.fold(other);
                 assert_eq!(is_one, foldings.contains(&folding), "{one} {other} {folding:?}");
             }
         }
         assert_eq!(ascii.or(forms), Folding { ascii_case: true, forms: true, ..none });
+        assert_eq!(simple.widened(), Folding { expands: true, ..simple });
+        assert_eq!(ascii.widened(), ascii);
     }
 
     #[test]

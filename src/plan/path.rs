@@ -13,6 +13,9 @@ pub const PATH_BYTES_MAX: usize = 4096;
 /// What the names of the program's own files at a destination begin with.
 pub const OWN_PREFIX: &str = ".inrush-";
 
+/// What stands behind it and the digits in the name of a file that is looked up by other names.
+pub const NAMES_ENDING: &str = ".names-";
+
 /// Whether a name is one of the program's own files at a destination: no object's file may have it.
 #[must_use]
 pub fn is_own(name: &str) -> bool {
@@ -23,7 +26,7 @@ pub fn is_own(name: &str) -> bool {
         && match ending {
             "index" => digits.is_empty(),
             ".part" | ".journal" | ".tmp" => !digits.is_empty(),
-            _ => false,
+            _ => !digits.is_empty() && ending.starts_with(NAMES_ENDING),
         }
 }
 
@@ -192,6 +195,7 @@ mod tests {
             ".inrush-0123456789abcdef.part",
             ".inrush-0123456789abcdef.journal",
             ".inrush-0123456789abcdef.tmp",
+            ".inrush-0123456789abcdef.names-a\u{e9}",
         ] {
             let refused = RelativePath::parse(&format!("a/{own}"));
             assert_eq!(refused, Err(PathProblem::OwnName), "{own}");
@@ -205,6 +209,7 @@ mod tests {
             ".inrush-0123456789ABCDEF.part",
             ".inrush-0123456789abcde.part",
             ".inrush-.part",
+            ".inrush-.names-a",
             "a.inrush-0123456789abcdef.part",
         ] {
             assert!(RelativePath::parse(other).is_ok(), "{other}");

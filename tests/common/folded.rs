@@ -19,6 +19,9 @@ use tempfile::TempDir;
 /// Names are asked for each time.
 const NO_TIME: Duration = Duration::ZERO;
 const BLOCK_BYTES: u32 = 4096;
+const BLOCKS: u64 = 1 << 20;
+/// So much is free there, always.
+pub(crate) const FREE_BYTES: u64 = BLOCKS * BLOCK_BYTES as u64;
 
 /// The file system, mounted; unmounted when it goes.
 pub(crate) struct Folded {
@@ -309,7 +312,6 @@ impl Filesystem for Names {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let blocks = 1 << 20;
-        reply.statfs(blocks, blocks, blocks, 1 << 20, 1 << 20, BLOCK_BYTES, 255, BLOCK_BYTES);
+        reply.statfs(BLOCKS, BLOCKS, BLOCKS, BLOCKS, BLOCKS, BLOCK_BYTES, 255, BLOCK_BYTES);
     }
 }

@@ -6,13 +6,15 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use inrush::control::limits::TRIES_MAX;
-use inrush_origin::{Config, Fault, FaultPlan, Match, Operation, Origin};
+use inrush_origin::{
+    Config, Fault, FaultPlan, Match, ObjectContent, ObjectSpec, Operation, Origin,
+};
 
-use crate::folded::Folded;
+use crate::folded::{FREE_BYTES, Folded};
 use crate::matrix::{Objects, assert_same};
 use crate::program::{Program, Run};
 use crate::served::{ACCESS_KEY, SECRET, start};
-use crate::{computed, objects};
+use crate::{BUCKET, computed, objects};
 
 fn some() -> Objects {
     objects(&[("d/a", 10), ("d/b/c", 3 << 20), ("d/e", 0), ("other/x", 7)])
@@ -270,7 +272,20 @@ fn what_must_stay_is_not_removed_to_make_way() {
     run.check(!run.status.success(), "it cannot be as the source");
     run.expect_words(&["need the same name"]);
     assert_eq!(files(folder.path()), left);
-    // Nor does anything go when something else has failed.
+    // Nor for another object while one cannot have its way, and a dry run says so.
+    for options in [&["--exclude", "*.txt", "--dry-run"][..], &["--exclude", "*.txt"]] {
+        let run = delete(folder.path(), &after, options);
+        run.check(!run.status.success(), "one cannot");
+        run.check(!run.stdout.contains("would_be_deleted"), "nothing would go");
+        run.expect_words(&["need the same name"]);
+        assert_eq!(files(folder.path()), left);
+    }
+    // Nor where the source itself has a file and a folder of one name.
+    let run = delete(folder.path(), &["d/dir", "d/dir/y", "d/same"], &[]);
+    run.check(!run.status.success(), "both cannot be");
+    let others = files(folder.path()).into_iter().filter(|path| path != "dir/y");
+    assert_eq!(others.collect::<BTreeSet<_>>(), left);
+    // Nor when something else has failed.
     let run = delete(folder.path(), &["d/dir", "d/a/../up", "d/same"], &[]);
     run.check(!run.status.success(), "a key has no path");
     run.expect_words(&["need the same name"]);
@@ -284,6 +299,23 @@ fn what_must_stay_is_not_removed_to_make_way() {
 }
 
 #[test]
+fn nothing_makes_way_without_room_beside_it() {
+    let Some(folded) = Folded::mount() else { return };
+    let data = folded.path().join("data");
+    fs::create_dir_all(data.join("large")).expect("made");
+    fs::write(data.join("large/x"), "of before").expect("written");
+    let spec = |(key, length_bytes)| {
+        ObjectSpec::new(BUCKET, key, ObjectContent::Synthetic { length_bytes })
+    };
+    let specs = [("d/large", FREE_BYTES + 1), ("d/same", 5)].map(spec);
+    let origin = start(Config { objects: specs.into(), ..computed(&Objects::new()) });
+    let run = sync(&origin, &data).with(["--delete"]).run();
+    run.check(!run.status.success(), "there is no room");
+    run.expect_words(&["s3://lab/d/large: what is in its way was not deleted", "--no-space-check"]);
+    assert_eq!(fs::read(data.join("large/x")).expect("it is there"), b"of before");
+}
+
+#[test]
 fn where_names_are_one_no_file_of_the_source_is_deleted() {
     let Some(folded) = Folded::mount() else { return };
     let all = objects(&[("d/Readme", 5), ("d/Dir/a", 5), ("d/caf\u{e9}", 5), ("d/new", 5)]);
@@ -293,6 +325,9 @@ fn where_names_are_one_no_file_of_the_source_is_deleted() {
     for name in ["readme", "dir/A", "cafe\u{301}", "Stale", "dir/stale"] {
         fs::write(data.join(name), "of before").expect("written");
     }
+    let run = sync(&origin, &data).with(["--delete", "--dry-run"]).run().expect(0);
+    assert_eq!(run.stdout.matches("would_be_deleted").count(), 2, "{run}");
+    assert_eq!(files(&data).len(), 5, "nothing is written: {run}");
     for expected in [2, 0] {
         let run = sync(&origin, &data).with(["--delete"]).run().expect(0);
         assert_eq!(removed(&run), expected, "{run}");

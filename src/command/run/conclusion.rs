@@ -54,6 +54,15 @@ impl Run {
         swept.error.map_or(Ok(()), Err)
     }
 
+    /// Tells of all that was removed to make way, also in a run that was given up: its removal ends
+    /// at its next step then.
+    pub(super) async fn tell_removals(&mut self) {
+        while let Some(path) = self.removals.recv().await {
+            self.tell_removed(&path);
+            keep_up(self.report.as_ref()).await;
+        }
+    }
+
     /// Counts and tells a file that was removed.
     pub(super) fn tell_removed(&mut self, path: &str) {
         self.removed += 1;

@@ -6,9 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc::channel;
+
 use super::super::aside::aside;
 use super::super::checksums::Settled;
-use super::super::kept::{Before, Verdict};
+use super::super::kept::{Before, Clearing, Verdict};
 use super::super::log;
 use super::super::mirror::Mirror;
 use super::super::space::Space;
@@ -21,7 +23,9 @@ use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
 use crate::files::transfer::{Again, Outcome, Shape, Transfer};
-use crate::limits::{BLOCKED_OBJECTS_MAX, FOLDED_PATHS_MAX, OBJECTS_QUEUED_MAX};
+use crate::limits::{
+    BLOCKED_OBJECTS_MAX, FOLDED_PATHS_MAX, OBJECTS_QUEUED_MAX, REMOVED_UNTOLD_MAX,
+};
 use crate::plan::folding::FoldedPaths;
 use crate::report::document::{DestinationLine, ObjectLine};
 use crate::s3::Object;
@@ -183,25 +187,31 @@ impl Run {
                     self.known.objects_known += 1;
                     self.admit(Err(failed));
                 }
-                Verdict::Removed(path) => self.tell_removed(&path),
             }
         }
         self.check_space()
     }
 
-    /// Takes in what is blocked once all that the source has is known. After a failure nothing is
-    /// removed: it fails then.
-    pub(super) fn unblock(&mut self) {
+    /// Takes in what is blocked once all others are there. After a failure nothing is removed: it
+    /// fails then.
+    pub(super) fn unblock(&mut self, scheduler: &Scheduler) {
         if !self.listed || self.keeper.is_busy() || self.blocked.is_empty() {
             return;
         }
-        let blocked = std::mem::take(&mut self.blocked);
-        match &self.mirror {
-            Some(mirror) if self.listed_all && self.failures.count() == 0 => {
-                let transfers = blocked.into_iter().map(|(transfer, _)| transfer).collect();
-                self.keeper.begin_cleared(transfers, Arc::clone(mirror));
+        let others_wait = !self.pending.is_empty() || !self.checksums.is_empty();
+        let succeeds = self.listed_all && self.failures.count() == 0;
+        match self.mirror.clone() {
+            Some(_) if succeeds && (others_wait || self.space.is_busy()) => {}
+            Some(mirror) if succeeds && scheduler.stop_reason().is_none() => {
+                let (removed, removals) = channel(REMOVED_UNTOLD_MAX);
+                self.removals = removals;
+                let folder = self.target.folder().filter(|_| self.checks_space);
+                let room = folder.map(|folder| (folder.to_owned(), self.space.left_bytes()));
+                let blocked = std::mem::take(&mut self.blocked);
+                self.keeper.begin_cleared(blocked, Clearing { mirror, removed, room });
             }
             _ => {
+                let blocked = std::mem::take(&mut self.blocked);
                 self.known.objects_known += blocked.len() as u64;
                 blocked.into_iter().for_each(|failed| self.admit(Err(Box::new(failed))));
             }

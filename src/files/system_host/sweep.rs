@@ -4,12 +4,12 @@
 //! system. What goes is a name in a folder that was reached so: a link's own name, never what it
 //! leads to. What is neither a file, a link nor a folder stays, and so do names that no key has.
 
-use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
+use unicode_normalization::UnicodeNormalization as _;
 
 use super::{Root, SystemHost, parts};
 use crate::error::{Error, ErrorKind};
@@ -38,8 +38,8 @@ pub struct Sweep {
     pub dry: bool,
     /// Unfinished files of earlier runs are of no use any more.
     pub unfinished: bool,
-    /// Folders that are empty already go, too.
-    pub empty_folders: bool,
+    /// All of a folder goes, empty folders in it too, or nothing of it: own names in it stay.
+    pub whole: bool,
     /// `is_extra` knows which names are one to the file system, which takes several for one.
     pub folds: bool,
 }
@@ -60,18 +60,22 @@ impl SystemHost {
 
     /// Removes what is in the way of a file at this path, or of a folder, whose path ends in a
     /// slash: a file where a folder is to be, and a folder where the file is to be, if `is_extra`
-    /// says so of all that is in it. Links are left.
+    /// says so of all that is in it. Links are left, and what is left is counted. With `dry` it
+    /// only looks what would be removed and left.
     pub fn clear_way(
         &mut self,
         path: &str,
-        folds: bool,
+        (folds, dry): (bool, bool),
         is_extra: &dyn Fn(&str) -> bool,
         tell: &mut dyn FnMut(&str) -> bool,
     ) -> Swept {
         let typed = self.folders().root.clone();
         let opened = self.open_root().and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, root)));
-        let Ok((device, mut folder)) = opened else { return Swept::default() };
-        let sweep = Sweep { dry: false, unfinished: true, empty_folders: true, folds };
+        let (device, mut folder) = match opened {
+            Ok(opened) => opened,
+            Err(errno) => return unread(&typed, errno),
+        };
+        let sweep = Sweep { dry, unfinished: false, whole: true, folds };
         let (swept, stopped) = (Swept::default(), false);
         let mut sweeper = Sweeper { sweep, typed, is_extra, tell, device, swept, stopped };
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
@@ -83,20 +87,38 @@ impl SystemHost {
             match kind {
                 // A key that ends in a slash.
                 _ if name.is_empty() => break,
-                Ok(FileType::Directory) if end < path.len() => {
-                    let Ok(below) = open_folder_to_read(&folder, name) else { break };
-                    folder = below;
-                }
+                Ok(FileType::Directory) if end < path.len() => match open_below(&folder, name) {
+                    Ok((found, below)) if found == device => folder = below,
+                    Ok(_) => {
+                        sweeper.swept.left += 1;
+                        break;
+                    }
+                    Err(errno) => {
+                        sweeper.failed("open", here, errno);
+                        break;
+                    }
+                },
                 Ok(FileType::Directory) => {
-                    if sweeper.may_go(&folder, name, here, depth + 1) {
-                        sweeper.enter(&folder, name, here, depth + 1);
+                    match may_change(&folder) && sweeper.may_go(&folder, name, here, depth + 1) {
+                        true if dry => {}
+                        true => drop(sweeper.enter(&folder, name, here, depth + 1)),
+                        false => sweeper.swept.left += 1,
                     }
                 }
-                Ok(FileType::RegularFile) if end < path.len() && (sweeper.is_extra)(here) => {
+                Ok(FileType::RegularFile)
+                    if end < path.len() && may_change(&folder) && is_extra(here) =>
+                {
                     sweeper.remove(&folder, name, here);
                     break;
                 }
-                _ => break,
+                Ok(_) => {
+                    sweeper.swept.left += u64::from(end < path.len());
+                    break;
+                }
+                Err(errno) => {
+                    sweeper.failed("look up", here, errno);
+                    break;
+                }
             }
         }
         sweeper.swept
@@ -104,24 +126,46 @@ impl SystemHost {
 }
 
 /// Opens a folder to read its names, without following a link.
-fn open_folder_to_read(above: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
+pub(super) fn open_folder_to_read(above: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(above, name, flags, Mode::empty())
 }
 
-/// Whether a file is there by its name in other case, too: then its folder may have the name that
-/// the source has, whatever the file system does elsewhere (casefold of ext4 is of single folders).
-fn folds_case(folder: &OwnedFd, name: &str) -> bool {
-    let swap = |letter: char| match letter.is_ascii_lowercase() {
-        true => letter.to_ascii_uppercase(),
-        false => letter.to_ascii_lowercase(),
+/// The same, with the device of its file system.
+fn open_below(above: &OwnedFd, name: &str) -> Result<(u64, OwnedFd), Code> {
+    let folder = open_folder_to_read(above, name)?;
+    Ok((rustix::fs::fstat(&folder)?.st_dev, folder))
+}
+
+/// Whether names of this folder may be removed, as far as its mode says.
+fn may_change(folder: &OwnedFd) -> bool {
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::accessat(folder, ".", access, AtFlags::EACCESS).is_ok()
+}
+
+/// Whether a file is there by its name in other case or Unicode form, too: then its folder may have
+/// the name that the source has, whatever the file system does elsewhere (casefold of ext4 is of
+/// single folders). Inode numbers do not tell: some file systems make one up for each name.
+pub(super) fn folds_names(folder: &OwnedFd, name: &str) -> bool {
+    let swap = |letter: char| match letter.is_lowercase() {
+        true => letter.to_uppercase().to_string(),
+        false => letter.to_lowercase().to_string(),
     };
-    let other: String = name.chars().map(swap).collect();
-    let found = |name: &str| {
-        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
-        stat.map(|stat| (stat.st_dev, stat.st_ino))
-    };
-    other != name && found(&other).is_ok_and(|other| found(name) == Ok(other))
+    let swapped: String = name.chars().map(swap).collect();
+    let others = [swapped, name.nfc().collect(), name.nfd().collect()];
+    others.iter().filter(|other| *other != name).any(|other| {
+        match rustix::fs::statat(folder, other.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Code::NOENT | Code::NAMETOOLONG | Code::INVAL | Code::ILSEQ) => false,
+            // It is known by an error, too, that the name is not free.
+            Ok(_) | Err(_) => !lists(folder, other),
+        }
+    })
+}
+
+/// Whether a folder has a file of exactly this name.
+fn lists(folder: &OwnedFd, name: &str) -> bool {
+    let Ok(entries) = Dir::read_from(folder) else { return false };
+    entries.flatten().any(|entry| entry.file_name().to_bytes() == name.as_bytes())
 }
 
 fn sweep_below(
@@ -140,14 +184,18 @@ fn sweep_below(
             sweeper.folder(&root, "", 0);
             sweeper.swept
         }
-        Err(errno) => {
-            Swept { error: Some(refused(&format!("read {}", typed.place("")), errno)), ..swept }
-        }
+        Err(errno) => unread(&typed, errno),
     }
 }
 
+/// What comes of a destination that cannot be read.
+fn unread(typed: &Root, errno: Code) -> Swept {
+    let error = Some(refused(&format!("read {}", typed.place("")), errno));
+    Swept { error, ..Swept::default() }
+}
+
 /// A sweep that only looks.
-const LOOK: Sweep = Sweep { dry: true, unfinished: true, empty_folders: false, folds: false };
+const LOOK: Sweep = Sweep { dry: true, unfinished: true, whole: false, folds: false };
 
 /// Walks a folder as a sweep would that removes nothing: `is_extra` hears of each file and link,
 /// and `tell` of those that it says so of, and ends the walk with false.
@@ -194,6 +242,11 @@ impl Sweeper<'_> {
                 return false;
             }
         };
+        // What was looked at may have changed since.
+        if self.sweep.whole && !(found.own.is_empty() && may_change(folder)) {
+            self.swept.left += 1;
+            return false;
+        }
         if self.sweep.unfinished && !self.sweep.dry {
             let cleared = found.own.iter().filter(|name| parts::clear_left(folder, name)).count();
             self.swept.unfinished += cleared as u64;
@@ -240,7 +293,9 @@ impl Sweeper<'_> {
             match kind {
                 _ if is_own(name) => found.own.push(name.to_owned()),
                 FileType::Directory => found.folders.push(name.to_owned()),
-                _ if !(self.is_extra)(&below(path, name)) => {}
+                _ if !(self.is_extra)(&below(path, name)) => {
+                    self.swept.left += u64::from(self.sweep.whole);
+                }
                 FileType::RegularFile | FileType::Symlink => found.extra.push(name.to_owned()),
                 _ => self.swept.left += 1,
             }
@@ -249,7 +304,7 @@ impl Sweeper<'_> {
     }
 
     fn remove(&mut self, folder: &OwnedFd, name: &str, path: &str) -> bool {
-        if !self.sweep.folds && folds_case(folder, name) {
+        if !self.sweep.folds && folds_names(folder, name) {
             self.swept.left += 1;
             return false;
         }
@@ -266,16 +321,10 @@ impl Sweeper<'_> {
 
     /// Whether a sweep of a folder below would leave nothing of it. Nothing is removed.
     fn may_go(&self, above: &OwnedFd, name: &str, path: &str, depth: usize) -> bool {
-        let stays = Cell::new(!(self.is_extra)(&format!("{path}/")));
-        let is_extra = |below: &str| {
-            let is_extra = (self.is_extra)(below);
-            stays.set(stays.get() || !is_extra);
-            is_extra
-        };
         let mut look = Sweeper {
             sweep: Sweep { dry: true, ..self.sweep },
             typed: self.typed.clone(),
-            is_extra: &is_extra,
+            is_extra: self.is_extra,
             tell: &mut |_| true,
             device: self.device,
             swept: Swept::default(),
@@ -283,14 +332,12 @@ impl Sweeper<'_> {
         };
         look.enter(above, name, path, depth);
         let Swept { left, error, .. } = look.swept;
-        !stays.get() && left == 0 && error.is_none()
+        left == 0 && error.is_none()
     }
 
     /// Sweeps a folder below, and removes it when that has emptied it.
     fn enter(&mut self, above: &OwnedFd, name: &str, path: &str, depth: usize) -> bool {
-        let opened = open_folder_to_read(above, name)
-            .and_then(|folder| Ok((rustix::fs::fstat(&folder)?.st_dev, folder)));
-        let folder = match opened {
+        let folder = match open_below(above, name) {
             Ok((device, folder)) if device == self.device && depth <= SWEEP_DEPTH_MAX => folder,
             Ok(_) => {
                 self.swept.left += 1;
@@ -301,12 +348,25 @@ impl Sweeper<'_> {
                 return false;
             }
         };
+        let is_extra = self.is_extra;
+        let is_extra = || is_extra(&format!("{path}/"));
+        if self.sweep.whole && !is_extra() {
+            self.swept.left += 1;
+            return false;
+        }
         let changed = self.folder(&folder, path, depth);
         // One that is not empty stays, and so does one that was empty before.
-        (changed || self.sweep.empty_folders)
-            && !self.sweep.dry
-            && (self.is_extra)(&format!("{path}/"))
-            && rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR).is_ok()
+        let is_emptied = changed || self.sweep.whole;
+        if !is_emptied || self.sweep.dry || self.stopped || !is_extra() {
+            return false;
+        }
+        let removed = rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR);
+        if let Err(errno) = removed
+            && self.sweep.whole
+        {
+            self.failed("remove", path, errno);
+        }
+        removed.is_ok()
     }
 
     fn failed(&mut self, step: &str, path: &str, errno: Code) {
@@ -314,6 +374,7 @@ impl Sweeper<'_> {
         if errno != Code::NOENT {
             let what = format!("{step} {}", self.typed.place(path));
             self.swept.error.get_or_insert_with(|| refused(&what, errno));
+            self.stopped |= self.sweep.whole;
         }
     }
 }
@@ -336,7 +397,7 @@ mod tests {
     use super::super::tests::{machine, names};
     use super::*;
 
-    const ALL: Sweep = Sweep { dry: false, unfinished: true, empty_folders: false, folds: false };
+    const ALL: Sweep = Sweep { dry: false, unfinished: true, whole: false, folds: false };
 
     fn sweep(folder: &Path, sweep: Sweep, listed: &[&str]) -> (Vec<String>, Swept) {
         let mut told = Vec::new();
@@ -380,23 +441,52 @@ mod tests {
     #[test]
     fn what_is_in_the_way_goes_and_nothing_else() {
         let folder = tempfile::tempdir().expect("a folder");
-        for path in ["item", "dir/x", "dir/deep/y", "half/own", "half/z", "other"] {
+        let unfinished = "part/.inrush-0123456789abcdef.part";
+        for path in ["item", "dir/x", "dir/deep/y", "half/own", "half/z", "other", "part/x"] {
             file(folder.path(), path);
         }
+        for path in ["a/x", "a/mark/y", "part/.inrush-index", unfinished, "tmp/x"] {
+            file(folder.path(), path);
+        }
+        fs::create_dir_all(folder.path().join("tmp/deep/.inrush-0123456789abcdef.tmp"))
+            .expect("made");
         fs::create_dir(folder.path().join("dir/empty")).expect("made");
         symlink("dir", folder.path().join("link")).expect("a link");
-        let is_extra = |path: &str| path != "half/own";
+        let is_extra = |path: &str| path != "half/own" && path != "a/mark/";
         let mut told = Vec::new();
-        for path in ["item/x", "dir", "half", "link/x", "new/x", "other"] {
-            machine(folder.path()).clear_way(path, false, &is_extra, &mut |path| {
-                told.push(path.to_owned());
-                true
-            });
+        for dry in [true, false] {
+            for (path, left) in [
+                ("item/x", 0),
+                ("dir", 0),
+                ("half", 1),
+                ("link/x", 1),
+                ("new/x", 0),
+                ("other", 0),
+                ("part", 1),
+                ("a", 1),
+                ("tmp", 1),
+            ] {
+                let mut tell = |path: &str| {
+                    told.push(path.to_owned());
+                    true
+                };
+                let mut machine = machine(folder.path());
+                let swept = machine.clear_way(path, (false, dry), &is_extra, &mut tell);
+                assert_eq!((swept.left, swept.error.is_none()), (left, true), "{path} {dry}");
+            }
+            if dry {
+                assert_eq!(names(folder.path()).len(), 8, "nothing is removed");
+                told.clear();
+            }
         }
         told.sort();
         assert_eq!(told, ["dir/deep/y", "dir/x", "item"]);
-        assert_eq!(names(folder.path()), ["half", "link", "other"]);
-        assert_eq!(names(&folder.path().join("half")), ["own", "z"], "it cannot go as a whole");
+        assert_eq!(names(folder.path()), ["a", "half", "link", "other", "part", "tmp"]);
+        for (whole, below) in [("half", vec!["own", "z"]), ("a", vec!["mark", "x"])] {
+            assert_eq!(names(&folder.path().join(whole)), below, "it cannot go as a whole");
+        }
+        assert_eq!(names(&folder.path().join("part")).len(), 3, "own names stay");
+        assert_eq!(names(&folder.path().join("tmp")), ["deep", "x"]);
     }
 
     #[test]
