@@ -117,7 +117,7 @@ pub trait Host {
 /// Headers of a request that some servers cannot bear, or need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionalHeaders {
-    /// `If-Match`, where the object's ETag is known.
+    /// `If-Match` with the object's ETag, which is known then.
     pub if_match: bool,
     /// `Accept-Encoding: gzip, identity`.
     pub accept_gzip: bool,

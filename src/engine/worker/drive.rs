@@ -92,7 +92,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let transfer = job.object();
         let headers = job.headers();
         job.sent = headers;
-        connection.conn.set_needs_etag(!headers.if_match);
+        connection.conn.set_needs_etag(job.names_version() && !headers.if_match);
         match self.host.write_request(connection.control.bytes_mut(), &transfer, range, headers) {
             Ok(length) => {
                 job.asked(self.now_us, self.host.keys_version(&transfer));

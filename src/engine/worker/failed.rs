@@ -123,13 +123,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// be of an object that is unpacked for who does not accept gzip, or packed for who does.
     fn judge_headers(&mut self, index: usize, failure: Failure) -> Failure {
         let job = self.connections[index].state.job_mut();
-        let transfer = job.object();
-        let is_known = transfer.endpoint.habits.has(Habit::ReadsIfMatch);
+        let is_known = job.object().endpoint.habits.has(Habit::ReadsIfMatch);
         match failure {
             Failure::Status(412) if job.sent.if_match && !is_known => {
-                if transfer.object.etag.is_empty() {
-                    return failure;
-                }
                 job.without_if_match = true;
                 Failure::IfMatch
             }

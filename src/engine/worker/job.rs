@@ -215,22 +215,25 @@ impl Job {
     /// What its next request has of headers that not all servers bear.
     pub(super) fn headers(&self) -> OptionalHeaders {
         let habits = &self.transfer.endpoint.habits;
+        let is_refused = self.without_if_match || habits.has(Habit::MisreadsIfMatch);
         OptionalHeaders {
-            if_match: !self.without_if_match && !habits.has(Habit::MisreadsIfMatch),
+            if_match: self.names_version() && !is_refused,
             accept_gzip: self.accept_gzip.unwrap_or(habits.has(Habit::UnpacksGzip)),
         }
+    }
+
+    /// Whether the ETag of its object is known.
+    pub(super) fn names_version(&self) -> bool {
+        !self.transfer.object.etag.is_empty()
     }
 
     /// What an answer to it with the right bytes has shown of its server.
     pub(super) fn note_habits(&self) {
         let endpoint = &self.transfer.endpoint;
-        match self.sent.if_match {
-            _ if self.transfer.object.etag.is_empty() => {}
-            true => {
-                endpoint.habits.note(Habit::ReadsIfMatch);
-            }
-            false if self.without_if_match => endpoint.note_habit(Habit::MisreadsIfMatch),
-            false => {}
+        if self.sent.if_match {
+            endpoint.habits.note(Habit::ReadsIfMatch);
+        } else if self.without_if_match {
+            endpoint.note_habit(Habit::MisreadsIfMatch);
         }
         if self.sent.accept_gzip && self.accept_gzip.is_some() {
             endpoint.note_habit(Habit::UnpacksGzip);
