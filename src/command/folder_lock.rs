@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Code;
 
-use crate::engine::stream::lock::{FileLock, NotLocked, foreign_in_words, holder_in_words};
+use crate::engine::stream::lock::{FileLock, NotLocked, holder_in_words, not_regular_in_words};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::path::OWN_PREFIX;
 
@@ -86,7 +86,7 @@ impl FolderLock {
             Ok(lock) => return Ok(Self { lock: Some(lock), refused: None, made }),
             Err(NotLocked::Taken(number)) => return Err(purpose.taken(base, number)),
             Err(NotLocked::Unsupported) => "the file system does not support flock".to_owned(),
-            Err(NotLocked::Foreign) => foreign_in_words(&name),
+            Err(NotLocked::NotRegular) => not_regular_in_words(&name),
             Err(NotLocked::Unusable(what, errno)) => {
                 format!("cannot {what} {name}: {errno}")
             }

@@ -39,8 +39,8 @@ pub enum NotLocked {
     Taken(Option<u32>),
     /// The file system has no locks.
     Unsupported,
-    /// What has the name is no ordinary file.
-    Foreign,
+    /// What has the name is no regular file.
+    NotRegular,
     /// The file cannot be used: what was tried, and why it failed.
     Unusable(&'static str, Code),
 }
@@ -65,7 +65,7 @@ impl FileLock {
         for _ in 0..VANISHED_MAX {
             let (file, is_ours) = match open(folder, name) {
                 Ok(Some(opened)) => opened,
-                Ok(None) => return Err(NotLocked::Foreign),
+                Ok(None) => return Err(NotLocked::NotRegular),
                 // It was removed between two looks.
                 Err(Code::EXIST) => continue,
                 Err(errno) => return Err(NotLocked::Unusable("open", errno)),
@@ -113,9 +113,9 @@ pub fn holder_in_words(number: Option<u32>) -> String {
     )
 }
 
-/// Why a lock file is not used ([`NotLocked::Foreign`]), in words.
+/// Why a lock file is not used ([`NotLocked::NotRegular`]), in words.
 #[must_use]
-pub fn foreign_in_words(name: &str) -> String {
+pub fn not_regular_in_words(name: &str) -> String {
     format!("{name} is not used as lock file: it is no regular file")
 }
 
@@ -147,8 +147,8 @@ impl ChannelLock {
                 format!("{} serves this channel and has locked {name}", holder_in_words(number)),
                 "wait for it, end it, or give another folder or channel name",
             ),
-            Err(NotLocked::Foreign) => (
-                foreign_in_words(name),
+            Err(NotLocked::NotRegular) => (
+                not_regular_in_words(name),
                 "remove it if no run serves the channel, or give another folder or channel name",
             ),
             Err(NotLocked::Unusable(_, Code::ROFS)) => (
@@ -173,8 +173,8 @@ fn name_of(channel: &str) -> String {
 }
 
 /// Opens the lock file, made where there is none, and changes nothing of it. `None`:
-/// [`NotLocked::Foreign`]. With it comes whether it may be written to: what another user's file, or
-/// one with a second name (a hard link), has in it may be precious; it locks others out all the
+/// [`NotLocked::NotRegular`]. With it comes whether it may be written to: what another user's file,
+/// or one with a second name (a hard link), has in it may be precious; it locks others out all the
 /// same, as where a server shows this user's files as another's.
 ///
 /// # Errors
