@@ -400,11 +400,8 @@ impl Plan<'_> {
                     self.total.bytes = self.total.bytes.saturating_add(size_bytes);
                     let line = PlannedLine::new(&transfer);
                     let place = self.target.place_of(&transfer);
-                    let line = match self.is_json {
-                        true => line.to_json(),
-                        false => line.to_text(place.as_deref()),
-                    };
-                    if self.lines.line(&line)?.is_break() {
+                    let text = || line.to_text(place.as_deref());
+                    if self.print(|| line.to_json(), text)?.is_break() {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
@@ -422,6 +419,16 @@ impl Plan<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Prints a line in the form that was asked for; breaks when nobody reads.
+    fn print(
+        &mut self,
+        json: impl FnOnce() -> String,
+        text: impl FnOnce() -> String,
+    ) -> Result<ControlFlow<()>> {
+        let line = if self.is_json { json() } else { text() };
+        self.lines.line(&line)
+    }
+
     fn fail(&mut self, error: &Error) {
         self.failures.add(error);
         self.progress.error(error);
@@ -433,11 +440,7 @@ impl Plan<'_> {
         while let Some(path) = told.recv().await {
             let line = RemovedLine::new(&path, true);
             let place = self.target.place(&path);
-            let line = match self.is_json {
-                true => line.to_json(),
-                false => line.to_text(place.as_deref()),
-            };
-            if self.lines.line(&line)?.is_break() {
+            if self.print(|| line.to_json(), || line.to_text(place.as_deref()))?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }

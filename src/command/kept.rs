@@ -376,21 +376,22 @@ impl Judge {
         let mut verdicts = Vec::with_capacity(blocked.len());
         let mut has_failed = false;
         for (transfer, error) in blocked {
-            verdicts.push(match () {
-                () if self.dry => Verdict::Fetch(transfer, Before::default()),
-                () if has_failed || given_up.get() => fail((transfer, error)),
-                () => {
-                    let swept = self.clear_way(&transfer, false, how, given_up);
-                    match (self.judge(transfer), swept.error) {
-                        (Verdict::Fail(failed), Some(error)) => {
-                            let error = error.within(failed.0.name());
-                            fail((failed.0, error))
-                        }
-                        (verdict, _) => verdict,
+            let verdict = if self.dry {
+                Verdict::Fetch(transfer, Before::default())
+            } else if has_failed || given_up.get() {
+                fail((transfer, error))
+            } else {
+                let swept = self.clear_way(&transfer, false, how, given_up);
+                match (self.judge(transfer), swept.error) {
+                    (Verdict::Fail(failed), Some(error)) => {
+                        let error = error.within(failed.0.name());
+                        fail((failed.0, error))
                     }
+                    (verdict, _) => verdict,
                 }
-            });
-            has_failed |= matches!(verdicts.last(), Some(Verdict::Fail(_)));
+            };
+            has_failed |= matches!(verdict, Verdict::Fail(_));
+            verdicts.push(verdict);
         }
         verdicts
     }

@@ -259,6 +259,15 @@ mod tests {
         assert!(seen[0].contains(";x-amz-checksum-mode;"), "it is signed: {}", seen[0]);
     }
 
+    /// What a server stores of one object, asked twice by the same control plane.
+    fn stored_twice(server: &Server) -> [Result<Stored, &'static str>; 2] {
+        run(async {
+            let (control, object) = (control(server).await, object());
+            let ask = || control.checksum("bkt", &object, PartsAsked::FirstAndLast);
+            [ask().await, ask().await].map(|told| told.expect("an answer").stored)
+        })
+    }
+
     #[test]
     fn a_server_that_refuses_to_be_asked_is_asked_without() {
         for refusal in [400, 501] {
@@ -266,16 +275,7 @@ mod tests {
                 true => Reply::new(refusal, ""),
                 false => Reply::new(200, "").header("Content-Length", "20").header("ETag", "\"e\""),
             });
-            run(async {
-                let control = control(&server).await;
-                for _ in 0..2 {
-                    let told = control
-                        .checksum("bkt", &object(), PartsAsked::FirstAndLast)
-                        .await
-                        .expect("an answer");
-                    assert_eq!(told.stored, Err(unverified::NOT_STORED));
-                }
-            });
+            assert_eq!(stored_twice(&server), [Err(unverified::NOT_STORED); 2]);
             assert_eq!(server.seen().len(), 4, "the second time it knows");
         }
         // Keys that had just ended, say.
@@ -287,16 +287,7 @@ mod tests {
                 .header("ETag", "\"e\"")
                 .header("x-amz-checksum-crc32", CRC),
         });
-        run(async {
-            let control = control(&server).await;
-            for _ in 0..2 {
-                let told = control
-                    .checksum("bkt", &object(), PartsAsked::FirstAndLast)
-                    .await
-                    .expect("an answer");
-                assert!(told.stored.is_ok(), "one refusal is no rule");
-            }
-        });
+        assert!(stored_twice(&server).iter().all(Result::is_ok), "one refusal is no rule");
         assert_eq!(server.seen().len(), 4);
     }
 
