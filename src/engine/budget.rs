@@ -132,15 +132,23 @@ pub struct ChannelBudget {
 }
 
 impl ChannelBudget {
-    /// How long its next range may be when so many are to be in flight: at most `longest`, and
-    /// shorter where that many would have no room.
+    /// How long the next range may be when so many are to be in flight and `requested` were
+    /// requested since the stream began: at most `longest`, and shorter where that many would have
+    /// no room.
+    ///
+    /// The first ranges are requested at the same time and share the network's rate. Each is longer
+    /// than the one before, so they end one after the other: the reader has its first bytes after
+    /// one of `requests` parts of the time that they take together.
     #[must_use]
-    pub fn part(&self, requests: u32, longest: PartSize) -> PartSize {
+    pub fn part(&self, requested: u64, requests: u32, longest: PartSize) -> PartSize {
         let share = self.budget.limit_now() / self.budget.channels();
         let least = (share / STREAM_PARTS_MIN).clamp(STREAM_PART_BYTES_LEAST, PART_BYTES_MIN);
         let each = share / u64::from(requests.max(1));
         let wanted = (each / 2).max(STREAM_PART_BYTES_SHORT.min(each)).max(least);
-        PartSize::new(1 << wanted.ilog2()).map_or(longest, |part| part.min(longest))
+        let part = PartSize::new(1 << wanted.ilog2()).map_or(longest, |part| part.min(longest));
+        let growing = (part.bytes() / u64::from(requests.max(1))).saturating_mul(requested + 1);
+        let growing = growing.max(1).next_multiple_of(STREAM_PART_BYTES_LEAST);
+        PartSize::new(growing).map_or(part, |growing| part.min(growing))
     }
 
     /// Takes room for a range of this many bytes, where there is some. What is common to all is for
@@ -278,8 +286,9 @@ mod tests {
         let budget = budget(256);
         let longest = PartSize::new(8 * MIB).expect("aligned");
         let mut channels = vec![budget.join()];
-        let part =
-            |channels: &[ChannelBudget], requests| channels[0].part(requests, longest).bytes();
+        let part = |channels: &[ChannelBudget], requests| {
+            channels[0].part(1024, requests, longest).bytes()
+        };
         assert_eq!(part(&channels, 4), 8 * MIB);
         assert_eq!(part(&channels, 16), 8 * MIB);
         assert_eq!(part(&channels, 17), 4 * MIB);
@@ -295,7 +304,23 @@ mod tests {
         assert_eq!(part(&channels, 8), STREAM_PART_BYTES_LEAST);
         let odd = PartSize::new(3 * MIB).expect("aligned");
         channels.truncate(1);
-        assert_eq!(channels[0].part(1, odd), odd);
+        assert_eq!(channels[0].part(1024, 1, odd), odd);
+    }
+
+    #[test]
+    fn the_first_ranges_are_each_longer_than_the_one_before() {
+        let budget = budget(256);
+        let (channel, longest) = (budget.join(), PartSize::new(8 * MIB).expect("aligned"));
+        let lengths = |requests, requested: std::ops::Range<u64>| -> Vec<u64> {
+            requested.map(|at| channel.part(at, requests, longest).bytes() >> 10).collect()
+        };
+        assert_eq!(lengths(32, 0..4), [128, 256, 384, 512]);
+        assert_eq!(lengths(32, 30..34), [3968, 4096, 4096, 4096]);
+        assert_eq!(lengths(1, 0..2), [8192, 8192], "one alone shares the network with none");
+        assert_eq!(lengths(128, 0..5), [64, 64, 64, 64, 128], "no shorter: requests cost");
+        assert_eq!(lengths(0, 0..1), [8192]);
+        let odd = PartSize::new(4096).expect("aligned");
+        assert_eq!(channel.part(0, 32, odd), odd);
     }
 
     #[test]

@@ -137,6 +137,35 @@ fn a_fast_reader_gets_the_rate_of_the_network() {
     });
 }
 
+/// 32 ranges of 1 MiB share the network from the start: the reader has the first bytes long before
+/// all of them are there.
+#[test]
+fn the_first_bytes_come_early_where_many_ranges_share_the_network() {
+    const PHASES: &[Phase] = &[
+        Phase { rest_us: 0, bytes_per_second: FAST, bytes: 1 << 20 },
+        Phase { rest_us: 0, bytes_per_second: FAST, bytes: 1 << 40 },
+    ];
+    seeds("the_first_bytes_come_early_where_many_ranges_share_the_network", 2, |seed| {
+        let course = Course {
+            part: 1 << 20,
+            terms: Some(Terms::new(CAPACITY, CAPACITY, LATENCY_US)),
+            connections: 32,
+            workers: vec![16; 2],
+            start: Some(32),
+            budget_bytes: Some(64 << 20),
+            socket_bytes_max: None,
+            drops_above_bytes: None,
+            ..slow_course(seed, PHASES, &[8])
+        };
+        let ran = check(seed, &course);
+        ran.assert_ok();
+        let world = ran.world.borrow();
+        let place = &world.plumbing.channels[0].places[&0];
+        let (early_us, all_us) = (place.begun[1].0, place.read_until_us());
+        assert!(early_us * 3 < all_us, "1 MiB of 32 after {early_us} of {all_us} us");
+    });
+}
+
 /// A quarter of the capacity for half a minute, over several epochs.
 #[test]
 fn a_slow_reader_gets_its_rate_with_few_requests() {

@@ -303,7 +303,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// How long the next range may be.
     fn part_now(&self) -> PartSize {
         let requests = u32::try_from(self.share.room(0)).unwrap_or(u32::MAX);
-        self.budget.part(requests, self.part)
+        self.budget.part(self.window.requested(), requests, self.part)
     }
 
     /// How many more ranges may be in flight, or wait in their pipes for their turn.

@@ -183,6 +183,11 @@ impl Window {
         self.ranges
     }
 
+    /// How many ranges were requested since the stream began.
+    pub(super) fn requested(&self) -> u64 {
+        self.ranges_before + self.ranges as u64
+    }
+
     /// Requests that have not completed.
     pub(super) fn requests(&self) -> usize {
         self.requests
@@ -232,7 +237,7 @@ impl Window {
         }
         let token = self.first + self.pieces.len() as u64;
         let (inlet, into) = if transfer.endpoint.tls {
-            let number = self.ranges_before + self.ranges as u64;
+            let number = self.requested();
             let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), number, room));
             (Inlet::Memory(Arc::clone(&range)), Destination::Backlog(range))
         } else {
