@@ -1,14 +1,12 @@
 //! `inrush complete`: how a word may go on, for the scripts of `inrush completions`. It has no time
 //! to wait and nobody to tell: what is not found soon, for whatever reason, is not offered.
 
-use std::path::PathBuf;
-
 use tokio::time::timeout;
 
 use super::{on_runtime, ring, session};
 use crate::cli::CompleteArgs;
-use crate::control::Control;
-use crate::control::limits::{COMPLETION_BUCKET_PAGES_MAX, COMPLETION_TIME, PROFILES_BYTES_MAX};
+use crate::control::limits::{COMPLETION_BUCKET_PAGES_MAX, COMPLETION_TIME};
+use crate::control::{Control, profile_names};
 use crate::error::Result;
 use crate::report::out;
 use crate::report::progress::Progress;
@@ -41,37 +39,9 @@ pub(super) fn run(args: CompleteArgs) -> Result<()> {
 
 /// Profiles of the AWS configuration files whose names start so.
 fn profiles(start: &str) -> Vec<String> {
-    let place = |variable: &str, name: &str| {
-        let given = std::env::var_os(variable).map(PathBuf::from);
-        given.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".aws").join(name)))
-    };
-    let config = place("AWS_CONFIG_FILE", "config").map(|path| (path, "profile "));
-    let credentials = place("AWS_SHARED_CREDENTIALS_FILE", "credentials").map(|path| (path, ""));
-    let mut names: Vec<String> = Vec::new();
-    for (path, before) in [config, credentials].into_iter().flatten() {
-        // Of anything but a file the end may never come.
-        let is_short =
-            |found: std::fs::Metadata| found.is_file() && found.len() <= PROFILES_BYTES_MAX;
-        let is_short = path.metadata().is_ok_and(is_short);
-        let text = is_short.then(|| std::fs::read_to_string(path).ok()).flatten();
-        names.extend(sections(&text.unwrap_or_default(), before));
-    }
+    let mut names = profile_names();
     names.retain(|name| name.starts_with(start));
-    names.sort_unstable();
-    names.dedup();
     names
-}
-
-/// The profiles of such a file, where `before` stands in front of their names but `default`.
-fn sections(text: &str, before: &str) -> Vec<String> {
-    let names = text.lines().filter_map(|line| {
-        let name = line.trim().strip_prefix('[')?.split_once(']')?.0.trim();
-        match name {
-            "default" => Some(name),
-            _ => name.strip_prefix(before).map(str::trim),
-        }
-    });
-    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// The buckets that start so; or the folders and objects on the level that the word is in. As
@@ -145,14 +115,6 @@ fn unescaped(typed: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sections_are_profiles() {
-        let config = "[default]\na=[b]\n [profile one] # c\n[sso-session s]\n[profile  two]\n\
-                      [services x]\n[";
-        assert_eq!(sections(config, "profile "), ["default", "one", "two"]);
-        assert_eq!(sections("[default]\n[three]\n[]\n", ""), ["default", "three"]);
-    }
 
     #[test]
     fn keys_are_typed_and_read_again() {

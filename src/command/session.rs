@@ -1,12 +1,14 @@
 //! What the commands share: a control plane made of options, and its upkeep while it is used.
 
 use std::num::NonZeroU64;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
 use tokio::task::spawn_local;
+use tokio::time::{Instant, timeout};
 
 pub(super) use super::interrupts::Interrupts;
 use crate::cli::{self, ServiceArgs};
@@ -21,9 +23,13 @@ use crate::engine::pace::{Bandwidth, part_bytes};
 use crate::error::Result;
 use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
 use crate::link::attempt::RetryPolicy;
-use crate::report::progress::Progress;
+use crate::link::waiting::Board;
+use crate::report::progress::{Progress, Teller};
 use crate::s3::proxy::Proxies;
 use crate::s3::uri::S3Uri;
+
+/// How often it is looked at what is waited for.
+const WAIT_LOOK: Duration = Duration::from_micros(WAIT_LOOK_US);
 
 /// Where these options say that keys come from.
 pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
@@ -41,6 +47,7 @@ pub(super) async fn control(
 ) -> Result<Rc<Control>> {
     // Who brings keys brings all: the demo asks neither environment nor profile.
     let alone = matches!(credentials, CredentialSource::Fixed(_)).then_some(false);
+    let board = Arc::<Board>::default();
     let options = ControlOptions {
         endpoint_url: args.endpoint_url.clone(),
         region: args.region.clone(),
@@ -56,6 +63,7 @@ pub(super) async fn control(
         fips: args.use_fips_endpoint.then_some(true).or(alone),
         sessions: alone,
         retry_for_us: retries(args, 1).retry_for_us,
+        board: Arc::clone(&board),
         list_requests: args.list_requests,
         requester_pays: args.request_payer.is_some(),
         customer_key: match alone {
@@ -68,28 +76,49 @@ pub(super) async fn control(
             None => Proxies::from_variables(|name| std::env::var_os(name)),
         },
     };
-    let control = Rc::new(Control::new(options).await?);
+    super::interrupts::waits_for(Arc::clone(&board));
+    let mut waits = Waits { teller: progress.teller(), begun: Instant::now(), board };
+    let mut making = pin!(Control::new(options));
+    // Credentials are waited for here already.
+    let control = loop {
+        match timeout(WAIT_LOOK, &mut making).await {
+            Ok(made) => break Rc::new(made?),
+            Err(_) => waits.look(),
+        }
+    };
     if args.no_verify_ssl && control.is_tls() {
         progress.warn(
             "certificates are not verified (--no-verify-ssl): anyone on the network path can \
              read and change the data",
         );
     }
-    tell_waits(&control, progress);
-    super::interrupts::waits_for(control.board());
+    tell_waits(&control, waits);
     Ok(control)
 }
 
+/// Who tells what is waited for.
+struct Waits {
+    teller: Teller,
+    /// When the control plane began, by whose clock the board goes.
+    begun: Instant,
+    board: Arc<Board>,
+}
+
+impl Waits {
+    fn look(&mut self) {
+        let now_us = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.teller.look(now_us, self.board.longest(now_us));
+    }
+}
+
 /// Tells what is waited for from here on, as long as the control plane is there.
-fn tell_waits(control: &Rc<Control>, progress: &Progress) {
-    let (control, mut teller) = (Rc::downgrade(control), progress.teller());
-    let begun = tokio::time::Instant::now();
+fn tell_waits(control: &Rc<Control>, mut waits: Waits) {
+    let control = Rc::downgrade(control);
     spawn_local(async move {
         loop {
-            tokio::time::sleep(Duration::from_micros(WAIT_LOOK_US)).await;
+            tokio::time::sleep(WAIT_LOOK).await;
             let Some(control) = control.upgrade() else { return };
-            let now_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-            teller.look(now_us, control.longest_wait());
+            waits.look();
             super::exporter::show_control_retries(control.retries().iter().sum());
         }
     });

@@ -5,31 +5,35 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use aws_config::BehaviorVersion;
 use aws_config::ecs::EcsCredentialsProvider;
 use aws_config::environment::EnvironmentVariableCredentialsProvider;
 use aws_config::imds;
 use aws_config::imds::credentials::ImdsCredentialsProvider;
 use aws_config::meta::credentials::CredentialsProviderChain;
-use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
 use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_types::SdkConfig;
 use aws_types::region::Region;
+use aws_types::sdk_config::{RetryConfig, SharedTimeSource};
 use tokio::time::timeout;
 use tracing::info;
 
 use super::chain_http::ChainHttp;
 use super::limits::{
-    CREDENTIALS_TIMEOUT, METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE,
+    CREDENTIALS_TIMEOUT, METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT, PROCESS_TIMEOUT,
+    REFRESH_AHEAD, REFRESH_PAUSE,
 };
-use super::settings::{
-    BY_OPTION, CONFIG, Chosen, Settings, environment, file_in_words, files_in_words,
-};
+use super::patience::Patience;
+use super::profile_file::PROCESS;
+use super::roles::{self, Named, Refused};
+use super::settings::{BY_OPTION, Chosen, Settings, environment, files_in_words};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::shown;
@@ -61,6 +65,13 @@ struct KeySource {
     profile: Option<NamedProfile>,
     /// That profile alone, where the chain asks others, too: it says what is wrong with it.
     alone: Option<SharedCredentialsProvider>,
+    /// Whether a role of the profile may need a code that the AWS CLI would ask for.
+    has_mfa: bool,
+    /// Longest wait for all of them.
+    limit: Duration,
+    /// Who is waited for, in words, and where that is told.
+    whom: String,
+    patience: Patience,
     /// Where the newest keys came from, in words.
     from: Cell<&'static str>,
 }
@@ -87,6 +98,7 @@ impl KeyRefresher {
         settings: Option<&Settings>,
         region: &str,
         http: ChainHttp,
+        patience: Patience,
     ) -> Result<Self> {
         match (source, settings) {
             (CredentialSource::Fixed(keys), _) => Ok(Self::without_provider(Some(keys.clone()))),
@@ -95,7 +107,7 @@ impl KeyRefresher {
                     require_whole_pair(|name| settings.variable(name))?;
                 }
                 let region = Region::new(region.to_owned());
-                Self::with_source(chain(settings, region, http)).await
+                Self::with_source(chain(settings, region, http, patience).await?).await
             }
             _ => Ok(Self::without_provider(None)),
         }
@@ -185,20 +197,45 @@ fn require_whole_pair(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
         .advise("set both or neither, or give --profile"))
 }
 
+/// How the chain asks, and how it asks STS for roles that are assumed.
+fn configurations(
+    settings: &Settings,
+    region: Region,
+    http: ChainHttp,
+) -> Result<(ProviderConfig, SdkConfig)> {
+    let url = settings.endpoint_url("sts")?.map(|found| found.value);
+    // AWS has these variants, and nobody else.
+    let is_aws = url.is_none();
+    let fips = is_aws && settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?;
+    let dualstack =
+        is_aws && settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?;
+    let mut sts = SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .retry_config(RetryConfig::standard())
+        .time_source(SharedTimeSource::default())
+        .http_client(http.clone())
+        .region(region.clone())
+        .use_fips(fips)
+        .use_dual_stack(dualstack);
+    sts.set_endpoint_url(url);
+    let sts = sts.build();
+    let config = ProviderConfig::without_region()
+        .with_http_client(http)
+        .with_region(Some(region))
+        .with_use_fips(Some(fips))
+        .with_use_dual_stack(Some(dualstack));
+    Ok((config, sts))
+}
+
 /// The chain, in the order of the AWS SDKs. A profile named on the command line stands alone: the
 /// environment's keys would otherwise win over it, and nobody who names a profile means that.
-fn chain(settings: &Settings, region: Region, http: ChainHttp) -> KeySource {
-    let config = ProviderConfig::without_region().with_http_client(http).with_region(Some(region));
-    let of_profile = || {
-        let builder = ProfileFileCredentialsProvider::builder().configure(&config);
-        builder.profile_files(settings.files()).profile_name(settings.profile_of_sdk()).build()
-    };
-    let by = settings.chosen().by();
-    let profile = by.map(|by| NamedProfile { name: settings.profile().to_owned(), by });
-    if settings.chosen() == Chosen::CommandLine {
-        let provider = SharedCredentialsProvider::new(of_profile());
-        return KeySource { provider, profile, alone: None, from: Cell::default() };
-    }
+async fn chain(
+    settings: &Settings,
+    region: Region,
+    http: ChainHttp,
+    patience: Patience,
+) -> Result<KeySource> {
+    let (config, sts) = configurations(settings, region, http)?;
     // That of an attempt is the first to pass: only then is a silent service told from none.
     let metadata = imds::Client::builder()
         .configure(&config)
@@ -207,37 +244,77 @@ fn chain(settings: &Settings, region: Region, http: ChainHttp) -> KeySource {
         .operation_attempt_timeout(METADATA_ATTEMPT_TIMEOUT)
         .operation_timeout(METADATA_TIMEOUT)
         .build();
-    let of_token = WebIdentityTokenCredentialsProvider::builder().configure(&config).build();
-    let of_container = EcsCredentialsProvider::builder().configure(&config).build();
-    let of_instance =
-        ImdsCredentialsProvider::builder().configure(&config).imds_client(metadata).build();
-    let environment = EnvironmentVariableCredentialsProvider::new();
-    let provider = CredentialsProviderChain::first_try("Environment", environment)
-        .or_else("Profile", of_profile())
-        .or_else("WebIdentityToken", of_token)
-        .or_else("EcsContainer", of_container)
-        .or_else("Ec2InstanceMetadata", of_instance);
-    KeySource {
-        provider: SharedCredentialsProvider::new(provider),
+    let of_instance = SharedCredentialsProvider::new(
+        ImdsCredentialsProvider::builder().configure(&config).imds_client(metadata).build(),
+    );
+    let named = |named| match named {
+        Named::Environment => {
+            SharedCredentialsProvider::new(EnvironmentVariableCredentialsProvider::new())
+        }
+        Named::Container => {
+            let of_container = EcsCredentialsProvider::builder().configure(&config).build();
+            SharedCredentialsProvider::new(of_container)
+        }
+        Named::Instance => of_instance.clone(),
+    };
+    let followed = roles::Chain::of(settings);
+    let process = followed.as_ref().ok().and_then(roles::Chain::profile_of_process);
+    let (limit, whom) = match process {
+        Some(profile) => (
+            CREDENTIALS_TIMEOUT + PROCESS_TIMEOUT,
+            format!("the {PROCESS} of the profile '{}'", shown(profile)),
+        ),
+        None => (CREDENTIALS_TIMEOUT, "the source of credentials".to_owned()),
+    };
+    let has_mfa = followed.as_ref().is_ok_and(roles::Chain::has_mfa);
+    let of_profile = match followed {
+        Ok(followed) => followed.provider(settings, &config, &sts, named).await,
+        Err(error) => SharedCredentialsProvider::new(Refused(error)),
+    };
+    let by = settings.chosen().by();
+    let profile = by.map(|by| NamedProfile { name: settings.profile().to_owned(), by });
+    let (provider, alone) = match settings.chosen() {
+        Chosen::CommandLine => (of_profile, None),
+        _ => {
+            let of_token =
+                WebIdentityTokenCredentialsProvider::builder().configure(&config).build();
+            let provider =
+                CredentialsProviderChain::first_try("Environment", named(Named::Environment))
+                    .or_else("Profile", of_profile.clone())
+                    .or_else("WebIdentityToken", of_token)
+                    .or_else("EcsContainer", named(Named::Container))
+                    .or_else("Ec2InstanceMetadata", named(Named::Instance));
+            (SharedCredentialsProvider::new(provider), by.map(|_| of_profile))
+        }
+    };
+    let patience = patience.within(limit);
+    Ok(KeySource {
+        provider,
         profile,
-        alone: by.map(|_| SharedCredentialsProvider::new(of_profile())),
+        alone,
+        has_mfa,
+        limit,
+        whom,
+        patience,
         from: Cell::default(),
-    }
+    })
 }
 
 impl KeySource {
     async fn ask(&self) -> Result<SigningKeys> {
-        match timeout(CREDENTIALS_TIMEOUT, self.provider.provide_credentials()).await {
+        let _ticket = self.patience.begin(&self.whom, "to give credentials".to_owned());
+        match timeout(self.limit, self.provider.provide_credentials()).await {
             Ok(Ok(given)) => {
                 self.from.set(origin_of(&given));
                 keys_of(&given)
             }
             Ok(Err(error)) => Err(self.explain(&error).await),
             Err(_) => {
-                let seconds = CREDENTIALS_TIMEOUT.as_secs();
-                let message = format!("no credentials within {seconds} s");
-                Err(Error::new(ErrorKind::Access, message)
-                    .advise("check the profile's credential_process or single sign-on"))
+                let seconds = self.limit.as_secs();
+                let message = format!("no credentials within {seconds} s from {}", self.whom);
+                Err(Error::new(ErrorKind::Access, message).advise(
+                    "check the network and the service that the profile or the environment names",
+                ))
             }
         }
     }
@@ -247,11 +324,18 @@ impl KeySource {
     async fn explain(&self, error: &CredentialsError) -> Error {
         if let Some(alone) = &self.alone
             && (is_of_none(error) || of_metadata(&reasons(error)))
-            && let Ok(Err(error)) = timeout(CREDENTIALS_TIMEOUT, alone.provide_credentials()).await
+            && let Ok(Err(error)) = timeout(self.limit, alone.provide_credentials()).await
         {
             return explain(&error, self.profile.as_ref());
         }
-        explain(error, self.profile.as_ref())
+        let explained = explain(error, self.profile.as_ref());
+        match self.has_mfa {
+            true => explained.advise(
+                "the profile has mfa_serial, but inrush asks for no code: use the keys of \
+                 aws configure export-credentials",
+            ),
+            false => explained,
+        }
     }
 }
 
@@ -266,13 +350,7 @@ fn keys_of(given: &Credentials) -> Result<SigningKeys> {
     )
 }
 
-/// How aws-config begins to tell of a process that failed; its status and standard error follow.
-const PROCESS_FAILED_WORDS: &str = "external process exited with code ";
-
-/// How aws-config says that a profile is in no file.
-const PROFILE_MISSING_WORDS: &str = "` was not defined";
-
-/// How it begins to tell what is wrong with a profile.
+/// How aws-config begins to tell what is wrong with a profile.
 const PROFILE_FAILED_WORDS: &str = "ProfileFile provider could not be built: ";
 
 /// How it names what `aws login` leaves in a profile.
@@ -333,21 +411,28 @@ fn reasons(error: &CredentialsError) -> String {
     reasons.join(": ")
 }
 
+/// The error of one of our own providers, in the causes of this one.
+fn own(error: &CredentialsError) -> Option<Error> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(next) = cause {
+        cause = next.source();
+        if next.is::<CredentialsError>()
+            && let Some(own) = cause.and_then(|cause| cause.downcast_ref::<Error>())
+        {
+            return Some(own.clone());
+        }
+    }
+    None
+}
+
 fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
+    if let Some(own) = own(error) {
+        return own;
+    }
     let reason = reasons(error);
     if is_of_none(error) {
         if let Some(NamedProfile { name, by }) = profile {
-            let message = match missing_profile(&reason) {
-                Some(missing) if missing == name => {
-                    format!("the profile '{}' does not exist", shown(name))
-                }
-                Some(missing) => format!(
-                    "the profile '{}' refers to the profile '{}', which does not exist",
-                    shown(name),
-                    shown(missing)
-                ),
-                None => format!("the profile '{}' has no credentials", shown(name)),
-            };
+            let message = format!("the profile '{}' has no credentials", shown(name));
             return Error::new(ErrorKind::Access, message)
                 .advise(format!("check {by}, {}", files_in_words(environment)));
         }
@@ -364,16 +449,6 @@ fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
     }
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
-    if let Some((_, ended)) = reason.split_once(PROCESS_FAILED_WORDS) {
-        let (status, said) = ended.split_once(". Stderr:").unwrap_or((ended, ""));
-        let said = said.trim();
-        let ended = if said.is_empty() { status.to_owned() } else { format!("{status}: {said}") };
-        let message = format!("the profile's credential_process ended with {ended}");
-        return Error::new(ErrorKind::Access, message).advise(format!(
-            "run the command of credential_process in {} by itself to check it",
-            file_in_words(environment, CONFIG)
-        ));
-    }
     let reason = reason.strip_prefix(PROFILE_FAILED_WORDS).unwrap_or(&reason);
     let reason = match reason.contains(LOGIN_WORDS) {
         true => "it has a session of aws login, which is not supported",
@@ -390,12 +465,6 @@ fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
         true => format!("to renew its session: aws sso login --profile {name}; or {check}"),
         false => check,
     })
-}
-
-/// The profile that is in no file, where that is the reason.
-fn missing_profile(reason: &str) -> Option<&str> {
-    let (before, _) = reason.split_once(PROFILE_MISSING_WORDS)?;
-    Some(before.rsplit_once('`').map_or(before, |(_, name)| name))
 }
 
 /// The error where nobody has any, with what is known of the last that was asked.
@@ -430,11 +499,20 @@ mod tests {
     use crate::s3::proxy::Proxies;
     use aws_credential_types::provider::future;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     /// Keys from here alone.
     pub(super) fn only(provider: SharedCredentialsProvider) -> KeySource {
-        KeySource { provider, profile: None, alone: None, from: Cell::default() }
+        KeySource {
+            provider,
+            profile: None,
+            alone: None,
+            has_mfa: false,
+            limit: CREDENTIALS_TIMEOUT,
+            whom: String::new(),
+            patience: Patience::default(),
+            from: Cell::default(),
+        }
     }
 
     /// Gives these keys, which live an hour each, and then none.
@@ -496,7 +574,8 @@ mod tests {
             let keys = SigningKeys::new("A", "S", None, Some(at(1))).expect("keys");
             for source in [CredentialSource::Anonymous, CredentialSource::Fixed(keys)] {
                 let http = ChainHttp::new(Trust::System, Proxies::default(), None);
-                let keeper = KeyRefresher::new(&source, None, "us-east-1", http).await;
+                let patience = Patience::default();
+                let keeper = KeyRefresher::new(&source, None, "us-east-1", http, patience).await;
                 let keeper = keeper.expect("a keeper");
                 assert_eq!(keeper.refresh_if_needed(at(9)).await, Ok(false));
                 assert_eq!(keeper.published().version(), 1);
@@ -504,19 +583,6 @@ mod tests {
                 assert_eq!(keeper.published().get().is_none(), anonymous);
             }
         });
-    }
-
-    #[test]
-    fn a_process_that_fails_is_told_with_what_it_said() {
-        let told = |said: &str| {
-            explain(&CredentialsError::provider_error(said.to_owned()), None).to_string()
-        };
-        let start = "Error retrieving credentials: external process exited with code exit status";
-        let expected = "the profile's credential_process ended with exit status: 3: boom; run the";
-        let line = told(&format!("{start}: 3. Stderr: boom\n"));
-        assert!(line.starts_with(expected) && !line.contains("sso"), "{line}");
-        let line = told(&format!("{start}: 3. Stderr: "));
-        assert!(line.contains("ended with exit status: 3; run the"), "{line}");
     }
 
     #[test]

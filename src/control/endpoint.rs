@@ -9,7 +9,7 @@ use std::sync::Arc;
 use url::{Host, Url};
 
 use super::buckets::SERVICE;
-use super::settings::Settings;
+use super::settings::{Found, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::arn::{ARN, AccessPoint};
@@ -54,16 +54,22 @@ fn refuse(name: &str, why: &str, advice: &str) -> Result<Endpoint> {
 }
 
 impl EndpointUrl {
-    pub(crate) fn parse(text: &str) -> Result<Self> {
+    /// `from`: what says so, where it is not the command line.
+    pub(crate) fn parse(text: &str, from: Option<&str>) -> Result<Self> {
+        let named = from.map_or_else(String::new, |from| format!("{from}: "));
         let refuse = |why: &str| {
-            Error::new(ErrorKind::Usage, format!("'{}' is not an endpoint: {why}", shown(text)))
+            let message = format!("{named}'{}' is not an endpoint: {why}", shown(text));
+            Error::new(ErrorKind::Usage, message)
                 .advise("expected a URL such as https://s3.example.com or http://127.0.0.1:9000")
         };
         // A password must not come back in the message.
         if text.contains('@') {
             return Err(Error::new(
                 ErrorKind::Usage,
-                "the endpoint contains a user or an '@'; keys come from the AWS_ variables",
+                format!(
+                    "{named}the endpoint contains a user or an '@'; keys come from the AWS_ \
+                     variables"
+                ),
             ));
         }
         if !text.is_empty() && !text.contains("://") {
@@ -289,8 +295,8 @@ fn is_region_of_aws(text: &str) -> bool {
 /// What the environment and the profile say of S3.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Configured {
-    pub(crate) endpoint_url: Option<String>,
-    pub(crate) region: Option<String>,
+    pub(crate) endpoint_url: Option<Found>,
+    pub(crate) region: Option<Found>,
     /// File of certificates that are trusted instead of the system's.
     pub(crate) ca_bundle: Option<PathBuf>,
     pub(crate) dualstack: bool,
@@ -303,13 +309,13 @@ impl Configured {
     /// What is said there. No server is asked, the instance's metadata least of all.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] where a switch is neither `true` nor `false`.
+    /// [`ErrorKind::Usage`] where one has a word that it does not know.
     pub(crate) fn of(settings: &Settings) -> Result<Self> {
-        let region = settings.variable("AWS_REGION");
+        let bundle = settings.find(&["AWS_CA_BUNDLE"], "ca_bundle");
         Ok(Self {
             endpoint_url: settings.endpoint_url("s3")?,
-            region: region.or_else(|| settings.value("AWS_DEFAULT_REGION", "region")),
-            ca_bundle: settings.value("AWS_CA_BUNDLE", "ca_bundle").map(PathBuf::from),
+            region: settings.find(&["AWS_REGION", "AWS_DEFAULT_REGION"], "region"),
+            ca_bundle: bundle.map(|found| PathBuf::from(found.value)),
             dualstack: settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?,
             fips: settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?,
             no_sessions: settings
@@ -328,7 +334,7 @@ mod tests {
         bucket: &str,
         region: &str,
     ) -> (String, String) {
-        let url = url.map(|url| EndpointUrl::parse(url).expect("a good URL"));
+        let url = url.map(|url| EndpointUrl::parse(url, None).expect("a good URL"));
         let service = Service { url, addressing: style, ..Service::default() };
         let placed = service.place(bucket, region).expect("a place");
         let scheme = if placed.tls { "https" } else { "http" };
@@ -371,7 +377,7 @@ mod tests {
     #[test]
     fn bad_endpoints_are_refused() {
         let check = |text: &str, expected: &str| {
-            let error = EndpointUrl::parse(text).expect_err("a bad URL");
+            let error = EndpointUrl::parse(text, None).expect_err("a bad URL");
             assert_eq!(error.kind(), ErrorKind::Usage);
             assert!(error.to_string().contains(expected), "{error}");
         };
@@ -382,7 +388,7 @@ mod tests {
         check("http://h?x=1", "query");
         check("", "not an endpoint");
         check("https://me:hunter2@h", "keys come from");
-        let error = EndpointUrl::parse("https://me:hunter2@h").expect_err("a password");
+        let error = EndpointUrl::parse("https://me:hunter2@h", None).expect_err("a password");
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 
@@ -394,7 +400,7 @@ mod tests {
     }
 
     fn at(url: Option<&str>) -> Service {
-        let url = url.map(|url| EndpointUrl::parse(url).expect("a good URL"));
+        let url = url.map(|url| EndpointUrl::parse(url, None).expect("a good URL"));
         Service { url, sessions: true, ..Service::default() }
     }
 
@@ -507,7 +513,7 @@ mod tests {
         for good in ["us-east-1", "cn-north-1", "garage", "us-gov-west-1"] {
             assert!(is_region(None, good), "{good}");
         }
-        let url = EndpointUrl::parse("http://x:1").expect("a good URL");
+        let url = EndpointUrl::parse("http://x:1", None).expect("a good URL");
         for word in ["RegionOne", "us_east_1", "eu-1.example"] {
             assert!(is_region(Some(&url), word) && !is_region(None, word), "{word}");
         }
@@ -536,8 +542,9 @@ mod tests {
                             services = here\n[services here]\ns3 =\n  endpoint_url = http://x:1\n";
         let check = |variables: &[(&str, &str)], profile, region: &str, url: Option<&str>| {
             let found = configured(variables, FILE, profile).expect("good words");
-            assert_eq!(found.region.as_deref(), Some(region), "{variables:?}");
-            assert_eq!(found.endpoint_url.as_deref(), url, "{variables:?}");
+            let value = |found: Option<Found>| found.map(|found| found.value);
+            assert_eq!(value(found.region).as_deref(), Some(region), "{variables:?}");
+            assert_eq!(value(found.endpoint_url).as_deref(), url, "{variables:?}");
         };
         check(&[], None, "eu-north-1", None);
         check(&[], Some("local"), "garage", Some("http://x:1"));

@@ -56,8 +56,18 @@ pub const LOOKUP_PAUSE_DEFAULT: Duration = Duration::from_secs(30);
 /// How often a runtime's helper thread has something to do at least: tokio ends one that has had
 /// nothing for 10 s.
 pub const HELPER_USED_EVERY: Duration = Duration::from_secs(4);
-/// Longest wait for credentials from all of the chain.
+/// Longest wait for credentials from all of the chain; that for a `credential_process` is added.
 pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for the command of a `credential_process`: it may ask for a login in a browser or
+/// on a phone. Keys that are replaced have [`REFRESH_AHEAD`] left.
+pub const PROCESS_TIMEOUT: Duration = Duration::from_secs(120);
+/// How much of what such a command says on standard error is told, in bytes: errors shorten what is
+/// longer than 300 characters at its end, where the reason stands.
+pub const PROCESS_STDERR_BYTES_MAX: usize = 280;
+/// Shortest time for which a role is assumed, in seconds.
+pub const ROLE_SECONDS_MIN: u64 = 900;
+/// Longest time for which a role is assumed, in seconds.
+pub const ROLE_SECONDS_MAX: u64 = 43_200;
 /// Longest answer of a server that gives credentials, in bytes: those of STS have a few thousand.
 pub const CREDENTIALS_ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Longest wait for one answer of the instance's metadata service.
@@ -117,6 +127,8 @@ pub const SOURCE_LINE_BYTES_MAX: usize = 8 << 10;
 
 const _: () = assert!(METADATA_ATTEMPT_TIMEOUT.as_millis() < METADATA_TIMEOUT.as_millis());
 const _: () = assert!(METADATA_TIMEOUT.as_millis() <= CREDENTIALS_TIMEOUT.as_millis());
+const _: () =
+    assert!(PROCESS_TIMEOUT.as_secs() + CREDENTIALS_TIMEOUT.as_secs() <= REFRESH_AHEAD.as_secs());
 const _: () = assert!(LIST_REQUESTS_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(CHECKSUMS_ASKED_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(SOURCES_ASKED_MAX <= IDLE_CONNECTIONS_MAX);
@@ -143,6 +155,3 @@ pub const COMPLETION_TIME: Duration = Duration::from_secs(2);
 /// How many pages of buckets are read for one word: 10,000 buckets, as many as an account has
 /// unless more were asked for.
 pub const COMPLETION_BUCKET_PAGES_MAX: usize = 10;
-
-/// Longest AWS configuration file whose profiles are offered for completion, in bytes.
-pub const PROFILES_BYTES_MAX: u64 = 1 << 20;

@@ -31,8 +31,11 @@ mod names;
 mod pages;
 mod patience;
 pub mod probe;
+mod process;
+mod profile_file;
 pub mod resolve;
 mod resolver;
+mod roles;
 mod settings;
 pub mod tls;
 pub mod upkeep;
@@ -49,7 +52,7 @@ use tracing::info;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LIST_REQUESTS_DEFAULT;
 use crate::link::failure::{RetryCounts, RetryReason};
-use crate::link::waiting::{Board, Wait};
+use crate::link::waiting::Board;
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
 use crate::s3::aws::Variant;
 use crate::s3::headers::CustomerKey;
@@ -66,7 +69,8 @@ use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service
 use limits::REGION_MOVES_MAX;
 use names::Names;
 use patience::Patience;
-use settings::Settings;
+pub(crate) use settings::profile_names;
+use settings::{Found, Settings};
 use tls::Trust;
 
 /// What the command line and the environment say of the server. The profile fills in the rest.
@@ -93,6 +97,8 @@ pub struct ControlOptions {
     pub sessions: Option<bool>,
     /// An endpoint that does not answer is retried for so long, in microseconds.
     pub retry_for_us: u64,
+    /// Where is noted what is waited for, credentials included.
+    pub board: Arc<Board>,
     /// How many requests list one source at once; the default of [`crate::limits`] when `None`.
     pub list_requests: Option<usize>,
     /// The requester pays.
@@ -144,25 +150,8 @@ impl Control {
             Some(settings) if !is_all_named => Configured::of(settings)?,
             _ => Configured::default(),
         };
-        let told = |given: bool, found: bool| match (given, found) {
-            (true, _) => "as given",
-            (false, true) => "from the environment or the profile",
-            (false, false) => "the default",
-        };
-        let endpoint_from = told(options.endpoint_url.is_some(), configured.endpoint_url.is_some());
-        let region_from = told(options.region.is_some(), configured.region.is_some());
-        let url = options.endpoint_url.or(configured.endpoint_url);
-        info!("endpoint: {} ({endpoint_from})", url.as_deref().map_or("AWS", without_user));
-        let url = url.as_deref().map(EndpointUrl::parse).transpose()?;
-        let region = options.region.or(configured.region);
-        let region = region.unwrap_or_else(|| REGION_DEFAULT.to_owned());
-        info!("region: {region} ({region_from})");
-        // At AWS it becomes part of a host name.
-        if !is_region(url.as_ref(), &region) {
-            let message = format!("'{}' is not a region", shown(&region));
-            return Err(Error::new(ErrorKind::Usage, message)
-                .advise("expected a name such as eu-west-1; check --region and AWS_REGION"));
-        }
+        let url = chosen(options.endpoint_url, configured.endpoint_url);
+        let (url, region) = place(url, chosen(options.region, configured.region))?;
         let configured_trust = configured.ca_bundle.map_or(Trust::System, Trust::Bundle);
         let trust = match options.trust {
             Trust::System => configured_trust.clone(),
@@ -174,13 +163,15 @@ impl Control {
             trust => trust.clone(),
         };
         let sts = settings.as_ref().map(|settings| settings.endpoint_url("sts")).transpose()?;
-        let chain_http = ChainHttp::new(chain_trust, options.proxies.clone(), sts.flatten());
+        let sts = sts.flatten().map(|found| found.value);
+        let http = ChainHttp::new(chain_trust, options.proxies.clone(), sts);
         let source = &options.credentials;
-        let patience = Patience::new(options.retry_for_us, Arc::default());
+        let patience = Patience::new(options.retry_for_us, options.board);
+        let waits = patience.clone();
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
         Ok(Self {
             client: Client::new(trust, patience).over(interface),
-            keeper: KeyRefresher::new(source, settings.as_ref(), &region, chain_http).await?,
+            keeper: KeyRefresher::new(source, settings.as_ref(), &region, http, waits).await?,
             service: Service {
                 url,
                 addressing: options.addressing,
@@ -268,12 +259,6 @@ impl Control {
         let clocks =
             sessions.chain([self.keeper.published()]).map(|keys| keys.clock_ahead_seconds());
         clocks.max_by_key(|ahead| ahead.unsigned_abs()).unwrap_or(0)
-    }
-
-    /// What is waited for longest, here or by the data plane, once that is long enough to be told.
-    #[must_use]
-    pub fn longest_wait(&self) -> Option<Wait> {
-        self.client.patience().longest()
     }
 
     /// Where is noted what is waited for.
@@ -454,6 +439,45 @@ impl Control {
 #[expect(clippy::disallowed_methods, reason = "the control plane's only look at the clock")]
 pub(crate) fn now() -> SystemTime {
     SystemTime::now()
+}
+
+/// The endpoint and the region, each of which was chosen so.
+fn place(
+    (url, url_from): Said,
+    (region, region_from): Said,
+) -> Result<(Option<EndpointUrl>, String)> {
+    let told = |from: &Option<String>, is_given: bool| match from {
+        Some(from) => from.clone(),
+        None if is_given => "as given".to_owned(),
+        None => "the default".to_owned(),
+    };
+    let shown_url = url.as_deref().map_or("AWS", without_user);
+    info!("endpoint: {shown_url} ({})", told(&url_from, url.is_some()));
+    let url = url.as_deref().map(|url| EndpointUrl::parse(url, url_from.as_deref()));
+    let url = url.transpose()?;
+    let region_told = told(&region_from, region.is_some());
+    let region = region.unwrap_or_else(|| REGION_DEFAULT.to_owned());
+    info!("region: {region} ({region_told})");
+    // At AWS it becomes part of a host name.
+    if !is_region(url.as_ref(), &region) {
+        let from = region_from.map_or_else(String::new, |from| format!("{from}: "));
+        let message = format!("{from}'{}' is not a region", shown(&region));
+        return Err(Error::new(ErrorKind::Usage, message)
+            .advise("expected a name such as eu-west-1; check --region and AWS_REGION"));
+    }
+    Ok((url, region))
+}
+
+/// What is said, and by which variable or profile; by the command line where that is `None`.
+type Said = (Option<String>, Option<String>);
+
+/// What is given, else what was found.
+fn chosen(given: Option<String>, found: Option<Found>) -> Said {
+    match (given, found) {
+        (Some(given), _) => (Some(given), None),
+        (None, Some(Found { value, from })) => (Some(value), Some(from)),
+        (None, None) => (None, None),
+    }
 }
 
 /// A URL without what may stand before its host: that could be a password.

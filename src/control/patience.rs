@@ -33,6 +33,12 @@ impl Patience {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
+    /// The same for something else that ends within this time.
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.retry_for_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        self
+    }
+
     /// The rule, with this number of tries.
     pub(crate) fn policy(&self, attempts_max: u32) -> RetryPolicy {
         RetryPolicy { attempts_max, retry_for_us: self.retry_for_us }
@@ -54,11 +60,6 @@ impl Patience {
     /// Where it notes what it waits for.
     pub(crate) fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)
-    }
-
-    /// What is waited for longest, by anyone.
-    pub(crate) fn longest(&self) -> Option<Wait> {
-        self.board.longest(self.now_us())
     }
 }
 

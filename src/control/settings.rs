@@ -6,57 +6,31 @@
 //! where signed requests go. The SDK has its own, stricter parser; it is given what was read, in
 //! the form that it knows. An empty variable is none.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
 
 use super::limits::PROFILE_FILE_BYTES_MAX;
+use super::profile_file::{Kind, PROFILE_DEFAULT, Section, alias, in_form_of_sdk, parse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 
 /// What names a profile beside the command line.
 const PROFILE_VARIABLES: [&str; 2] = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"];
 
-/// The profile of who names none.
-const PROFILE_DEFAULT: &str = "default";
-
 /// A variable that names a file, and where that is without it, below the home folder.
 pub(crate) const CONFIG: (&str, &str) = ("AWS_CONFIG_FILE", ".aws/config");
 const CREDENTIALS: (&str, &str) = ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
+const FILES: [(&str, &str); 2] = [CONFIG, CREDENTIALS];
 
-/// The setting that is a command.
-const PROCESS: &str = "credential_process";
-
-/// Why a command is refused.
-const CUT: &str = "credential_process has ' #' or ' ;', which the AWS SDKs take for a comment";
-
-/// What a section of a profile file is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Profile,
-    Services,
-    SsoSession,
-}
-
-impl Kind {
-    /// All of them, by the word that a section of the configuration file begins with.
-    const ALL: [(&str, Self); 3] = [
-        ("profile", Self::Profile),
-        ("services", Self::Services),
-        ("sso-session", Self::SsoSession),
-    ];
-}
-
-/// A section of a profile file.
-#[derive(Debug, PartialEq, Eq)]
-struct Section {
-    kind: Kind,
-    name: String,
-    /// Names in lower case, and values. A value of several lines has nested settings where its
-    /// first line is empty.
-    settings: Vec<(String, String)>,
+/// Keys that stand in a profile.
+pub(super) struct Keys<'a> {
+    pub(super) access_key: &'a str,
+    pub(super) secret_key: &'a str,
+    pub(super) session_token: Option<&'a str>,
+    pub(super) are_of_credentials_file: bool,
 }
 
 /// What names a profile on the command line.
@@ -84,6 +58,13 @@ impl Chosen {
     }
 }
 
+/// A setting, and what says so: a variable, or a profile and its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) value: String,
+    pub(crate) from: String,
+}
+
 /// The value of a variable by its name.
 type Variables = Box<dyn Fn(&str) -> Option<String>>;
 
@@ -104,13 +85,7 @@ impl Settings {
     /// # Errors
     /// [`ErrorKind::Usage`] where a file cannot be read, or is not what the AWS CLI accepts.
     pub(crate) fn load(profile: Option<&str>) -> Result<Self> {
-        let variable = |name: &str| {
-            let found = environment(name);
-            // Without HOME the database of users says it, as in the AWS CLI.
-            let home = || std::env::home_dir()?.into_os_string().into_string().ok();
-            found.or_else(|| if name == "HOME" { home() } else { None })
-        };
-        Self::read(variable, read_bounded, profile)
+        Self::read(environment_and_home, read_bounded, profile)
     }
 
     fn read(
@@ -124,16 +99,15 @@ impl Settings {
         };
         let mut sections = Vec::new();
         let mut canonical = [String::new(), String::new()];
-        for (text, (named, usual)) in canonical.iter_mut().zip([CONFIG, CREDENTIALS]) {
-            let is_config = named == CONFIG.0;
+        for (at, (text, (named, usual))) in canonical.iter_mut().zip(FILES).enumerate() {
             let Some((path, is_named)) = place(&variable, named, usual) else { continue };
             let content = match file(&path) {
                 Ok(content) => content,
                 Err(error) if is_missing(&error, is_named) => continue,
                 Err(error) => return Err(unreadable(&path, &error, named)),
             };
-            let found = parse(&content, is_config).map_err(|at| malformed(&path, at))?;
-            *text = in_form_of_sdk(&found, is_config);
+            let found = parse(&content, at).map_err(|at| malformed(&path, at))?;
+            *text = in_form_of_sdk(&found, at == 0);
             sections.extend(found);
         }
         let by_variable = || {
@@ -156,20 +130,58 @@ impl Settings {
             return Ok(());
         }
         let message = format!("the profile '{}' does not exist", shown(&self.profile));
-        Err(Error::new(ErrorKind::Access, message).advise(format!("check {by}, {}", self.places())))
+        let advice = match self.misnamed(&self.profile) {
+            Some(advice) => advice,
+            None => format!("check {by}, {}", self.places()),
+        };
+        Err(Error::new(ErrorKind::Access, message).advise(advice))
+    }
+
+    /// How to mend a section that is meant to be this profile, where there is one: the word
+    /// `profile` stands in the names of the configuration file alone.
+    fn misnamed(&self, profile: &str) -> Option<String> {
+        let prefixed = format!("profile {profile}");
+        let is_meant = |section: &&Section| match section.place.0 {
+            0 => section.kind == Kind::Other && section.name == profile,
+            _ => section.name == prefixed,
+        };
+        let section = self.sections.iter().find(is_meant)?;
+        let (name, file) = (shown(profile), self.file_in_words(section));
+        let (right, wrong) = match section.place.0 {
+            0 => (format!("[profile {name}]"), format!("[{name}]")),
+            _ => (format!("[{name}]"), format!("[profile {name}]")),
+        };
+        Some(format!("write {right} for {wrong} in {file}, line {}", section.place.1))
     }
 
     fn has_section(&self, kind: Kind, name: &str) -> bool {
         self.sections.iter().any(|found| found.kind == kind && found.name == name)
     }
 
+    /// Whether a file has this profile.
+    pub(super) fn has_profile(&self, name: &str) -> bool {
+        self.has_section(Kind::Profile, name)
+    }
+
+    /// How to mend what is wrong with a profile: what to check.
+    pub(super) fn check_words(&self) -> String {
+        match self.chosen.by() {
+            Some(by) => format!("check {by}, {}", self.places()),
+            None => format!("check {}", self.places()),
+        }
+    }
+
     fn places(&self) -> String {
         files_in_words(|name| self.variable(name))
     }
 
-    /// The profile that was chosen, as the SDK is given it.
-    pub(crate) fn profile_of_sdk(&self) -> String {
-        alias(&self.profile)
+    fn file_in_words(&self, section: &Section) -> String {
+        file_in_words(|name| self.variable(name), FILES[section.place.0])
+    }
+
+    /// A profile as the SDK is given it.
+    pub(super) fn name_of_sdk(profile: &str) -> String {
+        alias(profile)
     }
 
     /// A variable that is set, and not empty.
@@ -187,9 +199,14 @@ impl Settings {
         self.chosen
     }
 
-    /// What the variable says, else what the profile does.
-    pub(crate) fn value(&self, variable: &str, key: &str) -> Option<String> {
-        self.variable(variable).or_else(|| self.in_profile(key))
+    /// What the first of these variables says that is set, else what the profile does.
+    pub(crate) fn find(&self, variables: &[&str], key: &str) -> Option<Found> {
+        self.in_variables(variables).or_else(|| self.in_profile(key))
+    }
+
+    fn in_variables(&self, variables: &[&str]) -> Option<Found> {
+        let found = |name: &&str| Some(Found { value: self.variable(name)?, from: (*name).into() });
+        variables.iter().find_map(found)
     }
 
     /// Where a service is, in the order of
@@ -199,14 +216,14 @@ impl Settings {
     /// # Errors
     /// Where it is not clear whether they are to be ignored, and where the profile's section of
     /// services is missing.
-    pub(crate) fn endpoint_url(&self, service: &str) -> Result<Option<String>> {
+    pub(crate) fn endpoint_url(&self, service: &str) -> Result<Option<Found>> {
         let ignored = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "ignore_configured_endpoint_urls");
         if self.switch(ignored.0, ignored.1)? {
             return Ok(None);
         }
         let own = format!("AWS_ENDPOINT_URL_{}", service.to_uppercase());
         let key = "endpoint_url";
-        if let Some(found) = self.variable(&own).or_else(|| self.variable("AWS_ENDPOINT_URL")) {
+        if let Some(found) = self.in_variables(&[&own, "AWS_ENDPOINT_URL"]) {
             return Ok(Some(found));
         }
         Ok(self.in_services(service, key)?.or_else(|| self.in_profile(key)))
@@ -217,16 +234,27 @@ impl Settings {
     /// # Errors
     /// Where that is neither `true` nor `false`.
     pub(crate) fn switch(&self, variable: &str, key: &str) -> Result<bool> {
-        let Some(found) = self.value(variable, key) else { return Ok(false) };
-        match found.to_ascii_lowercase().as_str() {
-            "true" => Ok(true),
-            "false" => Ok(false),
-            _ => Err(Error::new(
-                ErrorKind::Usage,
-                format!("{variable} or {key} is '{}'", shown(&found)),
-            )
-            .advise("expected true or false")),
-        }
+        Ok(self.choice(variable, key, ["true", "false"])?.is_some_and(|found| found == "true"))
+    }
+
+    /// Which of these words is said, in any case.
+    ///
+    /// # Errors
+    /// Where another one is.
+    pub(crate) fn choice(
+        &self,
+        variable: &str,
+        key: &str,
+        words: [&'static str; 2],
+    ) -> Result<Option<&'static str>> {
+        let Some(Found { value, from }) = self.find(&[variable], key) else { return Ok(None) };
+        let mut words = words.into_iter();
+        let [first, second] = [words.next(), words.next()].map(Option::unwrap_or_default);
+        let known = [first, second].into_iter().find(|word| value.eq_ignore_ascii_case(word));
+        known.map(Some).ok_or_else(|| {
+            Error::new(ErrorKind::Usage, format!("{from} is '{}'", shown(&value)))
+                .advise(format!("expected {first} or {second}"))
+        })
     }
 
     /// The files, for the SDK.
@@ -238,21 +266,51 @@ impl Settings {
             .build()
     }
 
-    fn setting(&self, kind: Kind, name: &str, key: &str) -> Option<&str> {
-        let of_name =
-            self.sections.iter().rev().filter(|found| (found.kind, &*found.name) == (kind, name));
-        let mut settings = of_name.flat_map(|section| section.settings.iter().rev());
-        settings.find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    /// A setting, and its section; of the credentials file where both have it.
+    fn setting(&self, kind: Kind, name: &str, key: &str) -> Option<(&str, &Section)> {
+        let is_of = |found: &&Section| (found.kind, &*found.name) == (kind, name);
+        let mut of_name = self.sections.iter().rev().filter(is_of);
+        of_name.find_map(|section| Some((section.said(key)?, section)))
     }
 
-    fn in_profile(&self, key: &str) -> Option<String> {
-        let found = self.setting(Kind::Profile, &self.profile, key)?.trim();
-        (!found.is_empty()).then(|| found.to_owned())
+    /// What a profile says, whoever chose it.
+    pub(super) fn of_profile(&self, profile: &str, key: &str) -> Option<&str> {
+        self.setting(Kind::Profile, profile, key).map(|(value, _)| value)
+    }
+
+    /// The keys of a profile, all from one file; `None` where no file has both.
+    pub(super) fn keys(&self, profile: &str) -> Option<Keys<'_>> {
+        let is_of = |found: &&Section| (found.kind, &*found.name) == (Kind::Profile, profile);
+        self.sections.iter().rev().filter(is_of).find_map(|section| {
+            Some(Keys {
+                access_key: section.said("aws_access_key_id")?,
+                secret_key: section.said("aws_secret_access_key")?,
+                // By both names, as botocore.
+                session_token: section
+                    .said("aws_security_token")
+                    .or_else(|| section.said("aws_session_token")),
+                are_of_credentials_file: FILES[section.place.0] == CREDENTIALS,
+            })
+        })
+    }
+
+    /// The file that says this of a profile, in words.
+    pub(super) fn file_of(&self, profile: &str, key: &str) -> String {
+        let found = self.setting(Kind::Profile, profile, key);
+        found.map_or_else(|| self.places(), |(_, section)| self.file_in_words(section))
+    }
+
+    fn in_profile(&self, key: &str) -> Option<Found> {
+        let value = self.of_profile(&self.profile, key)?.to_owned();
+        let (profile, file) = (shown(&self.profile), self.file_of(&self.profile, key));
+        Some(Found { value, from: format!("{key} of the profile '{profile}' in {file}") })
     }
 
     /// What the profile's section of services says of one.
-    fn in_services(&self, service: &str, key: &str) -> Result<Option<String>> {
-        let Some(services) = self.in_profile("services") else { return Ok(None) };
+    fn in_services(&self, service: &str, key: &str) -> Result<Option<Found>> {
+        let Some(Found { value: services, .. }) = self.in_profile("services") else {
+            return Ok(None);
+        };
         if !self.has_section(Kind::Services, &services) {
             let message = format!(
                 "the profile '{}' has services = {}, but there is no section [services {1}]",
@@ -263,11 +321,17 @@ impl Settings {
                 Error::new(ErrorKind::Usage, message).advise(format!("check {}", self.places()))
             );
         }
-        let nested = self.setting(Kind::Services, &services, service).unwrap_or_default();
+        let Some((nested, section)) = self.setting(Kind::Services, &services, service) else {
+            return Ok(None);
+        };
         let lines = nested.lines().rev().filter_map(|line| line.split_once('='));
         let mut found = lines.filter(|(name, _)| name.trim() == key);
-        let found = found.next().map(|(_, value)| value.trim().to_owned());
-        Ok(found.filter(|found| !found.is_empty()))
+        let value = found.next().map(|(_, value)| value.trim().to_owned());
+        let (services, file) = (shown(&services), self.file_in_words(section));
+        Ok(value.filter(|value| !value.is_empty()).map(|value| Found {
+            value,
+            from: format!("{key} of {service} in [services {services}] of {file}"),
+        }))
     }
 }
 
@@ -276,6 +340,27 @@ impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Settings").field("profile", &self.profile).finish_non_exhaustive()
     }
+}
+
+/// The profiles of both files, sorted: for who types a name. What cannot be read has none, and what
+/// is no file is not opened: its end may never come.
+pub(crate) fn profile_names() -> Vec<String> {
+    let mut names = BTreeSet::new();
+    for (at, (named, usual)) in FILES.into_iter().enumerate() {
+        let Some((path, _)) = place(&environment_and_home, named, usual) else { continue };
+        let is_file = path.metadata().is_ok_and(|found| found.is_file());
+        let content = is_file.then(|| read_bounded(&path).ok()).flatten();
+        let sections = content.and_then(|content| parse(&content, at).ok()).unwrap_or_default();
+        let profiles = sections.into_iter().filter(|found| found.kind == Kind::Profile);
+        names.extend(profiles.map(|found| found.name));
+    }
+    names.into_iter().collect()
+}
+
+/// A variable of the environment; without HOME the database of users says it, as in the AWS CLI.
+fn environment_and_home(name: &str) -> Option<String> {
+    let home = || std::env::home_dir()?.into_os_string().into_string().ok();
+    environment(name).or_else(|| if name == "HOME" { home() } else { None })
 }
 
 /// A variable of the environment that is set, and not empty.
@@ -293,7 +378,7 @@ pub(crate) fn file_in_words(
 
 /// Where profiles are looked for, in words.
 pub(crate) fn files_in_words(variable: impl Fn(&str) -> Option<String>) -> String {
-    let [config, credentials] = [CONFIG, CREDENTIALS].map(|file| file_in_words(&variable, file));
+    let [config, credentials] = FILES.map(|file| file_in_words(&variable, file));
     format!("{config} and {credentials}")
 }
 
@@ -343,144 +428,6 @@ fn malformed(path: &Path, (line, what): (usize, &str)) -> Error {
     Error::new(ErrorKind::Usage, message).advise("write NAME = VALUE below a [SECTION]")
 }
 
-/// Reads a file as configparser does; a line that it refuses, by its number, and why.
-fn parse(content: &str, is_config: bool) -> Result<Vec<Section>, (usize, &'static str)> {
-    // What editors of other systems begin a file with.
-    let content = content.strip_prefix('\u{feff}').unwrap_or(content);
-    let mut sections: Vec<Section> = Vec::new();
-    // No section yet; one that is not about us, whose lines must be right all the same.
-    let (mut is_in_one, mut is_kept) = (false, false);
-    // How far the last name is indented: what is further is part of its value.
-    let mut of_value: Option<usize> = None;
-    let mut is_nested = false;
-    for (number, line) in content.lines().enumerate().map(|(at, line)| (at + 1, line)) {
-        let text = line.trim();
-        if text.is_empty() || text.starts_with(['#', ';']) {
-            continue;
-        }
-        let indent = line.len() - line.trim_start().len();
-        if of_value.is_some_and(|of_name| indent > of_name) {
-            let is_command =
-                is_kept && last(&mut sections).is_some_and(|(name, _)| name == PROCESS);
-            if is_nested && !text.contains('=') {
-                return Err((number, "a nested setting has no value"));
-            }
-            // One value of several lines is a region, or an address, with a secret in it.
-            if !is_nested && !is_command {
-                return Err((number, "a setting goes on here, with white space before it"));
-            }
-            if is_command && is_cut_by_sdk(text) {
-                return Err((number, CUT));
-            }
-            if is_kept && let Some((_, value)) = last(&mut sections) {
-                value.push(if is_command { ' ' } else { '\n' });
-                value.push_str(text);
-            }
-            continue;
-        }
-        if let Some(header) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            let found = header_of(header.0, is_config);
-            (is_in_one, is_kept, of_value) = (true, found.is_some(), None);
-            if let Some((kind, name)) = found {
-                sections.push(Section { kind, name, settings: Vec::new() });
-            }
-            continue;
-        }
-        let Some(at) = text.find(['=', ':']) else {
-            return Err((number, "neither a section nor a setting"));
-        };
-        let (name, value) = (text[..at].trim_end(), text[at + 1..].trim());
-        if !is_in_one {
-            return Err((number, "a setting before the first section"));
-        }
-        if name.is_empty() {
-            return Err((number, "a setting has no name"));
-        }
-        let is_command = name.eq_ignore_ascii_case(PROCESS);
-        if is_command && is_cut_by_sdk(value) {
-            return Err((number, CUT));
-        }
-        (of_value, is_nested) = (Some(indent), value.is_empty() && !is_command);
-        if is_kept && let Some(section) = sections.last_mut() {
-            section.settings.push((name.to_lowercase(), value.to_owned()));
-        }
-    }
-    Ok(sections)
-}
-
-/// Whether the SDK would take a part of this for a comment, and run the rest as another command.
-fn is_cut_by_sdk(command: &str) -> bool {
-    let mut pairs = command.chars().zip(command.chars().skip(1));
-    pairs.any(|(before, sign)| before.is_whitespace() && matches!(sign, '#' | ';'))
-}
-
-fn last(sections: &mut [Section]) -> Option<&mut (String, String)> {
-    sections.last_mut()?.settings.last_mut()
-}
-
-/// What a section is about, where that is ours to know.
-fn header_of(header: &str, is_config: bool) -> Option<(Kind, String)> {
-    let header = header.trim();
-    if !is_config || header == PROFILE_DEFAULT {
-        return Some((Kind::Profile, header.to_owned()));
-    }
-    let (word, name) = header.split_once(char::is_whitespace)?;
-    let kind = Kind::ALL.iter().find(|(known, _)| *known == word)?.1;
-    let name = name.trim();
-    let quoted = ['"', '\''].iter().find_map(|quote| {
-        name.strip_prefix(*quote)?.strip_suffix(*quote).filter(|name| !name.contains(*quote))
-    });
-    match quoted {
-        Some(name) => Some((kind, name.to_owned())),
-        None if name.contains(char::is_whitespace) || name.is_empty() => None,
-        None => Some((kind, name.to_owned())),
-    }
-}
-
-/// Whether the SDK's parser takes this for a name.
-fn is_plain(name: &str) -> bool {
-    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"_-/.%@:+".contains(&byte);
-    !name.is_empty() && name.bytes().all(is_fit)
-}
-
-/// The name of a section as the SDK is given it: one that it takes.
-fn alias(name: &str) -> String {
-    if is_plain(name) {
-        return name.to_owned();
-    }
-    name.bytes().fold("named-".to_owned(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// The same as the SDK's parser knows it: without what it would refuse the whole file for.
-fn in_form_of_sdk(sections: &[Section], is_config: bool) -> String {
-    let mut text = String::new();
-    for Section { kind, name, settings } in sections {
-        let word = Kind::ALL.iter().find(|(_, known)| known == kind).map_or("", |(word, _)| word);
-        let _ = match name.as_str() {
-            PROFILE_DEFAULT if *kind == Kind::Profile => writeln!(text, "[{name}]"),
-            _ if is_config => writeln!(text, "[{word} {}]", alias(name)),
-            _ => writeln!(text, "[{}]", alias(name)),
-        };
-        // It takes an empty value for one.
-        let is_one = |(name, value): &&(String, String)| is_plain(name) && !value.is_empty();
-        for (name, value) in settings.iter().filter(is_one) {
-            let value = match name.as_str() {
-                "source_profile" | "sso_session" | "services" => alias(value),
-                _ => value.clone(),
-            };
-            let mut lines = value.lines();
-            let _ = writeln!(text, "{name} = {}", lines.next().unwrap_or_default());
-            let is_nested =
-                |line: &&str| line.split_once('=').is_some_and(|(name, _)| is_plain(name.trim()));
-            lines.filter(is_nested).for_each(|line| text.extend(["  ", line, "\n"]));
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 impl Settings {
     /// With these variables and files alone.
@@ -507,7 +454,11 @@ mod tests {
         Settings::of(&[("AWS_CONFIG_FILE", "/config")], &[("/config", config)], None)
     }
 
-    /// Most by the rules of configparser; a byte order mark and a repeated name are forgiven.
+    fn region(found: &Settings) -> String {
+        found.find(&["AWS_REGION"], "region").map(|found| found.value).unwrap_or_default()
+    }
+
+    /// Most by the rules of configparser; a byte order mark is forgiven.
     #[test]
     fn forms_that_the_aws_cli_accepts() {
         let forms = [
@@ -523,18 +474,17 @@ mod tests {
             "[default]\ns3 =\n  addressing_style = path\nendpoint_url = http://x:1\nregion = r\n",
             "[plugins]\nx = y\n[default]\nendpoint_url = http://x:1\nregion = r\n[profile a b c]\n\
              region = no\n[profile d/é]\nregion = no\n",
-            "[default]\nregion = first\nregion = r\nendpoint_url = http://x:1\n",
         ];
         for form in forms {
             let found = read(form).unwrap_or_else(|error| panic!("{form}: {error}"));
             let url = found.endpoint_url("s3").expect("a switch");
-            assert_eq!(url.as_deref(), Some("http://x:1"), "{form}");
-            assert_eq!(found.value("AWS_DEFAULT_REGION", "region").as_deref(), Some("r"), "{form}");
+            assert_eq!(url.map(|found| found.value).as_deref(), Some("http://x:1"), "{form}");
+            assert_eq!(region(&found), "r", "{form}");
         }
         let quoted = "[profile \"my own\"]\nregion = r\n";
         let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_PROFILE", "my own")];
         let found = Settings::of(&variables, &[("/config", quoted)], None).expect("a name");
-        assert_eq!(found.value("AWS_REGION", "region").as_deref(), Some("r"));
+        assert_eq!(region(&found), "r");
         assert_eq!(found.chosen(), Chosen::Variable("AWS_PROFILE"));
     }
 
@@ -548,6 +498,10 @@ mod tests {
             ("[default]\ns3 =\n  secret\n", "/config, line 3: a nested setting"),
             ("[nobody's]\nsecret\n", "/config, line 2: neither"),
             ("[default]\nregion = r\n  aws_secret_access_key = secret\n", "/config, line 3: a set"),
+            ("[x]\n[default]\nregion=r\n[x]\n", "/config, line 4: this section is a second"),
+            ("[profile p]\n[profile 'p']\n", "/config, line 2: this section is a second"),
+            ("[default]\n[profile default]\n", "/config, line 2: this section is a second"),
+            ("[x]\nregion=r\n[y]\nregion=r\nRegion=secret\n", "/config, line 5: this setting"),
             ("[default]\ncredential_process = a ; secret\n", "/config, line 2: credential_proc"),
             ("[default]\ncredential_process = a\n  b #secret\n", "/config, line 3: credential_p"),
         ] {
@@ -574,6 +528,17 @@ mod tests {
             let told = error.to_string();
             assert!(told.starts_with("the profile 'typo' does not exist") && told.contains(by));
         }
+        // The word `profile` is missing, or does not belong there.
+        let files = [("/config", "[one]\n[profile x]\n"), ("/keys", "\n[profile two]\n")];
+        let both = [("AWS_CONFIG_FILE", "/config"), ("AWS_SHARED_CREDENTIALS_FILE", "/keys")];
+        for (profile, advice) in [
+            ("one", "write [profile one] for [one] in /config, line 1"),
+            ("two", "write [two] for [profile two] in /keys, line 2"),
+            ("three", "check --profile, /config and /keys"),
+        ] {
+            let error = Settings::of(&both, &files, Some(profile)).map(|_| ()).expect_err("none");
+            assert_eq!(error.advice(), Some(advice));
+        }
         let found = read(&[], Some("p")).expect("it is there");
         let error = found.endpoint_url("s3").expect_err("no such services");
         assert!(error.to_string().contains("no section [services m]"), "{error}");
@@ -592,7 +557,7 @@ mod tests {
             "[profile named-6d79206f776e]\nsource_profile = named-612362\ns3 = \n  c = d\n\
              [profile named-612362]\nregion = r\n"
         );
-        assert_eq!(found.profile_of_sdk(), "named-6d79206f776e");
+        assert_eq!(Settings::name_of_sdk("my own"), "named-6d79206f776e");
     }
 
     #[test]
@@ -631,7 +596,9 @@ mod tests {
         // The credentials file counts first.
         let both = [("/config", "[default]\nregion = c\n"), ("/keys", "[default]\nregion = k\n")];
         let found = Settings::of(&variables, &both, None).expect("good words");
-        assert_eq!(found.value("AWS_REGION", "region").as_deref(), Some("k"));
+        assert_eq!(region(&found), "k");
+        let from = found.find(&[], "region").map(|found| found.from);
+        assert_eq!(from.as_deref(), Some("region of the profile 'default' in /keys"));
         assert!(!format!("{found:?}").contains("region"), "no contents are shown");
     }
 }

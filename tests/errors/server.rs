@@ -233,7 +233,8 @@ fn profiles_that_give_no_keys_are_told() {
     };
     told("nope", &["error: the profile 'nope' does not exist; check --profile"]);
     told("empty", &["error: the profile 'empty' has no credentials; check --profile"]);
-    let ended = "credential_process ended with exit status: 3: out of keys; run the command";
+    let ended = "config: the credential_process of the profile 'broken' (echo) ended with exit \
+                 status: 3: out of keys; run the command";
     told("broken", &[ended]);
     assert_eq!(origin.stop().requests, 0);
 }
@@ -248,6 +249,9 @@ fn a_profile_of_the_environment_that_gives_no_keys_is_told() {
         "[profile empty]\nregion = us-east-1\n\
          [profile half]\naws_access_key_id = AKIAEXAMPLE\n\
          [profile gone]\n{role}\nsource_profile = nowhere\n\
+         [profile alone]\n{role}\n\
+         [profile circle]\n{role}\nsource_profile = round\n\
+         [profile round]\n{role}\nsource_profile = circle\n\
          [profile odd]\n{role}\ncredential_source = Nonsense\n\
          [profile login]\nsso_session = corp\nsso_account_id = 111122223333\n\
          sso_role_name = reader\n\
@@ -275,8 +279,10 @@ fn a_profile_of_the_environment_that_gives_no_keys_is_told() {
         ("empty", &["error: the profile 'empty' has no credentials; check AWS_PROFILE, ", &files]),
         ("half", &["the profile 'half': ", "aws_secret_access_key", "AWS_PROFILE", &files]),
         ("gone", &["the profile 'gone' refers to the profile 'nowhere', which does not", &files]),
+        ("alone", &["the profile 'alone' has role_arn, but neither source_profile nor", &files]),
+        ("circle", &["the profile 'circle' is in a circle of source_profile: circle -> ", &files]),
         ("signin", &["the profile 'signin': it has a session of aws login, which is not", &files]),
-        ("odd", &["the profile 'odd': ", "Nonsense", "AWS_PROFILE", &files]),
+        ("odd", &["the profile 'odd' has ", "Nonsense", "AWS_PROFILE", &files]),
         ("login", &["the profile 'login': ", login]),
         ("unknown", &["the profile 'unknown': ", "elsewhere", &files]),
     ] {
@@ -289,6 +295,11 @@ fn a_profile_of_the_environment_that_gives_no_keys_is_told() {
         let run = program(Some(&config)).with(["--profile", profile]).run();
         run.expect(ACCESS).expect_error(&words);
     }
+    // One that nobody named is not passed over either.
+    let default = format!("[default]\n{role}\nsource_profile = nowhere\n");
+    std::fs::write(&config, default).expect("written");
+    let run = program(Some(&config)).run().expect(ACCESS);
+    run.expect_error(&["config: the profile 'default' refers to the profile 'nowhere', which"]);
     assert_eq!(origin.stop().requests, 0);
 }
 

@@ -161,6 +161,62 @@ fn roles_are_assumed_over_tls_by_the_certificates_of_the_run() {
 }
 
 #[test]
+fn roles_are_assumed_for_as_long_as_the_profile_says() {
+    let server = Fake::start(None, giver);
+    let role = format!(
+        "[profile role]\nrole_arn = {ROLE}\nduration_seconds = 1800\nexternal_id = outer\n\
+         role_session_name = nightly\nendpoint_url = {}\n",
+        server.url()
+    );
+    let keys = format!("aws_access_key_id = AKIDBASE\naws_secret_access_key = {SECRET}\n");
+    for source in [
+        "credential_source = Environment\n".to_owned(),
+        format!("source_profile = role\n{keys}"),
+        format!("source_profile = base\n[profile base]\n{keys}"),
+        "source_profile = base\n[profile base]\ncredential_process = printf \
+         '{\"Version\":1,\"AccessKeyId\":\"AKIDBASE\",\"SecretAccessKey\":\"x\"}'\n"
+            .to_owned(),
+    ] {
+        let before = server.seen().len();
+        let program =
+            with_config(&server, &format!("{role}{source}")).with_keys("AKIDBASE", SECRET);
+        lists(program.set("PATH", "/usr/bin:/bin").with(["--profile", "role", "-vv"]).run());
+        let seen = server.seen();
+        for part in ["DurationSeconds=1800&", "ExternalId=outer&", "RoleSessionName=nightly&"] {
+            let form = format!("{}&", seen[before].trim_end());
+            assert!(form.contains(part), "{source}: {form}");
+        }
+    }
+    // A web identity lives as long as STS has it, as with the AWS CLI.
+    let before = server.seen().len();
+    let program = with_config(&server, "");
+    let token = program.home().join("token");
+    fs::write(&token, "jwt").expect("room");
+    let path = program.home().join("web");
+    let config = format!("{role}web_identity_token_file = {}\n", token.display());
+    fs::write(&path, config).expect("room");
+    lists(program.set("AWS_CONFIG_FILE", path).with(["--profile", "role"]).run());
+    assert!(!server.seen()[before].contains("DurationSeconds"), "{}", server.seen()[before]);
+}
+
+#[test]
+fn a_slow_command_for_keys_is_waited_for_and_told() {
+    let server = Fake::start(None, giver);
+    let program = with_config(&server, "");
+    let (answer, path) = (program.home().join("answer"), program.home().join("slow"));
+    let keys = metadata().replace("\"Code\"", "\"Version\":1,\"Code\"");
+    fs::write(&answer, keys.replace("\"Token\"", "\"SessionToken\"")).expect("room");
+    let command = format!("sleep 4; cat {}", answer.display());
+    fs::write(&path, format!("[profile slow]\ncredential_process = {command}\n")).expect("room");
+    let program = program.set("AWS_CONFIG_FILE", path).set("PATH", "/usr/bin:/bin");
+    let run = program.with(["--profile", "slow"]).run();
+    let line =
+        "waiting for the credential_process of the profile 'slow' to give credentials: try 1";
+    run.check(run.stderr.matches(line).count() == 1, "it is told once");
+    lists(run);
+}
+
+#[test]
 fn sessions_of_single_sign_on_and_processes_give_keys() {
     let server = Fake::start(None, giver);
     let config = "[default]\nsso_session = lab\nsso_account_id = 123456789012\n\

@@ -1,0 +1,217 @@
+//! What stands in a profile file, and the same as the AWS SDK is given it.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+/// The profile of who names none.
+pub(super) const PROFILE_DEFAULT: &str = "default";
+
+/// The setting that is a command.
+pub(super) const PROCESS: &str = "credential_process";
+
+/// Why a command is refused.
+const CUT: &str = "credential_process has ' #' or ' ;', which the AWS SDKs take for a comment";
+
+/// What a section of a profile file is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Profile,
+    Services,
+    SsoSession,
+    /// Nothing of ours; its name is its whole header.
+    Other,
+}
+
+impl Kind {
+    /// Ours, by the word that a section of the configuration file begins with.
+    const ALL: [(&str, Self); 3] = [
+        ("profile", Self::Profile),
+        ("services", Self::Services),
+        ("sso-session", Self::SsoSession),
+    ];
+}
+
+/// A section of a profile file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Section {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    /// Its file, 0 for the configuration and 1 for the credentials, and the line of its header.
+    pub(super) place: (usize, usize),
+    /// Names in lower case, and values. A value of several lines has nested settings where its
+    /// first line is empty.
+    pub(super) settings: Vec<(String, String)>,
+}
+
+impl Section {
+    /// What is empty is not said.
+    pub(super) fn said(&self, key: &str) -> Option<&str> {
+        let (_, value) = self.settings.iter().find(|(name, _)| name == key)?;
+        Some(value.trim()).filter(|value| !value.is_empty())
+    }
+}
+
+/// Reads a file, the one with this number, as configparser does; a line that it refuses, by its
+/// number, and why.
+pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, &'static str)> {
+    // What editors of other systems begin a file with.
+    let content = content.strip_prefix('\u{feff}').unwrap_or(content);
+    let mut sections: Vec<Section> = Vec::new();
+    let mut names_seen = Names::default();
+    // How far the last name is indented: what is further is part of its value.
+    let mut of_value: Option<usize> = None;
+    let mut is_nested = false;
+    for (number, line) in content.lines().enumerate().map(|(at, line)| (at + 1, line)) {
+        let text = line.trim();
+        if text.is_empty() || text.starts_with(['#', ';']) {
+            continue;
+        }
+        let indent = line.len() - line.trim_start().len();
+        if of_value.is_some_and(|of_name| indent > of_name) {
+            let Some((name, value)) = last(&mut sections) else { continue };
+            let is_command = name == PROCESS;
+            if is_nested && !text.contains('=') {
+                return Err((number, "a nested setting has no value"));
+            }
+            // One value of several lines is a region, or an address, with a secret in it.
+            if !is_nested && !is_command {
+                return Err((number, "a setting goes on here, with white space before it"));
+            }
+            if is_command && is_cut_by_sdk(text) {
+                return Err((number, CUT));
+            }
+            value.push(if is_command { ' ' } else { '\n' });
+            value.push_str(text);
+            continue;
+        }
+        if let Some(header) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            of_value = None;
+            let (kind, name) = header_of(header.0, file == 0);
+            if !names_seen.is_new_section(header.0, kind, &name) {
+                return Err((number, "this section is a second time in the file"));
+            }
+            sections.push(Section { kind, name, place: (file, number), settings: Vec::new() });
+            continue;
+        }
+        let Some(at) = text.find(['=', ':']) else {
+            return Err((number, "neither a section nor a setting"));
+        };
+        let (name, value) = (text[..at].trim_end().to_lowercase(), text[at + 1..].trim());
+        let Some(section) = sections.last_mut() else {
+            return Err((number, "a setting before the first section"));
+        };
+        if name.is_empty() {
+            return Err((number, "a setting has no name"));
+        }
+        if !names_seen.is_new_setting(&name) {
+            return Err((number, "this setting is a second time in its section"));
+        }
+        let is_command = name == PROCESS;
+        if is_command && is_cut_by_sdk(value) {
+            return Err((number, CUT));
+        }
+        (of_value, is_nested) = (Some(indent), value.is_empty() && !is_command);
+        section.settings.push((name, value.to_owned()));
+    }
+    Ok(sections)
+}
+
+/// The names that a file has had so far: configparser takes none twice, and of two of them nobody
+/// can tell which one is meant.
+#[derive(Default)]
+struct Names {
+    headers: HashSet<String>,
+    /// The same section may be written in several ways.
+    sections: HashSet<(Kind, String)>,
+    /// Of the last section.
+    settings: HashSet<String>,
+}
+
+impl Names {
+    fn is_new_section(&mut self, header: &str, kind: Kind, name: &str) -> bool {
+        self.settings.clear();
+        let is_new_name = kind == Kind::Other || self.sections.insert((kind, name.to_owned()));
+        self.headers.insert(header.to_owned()) && is_new_name
+    }
+
+    fn is_new_setting(&mut self, name: &str) -> bool {
+        self.settings.insert(name.to_owned())
+    }
+}
+
+/// Whether the SDK would take a part of this for a comment, and run the rest as another command.
+fn is_cut_by_sdk(command: &str) -> bool {
+    let mut pairs = command.chars().zip(command.chars().skip(1));
+    pairs.any(|(before, sign)| before.is_whitespace() && matches!(sign, '#' | ';'))
+}
+
+fn last(sections: &mut [Section]) -> Option<&mut (String, String)> {
+    sections.last_mut()?.settings.last_mut()
+}
+
+/// What a section is about, and its name.
+fn header_of(header: &str, is_config: bool) -> (Kind, String) {
+    let header = header.trim();
+    if !is_config || header == PROFILE_DEFAULT {
+        return (Kind::Profile, header.to_owned());
+    }
+    let ours = || {
+        let (word, name) = header.split_once(char::is_whitespace)?;
+        let kind = Kind::ALL.iter().find(|(known, _)| *known == word)?.1;
+        let name = name.trim();
+        let quoted = ['"', '\''].iter().find_map(|quote| {
+            name.strip_prefix(*quote)?.strip_suffix(*quote).filter(|name| !name.contains(*quote))
+        });
+        match quoted {
+            Some(name) => Some((kind, name.to_owned())),
+            None if name.contains(char::is_whitespace) || name.is_empty() => None,
+            None => Some((kind, name.to_owned())),
+        }
+    };
+    ours().unwrap_or_else(|| (Kind::Other, header.to_owned()))
+}
+
+/// Whether the SDK's parser takes this for a name.
+fn is_plain(name: &str) -> bool {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"_-/.%@:+".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_fit)
+}
+
+/// The name of a section as the SDK is given it: one that it takes.
+pub(super) fn alias(name: &str) -> String {
+    if is_plain(name) {
+        return name.to_owned();
+    }
+    name.bytes().fold("named-".to_owned(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The same as the SDK's parser knows it: without what it would refuse the whole file for.
+pub(super) fn in_form_of_sdk(sections: &[Section], is_config: bool) -> String {
+    let mut text = String::new();
+    let ours = sections.iter().filter(|section| section.kind != Kind::Other);
+    for Section { kind, name, settings, .. } in ours {
+        let word = Kind::ALL.iter().find(|(_, known)| known == kind).map_or("", |(word, _)| word);
+        let _ = match name.as_str() {
+            PROFILE_DEFAULT if *kind == Kind::Profile => writeln!(text, "[{name}]"),
+            _ if is_config => writeln!(text, "[{word} {}]", alias(name)),
+            _ => writeln!(text, "[{}]", alias(name)),
+        };
+        // It takes an empty value for one.
+        let is_one = |(name, value): &&(String, String)| is_plain(name) && !value.is_empty();
+        for (name, value) in settings.iter().filter(is_one) {
+            let value = match name.as_str() {
+                "source_profile" | "sso_session" | "services" => alias(value),
+                _ => value.clone(),
+            };
+            let mut lines = value.lines();
+            let _ = writeln!(text, "{name} = {}", lines.next().unwrap_or_default());
+            let is_nested =
+                |line: &&str| line.split_once('=').is_some_and(|(name, _)| is_plain(name.trim()));
+            lines.filter(is_nested).for_each(|line| text.extend(["  ", line, "\n"]));
+        }
+    }
+    text
+}

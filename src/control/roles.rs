@@ -1,0 +1,361 @@
+//! Where the credentials of a profile come from: the roles that it assumes, one after the other,
+//! and the keys that the first of them is assumed with, as the AWS CLI finds them.
+//!
+//! aws-config does the same, but passes over `duration_seconds`, and names no file of what is
+//! wrong. It is left what it alone knows: single sign-on and web identities.
+
+use std::time::Duration;
+
+use aws_config::profile::ProfileFileCredentialsProvider;
+use aws_config::provider_config::ProviderConfig;
+use aws_config::sts::AssumeRoleProvider;
+use aws_credential_types::Credentials;
+use aws_credential_types::credential_feature::AwsCredentialFeature;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_types::SdkConfig;
+
+use super::limits::{ROLE_SECONDS_MAX, ROLE_SECONDS_MIN};
+use super::process::Process;
+use super::profile_file::PROCESS;
+use super::settings::Settings;
+use crate::error::{Error, ErrorKind, Result};
+use crate::s3::uri::shown;
+
+const ROLE: &str = "role_arn";
+const SOURCE_PROFILE: &str = "source_profile";
+const SOURCE: &str = "credential_source";
+const WEB_IDENTITY: &str = "web_identity_token_file";
+const DURATION: &str = "duration_seconds";
+
+/// What begins the names of settings of single sign-on.
+const SSO: [&str; 4] = ["sso_session", "sso_start_url", "sso_account_id", "sso_role_name"];
+/// What `aws login` leaves in a profile.
+const LOGIN: &str = "login_session";
+
+/// Where the credentials of a profile come from.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Chain {
+    base: Base,
+    /// The role of the profile itself comes first; it is assumed last.
+    roles: Vec<Role>,
+}
+
+/// Who gives the first credentials of a chain.
+#[derive(Debug, PartialEq, Eq)]
+enum Base {
+    Named(Named),
+    /// The keys of this profile.
+    Keys(String),
+    /// The `credential_process` of this profile.
+    Process(String),
+    /// aws-config, by what else this profile says.
+    Sdk(String),
+}
+
+/// What `credential_source` may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    Environment,
+    Container,
+    Instance,
+}
+
+impl Named {
+    const ALL: [(&str, Self); 3] = [
+        ("Environment", Self::Environment),
+        ("EcsContainer", Self::Container),
+        ("Ec2InstanceMetadata", Self::Instance),
+    ];
+}
+
+/// A role that is assumed.
+#[derive(Debug, PartialEq, Eq)]
+struct Role {
+    arn: String,
+    session_name: Option<String>,
+    external_id: Option<String>,
+    duration: Option<Duration>,
+    /// Its profile has `mfa_serial`: the AWS CLI asks for a code.
+    has_mfa: bool,
+}
+
+impl Chain {
+    /// That of the profile that was chosen.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Access`] where it leads nowhere.
+    pub(super) fn of(settings: &Settings) -> Result<Self> {
+        let mut names = vec![settings.profile()];
+        let mut roles = Vec::new();
+        loop {
+            let name = *names.last().expect("it begins with one");
+            let said = |key| settings.of_profile(name, key);
+            let is_source = !roles.is_empty();
+            let has_keys = settings.keys(name).is_some();
+            // A web identity is no role that is assumed with other keys.
+            let arn = said(ROLE).filter(|_| said(WEB_IDENTITY).is_none());
+            let Some(arn) = arn.filter(|_| !(is_source && has_keys)) else {
+                let base = base(settings, name);
+                if is_source && base == Base::Sdk(name.to_owned()) && !is_of_sdk(settings, name) {
+                    let (from, to) = (names[names.len() - 2], shown(name));
+                    let why = format!("refers to the profile '{to}', which has no credentials");
+                    return Err(refuse(settings, from, SOURCE_PROFILE, &why));
+                }
+                return Ok(Self { base, roles });
+            };
+            roles.push(Role::of(settings, name, arn)?);
+            let source = match (said(SOURCE_PROFILE), said(SOURCE)) {
+                (Some(_), Some(_)) => {
+                    let why = format!("has both {SOURCE_PROFILE} and {SOURCE}");
+                    return Err(refuse(settings, name, SOURCE, &why));
+                }
+                (None, None) => {
+                    let why = format!("has {ROLE}, but neither {SOURCE_PROFILE} nor {SOURCE}");
+                    return Err(refuse(settings, name, ROLE, &why));
+                }
+                (None, Some(source)) => {
+                    let is_meant = |known: &&(&str, _)| known.0.eq_ignore_ascii_case(source);
+                    let Some((_, named)) = Named::ALL.iter().find(is_meant) else {
+                        let known = Named::ALL.map(|(name, _)| name).join(", ");
+                        let source = shown(source);
+                        let why = format!("has {SOURCE} = {source}, which is none of {known}");
+                        return Err(refuse(settings, name, SOURCE, &why));
+                    };
+                    return Ok(Self { base: Base::Named(*named), roles });
+                }
+                (Some(source), None) => source,
+            };
+            if !settings.has_profile(source) {
+                let source = shown(source);
+                let why = format!("refers to the profile '{source}', which does not exist");
+                return Err(refuse(settings, name, SOURCE_PROFILE, &why));
+            }
+            // A profile may have both a role and what it is assumed with.
+            if source == name && (has_keys || said(PROCESS).is_some()) {
+                return Ok(Self { base: base(settings, name), roles });
+            }
+            if names.contains(&source) {
+                names.push(source);
+                let way: Vec<String> = names.iter().map(|name| shown(name)).collect();
+                let why = format!("is in a circle of {SOURCE_PROFILE}: {}", way.join(" -> "));
+                return Err(refuse(settings, source, SOURCE_PROFILE, &why));
+            }
+            names.push(source);
+        }
+    }
+
+    /// Whether the AWS CLI would ask for a code.
+    pub(super) fn has_mfa(&self) -> bool {
+        self.roles.iter().any(|role| role.has_mfa)
+    }
+
+    /// The profile whose `credential_process` is run, if that is so.
+    pub(super) fn profile_of_process(&self) -> Option<&str> {
+        match &self.base {
+            Base::Process(profile) => Some(profile),
+            _ => None,
+        }
+    }
+
+    /// Who gives these credentials; `named` gives those of a `credential_source`.
+    pub(super) async fn provider(
+        self,
+        settings: &Settings,
+        config: &ProviderConfig,
+        sts: &SdkConfig,
+        named: impl FnOnce(Named) -> SharedCredentialsProvider,
+    ) -> SharedCredentialsProvider {
+        let mut provider = match self.base {
+            Base::Named(source) => named(source),
+            Base::Keys(profile) => keys_of(settings, &profile),
+            Base::Process(profile) => {
+                SharedCredentialsProvider::new(Process::of(settings, &profile))
+            }
+            Base::Sdk(profile) => {
+                let builder = ProfileFileCredentialsProvider::builder().configure(config);
+                let profile = Settings::name_of_sdk(&profile);
+                let builder = builder.profile_files(settings.files()).profile_name(profile);
+                SharedCredentialsProvider::new(builder.build())
+            }
+        };
+        for role in self.roles.into_iter().rev() {
+            let mut builder = AssumeRoleProvider::builder(role.arn).configure(sts);
+            if let Some(name) = role.session_name {
+                builder = builder.session_name(name);
+            }
+            if let Some(id) = role.external_id {
+                builder = builder.external_id(id);
+            }
+            if let Some(duration) = role.duration {
+                builder = builder.session_length(duration);
+            }
+            let assumed = builder.build_from_provider(provider).await;
+            provider = SharedCredentialsProvider::new(assumed);
+        }
+        provider
+    }
+}
+
+impl Role {
+    fn of(settings: &Settings, profile: &str, arn: &str) -> Result<Self> {
+        let said = |key| settings.of_profile(profile, key).map(str::to_owned);
+        let duration = said(DURATION).map(|text| {
+            let seconds = text.parse().ok();
+            let fits = |seconds: &u64| (ROLE_SECONDS_MIN..=ROLE_SECONDS_MAX).contains(seconds);
+            seconds.filter(fits).map(Duration::from_secs).ok_or_else(|| {
+                let why = format!(
+                    "has {DURATION} = {}, which is no number from {ROLE_SECONDS_MIN} to \
+                     {ROLE_SECONDS_MAX}",
+                    shown(&text)
+                );
+                refuse(settings, profile, DURATION, &why)
+            })
+        });
+        Ok(Self {
+            arn: arn.to_owned(),
+            session_name: said("role_session_name"),
+            external_id: said("external_id"),
+            duration: duration.transpose()?,
+            has_mfa: said("mfa_serial").is_some(),
+        })
+    }
+}
+
+/// Who gives the credentials of a profile that assumes no role, in the order of the AWS CLI.
+fn base(settings: &Settings, profile: &str) -> Base {
+    let name = profile.to_owned();
+    let is_said = |key: &str| settings.of_profile(profile, key).is_some();
+    let keys = settings.keys(profile);
+    match keys {
+        _ if is_said(WEB_IDENTITY) || SSO.into_iter().any(is_said) => Base::Sdk(name),
+        Some(keys) if keys.are_of_credentials_file => Base::Keys(name),
+        _ if is_said(LOGIN) => Base::Sdk(name),
+        _ if is_said(PROCESS) => Base::Process(name),
+        Some(_) => Base::Keys(name),
+        None => Base::Sdk(name),
+    }
+}
+
+/// Whether aws-config finds anything in a profile, be it half of what is needed.
+fn is_of_sdk(settings: &Settings, profile: &str) -> bool {
+    let others = [WEB_IDENTITY, LOGIN, "aws_access_key_id", "aws_secret_access_key"];
+    SSO.into_iter().chain(others).any(|key| settings.of_profile(profile, key).is_some())
+}
+
+fn keys_of(settings: &Settings, profile: &str) -> SharedCredentialsProvider {
+    let keys = settings.keys(profile).expect("it has some");
+    let mut builder = Credentials::builder()
+        .provider_name("Profile")
+        .access_key_id(keys.access_key)
+        .secret_access_key(keys.secret_key);
+    builder.set_session_token(keys.session_token.map(str::to_owned));
+    let mut keys = builder.build();
+    keys.set_property(vec![AwsCredentialFeature::CredentialsProfile]);
+    SharedCredentialsProvider::new(keys)
+}
+
+/// The error of a profile, by what this setting of it says.
+fn refuse(settings: &Settings, profile: &str, key: &str, why: &str) -> Error {
+    let (file, profile) = (settings.file_of(profile, key), shown(profile));
+    Error::new(ErrorKind::Access, format!("{file}: the profile '{profile}' {why}"))
+        .advise(settings.check_words())
+}
+
+/// Gives nothing but this reason.
+#[derive(Debug)]
+pub(super) struct Refused(pub(super) Error);
+
+impl ProvideCredentials for Refused {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        let refused = CredentialsError::invalid_configuration(self.0.clone());
+        future::ProvideCredentials::ready(Err(refused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = "\
+        [default]\nrole_arn = first\nsource_profile = middle\nduration_seconds = 900\n\
+        [profile middle]\nrole_arn = second\nsource_profile = base\nexternal_id = e\n\
+        role_session_name = n\n\
+        [profile base]\naws_access_key_id = A\naws_secret_access_key = S\nrole_arn = never\n\
+        [profile env]\nrole_arn = r\ncredential_source = environment\nmfa_serial = m\n\
+        [profile self]\nrole_arn = r\nsource_profile = self\naws_access_key_id = A\n\
+        aws_secret_access_key = S\n\
+        [profile both]\ncredential_process = p\naws_access_key_id = A\n\
+        aws_secret_access_key = S\n\
+        [profile web]\nrole_arn = r\nweb_identity_token_file = f\nduration_seconds = 900\n\
+        [profile mixed]\ncredential_process = p\n\
+        [profile missing]\nrole_arn = r\nsource_profile = nowhere\n\
+        [profile empty]\nrole_arn = r\nsource_profile = nothing\n\
+        [profile nothing]\nregion = r\n\
+        [profile alone]\nrole_arn = r\n\
+        [profile two]\nrole_arn = r\nsource_profile = base\ncredential_source = Environment\n\
+        [profile odd]\nrole_arn = r\ncredential_source = Nonsense\n\
+        [profile mirror]\nrole_arn = r\nsource_profile = mirror\n\
+        [profile a]\nrole_arn = r\nsource_profile = b\n\
+        [profile b]\nrole_arn = r\nsource_profile = a\n\
+        [profile long]\nrole_arn = r\nsource_profile = base\nduration_seconds = 43201\n\
+        [profile short]\nrole_arn = r\nsource_profile = base\nduration_seconds = 1h\n";
+
+    fn settings(profile: &str) -> Settings {
+        let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_SHARED_CREDENTIALS_FILE", "/keys")];
+        let keys = "[mixed]\naws_access_key_id = A\naws_secret_access_key = S\n";
+        let files = [("/config", CONFIG), ("/keys", keys)];
+        Settings::of(&variables, &files, Some(profile)).expect("good words")
+    }
+
+    #[test]
+    fn roles_are_followed_to_their_keys() {
+        let role = |arn: &str| Role {
+            arn: arn.to_owned(),
+            session_name: None,
+            external_id: None,
+            duration: None,
+            has_mfa: false,
+        };
+        let first = Role { duration: Some(Duration::from_secs(900)), ..role("first") };
+        let named = |text: &str| Some(text.to_owned());
+        let second = Role { session_name: named("n"), external_id: named("e"), ..role("second") };
+        let keys = |profile: &str| Base::Keys(profile.to_owned());
+        for (profile, base, roles) in [
+            ("default", keys("base"), vec![first, second]),
+            ("env", Base::Named(Named::Environment), vec![Role { has_mfa: true, ..role("r") }]),
+            ("self", keys("self"), vec![role("r")]),
+            ("both", Base::Process("both".to_owned()), vec![]),
+            // As botocore: of the credentials file first.
+            ("mixed", keys("mixed"), vec![]),
+            ("web", Base::Sdk("web".to_owned()), vec![]),
+            ("nothing", Base::Sdk("nothing".to_owned()), vec![]),
+        ] {
+            assert_eq!(Chain::of(&settings(profile)), Ok(Chain { base, roles }), "{profile}");
+        }
+    }
+
+    #[test]
+    fn chains_that_lead_nowhere_are_told_by_file_and_profile() {
+        for (profile, why) in [
+            ("missing", "'missing' refers to the profile 'nowhere', which does not exist"),
+            ("empty", "'empty' refers to the profile 'nothing', which has no credentials"),
+            ("alone", "'alone' has role_arn, but neither source_profile nor credential_source"),
+            ("two", "'two' has both source_profile and credential_source"),
+            ("odd", "'odd' has credential_source = Nonsense, which is none of Environment, "),
+            ("mirror", "'mirror' is in a circle of source_profile: mirror -> mirror"),
+            ("a", "'a' is in a circle of source_profile: a -> b -> a"),
+            ("long", "'long' has duration_seconds = 43201, which is no number from 900 to 43200"),
+            ("short", "'short' has duration_seconds = 1h, which is no number"),
+        ] {
+            let error = Chain::of(&settings(profile)).expect_err(profile);
+            assert_eq!(error.kind(), ErrorKind::Access);
+            let expected = format!("/config: the profile {why}");
+            assert!(error.to_string().starts_with(&expected), "{profile}: {error}");
+            assert_eq!(error.advice(), Some("check --profile, /config and /keys"));
+        }
+    }
+}
