@@ -45,7 +45,7 @@ impl Checksums {
 
     /// Takes a transfer in; gives it back at once when there is nothing to ask.
     pub(super) fn admit(&mut self, transfer: Transfer) -> Option<Settled> {
-        match at_once(transfer, self.verify) {
+        match at_once(&self.control, transfer, self.verify) {
             Ok(settled) => Some(settled),
             Err(transfer) => {
                 self.waiting.push_back(*transfer);
@@ -105,7 +105,7 @@ pub(super) async fn verified(
     verify: VerifyMode,
     parts: PartsAsked,
 ) -> Settled {
-    match at_once(transfer, verify) {
+    match at_once(control, transfer, verify) {
         Ok(settled) => settled,
         Err(transfer) => asked(control, *transfer, verify, parts).await,
     }
@@ -144,13 +144,19 @@ async fn with_earlier(transfer: Transfer, readers: &Semaphore) -> Settled {
 }
 
 /// The transfer with what its bytes are compared with; as it was where that must be asked for.
-fn at_once(transfer: Transfer, verify: VerifyMode) -> Result<Settled, Box<Transfer>> {
+fn at_once(
+    control: &Control,
+    transfer: Transfer,
+    verify: VerifyMode,
+) -> Result<Settled, Box<Transfer>> {
     let strict = verify == VerifyMode::Strict;
+    let is_needed = strict || !control.checksums_only_when_required();
     Ok(match plan(&transfer, verify) {
         VerifyStep::Nothing(reason) if strict && transfer.object.size_bytes > 0 => {
             refused(transfer, reason)
         }
         VerifyStep::Nothing(reason) => Ok(transfer.verified_by(Verification::none(reason))),
+        _ if !is_needed => Ok(transfer.verified_by(Verification::none(unverified::NOT_REQUESTED))),
         VerifyStep::Answer => Ok(transfer.verified_by(Verification::by_answer(strict))),
         VerifyStep::Ask => return Err(Box::new(transfer)),
     })

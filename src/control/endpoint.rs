@@ -292,6 +292,10 @@ fn is_region_of_aws(text: &str) -> bool {
     (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits) && ends_well
 }
 
+/// When checksums of what is downloaded are requested, as the AWS tools name it.
+const WHEN_SUPPORTED: &str = "when_supported";
+const WHEN_REQUIRED: &str = "when_required";
+
 /// What the environment and the profile say of S3.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Configured {
@@ -303,6 +307,8 @@ pub(crate) struct Configured {
     pub(crate) fips: bool,
     /// Directory buckets get no sessions.
     pub(crate) no_sessions: bool,
+    /// Checksums are requested only where something needs them.
+    pub(crate) checksums_only_when_required: bool,
 }
 
 impl Configured {
@@ -311,6 +317,11 @@ impl Configured {
     /// # Errors
     /// [`ErrorKind::Usage`] where one has a word that it does not know.
     pub(crate) fn of(settings: &Settings) -> Result<Self> {
+        let checksums = settings.choice(
+            "AWS_RESPONSE_CHECKSUM_VALIDATION",
+            "response_checksum_validation",
+            [WHEN_SUPPORTED, WHEN_REQUIRED],
+        )?;
         let bundle = settings.find(&["AWS_CA_BUNDLE"], "ca_bundle");
         Ok(Self {
             endpoint_url: settings.endpoint_url("s3")?,
@@ -318,6 +329,7 @@ impl Configured {
             ca_bundle: bundle.map(|found| PathBuf::from(found.value)),
             dualstack: settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?,
             fips: settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?,
+            checksums_only_when_required: checksums == Some(WHEN_REQUIRED),
             no_sessions: settings
                 .switch("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "s3_disable_express_session_auth")?,
         })
@@ -578,6 +590,15 @@ mod tests {
         assert_eq!(load(&env, "dual"), Ok((false, true, false)));
         let env = [("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")];
         assert_eq!(load(&env, "dual"), Ok((true, false, true)));
+        let checksums = |value| {
+            let found = configured(&[("AWS_RESPONSE_CHECKSUM_VALIDATION", value)], FILE, None)?;
+            Ok::<_, Error>(found.checksums_only_when_required)
+        };
+        assert_eq!(checksums("When_Required"), Ok(true));
+        assert_eq!(checksums("when_supported"), Ok(false));
+        let error = checksums("never").expect_err("no such word").to_string();
+        let expected = "AWS_RESPONSE_CHECKSUM_VALIDATION is 'never'; expected when_supported or";
+        assert!(error.starts_with(expected), "{error}");
         let error = load(&[("AWS_USE_FIPS_ENDPOINT", "yes")], "dual").expect_err("yes");
         assert!(error.to_string().contains("AWS_USE_FIPS_ENDPOINT"), "{error}");
         assert!(error.to_string().contains("expected true or false"), "{error}");

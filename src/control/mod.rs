@@ -119,6 +119,7 @@ pub struct Control {
     service: Service,
     region: String,
     list_requests: usize,
+    checksums_only_when_required: bool,
     /// Buckets met so far, in the region they turned out to be in.
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
     names: Names,
@@ -185,6 +186,7 @@ impl Control {
                 proxies: options.proxies,
             },
             region,
+            checksums_only_when_required: configured.checksums_only_when_required,
             list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
             endpoints: RefCell::default(),
             names: Names::over(&options.interfaces),
@@ -220,6 +222,13 @@ impl Control {
                 let _ = self.open_session(&endpoint).await;
             }
         }
+    }
+
+    /// Whether environment or profile say that checksums are requested only where they are needed:
+    /// `response_checksum_validation` of the AWS tools.
+    #[must_use]
+    pub const fn checksums_only_when_required(&self) -> bool {
+        self.checksums_only_when_required
     }
 
     /// How many requests may list at once.

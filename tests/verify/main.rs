@@ -396,10 +396,17 @@ fn who_refuses_to_be_asked_for_checksums_is_not_asked_again() {
 fn off_asks_for_no_checksum() {
     let scene =
         Scene::crc(&[("small", SMALL), ("medium", MEDIUM), ("large", LARGE)], FaultPlan::none());
-    for (mode, asked) in [("off", false), ("auto", true)] {
+    // As `response_checksum_validation` of the AWS tools; what is strict needs them.
+    for (mode, when, asked) in [
+        ("off", "when_supported", false),
+        ("auto", "when_supported", true),
+        ("auto", "when_required", false),
+        ("strict", "When_Required", true),
+    ] {
         let recorder = Recorder::before(scene.origin.address());
-        let data = scene.folder.path().join(mode);
+        let data = scene.folder.path().join(format!("{mode}-{when}"));
         let run = Program::new(["get", "--quiet", "s3://lab/", "--json", "--verify", mode])
+            .set("AWS_RESPONSE_CHECKSUM_VALIDATION", when)
             .with([&data])
             .with(["--region", "us-east-1", "--endpoint-url", &recorder.url()])
             .with_keys(served::ACCESS_KEY, served::SECRET)
@@ -407,7 +414,7 @@ fn off_asks_for_no_checksum() {
             .expect(0);
         matrix::assert_same(&data, &scene.objects);
         let requests = recorder.requests().to_lowercase();
-        assert_eq!(requests.contains("x-amz-checksum-mode"), asked, "{mode}: {requests}");
+        assert_eq!(requests.contains("x-amz-checksum-mode"), asked, "{mode} {when}: {requests}");
         let validated = if asked { 3 } else { 0 };
         assert_eq!(run.json()["validated_objects"], validated, "{run}");
     }
