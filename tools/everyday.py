@@ -16,6 +16,9 @@ each in an empty folder: signed, without signatures, or over TLS. Compared are
 Where both are meant to differ, the table says what each does and why; these reasons are printed at
 the end. A tool that cannot be had is skipped, and counted; the side of inrush is still compared.
 
+After that both programs are given the AWS profiles of tools/lab/profiles.py, and must ask the same
+server with the same key for the same region, or both refuse.
+
 One line for each case, and a closing line; exit 1 when anything differed, 2 when the lab itself
 could not work. It installs what is missing (packages of the distribution as root; s5cmd and the AWS
 command line into the build folder), listens on loopback only, takes about a minute, and removes all
@@ -36,7 +39,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import client, command_lines, install, origin, process, told
+from lab import client, command_lines, install, origin, process, profiles, told
 from lab.command_lines import ACCESS_KEY, BUCKET, OBJECTS, SECRET_KEY, Case, Expect, Put
 from lab.process import LabError, Outcome, say
 
@@ -293,7 +296,29 @@ def find_programs(folder: Path, inrush: Path, wanted: set[str]) -> dict[str, str
     return absent
 
 
-def compare_all(args: argparse.Namespace, cases: Sequence[Case]) -> Tally:
+def run_form(lab: profiles.Lab, form: profiles.Form, absent: bool, tally: Tally) -> None:
+    """Both programs with a profile."""
+    shown = f"profile: {form.name}"
+    complaints = []
+    for program, wanted in [("aws", form.peer or form.asked), (OURS, form.asked)]:
+        if program == "aws" and absent:
+            continue
+        asked, words = lab.asked(program, form)
+        if tuple(asked) != tuple(wanted):
+            complaints.append(f"{program}: {', '.join(asked)}, not {', '.join(wanted)}: {words}")
+    if complaints:
+        tally.different += 1
+        say(f"FAIL  {shown}\n      {'; '.join(complaints)}")
+    else:
+        tally.alone += absent
+        tally.same += not absent
+        say(f"{'alone' if absent else 'ok   '} {shown}")
+    if form.why:
+        tally.reasons.append(f"{shown}\n      {form.why}")
+
+
+def compare_all(args: argparse.Namespace, cases: Sequence[Case],
+                forms: Sequence[profiles.Form]) -> Tally:
     """All cases; everything that was made is gone when it returns."""
     tally = Tally()
     # Absolute: programs are found and run from other folders.
@@ -305,11 +330,14 @@ def compare_all(args: argparse.Namespace, cases: Sequence[Case]) -> Tally:
         (temp / "home" / "rclone.conf").touch()
         bundle = temp / "authority.pem"
         absent = find_programs(temp / "programs", args.inrush.resolve(),
-                               {case.program for case in cases})
+                               {case.program for case in cases} | ({"aws"} if forms else set()))
         urls = start_servers(stack, args.origin.resolve(), temp, bundle)
         lab = Lab(temp, temp / "programs", absent, urls, bundle)
         for case in cases:
             run_case(lab, case, tally)
+        profiles_lab = profiles.Lab(stack, temp / "profiles", temp / "programs")
+        for form in forms:
+            run_form(profiles_lab, form, "aws" in absent, tally)
     return tally
 
 
@@ -333,17 +361,20 @@ def main() -> int:
     process.unwind_on_signals()
     cases = [case for case in command_lines.CASES
              if args.only in case.theirs or args.only in case.ours]
-    if not cases:
+    forms = [form for form in profiles.FORMS if args.only in f"profile: {form.name}"]
+    if not cases and not forms:
         say(f"no case has {args.only!r} in it; --list prints them all")
         return 2
     if args.list:
         for case in cases:
             say(f"{case.theirs} | {case.ours}")
+        for form in forms:
+            say(f"profile: {form.name}")
         return 0
     if not client.are_built(args.inrush, args.origin):
         return 2
     try:
-        tally = compare_all(args, cases)
+        tally = compare_all(args, cases, forms)
     except LabError as error:
         say(f"the lab cannot work: {error}")
         return 2
@@ -351,7 +382,7 @@ def main() -> int:
         say("\nDifferences that are intended:")
     for reason in tally.reasons:
         say(f"      {reason}")
-    say(f"{len(cases)} cases: {tally.same} same, {tally.different} different, {tally.alone} "
+    say(f"{len(cases) + len(forms)} cases: {tally.same} same, {tally.different} different, {tally.alone} "
         "without the other tool")
     return 1 if tally.different else 0
 
