@@ -174,7 +174,8 @@ impl Client {
     ) -> Result<Answer> {
         let policy = self.patience.policy(TRIES_MAX);
         let mut attempts = Attempts::default();
-        let ticket = self.patience.begin(&endpoint.host, format!("to answer {}", shouted(what)));
+        let ticket =
+            self.patience.begin(&endpoint.host_in_words(), format!("to answer {}", shouted(what)));
         loop {
             let outcome = self.ask_patiently(endpoint, question, keys, 0).await;
             let (trouble, answer) = match outcome {

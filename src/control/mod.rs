@@ -477,6 +477,13 @@ fn place(
     Ok((url, region))
 }
 
+/// Whether environment or profile name an endpoint of S3, or what they say cannot be read.
+#[must_use]
+pub fn is_endpoint_set(profile: Option<&str>) -> bool {
+    let found = Settings::load(profile).and_then(|settings| settings.endpoint_url("s3"));
+    !matches!(found, Ok(None))
+}
+
 /// What is said, and by which variable or profile; by the command line where that is `None`.
 type Said = (Option<String>, Option<String>);
 

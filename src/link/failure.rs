@@ -254,12 +254,22 @@ impl Failure {
         }
     }
 
+    /// Whether descriptors ran out here or on the whole machine, EMFILE and ENFILE: neither network
+    /// nor endpoint has to do with it.
+    #[must_use]
+    pub const fn is_of_descriptors(self) -> bool {
+        matches!(self, Self::Connect(errno) if matches!(errno.number(), 23 | 24))
+    }
+
     /// What may help, where that is not looking at the network.
     #[must_use]
     pub const fn advice(self) -> Option<&'static str> {
         match self {
             Self::TooManyHeaders | Self::HeadTooLong => {
                 Some("configure the server, or the proxy in front of it, to send fewer headers")
+            }
+            _ if self.is_of_descriptors() => {
+                Some("raise the limit of open files (ulimit -n), or lower --connections")
             }
             _ => None,
         }
@@ -450,7 +460,10 @@ mod tests {
             assert!(failure.is_unreachable() && failure.remedy() == Remedy::Backoff);
         }
         assert!(Failure::Connect(Errno::REFUSED).is_unreachable());
-        assert!(!Failure::Connect(Errno::new(24)).is_unreachable(), "it is this machine's");
+        let descriptors = Failure::Connect(Errno::new(24));
+        assert!(!descriptors.is_unreachable() && descriptors.is_of_descriptors());
+        assert!(descriptors.advice().is_some_and(|advice| advice.contains("ulimit -n")));
+        assert_eq!(Failure::Connect(Errno::REFUSED).advice(), None);
         for failure in [Failure::Status(503), Failure::Truncated, Failure::Stall, Failure::Stale] {
             assert!(!failure.is_unreachable(), "{failure}");
         }

@@ -251,6 +251,15 @@ impl Endpoint {
         }
     }
 
+    /// The host, and the proxy before it, for who is told whom a request waits for.
+    #[must_use]
+    pub fn host_in_words(&self) -> String {
+        match &self.proxy {
+            Some(proxy) => format!("{} by the proxy {proxy}", self.host),
+            None => self.host.clone(),
+        }
+    }
+
     /// The proxy that is asked for whole URLs: one before a server without TLS.
     #[must_use]
     pub fn relay(&self) -> Option<&Proxy> {

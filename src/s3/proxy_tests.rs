@@ -149,6 +149,9 @@ fn the_next_hop_is_the_proxy() {
     assert_eq!(endpoint(true, "h").next_hop(), ("h", 443));
     assert_eq!(behind("http://p:3128", true, "h").next_hop(), ("p", 3128));
     assert_eq!(behind("http://[::1]:3128", true, "h").next_hop(), ("::1", 3128));
+    assert_eq!(endpoint(true, "h").host_in_words(), "h");
+    let words = behind("http://me:secret@p:3128", true, "h").host_in_words();
+    assert_eq!(words, "h by the proxy p:3128");
     assert!(behind("p", false, "h").relay().is_some());
     assert!(behind("p", true, "h").relay().is_none() && endpoint(false, "h").relay().is_none());
 }

@@ -352,6 +352,17 @@ fn an_endpoint_alone_is_asked() {
     // Whoever may not list buckets has reached it, too.
     let run = doctor(&tree, ["--no-sign-request"]).asking(&origin).run().expect(0);
     run.check(finding(&run, "endpoint")["verdict"] == "ok", "a refusal is an answer");
+    // One of the environment or of the profile is as good.
+    let named = |program: Program| program.with_keys(ACCESS_KEY, SECRET);
+    let run = named(doctor(&tree, [""; 0]).set("AWS_ENDPOINT_URL_S3", origin.url())).run();
+    let told = finding(&run.expect(0), "endpoint")["found"].to_string();
+    assert!(told.contains(" answers"), "{told}");
+    let program = named(doctor(&tree, [""; 0]));
+    let config = program.home().join("config");
+    fs::write(&config, "[default]\nregion = EU west\nendpoint_url = http://h\n").expect("room");
+    let run = program.set("AWS_CONFIG_FILE", &config).run();
+    let words = format!("region of the profile 'default' in {}: 'EU west'", config.display());
+    alone(run, "endpoint", "bad", &words, "eu-west-1");
     let stopped = origin.url();
     drop(origin);
     let run = doctor(&tree, ["--endpoint-url", &stopped, "--region", "us-east-1"]);

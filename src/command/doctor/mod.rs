@@ -9,6 +9,7 @@ mod tree;
 use super::ending::Done;
 use super::target::Target;
 use crate::cli::DoctorArgs;
+use crate::control::is_endpoint_set;
 use crate::doctor::facts::Facts;
 use crate::doctor::{Diagnosis, Verdict};
 use crate::error::Result;
@@ -24,7 +25,9 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
         network: machine::network(&tree, &args.service.interface),
         ..Facts::default()
     };
-    if args.source.is_some() || args.service.endpoint_url.is_some() {
+    let has_endpoint =
+        || args.service.endpoint_url.is_some() || is_endpoint_set(args.service.profile.as_deref());
+    if args.source.is_some() || has_endpoint() {
         facts.service = Some(service::look(&args).await);
     }
     if let Some(destination) = args.destination {

@@ -328,6 +328,11 @@ impl Connection {
                 let fault = self.link.as_ref().and_then(Link::fault);
                 explain_failure(failure, fault, &transfer.endpoint.host).within(context)
             }
+            (failure, _) if failure.is_of_descriptors() => {
+                Error::new(ErrorKind::Host, failure.to_string())
+                    .within(context)
+                    .advise(failure.advice().unwrap_or_default())
+            }
             (failure, _) => {
                 let network = "check the network and the endpoint, or lower --connections";
                 let otherwise = failure.advice().unwrap_or(network);
