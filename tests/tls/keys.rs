@@ -216,6 +216,84 @@ fn a_slow_command_for_keys_is_waited_for_and_told() {
     lists(run);
 }
 
+/// Of two servers the one that the user names gets what is secret, and the other is not asked.
+#[test]
+fn keys_and_tokens_go_to_whom_the_user_names_and_nobody_else() {
+    let (right, wrong) = (Fake::start(None, giver), Fake::start(None, giver));
+    let (named, other) = (right.url(), wrong.url());
+    let keys = format!("aws_access_key_id = AKIDBASE\naws_secret_access_key = {SECRET}\n");
+    let role = format!("role_arn = {ROLE}\n");
+    let sourced = format!("{role}source_profile = base\n[profile base]\n{keys}");
+    let own = format!("[profile p]\nregion = us-east-1\nendpoint_url = {named}\n");
+    let elsewhere = own.replace(&named, &other);
+    let services = |s3: &str, sts: &str| {
+        format!(
+            "services = m\n[services m]\ns3 =\n  endpoint_url = {s3}\nsts =\n  endpoint_url = \
+             {sts}\n"
+        )
+    };
+    let both = services(&named, &named);
+    let (all, s3, sts) = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_STS");
+    let wrong_proxy = &[("http_proxy", &*other), ("no_proxy", "127.0.0.1")][..];
+    for (what, config, variables) in [
+        ("endpoint_url", format!("{own}{sourced}"), &[][..]),
+        (
+            "services",
+            format!("{elsewhere}{role}source_profile = base\n{both}[profile base]\n{keys}"),
+            &[],
+        ),
+        ("the environment", format!("{elsewhere}{sourced}"), &[(all, &*named)]),
+        (
+            "each service",
+            format!("{own}{sourced}"),
+            &[(all, &*other), (s3, &*named), (sts, &*named)],
+        ),
+        ("another profile", format!("{own}{sourced}endpoint_url = {other}\n"), &[]),
+        ("no_proxy", format!("{own}{sourced}"), wrong_proxy),
+        ("web identity", format!("{own}{role}web_identity_token_file = jwt\n"), &[]),
+    ] {
+        let program = Program::new(["ls", "s3://lab/", "--profile", "p", "-vv"]);
+        let (path, token) = (program.home().join("config"), program.home().join("jwt"));
+        fs::write(&token, "jwt").expect("room");
+        let config = config.replace("= jwt", &format!("= {}", token.display()));
+        fs::write(&path, config).expect("room");
+        let program = variables
+            .iter()
+            .fold(program.set("AWS_CONFIG_FILE", path), |program, (name, value)| {
+                program.set(name, value)
+            });
+        let before = right.seen().len();
+        lists(program.run());
+        assert_eq!(right.seen().len() - before, 2, "{what}: STS and S3");
+        assert_eq!(wrong.seen(), [""; 0], "{what}");
+    }
+    // A container's keys come from loopback, or over TLS; its token goes nowhere else.
+    let elsewhere = program(&right).set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "container-secret");
+    let elsewhere = elsewhere.set("http_proxy", &other).set("no_proxy", "127.0.0.1");
+    let run = elsewhere.set("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/c").run();
+    run.expect(ACCESS);
+    assert_eq!(wrong.seen(), [""; 0], "a proxy is not asked for it");
+}
+
+#[test]
+fn a_redirect_gets_no_keys() {
+    let wrong = Fake::start(None, giver);
+    let there = wrong.url();
+    let right = Fake::start(None, move |_| {
+        format!("HTTP/1.1 307 Moved\r\nLocation: {there}/lab\r\nContent-Length: 0\r\n\r\n")
+    });
+    let run = program(&right).with_keys("AKIDBASE", SECRET).with(["--retry-for", "1ms"]).run();
+    run.check(!run.status.success(), "it is not followed");
+    assert_eq!(wrong.seen(), [""; 0]);
+    let config = format!(
+        "[default]\nrole_arn = {ROLE}\nsource_profile = base\n[profile base]\n\
+         aws_access_key_id = AKIDBASE\naws_secret_access_key = {SECRET}\n"
+    );
+    let run = with_config(&right, &config).set("AWS_ENDPOINT_URL_STS", right.url()).run();
+    run.expect(ACCESS);
+    assert_eq!(wrong.seen(), [""; 0], "nor is one of STS");
+}
+
 #[test]
 fn sessions_of_single_sign_on_and_processes_give_keys() {
     let server = Fake::start(None, giver);
