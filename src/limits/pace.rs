@@ -27,10 +27,6 @@ pub const PACE_SETTLE_MIN_US: u64 = 20_000;
 /// At most so long, and again as long for requests that are to end or to begin, in microseconds.
 pub const PACE_SETTLE_MAX_US: u64 = 400_000;
 
-/// What comes in order is measured once all requests that were in flight at the choice have ended,
-/// and this many more, or as many as may be in flight: those took as long as such requests do.
-pub const PACE_ORDERED_ENDED_MIN: u64 = 16;
-
 /// But no longer, in microseconds: where few end, bytes alone are counted.
 pub const PACE_ORDERED_SETTLE_MAX_US: u64 = 1_200_000;
 
@@ -104,9 +100,6 @@ pub const PACE_READER_REST_US: u64 = 100_000;
 /// before it.
 pub const PACE_READER_MISSED_PER_MILLE: u64 = 15;
 
-/// Within this time, in microseconds: what stood ready before the step is read by then.
-pub const PACE_READER_BACK_US: u64 = 2_000_000;
-
 /// The number that was too small is not tried again for so long, in microseconds: it costs what is
 /// missing there.
 pub const PACE_READER_FLOOR_US: u64 = 30_000_000;
@@ -164,9 +157,6 @@ pub const RATE_SLICE_MIN_US: u64 = 50_000;
 
 /// And of at least so many requests, or this time.
 pub const RATE_SLICE_REQUESTS: u64 = 20;
-
-/// A slice with fewer refusals than [`RATE_REFUSED_MIN`], but not none, goes on to so many.
-pub const RATE_SLICE_UNCLEAR_REQUESTS: u64 = 100;
 
 /// See [`RATE_SLICE_REQUESTS`].
 pub const RATE_SLICE_MAX_US: u64 = 1_000_000;

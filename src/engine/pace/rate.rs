@@ -12,9 +12,11 @@ use crate::limits::{
     RATE_CUT_PER_MILLE, RATE_FAULTS_PER_MILLE, RATE_FAULTS_SLICES, RATE_FAULTS_TOLERATED_PER_MILLE,
     RATE_FAULTS_US, RATE_GRACE_US, RATE_LEAST, RATE_PLATEAU_MAX_US, RATE_PLATEAU_REQUESTS,
     RATE_PLATEAU_US, RATE_REFUSED_MIN, RATE_ROW_US, RATE_SLICE_MAX_US, RATE_SLICE_MIN_US,
-    RATE_SLICE_REQUESTS, RATE_SLICE_UNCLEAR_REQUESTS, RATE_TOLERATED_PER_MILLE,
-    RATE_USED_PER_MILLE,
+    RATE_SLICE_REQUESTS, RATE_TOLERATED_PER_MILLE, RATE_USED_PER_MILLE,
 };
+
+/// Requests of a slice with fewer refusals than count: from here on that many are tolerated.
+const UNCLEAR_REQUESTS: u64 = RATE_REFUSED_MIN * 1000 / RATE_TOLERATED_PER_MILLE;
 
 /// The rate, while there is one.
 #[derive(Debug, Default)]
@@ -111,7 +113,7 @@ impl Rate {
         // A single refusal may be the first of a few: the next ones must not fall into another
         // slice, alone again.
         let is_unclear = (1..RATE_REFUSED_MIN).contains(&refused);
-        let enough = if is_unclear { RATE_SLICE_UNCLEAR_REQUESTS } else { RATE_SLICE_REQUESTS };
+        let enough = if is_unclear { UNCLEAR_REQUESTS } else { RATE_SLICE_REQUESTS };
         let is_full = requests >= enough || elapsed_us >= RATE_SLICE_MAX_US;
         if elapsed_us < RATE_SLICE_MIN_US || !is_full {
             return false;

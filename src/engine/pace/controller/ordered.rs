@@ -5,10 +5,10 @@ use crate::engine::pace::Totals;
 use crate::engine::pace::levels::per_mille;
 use crate::engine::pace::window::{Came, Measured, Window, whole_rounds};
 use crate::limits::{
-    PACE_DOWN_PAUSE_MAX_US, PACE_ORDERED_CLIMB_PER_MILLE, PACE_ORDERED_ENDED_MIN,
-    PACE_ORDERED_LOST_PER_MILLE, PACE_ORDERED_LOST_ROUNDS, PACE_ORDERED_ROUNDS,
-    PACE_ORDERED_SETTLE_MAX_US, PACE_ORDERED_WINDOW_MIN_US, PACE_READER_WAITED_PER_MILLE,
-    PACE_SETTLE_MAX_US, PACE_UP_PAUSE_MAX_US, PACE_WINDOW_HOLD_MIN_US,
+    PACE_DOWN_PAUSE_MAX_US, PACE_ORDERED_CLIMB_PER_MILLE, PACE_ORDERED_LOST_PER_MILLE,
+    PACE_ORDERED_LOST_ROUNDS, PACE_ORDERED_ROUNDS, PACE_ORDERED_SETTLE_MAX_US,
+    PACE_ORDERED_WINDOW_MIN_US, PACE_READER_WAITED_PER_MILLE, PACE_SAMPLES_MIN, PACE_SETTLE_MAX_US,
+    PACE_UP_PAUSE_MAX_US, PACE_WINDOW_HOLD_MIN_US,
 };
 
 impl Controller {
@@ -112,5 +112,5 @@ impl Controller {
 
 /// How many requests of a stream must end for a measurement, where so many may be in flight.
 pub(super) fn ordered_ended(requests: u32) -> u64 {
-    u64::from(requests).min(PACE_ORDERED_ENDED_MIN)
+    u64::from(requests).min(PACE_SAMPLES_MIN as u64)
 }

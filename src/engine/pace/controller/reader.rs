@@ -12,9 +12,9 @@ use crate::engine::pace::levels::per_mille;
 use crate::engine::pace::timeline::Change;
 use crate::engine::pace::window::{Came, Measured};
 use crate::limits::{
-    PACE_CHANGED_PER_MILLE, PACE_DOWN_PAUSE_US, PACE_PAUSE_MIN_US, PACE_READER_BACK_US,
-    PACE_READER_FLOOR_US, PACE_READER_MISSED_PER_MILLE, PACE_READER_REST_US,
-    PACE_READER_WAITED_PER_MILLE, PACE_READER_WINDOW_US, PACE_READER_WINDOWS,
+    PACE_CHANGED_PER_MILLE, PACE_DOWN_PAUSE_US, PACE_PAUSE_MIN_US, PACE_READER_FLOOR_US,
+    PACE_READER_MISSED_PER_MILLE, PACE_READER_REST_US, PACE_READER_WAITED_PER_MILLE,
+    PACE_READER_WINDOW_US, PACE_READER_WINDOWS,
 };
 
 /// What is known of a stream's reader.
@@ -46,8 +46,6 @@ pub(super) struct Step {
     from: usize,
     /// How much of the time the reader waited there, in thousandths.
     waited_per_mille: u64,
-    /// When it is known that the step was right.
-    until_us: u64,
 }
 
 impl Step {
@@ -89,9 +87,7 @@ impl Controller {
         let is_slow_again = self.reader.slow >= PACE_READER_WINDOWS;
         let measured = came.unjudged();
         match self.stage {
-            Stage::Reader { step: Some(step) }
-                if now_us < step.until_us && waited >= step.too_much_per_mille() =>
-            {
+            Stage::Reader { step: Some(step) } if waited >= step.too_much_per_mille() => {
                 self.reader.floor = Floor {
                     level: step.from,
                     bytes_per_second: measured.bytes_per_second,
@@ -135,7 +131,7 @@ impl Controller {
             return;
         }
         let from = self.level;
-        let step = Step { from, waited_per_mille, until_us: now_us + PACE_READER_BACK_US };
+        let step = Step { from, waited_per_mille };
         self.go_to(now_us, from - 1, Change::Reader, measured);
         self.stage = Stage::Reader { step: Some(step) };
     }
