@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::limits::PACE_UNANSWERED_MAX;
+
+#[path = "controller/exact_tests.rs"]
+mod exact;
 
 /// A network, and what it brings for so many requests.
 #[derive(Debug, Clone, Copy)]
@@ -198,7 +200,7 @@ fn unanswered(size: u64, milliseconds: u64, change: impl Fn(&mut Totals)) -> u32
 fn small_objects_that_wait_are_many_before_the_first_answer() {
     assert_eq!(unanswered(39_000, 10, |_| ()), 32, "an answer may come at once");
     assert_eq!(unanswered(39_000, 15, |_| ()), 128);
-    assert_eq!(unanswered(39_000, 400, |_| ()), PACE_UNANSWERED_MAX, "it has an end");
+    assert_eq!(unanswered(39_000, 400, |_| ()), 256, "it has an end");
     assert_eq!(unanswered(8 << 20, 400, |_| ()), 32, "a few large ones may fill the line");
     assert_eq!(unanswered(39_000, 400, |totals| totals.is_bound = false), 32, "there are no more");
     assert_eq!(unanswered(39_000, 400, |totals| totals.asked = 20), 32, "they connect");
@@ -245,7 +247,7 @@ fn small_objects_that_queue_are_soon_fewer_again() {
             moments.iter().map(|moment| (moment.change, moment.requests_in_flight)).collect();
         let back = told.iter().position(|(change, _)| *change == Change::Back);
         let (early, late) = told.split_at(back.unwrap_or_else(|| panic!("{told:?}")));
-        assert!(early.iter().all(|(_, requests)| *requests <= PACE_UNANSWERED_MAX), "{told:?}");
+        assert!(early.iter().all(|(_, requests)| *requests <= 256), "{told:?}");
         assert!(early.iter().any(|(_, requests)| *requests >= 128), "{told:?}");
         let most = late.iter().map(|(_, requests)| *requests).max();
         assert!(most <= Some(2 * BOUNDS.start), "{alone_us}, {per_second}: {told:?}");

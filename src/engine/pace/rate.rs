@@ -267,6 +267,10 @@ impl Limit {
 }
 
 #[cfg(test)]
+#[path = "rate_exact_tests.rs"]
+mod exact_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -144,6 +144,19 @@ mod tests {
     }
 
     #[test]
+    fn sixteen_are_enough_and_the_last_64_count() {
+        let mut pace = Pace::default();
+        let mut note = |count, duration_us| {
+            (0..count).for_each(|_| pace.note(duration_us, 1, false));
+            pace.usual_us(1)
+        };
+        assert_eq!(note(10, 5_000_000), None);
+        assert_eq!(note(10, 5_000_000), Some(5_000_000));
+        assert_eq!(note(44, 20_000), Some(5_000_000), "20 of 64 are slow");
+        assert_eq!(note(32, 20_000), Some(20_000), "they are long ago");
+    }
+
+    #[test]
     fn one_in_ten_does_not_count_and_the_past_is_forgotten() {
         let mut pace = Pace::default();
         for number in 0..PACE_SAMPLES {
