@@ -10,10 +10,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -25,9 +23,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"{error}: pip install 'inrush[safetensors]'", name=error.name) from error
 
-from . import _jobs, _native
-from ._native import prefer_huge_pages
 from ._stream import of_this_process
+from ._tensors import Filling, empty, fill
 
 if TYPE_CHECKING:
     from . import Client, ObjectInfo
@@ -42,10 +39,6 @@ INDEX_BYTES_MAX = 100_000_000
 DIMENSIONS_MAX = 64
 #: What is asked for of a header before its length is known, in bytes.
 FIRST_BYTES = 64 << 10
-#: A tensor is read in pieces of so many bytes at most.
-PIECE_BYTES = 64 << 20
-#: So many pieces are read at the same time; for a GPU each has a pinned buffer of `PIECE_BYTES`.
-PIECES_AT_ONCE = 4
 
 #: The names of types in the format, those of PyTorch (empty where it has none), and the bits of
 #: an element. Another type is of a later version of the format: its tensors cannot be loaded.
@@ -178,57 +171,12 @@ def load(uri: str, *, device: str | torch.device = "cpu", client: Client | None 
 def _read(client: Client, wanted: dict[str, tuple[ObjectInfo, TensorInfo]],
           device: torch.device) -> dict[str, torch.Tensor]:
     types = {name: _dtype(tensor) for name, (_, tensor) in wanted.items()}
-    out = {name: torch.empty(_shape(tensor), dtype=types[name], device=device)
+    out = {name: empty(_shape(tensor), types[name], device)
            for name, (_, tensor) in wanted.items()}
-    directly = _can_be_written_to(device)
-    # A piece that is under way has one of them.
-    buffers: list[torch.Tensor] = []
-    if directly:
-        for name, (_, info) in wanted.items():
-            if info.length:
-                prefer_huge_pages(_memory(out[name], 0, info.length))
-    else:
-        buffers = [torch.empty(PIECE_BYTES, dtype=torch.uint8, pin_memory=device.type == "cuda")
-                   for _ in range(PIECES_AT_ONCE)]
-
-    def jobs() -> Iterator[tuple[tuple[str, int, int, torch.Tensor], _jobs.Job]]:
-        for name, start, length in _pieces(tensor for _, tensor in wanted.values()):
-            source, tensor = wanted[name]
-            into, at = (out[name], start) if directly else (buffers.pop(), 0)
-            memory, part = _memory(into, at, length), (tensor.offset + start, length)
-            yield (name, start, length, into), partial(
-                _native.Reactor.read_into, source=source, buffer=memory, range=part)
-
-    with contextlib.closing(_jobs.run(client, jobs(), PIECES_AT_ONCE)) as ended:
-        for (name, start, length, into), _, error in ended:
-            if error is not None:
-                raise error
-            if not directly:
-                flat = out[name].reshape(-1).view(torch.uint8)
-                # Not in the background: the buffer is used again.
-                flat[start:start + length].copy_(into[:length])
-                buffers.append(into)
+    fill(client, (Filling(source, [(tensor.offset, tensor.length)], partial(out.__getitem__, name),
+                          lambda _: None)
+                  for name, (source, tensor) in wanted.items()), device)
     return out
-
-
-def _can_be_written_to(device: torch.device) -> bool:
-    """Whether the memory of its tensors is that of this process."""
-    return bool(device.type == "cpu")
-
-
-def _pieces(tensors: Iterable[TensorInfo]) -> list[tuple[str, int, int]]:
-    """Name, start and length of what is read at once."""
-    return [(tensor.name, start, min(PIECE_BYTES, tensor.length - start))
-            for tensor in tensors for start in range(0, tensor.length, PIECE_BYTES)]
-
-
-def _memory(tensor: torch.Tensor, start: int, length: int) -> Any:
-    """So many bytes of a contiguous tensor of the CPU, to be written to."""
-    # NumPy has not all types, and need not be there.
-    memory = (ctypes.c_ubyte * length).from_address(tensor.data_ptr() + start)
-    # Whoever has the view has the tensor.
-    memory.tensor = tensor  # type: ignore[attr-defined]
-    return memoryview(memory).cast("B")
 
 
 def _shape(tensor: TensorInfo) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from conftest import Origin, require
 
 torch = require("torch")
 
+import inrush._tensors  # noqa: E402
 import inrush.safetensors  # noqa: E402
 
 Serve = Callable[..., Origin]
@@ -54,7 +55,7 @@ def alike(found: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_a_file_is_as_it_was_written(serve: Serve, monkeypatch: pytest.MonkeyPatch,
                                      piece_bytes: int) -> None:
     write = require("safetensors.torch").save
-    monkeypatch.setattr(inrush.safetensors, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(inrush._tensors, "PIECE_BYTES", piece_bytes)
     made = tensors()
     serve({"data/model.safetensors": write(made, metadata={"format": "pt"})})
     uri = "s3://data/model.safetensors"
@@ -186,6 +187,6 @@ def test_the_way_over_buffers_has_the_same(serve: Serve, monkeypatch: pytest.Mon
     # As for a GPU, in buffers that are not pinned: a device that is not called cpu.
     made = tensors()
     serve({"data/model.safetensors": require("safetensors.torch").save(made)})
-    monkeypatch.setattr(inrush.safetensors, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(inrush.safetensors, "_can_be_written_to", lambda device: False)
+    monkeypatch.setattr(inrush._tensors, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(inrush._tensors, "_can_be_written_to", lambda device: False)
     alike(inrush.safetensors.load("s3://data/model.safetensors"), made)
