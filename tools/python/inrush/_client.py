@@ -241,7 +241,7 @@ class Client:
 
         All files of a client together have at most 256 MiB read ahead, or `memory` where that is
         less, in equal shares; one alone has at most half of it. In addition each holds its current
-        read: the requested bytes, or 128 KiB.
+        read: the requested bytes, or 128 KiB; and 256 KiB of places that it has jumped to.
         """
         return File(self, source, read_ahead=read_ahead, sequential=sequential)
 

@@ -7,7 +7,7 @@ import os
 import select
 import threading
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ._errors import Usage
@@ -22,6 +22,11 @@ AHEAD_FIRST = 128 << 10
 AHEAD_MAX = 32 << 20
 # The same of all files of a client together; half of it is as much as one file may have.
 AHEAD_SUM_MAX = 256 << 20
+# Who jumps and reads less than this, in bytes, gets all of the block around it, at a multiple of
+# its length: parsers of archives read a little at many places side by side, and each read alone
+# costs a round trip. So many blocks of a file are kept.
+BLOCK_BYTES = 32 << 10
+BLOCKS_KEPT = 8
 # What is fetched ahead comes in pieces of so many bytes, and so many of them are kept by a client
 # for what is fetched next: new memory costs as much as what is read into it.
 PIECE_BYTES = 2 << 20
@@ -189,9 +194,9 @@ class Ahead:
 class File(io.BufferedIOBase):
     """An object that is open for reading, as a binary file that may be sought in.
 
-    Who reads on from where the last read ended gets ever longer ranges ahead; who jumps gets what
-    is asked for. `size` is in bytes, `info` is what the server told. Not for several threads at
-    once.
+    Who reads on from where the last read ended gets ever longer ranges ahead. Who jumps gets what
+    is asked for; of less than 32 KiB the block that it is in, and eight of those are kept. `size`
+    is in bytes, `info` is what the server told. Not for several threads at once.
     """
 
     def __init__(
@@ -216,6 +221,8 @@ class File(io.BufferedIOBase):
         self._expected = 0
         self._window = self._ahead_max if sequential else 0
         self._ahead = Ahead(client, self.info)
+        # Blocks around places that were jumped to, by where they begin; the last used last.
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
 
     @property
     def name(self) -> str:
@@ -265,11 +272,28 @@ class File(io.BufferedIOBase):
             return self._view[:0]
         return self._view[at : at + wanted]
 
-    def _hold(self, fetched: Union[bytes, bytearray]) -> None:
-        """These are the bytes from the position on; those before are not needed any more."""
+    def _hold(self, fetched: Union[bytes, bytearray], begin: int) -> None:
+        """These are the bytes from there on, and the position is among them; those that were held
+        are not needed any more."""
         self._ahead.give_back(self._bytes)
-        self._bytes, self._begin = fetched, self._position
+        self._bytes, self._begin = fetched, begin
         self._view = memoryview(fetched)
+
+    def _block(self, wanted: int) -> Optional[tuple[int, bytes]]:
+        """The block that the position is in, which is kept or fetched, and where it begins; None
+        where it is not kept and more is wanted, which is fetched alone."""
+        begin = self._position - self._position % BLOCK_BYTES
+        block = self._blocks.get(begin)
+        if block is None:
+            if wanted >= BLOCK_BYTES or not self._ahead_max:
+                return None
+            end = min(begin + BLOCK_BYTES, self.size)
+            block = self._client.read(self.info, (begin, end - begin))
+            self._blocks[begin] = block
+            if len(self._blocks) > BLOCKS_KEPT:
+                self._blocks.popitem(last=False)
+        self._blocks.move_to_end(begin)
+        return begin, block
 
     def prefetch(self, size: int) -> None:
         """Begins to fetch the next `size` bytes, where nothing is fetched; does not wait."""
@@ -329,13 +353,18 @@ class File(io.BufferedIOBase):
             while wanted > 0:
                 part = bytes(self._held(wanted))
                 if not part:
-                    fetched = self._fetch(wanted)
-                    if isinstance(fetched, bytes) and len(fetched) <= wanted:
+                    jumped = not self._sequential and self._position != self._expected
+                    block = self._block(wanted) if jumped else None
+                    if block is not None:
+                        self._hold(block[1], block[0])
+                        part = bytes(self._held(wanted))
+                    elif isinstance(fetched := self._fetch(wanted), bytes) \
+                            and len(fetched) <= wanted:
                         # It is the caller's alone.
-                        self._hold(b"")
+                        self._hold(b"", self._position)
                         part = fetched
                     else:
-                        self._hold(fetched)
+                        self._hold(fetched, self._position)
                         part = bytes(self._held(wanted))
                 parts.append(part)
                 goes_on = self._expected == self._position
@@ -385,7 +414,8 @@ class File(io.BufferedIOBase):
         return len(data)
 
     def close(self) -> None:
-        self._hold(b"")
+        self._hold(b"", 0)
+        self._blocks.clear()
         self._ahead.drop()
         self._ahead.settle()
         super().close()

@@ -13,8 +13,8 @@ from typing import Any
 import inrush
 import pytest
 from common import Answers, pattern, resident
-from inrush._file import (AHEAD_FIRST, AHEAD_MAX, AHEAD_SUM_MAX, PIECE_BYTES, PIECES_KEPT, Ahead,
-                          Pool)
+from inrush._file import (AHEAD_FIRST, AHEAD_MAX, AHEAD_SUM_MAX, BLOCK_BYTES, BLOCKS_KEPT,
+                          PIECE_BYTES, PIECES_KEPT, Ahead, Pool)
 
 Serve = Callable[..., Any]
 BIG = pattern(9_000_001)
@@ -293,11 +293,46 @@ def test_who_jumps_gets_what_is_asked_for(serve: Serve) -> None:
         file = client.open("s3://data/big")
         for place in (8_000_000, 4_000_000, 6_000_000, 1_000_000):
             file.seek(place)
-            assert file.read(1000) == BIG[place : place + 1000]
+            assert file.read(100_000) == BIG[place : place + 100_000]
 
     with serve(OBJECTS).client() as client:
         asked = requests(client, work)
-    assert [length for _, length in asked] == [1000] * 4
+    assert [length for _, length in asked] == [100_000] * 4
+
+
+def test_small_reads_side_by_side_are_one_request(serve: Serve) -> None:
+    def work(client: Any) -> None:
+        file = client.open("s3://data/big")
+        # As a parser of an archive does: back from the end, its directory, and what it names.
+        for place in (*range(8_060_000, 8_055_000, -1000), 8_056_000, 4_000_000, 8_058_000,
+                      4_000_100):
+            file.seek(place)
+            assert file.read(100) == BIG[place : place + 100]
+        # Over the end of a block, and what a block has of a longer read.
+        end = 4_000_000 - 4_000_000 % BLOCK_BYTES + BLOCK_BYTES
+        for place, length in ((end - 50, 100), (end - 1000, 200_000)):
+            file.seek(place)
+            assert file.read(length) == BIG[place : place + length]
+
+    with serve(OBJECTS).client() as client:
+        asked = requests(client, work)
+    blocks = [begin for begin, length in asked if length == BLOCK_BYTES]
+    assert len(set(blocks)) == len(blocks) == 3, asked
+    others = [length for _, length in asked if length != BLOCK_BYTES]
+    assert others == [200_000 - 1000 - BLOCK_BYTES]
+
+
+def test_few_blocks_of_a_file_are_kept(serve: Serve) -> None:
+    def work(client: Any) -> None:
+        file = client.open("s3://data/big")
+        for place in (*range(BLOCKS_KEPT), 0, BLOCKS_KEPT, 0, 1):
+            file.seek(place * 10 * BLOCK_BYTES + 7)
+            file.read(1)
+
+    with serve(OBJECTS).client() as client:
+        asked = requests(client, work)
+    blocks = [begin // BLOCK_BYTES // 10 for begin, _ in asked]
+    assert blocks == [*range(BLOCKS_KEPT), BLOCKS_KEPT, 1], "the last used are kept"
 
 
 def test_text_and_lines(serve: Serve) -> None:
