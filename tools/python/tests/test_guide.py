@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ SAMPLES = sorted(f"{at:03}-{sample:03}" for at in range(4) for sample in range(5
 
 
 @pytest.fixture
-def served(serve: Serve) -> Iterator[None]:
+def served(serve: Serve, tmp_path: Path) -> Iterator[None]:
     """A bucket that has what the examples read."""
     objects = OBJECTS | tars(4, 5, "bucket/tars/")
     if wanted("pandas"):
@@ -34,6 +35,12 @@ def served(serve: Serve) -> Iterator[None]:
     if wanted("safetensors"):
         save, torch = require("safetensors.torch").save, require("torch")
         objects["bucket/model/model.safetensors"] = save({"a": torch.ones(3)})
+    if wanted("torch"):
+        checkpoint, torch = require("torch.distributed.checkpoint"), require("torch")
+        checkpoint.save({"weight": torch.ones(1024, 1024), "step": 7}, no_dist=True,
+                        storage_writer=checkpoint.FileSystemWriter(tmp_path / "saved"))
+        objects |= {f"bucket/run/step-1000/{path.name}": path.read_bytes()
+                    for path in (tmp_path / "saved").iterdir()}
     if wanted("tensorflow"):
         # One record, "record", with the checksums that TensorFlow gives it.
         objects["bucket/records/0"] = bytes.fromhex(RECORD)
@@ -58,7 +65,7 @@ def wanted(name: str) -> bool:
 def test_the_page_has_an_example_of_each_module() -> None:
     text = "\n".join(EXAMPLES)
     for name in ("fsspec", "torch", "torchdata", "webdataset", "tensorflow", "safetensors", "ray",
-                 "sharding"):
+                 "checkpoint", "sharding"):
         assert f"inrush.{name}" in text
     for example in EXAMPLES:
         assert len(example.splitlines()) < 10 and not re.search(r"^ *#", example, re.MULTILINE)
@@ -115,6 +122,8 @@ def check(example: str, names: dict[str, Any]) -> None:
         assert [list(batch.numpy()) for batch in names["batches"]] == [[b"record"] * 2]
     elif "inrush.safetensors" in example:
         assert names["weights"]["a"].tolist() == [1, 1, 1]
+    elif "inrush.checkpoint" in example:
+        assert bool((names["state"]["weight"] == 1).all()) and names["state"]["step"] == 7
     elif "inrush.ray" in example:
         assert sorted(row["length"] for row in names["lengths"]) == \
             sorted(map(len, OBJECTS.values()))

@@ -1,0 +1,62 @@
+"""A part of an object as a file that can be sought in, for parsers that read a little here and
+there."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import Client, ObjectInfo
+
+#: Bytes that are read at least where something is missing.
+READ_BYTES = 64 << 10
+
+
+class RangeFile(io.RawIOBase):
+    """`length` bytes of an object from `offset` on. Reads are answered from the pieces that are
+    there; what is missing is requested, one range after the other, and kept."""
+
+    def __init__(self, client: Client, source: ObjectInfo, offset: int, length: int) -> None:
+        super().__init__()
+        self._client = client
+        self._source = source
+        self._offset = offset
+        self._length = length
+        self._pieces: dict[int, bytes] = {}
+        self._at = 0
+
+    def add(self, at: int, data: bytes) -> None:
+        """These bytes are there, from `at` on."""
+        self._pieces[at] = data
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._length}[whence]
+        if base + offset < 0:
+            raise OSError(22, f"seek to {base + offset}, before the start")
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        length = min(len(buffer), max(self._length - self._at, 0))
+        if not length:
+            return 0
+        for start, piece in self._pieces.items():
+            if start <= self._at < start + len(piece):
+                found = piece[self._at - start:self._at - start + length]
+                buffer[:len(found)] = found
+                self._at += len(found)
+                return len(found)
+        ahead = min(max(length, READ_BYTES), self._length - self._at)
+        self.add(self._at, self._client.read(self._source, (self._offset + self._at, ahead)))
+        return self.readinto(buffer)

@@ -1,0 +1,431 @@
+"""Checkpoints of torch.distributed.checkpoint, straight from objects into their tensors.
+
+::
+
+    import torch.distributed.checkpoint as dcp
+    from inrush.checkpoint import StorageReader
+
+    dcp.load(state, storage_reader=StorageReader("s3://bucket/run/step-1000"))
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import os
+import pickle
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import IO, TYPE_CHECKING, Any, cast
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"{error}: pip install 'inrush[torch]'", name=error.name) from error
+
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import (
+    LoadItemType, LoadPlan, LoadPlanner, ReadItem)
+from torch.distributed.checkpoint.storage import StorageReader as Reader
+from torch.distributed.checkpoint.storage import StorageWriter as Writer
+from torch.futures import Future
+
+from ._errors import NotFound
+from ._ranges import RangeFile
+from ._stream import of_this_process
+from ._tensors import Filling, fill
+
+if TYPE_CHECKING:
+    from . import Client, ObjectInfo
+
+__all__ = ["StorageReader", "StorageWriter"]
+
+#: Tensors of at least so many bytes are received where they belong; shorter items are read whole,
+#: several of a file at once.
+LARGE_BYTES_MIN = 1 << 20
+#: Bytes of a large item's beginning and end that are read first: they say where its tensor is.
+ENDS_BYTES = 4 << 10
+#: Short items of a file are one read of so many bytes at most, and of items that so many bytes
+#: at most are between.
+TOGETHER_BYTES_MAX = 8 << 20
+GAP_BYTES_MAX = 4 << 10
+#: Of a tensor of which a part is wanted, what is so long without a gap is a read of its own.
+RUN_BYTES_MIN = 16 << 10
+#: Reads of one large item at most; one that is in more pieces is read with what is between.
+RUNS_MAX = 4096
+#: Most bytes of a checkpoint's metadata.
+METADATA_BYTES_MAX = 1 << 30
+
+#: What metadata may be made of, beside types of data (`torch.dtype`): classes without behaviour.
+_CLASSES = {
+    "torch.distributed.checkpoint.metadata": (
+        "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta",
+        "TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"),
+    "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
+    "torch": ("Size", "device"),
+    "torch.serialization": ("_get_layout",),
+    "builtins": ("set", "frozenset", "bytearray", "complex", "slice", "range", "tuple", "object"),
+    "collections": ("OrderedDict",),
+    "copyreg": ("_reconstructor",),
+    "pathlib": ("Path", "PosixPath", "PurePosixPath"),
+    "pathlib._local": ("Path", "PosixPath", "PurePosixPath"),
+}
+
+
+class StorageReader(Reader):  # type: ignore[misc,unused-ignore]
+    """Reads a checkpoint for `torch.distributed.checkpoint.load`.
+
+    Ranges are read in the order of their bytes, many at a time, and received in the tensors that
+    are loaded where those have the same layout. Of a tensor of which a part is wanted, that part
+    is read, and what lies between pieces of less than 16 KiB. Every file is of one version: one
+    that is replaced meanwhile fails with `inrush.Changed`.
+
+    :param uri: the folder of the checkpoint, ``s3://bucket/run/step-1000``.
+    :param client: what reads; None is the client of this process.
+    """
+
+    def __init__(self, uri: str | os.PathLike[str], *, client: Client | None = None) -> None:
+        super().__init__()
+        self._uri = _folder(uri)
+        self._given = client
+        self._load_id = str(uuid.uuid4())
+        self._stored: dict[Any, Any] = {}
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The folder of the checkpoint."""
+        return self._uri
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Whether it is an address that this can read."""
+        return str(checkpoint_id).startswith("s3://")
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """The next load is of this checkpoint; None is the same again."""
+        if checkpoint_id:
+            self._uri = _folder(checkpoint_id)
+        self._load_id = str(uuid.uuid4())
+        self._stored = {}
+
+    def read_metadata(self, *_: Any, **words: Any) -> Metadata:
+        """What the checkpoint has.
+
+        :raises ValueError: it is no metadata of a checkpoint, or needs code to be run.
+        :raises inrush.NotFound: the folder has none.
+        """
+        rank = words.get("rank")
+        uri = f"{self._uri}/{'' if rank is None else f'__{rank}'}.metadata"
+        client = of_this_process(self._given)
+        try:
+            info = client.stat(uri)
+        except NotFound as error:
+            raise NotFound(f"{error}; {self._uri} is no folder of a checkpoint, or saving it was "
+                           "not finished", uri=uri, attempts=error.attempts,
+                           request_id=error.request_id) from error
+        if info.size > METADATA_BYTES_MAX:
+            raise ValueError(
+                f"{uri} has {info.size} bytes, at most {METADATA_BYTES_MAX} are possible")
+        metadata = _metadata(uri, client.read(info))
+        if getattr(metadata, "storage_meta", None) is None:
+            metadata.storage_meta = StorageMeta()
+        cast(StorageMeta, metadata.storage_meta).load_id = self._load_id
+        return metadata
+
+    def set_up_storage_reader(
+            self, metadata: Metadata, is_coordinator: bool, *_: Any, **__: Any) -> None:
+        """Takes note of where the items of the checkpoint are."""
+        if metadata.storage_data is None:
+            raise ValueError(f"the metadata of {self._uri} do not say where its items are")
+        self._stored = metadata.storage_data
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """The same plan."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """The same plans."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Reads the items of a plan; it has ended when this returns.
+
+        :raises ValueError: an item is not what the metadata say.
+        :raises inrush.NotFound: a file is missing; before anything is read.
+        :raises inrush.Error: an object cannot be read.
+        """
+        client = of_this_process(self._given)
+        items = self._located(client, plan.items)
+        large = [item for item in items if item.is_large]
+        others = _large(client, large, planner)
+        _short(client, [item for item in items if not item.is_large] + others, planner)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    def _located(self, client: Client, requests: Iterable[ReadItem]) -> list[_Item]:
+        """Where the items are, in the order of their bytes."""
+        files: dict[str, ObjectInfo] = {}
+        wanted = [(request, self._stored[request.storage_index]) for request in requests]
+        if wanted:
+            names = len(self._uri) + 1
+            files = {info.uri[names:]: info for info in client.list(f"{self._uri}/")}
+        items = []
+        for request, stored in wanted:
+            if getattr(stored, "transform_descriptors", None):
+                raise ValueError(
+                    f"{request.storage_index.fqn!r} of {self._uri} was written with extensions "
+                    f"{list(stored.transform_descriptors)}: read it with torch's FsspecReader over "
+                    "inrush.fsspec")
+            source = files.get(stored.relative_path)
+            if source is None:
+                # The error says what the server does.
+                source = client.stat(f"{self._uri}/{stored.relative_path}")
+            if stored.offset + stored.length > source.size:
+                raise ValueError(
+                    f"{source.uri} has {source.size} bytes, and {request.storage_index.fqn!r} "
+                    f"ends at byte {stored.offset + stored.length}")
+            items.append(_Item(request, source, stored.offset, stored.length))
+        return sorted(items, key=lambda item: (item.source.uri, item.offset))
+
+
+class StorageWriter(Writer):  # type: ignore[misc,unused-ignore]
+    """Refuses: inrush only reads."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError(
+            "inrush only reads: save with s3torchconnector's S3StorageWriter, or torch's "
+            "FsspecWriter over another file system")
+
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("inrush only reads")
+
+    reset = set_up_storage_writer = prepare_local_plan = _refused
+    prepare_global_plan = write_data = finish = _refused
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Nothing can be written."""
+        return False
+
+
+@dataclass(frozen=True)
+class _Item:
+    """An item of the checkpoint that is wanted, and where its bytes are."""
+
+    request: ReadItem
+    source: ObjectInfo
+    offset: int
+    length: int
+
+    @property
+    def is_large(self) -> bool:
+        return self.request.type != LoadItemType.BYTE_IO and self.length >= LARGE_BYTES_MIN
+
+    @property
+    def name(self) -> str:
+        return f"{self.request.storage_index.fqn!r} in {self.source.uri}"
+
+
+def _large(client: Client, items: list[_Item], planner: LoadPlanner) -> list[_Item]:
+    """Loads large tensors; returns those whose bytes do not say where they are."""
+    fillings: dict[torch.device, list[Filling]] = {}
+    others = []
+    ends = client.read_many(
+        (item.source, part) for item in items
+        for part in ((item.offset, ENDS_BYTES),
+                     (item.offset + item.length - ENDS_BYTES, ENDS_BYTES)))
+    for item in items:
+        file = RangeFile(client, item.source, item.offset, item.length)
+        file.add(0, next(ends).data)
+        file.add(item.length - ENDS_BYTES, next(ends).data)
+        view = _view(file)
+        if view is None:
+            others.append(item)
+            continue
+        target = _target(item, view, planner)
+        direct = target.device if _is_packed(target) else torch.device("cpu")
+        fillings.setdefault(direct, []).append(_filling(item, view, target, planner))
+    for device, some in fillings.items():
+        fill(client, some, device)
+    return others
+
+
+def _view(file: RangeFile) -> torch.Tensor | None:
+    """The tensor of an item, without bytes; None where it does not say at which byte they are.
+
+    https://docs.pytorch.org/docs/stable/notes/serialization.html: a storage that was loaded to
+    the device "meta" has its `_checkpoint_offset`.
+    """
+    try:
+        found = torch.load(cast(IO[bytes], file), map_location="meta", weights_only=True)
+    except (RuntimeError, ValueError, NotImplementedError, pickle.UnpicklingError, EOFError):
+        return None
+    is_plain = type(found) is torch.Tensor and found.layout == torch.strided \
+        and not found.is_quantized and not found.is_conj() and not found.is_neg()
+    if not is_plain or getattr(found.untyped_storage(), "_checkpoint_offset", None) is None:
+        return None
+    return cast(torch.Tensor, found)
+
+
+def _target(item: _Item, stored: torch.Tensor, planner: LoadPlanner) -> torch.Tensor:
+    """The tensor that is to have the item.
+
+    :raises ValueError: it is of another shape.
+    """
+    target = planner.resolve_tensor(item.request).detach()
+    wanted = _narrowed(stored, item.request)
+    if target.size() != wanted.size():
+        raise ValueError(f"{item.name} has the shape {list(wanted.size())}, and what is to be "
+                         f"loaded {list(target.size())}")
+    return target
+
+
+def _narrowed(stored: torch.Tensor, request: ReadItem) -> torch.Tensor:
+    """The part that is wanted."""
+    for dim, (start, length) in enumerate(zip(request.storage_offsets, request.lengths)):
+        if length < stored.size(dim):
+            stored = stored.narrow(dim, start, length)
+    return stored
+
+
+def _filling(item: _Item, stored: torch.Tensor, target: torch.Tensor,
+             planner: LoadPlanner) -> Filling:
+    """How a large tensor gets its bytes."""
+    wanted = _narrowed(stored, item.request)
+    base = item.offset + cast(Any, stored.untyped_storage())._checkpoint_offset
+    runs = _runs(wanted)
+    span = (wanted.storage_offset() * wanted.element_size(), _span_bytes(wanted))
+
+    def packed(tensor: torch.Tensor) -> None:
+        if tensor is not target:
+            target.copy_(tensor.view(wanted.dtype).reshape(wanted.size()))
+        planner.commit_tensor(item.request, target)
+
+    def spread(tensor: torch.Tensor) -> None:
+        target.copy_(tensor.view(wanted.dtype).as_strided(wanted.size(), wanted.stride()))
+        planner.commit_tensor(item.request, target)
+
+    def scratch(length: int) -> Callable[[], torch.Tensor]:
+        return lambda: torch.empty(length, dtype=torch.uint8)
+
+    if runs is None:
+        return Filling(item.source, [(base + span[0], span[1])], scratch(span[1]), spread)
+    ranges = [(base + start, length) for start, length in runs]
+    if _is_packed(target) and target.dtype == wanted.dtype:
+        return Filling(item.source, ranges, lambda: target, packed)
+    return Filling(item.source, ranges, scratch(wanted.numel() * wanted.element_size()), packed)
+
+
+def _is_packed(tensor: torch.Tensor) -> bool:
+    """Whether its bytes are in order, without a gap."""
+    return tensor.layout == torch.strided and tensor.is_contiguous() and type(tensor) in (
+        torch.Tensor, torch.nn.Parameter)
+
+
+def _span_bytes(tensor: torch.Tensor) -> int:
+    """Bytes from its first to its last element."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride()))
+    return int(last + 1) * int(tensor.element_size())
+
+
+def _runs(tensor: torch.Tensor) -> list[tuple[int, int]] | None:
+    """Offset in its storage and length of what lies there without a gap, in bytes: together the
+    tensor in order. None where that are too many, too short, or not in order."""
+    if not tensor.numel():
+        return []
+    run, outer = 1, tensor.dim()
+    while outer and (tensor.size(outer - 1) == 1 or tensor.stride(outer - 1) == run):
+        run *= tensor.size(outer - 1)
+        outer -= 1
+    element = tensor.element_size()
+    count = reduce(operator.mul, tensor.size()[:outer], 1)
+    if count > 1 and (run * element < RUN_BYTES_MIN or count > RUNS_MAX):
+        return None
+    starts = [tensor.storage_offset()]
+    for size, stride in zip(tensor.size()[:outer], tensor.stride()[:outer]):
+        starts = [start + at * stride for start in starts for at in range(size)]
+    return [(int(start) * element, int(run) * element) for start in starts]
+
+
+def _short(client: Client, items: list[_Item], planner: LoadPlanner) -> None:
+    """Loads what is read whole."""
+    together = list(_together(items))
+    found = client.read_many((group[0].source, _extent(group)) for group in together)
+    for group, result in zip(together, found):
+        start = group[0].offset
+        for item in group:
+            _load(item, result.data[item.offset - start:item.offset - start + item.length], planner)
+
+
+def _load(item: _Item, data: bytes, planner: LoadPlanner) -> None:
+    if item.request.type == LoadItemType.BYTE_IO:
+        planner.load_bytes(item.request, io.BytesIO(data))
+        return
+    try:
+        stored = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except (RuntimeError, ValueError, pickle.UnpicklingError, EOFError) as error:
+        raise ValueError(f"{item.name} cannot be loaded: {error}") from error
+    if not isinstance(stored, torch.Tensor):
+        raise ValueError(f"{item.name} is no tensor, but {type(stored).__name__}")
+    target = _target(item, stored, planner)
+    target.copy_(_narrowed(stored, item.request))
+    planner.commit_tensor(item.request, target)
+
+
+def _together(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    """Items that are read at once."""
+    group: list[_Item] = []
+    for item in sorted(items, key=lambda item: (item.source.uri, item.offset)):
+        if group:
+            offset, length = _extent(group)
+            is_near = item.source == group[0].source \
+                and item.offset <= offset + length + GAP_BYTES_MAX \
+                and item.offset + item.length - offset <= TOGETHER_BYTES_MAX
+            if not is_near:
+                yield group
+                group = []
+        group.append(item)
+    if group:
+        yield group
+
+
+def _extent(group: list[_Item]) -> tuple[int, int]:
+    """Offset and length of these items."""
+    start = group[0].offset
+    return start, max(item.offset + item.length for item in group) - start
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes what metadata are made of, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name in _CLASSES.get(module, ()):
+            return super().find_class(module, name)
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        raise pickle.UnpicklingError(f"it needs {module}.{name}, which is no part of a checkpoint")
+
+
+def _metadata(uri: str, data: bytes) -> Metadata:
+    """:raises ValueError: they are none."""
+    try:
+        found = _Unpickler(io.BytesIO(data)).load()
+    except Exception as error:
+        raise ValueError(f"{uri} is no metadata of a checkpoint: {error}") from error
+    if not isinstance(found, Metadata):
+        raise ValueError(f"{uri} is no metadata of a checkpoint, but {type(found).__name__}")
+    return found
+
+
+def _folder(uri: str | os.PathLike[str]) -> str:
+    """:raises ValueError: it is no address of a folder."""
+    text = str(uri).rstrip("/")
+    if not text.startswith("s3://"):
+        raise ValueError(f"{uri!s} is no address s3://bucket/folder")
+    return text
