@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import copyreg
 import errno
-from typing import Any, Optional
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, ClassVar, Optional, cast
 
 
 class Error(OSError):
-    """Something failed. `str()` of it is what the command prints.
+    """Something failed. `str()` of it is what the command prints, with the names of
+    arguments instead of options.
 
     Attributes: `kind` (the `error_kind` of the command's JSON, such as "not_found"), `uri` (the
     object, or None; `filename` is the same), `bucket` and `key` (its parts, or None), `attempts`
     (tries in a row that brought nothing, or None), `request_id` (the server's, or None) and
     `report` (the JSON of `Client.get` and `Client.sync`, or None).
 
-    A `DataLoader` of PyTorch hands on the class and the text of a worker's error, and nothing
-    else: the text names the object.
+    A `DataLoader` of PyTorch, and the nodes of torchdata, hand on the class and the text of a
+    worker's error, and nothing else. So where torch is imported, the class of each error that has
+    such attributes is a subclass of its own, which has them, too (`attributes`).
     """
 
     kind: str = "internal"
+    attributes: ClassVar[Mapping[str, Any]] = {}
     default_errno: int = errno.EIO
 
     def __init__(
@@ -31,12 +38,15 @@ class Error(OSError):
         request_id: Optional[str] = None,
     ) -> None:
         super().__init__(self.default_errno, message)
-        if kind is not None:
-            self.kind = kind
+        values = {"kind": kind, "uri": uri, "attempts": attempts, "request_id": request_id}
+        given = {name: value for name, value in values.items() if value is not None}
+        known = {**self.attributes, **given}
+        self.kind = known.get("kind", self.kind)
         self.message = message
-        self.uri = self.filename = uri
-        self.attempts = attempts
-        self.request_id = request_id
+        self.uri: Optional[str] = known.get("uri")
+        self.filename = self.uri
+        self.attempts: Optional[int] = known.get("attempts")
+        self.request_id: Optional[str] = known.get("request_id")
         self.report: Optional[dict[str, Any]] = None
 
     @property
@@ -56,7 +66,7 @@ class Error(OSError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = (self.kind, self.message, self.uri, self.attempts, self.request_id)
-        return from_native, values
+        return _restored, values
 
 
 class NotFound(Error, FileNotFoundError):
@@ -179,6 +189,25 @@ class ObjectsFailed(Error):
     kind = "objects_failed"
 
 
+class _WithAttributes(type):
+    """The class of a class of one error, which has the attributes of this error."""
+
+
+def _class_with(of: type[Error], attributes: Mapping[str, Any]) -> type[Error]:
+    """A subclass with the name of `of`, whose instances have these attributes by default."""
+    body = {"attributes": attributes, "__module__": of.__module__, "__qualname__": of.__qualname__,
+            "__doc__": of.__doc__}
+    made: Any = _WithAttributes(of.__name__, (of,), body)
+    return cast(type[Error], made)
+
+
+def _reduce_class(of: Any) -> tuple[Any, ...]:
+    return _class_with, (of.__base__, of.attributes)
+
+
+# PyTorch pickles the class of an error: by its name it would be found without the attributes.
+copyreg.pickle(_WithAttributes, _reduce_class)
+
 _CLASSES: dict[str, type[Error]] = {
     of.kind: of
     for of in (
@@ -189,6 +218,30 @@ _CLASSES: dict[str, type[Error]] = {
 }  # fmt: skip
 
 
+# An option, as messages of the command name it; those of other programs stay as they are.
+_OPTION = re.compile(r"(?<![^\s(`'\"])(?<!login )--(?!cap-add)([a-z][a-z-]*[a-z])")
+
+
+def _named_as_arguments(message: str, uri: Optional[str]) -> str:
+    """The message with `no_sign_request` for `--no-sign-request`; the address stays as it is."""
+    def argument(option: re.Match[str]) -> str:
+        return option[1].replace("-", "_")
+
+    parts = [message] if uri is None else message.split(uri)
+    return (uri or "").join(_OPTION.sub(argument, part) for part in parts)
+
+
+def _restored(
+    kind: str,
+    message: str,
+    uri: Optional[str],
+    attempts: Optional[int],
+    request_id: Optional[str],
+) -> Error:
+    of = _CLASSES.get(kind, Error)
+    return of(message, kind=kind, uri=uri, attempts=attempts, request_id=request_id)
+
+
 def from_native(
     kind: str,
     message: str,
@@ -196,6 +249,10 @@ def from_native(
     attempts: Optional[int] = None,
     request_id: Optional[str] = None,
 ) -> Error:
-    """The exception of this kind."""
-    of = _CLASSES.get(kind, Error)
-    return of(message, kind=kind, uri=uri, attempts=attempts, request_id=request_id)
+    """The exception of this kind, of a message of the command or the library."""
+    message = _named_as_arguments(message, uri)
+    if uri is None or "torch" not in sys.modules:
+        return _restored(kind, message, uri, attempts, request_id)
+    attributes: dict[str, Any] = {
+        "kind": kind, "uri": uri, "attempts": attempts, "request_id": request_id}
+    return _class_with(_CLASSES.get(kind, Error), attributes)(message)

@@ -10,7 +10,7 @@ import weakref
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from ._errors import Usage
+from ._errors import from_native
 from ._native import size_bytes
 
 if TYPE_CHECKING:
@@ -257,7 +257,8 @@ class File(io.BufferedIOBase):
             raise ValueError(f"invalid whence: {whence}")
         if begin + offset < 0:
             # Readers of zip files take an OSError for a file that is shorter than they look back.
-            raise Usage(f"the position {begin + offset} is before the start", uri=self.info.uri)
+            message = f"the position {begin + offset} is before the start"
+            raise from_native("usage", message, self.info.uri)
         self._position = begin + offset
         return self._position
 

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Union, cast
 
-from ._errors import NotFound
+from ._errors import NotFound, from_native
 
 if TYPE_CHECKING:
     from . import Client, ObjectInfo
@@ -157,7 +157,8 @@ def _object(client: Client, uri: str) -> ObjectInfo:
     try:
         return client.stat(uri)
     except NotFound as error:
-        raise NotFound(f"{error}; for a folder, add a slash: {uri}/", uri=uri) from None
+        message = f"{error}; for a folder, add a slash: {uri}/"
+        raise from_native(error.kind, message, uri, error.attempts, error.request_id) from None
 
 
 def _objects(client: Client, prefix: str) -> Iterator[ObjectInfo]:

@@ -16,6 +16,7 @@ from typing import Any
 import inrush
 import pytest
 from common import Answers, pattern
+from inrush import _errors
 
 Serve = Callable[..., Any]
 OBJECTS = {"data/a": b"0123456789", "data/big": pattern(30_000_000)}
@@ -36,6 +37,38 @@ def test_classes_are_those_of_python_too() -> None:
             told = (again.uri, again.key, again.attempts, again.request_id, str(again))
             assert told == ("s3://b/k/l", "k/l", 3, "R1", "it failed")
             assert (again.bucket, again.filename) == ("b", again.uri)
+
+
+def test_a_class_that_pytorch_pickles_has_the_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", sys)
+    for of in [inrush.Error, *_errors._CLASSES.values()]:
+        error = _errors.from_native(of.kind, "it failed", "s3://b/k/l", 3, "R1")
+        assert isinstance(error, of) and type(error).__name__ == of.__name__
+        # What torch.utils.data does: the class is pickled, its instance made of the text.
+        again = pickle.loads(pickle.dumps(type(error)))("Caught it: it failed")
+        assert isinstance(again, of) and str(again) == "Caught it: it failed"
+        told = (again.kind, again.uri, again.filename, again.bucket, again.key)
+        assert told == (of.kind, "s3://b/k/l", "s3://b/k/l", "b", "k/l")
+        assert (again.attempts, again.request_id) == (3, "R1")
+        assert pickle.loads(pickle.dumps(again)).uri == "s3://b/k/l"
+        # Another error of this kind is about another object.
+        assert of("it failed").uri is None
+
+
+def test_messages_name_arguments_not_options() -> None:
+    for said, told in [
+        ("check --endpoint-url, --region and the network",
+         "check endpoint_url, region and the network"),
+        ("no key; for public data --no-sign-request", "no key; for public data no_sign_request"),
+        ("aws sso login --profile p", "aws sso login --profile p"),
+        ("give --cap-add NET_RAW", "give --cap-add NET_RAW"),
+        ("get s3://b/a --region: s3://b/x--x-s3", "get s3://b/a --region: s3://b/x--x-s3"),
+    ]:  # fmt: skip
+        assert str(_errors.from_native("usage", said, "s3://b/a --region")) == told
+    options: dict[str, Any] = {"memory": 1000, "no_sign_request": True, "region": "us-east-1"}
+    client = inrush.Client(**options, endpoint_url="http://127.0.0.1:1")
+    with client, pytest.raises(inrush.Usage, match="^memory 1000 is too small"):
+        client.read(inrush.ObjectInfo("s3://data/a", 10))
 
 
 def test_missing_objects_and_buckets(serve: Serve) -> None:

@@ -84,7 +84,7 @@ def test_failures_are_those_of_the_command(serve: Serve, tmp_path: Path) -> None
         with pytest.raises(inrush.NotFound, match="s3://data/none") as told:
             client.get("s3://data/none", tmp_path)
         assert told.value.report is not None and told.value.report["exit_code"] == 4
-        with pytest.raises(inrush.Usage, match="no-such-option"):
+        with pytest.raises(inrush.Usage, match="no_such_option"):
             client.get("s3://data/n/", tmp_path, no_such_option=3)
 
 

@@ -318,3 +318,18 @@ def test_an_object_that_cannot_be_read_is_an_error_of_the_loader(serve: Serve) -
     assert seen == sources
     # The pass stands where it failed.
     assert dataset.state_dict()["place"] == 2
+
+
+@pytest.mark.parametrize("kind", ["objects", "numbers"])
+def test_an_error_of_a_worker_has_its_object(serve: Serve, kind: str) -> None:
+    serve(small_objects(2))
+    dataset = StreamDataset("s3://data/train/") if kind == "objects" else \
+        ObjectDataset("s3://data/train/")
+    dataset.listing.push("s3://data/train/no ne: x.bin", 5, None)
+    loader = DataLoader(dataset, batch_size=1, num_workers=1, collate_fn=same)
+    with pytest.raises(inrush.NotFound, match="s3://data/train/no ne: x.bin") as told:
+        list(loader)
+    error = told.value
+    assert (error.uri, error.bucket) == ("s3://data/train/no ne: x.bin", "data")
+    assert (error.key, error.filename) == ("train/no ne: x.bin", error.uri)
+    assert error.attempts and error.request_id
