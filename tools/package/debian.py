@@ -12,7 +12,7 @@ from pathlib import Path
 from lab import install
 from lab.process import must
 
-from . import archive, binary
+from . import archive, binary, licenses
 from .binary import Machine
 
 COMPLETIONS = {
@@ -29,7 +29,7 @@ DESCRIPTION = """Description: download objects from S3 to local disks at line ra
 COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: inrush
 Comment: The program is linked with libraries under the licenses that
- third-party-licenses.txt lists, one line for each library.
+ third-party-licenses.txt lists, with their texts.
 
 Files: *
 Copyright: the authors of inrush
@@ -49,24 +49,6 @@ def maintainer() -> str:
     return f"{name} <{os.environ.get('DEBEMAIL') or 'maintainers@inrush.example.org'}>"
 
 
-def third_party(machine: Machine) -> bytes:
-    """The libraries inside the program: name, version and license, one on each line."""
-    return must(["cargo", "tree", "--manifest-path", install.REPOSITORY / "Cargo.toml", "--locked",
-                 "--package", "inrush", "--edges", "normal", "--target", machine.target,
-                 "--prefix", "none", "--format", "{p} {l}", "--no-dedupe"],
-                seconds=120).encode()
-
-
-def licenses(machine: Machine) -> bytes:
-    """The same, each line once, without the folders of our own packages."""
-    lines = set()
-    for line in third_party(machine).decode().splitlines():
-        name, version, *rest = line.split(" ")
-        words = [word for word in rest if not word.startswith("(/") and word != "(proc-macro)"]
-        lines.add(" ".join([name, version.lstrip("v"), *words]))
-    return ("\n".join(sorted(lines)) + "\n").encode()
-
-
 def files(machine: Machine) -> dict[str, tuple[bytes, int]]:
     """Path in the package: content and mode."""
     runnable = binary.runnable()
@@ -80,7 +62,7 @@ def files(machine: Machine) -> dict[str, tuple[bytes, int]]:
         "usr/share/man/man1/inrush.1.gz":
             (archive.compressed(must([runnable, "man"]).encode()), 0o644),
         f"{documents}/copyright": (COPYRIGHT.encode(), 0o644),
-        f"{documents}/third-party-licenses.txt": (licenses(machine), 0o644),
+        f"{documents}/third-party-licenses.txt": (licenses.document(machine), 0o644),
         f"{documents}/changelog.gz": (archive.compressed(changelog.encode()), 0o644),
         "usr/share/lintian/overrides/inrush": (OVERRIDES.encode(), 0o644),
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 from lab import install
 
-from . import archive, binary
+from . import archive, binary, licenses
 from .archive import Entry
 from .binary import Machine
 
@@ -59,6 +59,7 @@ def root(machine: Machine) -> list[Entry]:
         Entry("etc/group", GROUP),
         Entry("etc/ssl/certs/ca-certificates.crt", install.authorities().read_bytes()),
         Entry("usr/share/doc/inrush/LICENSE", (install.REPOSITORY / "LICENSE").read_bytes()),
+        Entry("usr/share/doc/inrush/third-party-licenses.txt", licenses.document(machine)),
         Entry("usr/bin/inrush", binary.program(machine).read_bytes(), 0o755),
     ]
 

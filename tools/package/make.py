@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lab import install  # noqa: E402
 from lab.process import LabError, must, say  # noqa: E402
-from package import archive, binary, debian, image, seccomp  # noqa: E402
+from package import archive, binary, debian, image, licenses, seccomp  # noqa: E402
 from package.archive import Entry  # noqa: E402
 from package.binary import MACHINES, Machine  # noqa: E402
 
@@ -55,7 +55,7 @@ def tarball(machine: Machine, output: Path) -> Path:
     entries = [
         Entry(name, mode=0o755),
         Entry(f"{name}/LICENSE", (install.REPOSITORY / "LICENSE").read_bytes()),
-        Entry(f"{name}/third-party-licenses.txt", debian.licenses(machine)),
+        Entry(f"{name}/third-party-licenses.txt", licenses.document(machine)),
         Entry(f"{name}/inrush", binary.program(machine).read_bytes(), 0o755),
         Entry(f"{name}/inrush.1", must([runnable, "man"]).encode()),
         Entry(f"{name}/inrush.bash", must([runnable, "completions", "bash"]).encode()),
