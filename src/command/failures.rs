@@ -1,6 +1,7 @@
 //! Objects that failed: what is told of them, and what they make of the exit code.
 
 use crate::error::{Error, ErrorKind, ErrorReason};
+use crate::files::host::FOLDER_REFUSES;
 use crate::limits::FAILURES_TOLD_MAX;
 use crate::text::size::counted;
 
@@ -16,6 +17,8 @@ pub(super) struct Failures {
     first: Option<String>,
     told: usize,
     untold: u64,
+    /// Which folder refused an object first, and how many more objects failed for the same.
+    folder_refused: Option<(String, u64)>,
     /// Those that failed with the run.
     with_run: u64,
 }
@@ -42,6 +45,24 @@ impl Failures {
         is_told
     }
 
+    /// The same of the object of this name. What keeps a folder from being used, keeps every object
+    /// below it from being stored: that is told once, and counted.
+    pub(super) fn is_told_of(&mut self, name: &str, error: &Error) -> bool {
+        let cause = error.message().strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
+        let is_of_folder = |cause: &&str| cause.starts_with(FOLDER_REFUSES);
+        if let Some(cause) = cause.filter(is_of_folder) {
+            match &mut self.folder_refused {
+                Some((first, more)) if first == cause => {
+                    *more += 1;
+                    return false;
+                }
+                Some(_) => {}
+                none => *none = Some((cause.to_owned(), 0)),
+            }
+        }
+        self.is_told()
+    }
+
     /// Counts one that failed because the run ended.
     pub(super) fn fail_with_run(&mut self) {
         self.with_run += 1;
@@ -66,8 +87,13 @@ impl Failures {
 
     /// What is to be said of those that were not told.
     pub(super) fn rest(&self) -> Option<String> {
-        let untold = self.untold;
-        (untold > 0).then(|| format!("{untold} more objects failed; use --report FILE to list all"))
+        let more = |count: u64| format!("{} failed", counted(count, "more object", "more objects"));
+        let refused = self.folder_refused.as_ref().filter(|(_, count)| *count > 0);
+        let refused = refused.map(|(why, count)| format!("{} for the same: {why}", more(*count)));
+        let untold = (self.untold > 0)
+            .then(|| format!("{}; use --report FILE to list all", more(self.untold)));
+        let words: Vec<String> = [refused, untold].into_iter().flatten().collect();
+        (!words.is_empty()).then(|| words.join("; "))
     }
 
     /// What is said at the end, in this order, where the run ended early for this cause. What kept
@@ -157,6 +183,27 @@ mod tests {
         let alike = alike.expect("three ended");
         assert!(alike.starts_with("3 objects were not completed, because"), "{alike}");
         assert_eq!(words(&failures, ErrorKind::Interrupted), [rest, cause, None]);
+    }
+
+    #[test]
+    fn what_keeps_a_folder_from_being_used_is_told_once() {
+        let mut failures = Failures::default();
+        let mut tell = |object: &str, why: &str| {
+            failures.is_told_of(object, &Error::new(ErrorKind::Destination, why).within(object))
+        };
+        let [no, other] = ["use folder d: no", "use folder e: no"];
+        let told = [("s3://b/a: b", no), ("s3://b/c", no), ("s3://b/d", other), ("x", no)];
+        assert_eq!(told.map(|(object, why)| tell(object, why)), [true, false, true, false]);
+        assert!(
+            ["s3://b/e", "s3://b/f"].map(|object| tell(object, "why")).iter().all(|told| *told)
+        );
+        let rest = "2 more objects failed for the same: use folder d: no";
+        assert_eq!(failures.rest().as_deref(), Some(rest));
+        for _ in 0..FAILURES_TOLD_MAX {
+            let _ = failures.is_told();
+        }
+        let rest = format!("{rest}; 4 more objects failed; use --report FILE to list all");
+        assert_eq!(failures.rest(), Some(rest));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use rustls::ClientConfig;
 use tokio::sync::mpsc::channel;
 
 use super::again::Undecided;
+use super::aside::aside;
 use super::checksums::Checksums;
 use super::ending::exit_code;
 use super::exporter;
@@ -21,11 +23,12 @@ use super::log;
 use super::mirror::{Mirror, OwnFiles};
 use super::reporting::open;
 use super::ring;
-use super::run::{Milestones, Run, RunOutputs, Shares};
+use super::run::{Milestones, Run, RunOutputs, Shares, settle};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
+use super::space::Space;
 use super::target::Target;
-use crate::cli::{Durability, GetArgs, OutputArgs, SyncArgs, TuningArgs};
+use crate::cli::{Durability, GetArgs, SyncArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::credentials::CredentialSource;
 use crate::control::entries::Entries;
@@ -35,7 +38,7 @@ use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::engine::pace::Bandwidth;
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::system_host::SystemHost;
+use crate::files::system_host::{self, SystemHost};
 use crate::files::transfer::{Cut, Transfer};
 use crate::limits::BLOCKED_OBJECTS_MAX;
 use crate::plan::filter::Filter;
@@ -120,7 +123,7 @@ pub(super) async fn fetch(
     let mut keeper = ExistingFiles::new(present, rules, how, begun, control.keys());
     let (mirror, folded) = interrupts.unless(fold(&target, mirror, args.dry_run)).await?;
     if args.dry_run {
-        let planned = plan_only(walk, &target, &mut keeper, mirror, config.cut(), args.output);
+        let planned = plan_only(walk, &target, &mut keeper, (mirror, folded), config.cut(), args);
         return interrupts.unless(planned).await;
     }
     // Not before: a run that fails early leaves the report of an earlier one.
@@ -387,6 +390,8 @@ struct Plan<'a> {
     progress: Progress,
     /// Objects whose way something is in.
     blocked: Vec<(Transfer, Error)>,
+    /// As after all others have ended.
+    space: Space,
 }
 
 impl Plan<'_> {
@@ -394,9 +399,13 @@ impl Plan<'_> {
     fn take(&mut self, verdicts: Vec<Verdict>) -> Result<ControlFlow<()>> {
         for verdict in verdicts {
             match verdict {
-                Verdict::Fetch(transfer, _) => {
+                Verdict::Fetch(transfer, before) => {
                     self.total.objects += 1;
                     let size_bytes = transfer.object.size_bytes;
+                    self.space.add(size_bytes, before.replaced_bytes);
+                    self.space.reclaim(before.reclaimed_bytes);
+                    let _ = self.space.hand_out(size_bytes);
+                    self.space.end(size_bytes, Some(before.replaced_bytes));
                     self.total.bytes = self.total.bytes.saturating_add(size_bytes);
                     let line = PlannedLine::new(&transfer);
                     let place = self.target.place_of(&transfer);
@@ -405,8 +414,9 @@ impl Plan<'_> {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
-                Verdict::Freed(..) => {}
-                Verdict::Keep(there, ..) => {
+                Verdict::Freed(_, bytes) => self.space.reclaim(bytes),
+                Verdict::Keep(there, _, reclaimed_bytes) => {
+                    self.space.reclaim(reclaimed_bytes);
                     self.kept.0 += 1;
                     self.kept.1 = self.kept.1.saturating_add(there.object.size_bytes);
                 }
@@ -457,10 +467,16 @@ async fn plan_only(
     mut walk: Entries,
     target: &Target,
     keeper: &mut ExistingFiles,
-    mut mirror: Option<Mirror>,
+    (mut mirror, mut folded): (Option<Mirror>, Option<FoldedPaths>),
     cut: Cut,
-    output: OutputArgs,
+    args: &GetArgs,
 ) -> Result<Ended> {
+    let (output, checks_space) = (args.output, !args.keep.no_space_check);
+    let folders: Vec<_> = target.folders().into_iter().map(Path::to_owned).collect();
+    let disks = match checks_space {
+        true => aside(move || system_host::disk_spaces(&folders)).await,
+        false => vec![None],
+    };
     let mut plan = Plan {
         target,
         is_json: output.json,
@@ -470,14 +486,12 @@ async fn plan_only(
         failures: Failures::default(),
         progress: Progress::new(!output.messages.quiet),
         blocked: Vec::new(),
+        space: Space::new(system_host::together(&disks), keeper.may_replace),
     };
     while let Some(batch) = walk.next_batch().await? {
         let mut page = Vec::with_capacity(batch.len());
         for entry in batch {
-            if let (Some(mirror), Ok(path)) = (&mut mirror, &entry.path) {
-                mirror.note(path.as_str(), entry.folder)?;
-            }
-            page.push(target.transfer(entry, cut));
+            page.push(settle(entry, target, cut, mirror.as_mut(), folded.as_mut())?);
         }
         keeper.begin(page);
         if plan.take(keeper.next().await)?.is_break() {
@@ -499,7 +513,9 @@ async fn plan_only(
     match &mirror {
         Some(mirror) if plan.failures.count() == 0 && !blocked.is_empty() => {
             let (mirror, removed) = (Arc::clone(mirror), channel(1).0);
-            keeper.begin_cleared(blocked, Clearing { mirror, removed, room: None });
+            let folder = target.folder().filter(|_| checks_space);
+            let room = folder.map(|folder| (folder.to_owned(), plan.space.left_bytes()));
+            keeper.begin_cleared(blocked, Clearing { mirror, removed, room });
             if plan.take(keeper.next().await)?.is_break() {
                 return Ok(Ended::default());
             }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::mpsc::Receiver;
 use tokio::time::MissedTickBehavior;
 
 use super::again::{Decision, Undecided};
@@ -45,6 +45,7 @@ use crate::sys::pool::Pages;
 use crate::sys::{tcp_memory, usage};
 use crate::text::size::{Count, counted};
 use intake::micros;
+pub(super) use intake::settle;
 pub(super) use shares::Shares;
 
 /// How often outcomes are collected and progress is shown.
@@ -127,8 +128,8 @@ pub(super) struct Run {
     pub(super) folded: Option<FoldedPaths>,
     /// Objects that wait for the end of the listing: then what is in their way may go.
     blocked: Vec<(Transfer, Error)>,
-    /// Paths that were in the way of one, and are gone.
-    removals: Receiver<String>,
+    /// Paths that were in the way of one, and are gone; none before the removal begins.
+    removals: Option<Receiver<String>>,
     /// How many sources were given, and of how many of them there is nothing.
     pub(super) sources: u64,
     missing: u64,
@@ -193,7 +194,7 @@ impl Run {
             mirror: None,
             folded: None,
             blocked: Vec::new(),
-            removals: channel(1).1,
+            removals: None,
             sources: 1,
             missing: 0,
             removed: 0,
@@ -258,7 +259,9 @@ impl Run {
                         self.end_listing(error, engine);
                     }
                 }
-                Some(path) = self.removals.recv(), if !behind => self.tell_removed(&path),
+                Some(path) = async { self.removals.as_mut()?.recv().await }, if !behind => {
+                    self.tell_removed(&path);
+                }
                 _ = tick.tick() => {
                     ticks += 1;
                     if !behind {
@@ -410,6 +413,7 @@ impl Run {
             return;
         };
         let is_the_stop = stop == Some(&error);
+        let is_told = !is_the_stop && self.failures.is_told_of(&outcome.transfer.name(), &error);
         let error = match &self.shares {
             Some(shares) => shares.label(&outcome.transfer, error),
             None => error,
@@ -417,7 +421,7 @@ impl Run {
         self.failures.add(&error);
         if is_the_stop {
             self.failures.fail_with_run();
-        } else if self.failures.is_told() {
+        } else if is_told {
             self.progress.error(&error);
         }
     }

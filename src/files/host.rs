@@ -350,6 +350,9 @@ pub struct WholeEpoch {
     pub bytes: u64,
 }
 
+/// The step of a [`FileError`] that is about a folder, and alike for all objects below it.
+pub const FOLDER_REFUSES: &str = "use folder";
+
 /// A file system call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {

@@ -27,7 +27,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
-use crate::files::host::{FileError, Host};
+use crate::files::host::{FOLDER_REFUSES, FileError, Host};
 use crate::files::sink::file::{OpenFile, allocation};
 use crate::files::transfer::Transfer;
 use crate::limits::{FOLDERS_OPEN_MAX, LOCK_LOOKS_MAX};
@@ -36,7 +36,7 @@ use crate::s3::sign::{KeptKeys, PublishedKeys, RequestWriter};
 use crate::sys::Handle;
 
 pub use adopt::{Adopter, Adoption, Look, Proven};
-pub use disk::{DiskSpace, disk_space, disk_spaces, nearest_folder, together};
+pub use disk::{DiskSpace, disk_space, disk_spaces, make_folders, nearest_folder, together};
 pub use marks::{ATTRIBUTE, FileState, boot, changed_ns, moment, note_synced, synced};
 pub use names::{folding, folding_seen};
 pub use parts::{Left, Unfinished, WhenAll, read_resumed};
@@ -282,8 +282,15 @@ impl Root {
         self.typed.join(path).display().to_string()
     }
 
-    /// What failed at a path below it.
+    /// What failed at a path below it. A permission to make or open a name is one of the folder
+    /// that the name is in: the error is the same for all of them.
     fn error(&self, step: &'static str, path: &str, errno: Code) -> FileError {
+        let (step, path) = match (step, errno) {
+            ("create" | "open folder", Code::ACCESS | Code::PERM) => {
+                (FOLDER_REFUSES, path.rsplit_once('/').map_or("", |(above, _)| above))
+            }
+            _ => (step, path),
+        };
         FileError { step, path: self.place(path), errno: errno.into() }
     }
 }
@@ -545,7 +552,7 @@ pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
         Error::new(ErrorKind::Destination, format!("cannot use {}: {error}", path.display()))
             .advise("give a writable folder")
     };
-    std::fs::create_dir_all(path).map_err(trouble)?;
+    make_folders(path).map_err(trouble)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| trouble(errno.into()))
 }

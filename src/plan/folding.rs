@@ -18,11 +18,22 @@ pub struct Folding {
     pub forms: bool,
     /// One letter and several, as `ß` and `ss`.
     pub expands: bool,
+    /// A name and the same with dots behind it (vfat, NTFS, SMB).
+    pub dots: bool,
+    /// A name and the same with spaces behind it (NTFS, SMB).
+    pub spaces: bool,
 }
 
 impl Folding {
     /// All that is one to any file system.
-    pub const ALL: Self = Self { ascii_case: true, other_case: true, forms: true, expands: true };
+    pub const ALL: Self = Self {
+        ascii_case: true,
+        other_case: true,
+        forms: true,
+        expands: true,
+        dots: true,
+        spaces: true,
+    };
 
     /// No two names are one.
     #[must_use]
@@ -38,6 +49,8 @@ impl Folding {
             other_case: self.other_case || other.other_case,
             forms: self.forms || other.forms,
             expands: self.expands || other.expands,
+            dots: self.dots || other.dots,
+            spaces: self.spaces || other.spaces,
         }
     }
 
@@ -54,7 +67,8 @@ impl Folding {
         if self.is_none() {
             return path.into();
         }
-        let mut folded: Cow<'_, str> = if self.forms { path.nfd().collect() } else { path.into() };
+        let trimmed = self.trim(path);
+        let mut folded = if self.forms { trimmed.nfd().collect() } else { trimmed };
         if self.other_case && !self.expands {
             folded = folded.chars().map(lower).collect();
         } else if self.other_case {
@@ -65,6 +79,21 @@ impl Folding {
             folded.to_mut().make_ascii_lowercase();
         }
         if self.forms && self.other_case { folded.nfd().collect() } else { folded }
+    }
+}
+
+impl Folding {
+    /// The path without dots and spaces behind its names, as far as the file system drops them.
+    fn trim(self, path: &str) -> Cow<'_, str> {
+        let is_dropped =
+            |letter: char| (self.dots && letter == '.') || (self.spaces && letter == ' ');
+        let has_some = path.split('/').any(|name| name.ends_with(is_dropped));
+        if !has_some {
+            return path.into();
+        }
+        let names: Vec<&str> =
+            path.split('/').map(|name| name.trim_end_matches(is_dropped)).collect();
+        names.join("/").into()
     }
 }
 
@@ -117,15 +146,19 @@ mod tests {
         let all = Folding::ALL;
         let simple = Folding { ascii_case: true, other_case: true, ..none };
         let forms = Folding { forms: true, ..none };
+        let dots = Folding { dots: true, ..none };
         for (one, other, foldings) in [
             ("Readme", "readme", &[ascii, simple, all][..]),
             ("d/\u{c9}t\u{e9}", "D/\u{e9}T\u{c9}", &[simple, all]),
             ("caf\u{e9}", "cafe\u{301}", &[forms, all]),
             ("CAF\u{c9}", "cafe\u{301}", &[all]),
             ("Stra\u{df}e", "STRASSE", &[all]),
+            ("d./a.b..", "d/a.b", &[dots, all]),
+            ("d /a .", "d/a", &[all]),
+            ("a b", "ab", &[]),
             ("a", "b", &[]),
         ] {
-            for folding in [none, ascii, forms, simple, all] {
+            for folding in [none, ascii, forms, simple, dots, all] {
                 let is_one = folding.fold(one) == folding.fold(other);
                 assert_eq!(is_one, foldings.contains(&folding), "{one} {other} {folding:?}");
             }

@@ -1,9 +1,11 @@
-//! A file system in memory that takes names for one that differ in case, or in the Unicode form of
-//! `é`: FUSE, in the test's own process. An entry keeps the name that it was made with, as casefold
-//! of ext4 has it.
+//! A file system in memory that takes names for one that differ in case, in the Unicode form of
+//! `é`, or by dots and spaces behind them: FUSE, in the test's own process. An entry keeps the name
+//! that it was made with, as casefold of ext4 has it. A file that is looked up by several names has
+//! an inode number for each, as some file systems make them up.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -66,7 +68,19 @@ struct Names(Mutex<BTreeMap<u64, Node>>);
 
 /// Of all names that are one the same.
 fn folded(name: &OsStr) -> String {
-    name.to_string_lossy().to_lowercase().replace('\u{e9}', "e\u{301}")
+    let name = name.to_string_lossy().to_lowercase().replace('\u{e9}', "e\u{301}");
+    name.trim_end_matches(['.', ' ']).to_owned()
+}
+
+/// The inode number of a node by one of its names.
+fn made_up(number: u64, name: &OsStr) -> u64 {
+    let sum = name.as_bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    number | sum << 32
+}
+
+/// The number of the node of an inode.
+fn node_of(number: INodeNo) -> u64 {
+    number.0 & u64::from(u32::MAX)
 }
 
 fn attributes(number: u64, node: &Node) -> FileAttr {
@@ -102,7 +116,7 @@ impl Names {
 
     fn find(&self, folder: INodeNo, name: &OsStr) -> Option<u64> {
         let nodes = self.nodes();
-        let entries = nodes.get(&folder.0)?.entries.as_ref()?;
+        let entries = nodes.get(&node_of(folder))?.entries.as_ref()?;
         entries.get(&folded(name)).map(|(_, number)| *number)
     }
 
@@ -114,9 +128,9 @@ impl Names {
         let number = nodes.keys().last().map_or(2, |last| last + 1);
         let entries = is_folder.then(BTreeMap::new);
         let node = Node { bytes: Vec::new(), modified: UNIX_EPOCH, entries };
-        let about = attributes(number, &node);
+        let about = attributes(made_up(number, name), &node);
         nodes.insert(number, node);
-        let above = nodes.get_mut(&folder.0).and_then(|node| node.entries.as_mut());
+        let above = nodes.get_mut(&node_of(folder)).and_then(|node| node.entries.as_mut());
         let entry = (name.to_string_lossy().into_owned(), number);
         above.ok_or(Errno::ENOTDIR)?.insert(folded(name), entry);
         Ok(about)
@@ -128,7 +142,7 @@ impl Names {
         if nodes[&number].entries.as_ref().is_some_and(|entries| !entries.is_empty()) {
             return Err(Errno::ENOTEMPTY);
         }
-        let above = nodes.get_mut(&folder.0).and_then(|node| node.entries.as_mut());
+        let above = nodes.get_mut(&node_of(folder)).and_then(|node| node.entries.as_mut());
         above.ok_or(Errno::ENOTDIR)?.remove(&folded(name));
         Ok(())
     }
@@ -145,7 +159,7 @@ impl Filesystem for Names {
     fn lookup(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.find(folder, name) {
             Some(number) => {
-                let about = attributes(number, &self.nodes()[&number]);
+                let about = attributes(made_up(number, name), &self.nodes()[&number]);
                 reply.entry(&NO_TIME, &about, Generation(0));
             }
             None => reply.error(Errno::ENOENT),
@@ -153,7 +167,7 @@ impl Filesystem for Names {
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.nodes().get(&number.0) {
+        match self.nodes().get(&node_of(number)) {
             Some(node) => reply.attr(&NO_TIME, &attributes(number.0, node)),
             None => reply.error(Errno::ENOENT),
         }
@@ -178,7 +192,7 @@ impl Filesystem for Names {
         reply: ReplyAttr,
     ) {
         let mut nodes = self.nodes();
-        let Some(node) = nodes.get_mut(&number.0) else { return reply.error(Errno::ENOENT) };
+        let Some(node) = nodes.get_mut(&node_of(number)) else { return reply.error(Errno::ENOENT) };
         if let Some(size) = size {
             node.bytes.resize(usize::try_from(size).expect("small"), 0);
         }
@@ -238,7 +252,7 @@ impl Filesystem for Names {
         let mut nodes = self.nodes();
         let mut entries = |folder: INodeNo, change: &dyn Fn(&mut Entries)| {
             nodes
-                .get_mut(&folder.0)
+                .get_mut(&node_of(folder))
                 .and_then(|node| node.entries.as_mut())
                 .into_iter()
                 .for_each(change);
@@ -263,7 +277,7 @@ impl Filesystem for Names {
         reply: ReplyData,
     ) {
         let nodes = self.nodes();
-        let Some(node) = nodes.get(&number.0) else { return reply.error(Errno::ENOENT) };
+        let Some(node) = nodes.get(&node_of(number)) else { return reply.error(Errno::ENOENT) };
         let start = usize::try_from(offset).expect("small").min(node.bytes.len());
         let end = (start + size as usize).min(node.bytes.len());
         reply.data(&node.bytes[start..end]);
@@ -282,7 +296,7 @@ impl Filesystem for Names {
         reply: ReplyWrite,
     ) {
         let mut nodes = self.nodes();
-        let Some(node) = nodes.get_mut(&number.0) else { return reply.error(Errno::ENOENT) };
+        let Some(node) = nodes.get_mut(&node_of(number)) else { return reply.error(Errno::ENOENT) };
         let start = usize::try_from(offset).expect("small");
         let end = start + bytes.len();
         node.bytes.resize(node.bytes.len().max(end), 0);
@@ -300,7 +314,7 @@ impl Filesystem for Names {
         mut reply: ReplyDirectory,
     ) {
         let nodes = self.nodes();
-        let entries = nodes.get(&folder.0).and_then(|node| node.entries.as_ref());
+        let entries = nodes.get(&node_of(folder)).and_then(|node| node.entries.as_ref());
         let Some(entries) = entries else { return reply.error(Errno::ENOTDIR) };
         for (place, (name, number)) in (1..).zip(entries.values()).filter(|(at, _)| *at > offset) {
             let kind = attributes(*number, &nodes[number]).kind;

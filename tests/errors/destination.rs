@@ -274,6 +274,50 @@ fn a_folder_without_permission_is_told_before_any_byte() {
 }
 
 #[test]
+fn a_folder_that_refuses_all_objects_is_told_once() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let below: Vec<(String, usize)> = (0..30).map(|n| (format!("p/ro/{n:02}/x"), 3)).collect();
+    let keys = below.iter().map(|(key, size)| (key.as_str(), *size));
+    let keys: Vec<_> = [("p/a", 3)].into_iter().chain(keys).collect();
+    let origin = serve(&objects(&keys));
+    let folder = tempfile::tempdir().expect("a folder");
+    let closed = folder.path().join("ro");
+    fs::create_dir(&closed).expect("a folder");
+    let permit = |mode| fs::set_permissions(&closed, fs::Permissions::from_mode(mode));
+    permit(0o555).expect("it is ours");
+    let is_root = rustix::process::geteuid().is_root();
+    let before = if is_root { &UNPRIVILEGED[..] } else { &["env"] };
+    let run = get(&origin, ["s3://lab/p/"]).with([folder.path()]).by_way_of(before).run();
+    permit(0o755).expect("it is ours");
+    let told = format!(": use folder {}: Permission denied (os error 13)", closed.display());
+    let run = run.expect(1);
+    run.check(run.stderr.matches("error: ").count() == 2, "one object, and the count of the rest");
+    let run = run.expect_words(&["error: s3://lab/p/ro/", &told, "choose a writable destination"]);
+    run.expect_words(&[&format!("error: 29 more objects failed for the same{told}")]);
+    assert_eq!(names(folder.path()), ["a", "ro"]);
+}
+
+#[test]
+fn what_stands_where_the_destination_is_to_be_is_named() {
+    let origin = serve(&objects(&[("p/a", 3), ("p/b", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let (link, file) = (folder.path().join("link"), folder.path().join("file"));
+    std::os::unix::fs::symlink("nowhere", &link).expect("a link");
+    fs::write(&file, "as it was").expect("a file");
+    let dangling =
+        format!("{} is a symbolic link to nowhere, which does not exist", link.display());
+    for (place, told) in [
+        (link.clone(), dangling.clone()),
+        (link.join("below"), dangling),
+        (file.join("below"), format!("{} is a file, not a folder", file.display())),
+    ] {
+        let run = get(&origin, ["s3://lab/p/"]).with([&place]).run().expect(DESTINATION);
+        let run = run.expect_words(&[&told]);
+        run.check(!run.stderr.contains("os error"), "it is said what it is");
+    }
+}
+
+#[test]
 fn a_name_of_a_pipe_that_something_else_has_is_told() {
     let origin = serve(&objects(&[("p/a", 3)]));
     let folder = tempfile::tempdir().expect("a folder");

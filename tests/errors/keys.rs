@@ -98,7 +98,8 @@ fn pages_of_bad_keys_are_not_the_end() {
     let nowhere = Nowhere::new();
     let run = get(&origin, ["s3://lab/p/"]).with([nowhere.path()]).run().expect(OBJECTS);
     run.check(run.stderr.lines().count() == 21, "twenty errors and the number of the others");
-    let run = run.expect_words(&["error: 2080 more objects failed; use --report FILE to list all"]);
+    let rest = "error: 2,080 more objects failed; use --report FILE to list all";
+    let run = run.expect_words(&[rest]);
     run.check(run.stdout.is_empty(), "nothing was expected on standard output");
     nowhere.assert_holds(&below("p/", &good));
 }

@@ -1,6 +1,7 @@
 //! `inrush sync`: what is new comes, what is gone goes when that is asked for, and nothing else.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -12,6 +13,7 @@ use inrush_origin::{
 
 use crate::folded::{FREE_BYTES, Folded};
 use crate::matrix::{Objects, assert_same};
+use crate::mount::Mount;
 use crate::program::{Program, Run};
 use crate::served::{ACCESS_KEY, SECRET, start};
 use crate::{BUCKET, computed, objects};
@@ -309,10 +311,13 @@ fn nothing_makes_way_without_room_beside_it() {
     };
     let specs = [("d/large", FREE_BYTES + 1), ("d/same", 5)].map(spec);
     let origin = start(Config { objects: specs.into(), ..computed(&Objects::new()) });
-    let run = sync(&origin, &data).with(["--delete"]).run();
-    run.check(!run.status.success(), "there is no room");
-    run.expect_words(&["s3://lab/d/large: what is in its way was not deleted", "--no-space-check"]);
-    assert_eq!(fs::read(data.join("large/x")).expect("it is there"), b"of before");
+    for options in [&["--delete", "--dry-run"][..], &["--delete"]] {
+        let run = sync(&origin, &data).with(options).run();
+        run.check(!run.status.success(), "there is no room");
+        let told = "s3://lab/d/large: what is in its way was not deleted";
+        run.expect_words(&[told, "--no-space-check"]);
+        assert_eq!(fs::read(data.join("large/x")).expect("it is there"), b"of before");
+    }
 }
 
 #[test]
@@ -342,14 +347,15 @@ fn where_names_are_one_no_file_of_the_source_is_deleted() {
 #[test]
 fn two_keys_that_are_one_file_fail_by_name() {
     let Some(folded) = Folded::mount() else { return };
-    let keys = ["d/Readme", "d/X/a", "d/caf\u{e9}", "d/cafe\u{301}", "d/readme", "d/x/a", "d/y"];
+    let keys =
+        ["d/Readme", "d/X/a", "d/caf\u{e9}", "d/cafe\u{301}", "d/readme", "d/x/a", "d/y", "d/y."];
     let all = objects(&keys.map(|key| (key, 5)));
     let origin = start(computed(&all));
     let data = folded.path().join("data");
     for is_first in [true, false] {
         let run = sync(&origin, &data).with(["--delete"]).run();
         run.check(!run.status.success(), "not all have a file");
-        assert_eq!(run.json()["failed_objects"], 3, "{run}");
+        assert_eq!(run.json()["failed_objects"], 4, "{run}");
         assert_eq!(run.json()["kept_objects"], if is_first { 0 } else { 4 }, "{run}");
         let run = run.expect_words(&["s3://lab/d/readme: another key is the same file"]);
         for key in ["d/Readme", "d/X/a", "d/y"] {
@@ -357,4 +363,35 @@ fn two_keys_that_are_one_file_fail_by_name() {
             assert!(fs::read(path).expect("there") == all[key], "{key}: {run}");
         }
     }
+    // A dry run knows it by the files that are there.
+    fs::remove_file(data.join("y")).expect("removed");
+    let run = sync(&origin, &data).with(["--delete", "--dry-run"]).run().expect(1);
+    let told = run.stderr.matches(": another key is the same file").count();
+    run.check(told == 4, "each second one fails");
+}
+
+#[test]
+fn a_mount_below_the_destination_keeps_its_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let origin = start(computed(&some()));
+    let data = folder.path().join("data");
+    for below in ["gone", "other/disk", "b"] {
+        fs::create_dir_all(data.join(below)).expect("made");
+    }
+    let words = ["-t", "tmpfs", "tmpfs"].map(OsStr::new);
+    let Some(_disk) = Mount::at(&words, &data.join("other/disk"), None) else { return };
+    let Some(_below) = Mount::at(&words, &data.join("b"), None) else { return };
+    for path in ["gone/stale", "other/stale", "other/disk/its", "b/its"] {
+        fs::write(data.join(path), "as it was").expect("written");
+    }
+    for (options, expected) in [(&["--dry-run"][..], 2), (&[], 2), (&[], 0)] {
+        let run = sync(&origin, &data).with(["--delete"]).with(options).run().expect(0);
+        let told = format!("\"deleted_files\":{expected},");
+        run.check(run.stdout.contains(&told), "what is on other file systems stays");
+        for path in ["other/disk/its", "b/its"] {
+            let found = fs::read(data.join(path)).expect("it is there");
+            assert_eq!(found, b"as it was", "{path}: {run}");
+        }
+    }
+    assert!(!data.join("gone").exists() && data.join("b/c").exists());
 }

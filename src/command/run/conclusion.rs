@@ -57,7 +57,8 @@ impl Run {
     /// Tells of all that was removed to make way, also in a run that was given up: its removal ends
     /// at its next step then.
     pub(super) async fn tell_removals(&mut self) {
-        while let Some(path) = self.removals.recv().await {
+        let Some(mut removals) = self.removals.take() else { return };
+        while let Some(path) = removals.recv().await {
             self.tell_removed(&path);
             keep_up(self.report.as_ref()).await;
         }

@@ -15,6 +15,7 @@ use super::super::log;
 use super::super::mirror::Mirror;
 use super::super::space::Space;
 use super::super::spread::Spread;
+use super::super::target::Target;
 use super::Run;
 use crate::control::resolve::Missing;
 use crate::control::walk::Entry;
@@ -22,7 +23,7 @@ use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
-use crate::files::transfer::{Again, Outcome, Shape, Transfer};
+use crate::files::transfer::{Again, Cut, Outcome, Shape, Transfer};
 use crate::limits::{
     BLOCKED_OBJECTS_MAX, FOLDED_PATHS_MAX, OBJECTS_QUEUED_MAX, REMOVED_UNTOLD_MAX,
 };
@@ -47,6 +48,46 @@ fn refuse_repeated(transfer: Transfer) -> Settled {
         .advise("use --exclude for one of them, or give a destination that tells them apart")
         .within(transfer.name());
     Err(Box::new((transfer, error)))
+}
+
+/// The transfer of an entry of the listing, or why it cannot be; the mirror notes its path. Of
+/// paths that are one file at the destination the first alone is fetched.
+pub(in crate::command) fn settle(
+    entry: Entry,
+    target: &Target,
+    cut: Cut,
+    mirror: Option<&mut Mirror>,
+    folded: Option<&mut FoldedPaths>,
+) -> Result<Settled> {
+    let mut is_repeated = false;
+    if let Ok(path) = &entry.path {
+        if let Some(mirror) = mirror {
+            mirror.note(path.as_str(), entry.folder)?;
+        }
+        if let Some(folded) = folded.filter(|_| !entry.folder) {
+            is_repeated = !folded.take(path.as_str());
+            require_few(folded)?;
+        }
+    }
+    let settled = target.transfer(entry, cut);
+    Ok(if is_repeated { settled.and_then(refuse_repeated) } else { settled })
+}
+
+/// Refuses what surely cannot fit at this destination.
+fn require_fit(space: &Space, listed_all: bool, target: &Target) -> Result<()> {
+    let Some(free) = space.free_bytes().filter(|_| space.cannot_fit(listed_all)) else {
+        return Ok(());
+    };
+    let has = if target.folders().len() > 1 { "have together" } else { "has" };
+    let message = format!(
+        "{} {has} {} free, but the download needs at least {}",
+        target.told_folders(),
+        Decimal(free),
+        Decimal(space.needed_bytes())
+    );
+    Err(Error::new(ErrorKind::Destination, message)
+        .because(ErrorReason::NoSpace)
+        .advise("free space, choose another destination, or use --no-space-check"))
 }
 
 /// Refuses more paths than are compared.
@@ -140,19 +181,10 @@ impl Run {
         };
         let mut page = Vec::with_capacity(batch.len());
         for entry in batch {
-            let mut is_repeated = false;
-            if let Ok(path) = &entry.path {
-                // Nobody else has it before all is listed.
-                if let Some(mirror) = self.mirror.as_mut().and_then(Arc::get_mut) {
-                    mirror.note(path.as_str(), entry.folder)?;
-                }
-                if let Some(folded) = self.folded.as_mut().filter(|_| !entry.folder) {
-                    is_repeated = !folded.take(path.as_str());
-                    require_few(folded)?;
-                }
-            }
-            let settled = self.target.transfer(entry, self.config.cut());
-            page.push(if is_repeated { settled.and_then(refuse_repeated) } else { settled });
+            // Nobody else has it before all is listed.
+            let mirror = self.mirror.as_mut().and_then(Arc::get_mut);
+            let (cut, folded) = (self.config.cut(), self.folded.as_mut());
+            page.push(settle(entry, &self.target, cut, mirror, folded)?);
         }
         self.keeper.begin(page);
         Ok(())
@@ -204,7 +236,7 @@ impl Run {
             Some(_) if succeeds && (others_wait || self.space.is_busy()) => {}
             Some(mirror) if succeeds && scheduler.stop_reason().is_none() => {
                 let (removed, removals) = channel(REMOVED_UNTOLD_MAX);
-                self.removals = removals;
+                self.removals = Some(removals);
                 let folder = self.target.folder().filter(|_| self.checks_space);
                 let room = folder.map(|folder| (folder.to_owned(), self.space.left_bytes()));
                 let blocked = std::mem::take(&mut self.blocked);
@@ -250,20 +282,7 @@ impl Run {
 
     /// Refuses what surely cannot fit.
     fn check_space(&self) -> Result<()> {
-        let Some(free) = self.space.free_bytes().filter(|_| self.space.cannot_fit(self.listed_all))
-        else {
-            return Ok(());
-        };
-        let has = if self.spread.is_some() { "have together" } else { "has" };
-        let message = format!(
-            "{} {has} {} free, but the download needs at least {}",
-            self.target.told_folders(),
-            Decimal(free),
-            Decimal(self.space.needed_bytes())
-        );
-        Err(Error::new(ErrorKind::Destination, message)
-            .because(ErrorReason::NoSpace)
-            .advise("free space, choose another destination, or use --no-space-check"))
+        require_fit(&self.space, self.listed_all, &self.target)
     }
 
     /// Takes a transfer that may begin, or the failure of one that may not.

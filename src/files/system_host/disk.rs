@@ -1,6 +1,10 @@
-//! The space of the file systems below destinations.
+//! The folders of destinations, and the space of the file systems below them.
 
+use std::io;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+use rustix::io::Errno as Code;
 
 /// How large a file system is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,41 @@ pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
 pub fn nearest_folder(folder: &Path) -> &Path {
     let named = folder.ancestors().filter(|path| !path.as_os_str().is_empty());
     named.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("."))
+}
+
+/// Makes a folder and those above it. mkdir(2) says EEXIST where a link leads nowhere, and where
+/// the daemon of a FUSE mount has ended: this error says what is there.
+///
+/// # Errors
+/// What keeps one from being made.
+pub fn make_folders(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder).map_err(|error| match (error.kind(), what_is_there(folder)) {
+        (kind @ (io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory), Some(words)) => {
+            io::Error::new(kind, words)
+        }
+        _ => error,
+    })
+}
+
+/// What stands where a folder is to be, or one above it.
+fn what_is_there(folder: &Path) -> Option<String> {
+    folder.ancestors().filter(|at| !at.as_os_str().is_empty()).find_map(|at| {
+        let named = at.display();
+        match rustix::fs::stat(at).map(|found| FileType::from_raw_mode(found.st_mode)) {
+            Ok(FileType::Directory) | Err(Code::NOTDIR | Code::ACCESS) => None,
+            Ok(_) => Some(format!("{named} is not a folder")),
+            Err(Code::NOENT) => {
+                let to = std::fs::read_link(at).ok()?;
+                let to = to.display();
+                Some(format!("{named} is a symbolic link to {to}, which does not exist"))
+            }
+            Err(errno @ Code::NOTCONN) => Some(format!(
+                "the program of the FUSE mount on {named} has ended ({errno}); unmount it with \
+                 fusermount3 -u"
+            )),
+            Err(errno) => Some(format!("look up {named}: {errno}")),
+        }
+    })
 }
 
 /// The space that each of these folders may use, which need not be there yet: those of one file

@@ -4,29 +4,39 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use super::sweep::{folds_names, open_folder_to_read};
 use super::{nearest_folder, open_folder_at};
 use crate::plan::folding::Folding;
 use crate::plan::path::{NAMES_ENDING, OWN_PREFIX};
+use crate::sys::descriptor::is_ours;
 
 /// Makes a file in this folder, or in the nearest above it that is there, looks it up by other
 /// names, and removes it. `None` where that is refused: then it is not known.
+///
+/// The file has the same name in every run, so that the next one removes what a killed one left;
+/// while another run has it locked, the name is random.
 #[must_use]
 pub fn folding(folder: &Path) -> Option<Folding> {
     let folder = open_folder_at(nearest_folder(folder)).ok()?;
-    let stem = format!("{OWN_PREFIX}{:016x}{NAMES_ENDING}", fastrand::u64(..));
-    let others = ["A\u{e9}\u{df}", "a\u{c9}\u{df}", "ae\u{301}\u{df}", "a\u{e9}ss"];
-    match ask(&folder, &stem, "a\u{e9}\u{df}", others) {
-        Ok([ascii_case, other_case, forms, expands]) => {
-            Some(Folding { ascii_case, other_case, forms, expands })
+    let others = [
+        "A\u{e9}\u{df}",
+        "a\u{c9}\u{df}",
+        "ae\u{301}\u{df}",
+        "a\u{e9}ss",
+        "a\u{e9}\u{df}.",
+        "a\u{e9}\u{df} ",
+    ];
+    match ask(&folder, "a\u{e9}\u{df}", others) {
+        Ok([ascii_case, other_case, forms, expands, dots, spaces]) => {
+            Some(Folding { ascii_case, other_case, forms, expands, dots, spaces })
         }
         // It cannot have a name beyond ASCII.
         Err(Code::INVAL | Code::ILSEQ) => {
-            let [ascii_case] = ask(&folder, &stem, "a", ["A"]).ok()?;
-            Some(Folding { ascii_case, ..Folding::default() })
+            let [ascii_case, dots, spaces] = ask(&folder, "a", ["A", "a.", "a "]).ok()?;
+            Some(Folding { ascii_case, dots, spaces, ..Folding::default() })
         }
         Err(_) => None,
     }
@@ -49,22 +59,45 @@ pub fn folding_seen(folder: &Path) -> Option<Folding> {
 }
 
 /// Which of these letters at the end of a name lead to the file whose name has that one. No other
-/// file has its random digits: inode numbers are not compared, which some file systems make up for
-/// each name.
+/// file has its digits: inode numbers are not compared, which some file systems make up for each
+/// name.
 fn ask<const COUNT: usize>(
     folder: &OwnedFd,
-    stem: &str,
     letters: &str,
     others: [&str; COUNT],
 ) -> Result<[bool; COUNT], Code> {
+    let open = |stem: &str, more: OFlags| {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
+        rustix::fs::openat(folder, format!("{stem}{letters}"), flags, Mode::RUSR | Mode::WUSR)
+    };
+    let make = |stem: &str| open(stem, OFlags::CREATE | OFlags::EXCL);
+    let stem = |number: u64| format!("{OWN_PREFIX}{number:016x}{NAMES_ENDING}");
+    let lock = |file: &OwnedFd| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+    let usual = match make(&stem(0)) {
+        Err(Code::EXIST) => open(&stem(0), OFlags::empty()).and_then(|file| {
+            lock(&file)?;
+            if is_ours(&rustix::fs::fstat(&file)?) { Ok(file) } else { Err(Code::EXIST) }
+        }),
+        made => made.inspect(|file| {
+            // Without a lock others take it for one that was left; then it is not known.
+            let _ = lock(file);
+        }),
+    };
+    let (_file, stem) = match usual {
+        Err(_) => {
+            let stem = stem(fastrand::u64(1..));
+            (make(&stem)?, stem)
+        }
+        Ok(file) => (file, stem(0)),
+    };
     let name = |letters: &str| format!("{stem}{letters}");
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    drop(rustix::fs::openat(folder, name(letters), flags, Mode::RUSR | Mode::WUSR)?);
     let is_there = |letters: &str| {
         let found = rustix::fs::statat(folder, name(letters), AtFlags::SYMLINK_NOFOLLOW);
         match found {
             Ok(_) => Ok(true),
             Err(Code::NOENT) => Ok(false),
+            // No name may end so.
+            Err(Code::INVAL) if letters.ends_with(['.', ' ']) => Ok(false),
             Err(errno) => Err(errno),
         }
     };
@@ -91,7 +124,19 @@ mod tests {
         assert_eq!(folding(folder.path()), none);
         assert_eq!(folding(&folder.path().join("not/there")), none);
         assert_eq!(folding(Path::new("/proc/self")), None, "nothing can be made there");
+        // A killed run leaves it.
+        let left = folder.path().join(".inrush-0000000000000000.names-a\u{e9}\u{df}");
+        std::fs::write(left, "").expect("written");
+        assert_eq!(folding(folder.path()), none);
         assert_eq!(names(folder.path()), Vec::<String>::new());
+        // Another run is about to remove its own.
+        let other = folder.path().join(".inrush-0000000000000000.names-a\u{e9}\u{df}");
+        let flags = OFlags::CREATE | OFlags::RDWR;
+        let other_file = rustix::fs::open(&other, flags, Mode::RUSR).expect("a file");
+        rustix::fs::flock(&other_file, FlockOperation::LockExclusive).expect("nobody has it");
+        assert_eq!(folding(folder.path()), none);
+        assert!(other.exists());
+        std::fs::remove_file(&other).expect("removed");
         for name in ["1", "Readme", "readme"] {
             assert_eq!(folding_seen(folder.path()), none);
             std::fs::write(folder.path().join(name), "").expect("written");

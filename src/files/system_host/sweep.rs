@@ -76,8 +76,7 @@ impl SystemHost {
             Err(errno) => return unread(&typed, errno),
         };
         let sweep = Sweep { dry, unfinished: false, whole: true, folds };
-        let (swept, stopped) = (Swept::default(), false);
-        let mut sweeper = Sweeper { sweep, typed, is_extra, tell, device, swept, stopped };
+        let mut sweeper = Sweeper::new(sweep, typed, (is_extra, tell), device);
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for (depth, end) in ends.enumerate() {
             let here = &path[..end];
@@ -143,21 +142,23 @@ fn may_change(folder: &OwnedFd) -> bool {
     rustix::fs::accessat(folder, ".", access, AtFlags::EACCESS).is_ok()
 }
 
-/// Whether a file is there by its name in other case or Unicode form, too: then its folder may have
-/// the name that the source has, whatever the file system does elsewhere (casefold of ext4 is of
-/// single folders). Inode numbers do not tell: some file systems make one up for each name.
+/// Whether a file is there by its name in other case or Unicode form, or with a dot or a space
+/// behind it, too: then its folder may have the name that the source has, whatever the file system
+/// does elsewhere (casefold of ext4 is of single folders). Inode numbers do not tell: some file
+/// systems make one up for each name.
 pub(super) fn folds_names(folder: &OwnedFd, name: &str) -> bool {
     let swap = |letter: char| match letter.is_lowercase() {
         true => letter.to_uppercase().to_string(),
         false => letter.to_lowercase().to_string(),
     };
     let swapped: String = name.chars().map(swap).collect();
-    let others = [swapped, name.nfc().collect(), name.nfd().collect()];
-    others.iter().filter(|other| *other != name).any(|other| {
+    let behind = [".", " "].map(|more| format!("{name}{more}"));
+    let others = [swapped, name.nfc().collect(), name.nfd().collect()].into_iter().chain(behind);
+    others.filter(|other| other != name).any(|other| {
         match rustix::fs::statat(folder, other.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Code::NOENT | Code::NAMETOOLONG | Code::INVAL | Code::ILSEQ) => false,
             // It is known by an error, too, that the name is not free.
-            Ok(_) | Err(_) => !lists(folder, other),
+            Ok(_) | Err(_) => !lists(folder, &other),
         }
     })
 }
@@ -176,11 +177,9 @@ fn sweep_below(
     tell: &mut dyn FnMut(&str) -> bool,
 ) -> Swept {
     let root = root.and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, root)));
-    let swept = Swept::default();
     match root {
         Ok((device, root)) => {
-            let stopped = false;
-            let mut sweeper = Sweeper { sweep, typed, is_extra, tell, device, swept, stopped };
+            let mut sweeper = Sweeper::new(sweep, typed, (is_extra, tell), device);
             sweeper.folder(&root, "", 0);
             sweeper.swept
         }
@@ -213,11 +212,14 @@ pub fn look_through(
     Ok(sweep_below(root, typed, LOOK, is_extra, tell))
 }
 
+/// Hears of each path, and ends the sweep with false.
+type Tell<'a> = &'a mut dyn FnMut(&str) -> bool;
+
 struct Sweeper<'a> {
     sweep: Sweep,
     typed: Root,
     is_extra: &'a dyn Fn(&str) -> bool,
-    tell: &'a mut dyn FnMut(&str) -> bool,
+    tell: Tell<'a>,
     device: u64,
     swept: Swept,
     stopped: bool,
@@ -232,7 +234,16 @@ struct FolderNames {
     own: Vec<String>,
 }
 
-impl Sweeper<'_> {
+impl<'a> Sweeper<'a> {
+    fn new(
+        sweep: Sweep,
+        typed: Root,
+        (is_extra, tell): (&'a dyn Fn(&str) -> bool, Tell<'a>),
+        device: u64,
+    ) -> Self {
+        Self { sweep, typed, is_extra, tell, device, swept: Swept::default(), stopped: false }
+    }
+
     /// Sweeps a folder; true when anything of it went.
     fn folder(&mut self, folder: &OwnedFd, path: &str, depth: usize) -> bool {
         let found = match self.read(folder, path) {
@@ -321,15 +332,9 @@ impl Sweeper<'_> {
 
     /// Whether a sweep of a folder below would leave nothing of it. Nothing is removed.
     fn may_go(&self, above: &OwnedFd, name: &str, path: &str, depth: usize) -> bool {
-        let mut look = Sweeper {
-            sweep: Sweep { dry: true, ..self.sweep },
-            typed: self.typed.clone(),
-            is_extra: self.is_extra,
-            tell: &mut |_| true,
-            device: self.device,
-            swept: Swept::default(),
-            stopped: false,
-        };
+        let dry = Sweep { dry: true, ..self.sweep };
+        let (typed, mut told) = (self.typed.clone(), |_: &str| true);
+        let mut look = Sweeper::new(dry, typed, (self.is_extra, &mut told), self.device);
         look.enter(above, name, path, depth);
         let Swept { left, error, .. } = look.swept;
         left == 0 && error.is_none()
