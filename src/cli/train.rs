@@ -31,8 +31,8 @@ pub enum JobSource {
 /// What was typed after `train`.
 #[derive(Debug, Clone)]
 pub struct TrainArgs {
-    /// What stands for `/opt/ml`.
-    pub base_dir: PathBuf,
+    /// What stands for `/opt/ml`, which it is by default.
+    pub base_dir: Option<PathBuf>,
     /// What describes the job.
     pub source: JobSource,
     /// Which host this is of how many; `None` where that is to be found out.
@@ -100,13 +100,9 @@ pub(super) struct TrainTyped {
     )]
     init_config: Option<PathBuf>,
     /// folder that is laid out as /opt/ml of a SageMaker training container, for one run at a time
-    #[arg(
-        long,
-        value_name = "DIR",
-        value_hint = ValueHint::DirPath,
-        default_value = "/opt/ml"
-    )]
-    base_dir: PathBuf,
+    /// [default: /opt/ml, where it exists]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    base_dir: Option<PathBuf>,
     /// this is host I of N, from 0; every channel of --channel is then sharded, unless it names its
     /// distribution [default: by resourceconfig.json or the launcher's variables]
     #[arg(long, value_name = "I/N")]
@@ -181,7 +177,7 @@ impl TrainTyped {
         if self.service.version_id.is_some() {
             return Err(usage("--version-id is for a single object: channels have many"));
         }
-        if self.base_dir.as_os_str().is_empty() {
+        if self.base_dir.as_ref().is_some_and(|base| base.as_os_str().is_empty()) {
             return Err(usage("--base-dir is empty: give a folder"));
         }
         Ok(TrainArgs {

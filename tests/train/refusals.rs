@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::jobs::{channel, write_job};
-use crate::served::serve;
+use crate::program::Program;
+use crate::served::{ACCESS_KEY, SECRET, serve};
 use crate::{Stage, objects};
 
 /// A process that permissions bind, as they bind all users but root.
@@ -153,6 +155,20 @@ fn a_base_that_is_not_writable_is_told_once() {
     let run = stage.train(&origin, &words).by_way_of(before).run().expect(5);
     permit(0o755);
     run.expect_error(&["Permission denied", "give --base-dir a folder that you may write to"]);
+}
+
+#[test]
+fn without_a_base_the_folder_of_sagemaker_must_be_there() {
+    if Path::new("/opt/ml").exists() {
+        return crate::skip::skip("/opt/ml is there");
+    }
+    let origin = serve(&objects(&[("data/a", 3)]));
+    for more in [&["--check"][..], &[]] {
+        let program = Program::new(["train", "--channel", "t=s3://lab/data/"]).with(more);
+        let run = program.asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(5);
+        run.expect_error(&["/opt/ml is not there", "--base-dir DIR"]);
+    }
+    assert!(!Path::new("/opt/ml").exists(), "nothing is made");
 }
 
 #[test]

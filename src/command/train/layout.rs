@@ -14,6 +14,7 @@ use super::input::is_files;
 use super::machine;
 use super::written;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::system_host::make_folders;
 use crate::limits::{FAILURE_TEXT_MAX, JOB_BYTES_MAX};
 use crate::train::check::overlap;
 use crate::train::layout::Layout as Paths;
@@ -30,11 +31,26 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// That of this folder, wherever the command goes: its path is absolute.
-    pub(super) fn new(base: &Path) -> Result<Self> {
+    /// That of this folder, wherever the command goes: its path is absolute. By default it is that
+    /// of a SageMaker training container.
+    pub(super) fn new(base: Option<&Path>) -> Result<Self> {
+        let Some(base) = base else { return Ok(Self { paths: Paths::default() }) };
         let base = std::path::absolute(base)
             .map_err(|error| unusable(base, &error).advise("give --base-dir another folder"))?;
         Ok(Self { paths: Paths { base } })
+    }
+
+    /// Refuses a folder that nobody `is_given`, and that is not there: a SageMaker container has
+    /// its own before anything starts.
+    pub(super) fn require(&self, is_given: bool) -> Result<()> {
+        if is_given || self.base().exists() {
+            return Ok(());
+        }
+        let base = self.base().display();
+        let message = format!("{base} is not there, so this is no SageMaker training container");
+        Err(Error::new(ErrorKind::Destination, message).advise(format!(
+            "give the folder of the job, --base-dir DIR; --base-dir {base} creates that one"
+        )))
     }
 
     /// What everything is below.
@@ -174,7 +190,7 @@ impl Layout {
         let fixed = [paths.config(), paths.data(), paths.model(), paths.output_data()];
         let folders = fixed.into_iter().chain(self.folders(input));
         for folder in folders {
-            std::fs::create_dir_all(&folder).map_err(|error| unusable(&folder, &error))?;
+            make_folders(&folder).map_err(|error| unusable(&folder, &error))?;
         }
         remove(&self.failure())?;
         for channel in &input.channels {
@@ -243,7 +259,7 @@ impl Layout {
         }
         let text: String = text.chars().take(FAILURE_TEXT_MAX).collect();
         let written = match path.parent() {
-            Some(folder) => std::fs::create_dir_all(folder),
+            Some(folder) => make_folders(folder),
             None => Ok(()),
         };
         let written =
@@ -309,7 +325,7 @@ mod tests {
     use super::*;
 
     fn layout(folder: &Path) -> Layout {
-        Layout::new(&folder.join("ml")).expect("an absolute path")
+        Layout::new(Some(&folder.join("ml"))).expect("an absolute path")
     }
 
     fn input(channels: Vec<Channel>) -> TrainingInput {

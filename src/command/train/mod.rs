@@ -90,8 +90,9 @@ pub(super) async fn run(
     credentials: CredentialSource,
     begun: Instant,
 ) -> Result<Done> {
-    let layout = Layout::new(&args.base_dir)?;
+    let layout = Layout::new(args.base_dir.as_deref())?;
     let Described { input, rank } = input::of(&args, &layout)?;
+    layout.require(args.base_dir.is_some())?;
     let mut progress = Progress::new(!args.output.messages.quiet);
     if let Some(rank) = rank.filter(|rank| rank.hosts.count > 1) {
         progress.note(rank);
