@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::INFLATERS_MAX;
 use crate::plan::ranges::PartSize;
 use crate::report::document::STDOUT_NAME;
-use crate::report::progress::Progress;
+use crate::report::progress::{ChannelState, Progress};
 
 /// Entries of a feeder's ring: its polls and their cancels.
 const RING_ENTRIES: u32 = 16;
@@ -100,6 +100,15 @@ pub(super) struct Running {
     told: Option<Error>,
 }
 
+/// Shows which epochs channels are in, which have received so many bytes together. Between the
+/// lines of `cat` nothing is shown.
+pub(super) fn show(channels: &[Running], received_bytes: u64, progress: &Progress) {
+    if channels.iter().all(|channel| !channel.is_stdout()) {
+        let running = channels.iter().filter(|channel| !channel.has_ended());
+        progress.update_stream(received_bytes, running.map(Running::state));
+    }
+}
+
 impl Running {
     /// Starts a channel's thread, whose ranges these workers fetch, and waits until its first pipe
     /// is there.
@@ -169,6 +178,12 @@ impl Running {
     /// True for the one that writes to standard output: people know no channel of `cat`.
     pub(super) fn is_stdout(&self) -> bool {
         self.name == STDOUT_NAME
+    }
+
+    /// Which epoch it is in.
+    fn state(&self) -> ChannelState {
+        let epoch = self.feed.reading();
+        ChannelState { name: self.name.clone(), epoch, has_reader: self.feed.opened() > epoch }
     }
 
     /// True when this failure is on standard error.

@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use tokio::task::spawn_local;
 
 use super::aside::aside;
-use super::channel::{ChannelPlan, Running, inflaters, lock_channels};
+use super::channel::{self, ChannelPlan, Running, inflaters, lock_channels};
 use super::ending::{Done, exit_code};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
@@ -558,6 +558,7 @@ async fn serve(
             () = tokio::time::sleep(report.pause().unwrap_or(LOOK_PAUSE)) => {}
         }
         report.take(channels, progress);
+        channel::show(channels, engine.progress().bytes, progress);
         for (channel, supply) in channels.iter_mut().zip(&supplies) {
             if let Some(error) = channel.failure() {
                 supply.abort();
@@ -565,6 +566,7 @@ async fn serve(
             }
         }
     }
+    progress.finish();
     control.board().set_range(None);
     upkeep.abort();
     supplies.iter().for_each(tokio::task::JoinHandle::abort);

@@ -29,7 +29,6 @@ pub struct StreamBudget {
     /// Bytes that channels hold beyond their own parts, and all that they hold.
     common_bytes: AtomicU64,
     used_bytes: AtomicU64,
-    used_bytes_max: AtomicU64,
     /// How often the limit is halved, since the machine's TCP memory was under pressure.
     halvings: AtomicU32,
     /// When the last halving ends, in microseconds.
@@ -43,13 +42,12 @@ impl StreamBudget {
     /// Room for so many bytes.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
-        let [common_bytes, used_bytes, used_bytes_max] = [0; 3].map(AtomicU64::new);
+        let [common_bytes, used_bytes] = [0; 2].map(AtomicU64::new);
         Self {
             limit_bytes,
             channels: AtomicU64::new(0),
             common_bytes,
             used_bytes,
-            used_bytes_max,
             halvings: AtomicU32::new(0),
             relief_us: AtomicU64::new(0),
             look_us: AtomicU64::new(0),
@@ -68,12 +66,6 @@ impl StreamBudget {
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
-    }
-
-    /// The most that were on their way at the same time.
-    #[must_use]
-    pub fn used_bytes_max(&self) -> u64 {
-        self.used_bytes_max.load(Ordering::Relaxed)
     }
 
     /// True for the one channel that is to look at the machine's TCP memory now, and to note what
@@ -173,8 +165,7 @@ impl ChannelBudget {
         if !is_common {
             self.own_bytes.fetch_add(length_bytes, Ordering::Relaxed);
         }
-        let used = budget.used_bytes.fetch_add(length_bytes, Ordering::Relaxed) + length_bytes;
-        budget.used_bytes_max.fetch_max(used, Ordering::Relaxed);
+        budget.used_bytes.fetch_add(length_bytes, Ordering::Relaxed);
         Some(RangeRoom {
             budget: Arc::clone(budget),
             own_bytes: (!is_common).then(|| Arc::clone(&self.own_bytes)),
@@ -237,7 +228,7 @@ mod tests {
         rooms.truncate(30);
         assert_eq!(fill(&channel, 8 * MIB).len(), 2, "dropped at once");
         drop(rooms);
-        assert_eq!((budget.used_bytes(), budget.used_bytes_max()), (0, 256 * MIB));
+        assert_eq!(budget.used_bytes(), 0);
     }
 
     #[test]

@@ -372,6 +372,8 @@ pub struct EpochCount {
     pub bytes: u64,
     /// The reader closed before the end.
     pub left_early: bool,
+    /// Every byte was handed to the reader: it did not leave early, and the stream did not fail.
+    pub complete: bool,
     /// When its reader came, in microseconds since the run began.
     pub opened_us: u64,
     /// From the reader's coming to the first byte, in microseconds; `None` when there was none.

@@ -106,7 +106,7 @@ metrics! {
         |of| of.ended_seconds;
     "inrush_exit_code" Gauge "Exit code of the command; 0 while it runs."
         |of| f64::from(of.exit_code);
-    "inrush_received_bytes_total" Counter "Bytes of objects received, as bytes in --json."
+    "inrush_received_bytes_total" Counter "Bytes of objects received, as bytes in --json of files."
         |of| float(of.bytes);
     "inrush_objects_total" Counter "Objects downloaded to files, as objects in --json."
         |of| float(of.objects);

@@ -58,6 +58,17 @@ pub struct UnderWay {
     pub file_jobs: u64,
 }
 
+/// A channel of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelState {
+    /// Its name.
+    pub name: String,
+    /// The epoch that is handed on, or whose reader is waited for.
+    pub epoch: u64,
+    /// Its reader has come.
+    pub has_reader: bool,
+}
+
 /// A mean speed that forgets: what is older than the time of `over_seconds` counts little.
 #[derive(Debug, Clone, Copy)]
 struct Mean {
@@ -174,11 +185,7 @@ pub(super) fn line(
 
 /// Leaves out what matters least until the rest fits, and puts the bar before it where there is
 /// room.
-fn fit(mut fields: Fields, state: &ProgressState, room: usize) -> String {
-    let joined = |fields: &[(u8, String)]| {
-        let words: Vec<&str> = fields.iter().map(|(_, words)| words.as_str()).collect();
-        words.join(", ")
-    };
+fn fit(fields: Fields, state: &ProgressState, room: usize) -> String {
     for rank in (OBJECTS_RANK..OBJECTS_RANK + 3).rev().filter(|_| state.listing_complete) {
         let kept: Fields = fields.iter().filter(|(other, _)| *other < rank).cloned().collect();
         let line = joined(&kept);
@@ -186,6 +193,11 @@ fn fit(mut fields: Fields, state: &ProgressState, room: usize) -> String {
             return format!("[{}] {line}", bar(state.bytes_done, state.bytes_known));
         }
     }
+    shorten(fields, room)
+}
+
+/// Leaves out what matters least until the rest fits.
+fn shorten(mut fields: Fields, room: usize) -> String {
     loop {
         let line = joined(&fields);
         let length = line.chars().count();
@@ -193,6 +205,38 @@ fn fit(mut fields: Fields, state: &ProgressState, room: usize) -> String {
         let Some(least) = least.filter(|_| length > room) else { return line };
         fields.retain(|(rank, _)| *rank != least);
     }
+}
+
+fn joined(fields: &[(u8, String)]) -> String {
+    let words: Vec<&str> = fields.iter().map(|(_, words)| words.as_str()).collect();
+    words.join(", ")
+}
+
+/// The line of streams that have received so many bytes.
+pub(super) fn stream_line(
+    received_bytes: u64,
+    speed: &Speed,
+    channels: &[ChannelState],
+    wait: Option<&Wait>,
+    columns: usize,
+) -> String {
+    let room = columns.saturating_sub(1);
+    let received = format!("{} received", Decimal(received_bytes));
+    if let Some(wait) = wait {
+        let left = room.saturating_sub(received.chars().count() + 2);
+        return waiting(wait, left)
+            .map_or(received.clone(), |words| format!("{received}, {words}"));
+    }
+    let mut fields: Fields = vec![(0, received)];
+    fields.push((1, PerSecond(speed.shown.bytes_per_second()).to_string()));
+    for (rank, channel) in (2..).zip(channels) {
+        let (name, epoch) = (shown(&channel.name), channel.epoch);
+        fields.push(match channel.has_reader {
+            true => (rank, format!("{name} epoch {epoch}")),
+            false => (rank, format!("{name} waits for a reader of epoch {epoch}")),
+        });
+    }
+    shorten(fields, room)
 }
 
 /// What is between the brackets of a bar.
@@ -242,6 +286,21 @@ mod tests {
         waiting: Some((3, RetryReason::SlowDown)),
         under_way: UnderWay { requests_in_flight: 0, requests_wanted: 0, writes: 0, file_jobs: 0 },
     };
+
+    #[test]
+    fn streams_say_which_epochs_readers_take_and_which_wait() {
+        let channel = |name: &str, epoch, has_reader| ChannelState {
+            name: name.to_owned(),
+            epoch,
+            has_reader,
+        };
+        let channels = [channel("train", 3, true), channel("eval", 0, false)];
+        let told = |columns| stream_line(1_240_000_000, &speed(), &channels, None, columns);
+        let short = "1.24 GB received, 100 MB/s, train epoch 3";
+        assert_eq!(told(120), format!("{short}, eval waits for a reader of epoch 0"));
+        assert_eq!(told(60), short);
+        assert_eq!(told(20), "1.24 GB received");
+    }
 
     fn speed() -> Speed {
         let mut speed = Speed::default();

@@ -15,12 +15,12 @@ use clap::builder::Styles;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::link::waiting::{Pauses, Wait};
-use crate::report::line::{Speed, line, waiting};
+use crate::report::line::{Speed, line, stream_line, waiting};
 use crate::report::stages;
 use crate::sys::threads::start_in_library;
 use crate::text::shown::shown;
 
-pub use crate::report::line::{ProgressState, UnderWay};
+pub use crate::report::line::{ChannelState, ProgressState, UnderWay};
 
 /// The line comes as it shall be; where it is wider than the terminal all the same, as wide
 /// characters are, it is cut.
@@ -243,6 +243,19 @@ impl Progress {
             bar.set_prefix(stages::lines(state, (self.columns)()).join("\n"));
         }
         bar.set_message(line(state, &speed, wait.as_ref(), (self.columns)()));
+        bar.tick();
+    }
+
+    /// The same of streams that have received so many bytes.
+    pub fn update_stream(&self, received_bytes: u64, channels: impl Iterator<Item = ChannelState>) {
+        let Some(bar) = &self.bar else { return };
+        self.waits.is_drawn.store(true, Ordering::Relaxed);
+        let mut speed = lock(&self.speed);
+        speed.add(bar.elapsed().as_secs_f64(), received_bytes, 0);
+        let (channels, wait) = (channels.collect::<Vec<_>>(), self.waits.now());
+        let columns = (self.columns)();
+        let words = stream_line(received_bytes, &speed, &channels, wait.as_ref(), columns);
+        bar.set_message(words);
         bar.tick();
     }
 

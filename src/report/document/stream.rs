@@ -114,6 +114,9 @@ pub struct EpochSummary {
     pub waited_for_reader_seconds: f64,
     /// The reader closed before the end.
     pub left_early: bool,
+    /// Every byte was handed to the reader: it did not leave early, and the stream neither failed
+    /// nor was interrupted.
+    pub complete: bool,
 }
 
 impl StreamSummary {
@@ -274,6 +277,7 @@ impl EpochSummary {
             gunzip_waited_seconds: super::seconds(count.inflating_us),
             waited_for_reader_seconds: super::seconds(count.reader_kept_us),
             left_early: count.left_early,
+            complete: count.complete,
         }
     }
 
@@ -299,7 +303,11 @@ impl EpochSummary {
                 }
             };
         }
-        line + if self.left_early { "; the reader closed early" } else { "" }
+        line + match (self.left_early, self.complete) {
+            (true, _) => "; the reader closed early",
+            (false, true) => "",
+            (false, false) => "; incomplete",
+        }
     }
 }
 
@@ -320,6 +328,7 @@ mod tests {
             bytes: 136_000_000,
             elapsed_us: 8_500_000,
             first_byte_us: Some(12_000),
+            complete: true,
             ..EpochCount::default()
         }
     }
@@ -338,7 +347,9 @@ mod tests {
         let waited = EpochCount { reader_waited_us: 6_000_000, inflating_us: 4_000_000, ..epoch() };
         let limit = "; waited 6.0 s for gunzip: the processor is the limit";
         assert_eq!(told(waited), format!("{start}{limit}"));
-        let none = EpochCount { elapsed_us: 10, ..EpochCount::default() };
+        let cut = EpochCount { complete: false, ..epoch() };
+        assert_eq!(told(cut), format!("{start}; incomplete"));
+        let none = EpochCount { elapsed_us: 10, complete: true, ..EpochCount::default() };
         assert_eq!(told(none), "train_0: 0 B in 1 ms");
     }
 

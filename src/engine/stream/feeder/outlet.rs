@@ -411,6 +411,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     pub(super) fn finish_epoch(&mut self) {
         if matches!(self.outlet, Outlet::Open { .. } | Outlet::Left { .. }) {
+            self.current.complete = !self.current.left_early;
             self.leave_outlet();
         }
         self.epoch += 1;
