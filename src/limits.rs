@@ -486,6 +486,9 @@ pub const CHECK_PIECE_BYTES: usize = 1 << 20;
 /// Failed objects that are told one by one on the screen; the report has them all.
 pub const FAILURES_TOLD_MAX: usize = 20;
 
+/// Retries that each worker logs with `--verbose`.
+pub const RETRIES_LOGGED_MAX: u64 = 100;
+
 /// Bytes of the demo's large objects when nothing is said, where there is room for them.
 pub const DEMO_LARGE_BYTES_DEFAULT: u64 = 2 << 30;
 

@@ -55,8 +55,11 @@ fn decisions_files_and_retries_are_logged() {
             &format!("\nget: s3://lab/p/deep/b -> {data}/deep/b (3.15 MB)\n"),
             "\nring: ",
             "\n2 retries because of server_error\n",
+            "\nretry s3://lab/p/a in ",
+            " ms: the server answered 500\n",
         ],
     );
+    run.check(run.stderr.matches("\nretry ").count() == 2, "each retry has its line");
     run.check(!run.stderr.contains("request id"), "requests are for -vv");
     // Again nothing is fetched, and -vv says why.
     let run = loud(&origin, &["get", "-vv", "s3://lab/p/", &data]).run().expect(0);

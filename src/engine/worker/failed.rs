@@ -1,6 +1,8 @@
 //! What follows a failed attempt: another try after a pause, another connection's, or the end of
 //! the range, told so that one can do something about it.
 
+use tracing::{Level, enabled, info};
+
 use super::Worker;
 use super::connection::Connection;
 use super::job::{AfterFailure, JobState, Rivalry};
@@ -9,7 +11,7 @@ use crate::engine::peers::LateEnd;
 use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::host::{FileHost, Objection};
 use crate::files::transfer::{Again, Transfer};
-use crate::limits::{RETRIES_BASE_MAX, RETRIES_PER_100_REQUESTS_MAX};
+use crate::limits::{RETRIES_BASE_MAX, RETRIES_LOGGED_MAX, RETRIES_PER_100_REQUESTS_MAX};
 use crate::link::attempt::{Cause, NextTry};
 use crate::link::conn::{BufferRange, Manner};
 use crate::link::failure::{Failure, Remedy, RetryReason};
@@ -84,6 +86,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             job.rivalry = Rivalry::Alone;
             self.connections[rival].state.job_mut().rivalry = Rivalry::Alone;
             self.count_retry(index, failure, false);
+            self.log_retry(index, failure, 0);
             self.retries_excused += u64::from(is_unreachable || failure.is_overload());
             return;
         }
@@ -201,7 +204,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_errand = job.into.ticket().is_some();
         if ceiling_us == 0 {
             job.state = JobState::Failed(AfterFailure::Resume);
-            return;
+            return self.log_retry(index, failure, 0);
         }
         let wait_us = self.host.backoff_us(ceiling_us);
         self.metrics.stages.backoff_us += wait_us;
@@ -210,7 +213,24 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // A request is bounded by its own tries.
         let is_excused = is_errand || cause != Cause::Faulty;
         self.retries_excused += u64::from(is_excused && !is_moving);
+        self.log_retry(index, failure, wait_us);
         self.spend_retry(index, failure);
+    }
+
+    /// Logs a retry with `--verbose`: the first [`RETRIES_LOGGED_MAX`] of each worker.
+    fn log_retry(&mut self, index: usize, failure: Failure, wait_us: u64) {
+        if self.retries_logged > RETRIES_LOGGED_MAX || !enabled!(Level::INFO) {
+            return;
+        }
+        self.retries_logged += 1;
+        if self.retries_logged > RETRIES_LOGGED_MAX {
+            return info!("a worker logs no more of its retries; the summary counts them");
+        }
+        let range = self.connections[index].state.job().told_range();
+        match wait_us {
+            0 => info!("retry {range}: {failure}"),
+            _ => info!("retry {range} in {} ms: {failure}", wait_us.div_ceil(1000)),
+        }
     }
 
     /// Counts a failed attempt that another follows: for the run, for its object, for its client,

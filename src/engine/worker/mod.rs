@@ -106,6 +106,7 @@ pub struct Worker<R, H> {
     /// Retries because the endpoint did not answer, or asked for less: bounded by time, and not by
     /// the run's budget.
     retries_excused: u64,
+    retries_logged: u64,
     sink: Sink,
     scheduler: Arc<Scheduler>,
     number: usize,
@@ -196,6 +197,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             tls: parts.tls,
             retries: parts.retries,
             retries_excused: 0,
+            retries_logged: 0,
             sink: parts.sink,
             scheduler: parts.scheduler,
             number: parts.number,
