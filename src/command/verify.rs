@@ -448,13 +448,18 @@ async fn compare(
         Error::new(ErrorKind::Destination, format!("cannot read its file: {errno}"))
             .advise("check the kernel log: the disk may have lost it")
     })?;
-    if let (Finding::Mismatch(_), Some(true)) = (&finding, goal.map(|goal| goal.is_of_parts())) {
-        // Its parts may not be as long as they were taken for.
-        if let Err(reason) = self::goal(control, entry, PartsAsked::All).await? {
-            return Ok(Finding::NotValidated(reason));
-        }
+    let Finding::Mismatch(mismatch) = finding else { return Ok(finding) };
+    if !goal.is_some_and(|goal| goal.is_of_parts()) {
+        return Ok(Finding::Mismatch(mismatch));
     }
-    Ok(finding)
+    // Its parts may not be as long as they were taken for.
+    Ok(match self::goal(control, entry, PartsAsked::All).await {
+        Ok(Ok(_)) => Finding::Mismatch(mismatch),
+        Ok(Err(reason)) => Finding::NotValidated(reason),
+        Err(error) => Finding::Mismatch(format!(
+            "{mismatch}; the sizes of its parts, which may differ, are not known: {error}"
+        )),
+    })
 }
 
 /// What an object's file is compared with, or why there is nothing.

@@ -360,6 +360,27 @@ fn parts_of_another_length_than_the_readers_pieces_are_put_together() {
 }
 
 #[test]
+fn a_mismatch_stays_one_where_its_parts_cannot_be_asked_for() {
+    // Three questions come before the file is read: of the object, its first and its last part.
+    for number in [4, 5] {
+        let when = Match {
+            operation: Some(Operation::HeadObject),
+            requests: Some(number..=number),
+            ..Match::default()
+        };
+        let faults = FaultPlan::none().with_rule(when, Fault::HtmlError { status: 403 });
+        let policy = ChecksumPolicy::composite(ChecksumAlgorithm::Sha256, PART);
+        let filled =
+            Filled::with(vec![("x".to_owned(), LARGE, Some(policy))], faults, |object| object);
+        filled.edit("x", |bytes| bytes[5] ^= 1);
+        let (run, lines) = filled.verify(&[], 1);
+        let told = verdict(&lines["x"]);
+        run.check(told.starts_with("mismatch (the SHA256 "), &told);
+        run.check(told.contains("the sizes of its parts, which may differ, are not known"), &told);
+    }
+}
+
+#[test]
 fn an_interrupt_ends_it_at_once() {
     let when = Match {
         key: Some("b".to_owned()),
