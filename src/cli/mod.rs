@@ -468,10 +468,11 @@ impl FetchTyped {
         let destination = if discard {
             Destination::Discard
         } else {
-            let last = operands.pop().ok_or_else(|| {
-                usage(&format!(
+            let last = operands.pop().ok_or_else(|| match self.selection.has_more() {
+                true => usage("the destination is missing: add a folder or a file"),
+                false => usage(&format!(
                     "source and destination are missing: inrush {name} s3://BUCKET/KEY DEST"
-                ))
+                )),
             })?;
             check_direction(name, &operands, &last)?;
             Destination::Local(parse_destination(last)?)

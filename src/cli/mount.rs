@@ -204,11 +204,12 @@ impl MountTyped {
         let mountpoint = match last_is_local {
             true => self.operands.pop(),
             false if self.check => None,
-            false => {
+            false if self.operands.is_empty() && !self.selection.has_more() => {
                 return Err(usage(
                     "source and mount point are missing: inrush mount s3://BUCKET/FOLDER/ DIR",
                 ));
             }
+            false => return Err(usage("the mount point is missing: add a folder at the end")),
         };
         if let Some(point) = mountpoint.as_ref().filter(|point| {
             point.is_empty() || point.as_encoded_bytes().windows(3).any(|three| three == b"://")

@@ -158,7 +158,7 @@ fn a_file_of_sources_stands_for_sources() {
         };
         assert!(sources.is_empty() && from(selection) == "-", "{line}");
     }
-    assert!(told("get --files-from -").contains("source and destination are missing"));
+    assert!(told("get --files-from -").contains("error: the destination is missing: add a folder"));
     assert!(told("get --files-from - s3://bucket/a").contains("the destination is missing"));
     assert!(told("ls --files-from - --version-id V").contains("cannot be used with"));
     assert!(told("ls s3:// --files-from -").contains("--files-from needs a source"));
@@ -457,7 +457,9 @@ fn the_other_commands() {
     assert_eq!(args.folder.to_str(), Some("d"));
     assert!(told("verify").contains("source and folder are missing"));
     assert!(told("verify d").contains("the source is missing"));
-    assert!(told("verify s3://bucket/a/").contains("'s3://bucket/a/' is not a folder"));
+    for line in ["verify s3://bkt/a/", "verify --manifest m"] {
+        assert!(told(line).contains("error: the folder is missing"), "{line}: {}", told(line));
+    }
     assert!(
         told("verify s3://bucket/a s3://bucket/c d --version-id 1").contains("a single source")
     );
@@ -502,7 +504,9 @@ fn mounts() {
     }
     assert_eq!(mount("--manifest m dir").mountpoint, Some("dir".into()));
     for (line, expected) in [
-        ("s3://bkt/a/", "source and mount point are missing"),
+        ("", "source and mount point are missing"),
+        ("s3://bkt/a/", "the mount point is missing: add a folder at the end"),
+        ("--manifest m", "the mount point is missing: add a folder at the end"),
         ("dir", "the source is missing"),
         ("s3://bkt/a/ https://h", "is not a folder"),
         ("s3://bkt/a/ dir --mode 999", "octal permissions"),

@@ -68,10 +68,14 @@ pub(super) struct VerifyTyped {
 
 impl VerifyTyped {
     pub(super) fn settle(mut self) -> Result<VerifyArgs, clap::Error> {
-        let folder = self.operands.pop().ok_or_else(|| {
-            usage("source and folder are missing: inrush verify s3://BUCKET/FOLDER/ DIR")
+        let folder = self.operands.pop().ok_or_else(|| match self.selection.has_more() {
+            true => usage("the folder is missing: add the local folder at the end"),
+            false => usage("source and folder are missing: inrush verify s3://BUCKET/FOLDER/ DIR"),
         })?;
-        if folder.is_empty() || folder.as_encoded_bytes().starts_with(b"s3://") {
+        if folder.as_encoded_bytes().starts_with(b"s3://") {
+            return Err(usage("the folder is missing: add the local folder at the end"));
+        }
+        if folder.is_empty() {
             return Err(usage(&format!(
                 "'{}' is not a folder: the last argument is the local folder",
                 shown(&folder.display().to_string())
