@@ -61,6 +61,8 @@ pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for the command of a `credential_process`: it may ask for a login in a browser or
 /// on a phone. Keys that are replaced have [`REFRESH_AHEAD`] left.
 pub const PROCESS_TIMEOUT: Duration = Duration::from_secs(120);
+/// Longest wait for the end of such a command once it was killed.
+pub const PROCESS_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How much of what such a command says on standard error is told, in bytes: errors shorten what is
 /// longer than 300 characters at its end, where the reason stands.
 pub const PROCESS_STDERR_BYTES_MAX: usize = 280;
@@ -127,6 +129,7 @@ pub const SOURCE_LINE_BYTES_MAX: usize = 8 << 10;
 
 const _: () = assert!(METADATA_ATTEMPT_TIMEOUT.as_millis() < METADATA_TIMEOUT.as_millis());
 const _: () = assert!(METADATA_TIMEOUT.as_millis() <= CREDENTIALS_TIMEOUT.as_millis());
+const _: () = assert!(PROCESS_END_TIMEOUT.as_secs() < CREDENTIALS_TIMEOUT.as_secs());
 const _: () =
     assert!(PROCESS_TIMEOUT.as_secs() + CREDENTIALS_TIMEOUT.as_secs() <= REFRESH_AHEAD.as_secs());
 const _: () = assert!(LIST_REQUESTS_MAX <= IDLE_CONNECTIONS_MAX);

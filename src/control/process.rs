@@ -1,11 +1,13 @@
 //! The `credential_process` of a profile: a command that prints keys.
 //!
-//! It is run as the AWS SDKs run it, by the shell. Its arguments may be secret, and so may be what
-//! it prints: no error has them. What it says on standard error is read while it runs, and is part
-//! of the error if it fails.
+//! It is run as the AWS CLI runs it: split into words as a shell does, but by no shell. Its
+//! arguments may be secret, and so may be what it prints: no error has them. What it says on
+//! standard error is read while it runs, and is part of the error if it fails.
 
 use std::collections::VecDeque;
-use std::process::Stdio;
+use std::fmt;
+use std::io::{self, IsTerminal as _};
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use aws_credential_types::Credentials;
@@ -14,10 +16,12 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, future};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::limits::{CREDENTIALS_ANSWER_BYTES_MAX, PROCESS_STDERR_BYTES_MAX, PROCESS_TIMEOUT};
+use super::limits::{
+    CREDENTIALS_ANSWER_BYTES_MAX, PROCESS_END_TIMEOUT, PROCESS_STDERR_BYTES_MAX, PROCESS_TIMEOUT,
+};
 use super::profile_file::PROCESS;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,16 +31,26 @@ use crate::text::instant::parse_instant;
 /// The one version of what such a command prints.
 const VERSION: u64 = 1;
 
+/// What only the keys of a session have.
+const SESSION_TOKEN: &str = "SessionToken";
+
 /// How many bytes are read at once.
 const READ_BYTES: usize = 4 << 10;
 
 /// A command that gives keys.
-#[derive(Debug)]
 pub(super) struct Process {
-    command: String,
+    /// The program and its arguments, or why the command is none.
+    words: Result<Vec<String>, &'static str>,
     /// The profile that has it, and its file, for messages.
     named: String,
     limit: Duration,
+}
+
+impl fmt::Debug for Process {
+    /// Without the command, which may have secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("named", &self.named).finish_non_exhaustive()
+    }
 }
 
 impl Process {
@@ -45,12 +59,21 @@ impl Process {
         let command = settings.of_profile(profile, PROCESS).unwrap_or_default();
         let (file, profile) = (settings.file_of(profile, PROCESS), shown(profile));
         let named = format!("{file}: the {PROCESS} of the profile '{profile}'");
-        Self { command: command.to_owned(), named, limit: PROCESS_TIMEOUT }
+        Self { words: split(command), named, limit: PROCESS_TIMEOUT }
     }
 
     async fn ask(&self) -> Result<Credentials> {
-        let mut command = Command::new("sh");
-        command.args(["-c", &self.command]).kill_on_drop(true);
+        let (program, arguments) = match &self.words {
+            Ok(words) => words.split_first().ok_or("is empty"),
+            Err(why) => Err(*why),
+        }
+        .map_err(|why| self.failed(why))?;
+        let mut command = Command::new(program);
+        command.args(arguments).kill_on_drop(true);
+        // It may ask who sits there, but what is piped into this program is not for it.
+        if !io::stdin().is_terminal() {
+            command.stdin(Stdio::null());
+        }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.spawn().map_err(|error| self.failed(&format!("cannot be run: {error}")))?;
@@ -60,28 +83,57 @@ impl Process {
             let printed = stdout.expect("it is a pipe");
             let printed = first_bytes(printed, CREDENTIALS_ANSWER_BYTES_MAX);
             let said = last_bytes(stderr.expect("it is a pipe"), PROCESS_STDERR_BYTES_MAX);
-            tokio::try_join!(printed, said, child.wait())
+            tokio::try_join!(printed, said, async { if_known(child.wait().await) })
         };
-        let seconds = self.limit.as_secs();
-        let ended = timeout(self.limit, ending).await;
-        let ended = ended.map_err(|_| self.failed(&format!("did not end within {seconds} s")))?;
-        let (printed, said, status) =
-            ended.map_err(|error| self.failed(&format!("cannot be read: {error}")))?;
-        if !status.success() {
-            let words: Vec<&str> = said.split_whitespace().collect();
-            let said = match words.is_empty() {
-                true => String::new(),
-                false => format!(": {}", shown(&words.join(" "))),
-            };
-            return Err(self.failed(&format!("ended with {status}{said}")));
+        let ended = match timeout(self.limit, ending).await {
+            Ok(Ok(ended)) => Ok(ended),
+            Ok(Err(error)) => Err(format!("cannot be read: {error}")),
+            Err(_) => Err(format!("did not end within {} s", self.limit.as_secs())),
+        };
+        let (printed, said, status) = match ended {
+            Ok(ended) => ended,
+            Err(why) => {
+                end(&mut child).await;
+                return Err(self.failed(&why));
+            }
+        };
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let said = match words.is_empty() {
+            true => String::new(),
+            false => format!(": {}", shown(&words.join(" "))),
+        };
+        match status {
+            Some(status) if !status.success() => {
+                Err(self.failed(&format!("ended with {status}{said}")))
+            }
+            Some(_) => parse(&printed).map_err(|why| self.failed(&why)),
+            // It may have failed: then what it said is the reason.
+            None => parse(&printed).map_err(|why| self.failed(&format!("{why}{said}"))),
         }
-        parse(&printed).map_err(|why| self.failed(&why))
     }
 
     fn failed(&self, why: &str) -> Error {
-        let message = format!("{} ({}) {why}", self.named, first_word(&self.command));
-        Error::new(ErrorKind::Access, message).advise("run the command by itself to check it")
+        let program = self.words.as_ref().ok().and_then(|words| words.first());
+        let program = program.map(|word| format!(" ({})", shown(without_value(word))));
+        let message = format!("{}{} {why}", self.named, program.unwrap_or_default());
+        Error::new(ErrorKind::Access, message)
+            .advise("run the command by itself to check it: it is run without a shell")
     }
+}
+
+/// How a command has ended; `None` where nobody knows, since the signal of it is ignored, as who
+/// started this program may have it, or a thread of another library waited for it.
+fn if_known(status: io::Result<ExitStatus>) -> io::Result<Option<ExitStatus>> {
+    match status {
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        status => status.map(Some),
+    }
+}
+
+/// Ends a command, and waits for its end.
+async fn end(child: &mut Child) {
+    let _ = child.start_kill();
+    let _ = timeout(PROCESS_END_TIMEOUT, child.wait()).await;
 }
 
 impl ProvideCredentials for Process {
@@ -95,30 +147,54 @@ impl ProvideCredentials for Process {
     }
 }
 
-/// The program of a command, without its arguments, and without variables that are set before it.
-fn first_word(command: &str) -> String {
-    let command = command.trim_start();
-    if let Some((quote, rest)) =
-        ['"', '\''].iter().find_map(|quote| Some((*quote, command.strip_prefix(*quote)?)))
-    {
-        return shown(rest.split(quote).next().unwrap_or_default());
+/// The first word of a command, without the value of a variable that is set there for a shell.
+fn without_value(word: &str) -> &str {
+    word.split('=').next().unwrap_or_default()
+}
+
+/// The words of a command as `shlex.split` of Python has them, by which the AWS CLI goes; why there
+/// are none. The crate of that name takes a `#` for a comment.
+fn split(command: &str) -> Result<Vec<String>, &'static str> {
+    const BACKSLASH: &str = "ends in a backslash";
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut signs = command.chars();
+    while let Some(sign) = signs.next() {
+        match sign {
+            ' ' | '\t' | '\r' | '\n' => words.extend(word.take()),
+            '\\' => word.get_or_insert_default().push(signs.next().ok_or(BACKSLASH)?),
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match signs.next().ok_or("has a quote that does not end")? {
+                        end if end == sign => break,
+                        '\\' if sign == '"' => match signs.next().ok_or(BACKSLASH)? {
+                            escaped @ ('"' | '\\') => word.push(escaped),
+                            other => word.extend(['\\', other]),
+                        },
+                        inside => word.push(inside),
+                    }
+                }
+            }
+            plain => word.get_or_insert_default().push(plain),
+        }
     }
-    let word = command.split_whitespace().next().unwrap_or_default();
-    shown(word.split('=').next().unwrap_or_default())
+    words.extend(word);
+    Ok(words)
 }
 
 /// All that is printed.
-async fn first_bytes(from: impl AsyncRead + Unpin, bytes_max: usize) -> std::io::Result<Vec<u8>> {
+async fn first_bytes(from: impl AsyncRead + Unpin, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(bytes_max as u64 + 1).read_to_end(&mut bytes).await?;
     match bytes.len() > bytes_max {
-        true => Err(std::io::Error::other(format!("it prints more than {bytes_max} bytes"))),
+        true => Err(io::Error::other(format!("it prints more than {bytes_max} bytes"))),
         false => Ok(bytes),
     }
 }
 
 /// The end of what is said, from the beginning of a word.
-async fn last_bytes(mut from: impl AsyncRead + Unpin, bytes_max: usize) -> std::io::Result<String> {
+async fn last_bytes(mut from: impl AsyncRead + Unpin, bytes_max: usize) -> io::Result<String> {
     let mut last = VecDeque::with_capacity(bytes_max + READ_BYTES);
     let mut piece = [0; READ_BYTES];
     let mut is_cut = false;
@@ -158,7 +234,12 @@ fn parse(printed: &[u8]) -> Result<Credentials, String> {
     }
     let text = |name: &str| match field(name) {
         None => Ok(None),
-        Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
+        // No session has no token.
+        Some(Value::String(text)) if text.is_empty() && name == SESSION_TOKEN => Ok(None),
+        Some(Value::String(text)) if text.is_empty() => {
+            Err(format!("prints {name}, which is empty"))
+        }
+        Some(Value::String(text)) => Ok(Some(text.clone())),
         Some(_) => Err(format!("prints {name}, which is no text")),
     };
     let needed = |name: &str| text(name)?.ok_or_else(|| format!("prints no {name}"));
@@ -170,7 +251,7 @@ fn parse(printed: &[u8]) -> Result<Credentials, String> {
         .provider_name("Process")
         .access_key_id(needed("AccessKeyId")?)
         .secret_access_key(needed("SecretAccessKey")?);
-    builder.set_session_token(text("SessionToken")?);
+    builder.set_session_token(text(SESSION_TOKEN)?);
     builder.set_expiry(expiry.transpose()?);
     let mut keys = builder.build();
     keys.set_property(vec![AwsCredentialFeature::CredentialsProcess]);
@@ -185,7 +266,7 @@ mod tests {
 
     fn process(command: &str) -> Process {
         let named = "/config: the credential_process of the profile 'p'".to_owned();
-        Process { command: command.to_owned(), named, limit: PROCESS_TIMEOUT }
+        Process { words: split(command), named, limit: PROCESS_TIMEOUT }
     }
 
     fn printed(fields: &str) -> Result<Credentials, String> {
@@ -207,6 +288,8 @@ mod tests {
         }
         let keys = printed(r#","Version":1,"SessionToken":null,"Expiration":null"#).expect("keys");
         assert_eq!((keys.expiry(), keys.session_token()), (None, None));
+        let keys = printed(r#","Version":1,"SessionToken":"""#).expect("keys");
+        assert_eq!(keys.session_token(), None, "as botocore");
     }
 
     #[test]
@@ -216,6 +299,7 @@ mod tests {
             (r#","Version":"1""#, "prints a Version that is not the number 1"),
             ("", "prints no Version"),
             (r#","Version":1,"SessionToken":["secret"]"#, "prints SessionToken, which is no text"),
+            (r#","Version":1,"Expiration":"""#, "prints Expiration, which is empty"),
             (r#","Version":1,"Expiration":"soon\u001b""#, r"which is no time: soon\u{1b}"),
         ] {
             let told = printed(fields).expect_err(fields);
@@ -223,6 +307,8 @@ mod tests {
         }
         let missing = parse(br#"{"Version":1,"AccessKeyId":"A"}"#).expect_err("half");
         assert_eq!(missing, "prints no SecretAccessKey");
+        let empty = br#"{"Version":1,"AccessKeyId":"A","SecretAccessKey":""}"#;
+        assert_eq!(parse(empty).expect_err("half"), "prints SecretAccessKey, which is empty");
         assert_eq!(parse(b"secret {").expect_err("text"), "does not print one JSON object");
     }
 
@@ -235,28 +321,96 @@ mod tests {
             };
             let start = "/config: the credential_process of the profile 'p'";
             // More than a pipe holds, and more than is told.
-            let many = "A=1 yes word secret-argument >/dev/null & yes said | head -c 200000 >&2; \
-                        kill $!; printf 'last\\033[2J words' >&2; exit 3";
+            let many = "sh -c 'yes said | head -c 200000 >&2; printf \"last\\033[2J words\" >&2; \
+                        exit 3' secret-argument";
             let message = told(many).await;
-            let expected = format!("{start} (A) ended with exit status: 3: ... said ");
+            let expected = format!("{start} (sh) ended with exit status: 3: ... said ");
             assert!(message.starts_with(&expected), "{message}");
             assert!(message.ends_with(r"said last\u{1b}[2J words"), "{message}");
             assert!(!message.contains("secret-argument"), "{message}");
             assert!(message.len() < PROCESS_STDERR_BYTES_MAX + 200, "{}", message.len());
             let gone = told("'/no such/helper' --secret").await;
-            assert!(gone.starts_with(&format!("{start} (/no such/helper) ended with exit status")));
-            assert_eq!(told("exit 4").await, format!("{start} (exit) ended with exit status: 4"));
+            let none = "cannot be run: No such file or directory (os error 2)";
+            assert_eq!(gone, format!("{start} (/no such/helper) {none}"));
+            // No shell would set it.
+            assert_eq!(told("PASSWORD=secret sh").await, format!("{start} (PASSWORD) {none}"));
+            let unbalanced = told("helper --password pa(SECRET'").await;
+            assert_eq!(unbalanced, format!("{start} has a quote that does not end"));
+            assert_eq!(
+                told("sh -c 'exit 4'").await,
+                format!("{start} (sh) ended with exit status: 4")
+            );
         });
+    }
+
+    /// By Python's shlex.split.
+    #[test]
+    fn commands_are_split_as_by_the_aws_cli() {
+        for (command, words) in [
+            ("a b", &["a", "b"][..]),
+            (" a\t'b c'\r\n", &["a", "b c"]),
+            (r#"a "b \" \\ \c \$" '\d'"#, &["a", r#"b " \ \c \$"#, r"\d"]),
+            (r"a\ b \'", &["a b", "'"]),
+            ("a'b'\"c\"d '' e", &["abcd", "", "e"]),
+            ("a $HOME & ; # b | > ~ *", &["a", "$HOME", "&", ";", "#", "b", "|", ">", "~", "*"]),
+            ("", &[]),
+        ] {
+            let split = split(command).expect(command);
+            assert_eq!(split, words, "{command}");
+        }
+        for command in ["a 'b", "a \"b", "a\\", "a \"b\\"] {
+            assert!(split(command).is_err(), "{command}");
+        }
+    }
+
+    #[test]
+    fn arguments_come_as_they_are_and_standard_input_is_empty() {
+        run(async {
+            let script = "read -r line; printf '{\"Version\":1,\"AccessKeyId\":\"%s%s\",\
+                          \"SecretAccessKey\":\"s\"}' \"$line\" \"$1\"";
+            let script = script.replace('\\', r"\\").replace('"', "\\\"");
+            let command = format!("sh -c \"{script}\" sh '$HOME&;#'");
+            // Of a terminal it is not: then the test waits for nobody, either.
+            if !io::stdin().is_terminal() {
+                let keys = process(&command).ask().await.expect("keys");
+                assert_eq!(keys.access_key_id(), "$HOME&;#");
+            }
+        });
+    }
+
+    /// SIGCHLD is ignored, or somebody else waited: what was printed counts.
+    #[test]
+    fn an_end_that_nobody_knows_is_no_failure() {
+        let reaped = Err(io::Error::from_raw_os_error(libc::ECHILD));
+        assert_eq!(if_known(reaped).expect("no failure"), None);
+        assert_eq!(if_known(Ok(ExitStatus::default())).expect("it"), Some(ExitStatus::default()));
+        assert!(if_known(Err(io::Error::from_raw_os_error(libc::EINTR))).is_err());
+    }
+
+    #[test]
+    fn no_command_is_shown() {
+        assert!(!format!("{:?}", process("helper --secret")).contains("secret"));
     }
 
     #[test]
     fn a_command_that_does_not_end_is_told_with_the_limit() {
         run(async {
-            let slow = Process { limit: Duration::from_millis(10), ..process("sleep 5; : secret") };
-            let error = slow.ask().await.expect_err("it sleeps");
-            let expected = "the profile 'p' (sleep) did not end within 0 s; run the command by";
+            let folder = tempfile::tempdir().expect("a folder");
+            let noted = folder.path().join("pid");
+            let command = format!(
+                "sh -c 'echo $$ >{0}.new; mv {0}.new {0}; exec sleep 60' secret",
+                noted.display()
+            );
+            let process = Process { limit: Duration::from_secs(1), ..process(&command) };
+            let error = process.ask().await.expect_err("it sleeps");
+            let expected = "the profile 'p' (sh) did not end within 1 s; run the command by";
             assert!(error.to_string().contains(expected), "{error}");
-            let endless = process("yes").ask().await.expect_err("too much");
+            // Nothing of it is left, not even for its parent to wait for.
+            if let Ok(pid) = std::fs::read_to_string(noted) {
+                let path = format!("/proc/{}", pid.trim());
+                assert!(!std::path::Path::new(&path).exists(), "{path}");
+            }
+            let endless = super::tests::process("yes").ask().await.expect_err("too much");
             assert!(endless.to_string().contains("it prints more than 1048576 bytes"), "{endless}");
         });
     }

@@ -9,9 +9,6 @@ pub(super) const PROFILE_DEFAULT: &str = "default";
 /// The setting that is a command.
 pub(super) const PROCESS: &str = "credential_process";
 
-/// Why a command is refused.
-const CUT: &str = "credential_process has ' #' or ' ;', which the AWS SDKs take for a comment";
-
 /// What a section of a profile file is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
@@ -77,9 +74,6 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
             if !is_nested && !is_command {
                 return Err((number, "a setting goes on here, with white space before it"));
             }
-            if is_command && is_cut_by_sdk(text) {
-                return Err((number, CUT));
-            }
             value.push(if is_command { ' ' } else { '\n' });
             value.push_str(text);
             continue;
@@ -107,9 +101,6 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
             return Err((number, "this setting is a second time in its section"));
         }
         let is_command = name == PROCESS;
-        if is_command && is_cut_by_sdk(value) {
-            return Err((number, CUT));
-        }
         (of_value, is_nested) = (Some(indent), value.is_empty() && !is_command);
         section.settings.push((name, value.to_owned()));
     }
@@ -137,12 +128,6 @@ impl Names {
     fn is_new_setting(&mut self, name: &str) -> bool {
         self.settings.insert(name.to_owned())
     }
-}
-
-/// Whether the SDK would take a part of this for a comment, and run the rest as another command.
-fn is_cut_by_sdk(command: &str) -> bool {
-    let mut pairs = command.chars().zip(command.chars().skip(1));
-    pairs.any(|(before, sign)| before.is_whitespace() && matches!(sign, '#' | ';'))
 }
 
 fn last(sections: &mut [Section]) -> Option<&mut (String, String)> {

@@ -502,8 +502,6 @@ mod tests {
             ("[profile p]\n[profile 'p']\n", "/config, line 2: this section is a second"),
             ("[default]\n[profile default]\n", "/config, line 2: this section is a second"),
             ("[x]\nregion=r\n[y]\nregion=r\nRegion=secret\n", "/config, line 5: this setting"),
-            ("[default]\ncredential_process = a ; secret\n", "/config, line 2: credential_proc"),
-            ("[default]\ncredential_process = a\n  b #secret\n", "/config, line 3: credential_p"),
         ] {
             let error = read(form).expect_err(form);
             assert_eq!(error.kind(), ErrorKind::Usage);

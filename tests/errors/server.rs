@@ -225,7 +225,7 @@ fn profiles_that_give_no_keys_are_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("config");
     let profiles = "[profile empty]\nregion = us-east-1\n\
-                    [profile broken]\ncredential_process = echo out of keys >&2; exit 3\n";
+                    [profile broken]\ncredential_process = sh -c 'echo out of keys >&2; exit 3'\n";
     std::fs::write(&config, profiles).expect("written");
     let told = |profile: &str, words: &[&str]| {
         let run = Program::new(["ls", "s3://lab/", "--profile", profile]).asking(&origin);
@@ -233,7 +233,7 @@ fn profiles_that_give_no_keys_are_told() {
     };
     told("nope", &["error: the profile 'nope' does not exist; check --profile"]);
     told("empty", &["error: the profile 'empty' has no credentials; check --profile"]);
-    let ended = "config: the credential_process of the profile 'broken' (echo) ended with exit \
+    let ended = "config: the credential_process of the profile 'broken' (sh) ended with exit \
                  status: 3: out of keys; run the command";
     told("broken", &[ended]);
     assert_eq!(origin.stop().requests, 0);

@@ -206,7 +206,7 @@ fn a_slow_command_for_keys_is_waited_for_and_told() {
     let (answer, path) = (program.home().join("answer"), program.home().join("slow"));
     let keys = metadata().replace("\"Code\"", "\"Version\":1,\"Code\"");
     fs::write(&answer, keys.replace("\"Token\"", "\"SessionToken\"")).expect("room");
-    let command = format!("sleep 4; cat {}", answer.display());
+    let command = format!("sh -c 'sleep 4; cat {}'", answer.display());
     fs::write(&path, format!("[profile slow]\ncredential_process = {command}\n")).expect("room");
     let program = program.set("AWS_CONFIG_FILE", path).set("PATH", "/usr/bin:/bin");
     let run = program.with(["--profile", "slow"]).run();
