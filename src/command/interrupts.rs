@@ -158,17 +158,18 @@ pub(super) async fn until(moment: Option<Instant>) {
     }
 }
 
-static BOARD: OnceLock<Arc<Board>> = OnceLock::new();
+static BOARD: Mutex<Option<Arc<Board>>> = Mutex::new(None);
 
 /// From now on a deadline that passes tells what was waited for by this board.
 pub(super) fn waits_for(board: Arc<Board>) {
-    // There is one command in a process.
-    let _ = BOARD.set(board);
+    // Of several control planes the newest counts: the one before was not made.
+    *BOARD.lock().unwrap_or_else(PoisonError::into_inner) = Some(board);
 }
 
 /// What is waited for in vain, to be said behind a message.
 pub(super) fn blame() -> String {
-    let wait = BOARD.get().and_then(|board| board.oldest());
+    let board = BOARD.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let wait = board.and_then(|board| board.oldest());
     wait.map(|wait| format!(": {}", wait.blame())).unwrap_or_default()
 }
 

@@ -18,7 +18,7 @@ use crate::control::endpoint::AddressingStyle;
 use crate::control::interfaces::named;
 use crate::control::tls::Trust;
 pub(super) use crate::control::upkeep::upkeep;
-use crate::control::{Control, ControlOptions};
+use crate::control::{Control, ControlOptions, Settings};
 use crate::engine::pace::{Bandwidth, part_bytes};
 use crate::error::Result;
 use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
@@ -44,6 +44,16 @@ pub(super) async fn control(
     args: &ServiceArgs,
     credentials: CredentialSource,
     progress: &Progress,
+) -> Result<Rc<Control>> {
+    control_with(args, credentials, progress, None).await
+}
+
+/// The same, with what environment and profile say where that was read before.
+pub(super) async fn control_with(
+    args: &ServiceArgs,
+    credentials: CredentialSource,
+    progress: &Progress,
+    settings: Option<Result<Arc<Settings>>>,
 ) -> Result<Rc<Control>> {
     // Who brings keys brings all: the demo asks neither environment nor profile.
     let alone = matches!(credentials, CredentialSource::Fixed(_)).then_some(false);
@@ -71,6 +81,7 @@ pub(super) async fn control(
             None => customer_key(args.sse_c_key_file.as_deref())?,
         },
         interfaces: named(&args.interface)?,
+        settings,
         proxies: match alone {
             Some(_) => Proxies::default(),
             None => Proxies::from_variables(|name| std::env::var_os(name)),

@@ -52,6 +52,11 @@ impl ChainHttp {
     pub(crate) fn new(trust: Trust, proxies: Proxies, sts: Option<String>) -> Self {
         Self(Arc::new(Way { trust, proxies, sts, tls: OnceLock::new() }))
     }
+
+    /// Where STS is, by environment and profile; `None`: at AWS.
+    pub(crate) fn sts(&self) -> Option<&str> {
+        self.0.sts.as_deref()
+    }
 }
 
 impl HttpClient for ChainHttp {

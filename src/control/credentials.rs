@@ -1,7 +1,8 @@
 //! Keys by the standard AWS chain, published to all who sign and replaced before they end.
 //!
-//! The chain itself is aws-config's: environment, profile (static, SSO, process, role), web
-//! identity, container, instance metadata. How to sign is [`crate::s3::sign`]'s matter.
+//! The chain is in the order of the AWS CLI: environment, profile (see `roles.rs`) and web
+//! identity, container, instance metadata; each of them but the profile is aws-config's. How to
+//! sign is [`crate::s3::sign`]'s matter.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvid
 use aws_types::SdkConfig;
 use aws_types::region::Region;
 use aws_types::sdk_config::{RetryConfig, SharedTimeSource};
-use tokio::time::timeout;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
 use tracing::info;
 
 use super::chain_http::ChainHttp;
@@ -41,6 +43,9 @@ use crate::text::instant::instant_text;
 
 /// Longest text of a failure taken over from the chain, in characters.
 const REASON_CHARS_MAX: usize = 400;
+
+/// How STS refuses a role that wants a code.
+const ACCESS_DENIED: &str = "AccessDenied";
 
 /// What names the metadata service in the chain's words.
 const METADATA_WORD: &str = "IMDS";
@@ -90,6 +95,8 @@ pub(crate) struct KeyRefresher {
     published: Arc<PublishedKeys>,
     /// Before this the source is not asked again.
     not_before: Cell<SystemTime>,
+    /// Held by who asks the source: the others wait for what it gives.
+    asking: Mutex<()>,
 }
 
 impl KeyRefresher {
@@ -119,7 +126,7 @@ impl KeyRefresher {
         }
         let published = Arc::new(PublishedKeys::new(keys));
         let not_before = Cell::new(SystemTime::UNIX_EPOCH);
-        Self { source: None, published, not_before }
+        Self { source: None, published, not_before, asking: Mutex::default() }
     }
 
     async fn with_source(source: KeySource) -> Result<Self> {
@@ -159,26 +166,39 @@ impl KeyRefresher {
             return;
         }
         let version = self.published.version();
-        if matches!(self.refresh(now).await, Ok(false)) {
+        if matches!(self.renew(now).await, Ok(Some(false))) {
             self.published.set_last(version);
         }
     }
 
     /// Replaces the keys now, since the server does not take them; tells whether they differ.
     ///
-    /// Many requests may fail for one reason: the source is asked once in [`REFRESH_PAUSE`].
+    /// Many requests may fail for one reason: one of them asks the source, the others wait for what
+    /// it gives, and [`REFRESH_PAUSE`] passes before it is asked again.
     pub(crate) async fn refresh(&self, now: SystemTime) -> Result<bool> {
-        let Some(source) = &self.source else { return Ok(false) };
-        if now < self.not_before.get() {
-            return Ok(false);
+        Ok(self.renew(now).await? == Some(true))
+    }
+
+    /// The same; `None` where the source was not asked, since that was in vain a moment ago.
+    async fn renew(&self, now: SystemTime) -> Result<Option<bool>> {
+        let Some(source) = &self.source else { return Ok(Some(false)) };
+        let version = self.published.version();
+        let _asking = self.asking.lock().await;
+        if self.published.version() != version {
+            return Ok(Some(true));
         }
-        self.not_before.set(now + REFRESH_PAUSE);
-        let keys = source.ask().await?;
+        if now < self.not_before.get() {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        let given = source.ask().await;
+        self.not_before.set(now + begun.elapsed() + REFRESH_PAUSE);
+        let keys = given?;
         if self.published.get().as_deref() == Some(&keys) {
-            return Ok(false);
+            return Ok(Some(false));
         }
         self.published.publish(Some(keys));
-        Ok(true)
+        Ok(Some(true))
     }
 }
 
@@ -203,7 +223,7 @@ fn configurations(
     region: Region,
     http: ChainHttp,
 ) -> Result<(ProviderConfig, SdkConfig)> {
-    let url = settings.endpoint_url("sts")?.map(|found| found.value);
+    let url = http.sts().map(str::to_owned);
     // AWS has these variants, and nobody else.
     let is_aws = url.is_none();
     let fips = is_aws && settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?;
@@ -266,6 +286,7 @@ async fn chain(
         ),
         None => (CREDENTIALS_TIMEOUT, "the source of credentials".to_owned()),
     };
+    let has_role = followed.as_ref().map_or(true, roles::Chain::has_role);
     let has_mfa = followed.as_ref().is_ok_and(roles::Chain::has_mfa);
     let of_profile = match followed {
         Ok(followed) => followed.provider(settings, &config, &sts, named).await,
@@ -276,12 +297,18 @@ async fn chain(
     let (provider, alone) = match settings.chosen() {
         Chosen::CommandLine => (of_profile, None),
         _ => {
-            let of_token =
-                WebIdentityTokenCredentialsProvider::builder().configure(&config).build();
+            let token = WebIdentityTokenCredentialsProvider::builder().configure(&config).build();
+            let of_token = ("WebIdentityToken", SharedCredentialsProvider::new(token));
+            let named_profile = ("Profile", of_profile.clone());
+            // As botocore: of a profile its role comes first, the rest after a web identity.
+            let [first, second] = match has_role {
+                true => [named_profile, of_token],
+                false => [of_token, named_profile],
+            };
             let provider =
                 CredentialsProviderChain::first_try("Environment", named(Named::Environment))
-                    .or_else("Profile", of_profile.clone())
-                    .or_else("WebIdentityToken", of_token)
+                    .or_else(first.0, first.1)
+                    .or_else(second.0, second.1)
                     .or_else("EcsContainer", named(Named::Container))
                     .or_else("Ec2InstanceMetadata", named(Named::Instance));
             (SharedCredentialsProvider::new(provider), by.map(|_| of_profile))
@@ -322,6 +349,9 @@ impl KeySource {
     /// Why there are no keys. The chain goes past a profile that has none without a word: then it
     /// is asked by itself.
     async fn explain(&self, error: &CredentialsError) -> Error {
+        if let Some(own) = own(error) {
+            return own;
+        }
         if let Some(alone) = &self.alone
             && (is_of_none(error) || of_metadata(&reasons(error)))
             && let Ok(Err(error)) = timeout(self.limit, alone.provide_credentials()).await
@@ -329,7 +359,7 @@ impl KeySource {
             return explain(&error, self.profile.as_ref());
         }
         let explained = explain(error, self.profile.as_ref());
-        match self.has_mfa {
+        match self.has_mfa && reasons(error).contains(ACCESS_DENIED) {
             true => explained.advise(
                 "the profile has mfa_serial, but inrush asks for no code: use the keys of \
                  aws configure export-credentials",
@@ -565,6 +595,38 @@ mod tests {
             let error = keeper.refresh_if_needed(at(7200)).await.expect_err("they ended");
             assert_eq!(error.kind(), ErrorKind::Access);
             assert!(error.to_string().contains("the service is down"), "{error}");
+        });
+    }
+
+    /// Gives keys later, other ones each time.
+    #[derive(Debug, Default)]
+    struct Slow(AtomicUsize);
+
+    impl ProvideCredentials for Slow {
+        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+        where
+            Self: 'a,
+        {
+            future::ProvideCredentials::new(async {
+                tokio::task::yield_now().await;
+                let key = format!("KEY{}", self.0.fetch_add(1, Ordering::SeqCst));
+                Ok(Credentials::new(key, "SECRET", None, None, "test"))
+            })
+        }
+    }
+
+    #[test]
+    fn who_is_refused_waits_for_the_keys_that_another_asks_for() {
+        run(async {
+            let provider = SharedCredentialsProvider::new(Slow::default());
+            let keeper = KeyRefresher::with_source(only(provider)).await.expect("keys");
+            let both = tokio::join!(keeper.refresh(at(100)), keeper.refresh(at(100)));
+            assert_eq!(both, (Ok(true), Ok(true)));
+            let key = || keeper.published().get().expect("keys").access_key().to_owned();
+            assert_eq!(key(), "KEY1", "asked once");
+            assert_eq!(keeper.refresh(at(109)).await, Ok(false), "a moment ago");
+            assert_eq!(keeper.refresh(at(1_000)).await, Ok(true));
+            assert_eq!(key(), "KEY2");
         });
     }
 

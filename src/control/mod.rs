@@ -69,8 +69,9 @@ use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service
 use limits::REGION_MOVES_MAX;
 use names::Names;
 use patience::Patience;
+use settings::Found;
+pub(crate) use settings::Settings;
 pub(crate) use settings::profile_names;
-use settings::{Found, Settings};
 use tls::Trust;
 
 /// What the command line and the environment say of the server. The profile fills in the rest.
@@ -109,6 +110,9 @@ pub struct ControlOptions {
     pub proxies: Proxies,
     /// Over which network interfaces; without one as the routes say. Questions go over the first.
     pub interfaces: Vec<Interface>,
+    /// What environment and profile say, where that was read before: a file of profiles that is a
+    /// pipe is read once.
+    pub(crate) settings: Option<Result<Arc<Settings>>>,
 }
 
 /// The control plane: asks servers about buckets.
@@ -144,7 +148,10 @@ impl Control {
         let needs_settings =
             !is_all_named || matches!(options.credentials, CredentialSource::Chain);
         let settings = match needs_settings {
-            true => Some(Settings::load(options.profile.as_deref())?),
+            true => Some(match options.settings {
+                Some(settings) => settings?,
+                None => Arc::new(Settings::load(options.profile.as_deref())?),
+            }),
             false => None,
         };
         let configured = match &settings {
@@ -163,8 +170,12 @@ impl Control {
             Trust::Anyone => configured_trust,
             trust => trust.clone(),
         };
-        let sts = settings.as_ref().map(|settings| settings.endpoint_url("sts")).transpose()?;
-        let sts = sts.flatten().map(|found| found.value);
+        let sts = match (&options.credentials, &settings) {
+            (CredentialSource::Chain, Some(settings)) if roles::asks_sts(settings) => {
+                sts_url(settings)?
+            }
+            _ => None,
+        };
         let http = ChainHttp::new(chain_trust, options.proxies.clone(), sts);
         let source = &options.credentials;
         let patience = Patience::new(options.retry_for_us, options.board);
@@ -172,7 +183,7 @@ impl Control {
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
         Ok(Self {
             client: Client::new(trust, patience).over(interface),
-            keeper: KeyRefresher::new(source, settings.as_ref(), &region, http, waits).await?,
+            keeper: KeyRefresher::new(source, settings.as_deref(), &region, http, waits).await?,
             service: Service {
                 url,
                 addressing: options.addressing,
@@ -208,13 +219,18 @@ impl Control {
 
     /// Replaces the keys if they end soon; tells whether there are new ones. Cheap to call often.
     pub async fn refresh_if_needed(&self, now: SystemTime) -> Result<bool> {
-        let news = self.keeper.refresh_if_needed(now).await?;
-        Ok(self.refresh_sessions(now).await? || news)
+        // A source of keys that is slow lets no session end.
+        let keys = self.keeper.refresh_if_needed(now);
+        let (news, sessions) = tokio::join!(keys, self.refresh_sessions(now));
+        Ok(news? | sessions?)
     }
 
     /// Replaces keys and sessions that the data plane's servers call expired.
     pub async fn renew_refused(&self, now: SystemTime) {
-        self.keeper.renew_refused(now).await;
+        tokio::join!(self.keeper.renew_refused(now), self.renew_refused_sessions());
+    }
+
+    async fn renew_refused_sessions(&self) {
         for endpoint in self.endpoints() {
             let Some(session) = &endpoint.session else { continue };
             if session.are_refused() {
@@ -479,13 +495,18 @@ fn place(
 
 /// Whether environment or profile name an endpoint of S3, or what they say cannot be read.
 #[must_use]
-pub fn is_endpoint_set(profile: Option<&str>) -> bool {
-    let found = Settings::load(profile).and_then(|settings| settings.endpoint_url("s3"));
-    !matches!(found, Ok(None))
+pub(crate) fn is_endpoint_set(settings: &Result<Arc<Settings>>) -> bool {
+    !matches!(settings.as_ref().map(|settings| settings.endpoint_url("s3")), Ok(Ok(None)))
 }
 
 /// What is said, and by which variable or profile; by the command line where that is `None`.
 type Said = (Option<String>, Option<String>);
+
+/// Where STS is, checked before the SDK has it, whose errors repeat it with its password.
+fn sts_url(settings: &Settings) -> Result<Option<String>> {
+    let Some(Found { value, from }) = settings.endpoint_url("sts")? else { return Ok(None) };
+    EndpointUrl::parse(&value, Some(&from)).map(|_| Some(value))
+}
 
 /// What is given, else what was found.
 fn chosen(given: Option<String>, found: Option<Found>) -> Said {
@@ -800,6 +821,16 @@ mod tests {
             let error = control.head("bkt", "key", "").await.expect_err("too long");
             assert!(error.to_string().contains("more than 65536 bytes"), "{error}");
         });
+    }
+
+    #[test]
+    fn a_password_in_the_url_of_sts_is_not_repeated() {
+        for url in ["me:hunter2@minio.test", "https://me:hunter2@minio.test"] {
+            let settings = Settings::of(&[("AWS_ENDPOINT_URL_STS", url)], &[], None);
+            let error = sts_url(&settings.expect("no files")).expect_err(url).to_string();
+            assert!(error.starts_with("AWS_ENDPOINT_URL_STS: "), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

@@ -14,8 +14,9 @@ use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_types::SdkConfig;
+use tokio::sync::Mutex;
 
-use super::limits::{ROLE_SECONDS_MAX, ROLE_SECONDS_MIN};
+use super::limits::{CREDENTIALS_TIMEOUT, ROLE_SECONDS_MAX, ROLE_SECONDS_MIN};
 use super::process::Process;
 use super::profile_file::PROCESS;
 use super::settings::Settings;
@@ -28,8 +29,8 @@ const SOURCE: &str = "credential_source";
 const WEB_IDENTITY: &str = "web_identity_token_file";
 const DURATION: &str = "duration_seconds";
 
-/// What begins the names of settings of single sign-on.
-const SSO: [&str; 4] = ["sso_session", "sso_start_url", "sso_account_id", "sso_role_name"];
+/// The settings that make a profile one of single sign-on; without them the others are left over.
+const SSO: [&str; 2] = ["sso_account_id", "sso_role_name"];
 /// What `aws login` leaves in a profile.
 const LOGIN: &str = "login_session";
 
@@ -80,6 +81,15 @@ struct Role {
     has_mfa: bool,
 }
 
+/// Whether STS may be asked: for a role, or with a web identity.
+pub(super) fn asks_sts(settings: &Settings) -> bool {
+    settings.variable("AWS_WEB_IDENTITY_TOKEN_FILE").is_some()
+        || Chain::of(settings).is_ok_and(|chain| match &chain.base {
+            Base::Sdk(profile) => is_of_sdk(settings, profile),
+            _ => chain.has_role(),
+        })
+}
+
 impl Chain {
     /// That of the profile that was chosen.
     ///
@@ -127,9 +137,13 @@ impl Chain {
                 (Some(source), None) => source,
             };
             if !settings.has_profile(source) {
-                let source = shown(source);
-                let why = format!("refers to the profile '{source}', which does not exist");
-                return Err(refuse(settings, name, SOURCE_PROFILE, &why));
+                let source_shown = shown(source);
+                let why = format!("refers to the profile '{source_shown}', which does not exist");
+                let refused = refuse(settings, name, SOURCE_PROFILE, &why);
+                return Err(match settings.misnamed(source) {
+                    Some(advice) => refused.advise(advice),
+                    None => refused,
+                });
             }
             // A profile may have both a role and what it is assumed with.
             if source == name && (has_keys || said(PROCESS).is_some()) {
@@ -143,6 +157,11 @@ impl Chain {
             }
             names.push(source);
         }
+    }
+
+    /// Whether the profile assumes a role with other keys.
+    pub(super) fn has_role(&self) -> bool {
+        !self.roles.is_empty()
     }
 
     /// Whether the AWS CLI would ask for a code.
@@ -170,7 +189,12 @@ impl Chain {
             Base::Named(source) => named(source),
             Base::Keys(profile) => keys_of(settings, &profile),
             Base::Process(profile) => {
-                SharedCredentialsProvider::new(Process::of(settings, &profile))
+                let process = SharedCredentialsProvider::new(Process::of(settings, &profile));
+                match self.roles.is_empty() {
+                    true => process,
+                    // Each attempt at STS asks for the keys that sign it.
+                    false => SharedCredentialsProvider::new(Kept::new(process)),
+                }
             }
             Base::Sdk(profile) => {
                 let builder = ProfileFileCredentialsProvider::builder().configure(config);
@@ -262,6 +286,38 @@ fn refuse(settings: &Settings, profile: &str, key: &str, why: &str) -> Error {
         .advise(settings.check_words())
 }
 
+/// Keeps what another gives until shortly before it ends; for good where it says no end.
+#[derive(Debug)]
+struct Kept {
+    provider: SharedCredentialsProvider,
+    given: Mutex<Option<Credentials>>,
+}
+
+impl Kept {
+    fn new(provider: SharedCredentialsProvider) -> Self {
+        Self { provider, given: Mutex::default() }
+    }
+}
+
+impl ProvideCredentials for Kept {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async {
+            let mut given = self.given.lock().await;
+            let soon = super::now() + CREDENTIALS_TIMEOUT;
+            let lasts = |keys: &&Credentials| keys.expiry().is_none_or(|ends| ends > soon);
+            if let Some(keys) = given.as_ref().filter(lasts) {
+                return Ok(keys.clone());
+            }
+            let keys = self.provider.provide_credentials().await?;
+            *given = Some(keys.clone());
+            Ok(keys)
+        })
+    }
+}
+
 /// Gives nothing but this reason.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) Error);
@@ -293,6 +349,8 @@ mod tests {
         [profile web]\nrole_arn = r\nweb_identity_token_file = f\nduration_seconds = 900\n\
         [profile mixed]\ncredential_process = p\n\
         [profile missing]\nrole_arn = r\nsource_profile = nowhere\n\
+        [profile left]\nsso_session = s\nsso_start_url = u\naws_access_key_id = A\n\
+        aws_secret_access_key = S\n\
         [profile empty]\nrole_arn = r\nsource_profile = nothing\n\
         [profile nothing]\nregion = r\n\
         [profile alone]\nrole_arn = r\n\
@@ -333,6 +391,8 @@ mod tests {
             ("mixed", keys("mixed"), vec![]),
             ("web", Base::Sdk("web".to_owned()), vec![]),
             ("nothing", Base::Sdk("nothing".to_owned()), vec![]),
+            // Without the role of single sign-on its other settings are left over.
+            ("left", keys("left"), vec![]),
         ] {
             assert_eq!(Chain::of(&settings(profile)), Ok(Chain { base, roles }), "{profile}");
         }

@@ -66,7 +66,7 @@ pub(crate) struct Found {
 }
 
 /// The value of a variable by its name.
-type Variables = Box<dyn Fn(&str) -> Option<String>>;
+type Variables = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// What the environment and the profile files say.
 pub(crate) struct Settings {
@@ -89,7 +89,7 @@ impl Settings {
     }
 
     fn read(
-        variable: impl Fn(&str) -> Option<String> + 'static,
+        variable: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
         file: impl Fn(&Path) -> io::Result<String>,
         profile: Option<&str>,
     ) -> Result<Self> {
@@ -139,7 +139,7 @@ impl Settings {
 
     /// How to mend a section that is meant to be this profile, where there is one: the word
     /// `profile` stands in the names of the configuration file alone.
-    fn misnamed(&self, profile: &str) -> Option<String> {
+    pub(super) fn misnamed(&self, profile: &str) -> Option<String> {
         let prefixed = format!("profile {profile}");
         let is_meant = |section: &&Section| match section.place.0 {
             0 => section.kind == Kind::Other && section.name == profile,

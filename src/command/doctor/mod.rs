@@ -6,10 +6,12 @@ mod machine;
 mod service;
 mod tree;
 
+use std::sync::Arc;
+
 use super::ending::Done;
 use super::target::Target;
 use crate::cli::DoctorArgs;
-use crate::control::is_endpoint_set;
+use crate::control::{Settings, is_endpoint_set};
 use crate::doctor::facts::Facts;
 use crate::doctor::{Diagnosis, Verdict};
 use crate::error::Result;
@@ -25,10 +27,11 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
         network: machine::network(&tree, &args.service.interface),
         ..Facts::default()
     };
-    let has_endpoint =
-        || args.service.endpoint_url.is_some() || is_endpoint_set(args.service.profile.as_deref());
-    if args.source.is_some() || has_endpoint() {
-        facts.service = Some(service::look(&args).await);
+    // Once: a file that is a pipe has it once.
+    let settings = Settings::load(args.service.profile.as_deref()).map(Arc::new);
+    let has_endpoint = args.service.endpoint_url.is_some() || is_endpoint_set(&settings);
+    if args.source.is_some() || has_endpoint {
+        facts.service = Some(service::look(&args, &settings).await);
     }
     if let Some(destination) = args.destination {
         let needed_bytes = match (&args.source, &facts.service) {

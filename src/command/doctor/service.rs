@@ -1,13 +1,14 @@
 //! Facts of the service that has the source, by a few requests.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::cli::{DoctorArgs, ServiceArgs};
 use crate::command::session;
 use crate::control::probe::{Probe, named};
-use crate::control::{Control, now};
+use crate::control::{Control, Settings, now};
 use crate::doctor::facts::{Keys, Proxy, Service, Trouble};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::report::progress::Progress;
 use crate::s3::uri::{KeyPattern, S3Uri};
 
@@ -20,7 +21,8 @@ pub(super) fn bytes_of_one(service: &Service, source: &S3Uri) -> Option<u64> {
 }
 
 /// Asks, each question once: about the source, or without one about the service alone.
-pub(super) async fn look(args: &DoctorArgs) -> Service {
+pub(super) async fn look(args: &DoctorArgs, settings: &Result<Arc<Settings>>) -> Service {
+    let settings = || Some(settings.clone());
     let source = args.source.as_ref();
     let progress = Progress::new(false);
     // What does not answer is not waited for.
@@ -33,13 +35,22 @@ pub(super) async fn look(args: &DoctorArgs) -> Service {
         trusts_anyone: args.no_verify_ssl,
         ..Service::default()
     };
-    let control = match session::control(&args, session::credentials(&args), &progress).await {
+    let control = match session::control_with(
+        &args,
+        session::credentials(&args),
+        &progress,
+        settings(),
+    )
+    .await
+    {
         Ok(control) => control,
         Err(error) if error.kind() == ErrorKind::Access => {
             service.credentials = Some(Err(trouble(error)));
             // The rest can be seen without them, but for what only they may read.
             let args = ServiceArgs { no_sign_request: true, ..args };
-            let anonymous = session::control(&args, session::credentials(&args), &progress).await;
+            let anonymous =
+                session::control_with(&args, session::credentials(&args), &progress, settings())
+                    .await;
             if let Ok(control) = anonymous {
                 let probe = probe(&control, source).await;
                 note(&mut service, &control, probe);
