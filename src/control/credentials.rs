@@ -166,7 +166,7 @@ impl KeyRefresher {
             return;
         }
         let version = self.published.version();
-        if matches!(self.renew(now).await, Ok(Some(false))) {
+        if matches!(self.renew(now).await, Ok(Renewal::Same)) {
             self.published.set_last(version);
         }
     }
@@ -176,30 +176,39 @@ impl KeyRefresher {
     /// Many requests may fail for one reason: one of them asks the source, the others wait for what
     /// it gives, and [`REFRESH_PAUSE`] passes before it is asked again.
     pub(crate) async fn refresh(&self, now: SystemTime) -> Result<bool> {
-        Ok(self.renew(now).await? == Some(true))
+        Ok(matches!(self.renew(now).await?, Renewal::New))
     }
 
-    /// The same; `None` where the source was not asked, since that was in vain a moment ago.
-    async fn renew(&self, now: SystemTime) -> Result<Option<bool>> {
-        let Some(source) = &self.source else { return Ok(Some(false)) };
+    async fn renew(&self, now: SystemTime) -> Result<Renewal> {
+        let Some(source) = &self.source else { return Ok(Renewal::Same) };
         let version = self.published.version();
         let _asking = self.asking.lock().await;
         if self.published.version() != version {
-            return Ok(Some(true));
+            return Ok(Renewal::New);
         }
         if now < self.not_before.get() {
-            return Ok(None);
+            return Ok(Renewal::TooSoon);
         }
         let begun = Instant::now();
         let given = source.ask().await;
         self.not_before.set(now + begun.elapsed() + REFRESH_PAUSE);
         let keys = given?;
         if self.published.get().as_deref() == Some(&keys) {
-            return Ok(Some(false));
+            return Ok(Renewal::Same);
         }
         self.published.publish(Some(keys));
-        Ok(Some(true))
+        Ok(Renewal::New)
     }
+}
+
+/// Outcome of a request for newer keys.
+enum Renewal {
+    /// Other keys are published, by this request or by one that it waited for.
+    New,
+    /// The source gives the keys that are published, or there is none.
+    Same,
+    /// The source was asked less than [`REFRESH_PAUSE`] ago, and is not asked again.
+    TooSoon,
 }
 
 /// Refuses half a pair of keys, which the chain would go past without a word.

@@ -248,10 +248,9 @@ impl Settings {
         words: [&'static str; 2],
     ) -> Result<Option<&'static str>> {
         let Some(Found { value, from }) = self.find(&[variable], key) else { return Ok(None) };
-        let mut words = words.into_iter();
-        let [first, second] = [words.next(), words.next()].map(Option::unwrap_or_default);
-        let known = [first, second].into_iter().find(|word| value.eq_ignore_ascii_case(word));
+        let known = words.into_iter().find(|word| value.eq_ignore_ascii_case(word));
         known.map(Some).ok_or_else(|| {
+            let [first, second] = words;
             Error::new(ErrorKind::Usage, format!("{from} is '{}'", shown(&value)))
                 .advise(format!("expected {first} or {second}"))
         })
