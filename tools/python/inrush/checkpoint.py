@@ -246,9 +246,9 @@ def _large(client: Client, items: list[_Item], planner: LoadPlanner) -> list[_It
         if view is None:
             others.append(item)
             continue
-        target = _target(item, view, planner)
-        direct = target.device if _is_packed(target) else torch.device("cpu")
-        fillings.setdefault(direct, []).append(_filling(item, view, target, planner))
+        at = item.offset + cast(Any, view.untyped_storage())._checkpoint_offset
+        device, filling = _filling(item, at, _narrowed(view, item.request), planner)
+        fillings.setdefault(device, []).append(filling)
     for device, some in fillings.items():
         fill(client, some, device)
     return others
@@ -271,13 +271,12 @@ def _view(file: RangeFile) -> torch.Tensor | None:
     return cast(torch.Tensor, found)
 
 
-def _target(item: _Item, stored: torch.Tensor, planner: LoadPlanner) -> torch.Tensor:
-    """The tensor that is to have the item.
+def _target(item: _Item, wanted: torch.Tensor, planner: LoadPlanner) -> torch.Tensor:
+    """The tensor that gets what is wanted of the item.
 
     :raises ValueError: it is of another shape.
     """
     target = planner.resolve_tensor(item.request).detach()
-    wanted = _narrowed(stored, item.request)
     if target.size() != wanted.size():
         raise ValueError(f"{item.name} has the shape {list(wanted.size())}, and what is to be "
                          f"loaded {list(target.size())}")
@@ -292,13 +291,13 @@ def _narrowed(stored: torch.Tensor, request: ReadItem) -> torch.Tensor:
     return stored
 
 
-def _filling(item: _Item, stored: torch.Tensor, target: torch.Tensor,
-             planner: LoadPlanner) -> Filling:
-    """How a large tensor gets its bytes."""
-    wanted = _narrowed(stored, item.request)
-    base = item.offset + cast(Any, stored.untyped_storage())._checkpoint_offset
+def _filling(item: _Item, base: int, wanted: torch.Tensor,
+             planner: LoadPlanner) -> tuple[torch.device, Filling]:
+    """How a tensor gets its bytes, whose storage begins at byte `base` of the object; and the
+    device that they are received for: the CPU, unless they go straight into the target.
+    """
+    target = _target(item, wanted, planner)
     runs = _runs(wanted)
-    span = (wanted.storage_offset() * wanted.element_size(), _span_bytes(wanted))
 
     def packed(tensor: torch.Tensor) -> None:
         if tensor is not target:
@@ -312,12 +311,16 @@ def _filling(item: _Item, stored: torch.Tensor, target: torch.Tensor,
     def scratch(length: int) -> Callable[[], torch.Tensor]:
         return lambda: torch.empty(length, dtype=torch.uint8)
 
+    cpu = torch.device("cpu")
     if runs is None:
-        return Filling(item.source, [(base + span[0], span[1])], scratch(span[1]), spread)
+        start = int(wanted.storage_offset()) * wanted.element_size()
+        length = _span_bytes(wanted)
+        return cpu, Filling(item.source, [(base + start, length)], scratch(length), spread)
     ranges = [(base + start, length) for start, length in runs]
     if _is_packed(target) and target.dtype == wanted.dtype:
-        return Filling(item.source, ranges, lambda: target, packed)
-    return Filling(item.source, ranges, scratch(wanted.numel() * wanted.element_size()), packed)
+        return target.device, Filling(item.source, ranges, lambda: target, packed)
+    length = wanted.numel() * wanted.element_size()
+    return cpu, Filling(item.source, ranges, scratch(length), packed)
 
 
 def _is_packed(tensor: torch.Tensor) -> bool:
@@ -373,8 +376,9 @@ def _load(item: _Item, data: bytes, planner: LoadPlanner) -> None:
         raise ValueError(f"{item.name} cannot be loaded: {error}") from error
     if not isinstance(stored, torch.Tensor):
         raise ValueError(f"{item.name} is no tensor, but {type(stored).__name__}")
-    target = _target(item, stored, planner)
-    target.copy_(_narrowed(stored, item.request))
+    wanted = _narrowed(stored, item.request)
+    target = _target(item, wanted, planner)
+    target.copy_(wanted)
     planner.commit_tensor(item.request, target)
 
 
