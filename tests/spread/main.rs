@@ -19,6 +19,7 @@ mod skip;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
@@ -66,7 +67,8 @@ fn spread(origin: &Origin, [first, second]: &[PathBuf; 2]) -> Program {
     get(origin, ["s3://lab/", first, "--spread-to", second, "--json"])
 }
 
-/// The files below a folder, by their paths; those of the program itself, too.
+/// The files below a folder, by their paths; those of the program itself, too. A file that a run
+/// renames or removes between the list and the read is left out.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -78,7 +80,11 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
                 folders.push(path);
             } else {
                 let name = path.strip_prefix(folder).expect("below it").to_str().expect("UTF-8");
-                found.insert(name.to_owned(), fs::read(&path).expect("a file"));
+                match fs::read(&path) {
+                    Ok(bytes) => drop(found.insert(name.to_owned(), bytes)),
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => panic!("{}: {error}", path.display()),
+                }
             }
         }
     }
