@@ -105,8 +105,6 @@ pub struct Ranges {
     size_bytes: u64,
     part: PartSize,
     next: u64,
-    /// The first byte that is wanted.
-    from: u64,
     without: Option<Arc<RangeSet>>,
 }
 
@@ -114,14 +112,7 @@ impl Ranges {
     /// Cuts `size_bytes` into parts; only the last may be shorter.
     #[must_use]
     pub const fn new(size_bytes: u64, part: PartSize) -> Self {
-        Self { size_bytes, part, next: 0, from: 0, without: None }
-    }
-
-    /// The same cuts of these bytes of the object alone, which must lie in it.
-    #[must_use]
-    pub const fn of(window: ByteRange, part: PartSize) -> Self {
-        let (size_bytes, from) = (window.offset + window.length, window.offset);
-        Self { size_bytes, part, next: from / part.0, from, without: None }
+        Self { size_bytes, part, next: 0, without: None }
     }
 
     /// Leaves out those that are there already, and the beginnings of others.
@@ -129,12 +120,6 @@ impl Ranges {
     pub fn without(mut self, done: Option<Arc<RangeSet>>) -> Self {
         self.without = done;
         self
-    }
-
-    /// How many are still to come, of an object of which nothing is left out.
-    #[must_use]
-    pub const fn left(&self) -> u64 {
-        Self::count_of(self.size_bytes, self.part).saturating_sub(self.next)
     }
 
     /// How many ranges the object has.
@@ -166,9 +151,6 @@ impl Iterator for Ranges {
             range.offset += prefix_bytes;
             range.length -= prefix_bytes;
         }
-        let before = self.from.saturating_sub(range.offset);
-        range.offset += before;
-        range.length -= before;
         self.next += 1;
         Some(range)
     }
@@ -180,21 +162,6 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn cuts_of_some_bytes() {
-        let check = |offset: u64, length: u64, expected: &[(u64, u64)]| {
-            let part = PartSize::new(8192).expect("aligned");
-            let ranges = Ranges::of(ByteRange { offset, length }, part);
-            assert_eq!(ranges.left(), expected.len() as u64, "{offset}+{length}");
-            let cuts: Vec<_> = ranges.map(|cut| (cut.offset, cut.length)).collect();
-            assert_eq!(cuts, expected, "{offset}+{length}");
-        };
-        check(0, 1, &[(0, 1)]);
-        check(8191, 2, &[(8191, 1), (8192, 1)]);
-        check(8192, 8192, &[(8192, 8192)]);
-        check(5, 20_000, &[(5, 8187), (8192, 8192), (16_384, 3621)]);
-    }
-
-    #[test]
     fn cuts() {
         let check = |size: u64, part: u64, expected: &[(u64, u64)]| {
             let part = PartSize::new(part).expect("aligned");
@@ -202,11 +169,6 @@ mod tests {
                 Ranges::new(size, part).map(|cut| (cut.offset, cut.length)).collect();
             assert_eq!(cuts, expected);
             assert_eq!(Ranges::count_of(size, part), expected.len() as u64);
-            let mut ranges = Ranges::new(size, part);
-            for left in (0..=expected.len() as u64).rev() {
-                assert_eq!(ranges.left(), left);
-                assert_eq!(ranges.next().is_some(), left > 0);
-            }
         };
         check(0, 4096, &[]);
         check(1, 4096, &[(0, 1)]);

@@ -222,7 +222,7 @@ impl StreamFeed {
 
     /// How many ranges these bytes are, if none is cut shorter than usual.
     fn ranges(&self, bytes: ByteRange) -> u64 {
-        if bytes.length == 0 { 0 } else { Ranges::of(bytes, self.part).left() }
+        Ranges::count_of(bytes.length, self.part)
     }
 
     /// Ends the epoch.
@@ -306,10 +306,11 @@ impl StreamFeed {
         let mut state = self.lock();
         loop {
             if let Some((transfer, left)) = &mut state.open {
-                let is_left = left.length > 0;
-                if let Some(range) = is_left.then(|| Ranges::of(*left, part).next()).flatten() {
-                    left.offset += range.length;
-                    left.length -= range.length;
+                if left.length > 0 {
+                    let length = left.length.min(part.bytes());
+                    let range = ByteRange { length, ..*left };
+                    left.offset += length;
+                    left.length -= length;
                     return NextStep::StreamStep(StreamStep::Range(Arc::clone(transfer), range));
                 }
                 state.open = None;
@@ -409,8 +410,22 @@ mod tests {
         let feed = feed();
         feed.push_part(transfer("a", 50_000), ByteRange { offset: 4000, length: 5000 });
         feed.end_epoch();
-        assert_eq!(feed.ranges_left(), 3);
-        assert_eq!(take(&feed), ["a 4000+96", "a 4096+4096", "a 8192+808", "end of 1", "later"]);
+        assert_eq!(feed.ranges_left(), 2);
+        assert_eq!(take(&feed), ["a 4000+4096", "a 8096+904", "end of 1", "later"]);
+    }
+
+    #[test]
+    fn each_range_is_as_long_as_it_may_be_whatever_those_before_were() {
+        let feed = feed();
+        feed.push([transfer("a", 50_000)]);
+        let lengths = [4096, 8192, 12_288, 16_384, 16_384].map(|part| {
+            let part = PartSize::new(part).expect("aligned");
+            match feed.next(part) {
+                NextStep::StreamStep(StreamStep::Range(_, range)) => range.length,
+                other => unreachable!("{other:?}"),
+            }
+        });
+        assert_eq!(lengths, [4096, 8192, 12_288, 16_384, 9040]);
     }
 
     fn inline(text: &str) -> FeedItem {
