@@ -49,12 +49,6 @@ pub const PACE_SETTLE_MIN_US: u64 = 20_000;
 /// `a_step_of_a_climb_takes_at_most_800_ms_with_slow_connections` at double.
 pub const PACE_SETTLE_MAX_US: u64 = 400_000;
 
-/// A stream is measured by the requests that were in flight at the change once they have ended, or
-/// by its bytes if they have not ended after this time, in microseconds.
-/// `crowds_of_what_comes_in_order_are_not_taken_for_goodput` fails at half,
-/// `long_requests_of_a_stream_are_measured_by_bytes_after_1_second` at double.
-pub const PACE_ORDERED_SETTLE_MAX_US: u64 = 1_200_000;
-
 /// While the number of a stream's requests holds, a measurement lasts as long as this many requests
 /// one after the other.
 /// `a_look_that_costs_13_percent_ends_after_2_rounds_and_one_of_7_after_6` fails at half and at

@@ -6,9 +6,9 @@ use crate::engine::pace::levels::per_mille;
 use crate::engine::pace::window::{Came, Measured, Window, whole_rounds};
 use crate::limits::{
     PACE_DOWN_PAUSE_MAX_US, PACE_ORDERED_CLIMB_PER_MILLE, PACE_ORDERED_LOST_PER_MILLE,
-    PACE_ORDERED_LOST_ROUNDS, PACE_ORDERED_ROUNDS, PACE_ORDERED_SETTLE_MAX_US,
-    PACE_ORDERED_WINDOW_MIN_US, PACE_READER_WAITED_PER_MILLE, PACE_SAMPLES_MIN, PACE_SETTLE_MAX_US,
-    PACE_UP_PAUSE_MAX_US, PACE_WINDOW_HOLD_MIN_US,
+    PACE_ORDERED_LOST_ROUNDS, PACE_ORDERED_ROUNDS, PACE_ORDERED_WINDOW_MIN_US,
+    PACE_READER_WAITED_PER_MILLE, PACE_SAMPLES_MIN, PACE_SETTLE_MAX_US, PACE_UP_PAUSE_MAX_US,
+    PACE_WINDOW_HOLD_MIN_US,
 };
 
 impl Controller {
@@ -56,8 +56,7 @@ impl Controller {
     ) -> Option<Measured> {
         let wanted = u64::from(self.levels.requests(self.level));
         let enough = ordered_ended(self.levels.requests(self.level));
-        let is_late = now_us >= self.window.chosen_us + PACE_ORDERED_SETTLE_MAX_US;
-        let is_new = totals.ended + enough < self.window.ended_least && !is_late;
+        let is_new = totals.ended + enough < self.window.ended_least;
         let now = (now_us, *totals);
         let (begun_us, at) = match self.window.begun.filter(|_| !is_new) {
             Some(begun) => begun,
@@ -69,16 +68,13 @@ impl Controller {
         }
         self.window.note(totals, is_filled);
         let came = Came::between(&at, totals, now_us - begun_us);
-        let is_whole = totals.ended >= self.window.ended_least;
         let is_climb = matches!(self.stage, Stage::First { .. } | Stage::Climb { .. });
-        let is_over = match is_whole {
-            true if is_climb => now_us >= self.window.chosen_us + self.window_least_us(),
-            true if self.is_lost(now_us, &came) => true,
-            true => came.elapsed_us >= self.ordered_window_us(),
-            // Where so few end, it is bytes that are counted.
-            false => is_late && came.elapsed_us >= self.window_us(),
+        let is_long = match is_climb {
+            true => now_us >= self.window.chosen_us + self.window_least_us(),
+            false => came.elapsed_us >= self.ordered_window_us() || self.is_lost(now_us, &came),
         };
-        if !is_over {
+        // However long that takes: what was handed on before says nothing of them.
+        if totals.ended < self.window.ended_least || !is_long {
             return None;
         }
         let new = Window {
@@ -88,21 +84,17 @@ impl Controller {
             ..Window::default()
         };
         let window = std::mem::replace(&mut self.window, new);
-        let each_us = match is_whole {
-            true => came.each_ended_us(),
-            false => came.each_us(&window, self.bounds.piece_bytes),
-        };
-        let brings = match is_whole && is_climb {
+        let brings = match is_climb {
             true => came.by_ended(&window),
             false => (came.bytes_per_second(), came.work()),
         };
-        self.piece_us = each_us.min(PACE_SETTLE_MAX_US);
+        self.piece_us = came.each_ended_us().min(PACE_SETTLE_MAX_US);
         // While the reader is the limit, or none is there, that says nothing of the network.
         let waited = came.reader_waited_per_mille();
         if waited.is_none_or(|waited| waited < PACE_READER_WAITED_PER_MILLE) {
             return None;
         }
-        let is_clear = is_whole && self.is_far_more(now_us, brings.1);
+        let is_clear = self.is_far_more(now_us, brings.1);
         let measured = window.measured(&came, brings, is_clear)?;
         // What was handed on may be of a few large ones that others wait for.
         let request_bytes = came.ended_each_bytes().unwrap_or(measured.request_bytes);
