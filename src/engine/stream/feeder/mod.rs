@@ -10,6 +10,7 @@
 
 mod broken;
 mod outlet;
+mod range_length;
 mod staging;
 mod window;
 
@@ -32,6 +33,7 @@ use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use broken::Broken;
 use outlet::{Outlet, offer};
+use range_length::RangeLength;
 use staging::Staging;
 use window::{Lost, Window};
 
@@ -91,7 +93,7 @@ pub struct Feeder<R, H> {
     /// How long the worker of the range at the head has waited for the reader, as it was counted.
     kept_us: u64,
     pieces_max: usize,
-    part: PartSize,
+    range_length: RangeLength,
     budget: ChannelBudget,
     /// A range waits for room in it.
     lacks_room: bool,
@@ -149,7 +151,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             unread: None,
             kept_us: 0,
             pieces_max,
-            part: parts.part,
+            range_length: RangeLength::new(parts.part),
             budget: parts.budget.join(),
             lacks_room: false,
             share: Share::new(pacer, 0),
@@ -295,6 +297,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.came.held_up = if self.lacks_room { ranges } else { 0 };
         self.came.first_byte_us = self.window.inbox().first_byte_us();
         self.window.inbox().tell_ended(&mut self.came);
+        self.range_length.note(&self.came);
         let share = &mut self.share;
         self.window.inbox().tell_said(|endpoint, said| *share.said(endpoint) = said);
         self.share.note(self.now_us, self.came);
@@ -303,7 +306,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// How long the next range may be.
     fn part_now(&self) -> PartSize {
         let requests = u32::try_from(self.share.room(0)).unwrap_or(u32::MAX);
-        self.budget.part(self.window.requested(), requests, self.part)
+        self.budget.part(self.window.requested(), requests, self.range_length.longest())
     }
 
     /// How many more ranges may be in flight, or wait in their pipes for their turn.
