@@ -103,6 +103,10 @@ pub const RECEIVE_LOW_WATER_BYTES_MAX: u32 = 512 << 10;
 /// The same for a body that is spliced into a pipe: whoever reads the pipe has what came sooner.
 pub const STREAM_LOW_WATER_BYTES: u32 = 256 << 10;
 
+/// And as often as this at least, in microseconds, by the rate at which its body came so far: 256
+/// KiB of one that shares a slow network would reach the reader each second.
+pub const STREAM_LOW_WATER_US: u64 = 50_000;
+
 /// What waits for many bytes is looked at after so long, in microseconds: few may have come, and no
 /// more may follow. A connection of 500 kB/s fills a slot in that time.
 pub const RECEIVE_LOOK_US: u64 = 2_000_000;

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use super::Worker;
-use super::connection::Connection;
+use super::connection::{Connection, ConnectionState};
+use super::job::Route;
 use super::link::Link;
 use crate::files::host::FileHost;
-use crate::limits::{RECEIVE_LOW_WATER_BYTES_MAX, RECEIVE_LOW_WATER_BYTES_MIN};
+use crate::limits::{
+    RECEIVE_LOW_WATER_BYTES_MAX, RECEIVE_LOW_WATER_BYTES_MIN, STREAM_LOW_WATER_BYTES,
+};
 use crate::link::conn::{Action, Event, Target};
 use crate::link::tls::session::{Fault, Need, Read, Session};
 use crate::sys::{Errno, Op, Ring};
@@ -223,7 +226,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 // So much will surely come: a body's ciphertext is longer than the body.
                 let held = Link::secure_mut(&mut connection.link).session.held_bytes();
                 let surely = connection.conn.body_left().saturating_sub(held as u64);
-                let Fill { length, low_water, fill } = Fill::of(length, surely);
+                let is_stream = matches!(&connection.state, ConnectionState::Busy(job)
+                    if matches!(job.into, Route::Stream(_)));
+                let soon = if is_stream { self.soon_bytes(index) } else { u32::MAX };
+                let Fill { length, low_water, fill } = Fill::of(length, surely, soon);
                 self.set_low_water(index, low_water);
                 self.submit(index, Op::Receive { socket, slot, at, length, fill });
             }
@@ -253,8 +259,13 @@ impl Fill {
     /// The receive into this much room, when so many bytes will surely come.
     ///
     /// The mark asks for as much again beyond the receive: a tail shorter than the mark would never
-    /// wake it. So towards its end a body comes in halves of what is left.
-    fn of(room: u32, surely: u64) -> Self {
+    /// wake it. So towards its end a body comes in halves of what is left. Whoever reads a stream
+    /// has what comes `soon` without waiting for more.
+    fn of(room: u32, surely: u64, soon: u32) -> Self {
+        if soon < RECEIVE_LOW_WATER_BYTES_MIN {
+            return Self { length: room, low_water: 1, fill: false };
+        }
+        let room = if soon < STREAM_LOW_WATER_BYTES { room.min(soon) } else { room };
         let mark = room.min(RECEIVE_LOW_WATER_BYTES_MAX);
         if surely >= u64::from(room) + u64::from(mark) {
             return Self { length: room, low_water: mark, fill: true };
@@ -286,7 +297,8 @@ mod tests {
         let rooms = [20_000, 100_000, 500_000, 1 << 20];
         for room in rooms {
             for surely in (0..3_000_000u64).step_by(997) {
-                let Fill { length, low_water, fill } = Fill::of(room, surely);
+                let soon = [16 << 10, 64 << 10, u32::MAX][(surely % 3) as usize];
+                let Fill { length, low_water, fill } = Fill::of(room, surely, soon);
                 assert!((1..=room).contains(&length) && (1..=length).contains(&low_water));
                 assert!(!fill || surely >= u64::from(length), "{surely} in {room}");
                 let waits = low_water > 1;
@@ -294,7 +306,7 @@ mod tests {
             }
             let (mut left, mut receives) = (8u64 << 20, 0);
             while left >= u64::from(2 * RECEIVE_LOW_WATER_BYTES_MIN) {
-                left -= u64::from(Fill::of(room, left).length);
+                left -= u64::from(Fill::of(room, left, u32::MAX).length);
                 receives += 1;
             }
             assert!(receives <= (8 << 20) / room + 8, "{receives} of {room}");

@@ -21,8 +21,8 @@ use crate::engine::request::Ticket;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::FileHost;
 use crate::limits::{
-    PIPE_BYTES, SPLICE_BYTES_MAX, STREAM_LOW_WATER_BYTES, STREAM_PIECES_PER_TURN_MAX,
-    TLS_PIECE_BYTES,
+    PIPE_BYTES, SPLICE_BYTES_MAX, STREAM_LOW_WATER_BYTES, STREAM_LOW_WATER_US,
+    STREAM_PIECES_PER_TURN_MAX, TLS_PIECE_BYTES,
 };
 use crate::link::conn::{Action, Event};
 use crate::link::tls::session::Read;
@@ -48,7 +48,9 @@ pub(super) struct Flow {
     /// Nothing stands in the range's own pipe, and nothing goes there any more.
     is_drained: bool,
     pub(super) ticket: Arc<Ticket>,
-    /// Body bytes that came with the head, in the control buffer.
+    /// Body bytes of this answer.
+    answer_bytes: u64,
+    /// Those of them that came with the head, in the control buffer.
     with_head: Range<usize>,
     /// Decrypted bytes that the pipe had no room for.
     held: Held,
@@ -79,6 +81,7 @@ impl Flow {
             outlet: None,
             is_drained: false,
             ticket,
+            answer_bytes: 0,
             with_head: 0..0,
             held: Held::default(),
             waited: Waited::Bytes,
@@ -111,6 +114,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn begin_moving(&mut self, index: usize, from: u32, length: u32) {
         let connection = &mut self.connections[index];
         let flow = connection.state.job_mut().flow_mut();
+        flow.answer_bytes = connection.conn.body_left();
         flow.with_head = from as usize..(from + length) as usize;
         flow.is_drained = false;
         // What an earlier attempt had decrypted and not written comes again.
@@ -265,8 +269,18 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         job.flow_mut().waited = Waited::Bytes;
         let left = u32::try_from(connection.conn.body_left()).unwrap_or(u32::MAX);
         let handle = connection.link().socket.clone();
-        self.set_low_water(index, left.min(STREAM_LOW_WATER_BYTES));
+        self.set_low_water(index, left.min(self.soon_bytes(index)));
         self.submit(index, Op::Poll { handle, events: POLL_IN });
+    }
+
+    /// How many bytes of a stream's body are to come before it is looked at again.
+    pub(super) fn soon_bytes(&self, index: usize) -> u32 {
+        let connection = &self.connections[index];
+        let job = connection.state.job();
+        let Route::Stream(flow) = &job.into else { return STREAM_LOW_WATER_BYTES };
+        let came = flow.answer_bytes.saturating_sub(connection.conn.body_left());
+        let times = job.times(self.now_us);
+        soon_bytes(came, times.map_or(0, |times| times.first_byte_us + times.body_us))
     }
 
     /// Waits until its stream has room; false when there is some already.
@@ -490,6 +504,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 }
 
+/// What a connection brings in [`STREAM_LOW_WATER_US`] at the rate of `came` bytes in `came_us`. A
+/// power of two, so that the mark of its socket seldom changes.
+fn soon_bytes(came: u64, came_us: u64) -> u32 {
+    let soon = came.saturating_mul(STREAM_LOW_WATER_US).checked_div(came_us).unwrap_or(u64::MAX);
+    let soon = u32::try_from(soon).unwrap_or(u32::MAX).clamp(1, STREAM_LOW_WATER_BYTES);
+    1 << soon.ilog2()
+}
+
 /// Copies bytes into the memory of a stream.
 fn push(range: &RangeBacklog, bytes: &[u8]) -> usize {
     let mut piece = range.backlog().take_buffer();
@@ -505,5 +527,19 @@ fn outcome(written: Result<usize, Errno>) -> Moved {
         Ok(count) => Moved::Bytes(count as u64),
         Err(errno) if errno.is_transient() => Moved::AwaitsRoom,
         Err(errno) => Moved::Failed(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_body_is_looked_at_20_times_a_second() {
+        assert_eq!(soon_bytes(90_000_000, 1_000_000), STREAM_LOW_WATER_BYTES, "a fast one seldom");
+        assert_eq!(soon_bytes(1_000_000, 1_000_000), 32 << 10);
+        assert_eq!(soon_bytes(0, 1_000_000), 1, "nothing has come");
+        assert_eq!(soon_bytes(3_000, 0), STREAM_LOW_WATER_BYTES, "at once");
+        assert_eq!(soon_bytes(u64::MAX, 1), STREAM_LOW_WATER_BYTES);
     }
 }

@@ -166,6 +166,37 @@ fn the_first_bytes_come_early_where_many_ranges_share_the_network() {
     });
 }
 
+/// More requests than a slow network needs share it from the start, and each takes the longer: the
+/// reader goes on getting bytes all the time.
+#[test]
+fn a_reader_of_a_slow_network_is_never_without_bytes_for_long() {
+    const SLOW_NETWORK: u64 = 2 * MILLION;
+    const PHASES: &[Phase] = &[Phase { rest_us: 0, bytes_per_second: FAST, bytes: 1 << 20 }];
+    seeds("a_reader_of_a_slow_network_is_never_without_bytes_for_long", 2, |seed| {
+        let course = Course {
+            part: 4 << 20,
+            terms: Some(Terms::new(SLOW_NETWORK, SLOW_NETWORK, LATENCY_US)),
+            connections: 256,
+            workers: vec![128; 2],
+            start: Some(32),
+            budget_bytes: Some(256 << 20),
+            socket_bytes_max: Some(512 << 20),
+            drops_above_bytes: None,
+            ..slow_course(seed, PHASES, &[24])
+        };
+        let ran = check(seed, &course);
+        ran.assert_ok();
+        let world = ran.world.borrow();
+        let place = &world.plumbing.channels[0].places[&0];
+        let begun: Vec<u64> = place.begun.iter().map(|(at_us, _)| *at_us).collect();
+        let longest_us = begun.windows(2).map(|pair| pair[1] - pair[0]).max().expect("many");
+        let timeline = &ran.fed[0].count.pace;
+        let told = || format!("{longest_us} us for 1 MiB: {begun:?} {timeline:?}");
+        assert!(longest_us < 10 * SECOND_US, "{}", told());
+        assert!(place.read_until_us() < 60 * SECOND_US, "{}", told());
+    });
+}
+
 /// A quarter of the capacity for half a minute, over several epochs.
 #[test]
 fn a_slow_reader_gets_its_rate_with_few_requests() {
