@@ -10,12 +10,13 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::exporter;
+use super::log::PaceLog;
 use super::supply::{Opening, Wanted};
 use crate::engine::backlog::Room;
 use crate::engine::budget::StreamBudget;
 use crate::engine::config::HostFacts;
 use crate::engine::metrics::FeedCount;
-use crate::engine::pace::{Bandwidth, Bounds};
+use crate::engine::pace::{Bandwidth, Bounds, Pacer};
 use crate::engine::stream::feed::StreamFeed;
 use crate::engine::stream::feeder::{Feeder, FeederParts};
 use crate::engine::stream::inflate::Inflaters;
@@ -95,14 +96,17 @@ pub(super) struct Running {
     pub(super) feed: Arc<StreamFeed>,
     pub(super) ended: Arc<Notify>,
     thread: Option<JoinHandle<(FeedCount, Result<()>)>>,
+    pacer: Arc<Pacer>,
+    paces: PaceLog,
     pub(super) count: FeedCount,
     /// The failure that is on standard error.
     told: Option<Error>,
 }
 
 /// Shows which epochs channels are in, which have received so many bytes together. Between the
-/// lines of `cat` nothing is shown.
-pub(super) fn show(channels: &[Running], received_bytes: u64, progress: &Progress) {
+/// lines of `cat` nothing is shown. Logs what the pace of each has chosen.
+pub(super) fn show(channels: &mut [Running], received_bytes: u64, progress: &Progress) {
+    channels.iter_mut().for_each(Running::log_pace);
     if channels.iter().all(|channel| !channel.is_stdout()) {
         let running = channels.iter().filter(|channel| !channel.has_ended());
         progress.update_stream(received_bytes, running.map(Running::state));
@@ -146,7 +150,7 @@ impl Running {
             let outcome = match made {
                 Ok(mut feeder) => {
                     exporter::watch_pace(feeder.pacer());
-                    let _ = ready.send(Ok(()));
+                    let _ = ready.send(Ok(feeder.pacer()));
                     let outcome = feeder.run();
                     (feeder.count().clone(), outcome)
                 }
@@ -161,9 +165,16 @@ impl Running {
         let thread = std::thread::Builder::new().name(format!("inrush-{name}")).spawn(work);
         let thread = thread.map_err(Error::no_thread)?;
         let lost = || Err(Error::new(ErrorKind::Host, "a channel ended before it began"));
-        readiness.recv().unwrap_or_else(|_| lost())?;
+        let pacer = readiness.recv().unwrap_or_else(|_| lost())?;
         let (thread, count, told) = (Some(thread), FeedCount::default(), None);
-        Ok(Self { name, wanted, opening, part, feed, ended, thread, count, told })
+        let paces = PaceLog::default();
+        Ok(Self { name, wanted, opening, part, feed, ended, thread, pacer, paces, count, told })
+    }
+
+    /// Logs what its pace has chosen lately.
+    pub(super) fn log_pace(&mut self) {
+        let of = if self.is_stdout() { String::new() } else { format!("{}: ", self.name) };
+        self.paces.tell(&of, || (self.pacer.timeline(), Vec::new()));
     }
 
     pub(super) fn has_ended(&self) -> bool {

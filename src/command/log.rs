@@ -84,8 +84,8 @@ pub(super) struct PaceLog {
 }
 
 impl PaceLog {
-    /// Tells those that are new.
-    pub(super) fn tell(&mut self, timeline: impl FnOnce() -> (Timeline, Vec<String>)) {
+    /// Tells those that are new; `of` begins their lines.
+    pub(super) fn tell(&mut self, of: &str, timeline: impl FnOnce() -> (Timeline, Vec<String>)) {
         if !enabled!(tracing::Level::INFO) {
             return;
         }
@@ -97,13 +97,13 @@ impl PaceLog {
             self.told_us = Some(moment.at_us);
             let name = moment.endpoint.filter(|_| endpoints.len() > 1);
             let name = name.and_then(|endpoint| endpoints.get(endpoint.index()));
-            let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
+            let at = name.map(|name| format!(" of {name}")).unwrap_or_default();
             let rate = match moment.requests_per_second {
-                Some(rate) => format!(", at most {rate} a second{of}"),
+                Some(rate) => format!(", at most {rate} a second{at}"),
                 None => String::new(),
             };
             info!(
-                "pace after {:.1} s: {} requests in flight{rate} ({})",
+                "{of}pace after {:.1} s: {} requests in flight{rate} ({})",
                 moment.at_us as f64 / 1e6,
                 moment.requests_in_flight,
                 moment.change.in_words()

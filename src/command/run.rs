@@ -341,7 +341,7 @@ impl Run {
 
     fn draw(&mut self, engine: &Workers) {
         let names = || engine.scheduler.endpoints().names();
-        self.paces.tell(|| (engine.pacer.timeline(), names()));
+        self.paces.tell("", || (engine.pacer.timeline(), names()));
         let state = engine.progress();
         self.course.note(CoursePoint::new(self.begun.elapsed(), state.bytes, state.retries));
         if state.bytes != self.known.bytes_done {
