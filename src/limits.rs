@@ -2,6 +2,7 @@
 //!
 //! The control plane's are in `control::limits`, this run's in [`crate::engine::config`].
 
+mod answers;
 mod bench;
 mod destinations;
 mod gunzip;
@@ -13,6 +14,7 @@ mod pace;
 mod stream;
 mod train;
 
+pub use answers::*;
 pub use bench::*;
 pub use destinations::*;
 pub use gunzip::*;
@@ -113,16 +115,6 @@ pub const RECEIVE_LOOK_US: u64 = 2_000_000;
 
 /// Shorter rests of a body wake their receive with every byte.
 pub const RECEIVE_LOW_WATER_BYTES_MIN: u32 = 32 << 10;
-
-/// Longest response head that is accepted, in bytes.
-pub const HEAD_BYTES_MAX: u32 = CONTROL_SLOT_BYTES;
-
-/// How much is asked for when only a head is expected: what comes with it is copied once, so it is
-/// kept small beside a range of megabytes.
-pub const HEAD_RECEIVE_BYTES: u32 = 4 << 10;
-
-/// Room kept before the body when a small object is received together with its head.
-pub const HEAD_ROOM_BYTES: u32 = HEAD_BYTES_MAX;
 
 /// True when an object of this size is fetched whole into one slot, behind that room.
 #[must_use]
@@ -594,7 +586,7 @@ const _: () = assert!(SLOT_BYTES_SMALL.is_power_of_two());
 const _: () = assert!(CONTROL_SLOT_BYTES.is_multiple_of(DIRECT_ALIGNMENT_BYTES));
 const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
 const _: () = assert!(LEASED_SLOTS_SHARE > 1 && SLOTS_PER_WORKER_MIN >= LEASED_SLOTS_SHARE);
-const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN && HEAD_RECEIVE_BYTES <= HEAD_BYTES_MAX);
+const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN && HEAD_RECEIVE_BYTES <= HEAD_BUFFER_BYTES);
 const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
 const _: () = assert!(REPORT_PATIENCE.as_millis() * 2 < ENDING_GRACE.as_millis());
 const _: () = assert!(BACKOFF_BASE_US <= UNREACHABLE_BACKOFF_MAX_US);

@@ -309,16 +309,27 @@ fn who_unpacks_gzip_is_asked_for_what_is_stored() {
 #[test]
 fn headers_beyond_all_bounds_are_told() {
     let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
-    let (address, _) = serve(&objects, |request, bytes| {
+    let (address, heads) = serve(&objects, |request, bytes| {
         let mut answer = right(request, bytes);
-        answer.head += &format!("x-amz-meta-long: {}\r\n", "v".repeat(20 << 10));
+        answer.head += &format!("x-amz-meta-long: {}\r\n", "v".repeat(70 << 10));
         answer
     });
     let to = folder.path().join("data");
-    let run =
-        asking(address, &["get", "s3://lab/", to.to_str().expect("UTF-8"), "--max-attempts", "2"])
-            .run();
-    run.expect(6).expect_words(&["headers of more than 16 KiB", "send fewer headers"]);
+    let run = asking(address, &["get", "s3://lab/", to.to_str().expect("UTF-8")]).run();
+    run.expect(6).expect_words(&["headers of more than 64 KiB", "send fewer headers", "1 try"]);
+    let heads = heads.lock().expect("no panic under the lock");
+    let gets = heads.iter().filter(|head| head.starts_with("get /lab/small")).count();
+    assert_eq!(gets, 1, "it is as long the next time");
+}
+
+#[test]
+fn long_metadata_is_passed_over() {
+    check(|request, bytes| {
+        let mut answer = right(request, bytes);
+        answer.head += &format!("x-amz-meta-long: {}\r\n", "v".repeat(20 << 10));
+        answer.head += &format!("x-amz-meta-more: {}\r\n", "w".repeat(30 << 10));
+        answer
+    });
 }
 
 /// One that unpacks them into bodies that end with their connection: they begin with as many bytes

@@ -6,12 +6,13 @@
 //! was reached.
 
 mod comparison;
+mod head;
 mod queries;
 mod refusal;
 mod tunnel;
 mod words;
 
-use crate::limits::{HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES, fits_whole};
+use crate::limits::{HEAD_BUFFER_BYTES, fits_whole};
 use crate::link::failure::Failure;
 use crate::link::http::{self, Head, HeadError};
 use crate::s3::ByteRange;
@@ -101,6 +102,8 @@ pub struct Conn {
     needs_etag: bool,
     /// The answer now coming has no length: its body ends with the connection.
     ends_with_connection: bool,
+    /// Bytes of the head that is coming that were dropped.
+    dropped: u32,
     /// Answers that this socket has brought.
     answers: u64,
     actions: [Option<Action>; ACTIONS_MAX],
@@ -122,6 +125,7 @@ impl Conn {
             comparison: Comparison::default(),
             needs_etag: false,
             ends_with_connection: false,
+            dropped: 0,
             answers: 0,
             actions: [None; ACTIONS_MAX],
             queued: 0,
@@ -240,6 +244,9 @@ impl Conn {
             (State::Head { filled }, Event::Received(count, buffer)) => {
                 self.head_bytes(filled, count, buffer);
             }
+            (State::Head { filled }, Event::Dropped(left, buffer)) => {
+                self.head_dropped(filled, left, buffer);
+            }
             (State::Skip { left }, Event::Received(count, _)) => self.skip_bytes(left, count),
             (State::Body { left }, Event::Received(count, _)) => self.body_bytes(left, count),
             (State::Body { left }, Event::Moved(count)) => self.moved(left, count),
@@ -312,65 +319,13 @@ impl Conn {
             self.push(Action::Send { at: sent, length: length - sent });
         } else {
             self.state = State::Head { filled: 0 };
+            self.dropped = 0;
             self.receive_head(0);
         }
     }
 
-    fn head_target(&self) -> Target {
+    pub(super) fn head_target(&self) -> Target {
         if self.is_whole() { Target::Data } else { Target::Control }
-    }
-
-    /// Length of the buffer that takes head (and, for a small object, body).
-    fn head_limit(&self) -> u32 {
-        let ask = self.current();
-        if self.is_whole() {
-            HEAD_ROOM_BYTES + u32::try_from(ask.size).expect("a small object fits a slot")
-        } else {
-            HEAD_BYTES_MAX
-        }
-    }
-
-    fn receive_head(&mut self, filled: u32) {
-        let room = self.head_limit() - filled;
-        let length = if self.is_whole() { room } else { room.min(HEAD_RECEIVE_BYTES) };
-        self.push(Action::Receive { target: self.head_target(), at: filled, length, fill: false });
-    }
-
-    fn head_bytes(&mut self, filled: u32, count: u32, buffer: &[u8]) {
-        if count == 0 {
-            let failure = match (filled, self.answers) {
-                (0, 0) => Failure::ClosedUnanswered,
-                (0, _) => Failure::Stale,
-                _ => Failure::Truncated,
-            };
-            return self.fail(failure, None);
-        }
-        let filled = filled + count;
-        let head = match http::parse(&buffer[..filled as usize]) {
-            Ok(Some(head)) => head,
-            Ok(None) if filled < self.head_limit() => {
-                self.state = State::Head { filled };
-                return self.receive_head(filled);
-            }
-            Err(HeadError::TooManyHeaders) => return self.fail(Failure::TooManyHeaders, None),
-            Ok(None) | Err(HeadError::TooLong) => return self.fail(Failure::HeadTooLong, None),
-            Err(_) => return self.fail(Failure::BadHead, None),
-        };
-        if head.status == 101 {
-            // Nobody asked for another protocol; all others before an answer are passed over.
-            return self.fail(Failure::Interim, None);
-        }
-        // What has neither length nor chunks ends with its connection (RFC 9112 section 6.3).
-        self.keep_alive =
-            head.keep_alive && (head.content_length.is_some() || head.transfer_encoded);
-        self.answers += 1;
-        if head.status != 200 && head.status != 206 {
-            return self.refused(&head, filled, buffer);
-        }
-        match self.accept(&head) {
-            Ok(skipped) => self.body(&head, skipped, filled, buffer),
-            Err(failure) => self.fail(failure, None),
-        }
     }
 
     /// Checks that an answer is the one that was asked for; returns how much of its body was
@@ -459,7 +414,7 @@ impl Conn {
     /// Receives what was received before, into the control buffer, and forgets it.
     fn skip(&mut self, left: u64) {
         self.state = State::Skip { left };
-        let length = u32::try_from(left).unwrap_or(u32::MAX).min(HEAD_BYTES_MAX);
+        let length = u32::try_from(left).unwrap_or(u32::MAX).min(HEAD_BUFFER_BYTES);
         self.push(Action::Receive { target: Target::Control, at: 0, length, fill: false });
     }
 

@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::*;
 use crate::checksum::{Algorithm, AnswerCheck};
-use crate::limits::{CONNECT_TIMEOUT_US, CONTROL_SLOT_BYTES, SLOT_BYTES_MIN};
+use crate::limits::{
+    CONNECT_TIMEOUT_US, CONTROL_SLOT_BYTES, HEAD_BYTES_MAX, HEAD_ROOM_BYTES, SLOT_BYTES_MIN,
+};
 use crate::link::failure::Remedy;
 
 const SLOT: u32 = SLOT_BYTES_MIN;
@@ -29,12 +31,16 @@ struct Driver {
 
 impl Driver {
     fn new(ask: Ask) -> Self {
-        let mut conn = Conn::new(SLOT);
+        Self::with_slot(ask, SLOT)
+    }
+
+    fn with_slot(ask: Ask, slot_length: u32) -> Self {
+        let mut conn = Conn::new(slot_length);
         conn.ask(ask);
         Self {
             conn,
             control: vec![0; CONTROL_SLOT_BYTES as usize],
-            data: vec![0; SLOT as usize],
+            data: vec![0; slot_length as usize],
             delivered: Vec::new(),
             failure: None,
             refusal: Vec::new(),
@@ -45,6 +51,15 @@ impl Driver {
             secured: 0,
             handshake: false,
         }
+    }
+
+    fn drop_headers(&mut self, target: Target, filled: u32) {
+        let buffer = match target {
+            Target::Control => &mut self.control,
+            Target::Data => &mut self.data,
+        };
+        let left = http::drop_headers(&mut buffer[..filled as usize]);
+        self.conn.handle(Event::Dropped(u32::try_from(left).expect("small"), buffer));
     }
 
     /// Runs until nothing is asked for any more; returns how much of the answer was taken.
@@ -105,6 +120,7 @@ impl Driver {
                     let count = u32::try_from(count).expect("small");
                     self.conn.handle(Event::Received(count, buffer));
                 }
+                Action::DropHeaders { target, filled } => self.drop_headers(target, filled),
                 Action::Copy { from, to, length } => {
                     let (from, to, length) = (from as usize, to as usize, length as usize);
                     self.data[to..to + length].copy_from_slice(&self.control[from..from + length]);
@@ -277,10 +293,57 @@ fn interim_answers_are_passed_over_whatever_the_split() {
             assert_eq!(driver.failure, Some(Failure::Truncated), "{end}");
         }
     }
-    let endless = interim.repeat(HEAD_BYTES_MAX as usize / interim.len() + 1);
+    let endless = interim.repeat(2 * HEAD_BYTES_MAX as usize / interim.len());
     let mut driver = Driver::new(range_ask(5000));
     driver.run(&endless, || 4096);
     assert_eq!(driver.failure, Some(Failure::HeadTooLong), "they are bounded, too");
+}
+
+/// Of a head that is longer than its buffer the headers go that do not count; the body that comes
+/// with it does not count to its length.
+#[test]
+fn a_long_head_is_passed_over() {
+    let (body, large) = (object(5000), object(200_000));
+    let ranged = range_answer(OFFSET, &body, OFFSET + 5009);
+    let moved = Ask { manner: Manner::Stream, ..range_ask(5000) };
+    let one = format!("x-amz-meta-a: {}\r\n", "v".repeat(20_000));
+    let many: String = (0..200).map(|at| format!("x-amz-m{at}: {}\r\n", "v".repeat(200))).collect();
+    for meta in [one.clone(), many, one.repeat(3)] {
+        for (ask, plain, body, offset) in [
+            (range_ask(5000), &ranged, &body, OFFSET),
+            (moved, &ranged, &body, OFFSET),
+            (whole_ask(5000), &whole_answer(&body), &body, 0),
+            (whole_ask(200_000), &whole_answer(&large), &large, 0),
+        ] {
+            let begin = plain.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
+            let answer = [&plain[..begin], meta.as_bytes(), &plain[begin..]].concat();
+            for step in [61, 1000, 4096, 16_384, 65_536, 1 << 20] {
+                let mut driver = Driver::with_slot(ask, 4 * SLOT);
+                let taken = driver.run(&answer, || step);
+                assert_eq!((taken, driver.failure), (answer.len(), None), "step {step}");
+                assert!(driver.finished && driver.bytes(offset) == *body, "step {step}");
+            }
+        }
+    }
+}
+
+/// A head of 64 KiB is accepted, one of a byte more is not, whatever its body has.
+#[test]
+fn heads_have_a_length_to_end_at() {
+    for body in [object(5000), object(200_000)] {
+        let plain = whole_answer(&body);
+        let begin = plain.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
+        let room = HEAD_BYTES_MAX as usize - (plain.len() - body.len());
+        for (length, failure) in [(room, None), (room + 1, Some(Failure::HeadTooLong))] {
+            let meta = format!("x-meta: {}\r\n", "v".repeat(length - "x-meta: \r\n".len()));
+            let answer = [&plain[..begin], meta.as_bytes(), &plain[begin..]].concat();
+            for step in [4096, 1 << 20] {
+                let mut driver = Driver::with_slot(whole_ask(body.len() as u64), 4 * SLOT);
+                driver.run(&answer, || step);
+                assert_eq!(driver.failure, failure, "{length} bytes, step {step}");
+            }
+        }
+    }
 }
 
 /// A server that ignores ranges begins with the first byte again: what was received is passed over.

@@ -230,7 +230,6 @@ impl Failure {
             | Self::Stall
             | Self::Truncated
             | Self::BadHead
-            | Self::HeadTooLong
             | Self::Interim
             | Self::Chunked
             | Self::WrongRange
@@ -246,6 +245,7 @@ impl Failure {
             // What is not implemented (501) is not there the next time, either.
             | Self::Status(408 | 429 | 500 | 502..) => Remedy::Backoff,
             Self::TooManyHeaders
+            | Self::HeadTooLong
             | Self::WrongEtag
             | Self::NoChecksum
             | Self::TlsRefused

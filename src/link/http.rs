@@ -6,7 +6,7 @@
 use std::mem::MaybeUninit;
 
 use crate::checksum::{Algorithm, Stored, unverified};
-use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
+use crate::limits::{HEAD_BYTES_MAX, HEADER_NAME_BYTES_MAX, HEADERS_MAX};
 
 /// A complete response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,89 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
             found => return Ok(found),
         }
     }
+}
+
+/// Headers that are kept of a head which is longer than its buffer, by how their names begin.
+const KEPT: [&str; 9] = [
+    "content-length",
+    "content-range",
+    "transfer-encoding",
+    "connection",
+    "etag",
+    "location",
+    "x-amz-request-id",
+    "x-amz-checksum-",
+    "x-amz-server-side-encryption",
+];
+
+/// Whether a line goes on with the header before it (RFC 9112 section 5.2).
+fn is_fold(line: &[u8]) -> bool {
+    matches!(line.first(), Some(b' ' | b'\t'))
+}
+
+/// A line from the first byte on that may begin a name.
+fn from_name(line: &[u8]) -> &[u8] {
+    &line[line.iter().position(u8::is_ascii_alphanumeric).unwrap_or(line.len())..]
+}
+
+/// Whether a line of a head says, or seems to say, what [`parse`] or an error tells.
+fn is_kept(line: &[u8]) -> bool {
+    let names = if is_fold(line) { &COUNTED[..] } else { &KEPT };
+    let word = from_name(line);
+    names.iter().any(|name| {
+        word.get(..name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+    })
+}
+
+/// Takes from what has come of a head the headers that do not count, and the interim answers before
+/// it; returns how many bytes are left. What follows the head stays, and what is to come of a line
+/// that has not ended goes on where the bytes end.
+pub fn drop_headers(bytes: &mut [u8]) -> usize {
+    let (mut from, mut left) = (0, 0);
+    // Nothing of the head has been seen; the last line was kept; the head is an interim answer.
+    let (mut is_first, mut keeps, mut is_interim) = (true, true, false);
+    let mut has_ended = false;
+    while let Some(end) = bytes[from..].iter().position(|byte| *byte == b'\n') {
+        let line = &bytes[from..=from + end];
+        let is_empty = matches!(line, b"\r\n" | b"\n");
+        if is_first && !is_empty {
+            (is_first, keeps) = (false, true);
+            is_interim = line.get(9) == Some(&b'1') && line.get(9..12) != Some(b"101");
+        } else {
+            keeps = is_empty || is_kept(line) || is_fold(line) && keeps;
+        }
+        let length = line.len();
+        if keeps {
+            bytes.copy_within(from..from + length, left);
+            left += length;
+        }
+        from += length;
+        if is_empty && !is_first {
+            has_ended = !is_interim;
+            if has_ended {
+                break;
+            }
+            (is_first, left) = (true, 0);
+        }
+    }
+    let rest = &bytes[from..];
+    let name = from_name(rest);
+    let is_named = name.contains(&b':') || name.len() > HEADER_NAME_BYTES_MAX;
+    let is_of_kept = is_kept(rest) || is_fold(rest) && keeps;
+    // Such a header takes the place of one that has not ended, or that may go on in the next line.
+    let (place, begin): (&[u8], usize) = match is_named && !is_of_kept {
+        _ if has_ended || is_first => (b"", from),
+        true => (b"x:", bytes.len()),
+        false if !keeps && (rest.is_empty() || is_fold(rest)) => (b"x:\n", from),
+        false => (b"", from),
+    };
+    // Without room for it, nothing of the line is dropped.
+    let has_room = left + place.len() <= begin;
+    let (place, begin) = if has_room { (place, begin) } else { (&b""[..], from) };
+    bytes[left..left + place.len()].copy_from_slice(place);
+    left += place.len();
+    bytes.copy_within(begin.., left);
+    left + bytes.len() - begin
 }
 
 /// The head that begins there; its length is from the start of the bytes.
@@ -343,6 +426,71 @@ mod tests {
         let mut endless = b"HTTP/1.1 200 OK\r\nx: ".to_vec();
         endless.resize(HEAD_BYTES_MAX as usize, b'y');
         assert_eq!(parse(&endless), Err(HeadError::TooLong));
+    }
+
+    /// What is left of the text when headers are dropped each time that so much has come.
+    fn dropped(text: &[u8], ends: [usize; 2]) -> Vec<u8> {
+        let (mut bytes, mut begin) = (Vec::new(), 0);
+        for end in ends {
+            bytes.extend_from_slice(&text[begin..end]);
+            let left = drop_headers(&mut bytes);
+            bytes.truncate(left);
+            begin = end;
+        }
+        [&bytes, &text[begin..]].concat()
+    }
+
+    /// Whatever has come of it when headers are dropped, a head says the same.
+    #[test]
+    fn dropped_headers_change_nothing() {
+        let meta = format!("x-amz-meta-a: {}\r\nx-amz-meta-b: 1\r\n  2\r\n", "v".repeat(300));
+        let odd = "x-amz-meta-(c)/d: \u{1}\r\nno colon\r\n";
+        let counted = "Content-Length: 4\r\nETag: \"e\"\r\nContent-Range: bytes 0-3/9\r\n\
+                       x-amz-checksum-crc32: y/Q5Jg==\r\nConnection: close\r\n";
+        for (meta, status) in [(meta.clone(), "206"), (meta + odd, "206"), (String::new(), "400")] {
+            for head in [format!("{meta}{counted}"), format!("{counted}{meta}")] {
+                let interim = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
+                let text = format!("{interim}HTTP/1.1 {status} Words\r\n{head}\r\nbody");
+                let whole = parse(text.as_bytes()).expect("valid").expect("complete");
+                let steps = [1, 2, 40, 400];
+                for (at, step) in (0..=text.len()).flat_map(|at| steps.map(|step| (at, step))) {
+                    let bytes = dropped(text.as_bytes(), [at, text.len().min(at + step)]);
+                    assert!(bytes.len() <= text.len(), "{at} {step}");
+                    let head = parse(&bytes).expect("valid").expect("complete");
+                    assert_eq!(head, Head { length: head.length, ..whole }, "{at} {step}");
+                    assert_eq!(&bytes[head.length as usize..], b"body", "{at} {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_header_leaves_a_few_bytes() {
+        let text = format!("HTTP/1.1 200 OK\r\nETag: \"e\"\r\nx-amz-meta-a: {}", "v".repeat(9000));
+        let mut bytes = text.into_bytes();
+        for _ in 0..3 {
+            let left = drop_headers(&mut bytes);
+            assert_eq!(&bytes[..left], b"HTTP/1.1 200 OK\r\nETag: \"e\"\r\nx:");
+            bytes.truncate(left);
+            bytes.extend_from_slice(&[b'w'; 5000]);
+        }
+        // What seems to count is not dropped, however it is damaged.
+        let spaces = " ".repeat(2 * HEADER_NAME_BYTES_MAX);
+        for begin in [" ", "\t: ", ":", &spaces] {
+            let text = format!(
+                "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nx-amz-meta-a: 1\r\n\
+                 {begin}Transfer-Encoding: chunked\r\n\r\n"
+            );
+            assert_eq!(parse(text.as_bytes()), Err(HeadError::Malformed), "{begin:?}");
+            for at in 0..=text.len() {
+                let bytes = dropped(text.as_bytes(), [at, text.len().min(at + 20)]);
+                assert_eq!(parse(&bytes), Err(HeadError::Malformed), "{begin:?} {at}");
+            }
+        }
+        // Nothing is left out of what counts.
+        let mut bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n".to_vec();
+        let before = bytes.clone();
+        assert_eq!((drop_headers(&mut bytes), bytes), (before.len(), before));
     }
 
     #[test]

@@ -8,11 +8,10 @@ use inrush_origin::Stats;
 use crate::case::Case;
 
 /// Kinds of faults that end an attempt, and what the program may take each for.
-const REASONS: [(&str, &[&str]); 15] = [
+const REASONS: [(&str, &[&str]); 14] = [
     ("chunked", &["bad_head"]),
     ("html_error", &["server_error"]),
     ("internal_error", &["server_error"]),
-    ("large_head", &["bad_head"]),
     // Behind the last bytes that came a reset looks like any other end; and the control plane takes
     // an end before an answer's head for that of a kept connection.
     ("reset_after", &["broken", "stale", "truncated"]),
@@ -33,11 +32,12 @@ const REASONS: [(&str, &[&str]); 15] = [
 ];
 
 /// Kinds that end no attempt: they cost time, or nothing, or the object.
-const HARMLESS: [&str; 11] = [
+const HARMLESS: [&str; 12] = [
     "changed_etag",
     "close_after_response",
     "drip",
     "interim",
+    "large_head",
     "many_headers",
     "slow_head",
     "stall_after",
@@ -48,8 +48,8 @@ const HARMLESS: [&str; 11] = [
     HANDSHAKE_CUT,
 ];
 
-/// Kinds that the control plane takes as they are: HTTP allows them, and it has the memory.
-const TAKEN: [&str; 2] = ["chunked", "large_head"];
+/// What the control plane takes as it is: HTTP allows it, and it has the memory.
+const TAKEN: &str = "chunked";
 
 const HANDSHAKE_CUT: &str = "tls_handshake_cut";
 /// What an attempt whose handshake was cut may be counted as.
@@ -79,7 +79,7 @@ impl Counted {
 
     /// How many faults may have ended nothing that is counted as theirs.
     fn unseen(&self, stats: &Stats, case: &Case) -> u64 {
-        let taken = TAKEN.iter().filter_map(|kind| stats.faults.get(kind)).sum::<u64>();
+        let taken = stats.faults.get(TAKEN).copied().unwrap_or(0);
         self.hedges + self.moves + self.of(&LATE) + if case.everywhere { taken } else { 0 }
     }
 

@@ -73,6 +73,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 65] = [
             "failure",
             "handover",
             "host",
+            "http",
             "lease",
             "limits",
             "metrics",

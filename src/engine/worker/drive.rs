@@ -2,7 +2,7 @@
 //! until its connection is done with it.
 
 use super::Worker;
-use super::connection::ConnectionState;
+use super::connection::{Connection, ConnectionState};
 use super::job::{AfterFailure, JobState, Rivalry};
 use crate::engine::metrics::AddressCount;
 use crate::files::host::{FileHost, SlotBytes};
@@ -10,6 +10,7 @@ use crate::files::sink::Disposal;
 use crate::files::transfer::Again;
 use crate::link::conn::{Action, Event, Target};
 use crate::link::failure::Failure;
+use crate::link::http;
 use crate::s3::ByteRange;
 use crate::sys::{Errno, Op, POLL_IN, Ring, Slot};
 
@@ -77,6 +78,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 let bytes = &connection.control.bytes()[from..from + length];
                 slot[to..to + length].copy_from_slice(bytes);
                 connection.state.job_mut().data = Some(slot);
+            }
+            Action::DropHeaders { target, filled } => {
+                let Connection { conn, state, control, .. } = &mut self.connections[index];
+                let buffer = match target {
+                    Target::Control => control.bytes_mut(),
+                    Target::Data => state.job_mut().data.as_deref_mut().expect("just filled"),
+                };
+                let left = http::drop_headers(&mut buffer[..filled as usize]);
+                conn.handle(Event::Dropped(u32::try_from(left).expect("at most as many"), buffer));
+                self.head_came(index, true);
             }
             Action::Move { from, length } => self.begin_moving(index, from, length),
             Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),

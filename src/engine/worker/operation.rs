@@ -254,13 +254,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Bytes stand in a buffer.
     pub(super) fn received(&mut self, index: usize, count: u32, target: Target) {
         let Connection { conn, state, control, .. } = &mut self.connections[index];
-        let job = state.job_mut();
         let awaited = conn.awaits_head();
         let buffer = match target {
             Target::Control => control.bytes(),
-            Target::Data => job.data.as_deref().expect("just put back"),
+            Target::Data => state.job().data.as_deref().expect("just put back"),
         };
         conn.handle(Event::Received(count, buffer));
+        self.head_came(index, awaited);
+    }
+
+    /// Counts an answer whose head has come, where it was waited for; it may be the first of two.
+    pub(super) fn head_came(&mut self, index: usize, awaited: bool) {
+        let Connection { conn, state, .. } = &mut self.connections[index];
+        let job = state.job_mut();
         if awaited && !conn.awaits_head() {
             let first_byte_us = job.answered(self.now_us);
             if conn.has_answer() {

@@ -3,7 +3,7 @@
 //! It belongs to connecting: it has the same deadline, and its failures are the connection's.
 
 use super::{Action, Conn, Errno, Failure, HeadError, State, Target, http};
-use crate::limits::{HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES};
+use crate::limits::{HEAD_BUFFER_BYTES, HEAD_RECEIVE_BYTES};
 
 impl Conn {
     /// Asks the proxy: the request stands in the control buffer.
@@ -18,7 +18,7 @@ impl Conn {
 
     fn tunnel_receive(&mut self, filled: u32) {
         self.state = State::TunnelHead { filled };
-        let length = (HEAD_BYTES_MAX - filled).min(HEAD_RECEIVE_BYTES);
+        let length = (HEAD_BUFFER_BYTES - filled).min(HEAD_RECEIVE_BYTES);
         self.push(Action::Receive { target: Target::Control, at: filled, length, fill: false });
     }
 
@@ -30,14 +30,14 @@ impl Conn {
         }
         let filled = filled + count;
         match http::parse(&buffer[..filled as usize]) {
-            Ok(None) if filled < HEAD_BYTES_MAX => self.tunnel_receive(filled),
+            Ok(None) if filled < HEAD_BUFFER_BYTES => self.tunnel_receive(filled),
             Ok(Some(head)) if (200..300).contains(&head.status) && head.length == filled => {
                 self.state = State::Connecting;
                 self.push(Action::Secure);
             }
             Ok(Some(head)) if head.status >= 300 => self.fail(Failure::Proxy(head.status), None),
             Err(HeadError::TooManyHeaders) => self.fail(Failure::TooManyHeaders, None),
-            Err(HeadError::TooLong) => self.fail(Failure::HeadTooLong, None),
+            Ok(None) | Err(HeadError::TooLong) => self.fail(Failure::HeadTooLong, None),
             _ => self.fail(Failure::BadHead, None),
         }
     }

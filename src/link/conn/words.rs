@@ -82,6 +82,8 @@ pub enum Event<'a> {
     Sent(u32),
     /// So many bytes came; 0 is the end of the stream. `buffer` is the target's whole content.
     Received(u32, &'a [u8]),
+    /// Headers were dropped: so many bytes are left in the buffer, whose whole content this is.
+    Dropped(u32, &'a [u8]),
     /// The operation failed.
     Failed(Errno),
     /// So many body bytes were moved on; 0 is the end of the stream.
@@ -103,6 +105,7 @@ impl fmt::Debug for Event<'_> {
             Self::Written { length } => write!(f, "Written({length})"),
             Self::Sent(count) => write!(f, "Sent({count})"),
             Self::Received(count, buffer) => write!(f, "Received({count} of {})", buffer.len()),
+            Self::Dropped(left, buffer) => write!(f, "Dropped({left} of {})", buffer.len()),
             Self::Failed(errno) => write!(f, "Failed({errno:?})"),
             Self::Moved(count) => write!(f, "Moved({count})"),
             Self::Expired => f.write_str("Expired"),
@@ -138,6 +141,14 @@ pub enum Action {
         length: u32,
         /// Wait for all of them.
         fill: bool,
+    },
+    /// Take from the first bytes of a buffer, a head as far as it has come, the headers that do not
+    /// count ([`crate::link::http::drop_headers`]).
+    DropHeaders {
+        /// Which.
+        target: Target,
+        /// How many bytes.
+        filled: u32,
     },
     /// Copy body bytes that came with the head from the control buffer to the data slot.
     Copy {

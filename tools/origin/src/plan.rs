@@ -239,7 +239,7 @@ impl Kind {
                 Fault::Interim { status, count: 1 }
             }
             Self::InternalError => Fault::InternalError,
-            // More than any client of S3 has to expect: its own heads are below 2 KiB.
+            // More than the client keeps at a time; S3's own metadata is below 2 KiB.
             Self::LargeHead => Fault::LargeHead { bytes: 20 << 10 },
             // More than S3 ever sends, and no more than a client has to take.
             Self::ManyHeaders => Fault::ManyHeaders { count: 200 },
