@@ -372,3 +372,50 @@ fn who_misreads_if_match_and_sends_no_etag_is_not_believed() {
         assert!(!to.join(key).exists(), "{key}");
     }
 }
+
+/// What is wrong each time is asked for a few times, and the advice fits.
+#[test]
+fn what_is_wrong_each_time_is_soon_given_up() {
+    type Wrong = fn(Answer) -> Answer;
+    let cases: [(&str, &str, Wrong); 3] = [
+        ("does not have the length", "check --endpoint-url", |answer| {
+            replaced(answer, "Content-Length: 900000", "Content-Length: 900001")
+        }),
+        ("has no valid HTTP/1 header", "check --endpoint-url", |answer| {
+            replaced(answer, "Content-Length: ", "Content-Length: x")
+        }),
+        ("has no Content-Length", "send Content-Length", |answer| {
+            let head = "HTTP/1.1 206 Partial\r\nTransfer-Encoding: chunked\r\n".to_owned();
+            Answer { head, body: b"0\r\n\r\n".to_vec(), ..answer }
+        }),
+    ];
+    for (why, advice, wrong) in cases {
+        let mut objects = objects();
+        objects.retain(|key, _| key == "medium");
+        let (address, heads) = serve(&objects, move |request, bytes| wrong(right(request, bytes)));
+        let folder = tempfile::tempdir().expect("a folder");
+        let to = folder.path().join("data");
+        let words = ["get", "s3://lab/", to.to_str().expect("UTF-8")];
+        let run = asking(address, &words).run().expect(6).expect_words(&[why, advice]);
+        let heads = heads.lock().expect("no panic under the lock");
+        let gets = heads.iter().filter(|head| head.starts_with("get /lab/medium")).count();
+        run.check(gets == 3, &format!("{gets} requests"));
+    }
+}
+
+#[test]
+fn a_redirect_tells_where_it_leads() {
+    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
+    let location = "Location: http://name:secret@other.test:9/lab/small?signature=1\r\n";
+    let (address, _) = serve(&objects, move |_, _| Answer {
+        head: format!("HTTP/1.1 307 Temporary Redirect\r\n{location}Content-Length: 0\r\n"),
+        body: Vec::new(),
+        ends: false,
+    });
+    let to = folder.path().join("data");
+    let run = asking(address, &["get", "s3://lab/", to.to_str().expect("UTF-8")]).run();
+    let run = run.expect(6).expect_words(&["307", "http://other.test:9"]);
+    for secret in ["secret", "signature"] {
+        run.check(!run.stderr.contains(secret), "only scheme and host are reported");
+    }
+}

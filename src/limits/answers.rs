@@ -1,4 +1,4 @@
-//! Limits of answers: how long their heads are.
+//! Limits of answers: how long their heads are, and how often they may be wrong.
 
 use super::CONTROL_SLOT_BYTES;
 
@@ -17,3 +17,11 @@ pub const HEAD_ROOM_BYTES: u32 = HEAD_BUFFER_BYTES;
 
 /// A line of a head without a colon in so many bytes is no header that counts.
 pub const HEADER_NAME_BYTES_MAX: usize = 256;
+
+/// Tries that one answer may fail in the same way in a row: what a server sends that is not what
+/// HTTP and S3 say comes again as a rule.
+pub const ALIKE_TRIES_MAX: u32 = 3;
+
+/// Pause before the last of those tries, in microseconds: a proxy that is replaced answers wrongly
+/// for a moment.
+pub const ALIKE_PAUSE_US: u64 = 2_000_000;

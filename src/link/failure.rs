@@ -103,13 +103,13 @@ pub enum RetryReason {
     Stale,
     /// See [`Failure::Stall`].
     Stall,
-    /// Any other status: refused for good; [`Failure::ChecksumMode`] and [`Failure::IfMatch`].
+    /// Any other status: refused for good; [`Failure::ChecksumMode`].
     Refused,
     /// See [`Failure::TlsBroken`], [`Failure::TlsEnded`] and [`Failure::TlsRefused`].
     Tls,
     /// See [`Failure::Truncated`] and [`Failure::ClosedUnanswered`].
     Truncated,
-    /// See [`Failure::WrongEtag`].
+    /// See [`Failure::is_change`] and [`Failure::IfMatch`].
     WrongEtag,
     /// See [`Failure::WrongLength`].
     WrongLength,
@@ -172,6 +172,16 @@ impl RetryReason {
             Self::WrongRange => "wrong_range",
         }
     }
+
+    /// What a reason of this name is called in a summary.
+    #[must_use]
+    pub fn words(name: &str) -> String {
+        match name {
+            "bad_head" => "invalid response header".to_owned(),
+            "wrong_etag" => "object changed".to_owned(),
+            name => name.replace('_', " "),
+        }
+    }
 }
 
 /// What to do after a failure.
@@ -207,12 +217,12 @@ impl Failure {
             Self::Checksum | Self::NoChecksum => RetryReason::Checksum,
             Self::ExpiredToken => RetryReason::ExpiredToken,
             Self::ClockSkew => RetryReason::ClockSkew,
-            Self::WrongEtag => RetryReason::WrongEtag,
+            Self::WrongEtag | Self::IfMatch | Self::Status(412 | 416) => RetryReason::WrongEtag,
             Self::TlsBroken | Self::TlsEnded | Self::TlsRefused => RetryReason::Tls,
             Self::Proxy(_) => RetryReason::Proxy,
             Self::Status(429 | 503) => RetryReason::SlowDown,
             Self::Status(500 | 502..) => RetryReason::ServerError,
-            Self::ChecksumMode | Self::IfMatch | Self::Status(_) => RetryReason::Refused,
+            Self::ChecksumMode | Self::Status(_) => RetryReason::Refused,
         }
     }
 
@@ -270,6 +280,15 @@ impl Failure {
             }
             _ if self.is_of_descriptors() => {
                 Some("raise the limit of open files (ulimit -n), or lower --connections")
+            }
+            Self::Chunked => {
+                Some("configure the server, or the proxy in front of it, to send Content-Length")
+            }
+            Self::WholeAnswer => {
+                Some("raise --part-size, so that each object is downloaded by one request")
+            }
+            _ if self.is_of_server() => {
+                Some("check --endpoint-url: another server, or a proxy, may have answered")
             }
             _ => None,
         }
@@ -439,6 +458,17 @@ mod tests {
     }
 
     #[test]
+    fn another_version_is_counted_as_a_change() {
+        for failure in [Failure::WrongEtag, Failure::Status(412), Failure::Status(416)] {
+            assert!(failure.is_change() && failure.reason() == RetryReason::WrongEtag);
+        }
+        assert_eq!(Failure::IfMatch.reason(), RetryReason::WrongEtag);
+        assert_eq!(Failure::Status(403).reason(), RetryReason::Refused);
+        let words = ["wrong_etag", "bad_head", "slow_down"].map(RetryReason::words);
+        assert_eq!(words, ["object changed", "invalid response header", "slow down"]);
+    }
+
+    #[test]
     fn what_cannot_get_better_is_not_tried_again() {
         for status in [400, 401, 403, 404, 412, 416, 501] {
             assert_eq!(Failure::Status(status).remedy(), Remedy::GiveUp, "{status}");
@@ -448,6 +478,7 @@ mod tests {
         }
         assert_eq!(Failure::WrongEtag.remedy(), Remedy::GiveUp);
         assert_eq!(Failure::TooManyHeaders.remedy(), Remedy::GiveUp);
+        assert_eq!(Failure::HeadTooLong.remedy(), Remedy::GiveUp);
         for status in [401, 403, 407] {
             assert_eq!(Failure::Proxy(status).remedy(), Remedy::GiveUp, "{status}");
             assert!(Failure::Proxy(status).ends_run() && !Failure::Status(status).ends_run());

@@ -162,6 +162,17 @@ pub fn drop_headers(bytes: &mut [u8]) -> usize {
     left + bytes.len() - begin
 }
 
+/// The `Location` of a complete head, as far as it is text.
+#[must_use]
+pub fn location(head: &[u8]) -> Option<&str> {
+    let mut lines = head.split(|byte| *byte == b'\n');
+    let value = lines.find_map(|line| {
+        let (name, value) = line.split_at_checked("location:".len())?;
+        name.eq_ignore_ascii_case(b"location:").then_some(value)
+    })?;
+    std::str::from_utf8(value.trim_ascii()).ok()
+}
+
 /// The head that begins there; its length is from the start of the bytes.
 fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError> {
     // Only what the head has of them is written.

@@ -79,10 +79,17 @@ pub fn explain_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> ServerEr
     if !region.is_empty() {
         told.region = said(region);
     }
-    if matches!(status, 300..=399) && told.leads_to.is_empty() {
-        told.leads_to = origin_of(header("location"));
-    }
+    told.note_location(header("location"));
     told
+}
+
+impl ServerError {
+    /// Notes where a redirect leads by its `Location`, where its body does not say that.
+    pub fn note_location(&mut self, location: &str) {
+        if matches!(self.status, 300..=399) && self.leads_to.is_empty() {
+            self.leads_to = origin_of(location);
+        }
+    }
 }
 
 /// Scheme and host of a URL, or the path of one that has neither.

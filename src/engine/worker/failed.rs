@@ -11,10 +11,14 @@ use crate::engine::peers::LateEnd;
 use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::host::{FileHost, Objection};
 use crate::files::transfer::{Again, Transfer};
-use crate::limits::{RETRIES_BASE_MAX, RETRIES_LOGGED_MAX, RETRIES_PER_100_REQUESTS_MAX};
+use crate::limits::{
+    ALIKE_PAUSE_US, ALIKE_TRIES_MAX, RETRIES_BASE_MAX, RETRIES_LOGGED_MAX,
+    RETRIES_PER_100_REQUESTS_MAX,
+};
 use crate::link::attempt::{Cause, NextTry};
 use crate::link::conn::{BufferRange, Manner};
 use crate::link::failure::{Failure, Remedy, RetryReason};
+use crate::link::http;
 use crate::link::tls::session::explain_failure;
 use crate::s3::answer::{self, ServerError};
 use crate::s3::habit::Habit;
@@ -51,11 +55,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         failure: Failure,
         body: Option<BufferRange>,
     ) {
-        let connection = &self.connections[index];
-        let told = body.map(|piece| {
-            let Failure::Status(status) = failure else { unreachable!("answers have bodies") };
-            answer::explain(status, connection.piece(piece), "")
-        });
+        let told = body.map(|piece| self.connections[index].refusal(failure, piece));
         let failure = told.as_ref().map_or(failure, ServerError::failure);
         let failure = self.judge_headers(index, failure);
         // What a client does not want any more is nobody's fault.
@@ -69,7 +69,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.count_failure(index, failure, is_moving);
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
-        job.last_failure = Some(failure);
+        let is_lasting = job.note_failure(failure);
+        // One of several servers may be what is wrong.
+        if let Some(link) = connection.link.as_ref().filter(|_| failure.is_of_server()) {
+            job.other_than = Some(link.place().address);
+        }
         if let Some(link) = connection.link.as_ref().filter(|_| failure.is_of_address()) {
             let at = link.place();
             job.other_than = Some(at.address);
@@ -100,7 +104,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
         let cause = Cause::new(is_unreachable, failure.is_overload());
         let next = match failure.remedy() {
-            _ if !hopeful || is_wrong_for_good || self.scheduler.is_stopped() => NextTry::GiveUp,
+            _ if !hopeful || self.scheduler.is_stopped() => NextTry::GiveUp,
+            _ if is_wrong_for_good || is_lasting => NextTry::GiveUp,
             _ if repeat => NextTry::Again { ceiling_us: 0 },
             Remedy::Backoff => job.attempts.failed(self.now_us, cause, self.retries),
             Remedy::Repeat | Remedy::GiveUp => NextTry::GiveUp,
@@ -206,7 +211,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             job.state = JobState::Failed(AfterFailure::Resume);
             return self.log_retry(index, failure, 0);
         }
-        let wait_us = self.host.backoff_us(ceiling_us);
+        let is_last = failure.is_of_server() && job.alike() + 1 >= ALIKE_TRIES_MAX;
+        let least_us = if is_last { ALIKE_PAUSE_US } else { 0 };
+        let wait_us = self.host.backoff_us(ceiling_us).max(least_us);
         self.metrics.stages.backoff_us += wait_us;
         let until_us = self.now_us + wait_us;
         job.state = JobState::Failed(AfterFailure::Backoff { until_us });
@@ -302,6 +309,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 }
 
 impl Connection {
+    /// What the server says to a request that it refuses: the body of its answer, which stands
+    /// behind the head.
+    fn refusal(&self, failure: Failure, body: BufferRange) -> ServerError {
+        let Failure::Status(status) = failure else { unreachable!("answers have bodies") };
+        let mut told = answer::explain(status, self.piece(body), "");
+        let head = BufferRange { at: 0, length: body.at, ..body };
+        told.note_location(http::location(self.piece(head)).unwrap_or(""));
+        told
+    }
+
     /// The error of an object whose range failed for good.
     pub(super) fn explain(
         &self,

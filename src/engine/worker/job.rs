@@ -11,6 +11,7 @@ use crate::engine::request::Ticket;
 use crate::error::Error;
 use crate::files::host::OptionalHeaders;
 use crate::files::transfer::Transfer;
+use crate::limits::ALIKE_TRIES_MAX;
 use crate::link::attempt::Attempts;
 use crate::link::conn::{Action, Manner};
 use crate::link::failure::Failure;
@@ -161,8 +162,9 @@ pub(super) struct Job {
     /// How often it was moved from a late connection to another.
     pub(super) moves: u32,
     pub(super) attempts: Attempts,
-    /// Why the last of its attempts failed.
+    /// Why the last of its attempts failed, and how many in a row have failed so.
     pub(super) last_failure: Option<Failure>,
+    alike: u32,
     /// How the bytes of the last whole body were wrong, where they were, and who sent them.
     pub(super) mismatch: Option<(Mismatch, SocketAddr)>,
     /// The one before was wrong in the same way.
@@ -201,6 +203,7 @@ impl Job {
             moves: 0,
             attempts,
             last_failure: None,
+            alike: 0,
             mismatch: None,
             is_wrong_alike: false,
             late_end: None,
@@ -255,10 +258,23 @@ impl Job {
         Self {
             moves: self.moves,
             last_failure: self.last_failure,
+            alike: self.alike,
             mismatch: self.mismatch,
             other_than: self.other_than,
             ..self.for_rest(bytes, attempts)
         }
+    }
+
+    /// Notes why an attempt failed; true where the server sends the same wrong answer each time.
+    pub(super) fn note_failure(&mut self, failure: Failure) -> bool {
+        let is_alike = self.last_failure.replace(failure) == Some(failure);
+        self.alike = if is_alike { self.alike + 1 } else { 1 };
+        failure.is_of_server() && self.alike >= ALIKE_TRIES_MAX
+    }
+
+    /// How many attempts in a row have failed in the same way.
+    pub(super) const fn alike(&self) -> u32 {
+        self.alike
     }
 
     /// Notes that the bytes of a whole body from this address were wrong; true where a further try

@@ -55,7 +55,7 @@ fn tried_again(one: &str, many: &str, reasons: &BTreeMap<&'static str, u64>) -> 
     let all: u64 = reasons.values().sum();
     let told = reasons
         .iter()
-        .map(|(name, count)| format!("{} {}", Count(*count), name.replace('_', " ")))
+        .map(|(name, count)| format!("{} {}", Count(*count), RetryReason::words(name)))
         .collect::<Vec<_>>();
     (all > 0).then(|| format!("{}: {}", counted(all, one, many), told.join(", ")))
 }
