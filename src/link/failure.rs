@@ -281,6 +281,14 @@ impl Failure {
             _ if self.is_of_descriptors() => {
                 Some("raise the limit of open files (ulimit -n), or lower --connections")
             }
+            // The number of connections has no part in ECONNREFUSED, nor in ENETUNREACH and
+            // EHOSTUNREACH.
+            Self::Connect(errno) if errno.number() == Errno::REFUSED.number() => {
+                Some("check --endpoint-url and its port: no server accepts connections there")
+            }
+            Self::Connect(errno) if matches!(errno.number(), 101 | 113) => {
+                Some("check the network and --endpoint-url")
+            }
             Self::Chunked => {
                 Some("configure the server, or the proxy in front of it, to send Content-Length")
             }
@@ -494,7 +502,12 @@ mod tests {
         let descriptors = Failure::Connect(Errno::new(24));
         assert!(!descriptors.is_unreachable() && descriptors.is_of_descriptors());
         assert!(descriptors.advice().is_some_and(|advice| advice.contains("ulimit -n")));
-        assert_eq!(Failure::Connect(Errno::REFUSED).advice(), None);
+        // Fewer connections mend nothing of these.
+        for errno in [Errno::REFUSED, Errno::new(101), Errno::new(113)] {
+            let advice = Failure::Connect(errno).advice();
+            assert!(advice.is_some_and(|advice| advice.contains("--endpoint-url")), "{errno}");
+        }
+        assert_eq!(Failure::ConnectTimeout.advice(), None);
         for failure in [Failure::Status(503), Failure::Truncated, Failure::Stall, Failure::Stale] {
             assert!(!failure.is_unreachable(), "{failure}");
         }
