@@ -7,7 +7,8 @@ use super::target::Target;
 use crate::control::resolve::{Source, SourceKind};
 use crate::engine::config::Config;
 use crate::engine::pace::Timeline;
-use crate::files::transfer::{Outcome, Transfer};
+use crate::error::Error;
+use crate::files::transfer::Transfer;
 use crate::report::document::{KeptReason, RingUse, Summary, moved};
 use crate::sys::uring::SetupMode;
 use crate::text::size::{Binary, counted};
@@ -47,19 +48,27 @@ pub(super) fn places(lines: &[String]) {
     lines.iter().for_each(|line| info!("{line}"));
 }
 
-/// How an object ended.
-pub(super) fn outcome(outcome: &Outcome, target: &Target) {
-    if !enabled!(tracing::Level::INFO) {
-        return;
+/// That an object is complete.
+pub(super) fn complete(transfer: &Transfer, target: &Target) {
+    if enabled!(tracing::Level::INFO) {
+        info!("{}", line_with_retries(transfer, target));
     }
-    let line = line(&outcome.transfer, target);
-    let retries = match outcome.transfer.retries() {
-        0 => String::new(),
-        retries => format!(" after {}", counted(u64::from(retries), "retry", "retries")),
-    };
-    match &outcome.result {
-        Ok(()) => info!("{line}{retries}"),
-        Err(error) => info!("failed: {line}{retries}: {error}"),
+}
+
+/// That an object failed which has no error message of its own; and why, unless that ended the run,
+/// which is told at its end.
+pub(super) fn failed(transfer: &Transfer, why: Option<&Error>, target: &Target) {
+    if enabled!(tracing::Level::INFO) {
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        info!("failed: {}{why}", line_with_retries(transfer, target));
+    }
+}
+
+fn line_with_retries(transfer: &Transfer, target: &Target) -> String {
+    let line = line(transfer, target);
+    match transfer.retries() {
+        0 => line,
+        retries => format!("{line} after {}", counted(u64::from(retries), "retry", "retries")),
     }
 }
 

@@ -398,13 +398,13 @@ impl Run {
             let line = ObjectLine::new(&outcome).of_channel(channel.as_deref());
             line.at(place.as_deref()).to_json()
         });
-        log::outcome(&outcome, &self.target);
         self.unfinished += u64::from(outcome.transfer.can_go_on());
         self.resumed_ended += u64::from(outcome.transfer.resumed_bytes() > 0);
         let whole = self.shares.as_mut().and_then(|shares| shares.count(&outcome));
         whole.iter().for_each(|line| self.progress.note(line));
         let Err(error) = outcome.result else {
             self.objects_ok += 1;
+            log::complete(&outcome.transfer, &self.target);
             match outcome.transfer.verification.verdict() {
                 Ok(_) => self.validated += 1,
                 Err(_) if outcome.transfer.object.size_bytes == 0 => self.empty += 1,
@@ -419,10 +419,13 @@ impl Run {
             None => error,
         };
         self.failures.add(&error);
+        if is_told {
+            self.progress.error(&error);
+        } else {
+            log::failed(&outcome.transfer, (!is_the_stop).then_some(&error), &self.target);
+        }
         if is_the_stop {
             self.failures.fail_with_run();
-        } else if is_told {
-            self.progress.error(&error);
         }
     }
 

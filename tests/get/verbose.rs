@@ -68,6 +68,22 @@ fn decisions_files_and_retries_are_logged() {
 }
 
 #[test]
+fn an_object_that_fails_is_told_once() {
+    let mut configuration = config(&some());
+    let operation = Some(Operation::GetObject);
+    let when = Match { operation, key: Some("p/a".to_owned()), ..Match::default() };
+    configuration.faults = FaultPlan::none().with_rule(when, Fault::InternalError);
+    let origin = start(configuration);
+    let place = Place::new();
+    let data = place.path().display().to_string();
+    let words = ["get", "-v", "s3://lab/p/", &data, "--max-attempts", "1", "--retry-for", "0s"];
+    let run = loud(&origin, &words).run().expect(1);
+    check(&run, &["error: get s3://lab/p/a", &format!("{data}/deep/b (3.15 MB)")]);
+    run.check(run.stderr.matches("InternalError").count() == 1, "one line says why");
+    run.check(!run.stderr.contains("failed: get:"), "the error says it");
+}
+
+#[test]
 fn secrets_are_in_no_line() {
     let mut configuration = config(&some());
     configuration.credentials =
