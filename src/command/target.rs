@@ -398,11 +398,15 @@ impl Target {
         let transfer = Transfer::new(object, endpoint, path, cut);
         match error {
             None => Ok(transfer),
-            Some(error) => Err(Box::new((transfer, error))),
+            Some(error) => {
+                let key = shown(&transfer.object.key);
+                let error = error.within(format!("s3://{}/{key}", transfer.endpoint.bucket));
+                Err(Box::new((transfer, error)))
+            }
         }
     }
 
-    /// The path of an entry below the folder, or why it can have none.
+    /// The path of an entry below the folder, or why it can have none, without its key.
     pub(super) fn path(&self, entry: &Entry) -> Result<String> {
         match (self, &entry.path) {
             (Self::File { name, .. }, _) => Ok(name.clone()),
@@ -412,8 +416,7 @@ impl Target {
             // What is dropped needs no path.
             (Self::Discard, Err(_)) => Ok(String::new()),
             (Self::Folder(_) | Self::Folders(_), Err(problem)) => {
-                let what = format!("s3://{}/{}", entry.endpoint.bucket, shown(&entry.object.key));
-                Err(Error::new(ErrorKind::Destination, problem.explain()).within(what))
+                Err(Error::new(ErrorKind::Destination, problem.explain()))
             }
         }
     }

@@ -309,6 +309,24 @@ fn a_question_that_is_refused_is_a_failure() {
 }
 
 #[test]
+fn keys_that_need_one_path_are_named_once() {
+    let filled = Filled::new(Vec::new());
+    let mut configuration = served::config(&Objects::new());
+    for key in ["a", "a/b"] {
+        configuration.objects.push(served::object(key, bytes_of(key, SMALL)));
+    }
+    fs::create_dir(filled.data()).expect("made");
+    let filled = Filled { origin: served::start(configuration), ..filled };
+    fs::write(filled.data().join("a"), bytes_of("a", SMALL)).expect("written");
+    let (run, lines) = filled.verify(&[], 1);
+    let why = "another key is a file where this key needs a folder";
+    let told = format!("error: verify s3://lab/a/b: {why}");
+    assert!(run.stderr.contains(&told), "{run}");
+    let error = lines["a/b"]["error"].as_str().expect("an error");
+    assert!(error.starts_with(why), "{error}");
+}
+
+#[test]
 fn few_descriptors_are_enough() {
     let keys: Vec<String> = (0..240).map(|number| format!("{}/{number}", number % 40)).collect();
     let keys: Vec<(&str, usize)> = keys.iter().map(|key| (key.as_str(), 100)).collect();
