@@ -26,7 +26,7 @@ use super::profile_file::PROCESS;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
-use crate::text::instant::parse_instant;
+use crate::text::instant::{instant_text, parse_instant};
 
 /// The one version of what such a command prints.
 const VERSION: u64 = 1;
@@ -102,14 +102,24 @@ impl Process {
             true => String::new(),
             false => format!(": {}", shown(&words.join(" "))),
         };
-        match status {
+        let keys = match status {
             Some(status) if !status.success() => {
-                Err(self.failed(&format!("ended with {status}{said}")))
+                return Err(self.failed(&format!("ended with {status}{said}")));
             }
-            Some(_) => parse(&printed).map_err(|why| self.failed(&why)),
+            Some(_) => parse(&printed).map_err(|why| self.failed(&why))?,
             // It may have failed: then what it said is the reason.
-            None => parse(&printed).map_err(|why| self.failed(&format!("{why}{said}"))),
-        }
+            None => parse(&printed).map_err(|why| self.failed(&format!("{why}{said}")))?,
+        };
+        // As botocore: the server would refuse them.
+        let Some(ended) = keys.expiry().filter(|ends| *ends <= super::now()) else {
+            return Ok(keys);
+        };
+        let ended = instant_text(ended).unwrap_or_default();
+        let why = format!("prints keys that have expired: their Expiration is {ended}");
+        Err(self.failed(&why).advise(
+            "log in again, or run the command by itself to see why it prints old keys; check this \
+             machine's clock, too",
+        ))
     }
 
     fn failed(&self, why: &str) -> Error {
@@ -310,6 +320,25 @@ mod tests {
         let empty = br#"{"Version":1,"AccessKeyId":"A","SecretAccessKey":""}"#;
         assert_eq!(parse(empty).expect_err("half"), "prints SecretAccessKey, which is empty");
         assert_eq!(parse(b"secret {").expect_err("text"), "does not print one JSON object");
+    }
+
+    #[test]
+    fn keys_that_have_expired_are_refused() {
+        run(async {
+            let printing = |until: &str| {
+                let fields = r#"{"Version":1,"AccessKeyId":"A","SecretAccessKey":"secret""#;
+                process(&format!("echo '{fields},\"Expiration\":\"{until}\"}}'"))
+            };
+            let error = printing("2024-01-02T04:04:05+01:00").ask().await.expect_err("old keys");
+            assert_eq!(error.kind(), ErrorKind::Access);
+            let expected = "/config: the credential_process of the profile 'p' (echo) prints keys \
+                            that have expired: their Expiration is 2024-01-02T03:04:05Z";
+            assert_eq!(error.message(), expected);
+            let advice = error.advice().expect("some");
+            assert!(advice.contains("log in again") && advice.contains("clock"), "{advice}");
+            let keys = printing("2100-01-01T00:00:00Z").ask().await.expect("new keys");
+            assert_eq!(keys.access_key_id(), "A");
+        });
     }
 
     #[test]
