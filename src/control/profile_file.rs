@@ -48,9 +48,23 @@ impl Section {
     }
 }
 
+/// Why a line is refused, and how to mend it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) why: &'static str,
+    pub(super) advice: &'static str,
+}
+
+impl Wrong {
+    /// What is no setting in a section.
+    const fn form(why: &'static str) -> Self {
+        Self { why, advice: "write NAME = VALUE below a [SECTION]" }
+    }
+}
+
 /// Reads a file, the one with this number, as configparser does; a line that it refuses, by its
-/// number, and why.
-pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, &'static str)> {
+/// number.
+pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, Wrong)> {
     // What editors of other systems begin a file with.
     let content = content.strip_prefix('\u{feff}').unwrap_or(content);
     let mut sections: Vec<Section> = Vec::new();
@@ -68,11 +82,19 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
             let Some((name, value)) = last(&mut sections) else { continue };
             let is_command = name == PROCESS;
             if is_nested && !text.contains('=') {
-                return Err((number, "a nested setting has no value"));
+                let why = "a nested setting has no value";
+                return Err((number, Wrong { why, advice: "write NAME = VALUE" }));
             }
             // One value of several lines is a region, or an address, with a secret in it.
             if !is_nested && !is_command {
-                return Err((number, "a setting goes on here, with white space before it"));
+                return Err((
+                    number,
+                    Wrong {
+                        why: "a setting goes on here, with white space before it",
+                        advice: "write the value in one line; for another setting remove the \
+                                 white space",
+                    },
+                ));
             }
             value.push(if is_command { ' ' } else { '\n' });
             value.push_str(text);
@@ -82,23 +104,31 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
             of_value = None;
             let (kind, name) = header_of(header.0, file == 0);
             if !names_seen.is_new_section(header.0, kind, &name) {
-                return Err((number, "this section is a second time in the file"));
+                let advice = "write its settings below the first one, and remove this one";
+                let why = "this section is a second time in the file";
+                return Err((number, Wrong { why, advice }));
             }
             sections.push(Section { kind, name, place: (file, number), settings: Vec::new() });
             continue;
         }
         let Some(at) = text.find(['=', ':']) else {
-            return Err((number, "neither a section nor a setting"));
+            return Err((number, Wrong::form("neither a section nor a setting")));
         };
         let (name, value) = (text[..at].trim_end().to_lowercase(), text[at + 1..].trim());
         let Some(section) = sections.last_mut() else {
-            return Err((number, "a setting before the first section"));
+            return Err((number, Wrong::form("a setting before the first section")));
         };
         if name.is_empty() {
-            return Err((number, "a setting has no name"));
+            return Err((number, Wrong::form("a setting has no name")));
         }
         if !names_seen.is_new_setting(&name) {
-            return Err((number, "this setting is a second time in its section"));
+            return Err((
+                number,
+                Wrong {
+                    why: "this setting is a second time in its section",
+                    advice: "remove one of them",
+                },
+            ));
         }
         let is_command = name == PROCESS;
         (of_value, is_nested) = (Some(indent), value.is_empty() && !is_command);

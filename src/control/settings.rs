@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
 
 use super::limits::PROFILE_FILE_BYTES_MAX;
-use super::profile_file::{Kind, PROFILE_DEFAULT, Section, alias, in_form_of_sdk, parse};
+use super::profile_file::{Kind, PROFILE_DEFAULT, Section, Wrong, alias, in_form_of_sdk, parse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 
@@ -422,9 +422,9 @@ fn unreadable(path: &Path, error: &io::Error, named: &str) -> Error {
 }
 
 /// What is said of a line does not repeat it: it may be a secret.
-fn malformed(path: &Path, (line, what): (usize, &str)) -> Error {
-    let message = format!("{}, line {line}: {what}", shown(&path.to_string_lossy()));
-    Error::new(ErrorKind::Usage, message).advise("write NAME = VALUE below a [SECTION]")
+fn malformed(path: &Path, (line, Wrong { why, advice }): (usize, Wrong)) -> Error {
+    let message = format!("{}, line {line}: {why}", shown(&path.to_string_lossy()));
+    Error::new(ErrorKind::Usage, message).advise(advice)
 }
 
 #[cfg(test)]
@@ -510,6 +510,13 @@ mod tests {
     }
 
     #[test]
+        for (form, advice) in [
+            ("[x]\n[x]\n", "write its settings below the first one, and remove this one"),
+            ("[x]\na=1\na=1\n", "remove one of them"),
+            ("[x]\na\n", "write NAME = VALUE below a [SECTION]"),
+        ] {
+            assert_eq!(read(form).expect_err(form).advice(), Some(advice), "{form}");
+        }
     fn what_is_named_and_not_there_is_not_passed_over() {
         let text = "[default]\nendpoint_url = http://x:1\n[profile p]\nservices = m\n";
         let read = |variables: &[(&str, &str)], profile| {
