@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use super::limits::{CREDENTIALS_TIMEOUT, ROLE_SECONDS_MAX, ROLE_SECONDS_MIN};
 use super::process::Process;
 use super::profile_file::PROCESS;
-use super::settings::Settings;
+use super::settings::{KEYS, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 
@@ -107,6 +107,7 @@ impl Chain {
             let arn = said(ROLE).filter(|_| said(WEB_IDENTITY).is_none());
             let Some(arn) = arn.filter(|_| !(is_source && has_keys)) else {
                 let base = base(settings, name);
+                require_whole_keys(settings, name, &base)?;
                 if is_source && base == Base::Sdk(name.to_owned()) && !is_of_sdk(settings, name) {
                     let (from, to) = (names[names.len() - 2], shown(name));
                     let why = format!("refers to the profile '{to}', which has no credentials");
@@ -263,9 +264,24 @@ fn base(settings: &Settings, profile: &str) -> Base {
 
 /// Whether aws-config finds anything in a profile, be it half of what is needed.
 fn is_of_sdk(settings: &Settings, profile: &str) -> bool {
-    let others = [WEB_IDENTITY, LOGIN, "aws_access_key_id", "aws_secret_access_key"];
+    let others = [WEB_IDENTITY, LOGIN].into_iter().chain(KEYS);
     SSO.into_iter().chain(others).any(|key| settings.of_profile(profile, key).is_some())
 }
+/// Refuses half a pair of keys where nothing else of the profile gives credentials.
+fn require_whole_keys(settings: &Settings, profile: &str, base: &Base) -> Result<()> {
+    let is_said = |key: &str| settings.of_profile(profile, key).is_some();
+    let others = [WEB_IDENTITY, LOGIN].into_iter().chain(SSO);
+    if *base != Base::Sdk(profile.to_owned()) || others.into_iter().any(is_said) {
+        return Ok(());
+    }
+    let (set, missing) = match KEYS.map(is_said) {
+        [true, false] => (KEYS[0], KEYS[1]),
+        [false, true] => (KEYS[1], KEYS[0]),
+        _ => return Ok(()),
+    };
+    Err(refuse(settings, profile, set, &format!("has {set}, but no {missing}")))
+}
+
 
 fn keys_of(settings: &Settings, profile: &str) -> SharedCredentialsProvider {
     let keys = settings.keys(profile).expect("it has some");
@@ -360,7 +376,10 @@ mod tests {
         [profile a]\nrole_arn = r\nsource_profile = b\n\
         [profile b]\nrole_arn = r\nsource_profile = a\n\
         [profile long]\nrole_arn = r\nsource_profile = base\nduration_seconds = 43201\n\
-        [profile short]\nrole_arn = r\nsource_profile = base\nduration_seconds = 1h\n";
+        [profile short]\nrole_arn = r\nsource_profile = base\nduration_seconds = 1h\n\
+        [profile key]\naws_access_key_id = A\n\
+        [profile secret]\naws_secret_access_key = S\naws_session_token = T\n\
+        [profile of-key]\nrole_arn = r\nsource_profile = key\n";
 
     fn settings(profile: &str) -> Settings {
         let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_SHARED_CREDENTIALS_FILE", "/keys")];
@@ -415,6 +434,9 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Access);
             let expected = format!("/config: the profile {why}");
             assert!(error.to_string().starts_with(&expected), "{profile}: {error}");
+            ("key", "'key' has aws_access_key_id, but no aws_secret_access_key"),
+            ("secret", "'secret' has aws_secret_access_key, but no aws_access_key_id"),
+            ("of-key", "'key' has aws_access_key_id, but no aws_secret_access_key"),
             assert_eq!(error.advice(), Some("check --profile, /config and /keys"));
         }
     }

@@ -25,6 +25,9 @@ pub(crate) const CONFIG: (&str, &str) = ("AWS_CONFIG_FILE", ".aws/config");
 const CREDENTIALS: (&str, &str) = ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
 const FILES: [(&str, &str); 2] = [CONFIG, CREDENTIALS];
 
+/// The settings of a pair of keys.
+pub(super) const KEYS: [&str; 2] = ["aws_access_key_id", "aws_secret_access_key"];
+
 /// Keys that stand in a profile.
 pub(super) struct Keys<'a> {
     pub(super) access_key: &'a str,
@@ -282,8 +285,8 @@ impl Settings {
         let is_of = |found: &&Section| (found.kind, &*found.name) == (Kind::Profile, profile);
         self.sections.iter().rev().filter(is_of).find_map(|section| {
             Some(Keys {
-                access_key: section.said("aws_access_key_id")?,
-                secret_key: section.said("aws_secret_access_key")?,
+                access_key: section.said(KEYS[0])?,
+                secret_key: section.said(KEYS[1])?,
                 // By both names, as botocore.
                 session_token: section
                     .said("aws_security_token")

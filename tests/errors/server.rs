@@ -277,7 +277,14 @@ fn a_profile_of_the_environment_that_gives_no_keys_is_told() {
     for (profile, words) in [
         ("nope", &["error: the profile 'nope' does not exist; check AWS_PROFILE, ", &files][..]),
         ("empty", &["error: the profile 'empty' has no credentials; check AWS_PROFILE, ", &files]),
-        ("half", &["the profile 'half': ", "aws_secret_access_key", "AWS_PROFILE", &files]),
+        (
+            "half",
+            &[
+                "config: the profile 'half' has aws_access_key_id, but no aws_secret_access_key",
+                "check AWS_PROFILE, ",
+                &files,
+            ],
+        ),
         ("gone", &["the profile 'gone' refers to the profile 'nowhere', which does not", &files]),
         ("alone", &["the profile 'alone' has role_arn, but neither source_profile nor", &files]),
         ("circle", &["the profile 'circle' is in a circle of source_profile: circle -> ", &files]),
