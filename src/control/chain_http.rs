@@ -5,7 +5,7 @@
 //! and proxies of the run, each on a connection of its own: a run makes a handful of them.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
@@ -30,7 +30,7 @@ use super::limits::{
 };
 use super::resolver::{Resolver, is_local, reachable};
 use super::tls::{Trust, client_config};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::aws::is_host_of_aws;
 use crate::s3::proxy::{Proxies, Proxy};
@@ -46,11 +46,21 @@ struct Way {
     /// Where STS is, by environment and profile; `None`: at AWS.
     sts: Option<String>,
     tls: OnceLock<Arc<ClientConfig>>,
+    /// Whom the last request was for, and what leads there.
+    asked: Mutex<Option<Arc<Endpoint>>>,
 }
 
 impl ChainHttp {
     pub(crate) fn new(trust: Trust, proxies: Proxies, sts: Option<String>) -> Self {
-        Self(Arc::new(Way { trust, proxies, sts, tls: OnceLock::new() }))
+        let (tls, asked) = (OnceLock::new(), Mutex::default());
+        Self(Arc::new(Way { trust, proxies, sts, tls, asked }))
+    }
+
+    /// The error where nothing was given for so long; `None` where nobody was asked.
+    pub(crate) fn late(&self, within: Duration) -> Option<Error> {
+        let asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = format!("no credentials within {} s", within.as_secs());
+        asked.as_ref().map(|endpoint| away(endpoint, &why))
     }
 
     /// Where STS is, by environment and profile; `None`: at AWS.
@@ -94,19 +104,21 @@ impl Connector {
     async fn ask(&self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
         let mut request = request.try_into_http1x().map_err(|error| unusable(&error))?;
         self.way.lead_to_sts(&mut request)?;
-        let endpoint = self.way.endpoint(request.uri())?;
+        let endpoint = Arc::new(self.way.endpoint(request.uri())?);
+        let asked = Some(Arc::clone(&endpoint));
+        *self.way.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
         let request = for_wire(request, &endpoint)?;
         let method = request.method().clone();
         let (sender, address) = timeout(self.connect_timeout, self.connect(&endpoint))
             .await
             .unwrap_or_else(|_| Err(late("connection to", &endpoint, self.connect_timeout)))?;
-        let answer = timeout(self.answer_timeout, exchange(sender, request))
+        let answer = timeout(self.answer_timeout, exchange(sender, request, &endpoint))
             .await
             .unwrap_or_else(|_| Err(late("answer from", &endpoint, self.answer_timeout)))?;
         let (status, host) = (answer.status().as_u16(), &endpoint.host);
         debug!("credentials: {method} at {host} ({address}): {status}");
         if let Some(relay) = endpoint.relay().filter(|_| status == 407) {
-            return Err(failed(Trouble::Lasting(relay.refusal(status, host))));
+            return Err(lasting(relay.refusal(status, host)));
         }
         let (mut head, body) = answer.into_parts();
         head.headers.remove(header::CONTENT_LENGTH);
@@ -125,19 +137,20 @@ impl Connector {
         let (name, port) = endpoint.next_hop();
         let found = Resolver::System.look_up(name).await.map_err(|not_found| {
             let why = format!("the name {name} cannot be resolved: {}", not_found.why);
-            ConnectorError::io(why.into())
+            ConnectorError::io(away(endpoint, &why).into())
         })?;
         let addresses = found.addresses.into_iter().map(|address| (address, port).into());
         let mut addresses = reachable(addresses.collect(), &[]);
         fastrand::shuffle(&mut addresses);
         addresses.truncate(CONNECT_WAITS_MAX);
         let share = self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(1);
-        let mut last = ConnectorError::io(format!("{name} has no address").into());
+        let why = format!("{name} has no address");
+        let mut last = ConnectorError::io(away(endpoint, &why).into());
         for address in addresses {
             match timeout(share, open(endpoint, address, None, tls.clone())).await {
                 Ok(Ok(sender)) => return Ok((sender, address)),
-                Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(failed(trouble)),
-                Ok(Err(trouble)) => last = failed(trouble),
+                Ok(Err(Trouble::Lasting(error))) => return Err(lasting(error)),
+                Ok(Err(trouble)) => last = failed(trouble, endpoint),
                 Err(_) => last = late("connection to", endpoint, share),
             }
         }
@@ -182,8 +195,7 @@ impl Way {
         };
         let mut endpoint = Endpoint::new("", tls, &host, "/", "", vec![]);
         if !is_near(endpoint.server_name()) {
-            endpoint.proxy =
-                self.proxies.of(&endpoint).map_err(|error| failed(Trouble::Lasting(error)))?;
+            endpoint.proxy = self.proxies.of(&endpoint).map_err(lasting)?;
         }
         Ok(endpoint)
     }
@@ -192,7 +204,7 @@ impl Way {
         if let Some(config) = self.tls.get() {
             return Ok(Arc::clone(config));
         }
-        let config = client_config(&self.trust).map_err(|error| failed(Trouble::Lasting(error)))?;
+        let config = client_config(&self.trust).map_err(lasting)?;
         Ok(Arc::clone(self.tls.get_or_init(|| config)))
     }
 }
@@ -245,7 +257,9 @@ fn for_wire(
 async fn exchange(
     mut sender: SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
+    endpoint: &Endpoint,
 ) -> Result<Response<Bytes>, ConnectorError> {
+    let failed = |trouble| failed(trouble, endpoint);
     let response = sender.send_request(request).await.map_err(|error| failed(passing(&error)))?;
     let (head, body) = response.into_parts();
     let body = read_body(body, CREDENTIALS_ANSWER_BYTES_MAX).await.map_err(failed)?;
@@ -253,16 +267,30 @@ async fn exchange(
 }
 
 /// The failure in the chain's words: what may pass is tried again there.
-fn failed(trouble: Trouble) -> ConnectorError {
+fn failed(trouble: Trouble, endpoint: &Endpoint) -> ConnectorError {
     match trouble {
-        Trouble::Passing(_, _, why) => ConnectorError::io(why.into()),
-        Trouble::Lasting(error) => ConnectorError::other(error.into(), None),
+        Trouble::Passing(_, _, why) => ConnectorError::io(away(endpoint, &why).into()),
+        Trouble::Lasting(error) => lasting(error),
     }
 }
 
+fn lasting(error: Error) -> ConnectorError {
+    ConnectorError::other(error.into(), None)
+}
+
 fn late(what: &str, endpoint: &Endpoint, within: Duration) -> ConnectorError {
-    let seconds = within.as_secs_f32();
-    ConnectorError::timeout(format!("no {what} {} within {seconds} s", endpoint.host).into())
+    let why = format!("no {what} it within {} s", within.as_secs_f32());
+    ConnectorError::timeout(away(endpoint, &why).into())
+}
+
+/// The error of a server that cannot be reached or does not answer.
+fn away(endpoint: &Endpoint, why: &str) -> Error {
+    let host = &endpoint.host;
+    // An endpoint without a name is the address itself.
+    let why = why.strip_prefix(&format!("{host}: ")).unwrap_or(why);
+    let advice = "check the network and the service that the profile or the environment names";
+    Error::new(ErrorKind::Endpoint, format!("{host} does not answer: {why}"))
+        .advise(endpoint.advice(advice))
 }
 
 fn unusable(why: &dyn std::fmt::Display) -> ConnectorError {
@@ -276,7 +304,8 @@ mod tests {
     fn way() -> Way {
         let proxy = |name: &str| (name == "all_proxy").then(|| "http://u:p@127.0.0.1:3128".into());
         let proxies = Proxies::from_variables(proxy);
-        Way { trust: Trust::System, proxies, sts: None, tls: OnceLock::new() }
+        let (tls, asked) = (OnceLock::new(), Mutex::default());
+        Way { trust: Trust::System, proxies, sts: None, tls, asked }
     }
 
     fn endpoint(url: &str) -> Endpoint {

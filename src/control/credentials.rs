@@ -20,6 +20,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_types::SdkConfig;
 use aws_types::region::Region;
 use aws_types::sdk_config::{RetryConfig, SharedTimeSource};
@@ -74,6 +75,8 @@ struct KeySource {
     has_mfa: bool,
     /// Longest wait for all of them.
     limit: Duration,
+    /// How the servers among them are asked.
+    http: ChainHttp,
     /// Who is waited for, in words, and where that is told.
     whom: String,
     patience: Patience,
@@ -256,6 +259,21 @@ fn configurations(
     Ok((config, sts))
 }
 
+/// How long all of the chain is waited for, and whom, by what limit of its own.
+fn waited_for(process: Option<&str>) -> (Duration, Duration, String) {
+    match process {
+        Some(profile) => (
+            CREDENTIALS_TIMEOUT + PROCESS_TIMEOUT,
+            PROCESS_TIMEOUT,
+            format!("the {PROCESS} of the profile '{}'", shown(profile)),
+        ),
+        None => {
+            let whom = "the source of credentials".to_owned();
+            (CREDENTIALS_TIMEOUT, CREDENTIALS_TIMEOUT, whom)
+        }
+    }
+}
+
 /// The chain, in the order of the AWS SDKs. A profile named on the command line stands alone: the
 /// environment's keys would otherwise win over it, and nobody who names a profile means that.
 async fn chain(
@@ -264,7 +282,7 @@ async fn chain(
     http: ChainHttp,
     patience: Patience,
 ) -> Result<KeySource> {
-    let (config, sts) = configurations(settings, region, http)?;
+    let (config, sts) = configurations(settings, region, http.clone())?;
     // That of an attempt is the first to pass: only then is a silent service told from none.
     let metadata = imds::Client::builder()
         .configure(&config)
@@ -288,13 +306,10 @@ async fn chain(
     };
     let followed = roles::Chain::of(settings);
     let process = followed.as_ref().ok().and_then(roles::Chain::profile_of_process);
-    let (limit, whom) = match process {
-        Some(profile) => (
-            CREDENTIALS_TIMEOUT + PROCESS_TIMEOUT,
-            format!("the {PROCESS} of the profile '{}'", shown(profile)),
-        ),
-        None => (CREDENTIALS_TIMEOUT, "the source of credentials".to_owned()),
-    };
+    let (limit, told_limit, whom) = waited_for(process);
+    if followed.as_ref().is_ok_and(roles::Chain::is_of_environment) {
+        require_whole_pair(|name| settings.variable(name))?;
+    }
     let has_role = followed.as_ref().map_or(true, roles::Chain::has_role);
     let has_mfa = followed.as_ref().is_ok_and(roles::Chain::has_mfa);
     let of_profile = match followed {
@@ -323,13 +338,14 @@ async fn chain(
             (SharedCredentialsProvider::new(provider), by.map(|_| of_profile))
         }
     };
-    let patience = patience.within(limit);
+    let patience = patience.within(told_limit);
     Ok(KeySource {
         provider,
         profile,
         alone,
         has_mfa,
         limit,
+        http,
         whom,
         patience,
         from: Cell::default(),
@@ -345,13 +361,15 @@ impl KeySource {
                 keys_of(&given)
             }
             Ok(Err(error)) => Err(self.explain(&error).await),
-            Err(_) => {
-                let seconds = self.limit.as_secs();
-                let message = format!("no credentials within {seconds} s from {}", self.whom);
-                Err(Error::new(ErrorKind::Access, message).advise(
-                    "check the network and the service that the profile or the environment names",
-                ))
-            }
+            Err(_) => Err(match self.http.late(self.limit) {
+                Some(away) => away.within(cannot_get(self.profile.as_ref())),
+                None => {
+                    let seconds = self.limit.as_secs();
+                    let message = format!("no credentials within {seconds} s from {}", self.whom);
+                    Error::new(ErrorKind::Access, message)
+                        .advise("check what the profile or the environment names")
+                }
+            }),
         }
     }
 
@@ -464,6 +482,29 @@ fn own(error: &CredentialsError) -> Option<Error> {
     None
 }
 
+/// The error of the way to a server, in the causes of this one: that of the network is none of the
+/// profile.
+fn on_the_way(error: &CredentialsError) -> Option<Error> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        cause = next.source();
+        if next.is::<ConnectorError>() {
+            return cause?.downcast_ref::<Error>().cloned();
+        }
+    }
+    None
+}
+
+/// What came to nothing, for messages.
+fn cannot_get(profile: Option<&NamedProfile>) -> String {
+    match profile {
+        Some(NamedProfile { name, .. }) => {
+            format!("cannot get credentials of the profile '{}'", shown(name))
+        }
+        None => "cannot get credentials".to_owned(),
+    }
+}
+
 fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
     if let Some(own) = own(error) {
         return own;
@@ -486,6 +527,9 @@ fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
             _ => " (its metadata service gives none)",
         });
     }
+    if let Some(on_the_way) = on_the_way(error) {
+        return on_the_way.within(cannot_get(profile));
+    }
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
     let reason = reason.strip_prefix(PROFILE_FAILED_WORDS).unwrap_or(&reason);
@@ -493,12 +537,12 @@ fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
         true => "it has a session of aws login, which is not supported",
         false => reason,
     };
+    let message = format!("{}: {reason}", cannot_get(profile));
     let Some(NamedProfile { name, by }) = profile else {
-        return Error::new(ErrorKind::Access, format!("cannot get credentials: {reason}"))
+        return Error::new(ErrorKind::Access, message)
             .advise("check --profile; to renew a single sign-on session: aws sso login");
     };
     let name = shown(name);
-    let message = format!("cannot get credentials of the profile '{name}': {reason}");
     let check = format!("check {by}, {}", files_in_words(environment));
     Error::new(ErrorKind::Access, message).advise(match reason.contains("SSO") {
         true => format!("to renew its session: aws sso login --profile {name}; or {check}"),
@@ -535,6 +579,7 @@ mod tests {
     use super::super::loopback::run;
     use super::super::tls::Trust;
     use super::*;
+    use crate::error::ErrorReason;
     use crate::s3::proxy::Proxies;
     use aws_credential_types::provider::future;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -548,6 +593,7 @@ mod tests {
             alone: None,
             has_mfa: false,
             limit: CREDENTIALS_TIMEOUT,
+            http: ChainHttp::new(Trust::System, Proxies::default(), None),
             whom: String::new(),
             patience: Patience::default(),
             from: Cell::default(),
@@ -636,6 +682,56 @@ mod tests {
             assert_eq!(keeper.refresh(at(109)).await, Ok(false), "a moment ago");
             assert_eq!(keeper.refresh(at(1_000)).await, Ok(true));
             assert_eq!(key(), "KEY2");
+        });
+    }
+
+    /// The chain of the default profile alone, where this is the configuration file.
+    async fn chain_of(config: &'static str, sts: Option<String>) -> Result<KeySource> {
+        let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_ACCESS_KEY_ID", "A")];
+        let settings = Settings::of(&variables, &[("/config", config)], Some("default"));
+        let (settings, http) =
+            (settings.expect("words"), ChainHttp::new(Trust::System, Proxies::default(), sts));
+        chain(&settings, Region::new("us-east-1"), http, Patience::default()).await
+    }
+
+    /// The guide and the error of the command say the same.
+    #[test]
+    fn a_command_is_waited_for_as_long_as_is_told() {
+        run(async {
+            let config = "[default]\ncredential_process = p\n";
+            let source = chain_of(config, None).await.expect("a chain");
+            let told_us = source.patience.policy(1).retry_for_us;
+            assert_eq!(u128::from(told_us), PROCESS_TIMEOUT.as_micros());
+            assert!(source.limit > PROCESS_TIMEOUT, "STS may be asked after it");
+        });
+        let words = format!("stopped after {} seconds", PROCESS_TIMEOUT.as_secs());
+        assert!(include_str!("../guide/endpoints.md").contains(&words), "{words}");
+    }
+
+    #[test]
+    fn who_names_the_keys_of_the_environment_is_told_which_is_missing() {
+        run(async {
+            let config = "[default]\nrole_arn = r\ncredential_source = Environment\n";
+            let error = chain_of(config, None).await.map(|_| ()).expect_err("half a pair");
+            let expected = "AWS_ACCESS_KEY_ID is set, but AWS_SECRET_ACCESS_KEY is not";
+            assert_eq!(error.message(), expected);
+        });
+    }
+
+    #[test]
+    fn a_server_that_gives_nothing_in_time_is_the_networks_failure() {
+        run(async {
+            let silent = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+            let address = silent.local_addr().expect("its address");
+            let config = "[default]\nrole_arn = r\nsource_profile = b\n[profile b]\n\
+                          aws_access_key_id = A\naws_secret_access_key = S\n";
+            let source = chain_of(config, Some(format!("http://{address}"))).await;
+            let source = KeySource { limit: Duration::from_secs(1), ..source.expect("a chain") };
+            let error = source.ask().await.expect_err("nobody answers");
+            assert_eq!((error.kind(), error.reason()), (ErrorKind::Endpoint, ErrorReason::Network));
+            let words = "cannot get credentials of the profile 'default'";
+            let words = format!("{words}: {address} does not answer: no credentials within 1 s");
+            assert_eq!(error.message(), words);
         });
     }
 

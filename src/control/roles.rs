@@ -160,6 +160,11 @@ impl Chain {
         }
     }
 
+    /// Whether the keys that it begins with are those of the environment.
+    pub(super) fn is_of_environment(&self) -> bool {
+        self.base == Base::Named(Named::Environment)
+    }
+
     /// Whether the profile assumes a role with other keys.
     pub(super) fn has_role(&self) -> bool {
         !self.roles.is_empty()
@@ -262,11 +267,6 @@ fn base(settings: &Settings, profile: &str) -> Base {
     }
 }
 
-/// Whether aws-config finds anything in a profile, be it half of what is needed.
-fn is_of_sdk(settings: &Settings, profile: &str) -> bool {
-    let others = [WEB_IDENTITY, LOGIN].into_iter().chain(KEYS);
-    SSO.into_iter().chain(others).any(|key| settings.of_profile(profile, key).is_some())
-}
 /// Refuses half a pair of keys where nothing else of the profile gives credentials.
 fn require_whole_keys(settings: &Settings, profile: &str, base: &Base) -> Result<()> {
     let is_said = |key: &str| settings.of_profile(profile, key).is_some();
@@ -282,6 +282,11 @@ fn require_whole_keys(settings: &Settings, profile: &str, base: &Base) -> Result
     Err(refuse(settings, profile, set, &format!("has {set}, but no {missing}")))
 }
 
+/// Whether aws-config finds anything in a profile, be it half of what is needed.
+fn is_of_sdk(settings: &Settings, profile: &str) -> bool {
+    let others = [WEB_IDENTITY, LOGIN].into_iter().chain(KEYS);
+    SSO.into_iter().chain(others).any(|key| settings.of_profile(profile, key).is_some())
+}
 
 fn keys_of(settings: &Settings, profile: &str) -> SharedCredentialsProvider {
     let keys = settings.keys(profile).expect("it has some");
@@ -429,14 +434,14 @@ mod tests {
             ("a", "'a' is in a circle of source_profile: a -> b -> a"),
             ("long", "'long' has duration_seconds = 43201, which is no number from 900 to 43200"),
             ("short", "'short' has duration_seconds = 1h, which is no number"),
+            ("key", "'key' has aws_access_key_id, but no aws_secret_access_key"),
+            ("secret", "'secret' has aws_secret_access_key, but no aws_access_key_id"),
+            ("of-key", "'key' has aws_access_key_id, but no aws_secret_access_key"),
         ] {
             let error = Chain::of(&settings(profile)).expect_err(profile);
             assert_eq!(error.kind(), ErrorKind::Access);
             let expected = format!("/config: the profile {why}");
             assert!(error.to_string().starts_with(&expected), "{profile}: {error}");
-            ("key", "'key' has aws_access_key_id, but no aws_secret_access_key"),
-            ("secret", "'secret' has aws_secret_access_key, but no aws_access_key_id"),
-            ("of-key", "'key' has aws_access_key_id, but no aws_secret_access_key"),
             assert_eq!(error.advice(), Some("check --profile, /config and /keys"));
         }
     }

@@ -510,9 +510,6 @@ mod tests {
             assert!(error.to_string().starts_with(expected), "{form}: {error}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
-    }
-
-    #[test]
         for (form, advice) in [
             ("[x]\n[x]\n", "write its settings below the first one, and remove this one"),
             ("[x]\na=1\na=1\n", "remove one of them"),
@@ -520,6 +517,9 @@ mod tests {
         ] {
             assert_eq!(read(form).expect_err(form).advice(), Some(advice), "{form}");
         }
+    }
+
+    #[test]
     fn what_is_named_and_not_there_is_not_passed_over() {
         let text = "[default]\nendpoint_url = http://x:1\n[profile p]\nservices = m\n";
         let read = |variables: &[(&str, &str)], profile| {

@@ -30,6 +30,7 @@ mod without;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, SystemTime};
 
@@ -420,6 +421,33 @@ fn credentials_that_end() {
         let program = program.set("AWS_ACCESS_KEY_ID", "").set("AWS_SECRET_ACCESS_KEY", "");
         let run = program.set("AWS_CONFIG_FILE", &profiles).run();
         alone(run, "credentials", verdict, words, "");
+    }
+}
+
+/// Not of the endpoint, which is there.
+#[test]
+fn what_keeps_credentials_from_being_read_is_told_of_them() {
+    let (tree, origin) = (Tree::healthy(), origin());
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
+    let gone = listener.local_addr().expect("its address");
+    drop(listener);
+    let role = "[default]\nrole_arn = r\nsource_profile = b\n[profile b]\n\
+                aws_access_key_id = A\naws_secret_access_key = S\n";
+    for (text, words, fix) in [
+        (
+            "[profile p]\n[profile p]\n",
+            "config, line 2: this section is a second",
+            "below the first",
+        ),
+        (role, "does not answer: Connection refused", "check the network"),
+    ] {
+        let program = asking(&tree, SOURCE, &origin);
+        let config = program.home().join("config");
+        fs::write(&config, text).expect("room");
+        let program = program.set("AWS_ACCESS_KEY_ID", "").set("AWS_SECRET_ACCESS_KEY", "");
+        let program = program.set("AWS_ENDPOINT_URL_STS", format!("http://{gone}"));
+        let run = program.set("AWS_CONFIG_FILE", &config).run();
+        alone(run, "credentials", "bad", words, fix);
     }
 }
 

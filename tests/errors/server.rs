@@ -240,6 +240,43 @@ fn profiles_that_give_no_keys_are_told() {
 }
 
 #[test]
+fn who_gives_credentials_and_is_not_there_is_the_networks_failure() {
+    let origin = serve(&objects(&[("a", 3)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let (config, token) = (folder.path().join("config"), folder.path().join("token"));
+    let role = "role_arn = arn:aws:iam::111122223333:role/x";
+    let profiles = format!(
+        "[profile role]\n{role}\nsource_profile = base\n\
+         [profile base]\naws_access_key_id = A\naws_secret_access_key = S\n\
+         [profile web]\n{role}\nweb_identity_token_file = {}\n",
+        token.display()
+    );
+    std::fs::write(&config, profiles).expect("written");
+    std::fs::write(&token, "jwt").expect("written");
+    let gone = format!("127.0.0.1:{}", closed_port());
+    let program = || {
+        let program = Program::new(["ls", "s3://lab/", "--json"]).asking(&origin);
+        program.set("AWS_ENDPOINT_URL_STS", format!("http://{gone}"))
+    };
+    let check = |program: Program, of: &str| {
+        let words =
+            format!("error: cannot get credentials{of}: {gone} does not answer: Connection");
+        let run = program.run().expect(ENDPOINT).expect_words(&[&words, "check the network"]);
+        run.check(!run.stderr.contains("--profile"), "it is no fault of the profile");
+    };
+    for profile in ["role", "web"] {
+        let of = format!(" of the profile '{profile}'");
+        check(program().set("AWS_CONFIG_FILE", &config).with(["--profile", profile]), &of);
+        check(program().set("AWS_CONFIG_FILE", &config).set("AWS_PROFILE", profile), &of);
+    }
+    let web = program().set("AWS_WEB_IDENTITY_TOKEN_FILE", &token);
+    check(web.set("AWS_ROLE_ARN", "arn:aws:iam::111122223333:role/x"), "");
+    let agent = format!("http://{gone}/keys");
+    check(program().set("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent), "");
+    assert_eq!(origin.stop().requests, 0);
+}
+
+#[test]
 fn a_profile_of_the_environment_that_gives_no_keys_is_told() {
     let origin = serve(&objects(&[("a", 3)]));
     let folder = tempfile::tempdir().expect("a folder");

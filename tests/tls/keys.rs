@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::fake::{Fake, listing, page};
 use crate::program::{Program, Run};
-use crate::{ACCESS, SECRET};
+use crate::{ACCESS, ENDPOINT, SECRET};
 
 /// The keys that are given, as the answers of STS, of metadata and of single sign-on name them.
 const GIVEN: &str = "AKIDGIVEN";
@@ -155,7 +155,7 @@ fn roles_are_assumed_over_tls_by_the_certificates_of_the_run() {
     let asked = server.seen().len();
     for words in [&[][..], &["--no-verify-ssl", "--quiet"]] {
         let run = with_web_identity(program(&server), &server.url()).with(words).run();
-        let run = run.expect(ACCESS).expect_words(&["cannot get credentials", "certificate"]);
+        let run = run.expect(ENDPOINT).expect_words(&["cannot get credentials", "certificate"]);
         run.check(server.seen().len() == asked, "nobody was told the token");
     }
 }
