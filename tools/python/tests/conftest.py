@@ -28,6 +28,11 @@ MUST_RUN = "INRUSH_TESTS_MUST_RUN_PYTHON"
 #: Only against tests that hang: nothing is measured.
 START_SECONDS = 60.0
 
+# A shell without job control ignores SIGINT for what it starts in the background, and programs
+# inherit that: tests of Ctrl-C would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def missing(name: str, why: str) -> None:
     """Leaves the test out, loudly; or fails it, where it must run."""
