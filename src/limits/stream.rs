@@ -16,6 +16,9 @@ pub const STREAM_PARTS_MIN: u64 = 4;
 /// 2 MiB 4.2 at 82 with 50 (two cores, nginx, a reader that only reads).
 pub const STREAM_PART_BYTES_SHORT: u64 = 2 << 20;
 
+/// But no shorter than this, in bytes.
+pub const STREAM_PART_BYTES_LEAST: u64 = 64 << 10;
+
 /// The body of a stream's request is to take at most this long, in microseconds. While bodies take
 /// longer and the reader waits, parts become shorter, but not shorter than
 /// [`PART_BYTES_MIN`](super::PART_BYTES_MIN). 32 requests of 4 MiB share a network of 10 MB/s: each
@@ -24,9 +27,6 @@ pub const STREAM_REQUEST_US: u64 = 1_000_000;
 
 /// Requests whose mean duration is compared with that.
 pub const STREAM_REQUESTS_JUDGED: u64 = 4;
-
-/// But no shorter than this, in bytes.
-pub const STREAM_PART_BYTES_LEAST: u64 = 64 << 10;
 
 /// Under pressure of the machine's TCP memory [`STREAM_BYTES_MAX`] is halved at most so often.
 pub const STREAM_PRESSURE_HALVINGS_MAX: u32 = 3;

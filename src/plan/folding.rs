@@ -80,9 +80,7 @@ impl Folding {
         }
         if self.forms && self.other_case { folded.nfd().collect() } else { folded }
     }
-}
 
-impl Folding {
     /// The path without dots and spaces behind its names, as far as the file system drops them.
     fn trim(self, path: &str) -> Cow<'_, str> {
         let is_dropped =

@@ -70,16 +70,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
         let is_lasting = job.note_failure(failure);
-        // One of several servers may be what is wrong.
-        if let Some(link) = connection.link.as_ref().filter(|_| failure.is_of_server()) {
-            job.other_than = Some(link.place().address);
-        }
-        if let Some(link) = connection.link.as_ref().filter(|_| failure.is_of_address()) {
+        let (is_of_address, is_of_server) = (failure.is_of_address(), failure.is_of_server());
+        if let Some(link) = connection.link.as_ref().filter(|_| is_of_address || is_of_server) {
             let at = link.place();
             job.other_than = Some(at.address);
-            self.addresses.blame(at, failure, late_end.is_some(), self.now_us);
-            if let Some(ticket) = job.into.ticket() {
-                ticket.inbox().note_blame(at.endpoint, at.address);
+            // Where the server is what is wrong, its address is as good as any.
+            if is_of_address {
+                self.addresses.blame(at, failure, late_end.is_some(), self.now_us);
+                if let Some(ticket) = job.into.ticket() {
+                    ticket.inbox().note_blame(at.endpoint, at.address);
+                }
             }
         }
         let transfer = job.object();

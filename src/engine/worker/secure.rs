@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use super::Worker;
-use super::connection::{Connection, ConnectionState};
-use super::job::Route;
+use super::connection::Connection;
 use super::link::Link;
 use crate::files::host::FileHost;
 use crate::limits::{
@@ -226,10 +225,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 // So much will surely come: a body's ciphertext is longer than the body.
                 let held = Link::secure_mut(&mut connection.link).session.held_bytes();
                 let surely = connection.conn.body_left().saturating_sub(held as u64);
-                let is_stream = matches!(&connection.state, ConnectionState::Busy(job)
-                    if matches!(job.into, Route::Stream(_)));
-                let soon = if is_stream { self.soon_bytes(index) } else { u32::MAX };
-                let Fill { length, low_water, fill } = Fill::of(length, surely, soon);
+                let Fill { length, low_water, fill } =
+                    Fill::of(length, surely, self.soon_bytes(index));
                 self.set_low_water(index, low_water);
                 self.submit(index, Op::Receive { socket, slot, at, length, fill });
             }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Worker;
-use super::connection::Connection;
+use super::connection::{Connection, ConnectionState};
 use super::job::{JobState, Route};
 use super::link::Link;
 use crate::engine::backlog::RangeBacklog;
@@ -273,10 +273,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.submit(index, Op::Poll { handle, events: POLL_IN });
     }
 
-    /// How many bytes of a stream's body are to come before it is looked at again.
+    /// How many bytes of a stream's body are to come before it is looked at again; at most, and for
+    /// what is no stream, [`STREAM_LOW_WATER_BYTES`].
     pub(super) fn soon_bytes(&self, index: usize) -> u32 {
         let connection = &self.connections[index];
-        let job = connection.state.job();
+        let ConnectionState::Busy(job) = &connection.state else { return STREAM_LOW_WATER_BYTES };
         let Route::Stream(flow) = &job.into else { return STREAM_LOW_WATER_BYTES };
         let came = flow.answer_bytes.saturating_sub(connection.conn.body_left());
         let times = job.times(self.now_us);

@@ -67,6 +67,22 @@ fn slow_course(seed: u64, phases: &'static [Phase], objects: &[usize]) -> Course
     }
 }
 
+/// The same over a network of this rate, which one connection may have all of; 32 requests share it
+/// from the start.
+fn shared_course(
+    seed: u64,
+    phases: &'static [Phase],
+    objects: &[usize],
+    bytes_per_second: u64,
+) -> Course {
+    Course {
+        terms: Some(Terms::new(bytes_per_second, bytes_per_second, LATENCY_US)),
+        start: Some(32),
+        drops_above_bytes: None,
+        ..slow_course(seed, phases, objects)
+    }
+}
+
 /// Runs it; nothing fails, hardly anything is late, and no packet is dropped.
 fn undisturbed(seed: u64, course: &Course) -> Ran {
     let ran = check(seed, course);
@@ -148,14 +164,11 @@ fn the_first_bytes_come_early_where_many_ranges_share_the_network() {
     seeds("the_first_bytes_come_early_where_many_ranges_share_the_network", 2, |seed| {
         let course = Course {
             part: 1 << 20,
-            terms: Some(Terms::new(CAPACITY, CAPACITY, LATENCY_US)),
             connections: 32,
             workers: vec![16; 2],
-            start: Some(32),
             budget_bytes: Some(64 << 20),
             socket_bytes_max: None,
-            drops_above_bytes: None,
-            ..slow_course(seed, PHASES, &[8])
+            ..shared_course(seed, PHASES, &[8], CAPACITY)
         };
         let ran = check(seed, &course);
         ran.assert_ok();
@@ -175,14 +188,11 @@ fn a_reader_of_a_slow_network_is_never_without_bytes_for_long() {
     seeds("a_reader_of_a_slow_network_is_never_without_bytes_for_long", 2, |seed| {
         let course = Course {
             part: 4 << 20,
-            terms: Some(Terms::new(SLOW_NETWORK, SLOW_NETWORK, LATENCY_US)),
             connections: 256,
             workers: vec![128; 2],
-            start: Some(32),
             budget_bytes: Some(256 << 20),
             socket_bytes_max: Some(512 << 20),
-            drops_above_bytes: None,
-            ..slow_course(seed, PHASES, &[24])
+            ..shared_course(seed, PHASES, &[24], SLOW_NETWORK)
         };
         let ran = check(seed, &course);
         ran.assert_ok();
