@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use program::Program;
 
@@ -86,17 +86,35 @@ fn serve(
     objects: &Objects,
     answer: impl Fn(&Request, &[u8]) -> Answer + Send + Sync + 'static,
 ) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    serve_at_once(usize::MAX, objects, answer)
+}
+
+/// The same of a server that serves so many connections at a time, each until it is closed; the
+/// others wait.
+fn serve_at_once(
+    most: usize,
+    objects: &Objects,
+    answer: impl Fn(&Request, &[u8]) -> Answer + Send + Sync + 'static,
+) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     let heads = Arc::new(Mutex::new(Vec::new()));
     let (objects, answer, seen) = (Arc::new(objects.clone()), Arc::new(answer), Arc::clone(&heads));
+    let served = Arc::new((Mutex::new(0), Condvar::new()));
     std::thread::spawn(move || {
         for stream in listener.incoming().take(1_000).flatten() {
             let (objects, answer, seen) =
                 (Arc::clone(&objects), Arc::clone(&answer), Arc::clone(&seen));
+            let served = Arc::clone(&served);
             std::thread::spawn(move || {
+                let (count, one_less) = &*served;
+                let is_full = |count: &mut usize| *count >= most;
+                let count_now = count.lock().expect("no panic under the lock");
+                *one_less.wait_while(count_now, is_full).expect("no panic under the lock") += 1;
                 // A client that goes away is nobody's fault.
                 let _ = converse(stream, &objects, &*answer, &seen);
+                *count.lock().expect("no panic under the lock") -= 1;
+                one_less.notify_one();
             });
         }
     });
@@ -417,5 +435,30 @@ fn a_redirect_tells_where_it_leads() {
     let run = run.expect(6).expect_words(&["307", "http://other.test:9"]);
     for secret in ["secret", "signature"] {
         run.check(!run.stderr.contains(secret), "only scheme and host are reported");
+    }
+}
+
+/// Connections that it accepts and does not answer are closed, and those that it answers bring all.
+#[test]
+fn who_serves_few_connections_at_a_time_serves_all_objects() {
+    for (most, count) in [(1, 20), (4, 60)] {
+        let objects: Objects =
+            (0..count).map(|at| (format!("k{at:02}"), vec![b'a' + at % 26; 100_000])).collect();
+        let (address, _) = serve_at_once(most, &objects, right);
+        let folder = tempfile::tempdir().expect("a folder");
+        let to = folder.path().join("data");
+        let words = ["get", "--json", "s3://lab/", to.to_str().expect("UTF-8")];
+        let run = asking(address, &words).run().expect(0);
+        for (key, bytes) in &objects {
+            assert!(fs::read(to.join(key)).expect("it is there") == *bytes, "{key}");
+        }
+        let document: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let retries = &document["retries"];
+        let timeouts =
+            ["first_byte_timeout", "connect_timeout"].map(|why| retries[why].as_u64().unwrap_or(0));
+        assert!(timeouts.iter().sum::<u64>() <= 8, "{most} of {count}: {retries}");
+        let run = asking(address, &["cat", "s3://lab/"]).run().expect(0);
+        let all: Vec<u8> = objects.values().flatten().copied().collect();
+        assert!(run.stdout.as_bytes() == all, "a stream");
     }
 }

@@ -26,10 +26,11 @@ use tokio_rustls::TlsConnector;
 use tracing::{debug, info};
 
 use super::handshake::handshake;
+use super::idle::IdleConnections;
 use super::interfaces;
 use super::limits::{
     ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
-    IDLE_CONNECTIONS_MAX, MANIFEST_PIECE_BYTES, MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
+    MANIFEST_PIECE_BYTES, MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
 };
 use super::patience::{Patience, pause};
 use super::tls::{Trust, client_config};
@@ -108,29 +109,22 @@ pub(crate) struct Client {
     /// Over which network interface; `None`: as the routes say.
     interface: Option<Arc<str>>,
     tls: OnceCell<Arc<ClientConfig>>,
-    idle: RefCell<Vec<Idle>>,
+    idle: IdleConnections,
     /// Addresses that were waited for in vain, and have not answered since.
     silent: RefCell<BTreeSet<SocketAddr>>,
     retries: RefCell<RetryCounts>,
 }
 
-#[derive(Debug)]
-struct Idle {
-    host: String,
-    tls: bool,
-    connection: HttpConnection,
-}
-
 /// A connection that a question can be asked on.
 #[derive(Debug)]
-struct HttpConnection {
+pub(super) struct HttpConnection {
     address: SocketAddr,
-    sender: SendRequest<Empty<Bytes>>,
+    pub(super) sender: SendRequest<Empty<Bytes>>,
 }
 
 impl Client {
     pub(crate) fn new(trust: Trust, patience: Patience) -> Self {
-        let (idle, silent) = (RefCell::default(), RefCell::default());
+        let (idle, silent) = (IdleConnections::default(), RefCell::default());
         let (interface, tls, retries) = (None, OnceCell::new(), RefCell::default());
         Self { trust, patience, interface, tls, idle, silent, retries }
     }
@@ -271,7 +265,7 @@ impl Client {
     ) -> Result<Answer, Trouble> {
         // A waiting connection may have been closed meanwhile: that costs no try and no pause. Each
         // round uses one up, so this ends.
-        while let Some(connection) = self.take_idle(endpoint) {
+        while let Some(connection) = self.idle.take(endpoint) {
             at.set(Some(connection.address));
             let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
             match self.exchange(endpoint, connection, request, question.body_bytes_max).await {
@@ -307,24 +301,8 @@ impl Client {
             Err(unreachable(RetryReason::FirstByteTimeout, why))
         })?;
         self.silent.borrow_mut().remove(&connection.address);
-        self.keep_idle(endpoint, connection);
+        self.idle.keep(endpoint, connection);
         Ok(answer)
-    }
-
-    fn take_idle(&self, endpoint: &Endpoint) -> Option<HttpConnection> {
-        let mut idle = self.idle.borrow_mut();
-        idle.retain(|idle| !idle.connection.sender.is_closed());
-        let fits = |idle: &Idle| idle.host == endpoint.host && idle.tls == endpoint.tls;
-        let at = idle.iter().position(fits)?;
-        Some(idle.swap_remove(at).connection)
-    }
-
-    fn keep_idle(&self, endpoint: &Endpoint, connection: HttpConnection) {
-        let mut idle = self.idle.borrow_mut();
-        if idle.len() == IDLE_CONNECTIONS_MAX {
-            idle.remove(0);
-        }
-        idle.push(Idle { host: endpoint.host.clone(), tls: endpoint.tls, connection });
     }
 
     async fn connect(

@@ -33,6 +33,8 @@ pub const RESOLVE_TRIES_MAX: u32 = 3;
 /// How often one question is asked, the first time included; more often while its server does not
 /// answer at all.
 pub const TRIES_MAX: u32 = 6;
+/// For how long a connection waits for the next question.
+pub const IDLE_TIME: Duration = Duration::from_secs(1);
 /// How many connections wait for the next question.
 pub const IDLE_CONNECTIONS_MAX: usize = HEADS_ASKED_MAX;
 /// How many pages of listings are asked for ahead of the one that is used, in all sources of a walk

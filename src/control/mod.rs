@@ -20,6 +20,7 @@ pub mod entries;
 mod express;
 mod handshake;
 pub mod heads;
+mod idle;
 pub mod interfaces;
 pub mod level;
 pub mod limits;

@@ -4,6 +4,7 @@
 //! All sockets that have bytes to give share the capacity evenly, none gets more than its own rate,
 //! and none is sent more than its receive buffer holds.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -44,6 +45,8 @@ pub(crate) struct Terms {
     pub(crate) requests_per_second: u64,
     /// Of objects whose keys begin so; the requests for others are all answered.
     pub(crate) throttled: &'static str,
+    /// Connections that are served at a time; the others wait until one of them is closed. 0: all.
+    pub(crate) served_at_once: usize,
     /// For so long others take their part of the capacity.
     pub(crate) neighbour_us: Range<u64>,
     /// That part, in thousandths.
@@ -66,6 +69,7 @@ impl Terms {
             knee: u64::MAX,
             requests_per_second: 0,
             throttled: "",
+            served_at_once: 0,
             neighbour_us: 0..0,
             neighbour_per_mille: 0,
             file_call_us: 0,
@@ -99,6 +103,9 @@ pub(crate) struct Network {
     tokens: u64,
     tokens_us: u64,
     disk_free_us: u64,
+    /// Connections that are served, and those that wait with a request.
+    seated: Vec<usize>,
+    waiting: VecDeque<usize>,
     /// When the server has read all that it was asked for.
     read_us: u64,
     /// Requests that were answered with 503, and all of them.
@@ -117,6 +124,8 @@ impl Network {
             tokens_us: 0,
             disk_free_us: 0,
             read_us: 0,
+            seated: Vec::new(),
+            waiting: VecDeque::new(),
             refused: 0,
             requests: 0,
         }
@@ -148,6 +157,32 @@ impl Network {
         self.refused += u64::from(refused);
         self.tokens -= if refused { 0 } else { 1_000_000 };
         refused
+    }
+
+    /// True where a request waits until fewer connections are open.
+    pub(super) fn keeps_waiting(&mut self, socket: usize, sockets: &[Socket]) -> bool {
+        let most = self.terms.served_at_once;
+        if most == 0 || self.seated.contains(&socket) {
+            return false;
+        }
+        self.seated.retain(|seated| sockets[*seated].is_open());
+        let has_place = self.seated.len() < most;
+        if has_place {
+            self.seated.push(socket)
+        } else {
+            self.waiting.push_back(socket)
+        }
+        !has_place
+    }
+
+    /// The next whose request is read, and who is still there.
+    fn next_served(&mut self, sockets: &[Socket]) -> Option<usize> {
+        self.seated.retain(|seated| sockets[*seated].is_open());
+        self.waiting.retain(|waiting| sockets[*waiting].is_open());
+        if self.terms.served_at_once > 0 && self.seated.len() >= self.terms.served_at_once {
+            return None;
+        }
+        self.waiting.pop_front()
     }
 
     /// An answer of so many bytes goes on its way.
@@ -277,8 +312,18 @@ impl World {
         self.network.as_ref().map_or(u64::MAX, |network| network.next_us(&self.sockets))
     }
 
+    /// Lets the server read requests that waited for others to go.
+    pub(super) fn serve_waiting(&mut self) {
+        let next = |world: &mut Self| world.network.as_mut()?.next_served(&world.sockets);
+        while let Some(socket) = next(self) {
+            self.sockets[socket].waits = false;
+            self.serve(socket);
+        }
+    }
+
     /// Lets come what has come meanwhile.
     pub(super) fn advance_network(&mut self) {
+        self.serve_waiting();
         self.count_memory();
         if let Some(network) = &mut self.network {
             network.advance(self.now_us, &self.sockets, &mut self.memory);
@@ -309,6 +354,9 @@ impl World {
             _ => return true,
         };
         let found = &self.sockets[socket];
+        if found.waits {
+            return false;
+        }
         let stop = found.stop();
         let come = self.come(socket, stop);
         let enough = if fill { wish } else { found.low_water.max(1) };

@@ -403,6 +403,45 @@ fn slow_file_calls_keep_no_worker_waiting() {
     });
 }
 
+/// Who serves so many connections until they are closed leaves the others without an answer. One of
+/// two workers may have none that is answered.
+#[test]
+fn no_more_connections_are_opened_than_are_served() {
+    seeds("no_more_connections_are_opened_than_are_served", 1, |seed| {
+        for (served_at_once, size_bytes) in [(2, SMALL_BYTES), (4, LARGE_BYTES), (7, LARGE_BYTES)] {
+            let network = Terms::new(64 * MILLION, 8 * MILLION, 5_000);
+            let few = Terms { served_at_once, ..network.clone() };
+            let best = best_of(seed, &network, size_bytes, served_at_once);
+            let mut course = Course::new(seed, &few, size_bytes, Bounds::fixed(32));
+            course.go_on(2 * SECOND_US);
+            let reached = course.go_on(8 * SECOND_US);
+            let world = Rc::clone(&course.bench.world);
+            world.borrow_mut().network.as_mut().expect("a network").terms.served_at_once = 0;
+            course.go_on(30 * SECOND_US);
+            let after = course.go_on(SECOND_US);
+            let all = course.end();
+            let retries: u64 = all.iter().flat_map(|metrics| metrics.retries).sum();
+            let bytes: Vec<u64> = all.iter().map(|metrics| metrics.bytes).collect();
+            let case = format!("{served_at_once} at once, {size_bytes} bytes each");
+            println!("{case}: {reached} of {best}, {retries} retries, then {after}; {bytes:?}");
+            assert!(reached * 2 >= best, "{case}: {reached} of {best}");
+            assert!(retries <= 32, "{case}: {retries} retries");
+            let most = (best * 2).min(network.capacity * 8 / 10);
+            assert!(after >= most, "{case}: {after} when it serves all");
+        }
+    });
+}
+
+/// What so many connections bring.
+fn best_of(seed: u64, terms: &Terms, size_bytes: u64, connections: usize) -> u64 {
+    let bounds = Bounds::fixed(u32::try_from(connections).expect("few"));
+    let mut course = Course::new(seed, terms, size_bytes, bounds);
+    course.go_on(SECOND_US / 2);
+    let reached = course.go_on(2 * SECOND_US);
+    course.end();
+    reached
+}
+
 /// Whatever else goes wrong, over a network too each byte is written once.
 #[test]
 fn a_network_with_faults_and_pauses_brings_every_byte_once() {

@@ -286,6 +286,7 @@ impl Ring for SimRing {
             Owner::Worker | Owner::Feeder { .. } => {}
         }
         let mut world = self.world.borrow_mut();
+        world.serve_waiting();
         let at_work = std::mem::take(&mut world.made_empty) == EMPTY_OBJECTS_PER_TURN_MAX;
         assert!(!at_work || wait_us == 0, "a worker that left work for its next turn sleeps");
         if !matches!(self.owner, Owner::Feeder { .. }) {

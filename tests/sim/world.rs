@@ -42,6 +42,8 @@ pub(super) struct Socket {
     /// A receive is not woken before so many bytes are there.
     pub(super) low_water: usize,
     pub(super) answers: u32,
+    /// Its request waits: the server serves others.
+    pub(super) waits: bool,
     /// Over TLS: the origin's side of it.
     pub(super) server: Option<Server>,
     /// What of the answer is on its way, where that takes time.
@@ -305,7 +307,16 @@ impl World {
     }
 
     /// The origin reads a request and prepares its answer.
-    fn serve(&mut self, socket: usize) {
+    pub(super) fn serve(&mut self, socket: usize) {
+        let keeps =
+            self.network.as_mut().map(|network| network.keeps_waiting(socket, &self.sockets));
+        if keeps == Some(true) {
+            // It has nothing more of the answer before.
+            let found = &mut self.sockets[socket];
+            (found.waits, found.given, found.end) = (true, 0, None);
+            found.answer.clear();
+            return;
+        }
         let request = std::mem::take(&mut self.sockets[socket].request);
         let request = String::from_utf8(request).expect("text");
         let kept = self.sockets[socket].answers > 0;

@@ -6,9 +6,10 @@
 //! range, and held for one look at a short list. What came from where each one counts for itself.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::served::{Open, Served};
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::metrics::AddressCount;
 use crate::limits::{ADDRESS_AVOID_BASE_US, ADDRESS_AVOID_MAX_US, ADDRESSES_KEPT_MAX};
@@ -17,7 +18,13 @@ use crate::link::failure::Failure;
 /// What a run knows of all addresses that it met. The times that it is given are all by one clock,
 /// in microseconds.
 #[derive(Debug, Default)]
-pub struct SharedAddresses(Mutex<Known>);
+pub struct SharedAddresses {
+    known: Mutex<Known>,
+    /// How many workers share it.
+    workers: AtomicUsize,
+    /// An address was found to serve fewer connections than were opened.
+    has_limited: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -29,7 +36,8 @@ struct Known {
 #[derive(Debug)]
 struct Health {
     address: SocketAddr,
-    open: Arc<AtomicUsize>,
+    open: Arc<Counts>,
+    served: Served,
     /// Ranges came from it since it failed last.
     is_good: bool,
     /// Failures since the last range that came from here; those of one moment count once.
@@ -37,9 +45,34 @@ struct Health {
     avoid_until_us: u64,
 }
 
+/// Connections to one address.
+#[derive(Debug, Default)]
+struct Counts {
+    open: AtomicUsize,
+    /// Those of them that were ever answered.
+    answered: AtomicUsize,
+    /// How long the quickest first answer took, in microseconds; 0 while there was none. Slower
+    /// ones may have waited for others to go.
+    first_answer_us: AtomicU64,
+}
+
 impl Health {
     fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.open.open.load(Ordering::Relaxed)
+    }
+
+    fn counts(&self) -> Open {
+        let first_us = self.open.first_answer_us.load(Ordering::Relaxed);
+        Open {
+            all: self.open(),
+            answered: self.open.answered.load(Ordering::Relaxed),
+            first_answer_us: Some(first_us).filter(|us| *us > 0),
+        }
+    }
+
+    /// As many are open as it serves.
+    fn is_full(&self) -> bool {
+        self.served.most().is_some_and(|most| self.open() >= most)
     }
 }
 
@@ -47,7 +80,10 @@ impl Health {
 #[derive(Debug)]
 pub struct OpenConnection {
     address: SocketAddr,
-    open: Arc<AtomicUsize>,
+    open: Arc<Counts>,
+    /// Answers of the address when it was opened, and its own.
+    answers_before: u64,
+    answers: u64,
 }
 
 impl OpenConnection {
@@ -56,17 +92,38 @@ impl OpenConnection {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// The head of an answer has come over it, so long after it was connected.
+    pub fn note_answer(&mut self, after_us: u64) {
+        if self.answers == 0 {
+            let least_us = |us: u64| (us == 0 || after_us < us).then_some(after_us.max(1));
+            let first_answer_us = &self.open.first_answer_us;
+            // An error says that there was one as quick.
+            let _ = first_answer_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, least_us);
+            self.open.answered.fetch_add(1, Ordering::Relaxed);
+        }
+        self.answers += 1;
+    }
+
+    /// How many have.
+    #[must_use]
+    pub fn answers(&self) -> u64 {
+        self.answers
+    }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.open.open.fetch_sub(1, Ordering::Relaxed);
+        if self.answers > 0 {
+            self.open.answered.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl SharedAddresses {
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many connections lead to this address now.
@@ -75,10 +132,10 @@ impl SharedAddresses {
         self.lock().of(address).map_or(0, Health::open)
     }
 
-    /// Begins a connection: to none that failed lately, and not to `other_than`, where there is a
-    /// choice; of the others to the one with the fewest open connections, in turn. One that has
-    /// failed is tried by one connection at a time until a range comes from it. `None` where there
-    /// is no address.
+    /// Begins a connection: to none that failed lately or serves no more, and not to `other_than`,
+    /// where there is a choice; of the others to the one with the fewest open connections, in turn.
+    /// One that has failed is tried by one connection at a time until a range comes from it. `None`
+    /// where there is no address.
     fn connect(
         &self,
         of: &[SocketAddr],
@@ -90,17 +147,19 @@ impl SharedAddresses {
         let rotated = (0..of.len()).map(|index| of[(turn + index) % of.len()]);
         let address = rotated.min_by_key(|address| {
             let Some(health) = known.of(*address) else {
-                return (0, false, Some(*address) == other_than, 0);
+                return (0, false, false, Some(*address) == other_than, 0);
             };
             let avoided_us = Some(health.avoid_until_us).filter(|until_us| *until_us > now_us);
             let is_tried = health.failed_in_a_row > 0 && health.open() > 0;
             let is_other = Some(*address) == other_than;
-            (avoided_us.unwrap_or(0), is_tried, is_other, health.open())
+            let is_full = health.is_full();
+            (avoided_us.unwrap_or(0), is_full, is_tried, is_other, health.open())
         })?;
         known.begun = turn.wrapping_add(1);
-        let open = Arc::clone(&known.find(address).open);
-        open.fetch_add(1, Ordering::Relaxed);
-        Some(OpenConnection { address, open })
+        let health = known.find(address);
+        let (open, answers_before) = (Arc::clone(&health.open), health.served.answers());
+        open.open.fetch_add(1, Ordering::Relaxed);
+        Some(OpenConnection { address, open, answers_before, answers: 0 })
     }
 }
 
@@ -121,6 +180,7 @@ impl Known {
             self.addresses.push(Health {
                 address,
                 open: Arc::default(),
+                served: Served::default(),
                 is_good: false,
                 failed_in_a_row: 0,
                 avoid_until_us: 0,
@@ -145,6 +205,8 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Addresses {
     shared: Arc<SharedAddresses>,
+    /// Its number among the workers that share it.
+    number: usize,
     counts: Vec<AddressCount>,
 }
 
@@ -152,7 +214,8 @@ impl Addresses {
     /// A view of what all know.
     #[must_use]
     pub fn new(shared: Arc<SharedAddresses>) -> Self {
-        Self { shared, counts: Vec::new() }
+        let number = shared.workers.fetch_add(1, Ordering::Relaxed);
+        Self { shared, number, counts: Vec::new() }
     }
 
     fn count(&mut self, at: Place) -> &mut AddressCount {
@@ -213,11 +276,67 @@ impl Addresses {
 
     /// A range came from it.
     pub fn brought(&mut self, at: Place, bytes: u64, times: RangeTimes, now_us: u64) {
-        let times = (times.first_byte_us, times.body_us);
-        self.count(at).brought(bytes, times, now_us);
+        let RangeTimes { first_byte_us, body_us, is_first } = times;
+        self.count(at).brought(bytes, (first_byte_us, body_us), now_us);
         let mut known = self.shared.lock();
         let health = known.find(at.address);
+        health.served.answered(first_byte_us, is_first);
         (health.is_good, health.failed_in_a_row, health.avoid_until_us) = (true, 0, 0);
+    }
+
+    /// A connection has waited so long for an answer. Where it is its first one, and others of its
+    /// address are answered meanwhile, that serves no more than those.
+    pub fn waits(&self, connection: &OpenConnection, waited_us: u64, now_us: u64) {
+        let mut known = self.shared.lock();
+        let health = known.find(connection.address);
+        if connection.answers > 0 {
+            return health.served.waits_again(waited_us, now_us);
+        }
+        let open = health.counts();
+        if health.served.waits(waited_us, connection.answers_before, open, now_us) {
+            self.shared.has_limited.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The slowest first byte of this address lately; the quickest first answer of a connection
+    /// where none was answered twice.
+    #[must_use]
+    pub fn slowest_us(&self, address: SocketAddr) -> Option<u64> {
+        let known = self.shared.lock();
+        let health = known.of(address)?;
+        health.served.slowest_us().or(health.counts().first_answer_us)
+    }
+
+    /// Some address was found to serve only so many connections.
+    #[must_use]
+    pub fn has_limited(&self) -> bool {
+        self.shared.has_limited.load(Ordering::Relaxed)
+    }
+
+    /// As many connections as this worker may have to an endpoint with these addresses: its share
+    /// of those that are served, and one at least. `None` where nothing says how many are.
+    #[must_use]
+    pub fn served(&self, of: &[SocketAddr], now_us: u64) -> Option<usize> {
+        let mut known = self.shared.lock();
+        let mut sum = Some(0);
+        for address in of {
+            let health = known.find(*address);
+            let open = health.counts();
+            health.served.look(open, now_us);
+            sum = sum.zip(health.served.most()).map(|(sum, most)| sum + most);
+        }
+        let all = sum?;
+        let workers = self.shared.workers.load(Ordering::Relaxed).max(1);
+        let rest = usize::from(self.number < all % workers);
+        (!of.is_empty()).then_some((all / workers + rest).max(1))
+    }
+
+    /// Whether connections to this address have waited for their first answer for long, and only
+    /// such.
+    #[must_use]
+    pub fn has_unanswered(&self, address: SocketAddr, now_us: u64) -> bool {
+        let known = self.shared.lock();
+        known.of(address).is_some_and(|health| health.served.has_unanswered(now_us))
     }
 
     /// It asked for fewer requests.
@@ -239,11 +358,14 @@ pub struct RangeTimes {
     pub first_byte_us: u64,
     /// From there to its last byte, in microseconds.
     pub body_us: u64,
+    /// It was the first one of its connection.
+    pub is_first: bool,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{SERVED_PAUSE_MIN_US, UNANSWERED_AFTER_US};
 
     fn place(last: u8) -> Place {
         Place { endpoint: EndpointNumber::FIRST, address: address(last) }
@@ -253,7 +375,7 @@ mod tests {
         SocketAddr::from(([127, 0, 0, last], 80))
     }
 
-    const QUICK: RangeTimes = RangeTimes { first_byte_us: 1, body_us: 2 };
+    const QUICK: RangeTimes = RangeTimes { first_byte_us: 1, body_us: 2, is_first: false };
 
     /// Two workers of one run.
     fn two() -> [Addresses; 2] {
@@ -293,6 +415,30 @@ mod tests {
         let connects: u64 =
             workers.iter().flat_map(Addresses::counts).map(|count| count.connects).sum();
         assert_eq!(connects, 12, "each counts its own");
+    }
+
+    #[test]
+    fn workers_share_the_connections_that_are_served() {
+        let [mut one, mut other] = two();
+        let all = [address(1)];
+        let mut open: Vec<_> = (0..8)
+            .map(|_| one.connect(EndpointNumber::FIRST, &all, None, 0).expect("one"))
+            .collect();
+        open[..3].iter_mut().for_each(|open| open.note_answer(1));
+        one.waits(&open[7], UNANSWERED_AFTER_US, 0);
+        assert!(!one.has_limited(), "no answers came");
+        (0..9).for_each(|_| other.brought(place(1), 5, QUICK, 0));
+        one.waits(&open[7], UNANSWERED_AFTER_US, 0);
+        assert!(other.has_limited() && other.has_unanswered(address(1), 0));
+        assert_eq!((one.served(&all, 0), other.served(&all, 0)), (Some(2), Some(1)));
+        assert_eq!(one.served(&[address(1), address(2)], 0), None, "the other one may serve all");
+        let elsewhere = one.connect(EndpointNumber::FIRST, &[address(1), address(2)], None, 0);
+        assert_eq!(elsewhere.expect("one").address(), address(2));
+        assert!(!other.has_unanswered(address(1), UNANSWERED_AFTER_US), "that was before");
+        // More are tried later, also where another address says nothing of how many it serves.
+        assert_eq!(one.served(&[address(2), address(1)], SERVED_PAUSE_MIN_US), None);
+        let most = one.shared.lock().of(address(1)).and_then(|health| health.served.most());
+        assert_eq!(most, Some(6));
     }
 
     #[test]

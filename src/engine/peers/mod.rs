@@ -8,6 +8,7 @@
 mod addresses;
 mod clock;
 mod pace;
+mod served;
 
 pub use addresses::{Addresses, OpenConnection, Place, RangeTimes, SharedAddresses};
 pub use clock::NetworkClock;
@@ -48,6 +49,8 @@ pub enum LateEnd {
     Move,
     /// It is stuck: the attempt has failed.
     Stuck,
+    /// Its server answers no more connections than it has: the range waits for one of those.
+    Unserved,
 }
 
 /// Whether one more late range may be asked for again, of so many that were.

@@ -5,9 +5,11 @@ use super::Worker;
 use super::connection::{Connection, ConnectionState};
 use super::job::{AfterFailure, JobState, Rivalry};
 use crate::engine::metrics::AddressCount;
+use crate::engine::peers::RangeTimes;
 use crate::files::host::{FileHost, SlotBytes};
 use crate::files::sink::Disposal;
 use crate::files::transfer::Again;
+use crate::limits::UNANSWERED_AFTER_US;
 use crate::link::conn::{Action, Event, Target};
 use crate::link::failure::Failure;
 use crate::link::http;
@@ -28,6 +30,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             match job.state.take_failure() {
                 None => return,
                 Some(AfterFailure::Resume) => connection.conn.resume(),
+                Some(AfterFailure::Park) => {
+                    if !self.set_aside(index, self.now_us) {
+                        let until_us = self.now_us + UNANSWERED_AFTER_US;
+                        self.connections[index].state.job_mut().state =
+                            JobState::Backoff { until_us };
+                    }
+                    return;
+                }
                 Some(AfterFailure::Backoff { until_us }) => {
                     job.state = JobState::Backoff { until_us };
                     return self.park(index, until_us);
@@ -217,7 +227,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn count_range(&mut self, index: usize) {
         let connection = &self.connections[index];
         let job = connection.state.job();
-        let (Some(at), Some(times)) = (connection.place(), job.times(self.now_us)) else { return };
+        let (Some(link), Some(times)) = (&connection.link, job.times(self.now_us)) else { return };
+        let at = link.place();
+        let times = RangeTimes { is_first: link.open().answers() == 1, ..times };
         let bytes = job.bytes.length;
         self.metrics.ranges.note(times.first_byte_us + times.body_us);
         self.addresses.brought(at, bytes, times, self.now_us);
@@ -243,9 +255,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
             }
         }
-        let range = job.range;
+        let (range, endpoint) = (job.range, job.endpoint);
         connection.let_go(self.now_us);
         self.free.push(index);
+        self.give_way(index, endpoint);
         if self.ranges.fetched(range) {
             self.end_range(range);
         }

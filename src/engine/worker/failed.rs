@@ -64,18 +64,21 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         let late_end = self.connections[index].state.job_mut().late_end.take();
-        let is_moving = late_end == Some(LateEnd::Move);
+        let is_unserved = late_end == Some(LateEnd::Unserved);
+        if is_unserved && self.waits_for_served(index, failure) {
+            return;
+        }
+        let is_moving = late_end == Some(LateEnd::Move) || is_unserved;
         let is_wrong_for_good = failure == Failure::Checksum && self.note_mismatch(index);
         self.count_failure(index, failure, is_moving);
         let connection = &mut self.connections[index];
-        let job = connection.state.job_mut();
+        let (place, job) = (connection.place(), connection.state.job_mut());
         let is_lasting = job.note_failure(failure);
         let (is_of_address, is_of_server) = (failure.is_of_address(), failure.is_of_server());
-        if let Some(link) = connection.link.as_ref().filter(|_| is_of_address || is_of_server) {
-            let at = link.place();
+        if let Some(at) = place.filter(|_| is_of_address || is_of_server) {
             job.other_than = Some(at.address);
             // Where the server is what is wrong, its address is as good as any.
-            if is_of_address {
+            if is_of_address && !is_unserved {
                 self.addresses.blame(at, failure, late_end.is_some(), self.now_us);
                 if let Some(ticket) = job.into.ticket() {
                     ticket.inbox().note_blame(at.endpoint, at.address);
@@ -124,6 +127,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.fail_range(index, failure, told, !hopeful || is_gone);
             }
         }
+    }
+
+    /// Has a range wait for a connection that its server answers; false where it does not go on.
+    fn waits_for_served(&mut self, index: usize, failure: Failure) -> bool {
+        let is_alone = self.connections[index].state.job().rival().is_none();
+        if !failure.is_of_address() || !is_alone || self.fails_with_object(index) {
+            return false;
+        }
+        let job = self.connections[index].state.job_mut();
+        job.state = JobState::Failed(AfterFailure::Park);
+        true
     }
 
     /// What some servers refuse is tried without: a 412 of one that has not shown that it

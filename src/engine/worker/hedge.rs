@@ -46,9 +46,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         self.hedge_look_us = clock_us + HEDGE_LOOK_US;
-        let (asked_again, requests) =
-            (self.metrics.hedges + self.metrics.moves, self.metrics.requests);
-        let left = peers::is_within_budget(asked_again, requests, self.connections.len());
+        let left = self.is_within_budget();
         // While the server asks for less, no range is asked for twice at once.
         let has_free = [false, true].map(|by_client| self.has_room(by_client));
         // A rival may need the only slot, which the late one has.
@@ -89,6 +87,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             LateRemedy::Move => self.end_late(index, LateEnd::Move),
             LateRemedy::End => self.end_late(index, LateEnd::Stuck),
         }
+    }
+
+    fn is_within_budget(&self) -> bool {
+        let asked_again = self.metrics.hedges + self.metrics.moves;
+        peers::is_within_budget(asked_again, self.metrics.requests, self.connections.len())
+    }
+
+    /// Whether a connection's range may be asked for a second time.
+    pub(super) fn may_ask_again(&self, index: usize) -> bool {
+        let endpoint = self.connections[index].state.job().endpoint;
+        self.is_within_budget()
+            && self.data.free() > 0
+            && !self.share.is_slowed(endpoint, self.now_us)
     }
 
     /// How long a connection's operation has been late, in microseconds; `None` when it is not.
@@ -152,7 +163,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         after_us.is_some_and(|after_us| self.clock.now_us() - operation.submitted_us > after_us)
     }
 
-    fn start_hedge(&mut self, late: usize) {
+    pub(super) fn start_hedge(&mut self, late: usize) {
         let connection = &self.connections[late];
         let job = connection.state.job();
         let transfer = job.object();
@@ -165,11 +176,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
         let by_client = job.into.is_paced_by_client();
         let mut job = job.for_rest(left, attempts);
-        // Best is one that is open to another address already.
+        let is_unanswered = connection.is_unanswered();
+        // Best is one that is open to another address already, or that this one has answered.
         let elsewhere = self.free.iter().rposition(|free| {
             let connection = &self.connections[*free];
-            let is_other =
-                |link: &Link| link.leads_to(&transfer.endpoint) && Some(link.address()) != at;
+            let is_other = |link: &Link| {
+                let is_answered = is_unanswered && link.open().answers() > 0;
+                link.leads_to(&transfer.endpoint) && (Some(link.address()) != at || is_answered)
+            };
             connection.conn.is_idle() && connection.link.as_ref().is_some_and(is_other)
         });
         let index = match elsewhere {
@@ -202,7 +216,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Rivalry::HedgedBy(loser) => loser,
             Rivalry::HedgeOf(loser) => {
                 self.metrics.hedges_won += 1;
-                if let Some(place) = self.connections[loser].place() {
+                // Where both have one address that answers, it may be the connection alone.
+                let winners = self.connections[index].place();
+                if let Some(place) = self.connections[loser].place()
+                    && winners != Some(place)
+                {
                     self.addresses.failed(place, self.now_us);
                 }
                 loser

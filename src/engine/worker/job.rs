@@ -102,6 +102,8 @@ impl JobState {
 #[derive(Debug)]
 pub(super) enum AfterFailure {
     Resume,
+    /// It waits without its connection until another one is free.
+    Park,
     Backoff {
         until_us: u64,
     },
@@ -331,6 +333,12 @@ impl Job {
         now_us - request.asked_us
     }
 
+    /// How long its last request has waited for an answer, in microseconds.
+    pub(super) fn waited_us(&self, now_us: u64) -> Option<u64> {
+        let request = self.request.filter(|request| request.answered_us.is_none())?;
+        Some(now_us.saturating_sub(request.asked_us))
+    }
+
     /// Version of the keys that signed its last request.
     pub(super) fn keys_version(&self) -> u64 {
         self.request.map_or(0, |request| request.keys_version)
@@ -343,6 +351,7 @@ impl Job {
         Some(RangeTimes {
             first_byte_us: answered_us.saturating_sub(asked_us),
             body_us: now_us.saturating_sub(answered_us),
+            is_first: false,
         })
     }
 }

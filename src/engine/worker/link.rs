@@ -23,6 +23,9 @@ pub(super) struct Link {
     number: EndpointNumber,
     /// Counts as open at its address, for all workers.
     open: OpenConnection,
+    /// When it was connected, and when its first answer came, by the worker's clock.
+    pub(super) connected_us: Option<u64>,
+    pub(super) answered_us: Option<u64>,
     pub(super) security: Security,
     /// What its low-water mark is now, in bytes (SO_RCVLOWAT).
     low_water: u32,
@@ -41,6 +44,17 @@ impl Link {
     /// The same, with the endpoint that it is an address of.
     pub(super) fn place(&self) -> Place {
         Place { endpoint: self.number, address: self.address() }
+    }
+
+    /// How it counts there.
+    pub(super) fn open(&self) -> &OpenConnection {
+        &self.open
+    }
+
+    /// The head of an answer has come.
+    pub(super) fn note_answer(&mut self, clock_us: u64) {
+        self.answered_us.get_or_insert(clock_us);
+        self.open.note_answer(clock_us.saturating_sub(self.connected_us.unwrap_or(clock_us)));
     }
 
     /// It wakes nobody for a few bytes.
@@ -97,6 +111,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     endpoint,
                     number,
                     open,
+                    connected_us: None,
+                    answered_us: None,
                     security: Security::Plain,
                     low_water: 1,
                     is_nonblocking: false,

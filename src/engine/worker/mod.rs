@@ -24,6 +24,7 @@ mod prefix;
 mod range;
 mod secure;
 mod stream;
+mod unserved;
 mod verify;
 mod waiting;
 mod write;
@@ -55,6 +56,7 @@ use job::JobState;
 use pace::Wait;
 use parked::{Parked, parked_max};
 use range::{Ranges, Writes};
+use unserved::ServedShare;
 
 /// Token of the operation that waits for the event counter.
 const TOKEN_WAKE: u64 = 1 << 40;
@@ -160,6 +162,9 @@ pub struct Worker<R, H> {
     hedge_look_us: u64,
     /// When slow ranges are looked for next.
     prefix_look_us: u64,
+    /// Endpoints that serve only so many connections at a time.
+    served: Vec<ServedShare>,
+    unserved_look_us: u64,
     /// When is looked next for what is waited for too long.
     wait_look_us: u64,
     /// What keeps a range from being asked for that may else be, since the last look.
@@ -234,6 +239,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             paces: Paces::default(),
             hedge_look_us: 0,
             prefix_look_us: 0,
+            served: Vec::new(),
+            unserved_look_us: 0,
             wait_look_us: 0,
             held: None,
             entered: (0, WaitFor::Work),
@@ -283,6 +290,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.paces.set_busy(self.busy());
             self.hedge();
             self.resume_parked();
+            self.look_for_unserved();
             has_more = self.assign();
         }
         if self.is_done() {
@@ -534,6 +542,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 if let Err(until_us) = until_us {
                     self.metrics.waiting += 1;
                     return until_us.saturating_sub(self.now_us);
+                }
+                if self.is_over_full(index) && self.set_aside(index, self.now_us) {
+                    return 0;
                 }
                 let connection = &mut self.connections[index];
                 connection.state.job_mut().state = JobState::Active;

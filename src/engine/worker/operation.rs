@@ -229,6 +229,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_send = matches!(op, Op::Send { .. });
         let is_connect = matches!(op, Op::Connect { .. });
         let target = connection.take_back(op);
+        if is_connect {
+            connection.link_mut().connected_us = Some(self.clock.now_us());
+        }
         if is_connect && connection.link().endpoint.tls {
             self.tunnel_or_secure(index);
         } else if is_connect {
@@ -265,9 +268,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Counts an answer whose head has come, where it was waited for; it may be the first of two.
     pub(super) fn head_came(&mut self, index: usize, awaited: bool) {
-        let Connection { conn, state, .. } = &mut self.connections[index];
+        let Connection { conn, state, link, .. } = &mut self.connections[index];
         let job = state.job_mut();
         if awaited && !conn.awaits_head() {
+            if let Some(link) = link {
+                link.note_answer(self.clock.now_us());
+            }
             let first_byte_us = job.answered(self.now_us);
             if conn.has_answer() {
                 self.metrics.answers += 1;

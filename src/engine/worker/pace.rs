@@ -20,7 +20,7 @@ use crate::sys::{Ring, Slot};
 /// What a range waits for that is not asked for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Its endpoint asked for fewer requests.
+    /// Its endpoint asked for fewer requests, or answers no more connections.
     ForEndpoint,
     /// A connection, the pace, or the bandwidth: all others of its kind wait, too.
     ForRoom,
@@ -67,12 +67,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// one that leads there already, or nowhere; those that lead elsewhere are kept while there may
     /// be more, and then the one goes that was used the longest time ago.
     fn take_free(&mut self, endpoint: &Arc<Endpoint>) -> Option<usize> {
-        if !self.scheduler.endpoints().are_several() {
-            return self.free.pop();
-        }
         let from = self.free.len().saturating_sub(FREE_CONNECTIONS_LOOKED_AT_MAX);
         let link = |index: &usize| self.connections[*index].link.as_ref();
         let leads = |index: &usize| link(index).is_some_and(|link| link.leads_to(endpoint));
+        if self.free.last().is_some_and(leads) {
+            return self.free.pop();
+        }
         let last = &self.free[from..];
         let found =
             last.iter().rposition(leads).or(last.iter().rposition(|index| link(index).is_none()));
@@ -96,6 +96,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         if !self.has_room(false) {
             return Err(Wait::ForRoom);
+        }
+        if self.is_full(next.endpoint) {
+            return Err(Wait::ForEndpoint);
         }
         if !self.share.may_send(next.endpoint, self.now_us) {
             let is_endpoint = self.now_us < self.share.next_again_us(next.endpoint);

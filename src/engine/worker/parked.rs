@@ -2,10 +2,10 @@
 //! refuses, or cannot bring now, take no connection that another endpoint could use. A try takes
 //! one: where nothing answers, for as long as a connect may take.
 //!
-//! Only where there are several endpoints; else a range keeps its connection, for nobody else wants
-//! it. What comes first is what was parked: new ranges of its endpoint wait behind it. Each
-//! endpoint has its part of the places, which no other can fill, and of the leases that parked
-//! requests keep.
+//! Only where there are several endpoints, or where a server answers no more connections than it
+//! has ([`super::unserved`]); else a range keeps its connection, for nobody else wants it. What
+//! comes first is what was parked: new ranges of its endpoint wait behind it. Each endpoint has its
+//! part of the places, which no other can fill, and of the leases that parked requests keep.
 
 use std::sync::Arc;
 
@@ -119,14 +119,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// connections enough.
     pub(super) fn park(&mut self, index: usize, until_us: u64) {
         let several = self.scheduler.endpoints().are_several();
+        if several && !self.connections[index].state.job().into.is_paced_by_client() {
+            self.set_aside(index, until_us);
+        }
+    }
+
+    /// Takes the range from a connection that waits for its next try; false where there is no place
+    /// for it.
+    pub(super) fn set_aside(&mut self, index: usize, until_us: u64) -> bool {
         let connection = &self.connections[index];
         let job = connection.state.job();
         let (delivered, bytes) = (self.delivered(index), job.bytes);
-        if !several || job.into.is_paced_by_client() || delivered >= bytes.length {
-            return;
-        }
-        if !self.parked_counts().has_place(job.endpoint, self.means()) {
-            return;
+        let has_place = || self.parked_counts().has_place(job.endpoint, self.means());
+        if delivered >= bytes.length || !has_place() {
+            return false;
         }
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
         let rest = job.for_next_try(left, job.attempts.without_first(delivered));
@@ -137,6 +143,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.connections[index].let_go(self.now_us);
         self.free.push(index);
         self.parked.push_back(parked);
+        true
     }
 
     /// How many bytes of a connection's range need not be asked for again.
@@ -166,7 +173,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Takes the right to go on with a parked range.
     fn resume(&mut self, parked: &Parked) -> bool {
         let endpoint = parked.job.endpoint;
-        let may = self.has_room(false) && self.share.may_send_again(endpoint, self.now_us);
+        let has_room = self.has_room(false) && !self.is_full(endpoint);
+        let may = has_room && self.share.may_send_again(endpoint, self.now_us);
         if may {
             // Its bytes are charged already.
             self.share.sent(endpoint, self.now_us, 0);
