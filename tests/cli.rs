@@ -78,7 +78,7 @@ fn what_other_programs_have_is_said_in_one_line() {
     let get = |option: &str, expected: &str| told(&["get", "s3://b/a", option, "d"], expected);
     get("--no-check-certificate", "'--no-check-certificate': use --no-verify-ssl\n");
     get("--ignore-existing", "use --overwrite never");
-    get("--timeout=5", "unexpected argument '--timeout': use --retry-for");
+    get("--timeout=5", "unexpected argument '--timeout': use --read-timeout");
     get("-r", "it is not needed, a folder is downloaded whole");
     get("--progress", "shown by default");
     told(&["ls", "-R", "s3://bucket/"], "use --recursive");

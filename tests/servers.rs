@@ -15,6 +15,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use program::Program;
 
@@ -436,6 +437,26 @@ fn a_redirect_tells_where_it_leads() {
     for secret in ["secret", "signature"] {
         run.check(!run.stderr.contains(secret), "only scheme and host are reported");
     }
+}
+
+/// A server that takes its time is waited for, unless the user says for how long.
+#[test]
+fn an_attempt_ends_after_the_timeout_that_the_user_names() {
+    let objects = Objects::from([("k".to_owned(), vec![b'a'; 5_000])]);
+    let (address, _) = serve(&objects, |request, bytes| {
+        if request.range.is_some() {
+            std::thread::sleep(Duration::from_millis(1_500));
+        }
+        right(request, bytes)
+    });
+    let cat = |more: &[&str]| asking(address, &["cat", "s3://lab/k"]).with(more.to_vec()).run();
+    let run = cat(&[]).expect(0);
+    assert_eq!(run.stdout.len(), 5_000);
+    let impatient = ["--read-timeout", "500ms", "--max-attempts", "2", "--retry-for", "0"];
+    let run = cat(&impatient).expect(6);
+    assert!(run.stderr.contains("timed out before the first byte"), "{}", run.stderr);
+    let run = cat(&["--read-timeout", "2h"]).expect(2);
+    assert!(run.stderr.contains("expected a time from 100ms to 3600s"), "{}", run.stderr);
 }
 
 /// Connections that it accepts and does not answer are closed, and those that it answers bring all.

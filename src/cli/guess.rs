@@ -37,7 +37,7 @@ pub(super) fn of_command(name: &str) -> Option<&'static str> {
 }
 
 /// Options of other programs, and what they are here.
-const OPTIONS: [(&[&str], &str); 10] = [
+const OPTIONS: [(&[&str], &str); 11] = [
     (&["--no-check-certificate", "--insecure", "-k"], "--no-verify-ssl"),
     (&["--ignore-existing", "--no-clobber"], "--overwrite never"),
     (&["--force", "-f"], "--overwrite always"),
@@ -55,10 +55,8 @@ const OPTIONS: [(&[&str], &str); 10] = [
     ),
     (&["--threads"], "--workers"),
     (&["--retries", "--retry", "--retry-count", "--tries"], "--max-attempts"),
-    (
-        &["--timeout", "--connect-timeout", "--cli-connect-timeout", "--cli-read-timeout"],
-        "--retry-for",
-    ),
+    (&["--timeout", "--cli-read-timeout"], "--read-timeout"),
+    (&["--cli-connect-timeout"], "--connect-timeout"),
     (&["--checksum"], "--verify strict"),
     (&["--debug"], "-vv"),
     (&["--compressed", "--decompress", "--uncompress", "--ungzip", "--gzip", "-z"], "--gunzip"),
@@ -137,7 +135,7 @@ mod tests {
             ("get --numworkers", "use --connections"),
             ("get -c", "use --connections"),
             ("get --retries", "use --max-attempts"),
-            ("ls --timeout", "use --retry-for"),
+            ("ls --timeout", "use --read-timeout"),
             ("get --checksum", "use --verify strict"),
             ("verify --debug", "use -vv"),
             ("get -R", "it is not needed, a folder is downloaded whole"),

@@ -22,6 +22,7 @@ mod mount;
 mod options;
 mod pipe;
 mod selection;
+mod times;
 mod train;
 mod typed;
 mod verify;

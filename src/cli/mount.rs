@@ -140,7 +140,7 @@ pub(super) struct MountTyped {
     log_file: Option<PathBuf>,
     /// fail if the mount does not serve after this time, such as 90s, and fail a read (EIO) that
     /// takes as long
-    #[arg(long, value_name = "TIME", value_parser = options::parse_deadline)]
+    #[arg(long, value_name = "TIME", value_parser = super::times::parse_deadline)]
     deadline: Option<Duration>,
     /// write one JSON line to this file for each file that was read, when it is closed, and the
     /// summary at the end

@@ -7,6 +7,9 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 
+use super::times::{
+    help_retry_for, help_timeout, parse_deadline, parse_retry_for, parse_timeout, typed_time,
+};
 use super::usage;
 use crate::limits;
 use crate::s3::uri::S3Uri;
@@ -118,6 +121,22 @@ pub struct ServiceArgs {
     /// An endpoint that does not answer is retried for so long; `None` for the default.
     #[arg(long, value_name = "TIME", value_parser = parse_retry_for, help = help_retry_for())]
     pub retry_for: Option<Duration>,
+    /// How long an attempt waits for a connection; `None` for the defaults.
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = parse_timeout,
+        help = help_timeout("that has no connection after", limits::CONNECT_TIMEOUT_US)
+    )]
+    pub connect_timeout: Option<Duration>,
+    /// How long an attempt waits for an answer, and for more of it; `None` for the defaults.
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = parse_timeout,
+        help = help_timeout("that receives nothing for", limits::STALL_TIMEOUT_US)
+    )]
+    pub read_timeout: Option<Duration>,
     /// Requests that list at once.
     #[arg(
         long,
@@ -144,7 +163,9 @@ impl ServiceArgs {
             ("--ca-bundle", self.ca_bundle.as_ref().map(path)),
             ("--addressing-style", style.map(|style| style.get_name().to_owned())),
             ("--sse-c-key-file", self.sse_c_key_file.as_ref().map(path)),
-            ("--retry-for", self.retry_for.map(|time| format!("{}ms", time.as_millis()))),
+            ("--retry-for", self.retry_for.map(typed_time)),
+            ("--connect-timeout", self.connect_timeout.map(typed_time)),
+            ("--read-timeout", self.read_timeout.map(typed_time)),
             ("--list-requests", self.list_requests.map(|count| count.to_string())),
             ("--version-id", self.version_id.clone()),
         ];
@@ -550,34 +571,6 @@ pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
         return Ok(bytes);
     }
     Err(format!("expected a size of {} or more", typed(limits::MEMORY_BYTES_MIN)))
-}
-
-fn help_retry_for() -> String {
-    format!(
-        "retry an endpoint that does not answer for at least this time, such as 5m; with 0s only \
-         the number of attempts counts [default: {}s]",
-        limits::RETRY_FOR_US / 1_000_000
-    )
-}
-
-/// A time such as `1m30s`; a plain number is of seconds, as in timeout(1).
-fn parse_time(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(seconds) => Ok(Duration::from_secs(seconds)),
-        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string()),
-    }
-}
-
-fn parse_retry_for(text: &str) -> Result<Duration, String> {
-    let time = parse_time(text)?;
-    let most = limits::RETRY_FOR_MAX;
-    let fits = time <= most;
-    if fits { Ok(time) } else { Err(format!("expected at most {}h", most.as_secs() / 3600)) }
-}
-
-pub(super) fn parse_deadline(text: &str) -> Result<Duration, String> {
-    let time = parse_time(text)?;
-    if time.is_zero() { Err("expected a time above zero".to_owned()) } else { Ok(time) }
 }
 
 /// The name of a file to be written.

@@ -209,7 +209,7 @@ pub struct StreamArgs {
         long,
         help_heading = "Failures",
         value_name = "TIME",
-        value_parser = options::parse_deadline
+        value_parser = super::times::parse_deadline
     )]
     pub deadline: Option<Duration>,
     /// write one JSON line per object to this file

@@ -130,7 +130,7 @@ pub(super) struct TrainTyped {
         long,
         help_heading = "Failures",
         value_name = "TIME",
-        value_parser = options::parse_deadline
+        value_parser = super::times::parse_deadline
     )]
     deadline: Option<Duration>,
     /// write one JSON line per object to this file

@@ -22,7 +22,7 @@ use crate::control::{Control, ControlOptions, Settings};
 use crate::engine::pace::{Bandwidth, part_bytes};
 use crate::error::Result;
 use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
-use crate::link::attempt::RetryPolicy;
+use crate::link::attempt::{RetryPolicy, Timeouts};
 use crate::link::waiting::Board;
 use crate::report::progress::{Progress, Teller};
 use crate::s3::proxy::Proxies;
@@ -73,6 +73,7 @@ pub(super) async fn control_with(
         fips: args.use_fips_endpoint.then_some(true).or(alone),
         sessions: alone,
         retry_for_us: retries(args, 1).retry_for_us,
+        timeouts: retries(args, 1).timeouts,
         board: Arc::clone(&board),
         list_requests: args.list_requests,
         requester_pays: args.request_payer.is_some(),
@@ -135,10 +136,13 @@ fn tell_waits(control: &Rc<Control>, mut waits: Waits) {
     });
 }
 
-/// How long a range is tried again.
+/// How long a range is tried again, and waited for.
 pub(super) fn retries(args: &ServiceArgs, attempts_max: u32) -> RetryPolicy {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    RetryPolicy { attempts_max, retry_for_us: args.retry_for.map_or(RETRY_FOR_US, micros) }
+    let connect_us = args.connect_timeout.map(micros);
+    let timeouts = Timeouts { connect_us, read_us: args.read_timeout.map(micros) };
+    let retry_for_us = args.retry_for.map_or(RETRY_FOR_US, micros);
+    RetryPolicy { attempts_max, retry_for_us, timeouts }
 }
 
 /// What the user bounds of the bytes a second.

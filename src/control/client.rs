@@ -29,8 +29,8 @@ use super::handshake::handshake;
 use super::idle::IdleConnections;
 use super::interfaces;
 use super::limits::{
-    ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX,
-    MANIFEST_PIECE_BYTES, MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
+    ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, CONNECT_WAITS_MAX, MANIFEST_PIECE_BYTES,
+    MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
 };
 use super::patience::{Patience, pause};
 use super::tls::{Trust, client_config};
@@ -296,8 +296,9 @@ impl Client {
             let (status, headers) = (head.status.as_u16(), head.headers);
             Ok(Answer { status, headers, body, tries: 1, is_unsigned: false })
         };
-        let answer = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
-            let why = format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+        let limit = self.patience.answer_timeout();
+        let answer = timeout(limit, exchange).await.unwrap_or_else(|_| {
+            let why = format!("no answer within {} s", limit.as_secs_f64());
             Err(unreachable(RetryReason::FirstByteTimeout, why))
         })?;
         self.silent.borrow_mut().remove(&connection.address);
@@ -315,16 +316,16 @@ impl Client {
         addresses.sort_by_key(|address| self.silent.borrow().contains(address));
         let tls = endpoint.tls.then(|| self.tls_config()).transpose().map_err(Trouble::Lasting)?;
         let mut last = unreachable(RetryReason::Connect, "it has no address".to_owned());
-        let mut waits = 0;
+        let (mut waits, limit) = (0, self.patience.connect_timeout());
         for address in addresses {
             at.set(Some(address));
             let over = self.interface.as_deref();
-            match timeout(CONNECT_TIMEOUT, open(endpoint, address, over, tls.clone())).await {
+            match timeout(limit, open(endpoint, address, over, tls.clone())).await {
                 Ok(Ok(sender)) => return Ok(HttpConnection { address, sender }),
                 Ok(Err(trouble @ Trouble::Lasting(_))) => return Err(trouble),
                 Ok(Err(trouble)) => last = trouble,
                 Err(_) => {
-                    let seconds = CONNECT_TIMEOUT.as_secs();
+                    let seconds = limit.as_secs_f64();
                     let why = format!("{address}{}: no connection within {seconds} s", Over(over));
                     last = unreachable(RetryReason::ConnectTimeout, why);
                     waits += 1;

@@ -52,6 +52,7 @@ use tracing::info;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LIST_REQUESTS_DEFAULT;
+use crate::link::attempt::Timeouts;
 use crate::link::failure::{RetryCounts, RetryReason};
 use crate::link::waiting::Board;
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
@@ -99,6 +100,8 @@ pub struct ControlOptions {
     pub sessions: Option<bool>,
     /// An endpoint that does not answer is retried for so long, in microseconds.
     pub retry_for_us: u64,
+    /// How long an attempt waits.
+    pub timeouts: Timeouts,
     /// Where is noted what is waited for, credentials included.
     pub board: Arc<Board>,
     /// How many requests list one source at once; the default of [`crate::limits`] when `None`.
@@ -179,7 +182,7 @@ impl Control {
         };
         let http = ChainHttp::new(chain_trust, options.proxies.clone(), sts);
         let source = &options.credentials;
-        let patience = Patience::new(options.retry_for_us, options.board);
+        let patience = Patience::new(options.retry_for_us, options.timeouts, options.board);
         let waits = patience.clone();
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
         Ok(Self {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::link::attempt::RetryPolicy;
+use super::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
+use crate::link::attempt::{RetryPolicy, Timeouts};
 use crate::link::waiting::{Board, Ticket, Wait};
 
 /// What every request of the control plane goes by.
@@ -13,19 +14,20 @@ use crate::link::waiting::{Board, Ticket, Wait};
 pub(crate) struct Patience {
     begun: Instant,
     retry_for_us: u64,
+    pub(crate) timeouts: Timeouts,
     board: Arc<Board>,
 }
 
 impl Default for Patience {
     /// Bounded by tries alone, and told to nobody.
     fn default() -> Self {
-        Self::new(0, Arc::default())
+        Self::new(0, Timeouts::default(), Arc::default())
     }
 }
 
 impl Patience {
-    pub(crate) fn new(retry_for_us: u64, board: Arc<Board>) -> Self {
-        Self { begun: Instant::now(), retry_for_us, board }
+    pub(crate) fn new(retry_for_us: u64, timeouts: Timeouts, board: Arc<Board>) -> Self {
+        Self { begun: Instant::now(), retry_for_us, timeouts, board }
     }
 
     /// The time, in microseconds since this was made.
@@ -39,9 +41,19 @@ impl Patience {
         self
     }
 
+    /// How long a connection may take.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.timeouts.connect_us.map_or(CONNECT_TIMEOUT, Duration::from_micros)
+    }
+
+    /// How long an answer may take.
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.timeouts.read_us.map_or(ANSWER_TIMEOUT, Duration::from_micros)
+    }
+
     /// The rule, with this number of tries.
     pub(crate) fn policy(&self, attempts_max: u32) -> RetryPolicy {
-        RetryPolicy { attempts_max, retry_for_us: self.retry_for_us }
+        RetryPolicy { attempts_max, retry_for_us: self.retry_for_us, timeouts: self.timeouts }
     }
 
     /// Notes what is waited for from now on.

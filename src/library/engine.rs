@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::client::{Client, ControlThread, RemoteObject, Shared};
-use super::options::micros;
+use super::options::{micros, timeouts};
 use super::share;
 use crate::engine::config::HostFacts;
 use crate::engine::lease::Lease;
@@ -47,6 +47,10 @@ pub struct EngineOptions {
     pub ring: RingChoice,
     /// An endpoint that does not answer is retried for so long [default: a minute].
     pub retry_for: Option<Duration>,
+    /// An attempt that has no connection ends after this time [default: 10 seconds].
+    pub connect_timeout: Option<Duration>,
+    /// An attempt that receives nothing ends after this time [default: 30 seconds].
+    pub read_timeout: Option<Duration>,
     /// A range fails after so many attempts in a row without new data; while the endpoint does not
     /// answer, only after `retry_for` has passed as well [default: 8].
     pub max_attempts: Option<NonZeroU32>,
@@ -185,6 +189,7 @@ impl Engine {
         let retries = RetryPolicy {
             attempts_max: options.max_attempts.map_or(usual.attempts_max, NonZeroU32::get),
             retry_for_us: options.retry_for.map_or(usual.retry_for_us, micros),
+            timeouts: timeouts(options.connect_timeout, options.read_timeout)?,
         };
         let begun = Instant::now();
         let tls = client.shared.tls.clone();

@@ -13,7 +13,8 @@ use crate::control::endpoint::AddressingStyle;
 use crate::control::interfaces::named;
 use crate::control::tls::Trust;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{LIST_REQUESTS_MAX, RETRY_FOR_US};
+use crate::limits::{LIST_REQUESTS_MAX, RETRY_FOR_US, TIMEOUT_MAX, TIMEOUT_MIN};
+use crate::link::attempt::Timeouts;
 use crate::s3::proxy::Proxies;
 use crate::s3::sign::SigningKeys;
 
@@ -55,6 +56,11 @@ pub struct ClientOptions {
     pub list_requests: Option<usize>,
     /// An endpoint that does not answer is asked again for so long [default: a minute].
     pub retry_for: Option<Duration>,
+    /// An attempt that has no connection ends after this time [default: 3 seconds for listings, 10
+    /// for ranges].
+    pub connect_timeout: Option<Duration>,
+    /// An attempt that receives nothing ends after this time [default: 30 seconds].
+    pub read_timeout: Option<Duration>,
 }
 
 impl fmt::Debug for ClientOptions {
@@ -138,10 +144,24 @@ impl ClientOptions {
             customer_key: customer_key(self.sse_c_key_file.as_deref())?,
             interfaces: named(&self.interfaces)?,
             retry_for_us: self.retry_for.map_or(RETRY_FOR_US, micros),
+            timeouts: timeouts(self.connect_timeout, self.read_timeout)?,
             proxies: Proxies::from_variables(|name| std::env::var_os(name)),
             ..ControlOptions::default()
         })
     }
+}
+
+/// How long an attempt waits, as the user says.
+pub(super) fn timeouts(connect: Option<Duration>, read: Option<Duration>) -> Result<Timeouts> {
+    for (name, time) in [("connect_timeout", connect), ("read_timeout", read)] {
+        let Some(time) = time.filter(|time| !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(time)) else {
+            continue;
+        };
+        let range = format!("{} s to {} s", TIMEOUT_MIN.as_secs_f64(), TIMEOUT_MAX.as_secs());
+        let message = format!("{name}: {} s is not within {range}", time.as_secs_f64());
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
+    Ok(Timeouts { connect_us: connect.map(micros), read_us: read.map(micros) })
 }
 
 /// A time in microseconds, as far as they go.

@@ -1,5 +1,7 @@
-//! Bounds of the network interfaces that a user names, and of connections that a server leaves
-//! unanswered.
+//! Bounds of the network interfaces and timeouts that a user names, and of connections that a
+//! server leaves unanswered.
+
+use std::time::Duration;
 
 /// Longest name of a network interface, in bytes (IFNAMSIZ without its end, netdevice(7)).
 pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
@@ -40,3 +42,9 @@ pub const SERVED_TRIAL_US: u64 = 2_000_000;
 /// Where other connections wait for an answer, one that is answered is closed after the range that
 /// ends so long after its first answer, in microseconds.
 pub const SERVED_TURN_US: u64 = 1_000_000;
+
+/// Shortest time that an attempt may be given to connect, or to receive something.
+pub const TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
+/// Longest such time: `inrush` notices within it that nothing comes any more.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);

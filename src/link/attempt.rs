@@ -19,11 +19,24 @@ pub struct RetryPolicy {
     pub attempts_max: u32,
     /// An endpoint that does not answer is retried at least for so long, in microseconds.
     pub retry_for_us: u64,
+    /// How long one attempt waits.
+    pub timeouts: Timeouts,
+}
+
+/// How long an attempt waits, in microseconds. `None` leaves it to who waits: listings try the next
+/// address sooner than ranges, which try several at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For a connection, TLS included.
+    pub connect_us: Option<u64>,
+    /// For the first byte of an answer, and for further ones.
+    pub read_us: Option<u64>,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { attempts_max: ATTEMPTS_MAX, retry_for_us: RETRY_FOR_US }
+        let timeouts = Timeouts::default();
+        Self { attempts_max: ATTEMPTS_MAX, retry_for_us: RETRY_FOR_US, timeouts }
     }
 }
 
@@ -183,7 +196,11 @@ mod tests {
     use super::*;
 
     const SECOND_US: u64 = 1_000_000;
-    const POLICY: RetryPolicy = RetryPolicy { attempts_max: 3, retry_for_us: 60 * SECOND_US };
+    const POLICY: RetryPolicy = RetryPolicy {
+        attempts_max: 3,
+        retry_for_us: 60 * SECOND_US,
+        timeouts: Timeouts { connect_us: None, read_us: None },
+    };
 
     fn gives_up(attempts: &mut Attempts, now_us: u64, cause: Cause) -> bool {
         attempts.failed(now_us, cause, POLICY) == NextTry::GiveUp

@@ -7,6 +7,7 @@ use crate::checksum::{Algorithm, AnswerCheck};
 use crate::limits::{
     CONNECT_TIMEOUT_US, CONTROL_SLOT_BYTES, HEAD_BYTES_MAX, HEAD_ROOM_BYTES, SLOT_BYTES_MIN,
 };
+use crate::link::attempt::Timeouts;
 use crate::link::failure::Remedy;
 
 const SLOT: u32 = SLOT_BYTES_MIN;
@@ -845,7 +846,7 @@ fn a_tunnel_is_part_of_connecting() {
         assert_eq!(conn.poll(), None);
         conn.handle(Event::Tunnel { length: 50 });
         assert_eq!(conn.poll(), Some(Action::Send { at: 0, length: 50 }));
-        assert_eq!((conn.poll(), conn.timeout_us()), (None, CONNECT_TIMEOUT_US));
+        assert_eq!((conn.poll(), conn.timeout_us(Timeouts::default())), (None, CONNECT_TIMEOUT_US));
         assert!(conn.is_connecting() && !conn.awaits_head());
         conn.handle(event);
         assert_eq!(conn.poll(), Some(Action::Fail { failure: expected, body: None }));

@@ -27,7 +27,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 65] = [
     ("mount", true, &["error", "limits", "plan", "s3"]),
     ("train", true, &["error", "limits", "plan", "s3", "shown"]),
     ("journal", true, &["mark", "plan"]),
-    ("conn", true, &["checksum", "failure", "http", "limits", "s3", "sys"]),
+    ("conn", true, &["attempt", "checksum", "failure", "http", "limits", "s3", "sys"]),
     ("tls", true, &["error", "failure", "limits", "s3"]),
     ("snapshot", true, &[]),
     ("metrics", true, &["endpoints", "failure", "pace", "snapshot", "sys", "waiting"]),

@@ -106,6 +106,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.connections[index].interface = self.host.next_interface();
         match self.host.socket(&address) {
             Ok(socket) => {
+                let connect_us = self.retries.timeouts.connect_us.unwrap_or(CONNECT_TIMEOUT_US);
                 self.connections[index].link = Some(Link {
                     socket: socket.clone(),
                     endpoint,
@@ -116,7 +117,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     security: Security::Plain,
                     low_water: 1,
                     is_nonblocking: false,
-                    connected_by_us: self.clock.now_us() + CONNECT_TIMEOUT_US,
+                    connected_by_us: self.clock.now_us() + connect_us,
                 });
                 self.metrics.connects += 1;
                 let job = self.connections[index].state.job();

@@ -66,7 +66,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             true => connection.link().connected_by_us,
             // Whoever reads a pipe may take any time.
             false if connection.state.job().awaits_room() => u64::MAX,
-            false => clock_us + connection.conn.timeout_us(),
+            false => clock_us + connection.conn.timeout_us(self.retries.timeouts),
         };
         // What waits for many bytes is not woken by few, be they the last: a close_notify, say.
         // A receive that is to fill its place is looked at where its end tells what had come.

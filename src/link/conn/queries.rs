@@ -4,6 +4,7 @@ use super::{Comparison, Conn, EtagDigest, Manner, State};
 use crate::limits::{
     CONNECT_TIMEOUT_US, FIRST_BYTE_TIMEOUT_US, RECEIVE_LOW_WATER_BYTES_MAX, STALL_TIMEOUT_US,
 };
+use crate::link::attempt::Timeouts;
 
 impl Conn {
     /// True while the head of an answer has not come completely.
@@ -103,12 +104,15 @@ impl Conn {
 
     /// How long the operation now in flight may take, in microseconds.
     #[must_use]
-    pub fn timeout_us(&self) -> u64 {
-        match self.state {
-            _ if self.is_connecting() => CONNECT_TIMEOUT_US,
-            State::Sending { .. } | State::Head { .. } | State::Asking => FIRST_BYTE_TIMEOUT_US,
-            _ => STALL_TIMEOUT_US,
-        }
+    pub fn timeout_us(&self, timeouts: Timeouts) -> u64 {
+        let (given_us, usual_us) = match self.state {
+            _ if self.is_connecting() => (timeouts.connect_us, CONNECT_TIMEOUT_US),
+            State::Sending { .. } | State::Head { .. } | State::Asking => {
+                (timeouts.read_us, FIRST_BYTE_TIMEOUT_US)
+            }
+            _ => (timeouts.read_us, STALL_TIMEOUT_US),
+        };
+        given_us.unwrap_or(usual_us)
     }
 
     /// Body bytes of the answer now coming that are still to be received or moved; 0 when there is

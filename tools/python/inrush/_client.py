@@ -75,6 +75,8 @@ class Client:
     * `memory` (bytes, or a str such as "512MiB"), `workers`, `connections`, `max_connections`: how
       much of the machine; chosen to fit it where None. `bandwidth_limit`: bytes a second.
     * `ring`: "auto", "io_uring" or "epoll".
+    * `connect_timeout`, `read_timeout`: after how many seconds an attempt ends that has no
+      connection, or receives nothing (10 and 30).
     * `retry_for`: for how many seconds an endpoint is tried again that does not answer;
       `max_attempts`: of a range, in a row without new data; `list_requests`: at the same time.
     * `share=(i, n)`: this is client i of n on this machine, and takes its part of connections,
@@ -102,6 +104,8 @@ class Client:
         max_connections: Optional[int] = None,
         bandwidth_limit: Union[int, str, None] = None,
         ring: Optional[str] = None,
+        connect_timeout: Optional[float] = None,
+        read_timeout: Optional[float] = None,
         retry_for: Optional[float] = None,
         max_attempts: Optional[int] = None,
         list_requests: Optional[int] = None,
@@ -129,6 +133,8 @@ class Client:
             "max_connections": max_connections,
             "bandwidth_limit": bandwidth_limit,
             "ring": ring,
+            "connect_timeout": connect_timeout,
+            "read_timeout": read_timeout,
             "retry_for": retry_for,
             "max_attempts": max_attempts,
             "list_requests": list_requests,

@@ -94,6 +94,8 @@ fn engine_options(options: &Bound<'_, PyDict>) -> PyResult<EngineOptions> {
     engine.bandwidth_limit_bytes_per_second =
         bytes(options, "bandwidth_limit")?.and_then(NonZeroU64::new);
     engine.retry_for = seconds(options, "retry_for")?;
+    engine.connect_timeout = seconds(options, "connect_timeout")?;
+    engine.read_timeout = seconds(options, "read_timeout")?;
     engine.max_attempts = option::<NonZeroU32>(options, "max_attempts")?;
     engine.share = option(options, "share")?;
     if let Some((number, engines)) = engine.share
@@ -140,6 +142,8 @@ fn client_options(options: &Bound<'_, PyDict>) -> PyResult<ClientOptions> {
     client.interfaces = option(options, "interface")?.unwrap_or_default();
     client.list_requests = option(options, "list_requests")?;
     client.retry_for = seconds(options, "retry_for")?;
+    client.connect_timeout = seconds(options, "connect_timeout")?;
+    client.read_timeout = seconds(options, "read_timeout")?;
     Ok(client)
 }
 
