@@ -35,6 +35,41 @@ use crate::s3::Endpoint;
 use crate::s3::aws::is_host_of_aws;
 use crate::s3::proxy::{Proxies, Proxy};
 
+/// A service that may be asked for keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    Sts,
+    /// Single sign-on: the keys of a role.
+    Sso,
+    /// Single sign-on: a session that is continued.
+    SsoOidc,
+}
+
+impl Service {
+    /// As settings name it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Sts => "sts",
+            Self::Sso => "sso",
+            Self::SsoOidc => "sso_oidc",
+        }
+    }
+
+    /// Whether this is one of its hosts at AWS
+    /// (<https://docs.aws.amazon.com/general/latest/gr/aws-service-information.html>).
+    fn is_at(self, host: &str) -> bool {
+        let names = match self {
+            Self::Sts => ["sts.", "sts-fips."],
+            Self::Sso => ["portal.sso.", "portal.sso-fips."],
+            Self::SsoOidc => ["oidc.", "oidc-fips."],
+        };
+        names.into_iter().any(|name| host.starts_with(name)) && is_host_of_aws(host)
+    }
+}
+
+/// Where services are, by environment and profile; the others are at AWS.
+pub(crate) type Urls = Vec<(Service, String)>;
+
 /// The chain's way to its servers.
 #[derive(Debug, Clone)]
 pub(crate) struct ChainHttp(Arc<Way>);
@@ -43,17 +78,16 @@ pub(crate) struct ChainHttp(Arc<Way>);
 struct Way {
     trust: Trust,
     proxies: Proxies,
-    /// Where STS is, by environment and profile; `None`: at AWS.
-    sts: Option<String>,
+    urls: Urls,
     tls: OnceLock<Arc<ClientConfig>>,
     /// Whom the last request was for, and what leads there.
     asked: Mutex<Option<Arc<Endpoint>>>,
 }
 
 impl ChainHttp {
-    pub(crate) fn new(trust: Trust, proxies: Proxies, sts: Option<String>) -> Self {
+    pub(crate) fn new(trust: Trust, proxies: Proxies, urls: Urls) -> Self {
         let (tls, asked) = (OnceLock::new(), Mutex::default());
-        Self(Arc::new(Way { trust, proxies, sts, tls, asked }))
+        Self(Arc::new(Way { trust, proxies, urls, tls, asked }))
     }
 
     /// The error where nothing was given for so long; `None` where nobody was asked.
@@ -63,9 +97,14 @@ impl ChainHttp {
         asked.as_ref().map(|endpoint| away(endpoint, &why))
     }
 
-    /// Where STS is, by environment and profile; `None`: at AWS.
-    pub(crate) fn sts(&self) -> Option<&str> {
-        self.0.sts.as_deref()
+    /// Where a service is, by environment and profile; `None`: at AWS.
+    pub(crate) fn url(&self, service: Service) -> Option<&str> {
+        self.0.urls.iter().find(|(named, _)| *named == service).map(|(_, url)| &**url)
+    }
+
+    /// Whether all services are at AWS.
+    pub(crate) fn is_at_aws(&self) -> bool {
+        self.0.urls.is_empty()
     }
 }
 
@@ -103,7 +142,7 @@ impl HttpConnector for Connector {
 impl Connector {
     async fn ask(&self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
         let mut request = request.try_into_http1x().map_err(|error| unusable(&error))?;
-        self.way.lead_to_sts(&mut request)?;
+        self.way.lead(&mut request)?;
         let endpoint = Arc::new(self.way.endpoint(request.uri())?);
         let asked = Some(Arc::clone(&endpoint));
         *self.way.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
@@ -159,20 +198,24 @@ impl Connector {
 }
 
 impl Way {
-    /// aws-config asks AWS for what a web identity's token is worth, though the profile names an
-    /// endpoint: it reads no profile for that. Nothing in such a request is signed.
-    fn lead_to_sts(&self, request: &mut Request<SdkBody>) -> Result<(), ConnectorError> {
-        let Some(sts) = &self.sts else { return Ok(()) };
-        let is_aws = request.uri().host().is_some_and(is_sts_of_aws);
-        if !is_aws || request.headers().contains_key(header::AUTHORIZATION) {
+    /// aws-config asks AWS for what a token is worth, though the profile names an endpoint: it is
+    /// given no profile. Nothing in such a request is signed.
+    fn lead(&self, request: &mut Request<SdkBody>) -> Result<(), ConnectorError> {
+        let host = request.uri().host().unwrap_or_default();
+        let led = self.urls.iter().find(|(service, _)| service.is_at(host));
+        let Some((service, url)) = led else { return Ok(()) };
+        if request.headers().contains_key(header::AUTHORIZATION) {
             return Ok(());
         }
+        let name = service.name();
         let target = request.uri().path_and_query().map_or("/", uri::PathAndQuery::as_str);
-        let url: Uri = format!("{}{target}", sts.trim_end_matches('/'))
-            .parse()
-            .map_err(|error| unusable(&format_args!("the endpoint of STS is no URL: {error}")))?;
+        let url: Uri =
+            format!("{}{target}", url.trim_end_matches('/')).parse().map_err(|error| {
+                unusable(&format_args!("the endpoint of {name} is no URL: {error}"))
+            })?;
         if !matches!(url.scheme_str(), Some("http" | "https")) {
-            return Err(unusable(&"the endpoint of STS begins with neither https:// nor http://"));
+            let why = "begins with neither https:// nor http://";
+            return Err(unusable(&format_args!("the endpoint of {name} {why}")));
         }
         *request.uri_mut() = url;
         request.headers_mut().remove(header::HOST);
@@ -207,11 +250,6 @@ impl Way {
         let config = client_config(&self.trust).map_err(lasting)?;
         Ok(Arc::clone(self.tls.get_or_init(|| config)))
     }
-}
-
-/// The hosts of STS (<https://docs.aws.amazon.com/general/latest/gr/sts.html>).
-fn is_sts_of_aws(host: &str) -> bool {
-    (host.starts_with("sts.") || host.starts_with("sts-fips.")) && is_host_of_aws(host)
 }
 
 /// True of who is on this machine or its link, and of the metadata of EC2 and EKS over IPv6. A
@@ -305,7 +343,7 @@ mod tests {
         let proxy = |name: &str| (name == "all_proxy").then(|| "http://u:p@127.0.0.1:3128".into());
         let proxies = Proxies::from_variables(proxy);
         let (tls, asked) = (OnceLock::new(), Mutex::default());
-        Way { trust: Trust::System, proxies, sts: None, tls, asked }
+        Way { trust: Trust::System, proxies, urls: vec![], tls, asked }
     }
 
     fn endpoint(url: &str) -> Endpoint {
@@ -342,11 +380,11 @@ mod tests {
     }
 
     #[test]
-    fn a_web_identity_goes_to_the_endpoint_of_sts_and_nowhere_else() {
-        let sts = |url: &str| Way { sts: Some(url.to_owned()), ..way() };
+    fn a_token_goes_to_the_endpoint_of_its_service_and_nowhere_else() {
+        let sts = |url: &str| Way { urls: vec![(Service::Sts, url.to_owned())], ..way() };
         let led = |way: &Way, request: http::request::Builder| {
             let mut request = request.body(SdkBody::from("x")).expect("a request");
-            way.lead_to_sts(&mut request).expect("a URL");
+            way.lead(&mut request).expect("a URL");
             request.uri().to_string()
         };
         let aws = "https://sts.eu-west-1.amazonaws.com/";
@@ -365,13 +403,21 @@ mod tests {
         assert_eq!(led(&way(), Request::post(aws)), aws);
         let mut request = Request::post(aws).body(SdkBody::from("x")).expect("a request");
         for (url, why) in [
-            ("http://a b", "the endpoint of STS is no URL"),
+            ("http://a b", "the endpoint of sts is no URL"),
             ("htps://minio.test", "begins with neither"),
-            ("minio.test", "the endpoint of STS is no URL"),
+            ("minio.test", "the endpoint of sts is no URL"),
         ] {
-            let error = sts(url).lead_to_sts(&mut request).expect_err("no URL");
+            let error = sts(url).lead(&mut request).expect_err("no URL");
             assert!(format!("{error:?}").contains(why), "{url}: {error:?}");
         }
+        let [sso, oidc] = ["http://127.0.0.1:1", "http://127.0.0.1:2"].map(str::to_owned);
+        let urls = vec![(Service::Sso, sso), (Service::SsoOidc, oidc)];
+        let both = Way { urls, ..way() };
+        let portal = Request::get("https://portal.sso.eu-west-1.amazonaws.com/federation/x?a=b");
+        assert_eq!(led(&both, portal), "http://127.0.0.1:1/federation/x?a=b");
+        let token = Request::post("https://oidc.eu-west-1.amazonaws.com/token");
+        assert_eq!(led(&both, token), "http://127.0.0.1:2/token");
+        assert_eq!(led(&both, Request::post(aws)), aws);
         let sovereign = "https://sts.eusc-de-east-1.amazonaws.eu/";
         assert_eq!(
             led(&sts("http://127.0.0.1:9"), Request::post(sovereign)),

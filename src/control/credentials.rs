@@ -1,8 +1,8 @@
 //! Keys by the standard AWS chain, published to all who sign and replaced before they end.
 //!
 //! The chain is in the order of the AWS CLI: environment, profile (see `roles.rs`) and web
-//! identity, container, instance metadata; each of them but the profile is aws-config's. How to
-//! sign is [`crate::s3::sign`]'s matter.
+//! identity (see `tokens.rs`), container, instance metadata. How to sign is [`crate::s3::sign`]'s
+//! matter.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use aws_config::imds;
 use aws_config::imds::credentials::ImdsCredentialsProvider;
 use aws_config::meta::credentials::CredentialsProviderChain;
 use aws_config::provider_config::ProviderConfig;
-use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
 use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
@@ -28,7 +27,8 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tracing::info;
 
-use super::chain_http::ChainHttp;
+use super::chain_http::{ChainHttp, Service};
+use super::endpoint::EndpointUrl;
 use super::limits::{
     CREDENTIALS_TIMEOUT, METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT, PROCESS_TIMEOUT,
     REFRESH_AHEAD, REFRESH_PAUSE,
@@ -36,7 +36,8 @@ use super::limits::{
 use super::patience::Patience;
 use super::profile_file::PROCESS;
 use super::roles::{self, Named, Refused};
-use super::settings::{BY_OPTION, Chosen, Settings, environment, files_in_words};
+use super::settings::{BY_OPTION, Chosen, Found, Settings, environment, files_in_words};
+use super::tokens::WebIdentity;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::shown;
@@ -47,6 +48,15 @@ const REASON_CHARS_MAX: usize = 400;
 
 /// How STS refuses a role that wants a code.
 const ACCESS_DENIED: &str = "AccessDenied";
+
+/// What says where the metadata service of an instance is, and by which version of IP it is asked:
+/// a variable, and a setting of the profile.
+const METADATA_ENDPOINT: (&str, &str) =
+    ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "ec2_metadata_service_endpoint");
+const METADATA_MODE: (&str, &str) =
+    ("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ec2_metadata_service_endpoint_mode");
+/// Where it is, over IPv4 and over IPv6.
+const METADATA_URLS: [&str; 2] = ["http://169.254.169.254", "http://[fd00:ec2::254]"];
 
 /// What names the metadata service in the chain's words.
 const METADATA_WORD: &str = "IMDS";
@@ -235,27 +245,28 @@ fn configurations(
     region: Region,
     http: ChainHttp,
 ) -> Result<(ProviderConfig, SdkConfig)> {
-    let url = http.sts().map(str::to_owned);
+    let url = http.url(Service::Sts).map(str::to_owned);
+    let fips = settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?;
+    let dualstack = settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?;
     // AWS has these variants, and nobody else.
-    let is_aws = url.is_none();
-    let fips = is_aws && settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?;
-    let dualstack =
-        is_aws && settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?;
+    let is_at_aws = url.is_none();
+    // Hosts with both kinds of addresses are not among those that lead to another URL.
+    let has_dualstack = http.is_at_aws();
     let mut sts = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .retry_config(RetryConfig::standard())
         .time_source(SharedTimeSource::default())
         .http_client(http.clone())
         .region(region.clone())
-        .use_fips(fips)
-        .use_dual_stack(dualstack);
+        .use_fips(fips && is_at_aws)
+        .use_dual_stack(dualstack && is_at_aws);
     sts.set_endpoint_url(url);
     let sts = sts.build();
     let config = ProviderConfig::without_region()
         .with_http_client(http)
         .with_region(Some(region))
         .with_use_fips(Some(fips))
-        .with_use_dual_stack(Some(dualstack));
+        .with_use_dual_stack(Some(dualstack && has_dualstack));
     Ok((config, sts))
 }
 
@@ -274,6 +285,38 @@ fn waited_for(process: Option<&str>) -> (Duration, Duration, String) {
     }
 }
 
+/// The role of this instance. Where its metadata service is stands in settings: aws-config would
+/// read the profile files for that, by rules of its own.
+fn of_instance(settings: &Settings, config: &ProviderConfig) -> Result<SharedCredentialsProvider> {
+    let mode = settings.choice(METADATA_MODE.0, METADATA_MODE.1, ["IPv4", "IPv6"])?;
+    let named = settings.find(&[METADATA_ENDPOINT.0], METADATA_ENDPOINT.1);
+    if let Some(Found { value, from }) = &named {
+        EndpointUrl::parse(value, Some(from))?;
+    }
+    let usual = || METADATA_URLS[usize::from(mode == Some("IPv6"))].to_owned();
+    let url = named.map_or_else(usual, |found| found.value);
+    // That of an attempt is the first to pass: only then is a silent service told from none.
+    let metadata = imds::Client::builder()
+        .configure(config)
+        .connect_timeout(METADATA_TIMEOUT)
+        .read_timeout(METADATA_TIMEOUT)
+        .operation_attempt_timeout(METADATA_ATTEMPT_TIMEOUT)
+        .operation_timeout(METADATA_TIMEOUT)
+        .endpoint(&url)
+        .map_err(|error| {
+            let message = format!("{} is no URL: {error}", METADATA_ENDPOINT.0);
+            Error::new(ErrorKind::Usage, message)
+        })?
+        .build();
+    let builder = ImdsCredentialsProvider::builder().configure(config).imds_client(metadata);
+    Ok(SharedCredentialsProvider::new(builder.build()))
+}
+
+/// What gives credentials, or the error of who asks it.
+fn given(outcome: Result<SharedCredentialsProvider>) -> SharedCredentialsProvider {
+    outcome.unwrap_or_else(|error| SharedCredentialsProvider::new(Refused(error)))
+}
+
 /// The chain, in the order of the AWS SDKs. A profile named on the command line stands alone: the
 /// environment's keys would otherwise win over it, and nobody who names a profile means that.
 async fn chain(
@@ -283,17 +326,6 @@ async fn chain(
     patience: Patience,
 ) -> Result<KeySource> {
     let (config, sts) = configurations(settings, region, http.clone())?;
-    // That of an attempt is the first to pass: only then is a silent service told from none.
-    let metadata = imds::Client::builder()
-        .configure(&config)
-        .connect_timeout(METADATA_TIMEOUT)
-        .read_timeout(METADATA_TIMEOUT)
-        .operation_attempt_timeout(METADATA_ATTEMPT_TIMEOUT)
-        .operation_timeout(METADATA_TIMEOUT)
-        .build();
-    let of_instance = SharedCredentialsProvider::new(
-        ImdsCredentialsProvider::builder().configure(&config).imds_client(metadata).build(),
-    );
     let named = |named| match named {
         Named::Environment => {
             SharedCredentialsProvider::new(EnvironmentVariableCredentialsProvider::new())
@@ -302,7 +334,7 @@ async fn chain(
             let of_container = EcsCredentialsProvider::builder().configure(&config).build();
             SharedCredentialsProvider::new(of_container)
         }
-        Named::Instance => of_instance.clone(),
+        Named::Instance => given(of_instance(settings, &config)),
     };
     let followed = roles::Chain::of(settings);
     let process = followed.as_ref().ok().and_then(roles::Chain::profile_of_process);
@@ -314,15 +346,19 @@ async fn chain(
     let has_mfa = followed.as_ref().is_ok_and(roles::Chain::has_mfa);
     let of_profile = match followed {
         Ok(followed) => followed.provider(settings, &config, &sts, named).await,
-        Err(error) => SharedCredentialsProvider::new(Refused(error)),
+        Err(error) => given(Err(error)),
     };
     let by = settings.chosen().by();
     let profile = by.map(|by| NamedProfile { name: settings.profile().to_owned(), by });
     let (provider, alone) = match settings.chosen() {
         Chosen::CommandLine => (of_profile, None),
         _ => {
-            let token = WebIdentityTokenCredentialsProvider::builder().configure(&config).build();
-            let of_token = ("WebIdentityToken", SharedCredentialsProvider::new(token));
+            let identity = WebIdentity::of_environment(settings);
+            let of_token = given(identity.map(|identity| match identity {
+                Some(identity) => identity.provider(&config),
+                None => SharedCredentialsProvider::new(roles::Nothing),
+            }));
+            let of_token = ("WebIdentityToken", of_token);
             let named_profile = ("Profile", of_profile.clone());
             // As botocore: of a profile its role comes first, the rest after a web identity.
             let [first, second] = match has_role {
@@ -406,12 +442,6 @@ fn keys_of(given: &Credentials) -> Result<SigningKeys> {
         given.expiry(),
     )
 }
-
-/// How aws-config begins to tell what is wrong with a profile.
-const PROFILE_FAILED_WORDS: &str = "ProfileFile provider could not be built: ";
-
-/// How it names what `aws login` leaves in a profile.
-const LOGIN_WORDS: &str = "credentials-login";
 
 /// Where these came from.
 fn origin_of(given: &Credentials) -> &'static str {
@@ -532,11 +562,6 @@ fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
     }
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
-    let reason = reason.strip_prefix(PROFILE_FAILED_WORDS).unwrap_or(&reason);
-    let reason = match reason.contains(LOGIN_WORDS) {
-        true => "it has a session of aws login, which is not supported",
-        false => reason,
-    };
     let message = format!("{}: {reason}", cannot_get(profile));
     let Some(NamedProfile { name, by }) = profile else {
         return Error::new(ErrorKind::Access, message)
@@ -593,7 +618,7 @@ mod tests {
             alone: None,
             has_mfa: false,
             limit: CREDENTIALS_TIMEOUT,
-            http: ChainHttp::new(Trust::System, Proxies::default(), None),
+            http: ChainHttp::new(Trust::System, Proxies::default(), vec![]),
             whom: String::new(),
             patience: Patience::default(),
             from: Cell::default(),
@@ -689,9 +714,27 @@ mod tests {
     async fn chain_of(config: &'static str, sts: Option<String>) -> Result<KeySource> {
         let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_ACCESS_KEY_ID", "A")];
         let settings = Settings::of(&variables, &[("/config", config)], Some("default"));
-        let (settings, http) =
-            (settings.expect("words"), ChainHttp::new(Trust::System, Proxies::default(), sts));
+        let urls = sts.map(|url| (Service::Sts, url)).into_iter().collect();
+        let http = ChainHttp::new(Trust::System, Proxies::default(), urls);
+        let settings = settings.expect("words");
         chain(&settings, Region::new("us-east-1"), http, Patience::default()).await
+    }
+
+    /// Which variants of STS are asked does not depend on where other services are.
+    #[test]
+    fn validated_endpoints_of_sts_are_used_unless_it_is_elsewhere() {
+        let variables = [("AWS_USE_FIPS_ENDPOINT", "true"), ("AWS_USE_DUALSTACK_ENDPOINT", "true")];
+        let settings = Settings::of(&variables, &[], None).expect("words");
+        for (service, expected) in
+            [(None, true), (Some(Service::Sso), true), (Some(Service::Sts), false)]
+        {
+            let urls = service.map(|service| (service, "http://host".to_owned()));
+            let http =
+                ChainHttp::new(Trust::System, Proxies::default(), urls.into_iter().collect());
+            let region = Region::new("us-east-1");
+            let (_, sts) = configurations(&settings, region, http).expect("switches");
+            assert_eq!((sts.use_fips(), sts.use_dual_stack()), (Some(expected), Some(expected)));
+        }
     }
 
     /// The guide and the error of the command say the same.
@@ -740,7 +783,7 @@ mod tests {
         run(async {
             let keys = SigningKeys::new("A", "S", None, Some(at(1))).expect("keys");
             for source in [CredentialSource::Anonymous, CredentialSource::Fixed(keys)] {
-                let http = ChainHttp::new(Trust::System, Proxies::default(), None);
+                let http = ChainHttp::new(Trust::System, Proxies::default(), vec![]);
                 let patience = Patience::default();
                 let keeper = KeyRefresher::new(&source, None, "us-east-1", http, patience).await;
                 let keeper = keeper.expect("a keeper");

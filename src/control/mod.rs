@@ -39,6 +39,7 @@ mod resolver;
 mod roles;
 mod settings;
 pub mod tls;
+mod tokens;
 pub mod upkeep;
 pub mod walk;
 
@@ -174,13 +175,13 @@ impl Control {
             Trust::Anyone => configured_trust,
             trust => trust.clone(),
         };
-        let sts = match (&options.credentials, &settings) {
-            (CredentialSource::Chain, Some(settings)) if roles::asks_sts(settings) => {
-                sts_url(settings)?
+        let urls = match (&options.credentials, &settings) {
+            (CredentialSource::Chain, Some(settings)) => {
+                urls_of(settings, roles::services(settings))?
             }
-            _ => None,
+            _ => vec![],
         };
-        let http = ChainHttp::new(chain_trust, options.proxies.clone(), sts);
+        let http = ChainHttp::new(chain_trust, options.proxies.clone(), urls);
         let source = &options.credentials;
         let patience = Patience::new(options.retry_for_us, options.timeouts, options.board);
         let waits = patience.clone();
@@ -506,10 +507,17 @@ pub(crate) fn is_endpoint_set(settings: &Result<Arc<Settings>>) -> bool {
 /// What is said, and by which variable or profile; by the command line where that is `None`.
 type Said = (Option<String>, Option<String>);
 
-/// Where STS is, checked before the SDK has it, whose errors repeat it with its password.
-fn sts_url(settings: &Settings) -> Result<Option<String>> {
-    let Some(Found { value, from }) = settings.endpoint_url("sts")? else { return Ok(None) };
-    EndpointUrl::parse(&value, Some(&from)).map(|_| Some(value))
+/// Where the services are that give keys, checked before the SDK has it, whose errors repeat a URL
+/// with its password.
+fn urls_of(settings: &Settings, services: Vec<chain_http::Service>) -> Result<chain_http::Urls> {
+    let mut urls = Vec::new();
+    for service in services {
+        if let Some(Found { value, from }) = settings.endpoint_url(service.name())? {
+            EndpointUrl::parse(&value, Some(&from))?;
+            urls.push((service, value));
+        }
+    }
+    Ok(urls)
 }
 
 /// What is given, else what was found.
@@ -831,7 +839,8 @@ mod tests {
     fn a_password_in_the_url_of_sts_is_not_repeated() {
         for url in ["me:hunter2@minio.test", "https://me:hunter2@minio.test"] {
             let settings = Settings::of(&[("AWS_ENDPOINT_URL_STS", url)], &[], None);
-            let error = sts_url(&settings.expect("no files")).expect_err(url).to_string();
+            let error = urls_of(&settings.expect("no files"), vec![chain_http::Service::Sts]);
+            let error = error.expect_err(url).to_string();
             assert!(error.starts_with("AWS_ENDPOINT_URL_STS: "), "{error}");
             assert!(!error.contains("hunter2"), "{error}");
         }

@@ -1,7 +1,6 @@
-//! What stands in a profile file, and the same as the AWS SDK is given it.
+//! What stands in a profile file.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 
 /// The profile of who names none.
 pub(super) const PROFILE_DEFAULT: &str = "default";
@@ -184,49 +183,4 @@ fn header_of(header: &str, is_config: bool) -> (Kind, String) {
         }
     };
     ours().unwrap_or_else(|| (Kind::Other, header.to_owned()))
-}
-
-/// Whether the SDK's parser takes this for a name.
-fn is_plain(name: &str) -> bool {
-    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"_-/.%@:+".contains(&byte);
-    !name.is_empty() && name.bytes().all(is_fit)
-}
-
-/// The name of a section as the SDK is given it: one that it takes.
-pub(super) fn alias(name: &str) -> String {
-    if is_plain(name) {
-        return name.to_owned();
-    }
-    name.bytes().fold("named-".to_owned(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// The same as the SDK's parser knows it: without what it would refuse the whole file for.
-pub(super) fn in_form_of_sdk(sections: &[Section], is_config: bool) -> String {
-    let mut text = String::new();
-    let ours = sections.iter().filter(|section| section.kind != Kind::Other);
-    for Section { kind, name, settings, .. } in ours {
-        let word = Kind::ALL.iter().find(|(_, known)| known == kind).map_or("", |(word, _)| word);
-        let _ = match name.as_str() {
-            PROFILE_DEFAULT if *kind == Kind::Profile => writeln!(text, "[{name}]"),
-            _ if is_config => writeln!(text, "[{word} {}]", alias(name)),
-            _ => writeln!(text, "[{}]", alias(name)),
-        };
-        // It takes an empty value for one.
-        let is_one = |(name, value): &&(String, String)| is_plain(name) && !value.is_empty();
-        for (name, value) in settings.iter().filter(is_one) {
-            let value = match name.as_str() {
-                "source_profile" | "sso_session" | "services" => alias(value),
-                _ => value.clone(),
-            };
-            let mut lines = value.lines();
-            let _ = writeln!(text, "{name} = {}", lines.next().unwrap_or_default());
-            let is_nested =
-                |line: &&str| line.split_once('=').is_some_and(|(name, _)| is_plain(name.trim()));
-            lines.filter(is_nested).for_each(|line| text.extend(["  ", line, "\n"]));
-        }
-    }
-    text
 }

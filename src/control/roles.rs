@@ -2,11 +2,10 @@
 //! and the keys that the first of them is assumed with, as the AWS CLI finds them.
 //!
 //! aws-config does the same, but passes over `duration_seconds`, and names no file of what is
-//! wrong. It is left what it alone knows: single sign-on and web identities.
+//! wrong. It is given no profile file.
 
 use std::time::Duration;
 
-use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_config::sts::AssumeRoleProvider;
 use aws_credential_types::Credentials;
@@ -16,21 +15,21 @@ use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvid
 use aws_types::SdkConfig;
 use tokio::sync::Mutex;
 
+use super::chain_http::Service;
 use super::limits::{CREDENTIALS_TIMEOUT, ROLE_SECONDS_MAX, ROLE_SECONDS_MIN};
 use super::process::Process;
 use super::profile_file::PROCESS;
 use super::settings::{KEYS, Settings};
+use super::tokens::{SSO, SingleSignOn, WEB_IDENTITY, WebIdentity};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 
-const ROLE: &str = "role_arn";
+pub(super) const ROLE: &str = "role_arn";
+pub(super) const ROLE_SESSION: &str = "role_session_name";
 const SOURCE_PROFILE: &str = "source_profile";
 const SOURCE: &str = "credential_source";
-const WEB_IDENTITY: &str = "web_identity_token_file";
 const DURATION: &str = "duration_seconds";
 
-/// The settings that make a profile one of single sign-on; without them the others are left over.
-const SSO: [&str; 2] = ["sso_account_id", "sso_role_name"];
 /// What `aws login` leaves in a profile.
 const LOGIN: &str = "login_session";
 
@@ -50,8 +49,12 @@ enum Base {
     Keys(String),
     /// The `credential_process` of this profile.
     Process(String),
-    /// aws-config, by what else this profile says.
-    Sdk(String),
+    WebIdentity(WebIdentity),
+    SingleSignOn(SingleSignOn),
+    /// Nobody: what the profile says of it is wrong.
+    Refused(Error),
+    /// Nobody: the profile says nothing of it.
+    Nothing,
 }
 
 /// What `credential_source` may name.
@@ -81,13 +84,18 @@ struct Role {
     has_mfa: bool,
 }
 
-/// Whether STS may be asked: for a role, or with a web identity.
-pub(super) fn asks_sts(settings: &Settings) -> bool {
-    settings.variable("AWS_WEB_IDENTITY_TOKEN_FILE").is_some()
-        || Chain::of(settings).is_ok_and(|chain| match &chain.base {
-            Base::Sdk(profile) => is_of_sdk(settings, profile),
-            _ => chain.has_role(),
-        })
+/// Which services may be asked for keys.
+pub(super) fn services(settings: &Settings) -> Vec<Service> {
+    let chain = Chain::of(settings).ok();
+    let base = chain.as_ref().map(|chain| &chain.base);
+    let asks_sts = WebIdentity::is_in_environment(settings)
+        || chain.as_ref().is_some_and(Chain::has_role)
+        || matches!(base, Some(Base::WebIdentity(_)));
+    let mut services = if asks_sts { vec![Service::Sts] } else { vec![] };
+    if let Some(Base::SingleSignOn(_)) = base {
+        services.extend([Service::Sso, Service::SsoOidc]);
+    }
+    services
 }
 
 impl Chain {
@@ -108,7 +116,7 @@ impl Chain {
             let Some(arn) = arn.filter(|_| !(is_source && has_keys)) else {
                 let base = base(settings, name);
                 require_whole_keys(settings, name, &base)?;
-                if is_source && base == Base::Sdk(name.to_owned()) && !is_of_sdk(settings, name) {
+                if is_source && base == Base::Nothing {
                     let (from, to) = (names[names.len() - 2], shown(name));
                     let why = format!("refers to the profile '{to}', which has no credentials");
                     return Err(refuse(settings, from, SOURCE_PROFILE, &why));
@@ -202,12 +210,10 @@ impl Chain {
                     false => SharedCredentialsProvider::new(Kept::new(process)),
                 }
             }
-            Base::Sdk(profile) => {
-                let builder = ProfileFileCredentialsProvider::builder().configure(config);
-                let profile = Settings::name_of_sdk(&profile);
-                let builder = builder.profile_files(settings.files()).profile_name(profile);
-                SharedCredentialsProvider::new(builder.build())
-            }
+            Base::WebIdentity(identity) => identity.provider(config),
+            Base::SingleSignOn(session) => session.provider(config),
+            Base::Refused(error) => SharedCredentialsProvider::new(Refused(error)),
+            Base::Nothing => SharedCredentialsProvider::new(Nothing),
         };
         for role in self.roles.into_iter().rev() {
             let mut builder = AssumeRoleProvider::builder(role.arn).configure(sts);
@@ -244,7 +250,7 @@ impl Role {
         });
         Ok(Self {
             arn: arn.to_owned(),
-            session_name: said("role_session_name"),
+            session_name: said(ROLE_SESSION),
             external_id: said("external_id"),
             duration: duration.transpose()?,
             has_mfa: said("mfa_serial").is_some(),
@@ -258,34 +264,34 @@ fn base(settings: &Settings, profile: &str) -> Base {
     let is_said = |key: &str| settings.of_profile(profile, key).is_some();
     let keys = settings.keys(profile);
     match keys {
-        _ if is_said(WEB_IDENTITY) || SSO.into_iter().any(is_said) => Base::Sdk(name),
+        _ if is_said(WEB_IDENTITY) => {
+            WebIdentity::of_profile(settings, profile).map_or_else(Base::Refused, Base::WebIdentity)
+        }
+        _ if SSO.into_iter().any(is_said) => SingleSignOn::of_profile(settings, profile)
+            .map_or_else(Base::Refused, Base::SingleSignOn),
         Some(keys) if keys.are_of_credentials_file => Base::Keys(name),
-        _ if is_said(LOGIN) => Base::Sdk(name),
+        _ if is_said(LOGIN) => {
+            let why = "has a session of aws login, which is not supported";
+            Base::Refused(refuse(settings, profile, LOGIN, why))
+        }
         _ if is_said(PROCESS) => Base::Process(name),
         Some(_) => Base::Keys(name),
-        None => Base::Sdk(name),
+        None => Base::Nothing,
     }
 }
 
 /// Refuses half a pair of keys where nothing else of the profile gives credentials.
 fn require_whole_keys(settings: &Settings, profile: &str, base: &Base) -> Result<()> {
-    let is_said = |key: &str| settings.of_profile(profile, key).is_some();
-    let others = [WEB_IDENTITY, LOGIN].into_iter().chain(SSO);
-    if *base != Base::Sdk(profile.to_owned()) || others.into_iter().any(is_said) {
+    if *base != Base::Nothing {
         return Ok(());
     }
+    let is_said = |key: &str| settings.of_profile(profile, key).is_some();
     let (set, missing) = match KEYS.map(is_said) {
         [true, false] => (KEYS[0], KEYS[1]),
         [false, true] => (KEYS[1], KEYS[0]),
         _ => return Ok(()),
     };
     Err(refuse(settings, profile, set, &format!("has {set}, but no {missing}")))
-}
-
-/// Whether aws-config finds anything in a profile, be it half of what is needed.
-fn is_of_sdk(settings: &Settings, profile: &str) -> bool {
-    let others = [WEB_IDENTITY, LOGIN].into_iter().chain(KEYS);
-    SSO.into_iter().chain(others).any(|key| settings.of_profile(profile, key).is_some())
 }
 
 fn keys_of(settings: &Settings, profile: &str) -> SharedCredentialsProvider {
@@ -301,7 +307,7 @@ fn keys_of(settings: &Settings, profile: &str) -> SharedCredentialsProvider {
 }
 
 /// The error of a profile, by what this setting of it says.
-fn refuse(settings: &Settings, profile: &str, key: &str, why: &str) -> Error {
+pub(super) fn refuse(settings: &Settings, profile: &str, key: &str, why: &str) -> Error {
     let (file, profile) = (settings.file_of(profile, key), shown(profile));
     Error::new(ErrorKind::Access, format!("{file}: the profile '{profile}' {why}"))
         .advise(settings.check_words())
@@ -336,6 +342,19 @@ impl ProvideCredentials for Kept {
             *given = Some(keys.clone());
             Ok(keys)
         })
+    }
+}
+
+/// Gives nothing, and leaves it to the next in the chain.
+#[derive(Debug)]
+pub(super) struct Nothing;
+
+impl ProvideCredentials for Nothing {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::ready(Err(CredentialsError::not_loaded_no_source()))
     }
 }
 
@@ -405,6 +424,7 @@ mod tests {
         let first = Role { duration: Some(Duration::from_secs(900)), ..role("first") };
         let named = |text: &str| Some(text.to_owned());
         let second = Role { session_name: named("n"), external_id: named("e"), ..role("second") };
+        let web = WebIdentity::of_profile(&settings("web"), "web").expect("a web identity");
         let keys = |profile: &str| Base::Keys(profile.to_owned());
         for (profile, base, roles) in [
             ("default", keys("base"), vec![first, second]),
@@ -413,8 +433,9 @@ mod tests {
             ("both", Base::Process("both".to_owned()), vec![]),
             // As botocore: of the credentials file first.
             ("mixed", keys("mixed"), vec![]),
-            ("web", Base::Sdk("web".to_owned()), vec![]),
-            ("nothing", Base::Sdk("nothing".to_owned()), vec![]),
+            ("nothing", Base::Nothing, vec![]),
+            // A web identity is no role that is assumed with other keys.
+            ("web", Base::WebIdentity(web), vec![]),
             // Without the role of single sign-on its other settings are left over.
             ("left", keys("left"), vec![]),
         ] {

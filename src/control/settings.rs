@@ -3,17 +3,15 @@
 //! The files are read as the AWS CLI reads them: by the rules of Python's configparser, and those
 //! of botocore's `configloader` for names of sections and nested values. What the AWS CLI does not
 //! accept ends the command, with file and line: a file that is passed over may be the one that says
-//! where signed requests go. The SDK has its own, stricter parser; it is given what was read, in
-//! the form that it knows. An empty variable is none.
+//! where signed requests go. The SDK is given single settings, and no file. An empty variable is
+//! none.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
-
 use super::limits::PROFILE_FILE_BYTES_MAX;
-use super::profile_file::{Kind, PROFILE_DEFAULT, Section, Wrong, alias, in_form_of_sdk, parse};
+use super::profile_file::{Kind, PROFILE_DEFAULT, Section, Wrong, parse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 
@@ -24,6 +22,13 @@ const PROFILE_VARIABLES: [&str; 2] = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"];
 pub(crate) const CONFIG: (&str, &str) = ("AWS_CONFIG_FILE", ".aws/config");
 const CREDENTIALS: (&str, &str) = ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
 const FILES: [(&str, &str); 2] = [CONFIG, CREDENTIALS];
+
+/// The variable that says where all services are.
+const ENDPOINT_URL: &str = "AWS_ENDPOINT_URL";
+
+/// What switches off all that says where services are.
+const IGNORED: (&str, &str) =
+    ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "ignore_configured_endpoint_urls");
 
 /// The settings of a pair of keys.
 pub(super) const KEYS: [&str; 2] = ["aws_access_key_id", "aws_secret_access_key"];
@@ -76,8 +81,6 @@ pub(crate) struct Settings {
     variable: Variables,
     /// Of both files; those of the credentials file come last, and count first.
     sections: Vec<Section>,
-    /// The files in the form of the SDK: configuration and credentials.
-    canonical: [String; 2],
     profile: String,
     chosen: Chosen,
 }
@@ -101,17 +104,14 @@ impl Settings {
             Some(value.trim().to_owned()).filter(|value| !value.is_empty())
         };
         let mut sections = Vec::new();
-        let mut canonical = [String::new(), String::new()];
-        for (at, (text, (named, usual))) in canonical.iter_mut().zip(FILES).enumerate() {
+        for (at, (named, usual)) in FILES.into_iter().enumerate() {
             let Some((path, is_named)) = place(&variable, named, usual) else { continue };
             let content = match file(&path) {
                 Ok(content) => content,
                 Err(error) if is_missing(&error, is_named) => continue,
                 Err(error) => return Err(unreadable(&path, &error, named)),
             };
-            let found = parse(&content, at).map_err(|at| malformed(&path, at))?;
-            *text = in_form_of_sdk(&found, at == 0);
-            sections.extend(found);
+            sections.extend(parse(&content, at).map_err(|at| malformed(&path, at))?);
         }
         let by_variable = || {
             let named = |name| Some((variable(name)?, Chosen::Variable(name)));
@@ -120,7 +120,7 @@ impl Settings {
         let by_option = profile.map(|name| (name.to_owned(), Chosen::CommandLine));
         let by_default = || (PROFILE_DEFAULT.to_owned(), Chosen::Nobody);
         let (profile, chosen) = by_option.or_else(by_variable).unwrap_or_else(by_default);
-        let found = Self { variable: Box::new(variable), sections, canonical, profile, chosen };
+        let found = Self { variable: Box::new(variable), sections, profile, chosen };
         found.require_profile()?;
         Ok(found)
     }
@@ -182,11 +182,6 @@ impl Settings {
         file_in_words(|name| self.variable(name), FILES[section.place.0])
     }
 
-    /// A profile as the SDK is given it.
-    pub(super) fn name_of_sdk(profile: &str) -> String {
-        alias(profile)
-    }
-
     /// A variable that is set, and not empty.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
         (self.variable)(name)
@@ -212,6 +207,16 @@ impl Settings {
         variables.iter().find_map(found)
     }
 
+    /// A variable that names where a service is, but is to be ignored.
+    ///
+    /// # Errors
+    /// Where it is not clear whether it is.
+    pub(super) fn ignored_variable(&self, service: &str) -> Result<Option<String>> {
+        let names = [format!("AWS_ENDPOINT_URL_{}", service.to_uppercase()), ENDPOINT_URL.into()];
+        let ignored = self.switch(IGNORED.0, IGNORED.1)?;
+        Ok(names.into_iter().find(|name| ignored && self.variable(name).is_some()))
+    }
+
     /// Where a service is, in the order of
     /// <https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html>: `service` is
     /// its name there, in lower case.
@@ -220,13 +225,12 @@ impl Settings {
     /// Where it is not clear whether they are to be ignored, and where the profile's section of
     /// services is missing.
     pub(crate) fn endpoint_url(&self, service: &str) -> Result<Option<Found>> {
-        let ignored = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "ignore_configured_endpoint_urls");
-        if self.switch(ignored.0, ignored.1)? {
+        if self.switch(IGNORED.0, IGNORED.1)? {
             return Ok(None);
         }
         let own = format!("AWS_ENDPOINT_URL_{}", service.to_uppercase());
         let key = "endpoint_url";
-        if let Some(found) = self.in_variables(&[&own, "AWS_ENDPOINT_URL"]) {
+        if let Some(found) = self.in_variables(&[&own, ENDPOINT_URL]) {
             return Ok(Some(found));
         }
         Ok(self.in_services(service, key)?.or_else(|| self.in_profile(key)))
@@ -259,15 +263,6 @@ impl Settings {
         })
     }
 
-    /// The files, for the SDK.
-    pub(crate) fn files(&self) -> EnvConfigFiles {
-        let [config, credentials] = &self.canonical;
-        EnvConfigFiles::builder()
-            .with_contents(EnvConfigFileKind::Config, config)
-            .with_contents(EnvConfigFileKind::Credentials, credentials)
-            .build()
-    }
-
     /// A setting, and its section; of the credentials file where both have it.
     fn setting(&self, kind: Kind, name: &str, key: &str) -> Option<(&str, &Section)> {
         let is_of = |found: &&Section| (found.kind, &*found.name) == (kind, name);
@@ -278,6 +273,12 @@ impl Settings {
     /// What a profile says, whoever chose it.
     pub(super) fn of_profile(&self, profile: &str, key: &str) -> Option<&str> {
         self.setting(Kind::Profile, profile, key).map(|(value, _)| value)
+    }
+
+    /// What a session of single sign-on says; `None` where there is no such section.
+    pub(super) fn of_session(&self, session: &str, key: &str) -> Option<Option<&str>> {
+        let value = || self.setting(Kind::SsoSession, session, key).map(|(value, _)| value);
+        self.has_section(Kind::SsoSession, session).then(value)
     }
 
     /// The keys of a profile, all from one file; `None` where no file has both.
@@ -488,6 +489,8 @@ mod tests {
         let found = Settings::of(&variables, &[("/config", quoted)], None).expect("a name");
         assert_eq!(region(&found), "r");
         assert_eq!(found.chosen(), Chosen::Variable("AWS_PROFILE"));
+        let found = Settings::of(&variables, &[("/config", quoted)], Some("my own"));
+        assert_eq!(found.expect("a name").chosen(), Chosen::CommandLine);
     }
 
     #[test]
@@ -551,22 +554,6 @@ mod tests {
         assert!(error.to_string().contains("no section [services m]"), "{error}");
     }
 
-    /// One odd name in a file would else make the SDK refuse all of it.
-    #[test]
-    fn the_sdk_is_given_names_that_it_takes() {
-        let config = "[profile \"my own\"]\nrole_arn =\nsource_profile = a#b\nx #y = z\n[x = y\n\
-                      s3 =\n  = b\n  c = d\n[profile a#b]\nregion = r\n";
-        let variables = [("AWS_CONFIG_FILE", "/config")];
-        let found = Settings::of(&variables, &[("/config", config)], Some("my own"));
-        let found = found.expect("it is there");
-        assert_eq!(
-            found.canonical[0],
-            "[profile named-6d79206f776e]\nsource_profile = named-612362\ns3 = \n  c = d\n\
-             [profile named-612362]\nregion = r\n"
-        );
-        assert_eq!(Settings::name_of_sdk("my own"), "named-6d79206f776e");
-    }
-
     #[test]
     fn a_file_that_cannot_be_read_is_not_passed_over() {
         let read = |kind: io::ErrorKind, variables: &[(&str, &str)]| {
@@ -586,21 +573,8 @@ mod tests {
     }
 
     #[test]
-    fn the_sdk_is_given_what_was_read() {
-        let config = "[default]\n  Region: r ; mine\n  s3 =\n    a = b\n\n    c = d\n[plugins]\n\
-                      x = y\n[profile 'p']\ncredential_process = one\n   two\n\
-                      [sso-session s]\nsso_region=x\n";
-        let files = [("/config", config), ("/keys", "[p]\naws_access_key_id=A\n")];
+    fn the_credentials_file_counts_first() {
         let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_SHARED_CREDENTIALS_FILE", "/keys")];
-        let found = Settings::of(&variables, &files, Some("p")).expect("good words");
-        assert_eq!(
-            found.canonical[0],
-            "[default]\nregion = r ; mine\ns3 = \n  a = b\n  c = d\n[profile p]\n\
-             credential_process = one two\n[sso-session s]\nsso_region = x\n"
-        );
-        assert_eq!(found.canonical[1], "[p]\naws_access_key_id = A\n");
-        assert_eq!(found.chosen(), Chosen::CommandLine);
-        // The credentials file counts first.
         let both = [("/config", "[default]\nregion = c\n"), ("/keys", "[default]\nregion = k\n")];
         let found = Settings::of(&variables, &both, None).expect("good words");
         assert_eq!(region(&found), "k");

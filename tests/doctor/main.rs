@@ -99,6 +99,28 @@ fn planted(check: &str, verdict: &str, words: &str, fix: &str, plant: impl FnOnc
 }
 
 #[test]
+fn a_configuration_that_is_a_pipe_is_read_once() {
+    let (tree, origin) = (Tree::healthy(), origin());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("config");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
+    let config = format!(
+        "[default]\nregion = us-east-1\nendpoint_url = {}\naws_access_key_id = {ACCESS_KEY}\n\
+         aws_secret_access_key = {SECRET}\n",
+        origin.url()
+    );
+    let program = doctor(&tree, [SOURCE]).set("AWS_CONFIG_FILE", &path);
+    // Where nobody reads, it ends with the process of the tests.
+    std::thread::spawn(move || fs::write(path, config));
+    let run = program.run().expect(0);
+    for check in ["credentials", "endpoint", "region"] {
+        run.check(finding(&run, check)["verdict"] == "ok", check);
+    }
+    run.check(!run.stdout.contains(SECRET), "no secret is printed");
+}
+
+#[test]
 fn interfaces_that_are_named_are_told_with_their_workers() {
     let tree = Tree::healthy();
     tree.plant("sys/devices/system/node/node0/cpulist", "0-7");

@@ -325,10 +325,10 @@ fn a_profile_of_the_environment_that_gives_no_keys_is_told() {
         ("gone", &["the profile 'gone' refers to the profile 'nowhere', which does not", &files]),
         ("alone", &["the profile 'alone' has role_arn, but neither source_profile nor", &files]),
         ("circle", &["the profile 'circle' is in a circle of source_profile: circle -> ", &files]),
-        ("signin", &["the profile 'signin': it has a session of aws login, which is not", &files]),
+        ("signin", &["the profile 'signin' has a session of aws login, which is not", &files]),
         ("odd", &["the profile 'odd' has ", "Nonsense", "AWS_PROFILE", &files]),
         ("login", &["the profile 'login': ", login]),
-        ("unknown", &["the profile 'unknown': ", "elsewhere", &files]),
+        ("unknown", &["the profile 'unknown' has sso_session = elsewhere, but there", &files]),
     ] {
         let run = program(Some(&config)).set("AWS_PROFILE", profile).run();
         run.expect(ACCESS).expect_error(words);

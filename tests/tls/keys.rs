@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::fake::{Fake, listing, page};
 use crate::program::{Program, Run};
-use crate::{ACCESS, ENDPOINT, SECRET};
+use crate::{ACCESS, ENDPOINT, SECRET, USAGE};
 
 /// The keys that are given, as the answers of STS, of metadata and of single sign-on name them.
 const GIVEN: &str = "AKIDGIVEN";
@@ -128,6 +128,27 @@ fn instances_and_containers_give_keys() {
             .with(["-vv"])
     };
     lists(in_time(container));
+}
+
+/// The configuration is a pipe, as of `<(...)`, and has what aws-config's parser refuses: it is
+/// read once, and not by aws-config.
+#[test]
+fn the_profile_says_where_an_instance_is_asked() {
+    let server = Fake::start(None, giver);
+    let url = server.url();
+    let instance = || {
+        let program = program(&server).set("AWS_EC2_METADATA_DISABLED", "false");
+        let path = program.home().join("config");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a pipe");
+        let config =
+            format!("[default]\nec2_metadata_service_endpoint = {url}\n[profile 'a b']\nc = d\n");
+        let program = program.set("AWS_CONFIG_FILE", &path);
+        // Where nobody reads, it ends with the process of the tests.
+        std::thread::spawn(move || fs::write(path, config));
+        program
+    };
+    lists(in_time(instance));
 }
 
 /// A run that found keys: a busy machine may take longer than metadata services are waited for.
@@ -275,6 +296,26 @@ fn keys_and_tokens_go_to_whom_the_user_names_and_nobody_else() {
     assert_eq!(wrong.seen(), [""; 0], "a proxy is not asked for it");
 }
 
+/// aws-config follows variables that are to be ignored.
+#[test]
+fn a_token_does_not_go_where_an_ignored_variable_leads() {
+    let (right, wrong) = (Fake::start(None, giver), Fake::start(None, giver));
+    let other = wrong.url();
+    for (program, name) in [
+        (with_web_identity(program(&right), &other), "AWS_ENDPOINT_URL_STS"),
+        (with_session(&right, "lab", "").set("AWS_ENDPOINT_URL", &other), "AWS_ENDPOINT_URL"),
+        (
+            with_session(&right, "lab", "").set("AWS_ENDPOINT_URL_SSO_OIDC", &other),
+            "AWS_ENDPOINT_URL_SSO_OIDC",
+        ),
+    ] {
+        let run = program.set("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true").run();
+        let line = format!("{name} is set, but is to be ignored");
+        run.expect(USAGE).expect_words(&[&line, &format!("unset {name}")]);
+        assert_eq!(wrong.seen(), [""; 0], "{name}");
+    }
+}
+
 #[test]
 fn a_redirect_gets_no_keys() {
     let wrong = Fake::start(None, giver);
@@ -294,23 +335,40 @@ fn a_redirect_gets_no_keys() {
     assert_eq!(wrong.seen(), [""; 0], "nor is one of STS");
 }
 
-#[test]
-fn sessions_of_single_sign_on_and_processes_give_keys() {
-    let server = Fake::start(None, giver);
-    let config = "[default]\nsso_session = lab\nsso_account_id = 123456789012\n\
-                  sso_role_name = train\n[sso-session lab]\nsso_region = us-east-1\n\
-                  sso_start_url = https://lab.invalid/start\n";
-    let program = with_config(&server, config).set("AWS_ENDPOINT_URL_SSO", server.url());
+const PORTAL: &str = "sso_region = us-east-1\nsso_start_url = https://lab.invalid/start\n";
+
+/// A profile of single sign-on, and its session, which has begun.
+fn with_session(server: &Fake, session: &str, more: &str) -> Program {
+    let config = format!(
+        "[default]\nsso_session = {session}\nsso_account_id = 123456789012\nsso_role_name = train\n\
+         {more}[sso-session '{session}']\n{PORTAL}"
+    );
+    let program = with_config(server, &config);
     let cache = program.home().join(".aws/sso/cache");
     fs::create_dir_all(&cache).expect("a folder");
-    // `printf lab | sha1sum`
-    let name = "3953f9ddf975ab5097ee468d99555c5b441169bf.json";
     let token = format!(
         "{{\"accessToken\":\"{BEARER}\",\"expiresAt\":\"{UNTIL}\",\"region\":\"us-east-1\",\
          \"startUrl\":\"https://lab.invalid/start\"}}"
     );
-    fs::write(cache.join(name), token).expect("room");
-    lists(program.with(["-vv"]).run());
+    // `printf lab | sha1sum`, and of `s o`
+    for name in
+        ["3953f9ddf975ab5097ee468d99555c5b441169bf", "d77dd0f3a9a54deb3265130c8ce3e762b3365450"]
+    {
+        fs::write(cache.join(format!("{name}.json")), &token).expect("room");
+    }
+    program
+}
+
+#[test]
+fn sessions_of_single_sign_on_and_processes_give_keys() {
+    let server = Fake::start(None, giver);
+    let url = server.url();
+    let program = with_session(&server, "lab", "");
+    lists(program.set("AWS_ENDPOINT_URL_SSO", &url).with(["-vv"]).run());
+    // The profile says where it is, and its session has a name that aws-config's parser refuses.
+    lists(with_session(&server, "s o", &format!("endpoint_url = {url}\n")).run());
+    let services = format!("services = m\n[services m]\nsso =\n  endpoint_url = {url}\n");
+    lists(with_session(&server, "lab", &services).run());
     let given = tempfile::NamedTempFile::new().expect("a file");
     let answer = metadata().replace("\"Code\"", "\"Version\":1,\"Code\"");
     fs::write(given.path(), answer.replace("\"Token\"", "\"SessionToken\"")).expect("room");

@@ -1,0 +1,235 @@
+//! Credentials for a token: web identities, and sessions of single sign-on.
+//!
+//! aws-config exchanges the token. It is given single settings, which are read here as the AWS CLI
+//! reads them, and no profile file.
+
+use std::time::UNIX_EPOCH;
+
+use aws_config::provider_config::ProviderConfig;
+use aws_config::sso::SsoCredentialsProvider;
+use aws_config::web_identity_token::{StaticConfiguration, WebIdentityTokenCredentialsProvider};
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_types::region::Region;
+
+use super::chain_http::Service;
+use super::roles::{ROLE, ROLE_SESSION, refuse};
+use super::settings::Settings;
+use crate::error::{Error, ErrorKind, Result};
+use crate::s3::uri::shown;
+
+pub(super) const WEB_IDENTITY: &str = "web_identity_token_file";
+/// The variables of a web identity: its token, its role, and the name of its session.
+const VARIABLES: [&str; 3] =
+    ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME"];
+
+/// The settings that make a profile one of single sign-on; without them the others are left over.
+pub(super) const SSO: [&str; 2] = ["sso_account_id", "sso_role_name"];
+const SESSION: &str = "sso_session";
+/// What a profile or its session says of single sign-on.
+const PORTAL: [&str; 2] = ["sso_region", "sso_start_url"];
+
+/// A role that is assumed for the token in a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WebIdentity {
+    token_file: String,
+    role: String,
+    session_name: Option<String>,
+}
+
+impl WebIdentity {
+    /// Whether the environment has one.
+    pub(super) fn is_in_environment(settings: &Settings) -> bool {
+        settings.variable(VARIABLES[0]).is_some()
+    }
+
+    /// That of the environment, if it has one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Access`] where it has no role; see [`require_followed`].
+    pub(super) fn of_environment(settings: &Settings) -> Result<Option<Self>> {
+        let [token_file, role, session_name] = VARIABLES.map(|name| settings.variable(name));
+        let Some(token_file) = token_file else { return Ok(None) };
+        let Some(role) = role else {
+            let [file, role, _] = VARIABLES;
+            let message = format!("{file} is set, but {role} is not");
+            return Err(Error::new(ErrorKind::Access, message).advise("set both or neither"));
+        };
+        require_followed(settings, &[Service::Sts])?;
+        Ok(Some(Self { token_file, role, session_name }))
+    }
+
+    /// That of a profile which names a token's file.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn of_profile(settings: &Settings, profile: &str) -> Result<Self> {
+        let said = |key| settings.of_profile(profile, key).map(str::to_owned);
+        let missing = || {
+            let why = format!("has {WEB_IDENTITY}, but no {ROLE}");
+            refuse(settings, profile, WEB_IDENTITY, &why)
+        };
+        let role = said(ROLE).ok_or_else(missing)?;
+        let token_file = said(WEB_IDENTITY).ok_or_else(missing)?;
+        require_followed(settings, &[Service::Sts])?;
+        Ok(Self { token_file, role, session_name: said(ROLE_SESSION) })
+    }
+
+    pub(super) fn provider(self, config: &ProviderConfig) -> SharedCredentialsProvider {
+        let unnamed = || {
+            let now = super::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            format!("web-identity-token-{}", now.as_millis())
+        };
+        let known = StaticConfiguration {
+            web_identity_token_file: self.token_file.into(),
+            role_arn: self.role,
+            session_name: self.session_name.unwrap_or_else(unnamed),
+        };
+        let builder = WebIdentityTokenCredentialsProvider::builder().configure(config);
+        SharedCredentialsProvider::new(builder.static_configuration(known).build())
+    }
+}
+
+/// A role of an account, for a session of single sign-on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SingleSignOn {
+    account: String,
+    role: String,
+    region: String,
+    start_url: String,
+    session: Option<String>,
+}
+
+impl SingleSignOn {
+    /// That of a profile.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Access`] where a part of it is missing; see [`require_followed`].
+    pub(super) fn of_profile(settings: &Settings, profile: &str) -> Result<Self> {
+        let own = |key| settings.of_profile(profile, key);
+        let session = own(SESSION);
+        let said = |key| match session {
+            None => Ok(own(key)),
+            Some(name) => {
+                let Some(found) = settings.of_session(name, key) else {
+                    let name = shown(name);
+                    let why =
+                        format!("has {SESSION} = {name}, but there is no [sso-session {name}]");
+                    return Err(refuse(settings, profile, SESSION, &why));
+                };
+                match (own(key), found) {
+                    (Some(own), Some(found)) if own != found => {
+                        let why = format!("has another {key} than its {SESSION}");
+                        Err(refuse(settings, profile, key, &why))
+                    }
+                    (own, found) => Ok(found.or(own)),
+                }
+            }
+        };
+        let missing = |key, found: Option<&str>| {
+            found.map(str::to_owned).ok_or_else(|| {
+                let set = SSO.into_iter().find(|key| own(key).is_some()).unwrap_or(SSO[0]);
+                refuse(settings, profile, set, &format!("has {set}, but no {key}"))
+            })
+        };
+        let [account, role] = SSO.map(|key| missing(key, own(key)));
+        let [region, start_url] = PORTAL.map(|key| missing(key, said(key)?));
+        require_followed(settings, &[Service::Sso, Service::SsoOidc])?;
+        Ok(Self {
+            account: account?,
+            role: role?,
+            region: region?,
+            start_url: start_url?,
+            session: session.map(str::to_owned),
+        })
+    }
+
+    pub(super) fn provider(self, config: &ProviderConfig) -> SharedCredentialsProvider {
+        let mut builder = SsoCredentialsProvider::builder()
+            .configure(config)
+            .account_id(self.account)
+            .role_name(self.role)
+            .region(Region::new(self.region))
+            .start_url(self.start_url);
+        builder.set_session_name(self.session);
+        SharedCredentialsProvider::new(builder.build())
+    }
+}
+
+/// Refuses a variable that names where a service is and is to be ignored: aws-config follows it,
+/// and would send the token there.
+fn require_followed(settings: &Settings, services: &[Service]) -> Result<()> {
+    for service in services {
+        if let Some(name) = settings.ignored_variable(service.name())? {
+            let message =
+                format!("{name} is set, but is to be ignored: a token could be sent there");
+            return Err(Error::new(ErrorKind::Usage, message).advise(format!("unset {name}")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(variables: &[(&str, &str)], config: &'static str) -> Settings {
+        let variables = [&[("AWS_CONFIG_FILE", "/config")], variables].concat();
+        Settings::of(&variables, &[("/config", config)], None).expect("good words")
+    }
+
+    #[test]
+    fn single_sign_on_is_read_as_by_the_aws_cli() {
+        let role = "[default]\nsso_account_id = 1\nsso_role_name = r\n";
+        let portal = "sso_region = eu-west-1\nsso_start_url = https://x/start\n";
+        let session = "sso_session = s o\n[sso-session 's o']\n";
+        let expected = |session: Option<&str>| SingleSignOn {
+            account: "1".to_owned(),
+            role: "r".to_owned(),
+            region: "eu-west-1".to_owned(),
+            start_url: "https://x/start".to_owned(),
+            session: session.map(str::to_owned),
+        };
+        let read = |config: String| {
+            let found = settings(&[], config.leak());
+            SingleSignOn::of_profile(&found, "default")
+        };
+        assert_eq!(read(format!("{role}{portal}")), Ok(expected(None)));
+        // The name of a session names the file of its token: it stays as it is.
+        assert_eq!(read(format!("{role}{session}{portal}")), Ok(expected(Some("s o"))));
+        assert_eq!(read(format!("{role}{portal}{session}{portal}")), Ok(expected(Some("s o"))));
+        for (config, why) in [
+            (format!("[default]\nsso_account_id = 1\n{portal}"), "has sso_account_id, but no sso_"),
+            (format!("[default]\nsso_role_name = 1\n{portal}"), "has sso_role_name, but no sso_a"),
+            (role.to_owned(), "has sso_account_id, but no sso_region"),
+            (
+                format!("{role}{session}sso_region = x\n"),
+                "has sso_account_id, but no sso_start_url",
+            ),
+            (format!("{role}sso_session = t\n"), "has sso_session = t, but there is no [sso-sess"),
+            (
+                format!("{role}sso_region = x\n{session}{portal}"),
+                "has another sso_region than its sso_session",
+            ),
+        ] {
+            let error = read(config).expect_err(why);
+            let expected = format!("/config: the profile 'default' {why}");
+            assert!(error.message().starts_with(&expected), "{why}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Access);
+        }
+    }
+
+    #[test]
+    fn a_web_identity_needs_its_role() {
+        let file = ("AWS_WEB_IDENTITY_TOKEN_FILE", "/jwt");
+        let of = |variables: &[_]| WebIdentity::of_environment(&settings(variables, ""));
+        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(of(&[("AWS_WEB_IDENTITY_TOKEN_FILE", ""), ("AWS_ROLE_ARN", "r")]), Ok(None));
+        let error = of(&[file]).expect_err("there is no role");
+        let expected = "AWS_WEB_IDENTITY_TOKEN_FILE is set, but AWS_ROLE_ARN is not";
+        assert_eq!(error.message(), expected);
+        assert!(of(&[file, ("AWS_ROLE_ARN", "r")]).is_ok_and(|found| found.is_some()));
+        let found = settings(&[], "[default]\nweb_identity_token_file = /jwt\n");
+        let error = WebIdentity::of_profile(&found, "default").expect_err("there is no role");
+        assert!(error.message().ends_with("has web_identity_token_file, but no role_arn"));
+    }
+}
