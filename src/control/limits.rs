@@ -69,9 +69,7 @@ pub const PROCESS_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// longer than 300 characters at its end, where the reason stands.
 pub const PROCESS_STDERR_BYTES_MAX: usize = 280;
 /// Shortest time for which a role is assumed, in seconds.
-pub const ROLE_SECONDS_MIN: u64 = 900;
-/// Longest time for which a role is assumed, in seconds.
-pub const ROLE_SECONDS_MAX: u64 = 43_200;
+pub const ROLE_SECONDS_MIN: i32 = 900;
 /// Longest answer of a server that gives credentials, in bytes: those of STS have a few thousand.
 pub const CREDENTIALS_ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Longest wait for one answer of the instance's metadata service.

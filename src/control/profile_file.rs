@@ -1,9 +1,14 @@
 //! What stands in a profile file.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The profile of who names none.
 pub(super) const PROFILE_DEFAULT: &str = "default";
+
+/// The header of the settings that all sections of a file have which do not set them themselves.
+/// configparser takes it by this name alone, and as often as it comes.
+const DEFAULTS: &str = "DEFAULT";
 
 /// The setting that is a command.
 pub(super) const PROCESS: &str = "credential_process";
@@ -14,6 +19,8 @@ pub(super) enum Kind {
     Profile,
     Services,
     SsoSession,
+    /// What the others have where they say nothing.
+    Defaults,
     /// Nothing of ours; its name is its whole header.
     Other,
 }
@@ -37,12 +44,15 @@ pub(super) struct Section {
     /// Names in lower case, and values. A value of several lines has nested settings where its
     /// first line is empty.
     pub(super) settings: Vec<(String, String)>,
+    /// Those of `[DEFAULT]`, which all sections of a file share.
+    pub(super) defaults: Arc<[(String, String)]>,
 }
 
 impl Section {
-    /// What is empty is not said.
+    /// What is empty is not said, not even by `[DEFAULT]`.
     pub(super) fn said(&self, key: &str) -> Option<&str> {
-        let (_, value) = self.settings.iter().find(|(name, _)| name == key)?;
+        let mut all = self.settings.iter().chain(&*self.defaults);
+        let (_, value) = all.find(|(name, _)| name == key)?;
         Some(value.trim()).filter(|value| !value.is_empty())
     }
 }
@@ -67,6 +77,9 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
     // What editors of other systems begin a file with.
     let content = content.strip_prefix('\u{feff}').unwrap_or(content);
     let mut sections: Vec<Section> = Vec::new();
+    // Which of them the next setting is for: `[DEFAULT]` may come again.
+    let mut current = 0;
+    let mut defaults_at = None;
     let mut names_seen = Names::default();
     // How far the last name is indented: what is further is part of its value.
     let mut of_value: Option<usize> = None;
@@ -78,49 +91,39 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
         }
         let indent = line.len() - line.trim_start().len();
         if of_value.is_some_and(|of_name| indent > of_name) {
-            let Some((name, value)) = last(&mut sections) else { continue };
-            let is_command = name == PROCESS;
-            if is_nested && !text.contains('=') {
-                let why = "a nested setting has no value";
-                return Err((number, Wrong { why, advice: "write NAME = VALUE" }));
-            }
-            // One value of several lines is a region, or an address, with a secret in it.
-            if !is_nested && !is_command {
-                return Err((
-                    number,
-                    Wrong {
-                        why: "a setting goes on here, with white space before it",
-                        advice: "write the value in one line; for another setting remove the \
-                                 white space",
-                    },
-                ));
-            }
-            value.push(if is_command { ' ' } else { '\n' });
-            value.push_str(text);
+            let Some((name, value)) = last(&mut sections, current) else { continue };
+            go_on(name == PROCESS, is_nested, value, text).map_err(|wrong| (number, wrong))?;
             continue;
         }
         if let Some(header) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             of_value = None;
             let (kind, name) = header_of(header.0, file == 0);
+            if let (Kind::Defaults, Some(at)) = (kind, defaults_at) {
+                current = at;
+                continue;
+            }
             if !names_seen.is_new_section(header.0, kind, &name) {
                 let advice = "write its settings below the first one, and remove this one";
                 let why = "this section is a second time in the file";
                 return Err((number, Wrong { why, advice }));
             }
-            sections.push(Section { kind, name, place: (file, number), settings: Vec::new() });
+            current = sections.len();
+            defaults_at = defaults_at.or((kind == Kind::Defaults).then_some(current));
+            let (settings, defaults) = (Vec::new(), Arc::default());
+            sections.push(Section { kind, name, place: (file, number), settings, defaults });
             continue;
         }
         let Some(at) = text.find(['=', ':']) else {
             return Err((number, Wrong::form("neither a section nor a setting")));
         };
         let (name, value) = (text[..at].trim_end().to_lowercase(), text[at + 1..].trim());
-        let Some(section) = sections.last_mut() else {
+        let Some(section) = sections.get_mut(current) else {
             return Err((number, Wrong::form("a setting before the first section")));
         };
         if name.is_empty() {
             return Err((number, Wrong::form("a setting has no name")));
         }
-        if !names_seen.is_new_setting(&name) {
+        if !names_seen.is_new_setting(current, &name) {
             return Err((
                 number,
                 Wrong {
@@ -133,7 +136,28 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
         (of_value, is_nested) = (Some(indent), value.is_empty() && !is_command);
         section.settings.push((name, value.to_owned()));
     }
+    if let Some(at) = defaults_at {
+        let defaults: Arc<[_]> = sections.remove(at).settings.into();
+        sections.iter_mut().for_each(|section| section.defaults = Arc::clone(&defaults));
+    }
     Ok(sections)
+}
+
+/// Adds a line to the value above it: to a command, or a nested setting.
+fn go_on(is_command: bool, is_nested: bool, value: &mut String, text: &str) -> Result<(), Wrong> {
+    if is_nested && !text.contains('=') {
+        let why = "a nested setting has no value";
+        return Err(Wrong { why, advice: "write NAME = VALUE" });
+    }
+    // One value of several lines is a region, or an address, with a secret in it.
+    if !is_nested && !is_command {
+        let why = "a setting goes on here, with white space before it";
+        let advice = "write the value in one line; for another setting remove the white space";
+        return Err(Wrong { why, advice });
+    }
+    value.push(if is_command { ' ' } else { '\n' });
+    value.push_str(text);
+    Ok(())
 }
 
 /// The names that a file has had so far: configparser takes none twice, and of two of them nobody
@@ -143,28 +167,30 @@ struct Names {
     headers: HashSet<String>,
     /// The same section may be written in several ways.
     sections: HashSet<(Kind, String)>,
-    /// Of the last section.
-    settings: HashSet<String>,
+    /// With the index of their section.
+    settings: HashSet<(usize, String)>,
 }
 
 impl Names {
     fn is_new_section(&mut self, header: &str, kind: Kind, name: &str) -> bool {
-        self.settings.clear();
         let is_new_name = kind == Kind::Other || self.sections.insert((kind, name.to_owned()));
         self.headers.insert(header.to_owned()) && is_new_name
     }
 
-    fn is_new_setting(&mut self, name: &str) -> bool {
-        self.settings.insert(name.to_owned())
+    fn is_new_setting(&mut self, section: usize, name: &str) -> bool {
+        self.settings.insert((section, name.to_owned()))
     }
 }
 
-fn last(sections: &mut [Section]) -> Option<&mut (String, String)> {
-    sections.last_mut()?.settings.last_mut()
+fn last(sections: &mut [Section], current: usize) -> Option<&mut (String, String)> {
+    sections.get_mut(current)?.settings.last_mut()
 }
 
 /// What a section is about, and its name.
 fn header_of(header: &str, is_config: bool) -> (Kind, String) {
+    if header == DEFAULTS {
+        return (Kind::Defaults, header.to_owned());
+    }
     let header = header.trim();
     if !is_config || header == PROFILE_DEFAULT {
         return (Kind::Profile, header.to_owned());

@@ -16,7 +16,7 @@ use aws_types::SdkConfig;
 use tokio::sync::Mutex;
 
 use super::chain_http::Service;
-use super::limits::{CREDENTIALS_TIMEOUT, ROLE_SECONDS_MAX, ROLE_SECONDS_MIN};
+use super::limits::{CREDENTIALS_TIMEOUT, ROLE_SECONDS_MIN};
 use super::process::Process;
 use super::profile_file::PROCESS;
 use super::settings::{KEYS, Settings};
@@ -237,16 +237,17 @@ impl Role {
     fn of(settings: &Settings, profile: &str, arn: &str) -> Result<Self> {
         let said = |key| settings.of_profile(profile, key).map(str::to_owned);
         let duration = said(DURATION).map(|text| {
-            let seconds = text.parse().ok();
-            let fits = |seconds: &u64| (ROLE_SECONDS_MIN..=ROLE_SECONDS_MAX).contains(seconds);
-            seconds.filter(fits).map(Duration::from_secs).ok_or_else(|| {
-                let why = format!(
-                    "has {DURATION} = {}, which is no number from {ROLE_SECONDS_MIN} to \
-                     {ROLE_SECONDS_MAX}",
-                    shown(&text)
-                );
-                refuse(settings, profile, DURATION, &why)
-            })
+            // The upper bound is the server's: AWS has 43200, others have more.
+            let seconds = text.parse::<i32>().ok().filter(|seconds| *seconds >= ROLE_SECONDS_MIN);
+            seconds.map(|seconds| Duration::from_secs(seconds.unsigned_abs().into())).ok_or_else(
+                || {
+                    let why = format!(
+                        "has {DURATION} = {}, which is no number of {ROLE_SECONDS_MIN} or more",
+                        shown(&text)
+                    );
+                    refuse(settings, profile, DURATION, &why)
+                },
+            )
         });
         Ok(Self {
             arn: arn.to_owned(),
@@ -399,7 +400,8 @@ mod tests {
         [profile mirror]\nrole_arn = r\nsource_profile = mirror\n\
         [profile a]\nrole_arn = r\nsource_profile = b\n\
         [profile b]\nrole_arn = r\nsource_profile = a\n\
-        [profile long]\nrole_arn = r\nsource_profile = base\nduration_seconds = 43201\n\
+        [profile long]\nrole_arn = r\nsource_profile = base\nduration_seconds = 604800\n\
+        [profile brief]\nrole_arn = r\nsource_profile = base\nduration_seconds = 899\n\
         [profile short]\nrole_arn = r\nsource_profile = base\nduration_seconds = 1h\n\
         [profile key]\naws_access_key_id = A\n\
         [profile secret]\naws_secret_access_key = S\naws_session_token = T\n\
@@ -422,12 +424,15 @@ mod tests {
             has_mfa: false,
         };
         let first = Role { duration: Some(Duration::from_secs(900)), ..role("first") };
+        let long = Role { duration: Some(Duration::from_secs(604_800)), ..role("r") };
         let named = |text: &str| Some(text.to_owned());
         let second = Role { session_name: named("n"), external_id: named("e"), ..role("second") };
         let web = WebIdentity::of_profile(&settings("web"), "web").expect("a web identity");
         let keys = |profile: &str| Base::Keys(profile.to_owned());
         for (profile, base, roles) in [
             ("default", keys("base"), vec![first, second]),
+            // More than AWS has is the server's to refuse: MinIO has seven days.
+            ("long", keys("base"), vec![long]),
             ("env", Base::Named(Named::Environment), vec![Role { has_mfa: true, ..role("r") }]),
             ("self", keys("self"), vec![role("r")]),
             ("both", Base::Process("both".to_owned()), vec![]),
@@ -453,7 +458,7 @@ mod tests {
             ("odd", "'odd' has credential_source = Nonsense, which is none of Environment, "),
             ("mirror", "'mirror' is in a circle of source_profile: mirror -> mirror"),
             ("a", "'a' is in a circle of source_profile: a -> b -> a"),
-            ("long", "'long' has duration_seconds = 43201, which is no number from 900 to 43200"),
+            ("brief", "'brief' has duration_seconds = 899, which is no number of 900 or more"),
             ("short", "'short' has duration_seconds = 1h, which is no number"),
             ("key", "'key' has aws_access_key_id, but no aws_secret_access_key"),
             ("secret", "'secret' has aws_secret_access_key, but no aws_access_key_id"),

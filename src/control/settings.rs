@@ -493,6 +493,41 @@ mod tests {
         assert_eq!(found.expect("a name").chosen(), Chosen::CommandLine);
     }
 
+    /// As botocore 1.44 reads them.
+    #[test]
+    fn defaults_are_those_of_all_sections_of_a_file() {
+        let config = "[DEFAULT]\nregion = d\nrole_arn = a\n[profile p]\nrole_arn =\n\
+                      [profile q]\nregion = q\n[services s]\n[DEFAULT]\nservices = s\n\
+                      s3 =\n  endpoint_url = http://x:1\n[DEFAULT ]\nregion = no\n";
+        let keys = "[DEFAULT]\naws_session_token = t\n[p]\nregion = k\n[r]\n";
+        let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_SHARED_CREDENTIALS_FILE", "/keys")];
+        let of = |profile: &str| {
+            Settings::of(&variables, &[("/config", config), ("/keys", keys)], Some(profile))
+        };
+        let said = |profile: &str, key| {
+            let found = of(profile).unwrap_or_else(|error| panic!("{profile}: {error}"));
+            found.of_profile(profile, key).map(str::to_owned).unwrap_or_default()
+        };
+        assert_eq!([said("p", "region"), said("q", "region")], ["k", "q"]);
+        // What is empty is that.
+        assert_eq!([said("p", "role_arn"), said("q", "role_arn")], ["", "a"]);
+        assert_eq!(
+            ["p", "q", "r"].map(|profile| said(profile, "aws_session_token")),
+            ["t", "", "t"]
+        );
+        let url = of("q").expect("a profile").endpoint_url("s3").expect("a section of services");
+        assert_eq!(url.map(|found| found.value).as_deref(), Some("http://x:1"));
+        // It is no profile, and nothing in it is there twice.
+        assert!(of("DEFAULT").is_err());
+        assert_eq!(region(&read("[DEFAULT]\nregion = d\n").expect("words")), "");
+        let twice = read("[DEFAULT]\nx = 1\n[default]\nx = 2\n[DEFAULT]\nx = 3\n");
+        let error = twice.expect_err("it is there twice");
+        assert!(
+            error.message().starts_with("/config, line 6: this setting is a second"),
+            "{error}"
+        );
+    }
+
     #[test]
     fn what_the_aws_cli_refuses_is_refused_by_file_and_line() {
         for (form, expected) in [

@@ -86,6 +86,10 @@ FORMS = [
          f"[default]\n{KEYS}{KEYS}"),
     Form("neither a section nor a setting", REFUSED, f"[default]\n{HERE}{KEYS}word\n"),
     Form("a setting before the first section", REFUSED, f"region = x\n[default]\n{HERE}{KEYS}"),
+    Form("settings of [DEFAULT]", LISTED, f"[DEFAULT]\n{HERE}[default]\n{KEYS}[DEFAULT]\nx = y\n"),
+    Form("[DEFAULT] alone", REFUSED, f"[DEFAULT]\n{HERE}{KEYS}", profile="DEFAULT"),
+    Form("[DEFAULT] of the credentials file", LISTED, f"[default]\n{HERE}",
+         f"[DEFAULT]\n{KEYS}[default]\n"),
     Form("other sections", LISTED, f"[preview]\nsdb = true\n[default]\n{HERE}"
          f"{KEYS}"),
     Form("settings below s3", LISTED, f"[default]\n{HERE}{KEYS}s3 =\n  max_concurrent_requests = 9\n"
