@@ -5,7 +5,7 @@
 //! and proxies of the run, each on a connection of its own: a run makes a handful of them.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
@@ -30,7 +30,7 @@ use super::limits::{
 };
 use super::resolver::{Resolver, is_local, reachable};
 use super::tls::{Trust, client_config};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::s3::Endpoint;
 use crate::s3::aws::is_host_of_aws;
 use crate::s3::proxy::{Proxies, Proxy};
@@ -80,21 +80,44 @@ struct Way {
     proxies: Proxies,
     urls: Urls,
     tls: OnceLock<Arc<ClientConfig>>,
-    /// Whom the last request was for, and what leads there.
-    asked: Mutex<Option<Arc<Endpoint>>>,
+    last: Mutex<Option<Asked>>,
+}
+
+/// The last request.
+#[derive(Debug)]
+struct Asked {
+    /// Whom it was for, and what leads there.
+    endpoint: Arc<Endpoint>,
+    /// What it was answered.
+    status: Option<u16>,
 }
 
 impl ChainHttp {
     pub(crate) fn new(trust: Trust, proxies: Proxies, urls: Urls) -> Self {
-        let (tls, asked) = (OnceLock::new(), Mutex::default());
-        Self(Arc::new(Way { trust, proxies, urls, tls, asked }))
+        let (tls, last) = (OnceLock::new(), Mutex::default());
+        Self(Arc::new(Way { trust, proxies, urls, tls, last }))
     }
 
     /// The error where nothing was given for so long; `None` where nobody was asked.
     pub(crate) fn late(&self, within: Duration) -> Option<Error> {
-        let asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let why = format!("no credentials within {} s", within.as_secs());
-        asked.as_ref().map(|endpoint| away(endpoint, &why))
+        self.0.last().as_ref().map(|asked| away(&asked.endpoint, &why))
+    }
+
+    /// Nobody has been asked since then.
+    pub(crate) fn begin(&self) {
+        *self.0.last() = None;
+    }
+
+    /// The error where the last who was asked failed, and nothing is wrong with what was asked.
+    pub(crate) fn failed(&self, reason: &str) -> Option<Error> {
+        let last = self.0.last();
+        let Asked { endpoint, status } = last.as_ref()?;
+        let (status, host) = (status.filter(|status| *status >= 500)?, &endpoint.host);
+        let error = Error::new(ErrorKind::Endpoint, format!("{host} answers {status}: {reason}"));
+        let advice = "try again later, or check the service that the profile or the environment \
+                      names";
+        Some(error.because(ErrorReason::Server).advise(endpoint.advice(advice)))
     }
 
     /// Where a service is, by environment and profile; `None`: at AWS.
@@ -144,8 +167,8 @@ impl Connector {
         let mut request = request.try_into_http1x().map_err(|error| unusable(&error))?;
         self.way.lead(&mut request)?;
         let endpoint = Arc::new(self.way.endpoint(request.uri())?);
-        let asked = Some(Arc::clone(&endpoint));
-        *self.way.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+        let asked = Asked { endpoint: Arc::clone(&endpoint), status: None };
+        *self.way.last() = Some(asked);
         let request = for_wire(request, &endpoint)?;
         let method = request.method().clone();
         let (sender, address) = timeout(self.connect_timeout, self.connect(&endpoint))
@@ -156,6 +179,7 @@ impl Connector {
             .unwrap_or_else(|_| Err(late("answer from", &endpoint, self.answer_timeout)))?;
         let (status, host) = (answer.status().as_u16(), &endpoint.host);
         debug!("credentials: {method} at {host} ({address}): {status}");
+        *self.way.last() = Some(Asked { endpoint: Arc::clone(&endpoint), status: Some(status) });
         if let Some(relay) = endpoint.relay().filter(|_| status == 407) {
             return Err(lasting(relay.refusal(status, host)));
         }
@@ -198,6 +222,10 @@ impl Connector {
 }
 
 impl Way {
+    fn last(&self) -> MutexGuard<'_, Option<Asked>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// aws-config asks AWS for what a token is worth, though the profile names an endpoint: it is
     /// given no profile. Nothing in such a request is signed.
     fn lead(&self, request: &mut Request<SdkBody>) -> Result<(), ConnectorError> {
@@ -342,8 +370,8 @@ mod tests {
     fn way() -> Way {
         let proxy = |name: &str| (name == "all_proxy").then(|| "http://u:p@127.0.0.1:3128".into());
         let proxies = Proxies::from_variables(proxy);
-        let (tls, asked) = (OnceLock::new(), Mutex::default());
-        Way { trust: Trust::System, proxies, urls: vec![], tls, asked }
+        let (tls, last) = (OnceLock::new(), Mutex::default());
+        Way { trust: Trust::System, proxies, urls: vec![], tls, last }
     }
 
     fn endpoint(url: &str) -> Endpoint {

@@ -391,6 +391,7 @@ async fn chain(
 impl KeySource {
     async fn ask(&self) -> Result<SigningKeys> {
         let _ticket = self.patience.begin(&self.whom, "to give credentials".to_owned());
+        self.http.begin();
         match timeout(self.limit, self.provider.provide_credentials()).await {
             Ok(Ok(given)) => {
                 self.from.set(origin_of(&given));
@@ -419,9 +420,9 @@ impl KeySource {
             && (is_of_none(error) || of_metadata(&reasons(error)))
             && let Ok(Err(error)) = timeout(self.limit, alone.provide_credentials()).await
         {
-            return explain(&error, self.profile.as_ref());
+            return explain(&error, self.profile.as_ref(), |reason| self.http.failed(reason));
         }
-        let explained = explain(error, self.profile.as_ref());
+        let explained = explain(error, self.profile.as_ref(), |reason| self.http.failed(reason));
         match self.has_mfa && reasons(error).contains(ACCESS_DENIED) {
             true => explained.advise(
                 "the profile has mfa_serial, but inrush asks for no code: use the keys of \
@@ -525,6 +526,18 @@ fn on_the_way(error: &CredentialsError) -> Option<Error> {
     None
 }
 
+/// Whether a connection broke or no answer came, as aws-config itself finds out.
+fn is_of_network(error: &CredentialsError) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        if let Some(error) = next.downcast_ref::<ConnectorError>() {
+            return error.is_timeout() || error.is_io();
+        }
+        cause = next.source();
+    }
+    false
+}
+
 /// What came to nothing, for messages.
 fn cannot_get(profile: Option<&NamedProfile>) -> String {
     match profile {
@@ -535,7 +548,12 @@ fn cannot_get(profile: Option<&NamedProfile>) -> String {
     }
 }
 
-fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
+/// `failed`: the error where the server that was asked last has failed.
+fn explain(
+    error: &CredentialsError,
+    profile: Option<&NamedProfile>,
+    failed: impl FnOnce(&str) -> Option<Error>,
+) -> Error {
     if let Some(own) = own(error) {
         return own;
     }
@@ -562,6 +580,14 @@ fn explain(error: &CredentialsError, profile: Option<&NamedProfile>) -> Error {
     }
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
+    if let Some(failed) = failed(&reason) {
+        return failed.within(cannot_get(profile));
+    }
+    if is_of_network(error) {
+        let message = format!("{}: {reason}", cannot_get(profile));
+        return Error::new(ErrorKind::Endpoint, message)
+            .advise("check the network and the service that the profile or the environment names");
+    }
     let message = format!("{}: {reason}", cannot_get(profile));
     let Some(NamedProfile { name, by }) = profile else {
         return Error::new(ErrorKind::Access, message)
@@ -808,12 +834,23 @@ mod tests {
         assert_eq!(origin(&[]), "from the chain of the AWS SDKs");
     }
 
+    /// aws-config ends an answer that does not go on, without a word of ours.
+    #[test]
+    fn an_answer_that_stops_is_the_networks_failure() {
+        let kind = |cause: ConnectorError| {
+            explain(&CredentialsError::provider_error(cause), None, |_| None).kind()
+        };
+        assert_eq!(kind(ConnectorError::timeout("too slow".into())), ErrorKind::Endpoint);
+        assert_eq!(kind(ConnectorError::io("it broke".into())), ErrorKind::Endpoint);
+        assert_eq!(kind(ConnectorError::user("no URL".into())), ErrorKind::Access);
+    }
+
     #[test]
     fn no_credentials_say_what_to_do() {
         let profile = NamedProfile { name: "p".to_owned(), by: "--profile" };
-        let error = explain(&CredentialsError::not_loaded_no_source(), Some(&profile));
+        let error = explain(&CredentialsError::not_loaded_no_source(), Some(&profile), |_| None);
         assert!(error.to_string().starts_with("the profile 'p' has no credentials"), "{error}");
-        let error = explain(&CredentialsError::not_loaded_no_source(), None);
+        let error = explain(&CredentialsError::not_loaded_no_source(), None, |_| None);
         assert_eq!(error.kind(), ErrorKind::Access);
         let line = error.to_string();
         assert!(line.starts_with("no credentials found: not in the environment"), "{line}");

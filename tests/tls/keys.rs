@@ -317,6 +317,96 @@ fn a_token_does_not_go_where_an_ignored_variable_leads() {
 }
 
 #[test]
+fn who_gives_keys_and_fails_is_no_fault_of_the_profile() {
+    let failing = |status: &'static str| {
+        Fake::start(None, move |_| format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"))
+    };
+    for (status, code, words) in [
+        ("503 Slow", ENDPOINT, &["answers 503: ", "try again later"][..]),
+        ("500 Oops", ENDPOINT, &["answers 500: ", "try again later"]),
+        ("403 No", ACCESS, &[]),
+    ] {
+        let server = failing(status);
+        let url = server.url();
+        let config = format!(
+            "[default]\nrole_arn = {ROLE}\nsource_profile = base\n[profile base]\n\
+             aws_access_key_id = AKIDBASE\naws_secret_access_key = {SECRET}\n"
+        );
+        for program in [
+            with_config(&server, &config).set("AWS_ENDPOINT_URL_STS", &url),
+            with_web_identity(program(&server), &url),
+            with_session(&server, "lab", "").set("AWS_ENDPOINT_URL_SSO", &url),
+            program(&server).set("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("{url}/c")),
+        ] {
+            let run = program.run().expect(code);
+            run.expect_words(&["error: cannot get credentials"]).expect_words(words);
+        }
+    }
+}
+
+/// As botocore: keys of the environment, a role of the profile, a web identity of the environment,
+/// the keys of the profile, the role of the container.
+#[test]
+fn who_is_asked_for_keys_first() {
+    let keys = format!("aws_access_key_id = AKIDBASE\naws_secret_access_key = {SECRET}\n");
+    let role = format!("role_arn = {ROLE}\nsource_profile = base\n[profile base]\n{keys}");
+    let (web, container) = ("Action=AssumeRoleWithWebIdentity", "GET /container ");
+    for (profile, has_web, asked) in [
+        (role.as_str(), true, "Action=AssumeRole&"),
+        (&keys, true, web),
+        ("region = us-east-1\n", true, web),
+        (&keys, false, "Credential=AKIDBASE/"),
+        ("region = us-east-1\n", false, container),
+    ] {
+        let server = Fake::start(None, giver);
+        let url = server.url();
+        let sources = || {
+            let program = with_config(&server, &format!("[default]\n{profile}"))
+                .set("AWS_ENDPOINT_URL_STS", &url)
+                .set("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("{url}/container"))
+                .set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "container-secret");
+            if has_web { with_web_identity(program, &url) } else { program }
+        };
+        sources().run();
+        let first = server.seen().swap_remove(0);
+        assert!(first.contains(asked), "{profile}{has_web}: {first}");
+        let before = server.seen().len();
+        sources().with_keys("AKIDENV", SECRET).run();
+        let first = server.seen().swap_remove(before);
+        assert!(first.contains("Credential=AKIDENV/"), "{profile}{has_web}: {first}");
+    }
+}
+
+/// Each attempt at STS is signed anew.
+#[test]
+fn a_command_for_the_keys_of_a_role_is_run_once() {
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let server = Fake::start(None, move |request: &str| {
+        let is_first = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        match is_first {
+            true => "HTTP/1.1 503 Slow\r\nContent-Length: 0\r\n\r\n".to_owned(),
+            false => giver(request),
+        }
+    });
+    let program = with_config(&server, "");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (runs, config) = (folder.path().join("runs"), folder.path().join("roles"));
+    let script = folder.path().join("script");
+    let keys = r#"{"Version":1,"AccessKeyId":"AKIDBASE","SecretAccessKey":"x"}"#;
+    fs::write(&script, format!("echo x >> {}\necho '{keys}'\n", runs.display())).expect("room");
+    let text = format!(
+        "[default]\nrole_arn = {ROLE}\nsource_profile = base\nendpoint_url = {}\n[profile base]\n\
+         credential_process = sh {}\n",
+        server.url(),
+        script.display(),
+    );
+    fs::write(&config, text).expect("room");
+    lists(program.set("AWS_CONFIG_FILE", config).set("PATH", "/usr/bin:/bin").run());
+    assert_eq!(server.seen().len(), 3, "two attempts, and a listing");
+    assert_eq!(fs::read_to_string(runs).expect("it was run"), "x\n");
+}
+
+#[test]
 fn a_redirect_gets_no_keys() {
     let wrong = Fake::start(None, giver);
     let there = wrong.url();
