@@ -408,8 +408,10 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
         let head = match crate::link::http::parse(&answer) {
             Ok(None) => continue,
             Ok(Some(head)) => head,
-            Err(HeadError::TooManyHeaders) => {
-                let message = format!("the proxy {proxy}: {}", Failure::TooManyHeaders);
+            Err(error @ (HeadError::TooManyHeaders | HeadError::TooLong)) => {
+                let is_long = error == HeadError::TooLong;
+                let failure = if is_long { Failure::HeadTooLong } else { Failure::TooManyHeaders };
+                let message = format!("the proxy {proxy}: {failure}");
                 return Err(Trouble::Lasting(Error::new(ErrorKind::Endpoint, message)));
             }
             Err(_) => return Err(wrong(&"its answer has no valid HTTP/1 header")),

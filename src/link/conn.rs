@@ -234,6 +234,9 @@ impl Conn {
             (State::TunnelHead { filled }, Event::Received(count, buffer)) => {
                 self.tunnel_bytes(filled, count, buffer);
             }
+            (State::TunnelHead { filled }, Event::Dropped(left, buffer)) => {
+                self.tunnel_dropped(filled, left, buffer);
+            }
             (State::Asking, Event::Written { length }) => {
                 self.state = State::Sending { sent: 0, length };
                 self.push(Action::Send { at: 0, length });

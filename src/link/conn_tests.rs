@@ -795,6 +795,19 @@ fn a_tunnel_opens_whatever_the_split() {
         assert_eq!((driver.secured, driver.failure), (1, None), "{step}");
         assert!(driver.conn.is_connecting(), "the handshake has the same deadline");
     }
+    // A proxy's headers may be as many bytes as a server's.
+    let begin = OPENED.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
+    let room = HEAD_BYTES_MAX as usize - OPENED.len();
+    for (length, failure) in [(room, None), (room + 1, Some(Failure::HeadTooLong))] {
+        let more = format!("Via: {}\r\n", "v".repeat(length - "Via: \r\n".len()));
+        let long = [&OPENED[..begin], more.as_bytes(), &OPENED[begin..]].concat();
+        for step in [61, 4096, 1 << 20] {
+            let mut driver = tunnelled();
+            driver.run_until_secure(&long, || step);
+            let secured = u32::from(failure.is_none());
+            assert_eq!((driver.secured, driver.failure), (secured, failure), "{length} {step}");
+        }
+    }
 }
 
 #[test]

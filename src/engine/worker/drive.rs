@@ -96,8 +96,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     Target::Data => state.job_mut().data.as_deref_mut().expect("just filled"),
                 };
                 let left = http::drop_headers(&mut buffer[..filled as usize]);
+                let awaited = conn.awaits_head();
                 conn.handle(Event::Dropped(u32::try_from(left).expect("at most as many"), buffer));
-                self.head_came(index, true);
+                self.head_came(index, awaited);
             }
             Action::Move { from, length } => self.begin_moving(index, from, length),
             Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),

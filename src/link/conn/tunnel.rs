@@ -3,7 +3,7 @@
 //! It belongs to connecting: it has the same deadline, and its failures are the connection's.
 
 use super::{Action, Conn, Errno, Failure, HeadError, State, Target, http};
-use crate::limits::{HEAD_BUFFER_BYTES, HEAD_RECEIVE_BYTES};
+use crate::limits::{HEAD_BUFFER_BYTES, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES};
 
 impl Conn {
     /// Asks the proxy: the request stands in the control buffer.
@@ -12,6 +12,7 @@ impl Conn {
             self.state = State::Tunnel { sent, length };
             self.push(Action::Send { at: sent, length: length - sent });
         } else {
+            self.dropped = 0;
             self.tunnel_receive(0);
         }
     }
@@ -28,17 +29,35 @@ impl Conn {
         if count == 0 {
             return self.fail(Failure::Connect(Errno::RESET), None);
         }
-        let filled = filled + count;
+        self.tunnel_reached(filled + count, buffer);
+    }
+
+    /// A head that is longer than its buffer goes on without the headers that do not count.
+    fn tunnel_reached(&mut self, filled: u32, buffer: &[u8]) {
         match http::parse(&buffer[..filled as usize]) {
+            _ if self.dropped + filled > HEAD_BYTES_MAX => self.fail(Failure::HeadTooLong, None),
             Ok(None) if filled < HEAD_BUFFER_BYTES => self.tunnel_receive(filled),
+            Ok(None) => {
+                self.state = State::TunnelHead { filled };
+                self.push(Action::DropHeaders { target: Target::Control, filled });
+            }
             Ok(Some(head)) if (200..300).contains(&head.status) && head.length == filled => {
                 self.state = State::Connecting;
                 self.push(Action::Secure);
             }
             Ok(Some(head)) if head.status >= 300 => self.fail(Failure::Proxy(head.status), None),
             Err(HeadError::TooManyHeaders) => self.fail(Failure::TooManyHeaders, None),
-            Ok(None) | Err(HeadError::TooLong) => self.fail(Failure::HeadTooLong, None),
+            Err(HeadError::TooLong) => self.fail(Failure::HeadTooLong, None),
             _ => self.fail(Failure::BadHead, None),
+        }
+    }
+
+    /// Headers were dropped; so many bytes are left.
+    pub(super) fn tunnel_dropped(&mut self, filled: u32, left: u32, buffer: &[u8]) {
+        self.dropped += filled - left;
+        match filled == left {
+            true => self.fail(Failure::HeadTooLong, None),
+            false => self.tunnel_reached(left, buffer),
         }
     }
 }

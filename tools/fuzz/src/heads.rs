@@ -1,12 +1,12 @@
 //! Heads of answers, and the one header whose numbers decide where bytes go.
 
 use inrush::limits::HEAD_BYTES_MAX;
-use inrush::link::http::{ContentRange, Head, parse};
+use inrush::link::http::{ContentRange, Head, drop_headers, parse};
 
 use crate::splits;
 
-/// The head of an answer: a cut of it is incomplete and never another head, what follows changes
-/// nothing, and what is refused stays refused.
+/// The head of an answer: a cut of it is incomplete and never another head, what follows and
+/// headers that are dropped change nothing, and what is refused stays refused.
 pub fn head(data: &[u8]) {
     match parse(data) {
         Ok(Some(head)) => accepted(data, &head),
@@ -36,6 +36,16 @@ fn accepted(data: &[u8], head: &Head<'_>) {
     let mut longer = data[..length].to_vec();
     longer.extend_from_slice(b"HTTP/1.1 500 x\r\nContent-Length: 1\r\n\r\n");
     assert_eq!(parse(&longer).as_ref(), Ok(&Some(*head)), "with another body");
+    for end in splits(length) {
+        let mut less = data[..end].to_vec();
+        let left = drop_headers(&mut less);
+        less.truncate(left);
+        less.extend_from_slice(&data[end..]);
+        let short = parse(&less).expect("a head").expect("complete");
+        assert_eq!(short, Head { length: short.length, ..*head }, "dropped at {end} of {length}");
+        let body = &less[short.length as usize..];
+        assert_eq!(body, &data[length..], "dropped at {end} of {length}");
+    }
     for value in [head.etag, head.request_id].into_iter().flatten() {
         let plain = |byte: &u8| !matches!(byte, b'\r' | b'\n' | 0);
         assert!(value.iter().all(plain), "a value goes beyond its line");
