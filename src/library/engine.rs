@@ -21,7 +21,7 @@ use crate::engine::threads::{RunSetup, Workers, event_counter};
 use crate::engine::waited::Waited;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::Persistence;
-use crate::limits::{ATTEMPTS_WISHED_MAX, PART_BYTES_DEFAULT};
+use crate::limits::PART_BYTES_DEFAULT;
 use crate::link::attempt::RetryPolicy;
 use crate::report::asked::Asked;
 use crate::report::limit::{Asker, Limit};
@@ -88,6 +88,18 @@ impl EngineOptions {
     #[must_use]
     pub fn connections(self, connections: usize) -> Self {
         Self { connections: Some(connections), ..self }
+    }
+
+    /// Checks what [`Engine::start`] would refuse on this machine, for who starts it later.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for invalid options.
+    pub fn check(self) -> Result<()> {
+        match share::resolve(self, HostFacts::read()) {
+            Err(error) if error.kind() == ErrorKind::Usage => Err(error),
+            // What else is missing may be there when it starts.
+            _ => Ok(()),
+        }
     }
 }
 
@@ -179,12 +191,6 @@ impl Engine {
     #[expect(clippy::disallowed_methods, reason = "a run begins when it is started")]
     pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
         let (config, bandwidth_limit) = share::resolve(options, HostFacts::read())?;
-        if let Some(attempts) = options.max_attempts
-            && attempts.get() > ATTEMPTS_WISHED_MAX
-        {
-            let message = format!("{attempts} attempts are more than {ATTEMPTS_WISHED_MAX}");
-            return Err(Error::new(ErrorKind::Usage, message).advise("lower max_attempts"));
-        }
         let usual = RetryPolicy::default();
         let retries = RetryPolicy {
             attempts_max: options.max_attempts.map_or(usual.attempts_max, NonZeroU32::get),

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use super::engine::EngineOptions;
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::MEMORY_BYTES_MIN;
+use crate::limits::{ATTEMPTS_WISHED_MAX, MEMORY_BYTES_MIN};
 
 /// Decides what the engine has, and how many bytes a second at most.
 ///
@@ -18,6 +18,12 @@ pub(super) fn resolve(
 ) -> Result<(Config, Option<NonZeroU64>)> {
     let EngineOptions { workers, connections, max_connections, memory_bytes, ring, .. } = options;
     let bandwidth = options.bandwidth_limit_bytes_per_second;
+    if let Some(attempts) = options.max_attempts
+        && attempts.get() > ATTEMPTS_WISHED_MAX
+    {
+        let message = format!("{attempts} attempts are more than {ATTEMPTS_WISHED_MAX}");
+        return Err(Error::new(ErrorKind::Usage, message).advise("lower max_attempts"));
+    }
     let part_size_bytes = None;
     let alone = ResourceOptions {
         workers,
@@ -54,6 +60,8 @@ pub(super) fn resolve(
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
 
     const FACTS: HostFacts =
@@ -62,6 +70,21 @@ mod tests {
     fn parts(options: EngineOptions, engines: usize) -> Vec<Config> {
         let of = |number| resolve(options.share(number, engines), FACTS).expect("it fits").0;
         (0..engines).map(of).collect()
+    }
+
+    #[test]
+    fn what_an_engine_refuses_is_told_before_it_starts() {
+        let options = EngineOptions::new();
+        assert_eq!(options.check(), Ok(()));
+        let attempts = NonZeroU32::new(ATTEMPTS_WISHED_MAX + 1);
+        for (options, advice) in [
+            (EngineOptions { memory_bytes: Some(1), ..options }, "give at least 4194304"),
+            (options.workers(0), "give at least 1"),
+            (EngineOptions { max_attempts: attempts, ..options }, "lower max_attempts"),
+        ] {
+            let error = options.check().expect_err(advice);
+            assert_eq!((error.kind(), error.advice()), (ErrorKind::Usage, Some(advice)));
+        }
     }
 
     #[test]

@@ -104,6 +104,7 @@ fn engine_options(options: &Bound<'_, PyDict>) -> PyResult<EngineOptions> {
         let message = format!("share: there is no part {number} of {engines}; the first is 0");
         return Err(PyValueError::new_err(message));
     }
+    engine.check().map_err(|error| Failure::from(error).raised(options.py()))?;
     Ok(engine)
 }
 

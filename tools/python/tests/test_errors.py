@@ -66,9 +66,8 @@ def test_messages_name_arguments_not_options() -> None:
     ]:  # fmt: skip
         assert str(_errors.from_native("usage", said, "s3://b/a --region")) == told
     options: dict[str, Any] = {"memory": 1000, "no_sign_request": True, "region": "us-east-1"}
-    client = inrush.Client(**options, endpoint_url="http://127.0.0.1:1")
-    with client, pytest.raises(inrush.Usage, match="^memory 1000 is too small"):
-        client.read(inrush.ObjectInfo("s3://data/a", 10))
+    with pytest.raises(inrush.Usage, match="^memory 1000 is too small"):
+        inrush.Client(**options, endpoint_url="http://127.0.0.1:1")
 
 
 def test_missing_objects_and_buckets(serve: Serve) -> None:

@@ -57,6 +57,20 @@ def test_they_are_options_of_the_command() -> None:
         assert {name.replace("-", "_") for name in options} - others <= names
 
 
+@pytest.mark.parametrize(("options", "words"), [
+    ({"memory": "1MiB"}, "memory 1048576 is too small; give at least "),
+    ({"memory": "64MiB", "connections": 4096}, "is too small for 4096 connections; give at least"),
+    ({"workers": 0}, "workers 0 is too small; give at least 1"),
+    ({"connections": 0}, "connections 0 is too small; give at least 1"),
+    ({"max_attempts": 1_000_000_000}, "attempts are more than"),
+])
+def test_options_that_no_engine_takes_are_refused_at_once(
+        options: dict[str, Any], words: str) -> None:
+    with pytest.raises(inrush.Error, match=words) as raised:
+        inrush.Client(**options)
+    assert isinstance(raised.value, ValueError)
+
+
 def test_other_options_are_refused_with_advice() -> None:
     with pytest.raises(TypeError, match="'aws_access_key_id'.*AWS_SECRET_ACCESS_KEY.*profile="):
         inrush.Client(aws_access_key_id="AKID")  # type: ignore[arg-type]
