@@ -23,7 +23,7 @@ use super::log;
 use super::mirror::{Mirror, OwnFiles};
 use super::reporting::open;
 use super::ring;
-use super::run::{Milestones, Run, RunOutputs, Shares, settle};
+use super::run::{Milestones, Run, RunOutputs, Shares, first_file, settle};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
 use super::space::Space;
@@ -390,11 +390,22 @@ struct Plan<'a> {
     progress: Progress,
     /// Objects whose way something is in.
     blocked: Vec<(Transfer, Error)>,
+    /// Whether the folder of the first file was looked at.
+    is_writable: bool,
     /// As after all others have ended.
     space: Space,
 }
 
 impl Plan<'_> {
+    /// As in a run: as the first file fares, so do the others.
+    async fn require_writable(&mut self, verdicts: &[Verdict]) -> Result<()> {
+        if let Some(path) = verdicts.iter().find_map(first_file).filter(|_| !self.is_writable) {
+            self.target.require_writable(path).await?;
+            self.is_writable = true;
+        }
+        Ok(())
+    }
+
     /// Lists the objects that would move; breaks when nobody reads.
     fn take(&mut self, verdicts: Vec<Verdict>) -> Result<ControlFlow<()>> {
         for verdict in verdicts {
@@ -486,6 +497,7 @@ async fn plan_only(
         failures: Failures::default(),
         progress: Progress::new(!output.messages.quiet),
         blocked: Vec::new(),
+        is_writable: false,
         space: Space::new(system_host::together(&disks), keeper.may_replace),
     };
     while let Some(batch) = walk.next_batch().await? {
@@ -494,7 +506,9 @@ async fn plan_only(
             page.push(settle(entry, target, cut, mirror.as_mut(), folded.as_mut())?);
         }
         keeper.begin(page);
-        if plan.take(keeper.next().await)?.is_break() {
+        let verdicts = keeper.next().await;
+        plan.require_writable(&verdicts).await?;
+        if plan.take(verdicts)?.is_break() {
             return Ok(Ended::default());
         }
     }

@@ -3,8 +3,13 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::FileType;
+
+use super::aside::aside;
 use super::whole_file;
+use crate::cli::PipeArgs;
 use crate::error::{Error, ErrorKind, Result};
+use crate::report::progress::Progress;
 
 /// The ready file of a run; it goes when this is dropped, unless it was there before.
 #[derive(Debug)]
@@ -45,6 +50,29 @@ pub(super) fn tell(path: &Path, names: &[String]) -> Result<ReadyFile> {
             .advise("give a writable file")
     })?;
     Ok(ReadyFile { path: path.to_owned(), made })
+}
+
+/// Warns of named pipes that have the channels' own names: nobody writes to them, since the pipes
+/// of a channel have the numbers of their epochs.
+pub(super) async fn warn_of_unused(args: &PipeArgs, progress: &Progress) -> Result<()> {
+    let names = args.channels.iter().map(|channel| args.folder.join(&channel.name));
+    let mut names: Vec<PathBuf> = names.collect();
+    let is_pipe = |path: &PathBuf| {
+        let found = rustix::fs::stat(path);
+        found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo)
+    };
+    let unused = aside(move || {
+        names.retain(is_pipe);
+        names
+    });
+    for path in unused.await {
+        progress.warn(format!(
+            "{0} is a named pipe that is not used: the epochs have {0}_0, {0}_1, and so on; pipes \
+             of these names are used if they are there",
+            path.display()
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

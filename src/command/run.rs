@@ -45,7 +45,7 @@ use crate::sys::pool::Pages;
 use crate::sys::{tcp_memory, usage};
 use crate::text::size::{Count, counted};
 use intake::micros;
-pub(super) use intake::settle;
+pub(super) use intake::{first_file, settle};
 pub(super) use shares::Shares;
 
 /// How often outcomes are collected and progress is shown.

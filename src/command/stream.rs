@@ -73,8 +73,7 @@ pub(super) async fn pipe(
 ) -> Result<Done> {
     let progress = Progress::new(!args.stream.messages.quiet);
     ring::require(ring::choice(args.stream.ring)?)?;
-    let deadline = args.stream.deadline.map(|deadline| begun + deadline);
-    let mut interrupts = Interrupts::listen_until(deadline)?;
+    let mut interrupts = Interrupts::listen_until(args.stream.deadline.map(|after| begun + after))?;
     let folder = args.folder.clone();
     interrupts::leaves(move || {
         format!("a system call has not returned; named pipes may be left in {}", folder.display())
@@ -84,6 +83,7 @@ pub(super) async fn pipe(
     {
         interrupts.unless(sources::add(sources, &args.selection)).await?;
     }
+    interrupts.unless(ready::warn_of_unused(&args, &progress)).await?;
     let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
     let started = start_pipes(&mut args, credentials, begun, &progress);
     let Served { control, engine, mut channels } = interrupts.unless(started).await?;

@@ -256,7 +256,10 @@ impl Target {
     /// # Errors
     /// [`ErrorKind::Destination`].
     pub(super) async fn require_writable(&self, path: &str) -> Result<()> {
-        let files: Vec<_> = self.folders().into_iter().map(|folder| folder.join(path)).collect();
+        let folders: Vec<_> = self.folders().into_iter().map(Path::to_owned).collect();
+        let files: Vec<_> = folders.iter().map(|folder| folder.join(path)).collect();
+        let require = move || folders.iter().try_for_each(|at| system_host::require_possible(at));
+        aside(require).await?;
         let refused = aside(move || {
             files.iter().find_map(|file| match hindrance(file.parent()?)? {
                 (

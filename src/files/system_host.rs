@@ -548,13 +548,22 @@ fn allocate(file: &OwnedFd, length: u64) -> Result<(), Code> {
 /// # Errors
 /// When it is not a folder, or cannot be made or opened.
 pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
-    let trouble = |error: std::io::Error| {
-        Error::new(ErrorKind::Destination, format!("cannot use {}: {error}", path.display()))
-            .advise("give a writable folder")
-    };
-    make_folders(path).map_err(trouble)?;
+    make_folders(path).map_err(|error| unusable(path, &error))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| trouble(errno.into()))
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| unusable(path, &errno))
+}
+
+/// Refuses a destination's folder that cannot be made, as far as can be told without making it.
+///
+/// # Errors
+/// The same as of [`open_destination`].
+pub fn require_possible(path: &Path) -> Result<(), Error> {
+    disk::what_is_there(path).map_or(Ok(()), |words| Err(unusable(path, &words)))
+}
+
+fn unusable(path: &Path, why: &dyn std::fmt::Display) -> Error {
+    let message = format!("cannot use {}: {why}", path.display());
+    Error::new(ErrorKind::Destination, message).advise("give a writable folder")
 }
 
 #[cfg(test)]

@@ -261,14 +261,17 @@ fn a_folder_without_permission_is_told_before_any_byte() {
         |words: &[&str], place: &Path| get(&origin, words).with([place]).by_way_of(before).run();
     for place in [path.clone(), path.join("new"), path.join("b")] {
         let source = if place.ends_with("b") { "s3://lab/p/b" } else { "s3://lab/p/" };
-        let run = run(&[source], &place).expect(DESTINATION);
-        let words = format!("cannot write to {}: Permission denied", path.display());
-        run.expect_error(&[&words, "; choose a writable destination"]);
+        for words in [&[source][..], &["--dry-run", source]] {
+            let run = run(words, &place).expect(DESTINATION);
+            let words = format!("cannot write to {}: Permission denied", path.display());
+            run.expect_error(&[&words, "; choose a writable destination"]);
+        }
     }
     assert_eq!(origin.stats().gets, 0, "no object is asked for");
     // What goes to another folder is none of its business, and what is there needs no writing.
     run(&["s3://lab/q/"], &path).expect(0);
     run(&["s3://lab/q/"], &path).expect(0);
+    run(&["--dry-run", "s3://lab/q/"], &path).expect(0);
     permit(0o755).expect("it is ours");
     assert_eq!(names(&path), ["sub"]);
 }
@@ -308,12 +311,15 @@ fn what_stands_where_the_destination_is_to_be_is_named() {
         format!("{} is a symbolic link to nowhere, which does not exist", link.display());
     for (place, told) in [
         (link.clone(), dangling.clone()),
+        (link.join(""), dangling.clone()),
         (link.join("below"), dangling),
         (file.join("below"), format!("{} is a file, not a folder", file.display())),
     ] {
-        let run = get(&origin, ["s3://lab/p/"]).with([&place]).run().expect(DESTINATION);
-        let run = run.expect_words(&[&told]);
-        run.check(!run.stderr.contains("os error"), "it is said what it is");
+        for words in [&["s3://lab/p/"][..], &["--dry-run", "s3://lab/p/"]] {
+            let run = get(&origin, words).with([&place]).run().expect(DESTINATION);
+            let run = run.expect_words(&[&told]);
+            run.check(!run.stderr.contains("os error"), "it is said what it is");
+        }
     }
 }
 

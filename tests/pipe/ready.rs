@@ -81,6 +81,24 @@ fn a_signal_ends_the_wait_for_a_reader_of_the_ready_file() {
     assert!(found.file_type().is_fifo());
 }
 
+/// Who makes a pipe of the channel's own name waits there for ever.
+#[test]
+fn a_pipe_of_the_channels_own_name_is_told() {
+    let origin = serve(&objects(&[("a", MIB)]));
+    let stage = Stage::new();
+    let pipe = stage.channel("train");
+    let mode = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, mode, 0).expect("a FIFO");
+    let running = stage.serve(&origin, &["--quiet"]);
+    assert_eq!(stage.pipes(), ["train", "train_0"]);
+    running.signal(Signal::INT);
+    let name = pipe.display();
+    let words =
+        format!("warning: {name} is a named pipe that is not used: the epochs have {name}_0");
+    running.wait().expect(INTERRUPTED).expect_words(&[&words]);
+    assert_eq!(stage.names(), ["train"], "it is somebody else's");
+}
+
 #[test]
 fn a_ready_file_that_was_there_stays() {
     let origin = serve(&objects(&[("a", MIB)]));

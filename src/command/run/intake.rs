@@ -33,7 +33,7 @@ use crate::s3::Object;
 use crate::text::size::Decimal;
 
 /// The path of an object's file that is to be made.
-fn first_file(verdict: &Verdict) -> Option<&str> {
+pub(in crate::command) fn first_file(verdict: &Verdict) -> Option<&str> {
     match verdict {
         Verdict::Fetch(transfer, _) if transfer.shape != Shape::Folder => Some(&transfer.path),
         _ => None,

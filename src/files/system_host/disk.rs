@@ -46,9 +46,11 @@ pub fn make_folders(folder: &Path) -> io::Result<()> {
     })
 }
 
-/// What stands where a folder is to be, or one above it.
-fn what_is_there(folder: &Path) -> Option<String> {
-    folder.ancestors().filter(|at| !at.as_os_str().is_empty()).find_map(|at| {
+/// What stands where a folder is to be, or one above it, and is none.
+pub(super) fn what_is_there(folder: &Path) -> Option<String> {
+    // Components have no slash at the end, which would lead through a link.
+    let folders = folder.components().as_path().ancestors();
+    folders.filter(|at| !at.as_os_str().is_empty()).find_map(|at| {
         let named = at.display();
         match rustix::fs::stat(at).map(|found| FileType::from_raw_mode(found.st_mode)) {
             Ok(FileType::Directory) | Err(Code::NOTDIR | Code::ACCESS) => None,
