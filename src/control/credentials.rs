@@ -11,8 +11,6 @@ use std::time::{Duration, SystemTime};
 use aws_config::BehaviorVersion;
 use aws_config::ecs::EcsCredentialsProvider;
 use aws_config::environment::EnvironmentVariableCredentialsProvider;
-use aws_config::imds;
-use aws_config::imds::credentials::ImdsCredentialsProvider;
 use aws_config::meta::credentials::CredentialsProviderChain;
 use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::Credentials;
@@ -28,15 +26,12 @@ use tokio::time::{Instant, timeout};
 use tracing::info;
 
 use super::chain_http::{ChainHttp, Service};
-use super::endpoint::EndpointUrl;
-use super::limits::{
-    CREDENTIALS_TIMEOUT, METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT, PROCESS_TIMEOUT,
-    REFRESH_AHEAD, REFRESH_PAUSE,
-};
+use super::instance::of_instance;
+use super::limits::{CREDENTIALS_TIMEOUT, PROCESS_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE};
 use super::patience::Patience;
 use super::profile_file::PROCESS;
 use super::roles::{self, Named, Refused};
-use super::settings::{BY_OPTION, Chosen, Found, Settings, environment, files_in_words};
+use super::settings::{BY_OPTION, Chosen, Settings, environment, files_in_words};
 use super::tokens::WebIdentity;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::{PublishedKeys, SigningKeys};
@@ -48,15 +43,6 @@ const REASON_CHARS_MAX: usize = 400;
 
 /// How STS refuses a role that wants a code.
 const ACCESS_DENIED: &str = "AccessDenied";
-
-/// What says where the metadata service of an instance is, and by which version of IP it is asked:
-/// a variable, and a setting of the profile.
-const METADATA_ENDPOINT: (&str, &str) =
-    ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "ec2_metadata_service_endpoint");
-const METADATA_MODE: (&str, &str) =
-    ("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ec2_metadata_service_endpoint_mode");
-/// Where it is, over IPv4 and over IPv6.
-const METADATA_URLS: [&str; 2] = ["http://169.254.169.254", "http://[fd00:ec2::254]"];
 
 /// What names the metadata service in the chain's words.
 const METADATA_WORD: &str = "IMDS";
@@ -283,33 +269,6 @@ fn waited_for(process: Option<&str>) -> (Duration, Duration, String) {
             (CREDENTIALS_TIMEOUT, CREDENTIALS_TIMEOUT, whom)
         }
     }
-}
-
-/// The role of this instance. Where its metadata service is stands in settings: aws-config would
-/// read the profile files for that, by rules of its own.
-fn of_instance(settings: &Settings, config: &ProviderConfig) -> Result<SharedCredentialsProvider> {
-    let mode = settings.choice(METADATA_MODE.0, METADATA_MODE.1, ["IPv4", "IPv6"])?;
-    let named = settings.find(&[METADATA_ENDPOINT.0], METADATA_ENDPOINT.1);
-    if let Some(Found { value, from }) = &named {
-        EndpointUrl::parse(value, Some(from))?;
-    }
-    let usual = || METADATA_URLS[usize::from(mode == Some("IPv6"))].to_owned();
-    let url = named.map_or_else(usual, |found| found.value);
-    // That of an attempt is the first to pass: only then is a silent service told from none.
-    let metadata = imds::Client::builder()
-        .configure(config)
-        .connect_timeout(METADATA_TIMEOUT)
-        .read_timeout(METADATA_TIMEOUT)
-        .operation_attempt_timeout(METADATA_ATTEMPT_TIMEOUT)
-        .operation_timeout(METADATA_TIMEOUT)
-        .endpoint(&url)
-        .map_err(|error| {
-            let message = format!("{} is no URL: {error}", METADATA_ENDPOINT.0);
-            Error::new(ErrorKind::Usage, message)
-        })?
-        .build();
-    let builder = ImdsCredentialsProvider::builder().configure(config).imds_client(metadata);
-    Ok(SharedCredentialsProvider::new(builder.build()))
 }
 
 /// What gives credentials, or the error of who asks it.

@@ -21,6 +21,7 @@ mod express;
 mod handshake;
 pub mod heads;
 mod idle;
+mod instance;
 pub mod interfaces;
 pub mod level;
 pub mod limits;
