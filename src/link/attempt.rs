@@ -127,6 +127,14 @@ impl Attempts {
         self
     }
 
+    /// The next try had to wait for so long until its endpoint's rate allowed it: that time says
+    /// nothing of the endpoint, and is not counted.
+    pub fn waited_for_turn(&mut self, time_us: u64) {
+        if let Some(since_us) = &mut self.unreachable_since_us {
+            *since_us += time_us;
+        }
+    }
+
     /// Decides what follows a failure that can pass.
     pub fn failed(&mut self, now_us: u64, cause: Cause, policy: RetryPolicy) -> NextTry {
         self.failing_since_us.get_or_insert(now_us);
@@ -240,6 +248,16 @@ mod tests {
         let again = 61 * SECOND_US;
         assert!(!gives_up(&mut attempts, again, Cause::Unreachable), "an outage of its own");
         assert!(gives_up(&mut attempts, again, Cause::Faulty), "the third of three");
+    }
+
+    #[test]
+    fn the_time_for_which_a_rate_makes_a_try_wait_is_not_counted() {
+        let mut attempts = Attempts::default();
+        for second in [0, 32, 64, 96, 128] {
+            assert!(!gives_up(&mut attempts, second * SECOND_US, Cause::Overloaded), "{second}");
+            attempts.waited_for_turn(31 * SECOND_US);
+        }
+        assert!(gives_up(&mut attempts, 220 * SECOND_US, Cause::Overloaded), "65 s of its own");
     }
 
     #[test]

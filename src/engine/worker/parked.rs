@@ -183,12 +183,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn begin_again(&mut self, parked: Parked) {
-        let Parked { job, etag, until_us } = parked;
+        let Parked { mut job, etag, until_us } = parked;
         let endpoint = Arc::clone(&job.object().endpoint);
         let Some(index) = self.free_connection(false, &endpoint) else {
             self.parked.push_back(Parked { job, etag, until_us });
             return;
         };
+        job.attempts.waited_for_turn(self.now_us - until_us);
         self.begin_on(index, job, etag);
     }
 
