@@ -14,8 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use program::Program;
 
@@ -482,4 +483,33 @@ fn who_serves_few_connections_at_a_time_serves_all_objects() {
         let all: Vec<u8> = objects.values().flatten().copied().collect();
         assert!(run.stdout.as_bytes() == all, "a stream");
     }
+}
+
+/// It serves ten requests a second and three at once after a pause, and refuses the others.
+#[test]
+fn a_server_of_ten_requests_a_second_refuses_fewer_than_it_serves() {
+    const OBJECTS: usize = 120;
+    let objects: Objects =
+        (0..OBJECTS).map(|number| (format!("o{number}"), vec![b'o'; 1_000])).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let bucket = Mutex::new((3.0, Instant::now()));
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refusals);
+    let (address, _) = serve(&objects, move |request, bytes| {
+        let (tokens, at) = &mut *bucket.lock().expect("no panic under the lock");
+        let elapsed = std::mem::replace(at, Instant::now()).elapsed();
+        *tokens = (*tokens + elapsed.as_secs_f64() * 10.0).min(3.0);
+        if *tokens < 1.0 {
+            count.fetch_add(1, Ordering::Relaxed);
+            return refused(503);
+        }
+        *tokens -= 1.0;
+        right(request, bytes)
+    });
+    let to = folder.path().join("data");
+    asking(address, &["get", "s3://lab/", to.to_str().expect("UTF-8")]).run().expect(0);
+    assert_eq!(fs::read_dir(&to).expect("a folder").count(), OBJECTS);
+    let refusals = refusals.load(Ordering::Relaxed);
+    // Without a rate, 32 connections have about 70 within the first 0.1 s.
+    assert!((1..OBJECTS * 5 / 4).contains(&refusals), "{refusals} refused");
 }

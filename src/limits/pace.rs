@@ -308,9 +308,29 @@ pub const RATE_PLATEAU_REQUESTS: u64 = 100;
 /// double.
 pub const RATE_PLATEAU_MAX_US: u64 = 3_000_000;
 
-/// No rate goes below so many requests a second: less is for the pauses between tries, and would
-/// starve a stream.
-pub const RATE_LEAST: u64 = 32;
+/// Up to so many requests a second are few: an interval tells something by the number of its
+/// requests. The rate of a server that serves nothing at first is this one.
+/// `who_serves_nothing_at_first_is_sent_32_requests_a_second` fails at half and at double.
+pub const RATE_FEW: u64 = 32;
+
+/// A rate goes below half of [`RATE_FEW`] only where at least 80 % of an interval's requests were
+/// refused: of 20 requests to a server that refuses 40 % at random, one time in 3,000.
+/// `only_who_refuses_four_of_five_gets_less_than_16_requests_a_second` fails at half and at double.
+pub const RATE_FEW_REFUSED_PER_MILLE: u64 = 800;
+
+/// No rate goes below one request in 4 seconds.
+/// `no_rate_is_below_one_request_in_4_seconds` fails at half and at double.
+pub const RATE_LEAST_PER_1000_SECONDS: u64 = 250;
+
+/// A rate of few requests is far too high after this many refusals if they are most of an
+/// interval's requests, and right after this many requests of which none was refused.
+/// `four_refusals_of_seven_tell_that_a_rate_is_far_too_high_and_three_do_not` fails at half and at
+/// double.
+pub const RATE_FEW_REQUESTS: u64 = 4;
+
+/// A rate of few requests is back at what was served after at least the time of this many.
+/// `one_request_a_second_is_one_again_after_6_and_is_doubled_after_12` fails at half and at double.
+pub const RATE_FEW_PLATEAU_REQUESTS: u64 = 6;
 
 /// Ignore refusals for this long after a cut, in microseconds: those requests were sent before it.
 /// `a_server_that_still_refuses_some_after_the_first_cut_keeps_its_rate` fails at half,

@@ -144,7 +144,8 @@ impl Network {
         self.links.push(Link { rate, begins_us: 0, come: 0, total: 0, retransmission });
     }
 
-    /// True where one more request is more than the server takes: a bucket of a tenth of a second.
+    /// True where one more request is more than the server takes: a bucket of a tenth of a second,
+    /// and of three requests at least.
     pub(super) fn refuses(&mut self, key: &str, now_us: u64) -> bool {
         self.requests += 1;
         let rate = self.terms.requests_per_second;
@@ -152,7 +153,8 @@ impl Network {
             return false;
         }
         let elapsed_us = now_us - std::mem::replace(&mut self.tokens_us, now_us);
-        self.tokens = self.tokens.saturating_add(elapsed_us * rate).min(rate * 100_000);
+        self.tokens =
+            self.tokens.saturating_add(elapsed_us * rate).min((rate * 100_000).max(3_000_000));
         let refused = self.tokens < 1_000_000;
         self.refused += u64::from(refused);
         self.tokens -= if refused { 0 } else { 1_000_000 };

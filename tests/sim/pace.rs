@@ -252,6 +252,36 @@ fn a_rate_of_requests_is_found_and_nearly_used_up() {
     });
 }
 
+/// A server of a few requests a second serves what it can and refuses little, and no request fails;
+/// once it allows more it is soon asked for that.
+#[test]
+fn few_requests_a_second_are_refused_seldom_and_become_many_again() {
+    seeds("few_requests_a_second_are_refused_seldom_and_become_many_again", 3, |seed| {
+        for rate in [1, 5, 10, 25] {
+            let terms = Terms {
+                requests_per_second: rate,
+                ..Terms::new(64 * MILLION, 40 * MILLION, 20_000)
+            };
+            let mut course = Course::new(seed, &terms, SMALL_BYTES, BOUNDS);
+            course.go_on(60 * SECOND_US);
+            let (refused_before, _) = course.refused();
+            let served = course.go_on(300 / rate * SECOND_US) * 300 / rate / SMALL_BYTES;
+            let (refused, _) = course.refused();
+            let refused = refused - refused_before;
+            if let Some(network) = &mut course.bench.world.borrow_mut().network {
+                network.terms.requests_per_second = 500;
+            }
+            course.go_on(30 * SECOND_US);
+            let after = course.go_on(5 * SECOND_US) / SMALL_BYTES;
+            println!("{rate}: {refused_before} in a minute, {refused} of {served}, then {after}");
+            assert!(served >= 270, "{rate}: {served} of 300");
+            assert!(refused * 100 <= served * 25, "{rate}: {refused} of {served}");
+            assert!(after >= 450, "{rate}: {after} of 500 a second");
+            course.end();
+        }
+    });
+}
+
 #[test]
 fn a_neighbour_is_given_way_and_what_it_leaves_is_won_back() {
     seeds("a_neighbour_is_given_way_and_what_it_leaves_is_won_back", 1, |seed| {

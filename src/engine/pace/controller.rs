@@ -130,6 +130,13 @@ impl Controller {
         self.rates.get(endpoint.index()).and_then(|(rate, _)| rate.per_second(now_us))
     }
 
+    /// Time between two requests to an endpoint, in nanoseconds; `None` while it has not asked for
+    /// less.
+    #[must_use]
+    pub fn interval_ns(&self, endpoint: EndpointNumber, now_us: u64) -> Option<u64> {
+        self.rates.get(endpoint.index()).and_then(|(rate, _)| rate.interval_ns(now_us))
+    }
+
     /// What it chose so far.
     #[must_use]
     pub fn timeline(&self) -> &Timeline {

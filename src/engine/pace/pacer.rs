@@ -177,9 +177,8 @@ impl Pacer {
         let Limits { requests_in_flight, .. } = controller.limits(now_us);
         self.requests_in_flight.store(requests_in_flight, Ordering::Relaxed);
         for (index, turnstile) in self.turnstiles[..count].iter().enumerate() {
-            let rate = controller.rate(EndpointNumber::at(index), now_us);
-            let interval_ns = rate.map_or(0, |rate| 1_000_000_000 / rate.max(1));
-            turnstile.interval_ns.store(interval_ns, Ordering::Relaxed);
+            let interval_ns = controller.interval_ns(EndpointNumber::at(index), now_us);
+            turnstile.interval_ns.store(interval_ns.unwrap_or(0), Ordering::Relaxed);
         }
     }
 

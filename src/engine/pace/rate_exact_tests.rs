@@ -166,9 +166,9 @@ fn a_rate_begins_5_percent_below_what_was_served() {
 
 #[test]
 fn few_requests_need_longer_to_come_back_but_no_longer_than_3_seconds() {
-    let after = |served, elapsed_us| {
-        let limit = Limit { served, cut_us: 0, is_guess: false, is_doubled: false };
-        limit.per_second(elapsed_us)
+    let after = |served: u64, elapsed_us| {
+        let new = Limit { served: served * 1000, ..Limit::default() };
+        new.rate(elapsed_us) / 1000
     };
     // Twice the time of 100 requests: as far above as it was below.
     assert!((51..=54).contains(&after(50, 4_000_000)), "{}", after(50, 4_000_000));
@@ -177,8 +177,8 @@ fn few_requests_need_longer_to_come_back_but_no_longer_than_3_seconds() {
 }
 
 #[test]
-fn a_rate_is_as_few_as_are_served_and_32_at_least() {
-    for (serves, rates) in [(45, 36..=56), (10, 29..=34)] {
+fn a_rate_is_as_few_as_are_served() {
+    for (serves, rates) in [(45, 36..=56), (10, 9..=12)] {
         let mut server = Server::new();
         let mut seen = Vec::new();
         for _ in 0..200 {
