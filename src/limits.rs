@@ -391,6 +391,10 @@ pub const WAIT_TOLD_BODY_AFTER_US: u64 = 10_000_000;
 /// How often it is looked whether there is something to tell, in microseconds.
 pub const WAIT_LOOK_US: u64 = 250_000;
 
+/// The same while nothing is waited for, in microseconds: what begins meanwhile is not to be told
+/// before [`WAIT_TOLD_AFTER_US`].
+pub const WAIT_REST_LOOK_US: u64 = 1_000_000;
+
 /// Shortest time between two lines about the same, where there is no terminal.
 pub const WAIT_TOLD_PAUSE_US: u64 = 10_000_000;
 
@@ -422,6 +426,10 @@ pub const LOOP_PAUSE_MIN_US: u64 = 10_000;
 /// Longest time a worker sleeps without looking at the clock and the stop flag, in microseconds;
 /// one that was told to wait for work asks for it again after as long.
 pub const TURN_WAIT_MAX_US: u64 = 200_000;
+
+/// The same of a feeder that has nothing to do before something comes, in microseconds: an event
+/// wakes it, and a lost one costs so long.
+pub const REST_WAIT_MAX_US: u64 = 1_000_000;
 
 /// Folder handles that one worker keeps open, at most; fewer where descriptors are scarce.
 pub const FOLDERS_OPEN_MAX: usize = 512;
@@ -504,19 +512,6 @@ pub const STREAM_PIECES_PER_TURN_MAX: usize = 16;
 
 /// Most bytes that one splice asks for.
 pub const SPLICE_BYTES_MAX: u64 = 4 << 20;
-
-/// First pause between two looks for a reader, in microseconds; doubled up to the last.
-pub const READER_WAIT_FIRST_US: u64 = 1_000;
-
-/// Longest pause between two looks for a reader, in microseconds.
-pub const READER_WAIT_LAST_US: u64 = 20_000;
-
-/// First pause between two looks whether a reader has taken all of its epoch, in microseconds;
-/// doubled up to the last.
-pub const UNREAD_PAUSE_FIRST_US: u64 = 500;
-
-/// Longest pause between two of these looks, in microseconds.
-pub const UNREAD_PAUSE_LAST_US: u64 = 20_000;
 
 /// Objects that wait in a channel's feed, at most.
 pub const FEED_OBJECTS_MAX: usize = 2048;

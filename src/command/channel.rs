@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -94,7 +95,9 @@ pub(super) struct Running {
     pub(super) opening: Option<Opening>,
     pub(super) part: PartSize,
     pub(super) feed: Arc<StreamFeed>,
-    pub(super) ended: Arc<Notify>,
+    /// Raised when something has become of a channel: of all that are served together.
+    pub(super) events: Arc<Notify>,
+    ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<(FeedCount, Result<()>)>>,
     pacer: Arc<Pacer>,
     paces: PaceLog,
@@ -113,21 +116,42 @@ pub(super) fn show(channels: &mut [Running], received_bytes: u64, progress: &Pro
     }
 }
 
+/// Says that a channel's thread has ended, be it by a panic.
+struct EndGuard {
+    ended: Arc<AtomicBool>,
+    events: Arc<Notify>,
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        self.events.notify_one();
+    }
+}
+
 impl Running {
     /// Starts a channel's thread, whose ranges these workers fetch, and waits until its first pipe
-    /// is there.
-    pub(super) fn start(plan: ChannelPlan, engine: &Workers, begun: Instant) -> Result<Self> {
+    /// is there. Whoever serves it is notified by `events`.
+    pub(super) fn start(
+        plan: ChannelPlan,
+        events: &Arc<Notify>,
+        engine: &Workers,
+        begun: Instant,
+    ) -> Result<Self> {
         let ChannelPlan { name, wanted, opening, place, part, connections, .. } = plan;
         let ChannelPlan { budget, room, inflaters, bandwidth, .. } = plan;
         let ChannelPlan { epochs, holds, marks, logs, .. } = plan;
         let counter = event_counter()?;
-        let feed = StreamFeed::new(counter.clone(), part);
+        let events = Arc::clone(events);
+        let feed = StreamFeed::new(counter.clone(), part).notifying(Arc::clone(&events));
         let feed = Arc::new(if logs { feed.logged() } else { feed });
-        let ended = Arc::new(Notify::new());
+        let ended = Arc::<AtomicBool>::default();
         let (ready, readiness) = std::sync::mpsc::sync_channel(1);
-        let (their_feed, their_end) = (Arc::clone(&feed), Arc::clone(&ended));
+        let their_feed = Arc::clone(&feed);
+        let guard = EndGuard { ended: Arc::clone(&ended), events: Arc::clone(&events) };
         let (scheduler, ring) = (Arc::clone(&engine.scheduler), engine.ring().clone());
         let work = move || {
+            let _guard = guard;
             let made =
                 ring.another(RING_ENTRIES).map_err(|error| no_ring(&error)).and_then(|ring| {
                     Feeder::new(FeederParts {
@@ -147,7 +171,7 @@ impl Running {
                         marks,
                     })
                 });
-            let outcome = match made {
+            match made {
                 Ok(mut feeder) => {
                     exporter::watch_pace(feeder.pacer());
                     let _ = ready.send(Ok(feeder.pacer()));
@@ -158,9 +182,7 @@ impl Running {
                     let _ = ready.send(Err(error));
                     (FeedCount::default(), Ok(()))
                 }
-            };
-            their_end.notify_one();
-            outcome
+            }
         };
         let thread = std::thread::Builder::new().name(format!("inrush-{name}")).spawn(work);
         let thread = thread.map_err(Error::no_thread)?;
@@ -168,7 +190,20 @@ impl Running {
         let pacer = readiness.recv().unwrap_or_else(|_| lost())?;
         let (thread, count, told) = (Some(thread), FeedCount::default(), None);
         let paces = PaceLog::default();
-        Ok(Self { name, wanted, opening, part, feed, ended, thread, pacer, paces, count, told })
+        Ok(Self {
+            name,
+            wanted,
+            opening,
+            part,
+            feed,
+            events,
+            ended,
+            thread,
+            pacer,
+            paces,
+            count,
+            told,
+        })
     }
 
     /// Logs what its pace has chosen lately.
@@ -178,7 +213,7 @@ impl Running {
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Why it was stopped, if that was not the user.

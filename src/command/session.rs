@@ -21,7 +21,7 @@ pub(super) use crate::control::upkeep::upkeep;
 use crate::control::{Control, ControlOptions, Settings};
 use crate::engine::pace::{Bandwidth, part_bytes};
 use crate::error::Result;
-use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
+use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US, WAIT_REST_LOOK_US};
 use crate::link::attempt::{RetryPolicy, Timeouts};
 use crate::link::waiting::Board;
 use crate::report::progress::{Progress, Teller};
@@ -30,6 +30,7 @@ use crate::s3::uri::S3Uri;
 
 /// How often it is looked at what is waited for.
 const WAIT_LOOK: Duration = Duration::from_micros(WAIT_LOOK_US);
+const WAIT_REST_LOOK: Duration = Duration::from_micros(WAIT_REST_LOOK_US);
 
 /// Where these options say that keys come from.
 pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
@@ -128,7 +129,8 @@ fn tell_waits(control: &Rc<Control>, mut waits: Waits) {
     let control = Rc::downgrade(control);
     spawn_local(async move {
         loop {
-            tokio::time::sleep(WAIT_LOOK).await;
+            let pause = if waits.board.is_empty() { WAIT_REST_LOOK } else { WAIT_LOOK };
+            tokio::time::sleep(pause).await;
             let Some(control) = control.upgrade() else { return };
             waits.look();
             super::exporter::show_control_retries(control.retries().iter().sum());

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::fs::FileType;
 use rustls::ClientConfig;
@@ -57,8 +57,6 @@ const CONNECTIONS_ALL: usize = 1024;
 const CONNECTIONS_ALL_TLS: usize = 256;
 /// Without TLS there is one worker for so many cores.
 const PLAIN_WORKERS_SHARE: usize = 2;
-/// Pause between two looks at channels that do not say that they ended.
-const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Fewest connections of a channel.
 const CONNECTIONS_LEAST: usize = 4;
 /// What to do about an object that cannot be inflated, and about one too long for a record.
@@ -196,10 +194,10 @@ pub(super) fn start_channels(
     engine: &Workers,
     begun: Instant,
 ) -> Result<Vec<Running>, (String, Error)> {
-    let mut channels = Vec::new();
+    let (mut channels, events) = (Vec::new(), Arc::default());
     for plan in plans {
         let name = plan.name.clone();
-        match Running::start(plan, engine, begun) {
+        match Running::start(plan, &events, engine, begun) {
             Ok(running) => channels.push(running),
             Err(error) => {
                 abandon(&mut channels);
@@ -402,7 +400,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         marks: false,
         logs: args.stream.report.is_some(),
     };
-    let mut channels = vec![Running::start(plan, &engine, begun)?];
+    let mut channels = vec![Running::start(plan, &Arc::default(), &engine, begun)?];
     let told = (&progress, &mut report);
     let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
     let mut failed = report.finish(failed, &progress, &mut interrupts).await;
@@ -541,7 +539,7 @@ async fn serve(
             channels.iter().for_each(|channel| channel.feed.stop(reason.clone()));
         }
         control.board().set_range(engine.longest_wait());
-        let ended = Arc::clone(&channel.ended);
+        let events = Arc::clone(&channel.events);
         tokio::select! {
             () = interrupts.next() => {
                 // What has failed already is held, at most: its own exit code counts.
@@ -550,12 +548,11 @@ async fn serve(
                 stop_all(channels);
             }
             () = interrupts::until(deadline), if late.is_none() => {
+                control.board().set_range(engine.longest_wait());
                 late = Some(interrupts::blame());
                 stop_all(channels);
             }
-            () = ended.notified() => {}
-            // A thread is finished a moment after it says so.
-            () = tokio::time::sleep(report.pause().unwrap_or(LOOK_PAUSE)) => {}
+            () = report.wait(&events, progress) => {}
         }
         report.take(channels, progress);
         channel::show(channels, engine.progress().bytes, progress);

@@ -4,6 +4,8 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+
 use super::channel::Running;
 use super::ending::{Done, exit_code};
 use super::reporting::{finish, open, tell_lines};
@@ -13,6 +15,7 @@ use crate::control::Control;
 use crate::engine::metrics::{FeedCount, WorkerMetrics};
 use crate::engine::threads::Workers;
 use crate::error::{Error, Result};
+use crate::limits::STREAM_LOOK_PAUSE;
 use crate::link::failure::RetryCounts;
 use crate::report::asked::of_machine;
 use crate::report::document::{RingTold, StreamSummary, StreamedLine, summary_json};
@@ -21,8 +24,11 @@ use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 use crate::sys::{tcp_memory, usage};
 
-/// Pause between two looks at what ended.
+/// Pause between two looks at what ended, for a report.
 const REPORT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Pause between two looks at channels while they are shown.
+const SHOW_PAUSE: Duration = Duration::from_millis(200);
 
 /// The report, where one is wanted.
 pub(super) struct StreamReport {
@@ -44,15 +50,29 @@ impl StreamReport {
         Self { is_wanted: writer.is_some(), writer, failed: None }
     }
 
-    /// How soon to look again; `None` where nothing is reported.
-    pub(super) fn pause(&self) -> Option<Duration> {
-        self.is_wanted.then_some(REPORT_PAUSE)
+    /// Waits until something has become of a channel, at most as long as what is shown and
+    /// reported may be old. What ends within [`REPORT_PAUSE`] is reported together. The future may
+    /// be dropped and made again.
+    pub(super) async fn wait(&self, events: &Notify, progress: &Progress) {
+        if self.is_wanted {
+            tokio::time::sleep(REPORT_PAUSE).await;
+        }
+        let is_shown = progress.has_bar() || tracing::enabled!(tracing::Level::INFO);
+        let longest = match is_shown || self.is_behind() {
+            true => SHOW_PAUSE,
+            false => STREAM_LOOK_PAUSE,
+        };
+        let _ = tokio::time::timeout(longest, events.notified()).await;
+    }
+
+    fn is_behind(&self) -> bool {
+        self.writer.as_ref().is_some_and(ReportWriter::is_behind)
     }
 
     /// Takes what ended since the last time. While the file is behind it stays where it is, and
     /// holds up what comes after it.
     pub(super) fn take(&mut self, channels: &[Running], progress: &Progress) {
-        if !self.writer.as_ref().is_some_and(ReportWriter::is_behind) {
+        if !self.is_behind() {
             self.write(channels, progress);
         }
     }

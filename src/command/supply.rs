@@ -26,9 +26,10 @@ use crate::plan::typed_range::TypedRange;
 use crate::s3::ByteRange;
 use crate::s3::uri::S3Uri;
 
-/// Pause before the feed is looked at again when it is full.
+/// Pause before a feed that was full is looked at again, once something was taken out of it: what
+/// is taken meanwhile makes room together.
 const FEED_PAUSE: Duration = Duration::from_millis(5);
-/// Pause between two looks whether the next epoch's listing is due.
+/// The same where the next epoch's listing may be due.
 const EPOCH_PAUSE: Duration = Duration::from_millis(20);
 
 /// How the epochs are ordered.
@@ -107,7 +108,7 @@ pub(super) async fn supply(
                 // The epochs before have all they need: their readers get them whole. And perhaps
                 // nobody wants this one.
                 while epoch > 0 && feed.opened() <= epoch && !feed.is_stopped() {
-                    tokio::time::sleep(EPOCH_PAUSE).await;
+                    feed.moved().await;
                 }
                 return Err(error);
             }
@@ -118,6 +119,7 @@ pub(super) async fn supply(
         // The next is listed late, so that it has the objects as they are then.
         let ahead = (objects / LISTED_AHEAD_SHARE).max(LISTED_AHEAD_RANGES_MIN);
         while feed.reading() + 1 < epoch || feed.ranges_left() > ahead {
+            feed.moved().await;
             tokio::time::sleep(EPOCH_PAUSE).await;
         }
     }
@@ -149,7 +151,10 @@ async fn hand_on_in_order(
 pub(super) async fn room(feed: &StreamFeed) -> usize {
     loop {
         match feed.room() {
-            0 => tokio::time::sleep(FEED_PAUSE).await,
+            0 => {
+                feed.moved().await;
+                tokio::time::sleep(FEED_PAUSE).await;
+            }
             room => return room,
         }
     }

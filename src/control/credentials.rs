@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
 use aws_config::BehaviorVersion;
@@ -156,6 +157,13 @@ impl KeyRefresher {
             Err(_) if now < expires => Ok(false),
             outcome => outcome,
         }
+    }
+
+    /// True when a server calls the keys expired that it is to replace; else wakes this task when
+    /// one does.
+    pub(crate) fn are_refused(&self, waker: &Waker) -> bool {
+        self.published.wake_when_refused(waker);
+        self.published.are_refused()
     }
 
     /// Replaces the keys if the data plane met a server that calls them expired. Where there is no

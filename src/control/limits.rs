@@ -143,11 +143,14 @@ const _: () = assert!(2 * NAME_SERVER_TIMEOUT_MAX.as_millis() < RESOLVE_TIMEOUT.
 const _: () = assert!(LOOKUP_PAUSE_MIN.as_millis() <= LOOKUP_PAUSE_DEFAULT.as_millis());
 const _: () = assert!(LOOKUP_PAUSE_DEFAULT.as_millis() <= LOOKUP_PAUSE_MAX.as_millis());
 
-/// Pause between two looks at whether servers take the credentials.
-pub const UPKEEP_PAUSE: Duration = Duration::from_millis(250);
+/// Pause before credentials that servers refuse are looked at again.
+pub const REFUSED_PAUSE: Duration = Duration::from_millis(250);
+
+/// Pause between two looks at which sessions there are that servers may refuse.
+pub const UPKEEP_PAUSE: Duration = Duration::from_secs(1);
 
 /// The credentials' expiry is looked at once in so many pauses: every 5 s.
-pub const UPKEEP_ROUNDS_PER_EXPIRY: u32 = 20;
+pub const UPKEEP_ROUNDS_PER_EXPIRY: u32 = 5;
 
 /// Pause between two looks at whether a name is to be looked up again.
 pub const LOOKUPS_LOOK_PAUSE: Duration = Duration::from_secs(1);

@@ -46,7 +46,9 @@ pub mod walk;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::SystemTime;
 
 use http::Method;
@@ -229,6 +231,22 @@ impl Control {
         let keys = self.keeper.refresh_if_needed(now);
         let (news, sessions) = tokio::join!(keys, self.refresh_sessions(now));
         Ok(news? | sessions?)
+    }
+
+    /// Waits until the data plane's servers call keys expired, or a session of a bucket that is
+    /// known now.
+    pub(super) async fn refused(&self) {
+        poll_fn(|context| {
+            let waker = context.waker();
+            let mut are_refused = self.keeper.are_refused(waker);
+            for session in self.endpoints().iter().filter_map(|endpoint| endpoint.session.as_ref())
+            {
+                session.wake_when_refused(waker);
+                are_refused |= session.are_refused();
+            }
+            if are_refused { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     /// Replaces keys and sessions that the data plane's servers call expired.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use tokio::task::{spawn_blocking, spawn_local};
+use tokio::time::timeout;
 
 use super::{Control, limits};
 use crate::error::{Error, Result};
@@ -34,9 +35,12 @@ pub async fn upkeep(control: Rc<Control>) {
 async fn keep_keys(control: &Control) {
     let mut rounds = 0u32;
     loop {
-        tokio::time::sleep(limits::UPKEEP_PAUSE).await;
+        if timeout(limits::UPKEEP_PAUSE, control.refused()).await.is_ok() {
+            control.renew_refused(super::now()).await;
+            // What could not be replaced is still refused.
+            tokio::time::sleep(limits::REFUSED_PAUSE).await;
+        }
         rounds = rounds.wrapping_add(1);
-        control.renew_refused(super::now()).await;
         if rounds.is_multiple_of(limits::UPKEEP_ROUNDS_PER_EXPIRY) {
             // What fails now is tried again next time; requests say what is wrong, if anything is.
             let _ = control.refresh_if_needed(super::now()).await;

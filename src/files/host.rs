@@ -305,6 +305,13 @@ pub trait PipeHost {
     /// What the file system says, and when something else is in that place now.
     fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error>;
 
+    /// Waits for the reader of an offered place, where [`Self::open`] has just found none. Returns
+    /// a counter that is raised when that place can be opened; `None` where nothing says that, so
+    /// it is opened again and again.
+    fn await_reader(&mut self, _epoch: u64) -> Option<Handle> {
+        None
+    }
+
     /// What the TCP buffers of the machine have of its memory (tcp_mem, see tcp(7)); `None` where
     /// the kernel does not say it.
     fn tcp_memory(&mut self) -> Option<TcpMemory>;

@@ -36,3 +36,23 @@ pub const STREAM_PRESSURE_REST_US: u64 = 5_000_000;
 
 /// Time between two looks at the machine's TCP memory, in microseconds.
 pub const STREAM_PRESSURE_LOOK_US: u64 = 250_000;
+
+/// Longest time between two looks at the channels that are served, where nothing is shown: an event
+/// says most of what becomes of them.
+pub const STREAM_LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// First pause between two looks for a reader, in microseconds, where no event says that one has
+/// come; doubled up to [`PAUSE_SHORT_US`].
+pub const READER_WAIT_FIRST_US: u64 = 1_000;
+
+/// First pause between two looks whether a reader has taken all of its epoch, in microseconds;
+/// doubled up to [`PAUSE_SHORT_US`].
+pub const UNREAD_PAUSE_FIRST_US: u64 = 500;
+
+/// Longest pause of a feeder that looks for something, in microseconds, until that is less than one
+/// in [`PAUSE_SHARE`] parts of the time that it has waited; the longest is
+/// [`REST_WAIT_MAX_US`](super::REST_WAIT_MAX_US).
+pub const PAUSE_SHORT_US: u64 = 20_000;
+
+/// What is waited for long is seen late by 1.6 % of that time at most.
+pub const PAUSE_SHARE: u64 = 64;

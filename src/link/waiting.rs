@@ -90,6 +90,13 @@ impl Board {
         self.lock().range = wait;
     }
 
+    /// True when nothing is waited for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let notes = self.lock();
+        notes.requests.is_empty() && notes.range.is_none()
+    }
+
     /// What has been waited for longest, however long that is.
     #[must_use]
     pub fn oldest(&self) -> Option<Wait> {

@@ -232,6 +232,12 @@ impl Progress {
         }
     }
 
+    /// True where a bar is drawn, which is to be kept up to date.
+    #[must_use]
+    pub fn has_bar(&self) -> bool {
+        self.bar.is_some()
+    }
+
     /// Shows where the run stands; cheap enough for several times a second.
     pub fn update(&self, state: &ProgressState) {
         let Some(bar) = &self.bar else { return };

@@ -12,6 +12,8 @@
 mod matrix;
 #[path = "../common/program.rs"]
 mod program;
+#[path = "../common/rest.rs"]
+mod rest;
 #[path = "../common/served.rs"]
 #[expect(dead_code, reason = "`get` belongs to other tests")]
 mod served;
@@ -36,6 +38,7 @@ mod records;
 mod refuser;
 mod replaced;
 mod reports;
+mod resting;
 mod ring;
 mod slow;
 mod slow_reader;

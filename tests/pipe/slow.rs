@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::program::Running;
 use crate::reader::Reader;
 use crate::served::serve;
 use crate::{MIB, Stage, assert_read, objects, pipe, stream};
@@ -17,16 +16,6 @@ const RESIDENT_KIB_MAX: u64 = 300 * 1024;
 
 /// How often it is looked whether a process is quiet.
 const WINDOWS: usize = 3;
-
-/// Starts serving `train` with these words by way of a shell that notes its process id.
-fn start_noted(stage: &Stage, origin: &inrush_origin::Origin, words: &[&str]) -> (Running, u32) {
-    let note = tempfile::NamedTempFile::new().expect("a file");
-    let script = format!("echo $$ > {}; exec \"$@\"", note.path().display());
-    let program = pipe(origin, ["s3://lab/"]).with([stage.channel("train")]).with(words);
-    let running = stage.start(program.by_way_of(["/bin/sh", "-c", &script, "sh"]));
-    let text = fs::read_to_string(note.path()).expect("UTF-8");
-    (running, text.trim().parse().expect("a process id"))
-}
 
 /// Processor time of a process, in clock ticks of 10 ms.
 fn ticks(pid: u32) -> u64 {
@@ -67,7 +56,8 @@ fn a_reader_that_sleeps_costs_next_to_nothing() {
     let all = objects(&[("large", 100 * MIB), ("more", 20 * MIB)]);
     let origin = serve(&all);
     let stage = Stage::new();
-    let (running, pid) = start_noted(&stage, &origin, &["--epochs", "2"]);
+    let running = stage.serve(&origin, &["--epochs", "2"]);
+    let pid = running.pid();
     let mut reader = Reader::start(&stage.channel("train"), &["sleep:1000000:10", "all"]);
     reader.until("asleep");
     // 1 % of a core, and a tick at each end.
@@ -86,7 +76,8 @@ fn a_reader_that_sleeps_bounds_what_is_decompressed() {
     let all = (0..8).map(|number| (format!("{number}"), zeros.clone())).collect();
     let origin = serve(&all);
     let stage = Stage::new();
-    let (running, pid) = start_noted(&stage, &origin, &["--gunzip"]);
+    let running = stage.serve(&origin, &["--gunzip"]);
+    let pid = running.pid();
     let mut reader = Reader::start(&stage.channel("train"), &["sleep:1000000:10"]);
     reader.until("asleep");
     assert_quiet(pid, 5);
@@ -103,7 +94,8 @@ fn a_channel_that_nobody_opens_costs_next_to_nothing() {
     let all = objects(&[("large", 100 * MIB)]);
     let origin = serve(&all);
     let stage = Stage::new();
-    let (running, pid) = start_noted(&stage, &origin, &["--epochs", "forever"]);
+    let running = stage.serve(&origin, &["--epochs", "forever"]);
+    let pid = running.pid();
     assert_quiet(pid, 8);
     running.signal(rustix::process::Signal::TERM);
     stage.end(running, crate::INTERRUPTED);

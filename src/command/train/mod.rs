@@ -495,6 +495,7 @@ impl<'a> Job<'a> {
             (None, false) => "the channels in File mode are not complete",
             (None, true) => &format!("all {} are removed", self.left_in_words()),
         };
+        self.streams.iter().for_each(Streams::note_waits);
         let message = format!("the deadline has passed: {left}{}", interrupts::blame());
         let error = Error::new(ErrorKind::Deadline, message);
         let error = error.advise("run it again with a longer --deadline");

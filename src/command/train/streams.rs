@@ -5,9 +5,10 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustls::ClientConfig;
+use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::super::aside::aside;
@@ -34,9 +35,6 @@ use crate::plan::kept::KeptListing;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 use crate::train::{Channel, Compression, RecordWrapper, TrainingInput};
-
-/// Pause between two looks at the channels.
-const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// What to do about an object that cannot be inflated, and about one that is too long for a record:
 /// a channel has all that its description names.
@@ -74,6 +72,7 @@ pub(super) struct Streams {
     /// It was said that all is over.
     is_over: bool,
     report: StreamReport,
+    events: Arc<Notify>,
     /// The number of connections was given.
     is_fixed: bool,
     bandwidth_limit: Option<NonZeroU64>,
@@ -151,6 +150,7 @@ impl Streams {
             control: Rc::clone(control),
             engine,
             epochs: vec![0; channels.len()],
+            events: channels.first().map_or_else(Arc::default, |it| Arc::clone(&it.events)),
             channels,
             supplies,
             upkeep: spawn_local(session::upkeep(Rc::clone(control))),
@@ -171,7 +171,7 @@ impl Streams {
                 let reason = self.engine.scheduler.stop_reason().unwrap_or_else(lost);
                 self.fail(&reason);
             }
-            self.control.board().set_range(self.engine.longest_wait());
+            self.note_waits();
             self.tell_epochs(progress);
             self.report.take(&self.channels, progress);
             if let Some(error) = self.take_failure(progress) {
@@ -181,8 +181,13 @@ impl Streams {
                 self.is_over = true;
                 return Event::Over;
             }
-            tokio::time::sleep(self.report.pause().unwrap_or(LOOK_PAUSE)).await;
+            self.report.wait(&self.events, progress).await;
         }
+    }
+
+    /// Notes what the channels wait for now, for those who tell it.
+    pub(super) fn note_waits(&self) {
+        self.control.board().set_range(self.engine.longest_wait());
     }
 
     /// Why a channel was ended that nobody was told of; it is told now.

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
+
 use super::inline::InlineBytes;
 use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Outcome, Transfer};
@@ -67,6 +69,10 @@ pub struct StreamFeed {
     part: PartSize,
     /// How objects ended, where that is told of each.
     log: Option<Mutex<Vec<Streamed>>>,
+    /// Something was taken out of it, or has become of the channel, since its supplier has looked.
+    moved: Notify,
+    /// Something has become of a channel since whoever serves it has looked: of all that share it.
+    events: Arc<Notify>,
 }
 
 /// How an object of a stream ended: all of it was handed on, or it failed.
@@ -119,7 +125,27 @@ impl StreamFeed {
             counter,
             part,
             log: None,
+            moved: Notify::new(),
+            events: Arc::default(),
         }
+    }
+
+    /// The same, which notifies those who serve the channel of what becomes of it: it was stopped,
+    /// an epoch begins or has a reader, an object has ended.
+    #[must_use]
+    pub fn notifying(self, events: Arc<Notify>) -> Self {
+        Self { events, ..self }
+    }
+
+    /// Waits until something was taken out of it, an epoch begins or has a reader, or it is
+    /// stopped: since the last wait.
+    pub async fn moved(&self) {
+        self.moved.notified().await;
+    }
+
+    fn notify(&self) {
+        self.moved.notify_one();
+        self.events.notify_one();
     }
 
     /// The same, which keeps how each object ended until [`Self::collect`] takes that.
@@ -146,12 +172,14 @@ impl StreamFeed {
         let elapsed_us = now_us.saturating_sub(transfer.begun_us().unwrap_or(now_us));
         let outcome = Outcome { transfer, elapsed_us, result };
         log.lock().unwrap_or_else(PoisonError::into_inner).push(Streamed { epoch, outcome });
+        self.events.notify_one();
     }
 
     /// Moves what was noted since the last call into `into`.
     pub fn collect(&self, into: &mut Vec<Streamed>) {
         if let Some(log) = &self.log {
             into.append(&mut log.lock().unwrap_or_else(PoisonError::into_inner));
+            self.moved.notify_one();
         }
     }
 
@@ -250,6 +278,7 @@ impl StreamFeed {
         self.stopped.store(true, Ordering::Release);
         state.asleep = true;
         self.wake(&mut state);
+        self.notify();
     }
 
     /// True when the channel was ended early.
@@ -273,6 +302,7 @@ impl StreamFeed {
     /// Says which epoch that is.
     pub fn set_reading(&self, epoch: u64) {
         self.reading.store(epoch, Ordering::Release);
+        self.notify();
     }
 
     /// How many epochs have had a reader.
@@ -284,6 +314,7 @@ impl StreamFeed {
     /// Says how many those are.
     pub fn set_opened(&self, epochs: u64) {
         self.opened.store(epochs, Ordering::Release);
+        self.notify();
     }
 
     /// Why it was ended early.
@@ -298,11 +329,20 @@ impl StreamFeed {
         state.wanted = state.wanted.max(epoch + 1);
         if state.epoch <= epoch {
             state.open = None;
+            self.moved.notify_one();
         }
     }
 
     /// The next step of the stream; a range is at most `part` long.
     pub fn next(&self, part: PartSize) -> NextStep {
+        let next = self.take(part);
+        if matches!(next, NextStep::StreamStep(_)) {
+            self.moved.notify_one();
+        }
+        next
+    }
+
+    fn take(&self, part: PartSize) -> NextStep {
         let mut state = self.lock();
         loop {
             if let Some((transfer, left)) = &mut state.open {

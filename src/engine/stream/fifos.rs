@@ -12,10 +12,12 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno as Code;
 
 use super::lock::ChannelLock;
+use super::opener::Opener;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::{FileError, WholeEpoch};
 use crate::limits::EPOCH_MARKERS_MAX;
 use crate::plan::path::OWN_PREFIX;
+use crate::sys::Handle;
 
 /// Permissions of named pipes and markers, before the umask.
 const MODE: Mode = Mode::from_raw_mode(0o666);
@@ -43,7 +45,7 @@ pub(super) fn is_named(folder: &OwnedFd, name: &str, file: Option<Identity>) -> 
 struct Made {
     epoch: u64,
     name: String,
-    pipe: OwnedFd,
+    pipe: Arc<OwnedFd>,
     identity: Identity,
     /// Somebody else made it: it keeps its name.
     is_others: bool,
@@ -85,6 +87,11 @@ pub struct Fifos {
     retired: Vec<Made>,
     /// Whether a pipe that is there already was made for this run.
     takes_others: bool,
+    /// What waits for the reader of the awaited epoch; `None` before the first, and where it cannot
+    /// wait.
+    opener: Option<Opener>,
+    awaited: Option<u64>,
+    can_wait: bool,
     /// Goes when no pipe is left.
     lock: Option<ChannelLock>,
 }
@@ -94,8 +101,18 @@ impl Fifos {
     /// the same channel.
     #[must_use]
     pub fn new(folder: Arc<OwnedFd>, channel: String, lock: Option<ChannelLock>) -> Self {
-        let (made, retired) = (Vec::new(), Vec::new());
-        Self { folder, channel, made, keeps_names: false, retired, takes_others: false, lock }
+        Self {
+            folder,
+            channel,
+            made: Vec::new(),
+            keeps_names: false,
+            retired: Vec::new(),
+            takes_others: false,
+            opener: None,
+            awaited: None,
+            can_wait: true,
+            lock,
+        }
     }
 
     /// A named pipe that is there already is used, and stays: somebody has made it (mkfifo(1)), and
@@ -137,18 +154,32 @@ impl Fifos {
             Code::EXIST => no_pipe(&name),
             _ => at("look at", errno).into(),
         })?;
-        self.made.push(Made { epoch, name, pipe, identity, is_others });
+        self.made.push(Made { epoch, name, pipe: Arc::new(pipe), identity, is_others });
         Ok(())
     }
 
     /// Opens the pipe of an epoch for writing; `None` while nobody reads it.
-    pub(super) fn open(&self, epoch: u64) -> Result<Option<OwnedFd>, Error> {
+    pub(super) fn open(&mut self, epoch: u64) -> Result<Option<OwnedFd>, Error> {
         let folder = &*self.folder;
         let Some(made) = self.made.iter().find(|made| made.epoch == epoch) else {
             unreachable!("only what was offered is opened")
         };
+        if self.awaited == Some(epoch)
+            && let Some(opened) = self.opener.as_mut().and_then(Opener::take)
+        {
+            self.awaited = None;
+            match opened {
+                // Whatever has its name now: its reader opened it by that name.
+                Ok(file) => return Ok(Some(file)),
+                // As without /proc.
+                Err(_) => (self.opener, self.can_wait) = (None, false),
+            }
+        }
         if !is_named(folder, &made.name, Some(made.identity)) {
             return Err(replaced(&made.name));
+        }
+        if self.awaited == Some(epoch) {
+            return Ok(None);
         }
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match rustix::fs::openat(folder, &made.name, flags, Mode::empty()) {
@@ -163,12 +194,40 @@ impl Fifos {
         }
     }
 
+    /// Waits for the reader of an epoch, for which [`Self::open`] has found none. Returns a counter
+    /// that is raised when one has come; `None` where that cannot be waited for.
+    pub(super) fn await_reader(&mut self, epoch: u64) -> Option<Handle> {
+        if self.opener.is_none() && self.can_wait {
+            self.opener = Opener::start();
+            self.can_wait = self.opener.is_some();
+        }
+        let made = self.made.iter().find(|made| made.epoch == epoch)?;
+        let event = self.opener.as_mut()?.ask(&made.pipe)?;
+        self.awaited = Some(epoch);
+        Some(event)
+    }
+
+    /// Ends the wait for the reader of this pipe.
+    fn stop_waiting(&mut self, made: &Made) {
+        if self.awaited != Some(made.epoch) {
+            return;
+        }
+        self.awaited = None;
+        // A reader ends it, for however short a time it is there.
+        match (made.open(&self.folder, OFlags::RDONLY), &mut self.opener) {
+            (Some(_reader), Some(opener)) => opener.finish(),
+            // Without one the thread stays until this pipe has a reader or the process ends.
+            _ => self.opener = None,
+        }
+    }
+
     /// Removes the pipe of an epoch. A reader that waits in open(2) for a writer is let go: it
     /// opens and sees the end.
     pub(super) fn withdraw(&mut self, epoch: u64) {
         if let Some(made) = self.forget(epoch) {
             let release = made.open(&self.folder, OFlags::RDWR);
             made.unlink(&self.folder);
+            self.stop_waiting(&made);
             drop(release);
         }
     }
@@ -180,13 +239,16 @@ impl Fifos {
         if self.keeps_names {
             // A reader besides: whoever is to hold this until the last reader leaves holds it on.
             let held = made.open(&self.folder, OFlags::RDWR);
+            self.stop_waiting(&made);
             self.retired.push(made);
             return held;
         }
         let before = made.open(&self.folder, OFlags::WRONLY);
         made.unlink(&self.folder);
         // One that came since; from here on nobody can.
-        before.or_else(|| made.open(&self.folder, OFlags::WRONLY))
+        let held = before.or_else(|| made.open(&self.folder, OFlags::WRONLY));
+        self.stop_waiting(&made);
+        held
     }
 
     /// Makes `CHANNEL_N.ok` appear with a line of JSON in it.
@@ -230,6 +292,9 @@ impl Fifos {
 
 impl Drop for Fifos {
     fn drop(&mut self) {
+        while let Some(made) = self.made.pop() {
+            self.stop_waiting(&made);
+        }
         self.retired.iter().for_each(|made| made.unlink(&self.folder));
     }
 }
@@ -280,7 +345,8 @@ fn no_pipe(name: &str) -> Error {
 /// reader may have a part of the old stream. Who waits in open(2) for its writer sees the end.
 fn remove_left(folder: &OwnedFd, name: &str) -> Result<(), Code> {
     let (pipe, identity) = look(folder, name)?;
-    let left = Made { epoch: 0, name: name.to_owned(), pipe, identity, is_others: false };
+    let (name, pipe) = (name.to_owned(), Arc::new(pipe));
+    let left = Made { epoch: 0, name, pipe, identity, is_others: false };
     let release = left.open(folder, OFlags::RDWR);
     left.unlink(folder);
     drop(release);

@@ -13,4 +13,5 @@ pub mod fifos;
 pub mod inflate;
 pub mod inline;
 pub mod lock;
+mod opener;
 pub mod place;

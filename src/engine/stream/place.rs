@@ -62,7 +62,7 @@ impl PipeHost for SystemPipeHost {
     }
 
     fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error> {
-        let fifos = match &self.place {
+        let fifos = match &mut self.place {
             Place::Output(handle) => return Ok(Some(handle.clone())),
             Place::Fifos(fifos) => fifos,
         };
@@ -70,6 +70,13 @@ impl PipeHost for SystemPipeHost {
         // A smaller pipe than wished for is right, only slower.
         let _ = descriptor::grow_pipe(file.as_fd(), PIPE_BYTES);
         Ok(Some(Handle::from(file)))
+    }
+
+    fn await_reader(&mut self, epoch: u64) -> Option<Handle> {
+        match &mut self.place {
+            Place::Fifos(fifos) => fifos.await_reader(epoch),
+            Place::Output(_) => None,
+        }
     }
 
     fn tcp_memory(&mut self) -> Option<TcpMemory> {

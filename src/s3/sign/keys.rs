@@ -5,7 +5,8 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::Waker;
 use std::time::SystemTime;
 
 use zeroize::Zeroizing;
@@ -116,6 +117,8 @@ pub struct PublishedKeys {
     version: AtomicU64,
     /// Highest version that a server called expired.
     refused: AtomicU64,
+    /// Who is woken when a server does so.
+    waker: Mutex<Option<Waker>>,
     /// Highest version after which no newer one is to be had.
     last: AtomicU64,
     /// How far the server's clock is ahead of this machine's, in seconds.
@@ -130,6 +133,7 @@ impl PublishedKeys {
             keys: RwLock::new(keys.map(Arc::new)),
             version: AtomicU64::new(1),
             refused: AtomicU64::new(0),
+            waker: Mutex::default(),
             last: AtomicU64::new(0),
             clock_ahead_seconds: AtomicI64::new(0),
         }
@@ -157,7 +161,14 @@ impl PublishedKeys {
     /// be had, so that asking again is in vain.
     pub fn refuse(&self, version: u64) -> bool {
         self.refused.fetch_max(version, Ordering::AcqRel);
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        waker.into_iter().for_each(Waker::wake);
         version > self.last.load(Ordering::Acquire)
+    }
+
+    /// Wakes this task when a server calls keys expired from now on: once, and no other task.
+    pub fn wake_when_refused(&self, waker: &Waker) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
     }
 
     /// True when the keys in force were called expired and newer ones may be had.

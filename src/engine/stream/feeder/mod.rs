@@ -27,7 +27,9 @@ use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::PipeHost;
 use crate::files::transfer::Transfer;
-use crate::limits::{FEED_LOOK_US, READER_WAIT_FIRST_US, TURN_WAIT_MAX_US};
+use crate::limits::{
+    FEED_LOOK_US, PAUSE_SHARE, PAUSE_SHORT_US, REST_WAIT_MAX_US, TURN_WAIT_MAX_US,
+};
 use crate::plan::ranges::PartSize;
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
@@ -43,6 +45,8 @@ const TOKEN_WAKE: u64 = 1 << 40;
 const TOKEN_ROOM: u64 = 1 << 41;
 /// Token of the poll for the reader's going.
 const TOKEN_GONE: u64 = 1 << 42;
+/// Token of the wait for a reader.
+const TOKEN_READER: u64 = 1 << 43;
 
 /// What a feeder is given.
 #[derive(Debug)]
@@ -87,8 +91,8 @@ pub struct Feeder<R, H> {
     epochs: Option<u64>,
     holds: bool,
     marks: bool,
-    /// All of the epoch is handed on: when to look whether its reader has taken it, and the pause
-    /// after that.
+    /// All of the epoch is handed on: when to look whether its reader has taken it, and since when
+    /// that is waited for.
     unread: Option<(u64, u64)>,
     /// How long the worker of the range at the head has waited for the reader, as it was counted.
     kept_us: u64,
@@ -109,6 +113,9 @@ pub struct Feeder<R, H> {
     room_polled: Option<u64>,
     gone_polled: Option<u64>,
     awaiting: bool,
+    /// Raised when the reader that is waited for has come; `None` where nothing says that.
+    reader_event: Option<Handle>,
+    reader_polled: bool,
     /// The feed may have something; looked at again at this time whatever its counter says.
     fed: bool,
     feed_look_us: u64,
@@ -157,12 +164,14 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             share: Share::new(pacer, 0),
             came: Totals::default(),
             window,
-            outlet: Outlet::Wanted { look_us: 0, pause_us: READER_WAIT_FIRST_US },
+            outlet: Outlet::Wanted { since_us: 0, look_us: 0 },
             staging: Staging::default(),
             epoch: 0,
             room_polled: None,
             gone_polled: None,
             awaiting: false,
+            reader_event: None,
+            reader_polled: false,
             fed: true,
             feed_look_us: 0,
             pending: None,
@@ -260,9 +269,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             return None;
         }
         self.note_pace();
-        let wait_us = self.longest_wait_us();
         self.watch();
-        Some(wait_us)
+        Some(self.longest_wait_us())
     }
 
     /// The second half: waits for completions, at most so long, and takes them in.
@@ -463,7 +471,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// How long the ring may wait, in microseconds.
     fn longest_wait_us(&self) -> u64 {
-        let mut next_us = self.now_us + TURN_WAIT_MAX_US;
+        let longest_us = if self.rests() { REST_WAIT_MAX_US } else { TURN_WAIT_MAX_US };
+        let mut next_us = self.now_us + longest_us;
         if let Outlet::Wanted { look_us, .. } = self.outlet {
             next_us = next_us.min(look_us);
         }
@@ -479,6 +488,23 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         next_us.saturating_sub(self.now_us)
     }
 
+    /// Nothing is to be done before the ring says so: nobody reads, or the reader takes nothing.
+    fn rests(&self) -> bool {
+        let (open, is_watched) = match self.outlet {
+            Outlet::Wanted { .. } => (None, self.reader_event.is_none() || self.reader_polled),
+            Outlet::Open { full, .. } => {
+                let takes_nothing =
+                    full || self.window.handover().is_some_and(|pipes| pipes.is_waiting());
+                let is_polled = self.room_polled.or(self.gone_polled) == Some(self.epoch);
+                (Some(self.epoch), takes_nothing && is_polled)
+            }
+            _ => return false,
+        };
+        let is_stale = |polled: Option<u64>| polled.is_some() && polled != open;
+        let has_stale = is_stale(self.room_polled) || is_stale(self.gone_polled);
+        self.awaiting && is_watched && !has_stale
+    }
+
     fn apply(&mut self, completion: Completion) {
         let Completion { token, op, result } = completion;
         match token {
@@ -486,6 +512,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 self.awaiting = false;
                 descriptor::lower(&self.counter);
                 self.fed = true;
+            }
+            TOKEN_READER => {
+                self.reader_polled = false;
+                self.reader_event.iter().for_each(descriptor::lower);
+                if let Outlet::Wanted { look_us, .. } = &mut self.outlet {
+                    *look_us = self.now_us;
+                }
             }
             TOKEN_ROOM => {
                 self.room_polled = None;
@@ -497,5 +530,28 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
             token => unreachable!("{token} is no token of a feeder"),
         }
+    }
+}
+
+/// The pause until the next look at what has been waited for so long.
+fn pause_us(first_us: u64, waited_us: u64) -> u64 {
+    let longest_us = (waited_us / PAUSE_SHARE).clamp(PAUSE_SHORT_US, REST_WAIT_MAX_US);
+    (first_us + waited_us).min(longest_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_and_stay_a_small_part_of_the_wait() {
+        let (mut waited_us, mut looks) = (0, Vec::new());
+        while waited_us < 100_000_000 {
+            looks.push(pause_us(1_000, waited_us));
+            waited_us += looks[looks.len() - 1];
+        }
+        assert_eq!(looks[..6], [1_000, 2_000, 4_000, 8_000, 16_000, PAUSE_SHORT_US]);
+        assert_eq!(looks.last(), Some(&REST_WAIT_MAX_US));
+        assert!(looks.len() < 400, "{} looks in 100 s", looks.len());
     }
 }

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use rustix::io::Errno as Named;
 
 use super::window::{Inlet, StreamPiece, no_pipe};
-use super::{Feeder, TOKEN_GONE, TOKEN_ROOM, TOKEN_WAKE};
+use super::{Feeder, TOKEN_GONE, TOKEN_READER, TOKEN_ROOM, TOKEN_WAKE, pause_us};
 use crate::engine::metrics::EpochCount;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::{PipeHost, WholeEpoch};
 use crate::limits::{
-    EPOCHS_TOLD_MAX, READER_WAIT_FIRST_US, READER_WAIT_LAST_US, TURN_WAIT_MAX_US,
-    UNREAD_PAUSE_FIRST_US, UNREAD_PAUSE_LAST_US,
+    EPOCHS_TOLD_MAX, READER_WAIT_FIRST_US, REST_WAIT_MAX_US, TURN_WAIT_MAX_US,
+    UNREAD_PAUSE_FIRST_US,
 };
 use crate::sys::{Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring, descriptor};
 
 /// The reader's end of the current epoch.
 #[derive(Debug)]
 pub(super) enum Outlet {
-    /// Nobody reads yet; looked for again at this time.
-    Wanted { look_us: u64, pause_us: u64 },
+    /// Nobody reads yet, since then; looked for again at this time.
+    Wanted { since_us: u64, look_us: u64 },
     /// Open for writing.
     Open { handle: Handle, full: bool },
     /// The reader has closed after all was handed on: waits until that is known to be right.
@@ -41,7 +41,7 @@ pub(super) fn offer(host: &mut impl PipeHost, marks: bool, epoch: u64) -> Result
 impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Opens the epoch's place when somebody reads there; then the next epoch's place appears.
     pub(super) fn look_for_reader(&mut self) {
-        let Outlet::Wanted { look_us, pause_us } = self.outlet else { return };
+        let Outlet::Wanted { since_us, look_us } = self.outlet else { return };
         // After a failure nothing is opened: the next place may be what could not be made.
         if look_us > self.now_us || self.failure.is_some() {
             return;
@@ -60,8 +60,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 }
             }
             Ok(None) => {
-                let pause_us = (pause_us * 2).min(READER_WAIT_LAST_US);
-                self.outlet = Outlet::Wanted { look_us: self.now_us + pause_us, pause_us };
+                self.reader_event = self.host.await_reader(self.epoch);
+                // Where a reader is told of, a look shows that the place is still there.
+                let pause_us = match self.reader_event {
+                    Some(_) => REST_WAIT_MAX_US,
+                    None => pause_us(READER_WAIT_FIRST_US, self.now_us - since_us),
+                };
+                self.outlet = Outlet::Wanted { since_us, look_us: self.now_us + pause_us };
             }
             Err(error) => self.failure = Some(error),
         }
@@ -378,7 +383,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// True once the reader has taken the epoch's last byte, and is told so: the marker is there
     /// before the end of file. No event says that a pipe is empty, so it is looked at.
     pub(super) fn is_marked(&mut self, outlet: &Handle, objects: u64) -> bool {
-        let (look_us, pause_us) = self.unread.unwrap_or((self.now_us, UNREAD_PAUSE_FIRST_US));
+        let (look_us, since_us) = self.unread.unwrap_or((self.now_us, self.now_us));
         if self.now_us < look_us {
             return false;
         }
@@ -388,8 +393,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 self.host.mark(WholeEpoch { epoch, objects, bytes })
             }
             Ok(_) => {
-                let next_us = (pause_us * 2).min(UNREAD_PAUSE_LAST_US);
-                self.unread = Some((self.now_us + pause_us, next_us));
+                let pause_us = pause_us(UNREAD_PAUSE_FIRST_US, self.now_us - since_us);
+                self.unread = Some((self.now_us + pause_us, since_us));
                 return false;
             }
             Err(errno) => {
@@ -419,7 +424,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.outlet = if self.epochs == Some(self.epoch) {
             Outlet::Closed
         } else {
-            Outlet::Wanted { look_us: self.now_us, pause_us: READER_WAIT_FIRST_US }
+            Outlet::Wanted { since_us: self.now_us, look_us: self.now_us }
         };
         self.look_for_reader();
     }
@@ -431,6 +436,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             self.awaiting = self.ring.submit(TOKEN_WAKE, op).is_ok();
         }
         self.end_stale_polls();
+        if let Some(event) = &self.reader_event
+            && matches!(self.outlet, Outlet::Wanted { .. })
+            && !self.reader_polled
+        {
+            let op = Op::Poll { handle: event.clone(), events: POLL_IN };
+            self.reader_polled = self.ring.submit(TOKEN_READER, op).is_ok();
+        }
         let epoch = self.epoch;
         let Outlet::Open { handle, full } = &self.outlet else { return };
         if *full && self.room_polled.is_none() {
@@ -534,6 +546,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
             self.ring.cancel(TOKEN_ROOM);
             self.ring.cancel(TOKEN_GONE);
+            self.ring.cancel(TOKEN_READER);
             if self.ring.enter(if turn == 0 { 0 } else { SETTLE_WAIT_US }).is_err() {
                 break;
             }
