@@ -89,11 +89,23 @@ pub struct Attempts {
     /// When the first of the failures in a row was that found the endpoint unreachable, or
     /// overloaded.
     unreachable_since_us: Option<u64>,
+    /// The last failure was that it is overloaded.
+    is_overloaded: bool,
+    /// For how long its rate has made tries wait, as far as that is not counted.
+    excused_us: u64,
 }
 
 impl Default for Attempts {
     fn default() -> Self {
-        Self { tries: 1, faulty: 0, reached: 0, failing_since_us: None, unreachable_since_us: None }
+        Self {
+            tries: 1,
+            faulty: 0,
+            reached: 0,
+            failing_since_us: None,
+            unreachable_since_us: None,
+            is_overloaded: false,
+            excused_us: 0,
+        }
     }
 }
 
@@ -127,21 +139,25 @@ impl Attempts {
         self
     }
 
-    /// The next try had to wait for so long until its endpoint's rate allowed it: that time says
-    /// nothing of the endpoint, and is not counted.
-    pub fn waited_for_turn(&mut self, time_us: u64) {
-        if let Some(since_us) = &mut self.unreachable_since_us {
-            *since_us += time_us;
+    /// The next try has to wait for so long until its endpoint's rate allows it. After an overload
+    /// that says nothing of the endpoint, and is not counted: of all tries together at most for the
+    /// time for which it is retried, so that an endless overload ends.
+    pub fn waits_for_turn(&mut self, time_us: u64, policy: RetryPolicy) {
+        if self.is_overloaded {
+            let excused_us = self.excused_us.saturating_add(time_us);
+            self.excused_us = excused_us.min(policy.retry_for_us);
         }
     }
 
     /// Decides what follows a failure that can pass.
     pub fn failed(&mut self, now_us: u64, cause: Cause, policy: RetryPolicy) -> NextTry {
         self.failing_since_us.get_or_insert(now_us);
+        self.is_overloaded = cause == Cause::Overloaded;
         let (is_over, backoff_max_us) = match cause {
             Cause::Unreachable | Cause::Overloaded => {
                 let since_us = *self.unreachable_since_us.get_or_insert(now_us);
-                let is_late = now_us.saturating_sub(since_us) >= policy.retry_for_us;
+                let retry_for_us = policy.retry_for_us.saturating_add(self.excused_us);
+                let is_late = now_us.saturating_sub(since_us) >= retry_for_us;
                 (is_late && self.tries >= policy.attempts_max, UNREACHABLE_BACKOFF_MAX_US)
             }
             Cause::Faulty => {
@@ -253,11 +269,42 @@ mod tests {
     #[test]
     fn the_time_for_which_a_rate_makes_a_try_wait_is_not_counted() {
         let mut attempts = Attempts::default();
-        for second in [0, 32, 64, 96, 128] {
+        for second in [0, 25, 50, 75] {
             assert!(!gives_up(&mut attempts, second * SECOND_US, Cause::Overloaded), "{second}");
-            attempts.waited_for_turn(31 * SECOND_US);
+            attempts.waits_for_turn(10 * SECOND_US, POLICY);
         }
-        assert!(gives_up(&mut attempts, 220 * SECOND_US, Cause::Overloaded), "65 s of its own");
+        // 40 of these seconds are not counted.
+        assert!(!gives_up(&mut attempts, 100 * SECOND_US - 1, Cause::Overloaded));
+        assert!(gives_up(&mut attempts, 100 * SECOND_US, Cause::Overloaded));
+        assert_eq!(attempts.told(100 * SECOND_US).to_string(), "6 tries in 100 s");
+    }
+
+    #[test]
+    fn an_endless_overload_ends_after_twice_the_time_for_which_it_is_retried() {
+        let mut attempts = Attempts::default();
+        for second in (0..120).step_by(32) {
+            assert!(!gives_up(&mut attempts, second * SECOND_US, Cause::Overloaded), "{second}");
+            attempts.waits_for_turn(31 * SECOND_US, POLICY);
+        }
+        assert!(!gives_up(&mut attempts, 120 * SECOND_US - 1, Cause::Overloaded));
+        attempts.waits_for_turn(u64::MAX, POLICY);
+        assert!(gives_up(&mut attempts, 120 * SECOND_US, Cause::Overloaded));
+    }
+
+    #[test]
+    fn only_after_an_overload_is_a_wait_for_the_rate_not_counted() {
+        for cause in [Cause::Unreachable, Cause::Faulty] {
+            let mut attempts = Attempts::default();
+            attempts.waits_for_turn(9 * SECOND_US, POLICY);
+            assert!(!gives_up(&mut attempts, 0, Cause::Overloaded));
+            assert!(!gives_up(&mut attempts, SECOND_US, cause));
+            attempts.waits_for_turn(9 * SECOND_US, POLICY);
+            let since = if cause == Cause::Faulty { 2 } else { 0 };
+            assert!(!gives_up(&mut attempts, 2 * SECOND_US, Cause::Overloaded));
+            let over_us = (since + 60) * SECOND_US;
+            assert!(!gives_up(&mut attempts, over_us - 1, Cause::Overloaded), "{cause:?}");
+            assert!(gives_up(&mut attempts, over_us, Cause::Overloaded), "{cause:?}");
+        }
     }
 
     #[test]

@@ -526,7 +526,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
             }
             ConnectionState::Busy(job) => {
-                let due_us = match job.state {
+                let until_us = match job.state {
                     JobState::Backoff { until_us } => until_us,
                     JobState::ForRoom => {
                         // What it did may have made room for more.
@@ -535,9 +535,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     }
                     _ => return TURN_WAIT_MAX_US,
                 };
-                let until_us = match due_us > self.now_us {
-                    true => Err(due_us),
-                    false => self.may_resume(index),
+                let until_us = match until_us > self.now_us {
+                    true => Err(until_us),
+                    false => self.resume_in_turn(index),
                 };
                 if let Err(until_us) = until_us {
                     self.metrics.waiting += 1;
@@ -547,9 +547,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     return 0;
                 }
                 let connection = &mut self.connections[index];
-                let job = connection.state.job_mut();
-                job.attempts.waited_for_turn(self.now_us - due_us);
-                job.state = JobState::Active;
+                connection.state.job_mut().state = JobState::Active;
                 connection.conn.resume();
                 self.drive(index);
             }

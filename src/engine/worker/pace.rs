@@ -110,11 +110,21 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         Ok(connection)
     }
 
-    /// Takes the right to send a connection's request again.
+    /// Takes the right to send a connection's request again. Where the endpoint's rate makes it
+    /// wait, it waits until its turn.
     ///
     /// # Errors
     /// When to ask again, in microseconds.
-    pub(super) fn may_resume(&mut self, index: usize) -> Result<(), u64> {
+    pub(super) fn resume_in_turn(&mut self, index: usize) -> Result<(), u64> {
+        self.may_resume(index).inspect_err(|&until_us| {
+            let job = self.connections[index].state.job_mut();
+            let wait_us = until_us.saturating_sub(self.now_us);
+            job.attempts.waits_for_turn(wait_us, self.retries);
+            job.state = JobState::Backoff { until_us };
+        })
+    }
+
+    fn may_resume(&mut self, index: usize) -> Result<(), u64> {
         let Job { into, endpoint, .. } = self.connections[index].state.job();
         let endpoint = *endpoint;
         if let Some(ticket) = into.ticket().filter(|_| into.is_paced_by_client()) {

@@ -159,10 +159,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Goes on with parked ranges whose time has come, and gives up those that nobody wants.
     pub(super) fn resume_parked(&mut self) {
         for _ in 0..self.parked.len() {
-            let Some(parked) = self.parked.pop_front() else { return };
+            let Some(mut parked) = self.parked.pop_front() else { return };
             if let Some(error) = self.failure_of_job(&parked.job) {
                 self.give_up_parked(&parked.job, error);
-            } else if parked.until_us > self.now_us || !self.resume(&parked) {
+            } else if parked.until_us > self.now_us || !self.resume(&mut parked) {
                 self.parked.push_back(parked);
             } else {
                 self.begin_again(parked);
@@ -170,26 +170,32 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Takes the right to go on with a parked range.
-    fn resume(&mut self, parked: &Parked) -> bool {
+    /// Takes the right to go on with a parked range. Where the endpoint's rate makes it wait, it
+    /// waits until its turn.
+    fn resume(&mut self, parked: &mut Parked) -> bool {
         let endpoint = parked.job.endpoint;
-        let has_room = self.has_room(false) && !self.is_full(endpoint);
-        let may = has_room && self.share.may_send_again(endpoint, self.now_us);
+        if !self.has_room(false) || self.is_full(endpoint) {
+            return false;
+        }
+        let may = self.share.may_send_again(endpoint, self.now_us);
         if may {
             // Its bytes are charged already.
             self.share.sent(endpoint, self.now_us, 0);
+        } else {
+            parked.until_us = self.share.next_again_us(endpoint);
+            let wait_us = parked.until_us.saturating_sub(self.now_us);
+            parked.job.attempts.waits_for_turn(wait_us, self.retries);
         }
         may
     }
 
     fn begin_again(&mut self, parked: Parked) {
-        let Parked { mut job, etag, until_us } = parked;
+        let Parked { job, etag, until_us } = parked;
         let endpoint = Arc::clone(&job.object().endpoint);
         let Some(index) = self.free_connection(false, &endpoint) else {
             self.parked.push_back(Parked { job, etag, until_us });
             return;
         };
-        job.attempts.waited_for_turn(self.now_us - until_us);
         self.begin_on(index, job, etag);
     }
 
