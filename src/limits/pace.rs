@@ -332,6 +332,11 @@ pub const RATE_FEW_REQUESTS: u64 = 4;
 /// `one_request_a_second_is_one_again_after_6_and_is_doubled_after_12` fails at half and at double.
 pub const RATE_FEW_PLATEAU_REQUESTS: u64 = 6;
 
+/// Lift a rate of few requests to [`RATE_FEW`] for [`RATE_FAULTS_US`] after this many cuts in a row
+/// to less than was served before that left more than a quarter refused: a lower rate is no help.
+/// `a_rate_of_few_is_lifted_after_two_cuts_in_vain` fails at half and at double.
+pub const RATE_FEW_IN_VAIN: u32 = 2;
+
 /// Ignore refusals for this long after a cut, in microseconds: those requests were sent before it.
 /// `a_server_that_still_refuses_some_after_the_first_cut_keeps_its_rate` fails at half,
 /// `what_is_refused_at_random_does_not_bring_the_rate_down` at double.

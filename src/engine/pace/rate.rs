@@ -12,13 +12,17 @@
 //! that rate, which faults do not. From there on slices end by the number of their requests: what
 //! comes in a fixed time is too few. The rate is cut to a quarter while most is refused, to the
 //! rate at which nothing was where it is known, and doubled where nothing is refused for a while.
+//! While nothing is served at all it stays at half of [`RATE_FEW`]: the server may be away. Where
+//! many are refused at less than what was served before, a lower rate is no help, whatever the
+//! share: it is [`RATE_FEW`] for [`RATE_FAULTS_US`].
 
 use crate::limits::{
     RATE_CUT_PER_MILLE, RATE_FAULTS_PER_MILLE, RATE_FAULTS_SLICES, RATE_FAULTS_TOLERATED_PER_MILLE,
-    RATE_FAULTS_US, RATE_FEW, RATE_FEW_PLATEAU_REQUESTS, RATE_FEW_REFUSED_PER_MILLE,
-    RATE_FEW_REQUESTS, RATE_GRACE_US, RATE_LEAST_PER_1000_SECONDS, RATE_PLATEAU_MAX_US,
-    RATE_PLATEAU_REQUESTS, RATE_PLATEAU_US, RATE_REFUSED_MIN, RATE_ROW_US, RATE_SLICE_MAX_US,
-    RATE_SLICE_MIN_US, RATE_SLICE_REQUESTS, RATE_TOLERATED_PER_MILLE, RATE_USED_PER_MILLE,
+    RATE_FAULTS_US, RATE_FEW, RATE_FEW_IN_VAIN, RATE_FEW_PLATEAU_REQUESTS,
+    RATE_FEW_REFUSED_PER_MILLE, RATE_FEW_REQUESTS, RATE_GRACE_US, RATE_LEAST_PER_1000_SECONDS,
+    RATE_PLATEAU_MAX_US, RATE_PLATEAU_REQUESTS, RATE_PLATEAU_US, RATE_REFUSED_MIN, RATE_ROW_US,
+    RATE_SLICE_MAX_US, RATE_SLICE_MIN_US, RATE_SLICE_REQUESTS, RATE_TOLERATED_PER_MILLE,
+    RATE_USED_PER_MILLE,
 };
 
 /// Requests of a slice with fewer refusals than count: from here on that many are tolerated.
@@ -66,6 +70,10 @@ struct Row {
     all: Count,
     /// After the last cut, if there was one.
     since_cut: Count,
+    /// The most that was served between two cuts of few requests since many of them are refused, in
+    /// requests in 1,000 seconds; and cuts to less than that after which many were refused, too.
+    most_served: u64,
+    in_vain: u32,
     is_cut: bool,
     /// Slices in which more was refused than is tolerated.
     slices: u32,
@@ -78,6 +86,20 @@ impl Row {
     fn add(&mut self, new: Count) {
         self.all.add(new);
         self.since_cut.add(new);
+    }
+
+    /// What is refused of less than what was served before was not refused for the rate, nor what
+    /// is refused of the least rate.
+    fn judge_few(&mut self, rate: u64) {
+        let share = self.since_cut.refused_per_mille();
+        let served = rate * (1000 - share) / 1000;
+        if share > RATE_FAULTS_PER_MILLE / 2 {
+            let is_least = rate <= RATE_LEAST_PER_1000_SECONDS;
+            self.in_vain += u32::from(is_least || rate <= self.most_served);
+            self.most_served = self.most_served.max(served);
+        } else {
+            (self.in_vain, self.most_served) = (0, 0);
+        }
     }
 
     /// The row of few requests has no end: what was long ago counts half.
@@ -175,14 +197,19 @@ impl Rate {
                 row.forget();
             }
         }
-        let is_tolerated =
-            Count { requests, refused }.refused_per_mille() <= self.tolerated(now_us);
+        let new = Count { requests, refused };
+        let is_tolerated = new.refused_per_mille() <= self.tolerated(now_us);
         let are_faults = is_tolerated && now_us < self.tolerated_until_us;
         if refused == 0 || are_faults && few.is_some() {
             self.served_all(now_us, answers, elapsed_us);
             return false;
         }
         if in_grace || refused < RATE_REFUSED_MIN || is_tolerated {
+            // Most is refused whatever the rate: it grows no further.
+            let are_most = is_tolerated && new.refused_per_mille() > RATE_FAULTS_PER_MILLE;
+            if let Some(limit) = self.limit.as_mut().filter(|_| are_most) {
+                limit.stay(now_us, elapsed_us);
+            }
             return false;
         }
         let slice = Slice { begun_us, answers, refused };
@@ -194,40 +221,76 @@ impl Rate {
 
     /// A slice in which more than what was served was tried, and refused. True: the rate is cut.
     fn refused_above(&mut self, now_us: u64, slice: Slice, limit: Limit) -> bool {
-        let served = rate_of(slice.answers, now_us - slice.begun_us).max(limit.served / 2);
+        let elapsed_us = now_us.saturating_sub(slice.begun_us);
+        let served = rate_of(slice.answers, elapsed_us).max(limit.served / 2);
         let served = if limit.clean > 0 { limit.clean } else { served };
         let served = served.min(limit.served).max(RATE_LEAST_PER_1000_SECONDS);
         self.limit = Some(Limit { served, cut_us: now_us, is_few: true, ..Limit::default() });
         true
     }
 
+    /// Nothing was served since the last cut of few requests: the server may be away, which tells
+    /// no rate.
+    fn refused_all(&mut self, now_us: u64, row: Row, limit: Limit) {
+        let refused = row.since_cut.refused;
+        if refused >= RATE_FEW_REQUESTS * 2 && limit.served <= row.most_served {
+            // One that has a limit would have served some.
+            self.lift_few(now_us);
+        } else if refused >= RATE_SLICE_REQUESTS {
+            self.row = None;
+            self.limit = Some(Limit::few(RATE_FEW * 500, now_us));
+        }
+    }
+
+    /// A rate of few requests does not help: for a while there are as many as are few.
+    fn lift_few(&mut self, now_us: u64) {
+        let served = RATE_FEW * 1000;
+        self.row = None;
+        (self.tolerated, self.tolerated_until_us) = (1000, now_us + RATE_FAULTS_US);
+        self.limit = Some(Limit { served, cut_us: now_us, ..Limit::default() });
+    }
+
     /// A slice in which more was refused than is tolerated. True when the rate is cut.
     fn refused(&mut self, now_us: u64, slice: Slice) -> bool {
         let Slice { begun_us, answers, refused } = slice;
-        let (requests, elapsed_us) = (answers + refused, now_us - begun_us);
+        let (requests, elapsed_us) = (answers + refused, now_us.saturating_sub(begun_us));
         let (served, sent) = (rate_of(answers, elapsed_us), rate_of(requests, elapsed_us));
         let few = self.limit.filter(|limit| limit.is_few);
         let rate = self.limit.map(|limit| limit.rate(now_us));
         let known = rate.unwrap_or(self.clean);
         let new = Count { requests, refused };
         let mut row = self.row.unwrap_or(Row { all: new, since_cut: new, ..Row::default() });
+        if few.is_some() && answers > 0 && row.since_cut.answers() == answers && !row.is_cut {
+            // Before, nothing was served: it was away, perhaps.
+            (row.all, row.since_cut) = (new, new);
+        }
         row.slices += 1;
         row.until_us = now_us + RATE_ROW_US;
         self.row = Some(row);
         let (of_row, share) = (row.all.refused_per_mille(), row.since_cut.refused_per_mille());
         let may_be_faults = of_row <= RATE_FAULTS_PER_MILLE;
+        if let Some(limit) = few {
+            if row.since_cut.answers() == 0 {
+                self.refused_all(now_us, row, limit);
+                return false;
+            }
+            row.judge_few(limit.served);
+            // Much more than in all of the row may be a limit that fell.
+            let are_faults = may_be_faults && share <= of_row * 2 && row.is_cut;
+            let are_faults = are_faults && row.slices >= RATE_FAULTS_SLICES;
+            if row.in_vain >= RATE_FEW_IN_VAIN || are_faults {
+                self.lift_few(now_us);
+                return false;
+            }
+        }
         if may_be_faults {
-            // A limit refuses far less after a cut, even one that let a burst through at first. Of
-            // few requests it refuses next to none of those that are judged here.
+            // A limit refuses far less after a cut, even one that let a burst through at first.
             let is_in_vain = share > RATE_TOLERATED_PER_MILLE && share * 2 > of_row;
-            let is_in_vain = is_in_vain || few.is_some();
             if row.is_cut && row.slices >= RATE_FAULTS_SLICES && is_in_vain {
                 self.tolerated =
                     (of_row * 3).clamp(RATE_FAULTS_TOLERATED_PER_MILLE, RATE_FAULTS_PER_MILLE);
                 self.tolerated_until_us = now_us + RATE_FAULTS_US;
-                self.row = None;
-                // Few requests may mislead: their rate is doubled for as long as that is true.
-                self.limit = few.map(|limit| limit.doubled(now_us));
+                (self.row, self.limit) = (None, None);
                 return false;
             }
             // Far less was sent than might be: to allow less would change nothing.
@@ -251,9 +314,6 @@ impl Rate {
         let served = served.max(cut).min(rate.unwrap_or(u64::MAX));
         let served = match few {
             Some(Limit { clean: clean @ 1.., .. }) => clean,
-            // One that is away for seconds serves nothing, either: from half of these on the rate
-            // goes down slowly.
-            Some(_) if row.since_cut.answers() == 0 => served.max(known.min(RATE_FEW * 500)),
             Some(_) => served,
             None if rate.is_some() => served.max(RATE_FEW * 500),
             None => served.max(RATE_FEW * 1000),
@@ -287,7 +347,7 @@ impl Rate {
             if limit.is_unused(now_us, answers, elapsed_us) {
                 return limit.stay(now_us, elapsed_us);
             }
-            let sent = limit.rate(now_us - elapsed_us);
+            let sent = limit.rate(now_us.saturating_sub(elapsed_us));
             limit.clean = limit.clean.max(sent);
         }
         if answers > 0 && (limit.is_guess || limit.may_double(now_us)) {
@@ -324,6 +384,12 @@ fn rate_of(count: u64, elapsed_us: u64) -> u64 {
 }
 
 impl Limit {
+    /// Few requests a second are tried, from now on.
+    fn few(served: u64, now_us: u64) -> Self {
+        let cut_us = now_us.saturating_sub(RATE_GRACE_US);
+        Self { served, cut_us, is_guess: true, is_few: true, ..Self::default() }
+    }
+
     /// What was sent before the last cut may still be refused.
     fn is_in_grace(&self, now_us: u64) -> bool {
         let is_cut = !(self.is_few && self.is_doubled);
@@ -345,7 +411,7 @@ impl Limit {
     /// Whether a slice of few requests tells something.
     fn is_told(&self, now_us: u64, slice: Slice) -> bool {
         let Slice { begun_us, answers, refused } = slice;
-        let requests = answers + refused;
+        let (requests, elapsed_us) = (answers + refused, now_us.saturating_sub(begun_us));
         let is_tried = self.is_tried(now_us);
         // The rate is far too high.
         let is_far = refused >= RATE_FEW_REQUESTS && refused * 2 > requests;
@@ -353,7 +419,7 @@ impl Limit {
         let is_too_much = is_tried && refused >= RATE_REFUSED_MIN;
         let is_below = is_tried && !self.is_tried(begun_us) && requests > 0;
         let is_clean =
-            refused == 0 && requests >= RATE_FEW_REQUESTS && now_us - begun_us >= RATE_SLICE_MAX_US;
+            refused == 0 && requests >= RATE_FEW_REQUESTS && elapsed_us >= RATE_SLICE_MAX_US;
         requests >= RATE_SLICE_REQUESTS || is_far || is_too_much || is_below || is_clean
     }
 
@@ -378,7 +444,7 @@ impl Limit {
     /// the next slice.
     fn is_unused(&self, now_us: u64, answers: u64, elapsed_us: u64) -> bool {
         rate_of(answers + 1, elapsed_us) * 1000
-            < self.rate(now_us - elapsed_us) * RATE_USED_PER_MILLE
+            < self.rate(now_us.saturating_sub(elapsed_us)) * RATE_USED_PER_MILLE
     }
 
     /// Requests in 1,000 seconds that may be sent.

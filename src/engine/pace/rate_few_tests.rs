@@ -151,8 +151,8 @@ fn a_server_of_few_requests_a_second_refuses_few_and_is_used_up() {
             let (later, percent_later) = served(&mut client, 300);
             let case = format!("{rate} at {burst}: {refused}, {percent}; {later}, {percent_later}");
             // Without a rate they are about 70 already: those that begin, and their next tries.
-            assert!(refused <= if rate < 5_000 { 0.5 } else { 0.4 }, "{case}");
-            assert!(later <= 0.15, "{case}");
+            assert!(refused <= if rate < 5_000 { 0.55 } else { 0.4 }, "{case}");
+            assert!(later <= 0.16, "{case}");
             let most = if burst == 1 { 175.0 } else { 105.0 };
             assert!(percent <= most && percent_later <= most, "{case}");
             assert!(client.most_tries < 8, "{case}: {} tries", client.most_tries);
@@ -228,14 +228,11 @@ fn a_server_that_comes_back_serves_as_before_after_six_seconds() {
 
 #[test]
 fn no_rate_is_below_one_request_in_4_seconds() {
-    let mut client = Client::new(1, Terms { rate: 20, burst: 1, random_per_mille: 0 });
-    let mut least = u64::MAX;
-    for _ in 0..300_000 {
-        client.step();
-        least = least.min(client.rate.limit.map_or(u64::MAX, |limit| limit.served));
-    }
-    assert_eq!(least, 250, "in 1,000 seconds");
-    assert_eq!(client.rate.per_second(client.now_us), Some(1), "at least one is reported");
+    let limit = Limit { served: 400, is_few: true, is_doubled: true, ..Limit::default() };
+    let mut rate = Rate { limit: Some(limit), ..Rate::default() };
+    assert!(rate.handle(8_000_000, 0, 2), "it is cut");
+    assert_eq!(rate.limit.map(|limit| limit.served), Some(250), "in 1,000 seconds");
+    assert_eq!(rate.per_second(8_000_000), Some(1), "at least one is reported");
 }
 
 #[test]
@@ -279,4 +276,101 @@ fn one_request_a_second_is_one_again_after_6_and_is_doubled_after_12() {
     assert!(at(4) < 1_000 && at(9) > 1_000, "{} {}", at(4), at(9));
     let may_double = |second: u64| limit.may_double(second * 1_000_000);
     assert!(!may_double(11) && may_double(12));
+}
+
+/// What the client was served in each of so many seconds.
+fn each_second(client: &mut Client, seconds: u64) -> Vec<u64> {
+    let mut all = Vec::new();
+    for _ in 0..seconds {
+        let before = client.served;
+        (0..1_000).for_each(|_| client.step());
+        all.push(client.served - before);
+    }
+    all
+}
+
+/// Two of three servers behind an address are gone, or more.
+#[test]
+fn what_is_mostly_refused_whatever_the_rate_keeps_a_quarter_of_32_requests_a_second() {
+    for random_per_mille in [600, 670, 750, 850] {
+        for seed in 0..8 {
+            let terms = Terms { rate: 0, burst: 1, random_per_mille };
+            let served = each_second(&mut Client::new(seed, terms), 300);
+            let whole = 32 * (1000 - random_per_mille) * 60 / 1000;
+            for minute in served.chunks(60) {
+                let served: u64 = minute.iter().sum();
+                assert!(served * 4 >= whole, "{random_per_mille}, {seed}: {served} of {whole}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_outage_of_a_minute_and_then_faults_are_over_within_15_seconds() {
+    for random_per_mille in [0, 300] {
+        for seed in 0..8 {
+            let away = Terms { rate: 0, burst: 1, random_per_mille: 1000 };
+            let mut client = Client::new(seed, away);
+            each_second(&mut client, 60);
+            client.terms.random_per_mille = random_per_mille;
+            each_second(&mut client, 15);
+            let served: u64 = each_second(&mut client, 10).iter().sum();
+            // 32 a second.
+            let whole = 320 * (1000 - random_per_mille) / 1000;
+            assert!(served >= whole, "{random_per_mille}, {seed}: {served} of {whole}");
+        }
+    }
+}
+
+/// It may be away: its ranges must come to their ends as those of any other.
+#[test]
+fn who_serves_nothing_is_sent_16_requests_a_second_for_ever() {
+    for from_ms in [0, 3_000] {
+        let mut client = Client::new(1, Terms { rate: 0, burst: 1, random_per_mille: 0 });
+        (0..from_ms).for_each(|_| client.step());
+        client.terms.random_per_mille = 1000;
+        for second in 0..180 {
+            each_second(&mut client, 1);
+            let rate = client.rate.limit.map_or(u64::MAX, |limit| limit.rate(client.now_us));
+            assert!(rate >= 15_200, "{from_ms}, {second}: {rate} in 1,000 seconds");
+        }
+    }
+}
+
+#[test]
+fn a_limit_of_few_requests_that_falls_is_not_taken_for_faults() {
+    for (rate, falls_to) in [(10_000, 1_000), (25_000, 5_000)] {
+        for seed in 0..4 {
+            let terms = Terms { rate, burst: 20, random_per_mille: 0 };
+            let mut client = Client::new(seed, terms);
+            each_second(&mut client, 60);
+            client.terms.rate = falls_to;
+            let refused = client.refused;
+            each_second(&mut client, 120);
+            let refused = client.refused - refused;
+            assert!(refused <= 100, "{rate}, {falls_to}, {seed}: {refused} are refused");
+        }
+    }
+}
+
+#[test]
+fn a_rate_of_few_is_lifted_after_two_cuts_in_vain() {
+    let mut row = Row::default();
+    let mut in_vain = |rate, requests, refused| {
+        row.since_cut = Count { requests, refused };
+        row.judge_few(rate);
+        row.in_vain
+    };
+    // 4 a second were served.
+    assert_eq!(in_vain(16_000, 20, 15), 0);
+    assert_eq!((in_vain(4_000, 20, 15), in_vain(1_000, 8, 6)), (1, 2));
+    assert_eq!(in_vain(1_000, 20, 4), 0, "it helps");
+    for (known, is_lifted) in [(0, false), (1, true)] {
+        let limit = Limit { served: 1_000, is_few: true, ..Limit::default() };
+        let row = Row { most_served: 4_000, in_vain: known, is_cut: true, ..Row::default() };
+        let mut rate = Rate { limit: Some(limit), row: Some(row), ..Rate::default() };
+        let is_cut = rate.handle(5_000_000, 2, 6);
+        let served = rate.limit.map_or(0, |limit| limit.served);
+        assert_eq!((is_cut, served == 32_000), (!is_lifted, is_lifted), "{known}: {rate:?}");
+    }
 }
