@@ -5,6 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use super::framing::{Framer, check_record};
 use super::lines::LineWalk;
 use crate::control::Control;
@@ -16,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::{Cut, Transfer};
 use crate::limits::{
     LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX, SLOT_BYTES_MAX,
+    STREAM_LOOK_PAUSE,
 };
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::{Shard, permutation};
@@ -108,7 +111,7 @@ pub(super) async fn supply(
                 // The epochs before have all they need: their readers get them whole. And perhaps
                 // nobody wants this one.
                 while epoch > 0 && feed.opened() <= epoch && !feed.is_stopped() {
-                    feed.moved().await;
+                    moved(feed).await;
                 }
                 return Err(error);
             }
@@ -119,7 +122,7 @@ pub(super) async fn supply(
         // The next is listed late, so that it has the objects as they are then.
         let ahead = (objects / LISTED_AHEAD_SHARE).max(LISTED_AHEAD_RANGES_MIN);
         while feed.reading() + 1 < epoch || feed.ranges_left() > ahead {
-            feed.moved().await;
+            moved(feed).await;
             tokio::time::sleep(EPOCH_PAUSE).await;
         }
     }
@@ -147,12 +150,17 @@ async fn hand_on_in_order(
     Ok(())
 }
 
+/// Waits until something has become of the feed, or it is time to look at it.
+async fn moved(feed: &StreamFeed) {
+    let _ = timeout(STREAM_LOOK_PAUSE, feed.moved()).await;
+}
+
 /// Waits for room in the feed.
 pub(super) async fn room(feed: &StreamFeed) -> usize {
     loop {
         match feed.room() {
             0 => {
-                feed.moved().await;
+                moved(feed).await;
                 tokio::time::sleep(FEED_PAUSE).await;
             }
             room => return room,

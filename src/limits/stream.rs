@@ -37,8 +37,8 @@ pub const STREAM_PRESSURE_REST_US: u64 = 5_000_000;
 /// Time between two looks at the machine's TCP memory, in microseconds.
 pub const STREAM_PRESSURE_LOOK_US: u64 = 250_000;
 
-/// Longest time between two looks at the channels that are served, where nothing is shown: an event
-/// says most of what becomes of them.
+/// Longest time between two looks at the channels that are served, where nothing is shown, and of a
+/// supplier at its feed: an event says most of what becomes of them.
 pub const STREAM_LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// First pause between two looks for a reader, in microseconds, where no event says that one has

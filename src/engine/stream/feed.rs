@@ -335,17 +335,23 @@ impl StreamFeed {
 
     /// The next step of the stream; a range is at most `part` long.
     pub fn next(&self, part: PartSize) -> NextStep {
-        let next = self.take(part);
-        if matches!(next, NextStep::StreamStep(_)) {
+        let mut state = self.lock();
+        let waiting = state.objects.len();
+        let next = state.take(part);
+        // What is passed over makes room as well, though it is no step.
+        let has_moved = state.objects.len() < waiting || matches!(next, NextStep::StreamStep(_));
+        drop(state);
+        if has_moved {
             self.moved.notify_one();
         }
         next
     }
+}
 
-    fn take(&self, part: PartSize) -> NextStep {
-        let mut state = self.lock();
+impl State {
+    fn take(&mut self, part: PartSize) -> NextStep {
         loop {
-            if let Some((transfer, left)) = &mut state.open {
+            if let Some((transfer, left)) = &mut self.open {
                 if left.length > 0 {
                     let length = left.length.min(part.bytes());
                     let range = ByteRange { length, ..*left };
@@ -353,32 +359,32 @@ impl StreamFeed {
                     left.length -= length;
                     return NextStep::StreamStep(StreamStep::Range(Arc::clone(transfer), range));
                 }
-                state.open = None;
+                self.open = None;
             }
-            match state.objects.pop_front() {
+            match self.objects.pop_front() {
                 Some(Entry::Object(transfer, window)) => {
-                    if state.epoch >= state.wanted && transfer.object.size_bytes == 0 {
+                    if self.epoch >= self.wanted && transfer.object.size_bytes == 0 {
                         let nothing = transfer.whole_range();
                         return NextStep::StreamStep(StreamStep::Range(transfer, nothing));
                     }
-                    if state.epoch >= state.wanted {
+                    if self.epoch >= self.wanted {
                         let bytes = window_of(&transfer, window);
-                        state.open = Some((transfer, bytes));
+                        self.open = Some((transfer, bytes));
                     }
                 }
                 Some(Entry::Inline(inline)) => {
-                    state.inline_bytes -= inline.bytes().len();
-                    if state.epoch >= state.wanted {
+                    self.inline_bytes -= inline.bytes().len();
+                    if self.epoch >= self.wanted {
                         return NextStep::StreamStep(StreamStep::Inline(inline));
                     }
                 }
                 Some(Entry::EpochEnd { objects }) => {
-                    state.epoch += 1;
+                    self.epoch += 1;
                     return NextStep::StreamStep(StreamStep::EpochEnd { objects });
                 }
-                None if state.complete => return NextStep::Ended,
+                None if self.complete => return NextStep::Ended,
                 None => {
-                    state.asleep = true;
+                    self.asleep = true;
                     return NextStep::Later;
                 }
             }
@@ -393,6 +399,9 @@ fn window_of(transfer: &Transfer, window: Option<ByteRange>) -> ByteRange {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
     use crate::files::transfer::Cut;
     use crate::s3::{Endpoint, Object};
@@ -538,6 +547,26 @@ mod tests {
         assert_eq!(take(&feed), ["a 0+1", "end of 1", "b 0+4096"]);
         feed.skip_epoch(0);
         assert_eq!(take(&feed), ["b 4096+4096", "b 8192+808", "later"]);
+    }
+
+    /// Whether something was taken out, or has become of the channel, since this was asked last.
+    fn has_moved(feed: &StreamFeed) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        pin!(feed.moved()).poll(&mut context).is_ready()
+    }
+
+    #[test]
+    fn its_supplier_is_notified_of_what_is_passed_over() {
+        let feed = feed();
+        feed.push((0..FEED_OBJECTS_MAX).map(|_| transfer("a", 1)));
+        assert_eq!((take(&feed), has_moved(&feed)), (["a 0+1".to_owned()], true));
+        feed.push([transfer("a", 1)]);
+        feed.skip_epoch(0);
+        // The supplier looks before anything is passed over, finds no room and waits again.
+        assert!(has_moved(&feed) && !has_moved(&feed));
+        assert_eq!((next(&feed), feed.room()), ("later".to_owned(), FEED_OBJECTS_MAX));
+        assert!(has_moved(&feed), "there is room");
+        assert_eq!((next(&feed), has_moved(&feed)), ("later".to_owned(), false));
     }
 
     #[test]
