@@ -8,6 +8,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno as Code;
 
@@ -91,7 +92,8 @@ pub struct Fifos {
     /// wait.
     opener: Option<Opener>,
     awaited: Option<u64>,
-    can_wait: bool,
+    /// Readers of epochs before this one are not waited for: that has failed.
+    awaited_from: u64,
     /// Goes when no pipe is left.
     lock: Option<ChannelLock>,
 }
@@ -110,7 +112,7 @@ impl Fifos {
             takes_others: false,
             opener: None,
             awaited: None,
-            can_wait: true,
+            awaited_from: 0,
             lock,
         }
     }
@@ -164,18 +166,24 @@ impl Fifos {
         let Some(made) = self.made.iter().find(|made| made.epoch == epoch) else {
             unreachable!("only what was offered is opened")
         };
+        let is_named = || is_named(folder, &made.name, Some(made.identity));
         if self.awaited == Some(epoch)
             && let Some(opened) = self.opener.as_mut().and_then(Opener::take)
         {
             self.awaited = None;
             match opened {
-                // Whatever has its name now: its reader opened it by that name.
-                Ok(file) => return Ok(Some(file)),
-                // As without /proc.
-                Err(_) => (self.opener, self.can_wait) = (None, false),
+                // Whatever has its name now: its reader opened it by that name. One that has left
+                // has had its epoch, but does not hide that the pipe was replaced.
+                Ok(file) if has_reader(&file) || is_named() => return Ok(Some(file)),
+                Ok(_) => {}
+                // Without /proc it fails each time; a lack of descriptors may be over soon.
+                Err(errno) => {
+                    self.opener = None;
+                    self.awaited_from = if errno == Code::NOENT { u64::MAX } else { epoch + 1 };
+                }
             }
         }
-        if !is_named(folder, &made.name, Some(made.identity)) {
+        if !is_named() {
             return Err(replaced(&made.name));
         }
         if self.awaited == Some(epoch) {
@@ -197,11 +205,21 @@ impl Fifos {
     /// Waits for the reader of an epoch, for which [`Self::open`] has found none. Returns a counter
     /// that is raised when one has come; `None` where that cannot be waited for.
     pub(super) fn await_reader(&mut self, epoch: u64) -> Option<Handle> {
-        if self.opener.is_none() && self.can_wait {
-            self.opener = Opener::start();
-            self.can_wait = self.opener.is_some();
+        if epoch < self.awaited_from {
+            return None;
         }
         let made = self.made.iter().find(|made| made.epoch == epoch)?;
+        // Only a reader ends the wait: none begins where we may not be one, for a moment. Once it
+        // has begun this would end it.
+        if self.awaited != Some(epoch) {
+            made.open(&self.folder, OFlags::RDONLY)?;
+        }
+        if self.opener.is_none() {
+            self.opener = Opener::start();
+            if self.opener.is_none() {
+                self.awaited_from = epoch + 1;
+            }
+        }
         let event = self.opener.as_mut()?.ask(&made.pipe)?;
         self.awaited = Some(epoch);
         Some(event)
@@ -297,6 +315,14 @@ impl Drop for Fifos {
         }
         self.retired.iter().for_each(|made| made.unlink(&self.folder));
     }
+}
+
+/// Whether somebody has the pipe of this write end open for reading.
+fn has_reader(writer: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(writer, PollFlags::empty())];
+    // It does not wait; what it cannot tell the next write does.
+    let _ = poll(&mut polled, Some(&Timespec::default()));
+    !polled[0].revents().contains(PollFlags::ERR)
 }
 
 /// Removes a file; that there is none is as good.

@@ -150,4 +150,17 @@ mod tests {
         std::fs::remove_file(folder.path().join("c_0")).expect("the pipe");
         assert!(fifos.open(0).is_err());
     }
+
+    #[test]
+    fn a_reader_of_another_pipe_that_has_left_hides_no_replaced_one() {
+        let (mut fifos, folder) = pipes();
+        fifos.offer(0).expect("a pipe");
+        assert!(fifos.open(0).expect("it is there").is_none());
+        let event = fifos.await_reader(0).expect("a thread");
+        let (path, moved) = (folder.path().join("c_0"), folder.path().join("moved"));
+        std::fs::rename(path, &moved).expect("the pipe");
+        drop(rustix::fs::open(moved, OFlags::RDONLY, Mode::empty()).expect("it has a writer"));
+        wait(&event);
+        assert!(fifos.open(0).is_err());
+    }
 }
