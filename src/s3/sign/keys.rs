@@ -20,6 +20,8 @@ pub(super) const SESSION_TOKEN_BYTES_MAX: usize = 8 * 1024;
 const KEY_PAIR_BYTES_MAX: usize = 256;
 /// How many publishers' keys one reader keeps: the run's, and one for each directory bucket.
 const KEPT_MAX: usize = 64;
+/// Tasks that wait for refused keys of one publisher, at most: a run has one or two.
+const WAKERS_MAX: usize = 4;
 
 /// The header of a session token.
 const TOKEN_HEADER: &str = "x-amz-security-token";
@@ -118,7 +120,7 @@ pub struct PublishedKeys {
     /// Highest version that a server called expired.
     refused: AtomicU64,
     /// Who is woken when a server does so.
-    waker: Mutex<Option<Waker>>,
+    wakers: Mutex<Vec<Waker>>,
     /// Highest version after which no newer one is to be had.
     last: AtomicU64,
     /// How far the server's clock is ahead of this machine's, in seconds.
@@ -133,7 +135,7 @@ impl PublishedKeys {
             keys: RwLock::new(keys.map(Arc::new)),
             version: AtomicU64::new(1),
             refused: AtomicU64::new(0),
-            waker: Mutex::default(),
+            wakers: Mutex::default(),
             last: AtomicU64::new(0),
             clock_ahead_seconds: AtomicI64::new(0),
         }
@@ -161,14 +163,23 @@ impl PublishedKeys {
     /// be had, so that asking again is in vain.
     pub fn refuse(&self, version: u64) -> bool {
         self.refused.fetch_max(version, Ordering::AcqRel);
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
-        waker.into_iter().for_each(Waker::wake);
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.drain(..).for_each(Waker::wake);
+        drop(wakers);
         version > self.last.load(Ordering::Acquire)
     }
 
-    /// Wakes this task when a server calls keys expired from now on: once, and no other task.
+    /// Wakes this task once, when a server calls keys expired from now on. Where more than four
+    /// wait, those that came first are not woken.
     pub fn wake_when_refused(&self, waker: &Waker) {
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if wakers.iter().any(|known| known.will_wake(waker)) {
+            return;
+        }
+        if wakers.len() == WAKERS_MAX {
+            wakers.remove(0);
+        }
+        wakers.push(waker.clone());
     }
 
     /// True when the keys in force were called expired and newer ones may be had.
@@ -294,6 +305,30 @@ mod tests {
         assert!(published.refuse(second));
         published.set_last(second);
         assert!(!published.refuse(second) && !published.are_refused());
+    }
+
+    #[test]
+    fn everybody_who_waits_for_refused_keys_is_woken_once() {
+        #[derive(Default)]
+        struct Woken(AtomicU64);
+        impl std::task::Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let published = PublishedKeys::new(None);
+        let tasks: [Arc<Woken>; WAKERS_MAX + 1] = Default::default();
+        let wakers = tasks.each_ref().map(|task| Waker::from(Arc::clone(task)));
+        let counts = || tasks.each_ref().map(|task| task.0.load(Ordering::Relaxed));
+        for waker in [&wakers[0], &wakers[1], &wakers[0]] {
+            published.wake_when_refused(waker);
+        }
+        published.refuse(1);
+        published.refuse(1);
+        assert_eq!(counts(), [1, 1, 0, 0, 0]);
+        wakers.iter().for_each(|waker| published.wake_when_refused(waker));
+        published.refuse(1);
+        assert_eq!(counts(), [1, 2, 1, 1, 1], "it is bounded");
     }
 
     #[test]
