@@ -9,7 +9,8 @@
 use std::fmt;
 
 use crate::limits::{
-    ATTEMPTS_MAX, BACKOFF_BASE_US, BACKOFF_MAX_US, RETRY_FOR_US, UNREACHABLE_BACKOFF_MAX_US,
+    ATTEMPTS_MAX, BACKOFF_BASE_US, BACKOFF_MAX_US, RATE_WAITS_FACTOR, RETRY_FOR_US,
+    UNREACHABLE_BACKOFF_MAX_US,
 };
 
 /// How long a failure that can pass is retried.
@@ -140,12 +141,14 @@ impl Attempts {
     }
 
     /// The next try has to wait for so long until its endpoint's rate allows it. After an overload
-    /// that says nothing of the endpoint, and is not counted: of all tries together at most for the
-    /// time for which it is retried, so that an endless overload ends.
+    /// that says nothing of the endpoint, and is not counted: of all tries together at most
+    /// [`RATE_WAITS_FACTOR`] times the time for which it is retried, so that an endless overload
+    /// ends.
     pub fn waits_for_turn(&mut self, time_us: u64, policy: RetryPolicy) {
         if self.is_overloaded {
             let excused_us = self.excused_us.saturating_add(time_us);
-            self.excused_us = excused_us.min(policy.retry_for_us);
+            let most_us = policy.retry_for_us.saturating_mul(RATE_WAITS_FACTOR);
+            self.excused_us = excused_us.min(most_us);
         }
     }
 
@@ -280,15 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_overload_ends_after_twice_the_time_for_which_it_is_retried() {
+    fn an_endless_overload_ends_though_the_waits_for_its_rate_are_not_counted() {
         let mut attempts = Attempts::default();
-        for second in (0..120).step_by(32) {
+        // A minute, and ten times as long.
+        for second in (0..660).step_by(32) {
             assert!(!gives_up(&mut attempts, second * SECOND_US, Cause::Overloaded), "{second}");
             attempts.waits_for_turn(31 * SECOND_US, POLICY);
         }
-        assert!(!gives_up(&mut attempts, 120 * SECOND_US - 1, Cause::Overloaded));
+        assert!(!gives_up(&mut attempts, 660 * SECOND_US - 1, Cause::Overloaded));
         attempts.waits_for_turn(u64::MAX, POLICY);
-        assert!(gives_up(&mut attempts, 120 * SECOND_US, Cause::Overloaded));
+        assert!(gives_up(&mut attempts, 660 * SECOND_US, Cause::Overloaded));
     }
 
     #[test]

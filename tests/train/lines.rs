@@ -170,11 +170,13 @@ fn a_command_finds_its_pipe_until_it_is_ended() {
     let stage = Stage::new();
     let path = write_job(&stage, &json!({"InputDataConfig": [augmented(&json!({}))]}));
     // It reads nothing, and looks at its pipe long after the channel has failed.
-    let script = "trap '' TERM; while [ ! -e $o/../failure ]; do sleep 0.01; done; sleep 0.5; \
-                  [ -p $d/labels_0 ] && echo there";
+    let script = "echo begun; trap '' TERM; while [ ! -e $o/../failure ]; do sleep 0.01; done; \
+                  sleep 0.5; [ -p $d/labels_0 ] && echo there";
     let run = stage.shell(&origin, &["--job", &path], script).run().expect(INPUT_FAILED);
     let run = run.expect_words(&["line 2, attribute 'source-ref'"]);
-    run.check(run.stdout.trim() == "there", "the pipe keeps its name");
+    // On a busy machine the channel may fail before the command begins.
+    let is_right = ["", "begun\nthere\n"].contains(&run.stdout.as_str());
+    run.check(is_right, "the pipe keeps its name");
     let left = fs::read_dir(stage.base().join("input/data")).expect("a folder");
     let left: Vec<_> = left.map(|entry| entry.expect("a name").file_name()).collect();
     assert!(left.iter().all(|name| name != "labels_0"), "{left:?}");
