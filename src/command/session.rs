@@ -58,7 +58,7 @@ pub(super) async fn control_with(
 ) -> Result<Rc<Control>> {
     // Who brings keys brings all: the demo asks neither environment nor profile.
     let alone = matches!(credentials, CredentialSource::Fixed(_)).then_some(false);
-    let board = Arc::<Board>::default();
+    let (board, retries) = (Arc::<Board>::default(), retries(args, 1));
     let options = ControlOptions {
         endpoint_url: args.endpoint_url.clone(),
         region: args.region.clone(),
@@ -73,8 +73,8 @@ pub(super) async fn control_with(
         dualstack: args.use_dualstack_endpoint.then_some(true).or(alone),
         fips: args.use_fips_endpoint.then_some(true).or(alone),
         sessions: alone,
-        retry_for_us: retries(args, 1).retry_for_us,
-        timeouts: retries(args, 1).timeouts,
+        retry_for_us: retries.retry_for_us,
+        timeouts: retries.timeouts,
         board: Arc::clone(&board),
         list_requests: args.list_requests,
         requester_pays: args.request_payer.is_some(),

@@ -243,24 +243,24 @@ fn configurations(
     let fips = settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?;
     let dualstack = settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?;
     // AWS has these variants, and nobody else.
-    let is_at_aws = url.is_none();
+    let sts_is_at_aws = url.is_none();
     // Hosts with both kinds of addresses are not among those that lead to another URL.
-    let has_dualstack = http.is_at_aws();
+    let all_are_at_aws = http.is_at_aws();
     let mut sts = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .retry_config(RetryConfig::standard())
         .time_source(SharedTimeSource::default())
         .http_client(http.clone())
         .region(region.clone())
-        .use_fips(fips && is_at_aws)
-        .use_dual_stack(dualstack && is_at_aws);
+        .use_fips(fips && sts_is_at_aws)
+        .use_dual_stack(dualstack && sts_is_at_aws);
     sts.set_endpoint_url(url);
     let sts = sts.build();
     let config = ProviderConfig::without_region()
         .with_http_client(http)
         .with_region(Some(region))
         .with_use_fips(Some(fips))
-        .with_use_dual_stack(Some(dualstack && has_dualstack));
+        .with_use_dual_stack(Some(dualstack && all_are_at_aws));
     Ok((config, sts))
 }
 

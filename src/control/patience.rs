@@ -14,7 +14,7 @@ use crate::link::waiting::{Board, Ticket, Wait};
 pub(crate) struct Patience {
     begun: Instant,
     retry_for_us: u64,
-    pub(crate) timeouts: Timeouts,
+    timeouts: Timeouts,
     board: Arc<Board>,
 }
 

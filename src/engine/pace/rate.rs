@@ -188,16 +188,16 @@ impl Rate {
         let in_grace = self.limit.is_some_and(|limit| limit.is_in_grace(now_us));
         // What is refused above what was served says nothing of faults.
         let is_tried = few.is_some_and(|limit| limit.is_tried(begun_us));
+        let new = Count { requests, refused };
         if let Some(row) = &mut self.row
             && !in_grace
             && !is_tried
         {
-            row.add(Count { requests, refused });
+            row.add(new);
             if few.is_some() {
                 row.forget();
             }
         }
-        let new = Count { requests, refused };
         let is_tolerated = new.refused_per_mille() <= self.tolerated(now_us);
         let are_faults = is_tolerated && now_us < self.tolerated_until_us;
         if refused == 0 || are_faults && few.is_some() {
@@ -290,7 +290,7 @@ impl Rate {
                 self.tolerated =
                     (of_row * 3).clamp(RATE_FAULTS_TOLERATED_PER_MILLE, RATE_FAULTS_PER_MILLE);
                 self.tolerated_until_us = now_us + RATE_FAULTS_US;
-                (self.row, self.limit) = (None, None);
+                (self.limit, self.row) = (None, None);
                 return false;
             }
             // Far less was sent than might be: to allow less would change nothing.
@@ -378,7 +378,7 @@ impl Rate {
 /// A rate that has grown so far past what was refused, in thousandths, limits nothing.
 const RATE_GONE_PER_MILLE: u64 = 8000;
 
-/// So many in 1,000 seconds.
+/// A count within a time as a rate, in requests in 1,000 seconds.
 fn rate_of(count: u64, elapsed_us: u64) -> u64 {
     count * 1_000_000_000 / elapsed_us.max(1)
 }

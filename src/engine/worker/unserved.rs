@@ -127,11 +127,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Ends what waits on the connections that were opened last: the server takes them in order.
     fn end_unserved(&mut self, at: usize) {
         let ServedShare { number, most, .. } = self.served[at];
-        let mut surplus = self.busy_at(number).saturating_sub(most);
-        while surplus > 0 {
+        let is_limited = |job: &Job| job.endpoint == number && !job.into.is_paced_by_client();
+        for _ in most..self.busy_at(number) {
             let waiting = self.connections.iter().enumerate().filter(|(_, connection)| {
-                let is_limited =
-                    |job: &Job| job.endpoint == number && !job.into.is_paced_by_client();
                 connection.is_unanswered()
                     && connection.is_endable()
                     && is_limited(connection.state.job())
@@ -140,7 +138,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 .max_by_key(|(_, connection)| connection.link().connected_us.unwrap_or(u64::MAX));
             let Some((index, _)) = latest else { return };
             self.end_late(index, LateEnd::Unserved);
-            surplus -= 1;
         }
     }
 
@@ -154,7 +151,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// As many as it may have, where the endpoint serves only so many.
-    pub(super) fn served_share(&self, endpoint: EndpointNumber) -> Option<usize> {
+    fn served_share(&self, endpoint: EndpointNumber) -> Option<usize> {
         let mut shares = self.served.iter();
         shares.find(|share| share.number == endpoint).map(|share| share.most)
     }
