@@ -15,6 +15,16 @@ pub const HEAD_RECEIVE_BYTES: u32 = 4 << 10;
 /// Room kept before the body when a small object is received together with its head.
 pub const HEAD_ROOM_BYTES: u32 = HEAD_BUFFER_BYTES;
 
+/// Most digits of a chunk's length: of 64 bits.
+pub const CHUNK_DIGITS_MAX: u32 = 16;
+
+/// Most bytes in a row of a body in chunks that are none of the body, its trailers included.
+pub const CHUNK_FRAMING_BYTES_MAX: u32 = HEAD_BYTES_MAX;
+
+/// Most receives that may bring the end of a body in chunks, behind its last byte. Whoever sends it
+/// byte by byte has 7 of them, and each has the time of a receive.
+pub const CHUNK_END_RECEIVES_MAX: u32 = 32;
+
 /// A line of a head without a colon in so many bytes is no header that counts.
 pub const HEADER_NAME_BYTES_MAX: usize = 256;
 

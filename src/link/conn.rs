@@ -6,6 +6,7 @@
 //! was reached.
 
 mod comparison;
+mod decoding;
 mod head;
 mod queries;
 mod refusal;
@@ -19,6 +20,7 @@ use crate::s3::ByteRange;
 use crate::sys::Errno;
 
 pub use comparison::Comparison;
+use decoding::Framing;
 pub use words::{Action, Ask, BufferRange, EtagDigest, Event, Manner, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +49,13 @@ enum State {
     Head {
         filled: u32,
     },
+    /// Chunks that came with the head are decoded.
+    WithHead {
+        /// Where they begin in the head's buffer.
+        at: u32,
+        /// Bytes of the body that were received before.
+        skipped: u64,
+    },
     /// The start of a whole object that comes again where a range was asked for.
     Skip {
         /// Bytes of it still to come that were received before.
@@ -56,6 +65,13 @@ enum State {
         /// Body bytes still to come in this answer.
         left: u64,
     },
+    /// A piece of a stream's body stands in the control buffer and is moved on.
+    Piece {
+        /// Bytes of it still to be moved.
+        count: u32,
+        /// Body bytes still to come behind it.
+        left: u64,
+    },
     /// A small object's body, in the slot behind its head.
     WholeBody {
         head: u32,
@@ -63,9 +79,11 @@ enum State {
     },
     /// The end of a body without a length must come, before its last bytes count.
     End {
-        /// Where those begin in the data slot.
+        /// Where those begin: in the data slot, or of a stream in the control buffer.
         at: u32,
         count: u32,
+        /// Receives that brought a part of the end.
+        receives: u32,
     },
     /// The body of an error answer.
     Refusal {
@@ -100,8 +118,10 @@ pub struct Conn {
     comparison: Comparison,
     /// An answer without ETag is none: the server does not compare it.
     needs_etag: bool,
-    /// The answer now coming has no length: its body ends with the connection.
-    ends_with_connection: bool,
+    /// The server was told that gzip is accepted.
+    accepts_gzip: bool,
+    /// Of the answer now coming.
+    framing: Framing,
     /// Bytes of the head that is coming that were dropped.
     dropped: u32,
     /// Answers that this socket has brought.
@@ -124,7 +144,8 @@ impl Conn {
             etag: None,
             comparison: Comparison::default(),
             needs_etag: false,
-            ends_with_connection: false,
+            accepts_gzip: false,
+            framing: Framing::Length,
             dropped: 0,
             answers: 0,
             actions: [None; ACTIONS_MAX],
@@ -222,7 +243,9 @@ impl Conn {
         self.taken = 0;
         match (self.state, event) {
             (_, Event::Expired) => self.expired(),
-            (State::Body { left }, Event::Cut(count)) => self.cut(left, count),
+            (State::Body { left }, Event::Cut(count)) if !self.is_chunked() => {
+                self.cut(left, count);
+            }
             (_, Event::Cut(_)) => self.expired(),
             (_, Event::Fault(failure)) => self.fail(failure, None),
             (state, Event::Failed(errno)) => self.broken(state, errno),
@@ -250,10 +273,17 @@ impl Conn {
             (State::Head { filled }, Event::Dropped(left, buffer)) => {
                 self.head_dropped(filled, left, buffer);
             }
+            (state, Event::Received(count, _)) if self.is_in_chunks(state) => {
+                self.decode_came(count)
+            }
+            (state, Event::Decoded(count, buffer)) => self.decoded(state, count, buffer),
             (State::Skip { left }, Event::Received(count, _)) => self.skip_bytes(left, count),
             (State::Body { left }, Event::Received(count, _)) => self.body_bytes(left, count),
             (State::Body { left }, Event::Moved(count)) => self.moved(left, count),
-            (State::End { at, count }, Event::Received(more, _)) => self.ended(at, count, more),
+            (State::Piece { count, left }, Event::Moved(moved)) => {
+                self.piece_moved(count, left, moved);
+            }
+            (State::End { at, count, .. }, Event::Received(more, _)) => self.ended(at, count, more),
             (State::WholeBody { head, filled }, Event::Received(count, buffer)) => {
                 self.whole_bytes(head, filled, count, buffer);
             }
@@ -335,9 +365,6 @@ impl Conn {
     /// received before: where ranges are ignored, the rest of a whole object comes behind it.
     fn accept(&mut self, head: &Head<'_>) -> Result<u64, Failure> {
         let ask = self.current();
-        if head.transfer_encoded {
-            return Err(Failure::Chunked);
-        }
         let first = ask.range.offset + self.reached;
         let expected = ask.range.length - self.reached;
         let is_right = |range: http::ContentRange| {
@@ -348,19 +375,16 @@ impl Conn {
         let skipped = match (head.content_range, head.status) {
             (None, 200) if ask.range.length == ask.size => self.reached,
             (Some(range), 206) if is_right(range) => 0,
+            // As of an object that was replaced, whose listing has no ETag.
+            (Some(http::ContentRange { first: begin, size: Some(size), .. }), 206)
+                if begin == first && size != ask.size =>
+            {
+                return Err(Failure::OtherLength);
+            }
             (None, 200) => return Err(Failure::WholeAnswer),
             _ => return Err(Failure::WrongRange),
         };
-        // A range without a length is as long as Content-Range says. Of a whole object more may
-        // come than was listed, which nobody may have seen before the end.
-        self.ends_with_connection = head.content_length.is_none() && head.content_range.is_none();
-        let is_right = match head.content_length {
-            Some(length) => length == skipped + expected,
-            None => !(self.ends_with_connection && ask.manner == Manner::Stream),
-        };
-        if !is_right {
-            return Err(Failure::WrongLength);
-        }
+        self.framing = self.framing_of(head, skipped + expected)?;
         let seen = head.etag.map(EtagDigest::of);
         if skipped > 0 && (seen.is_none() || self.etag.is_none()) {
             // It may be another version than what was received.
@@ -379,22 +403,24 @@ impl Conn {
         }
     }
 
-    fn body(&mut self, head: &Head<'_>, skipped: u64, filled: u32, buffer: &[u8]) {
+    /// Its body begins at this byte of the head's buffer, as far as it has come.
+    fn body(&mut self, begin: u32, skipped: u64, filled: u32, buffer: &[u8]) {
         let ask = self.current();
-        let came = u64::from(filled - head.length);
+        let came = u64::from(filled - begin);
         let left = ask.range.length - self.reached;
         if came > skipped + left {
-            return self.fail(Failure::WrongRange, None);
+            return self.fail_length(Failure::WrongRange);
         }
         if came < skipped {
             return self.skip(skipped - came);
         }
-        let mut from = head.length + u32::try_from(skipped).expect("at most what came");
+        let mut from = begin + u32::try_from(skipped).expect("at most what came");
         let beyond = came - skipped;
         match ask.manner {
             Manner::Slots => {}
             // Begun again at its first byte: nothing is skipped.
-            Manner::Whole => return self.whole_bytes_reached(head.length, filled, buffer),
+            Manner::Whole => return self.whole_bytes_reached(begin, filled, buffer),
+            Manner::Stream if self.is_chunked() => return self.piece(from, filled - from, left),
             Manner::Stream => {
                 self.state = State::Body { left };
                 return self.push(Action::Move { from, length: filled - from });
@@ -416,6 +442,9 @@ impl Conn {
 
     /// Receives what was received before, into the control buffer, and forgets it.
     fn skip(&mut self, left: u64) {
+        if self.has_ended() {
+            return self.fail_length(Failure::Truncated);
+        }
         self.state = State::Skip { left };
         let length = u32::try_from(left).unwrap_or(u32::MAX).min(HEAD_BUFFER_BYTES);
         self.push(Action::Receive { target: Target::Control, at: 0, length, fill: false });
@@ -426,6 +455,9 @@ impl Conn {
             _ if count == 0 => self.fail(Failure::Truncated, None),
             0 if self.current().manner == Manner::Stream => {
                 let left = self.current().range.length - self.reached;
+                if self.is_chunked() {
+                    return self.piece(0, 0, left);
+                }
                 self.state = State::Body { left };
                 self.push(Action::Move { from: 0, length: 0 });
             }
@@ -456,11 +488,16 @@ impl Conn {
         if left == 0 {
             return self.finish();
         }
+        if self.has_ended() {
+            return self.fail_length(Failure::Truncated);
+        }
         self.state = State::Body { left };
         let at = self.slot_position();
         let room = u64::from(self.slot_length - at);
         let length = u32::try_from(left.min(room)).expect("at most a slot");
-        self.push(Action::Receive { target: Target::Data, at, length, fill: true });
+        // The last chunk may come sooner than so much.
+        let fill = !self.is_chunked();
+        self.push(Action::Receive { target: Target::Data, at, length, fill });
     }
 
     fn body_bytes(&mut self, left: u64, count: u32) {
@@ -473,30 +510,6 @@ impl Conn {
         self.reached += u64::from(count);
         self.deliver_if_full();
         self.go_on(left - u64::from(count));
-    }
-
-    /// Whether these bytes are the last ones of a body without a length.
-    fn is_last(&self, count: u32) -> bool {
-        let reached = self.reached + u64::from(count);
-        self.ends_with_connection && reached == self.current().range.length
-    }
-
-    /// Waits for the end behind the last bytes, which stand in the data slot.
-    fn await_end(&mut self, at: u32, count: u32) {
-        self.state = State::End { at, count };
-        self.push(Action::Receive { target: Target::Control, at: 0, length: 1, fill: false });
-    }
-
-    fn ended(&mut self, at: u32, count: u32, more: u32) {
-        if more > 0 {
-            return self.fail(Failure::WrongLength, None);
-        }
-        self.reached += u64::from(count);
-        match self.is_whole() {
-            true => self.push(Action::Deliver { at, length: count, offset: 0 }),
-            false => self.deliver_if_full(),
-        }
-        self.finish();
     }
 
     fn moved(&mut self, left: u64, count: u64) {
@@ -520,10 +533,14 @@ impl Conn {
     fn whole_bytes_reached(&mut self, head: u32, filled: u32, buffer: &[u8]) {
         let size = u32::try_from(self.current().size).expect("a small object fits a slot");
         let end = head + size;
-        if filled < end {
+        if filled > end {
+            self.fail_length(Failure::WrongRange);
+        } else if filled < end && self.has_ended() {
+            self.fail_length(Failure::Truncated);
+        } else if filled < end {
             self.state = State::WholeBody { head, filled };
-            let length = end - filled;
-            self.push(Action::Receive { target: Target::Data, at: filled, length, fill: true });
+            let (length, fill) = (end - filled, !self.is_chunked());
+            self.push(Action::Receive { target: Target::Data, at: filled, length, fill });
         } else if let Err(failure) = self.comparison.compare(&buffer[head as usize..end as usize]) {
             self.fail(failure, None);
         } else if self.is_last(size) {

@@ -28,6 +28,8 @@ struct Driver {
     secured: u32,
     /// TLS has begun.
     handshake: bool,
+    /// The server keeps the connection: more than the answer never comes.
+    is_kept: bool,
 }
 
 impl Driver {
@@ -51,7 +53,27 @@ impl Driver {
             tunnel: None,
             secured: 0,
             handshake: false,
+            is_kept: false,
         }
+    }
+
+    fn receive(&mut self, target: Target, at: usize, bytes: &[u8]) {
+        let buffer = match target {
+            Target::Control => &mut self.control,
+            Target::Data => &mut self.data,
+        };
+        buffer[at..at + bytes.len()].copy_from_slice(bytes);
+        let count = u32::try_from(bytes.len()).expect("small");
+        self.conn.handle(Event::Received(count, buffer));
+    }
+
+    fn decode(&mut self, target: Target, range: Range<usize>) {
+        let buffer = match target {
+            Target::Control => &mut self.control,
+            Target::Data => &mut self.data,
+        };
+        let count = self.conn.decode(&mut buffer[range]);
+        self.conn.handle(Event::Decoded(count, buffer));
     }
 
     fn drop_headers(&mut self, target: Target, filled: u32) {
@@ -109,19 +131,18 @@ impl Driver {
                     let count = length.min(u32::try_from(step()).expect("small"));
                     self.conn.handle(Event::Sent(count));
                 }
-                Action::Receive { target, at, length, .. } => {
-                    let buffer = match target {
-                        Target::Control => &mut self.control,
-                        Target::Data => &mut self.data,
-                    };
-                    let count = step().min(length as usize).min(answer.len() - position);
-                    let at = at as usize;
-                    buffer[at..at + count].copy_from_slice(&answer[position..position + count]);
+                Action::Receive { target, at, length, fill } => {
+                    let rest = &answer[position..];
+                    let hangs = self.is_kept && fill && length as usize > rest.len();
+                    assert!(!hangs, "{length} bytes are waited for");
+                    let count = step().min(length as usize).min(rest.len());
+                    self.receive(target, at as usize, &rest[..count]);
                     position += count;
-                    let count = u32::try_from(count).expect("small");
-                    self.conn.handle(Event::Received(count, buffer));
                 }
                 Action::DropHeaders { target, filled } => self.drop_headers(target, filled),
+                Action::Decode { target, at, length } => {
+                    self.decode(target, at as usize..(at + length) as usize);
+                }
                 Action::Copy { from, to, length } => {
                     let (from, to, length) = (from as usize, to as usize, length as usize);
                     self.data[to..to + length].copy_from_slice(&self.control[from..from + length]);
@@ -570,19 +591,188 @@ fn an_answer_that_was_not_asked_for_is_refused() {
     for wrong in [
         "HTTP/1.1 206 P\r\nContent-Length: 8".to_owned(),
         format!("HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes 0-7/{size}"),
-        format!(
-            "HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes {first}-{last}/{first}9"
-        ),
     ] {
         check_refusal(&wrong, Failure::WrongRange);
     }
-    let chunked = format!(
-        "HTTP/1.1 206 P\r\nTransfer-Encoding: chunked\r\nContent-Length: 8\r\nContent-Range: bytes \
+    // The right range of an object of another size, and what a shorter one has of it.
+    for (last, size) in [(last, size + 1), (last - 1, last)] {
+        let other = format!(
+            "HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes {first}-{last}/{size}"
+        );
+        check_refusal(&other, Failure::OtherLength);
+    }
+    let coded = format!(
+        "HTTP/1.1 206 P\r\nTransfer-Encoding: gzip, chunked\r\nContent-Range: bytes \
          {first}-{last}/{size}"
     );
-    check_refusal(&chunked, Failure::Chunked);
+    check_refusal(&coded, Failure::Chunked);
     check_refusal("HTTP/1.1 101 Switching Protocols", Failure::Interim);
     check_refusal("garbage", Failure::BadHead);
+}
+
+/// The same answer in chunks of these lengths in turn, with its other headers.
+fn in_chunks(answer: &[u8], lengths: &[usize]) -> Vec<u8> {
+    let end = answer.windows(4).position(|at| at == b"\r\n\r\n").expect("a head") + 4;
+    let head = std::str::from_utf8(&answer[..end]).expect("text");
+    let lines = head.split_inclusive("\r\n").filter(|line| !line.starts_with("Content-Length"));
+    let head: String = lines.collect();
+    let head = head.replace("\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let (mut bytes, mut body) = (head.into_bytes(), &answer[end..]);
+    for length in lengths.iter().copied().cycle() {
+        let (chunk, rest) = body.split_at(length.min(body.len()));
+        bytes.extend_from_slice(format!("{:x};a=b\r\n", chunk.len()).as_bytes());
+        bytes.extend_from_slice(chunk);
+        bytes.extend_from_slice(b"\r\n");
+        body = rest;
+        if chunk.is_empty() {
+            break;
+        }
+    }
+    bytes
+}
+
+/// Every manner, the body that an answer has for it, and where that begins.
+fn every_manner(body: &[u8]) -> [(Ask, Vec<u8>, u64); 3] {
+    let length = body.len() as u64;
+    let ranged = range_answer(OFFSET, body, OFFSET + length + 9);
+    let stream = Ask { manner: Manner::Stream, ..range_ask(length) };
+    [
+        (range_ask(length), ranged.clone(), OFFSET),
+        (stream, ranged, OFFSET),
+        (whole_ask(length), whole_answer(body), 0),
+    ]
+}
+
+/// RFC 9112, section 7.1.
+#[test]
+fn a_body_in_chunks_is_the_same_whatever_the_split() {
+    for length in [1, 500, 5000, 17_000, 150_000] {
+        let body = object(length);
+        for (ask, plain, offset) in every_manner(&body) {
+            for lengths in [&[1usize << 20][..], &[4096], &[100, 1, 20_000], &[16_384, 3]] {
+                let answer = in_chunks(&plain, lengths);
+                for step in (1..=60).chain([1000, 4096, 16_384, 65_536, 1 << 20]) {
+                    let mut driver = Driver::with_slot(ask, 4 * SLOT);
+                    let taken = driver.run(&answer, || step);
+                    let seen = (taken, driver.failure);
+                    assert_eq!(seen, (answer.len(), None), "{:?} {lengths:?} {step}", ask.manner);
+                    assert!(driver.finished && !driver.closed && driver.conn.is_idle());
+                    assert!(driver.bytes(offset) == body, "{:?} {lengths:?} {step}", ask.manner);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cut_body_in_chunks_goes_on_where_it_was_cut() {
+    let body = object(5000);
+    for (ask, plain, offset) in every_manner(&body) {
+        let answer = in_chunks(&plain, &[700, 33]);
+        for end in (1..answer.len()).filter(|end| end % 13 == 0 || answer.len() - end < 12) {
+            let mut driver = Driver::new(ask);
+            driver.run(&answer[..end], || 300);
+            assert_eq!(driver.failure, Some(Failure::Truncated), "{:?} {end}", ask.manner);
+            assert!(driver.closed && driver.bytes(offset).len() < body.len(), "not before its end");
+            driver.conn.resume();
+            let reached = driver.conn.reached();
+            let rest = &body[usize::try_from(reached).expect("small")..];
+            match ask.manner {
+                Manner::Whole => driver.run(&answer, || 300),
+                _ => driver.run(&range_answer(OFFSET + reached, rest, OFFSET + 5009), || 300),
+            };
+            assert!(driver.finished && driver.bytes(offset) == body, "{:?} {end}", ask.manner);
+        }
+    }
+}
+
+/// Nothing of it counts that is not known to be the object's.
+#[test]
+fn a_body_in_chunks_of_another_length_is_none() {
+    for (size, end) in [(5000, None), (150_000, Some(70_000))] {
+        let body = object(size);
+        for (ask, plain, offset) in every_manner(&body) {
+            let longer = [&plain[..], b"x"].concat();
+            let shorter = &plain[..end.unwrap_or(plain.len() - 1)];
+            let slot_length = if ask.manner == Manner::Whole { 4 * SLOT } else { SLOT };
+            for answer in [&longer[..], shorter].map(|answer| in_chunks(answer, &[900, 3])) {
+                for step in [1, 64, 5000, 1 << 20] {
+                    let mut driver = Driver::with_slot(ask, slot_length);
+                    driver.is_kept = true;
+                    driver.run(&answer, || step);
+                    // What was used before that was seen cannot be taken back.
+                    let (expected, reached) = match driver.delivered.is_empty() {
+                        true => (Failure::Chunked, 0),
+                        false => (Failure::OtherLength, driver.conn.reached()),
+                    };
+                    assert_eq!(driver.failure, Some(expected), "{:?} {step}", ask.manner);
+                    assert_eq!(driver.conn.reached(), reached, "{:?} {step}", ask.manner);
+                    assert!(!driver.finished && driver.closed);
+                    assert!(driver.bytes(offset).len() < body.len(), "{:?} {step}", ask.manner);
+                }
+            }
+            let answer = in_chunks(&plain, &[900]);
+            let last = answer.len() - b"0;a=b\r\n\r\n".len();
+            let answer = [&answer[..last], b"!", &answer[last + 1..]].concat();
+            let mut driver = Driver::with_slot(ask, 4 * SLOT);
+            driver.run(&answer, || 4096);
+            assert_eq!(driver.failure, Some(Failure::BadChunks), "{:?}", ask.manner);
+        }
+    }
+    assert_eq!(Failure::OtherLength.remedy(), Remedy::GiveUp);
+}
+
+/// A whole object that comes in chunks where more than a slot was asked for may be one that is
+/// unpacked on its way: its bytes are used at once, and its length is seen at its end. A file has
+/// no name before that.
+#[test]
+fn a_whole_object_in_chunks_is_taken_of_who_sends_what_is_stored() {
+    let body = object(150_000);
+    let answer = in_chunks(&whole_answer(&body), &[4096]);
+    let encoded = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n";
+    let packed = [&encoded[..], &answer[b"HTTP/1.1 200 OK\r\n".len()..]].concat();
+    let range = ByteRange { offset: 0, length: 150_000 };
+    for (manner, offset) in [(Manner::Slots, 0), (Manner::Stream, OFFSET)] {
+        let ask = Ask { range, size: 150_000, manner, etag: None, check: None };
+        for (accepts, answer, failure) in [
+            (false, &answer, Some(Failure::Chunked)),
+            (true, &answer, (manner == Manner::Stream).then_some(Failure::Chunked)),
+            (true, &packed, Some(Failure::Chunked)),
+        ] {
+            let mut driver = Driver::new(ask);
+            driver.conn.set_accepts_gzip(accepts);
+            driver.run(answer, || 5000);
+            assert_eq!(driver.failure, failure, "{manner:?} {accepts}");
+            assert_eq!(driver.bytes(offset) == body, failure.is_none(), "{manner:?}");
+        }
+    }
+}
+
+#[test]
+fn the_end_of_chunks_does_not_drip_for_ever() {
+    for (ask, plain, offset) in every_manner(&object(500)) {
+        let answer = in_chunks(&plain, &[500]);
+        let trailers = "a: b\r\n".repeat(100);
+        let answer = [&answer[..answer.len() - 2], trailers.as_bytes(), b"\r\n"].concat();
+        for (step, failure) in [(1, Some(Failure::BadChunks)), (64, None)] {
+            let mut driver = Driver::new(ask);
+            driver.run(&answer, || step);
+            assert_eq!(driver.failure, failure, "{:?}", ask.manner);
+            assert_eq!(driver.bytes(offset).len() == 500, failure.is_none(), "{:?}", ask.manner);
+        }
+    }
+}
+
+/// RFC 9112, section 6.3: the chunks count, and nothing more is asked on that connection.
+#[test]
+fn chunks_win_over_a_length() {
+    let body = object(500);
+    let answer = in_chunks(&range_answer(OFFSET, &body, OFFSET + 509), &[99]);
+    let head = b"HTTP/1.1 206 Partial Content\r\n";
+    let both = [&head[..], b"Content-Length: 7\r\n", &answer[head.len()..]].concat();
+    let mut driver = Driver::new(range_ask(500));
+    driver.run(&both, || 64);
+    assert!(driver.finished && driver.closed && driver.bytes(OFFSET) == body);
 }
 
 #[test]

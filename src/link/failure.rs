@@ -42,8 +42,13 @@ pub enum Failure {
     WrongLength,
     /// The whole object came (200) where a range was asked for.
     WholeAnswer,
-    /// The answer's body has no length (Transfer-Encoding: chunked).
+    /// The answer has a Transfer-Encoding, and nothing shows that its body is the range before it
+    /// has ended.
     Chunked,
+    /// The chunks of the answer are damaged.
+    BadChunks,
+    /// The body was longer or shorter than the object, and bytes of it may be used already.
+    OtherLength,
     /// An answer switched to another protocol (101), which nobody asked for.
     Interim,
     /// The bytes do not have the checksum that is stored with the object.
@@ -77,7 +82,7 @@ pub enum Failure {
 #[serde(rename_all = "snake_case")]
 pub enum RetryReason {
     /// See [`Failure::BadHead`], [`Failure::TooManyHeaders`], [`Failure::HeadTooLong`],
-    /// [`Failure::Interim`] and [`Failure::Chunked`].
+    /// [`Failure::Interim`], [`Failure::Chunked`] and [`Failure::BadChunks`].
     BadHead,
     /// See [`Failure::Broken`] and [`Failure::BrokenUnanswered`].
     Broken,
@@ -211,13 +216,16 @@ impl Failure {
             | Self::TooManyHeaders
             | Self::HeadTooLong
             | Self::Interim
-            | Self::Chunked => RetryReason::BadHead,
+            | Self::Chunked
+            | Self::BadChunks => RetryReason::BadHead,
             Self::WrongRange | Self::WholeAnswer => RetryReason::WrongRange,
             Self::WrongLength => RetryReason::WrongLength,
             Self::Checksum | Self::NoChecksum => RetryReason::Checksum,
             Self::ExpiredToken => RetryReason::ExpiredToken,
             Self::ClockSkew => RetryReason::ClockSkew,
-            Self::WrongEtag | Self::IfMatch | Self::Status(412 | 416) => RetryReason::WrongEtag,
+            Self::WrongEtag | Self::OtherLength | Self::IfMatch | Self::Status(412 | 416) => {
+                RetryReason::WrongEtag
+            }
             Self::TlsBroken | Self::TlsEnded | Self::TlsRefused => RetryReason::Tls,
             Self::Proxy(_) => RetryReason::Proxy,
             Self::Status(429 | 503) => RetryReason::SlowDown,
@@ -242,6 +250,7 @@ impl Failure {
             | Self::BadHead
             | Self::Interim
             | Self::Chunked
+            | Self::BadChunks
             | Self::WrongRange
             | Self::WholeAnswer
             | Self::WrongLength
@@ -257,6 +266,7 @@ impl Failure {
             Self::TooManyHeaders
             | Self::HeadTooLong
             | Self::WrongEtag
+            | Self::OtherLength
             | Self::NoChecksum
             | Self::TlsRefused
             | Self::Proxy(_)
@@ -292,6 +302,10 @@ impl Failure {
             Self::Chunked => {
                 Some("configure the server, or the proxy in front of it, to send Content-Length")
             }
+            Self::OtherLength => Some(
+                "run it again; where that does not help, the server sends other bytes than \
+                      it lists",
+            ),
             Self::WholeAnswer => {
                 Some("raise --part-size, so that each object is downloaded by one request")
             }
@@ -357,7 +371,7 @@ impl Failure {
     /// section 13.1.1; 416 a shorter object).
     #[must_use]
     pub const fn is_change(self) -> bool {
-        matches!(self, Self::WrongEtag | Self::Status(412 | 416))
+        matches!(self, Self::WrongEtag | Self::OtherLength | Self::Status(412 | 416))
     }
 }
 
@@ -428,8 +442,10 @@ impl fmt::Display for Failure {
                 f.write_str("the server answered a range request with 200: it serves no ranges")
             }
             Self::Chunked => {
-                f.write_str("the answer has no Content-Length (Transfer-Encoding is given)")
+                f.write_str("the answer has a Transfer-Encoding, and not the bytes of the range")
             }
+            Self::BadChunks => f.write_str("the chunks of the answer are damaged"),
+            Self::OtherLength => f.write_str("the object is longer or shorter than it was listed"),
             Self::Interim => f.write_str("the server switched to another protocol (101)"),
             Self::Checksum => f.write_str("the data does not match the stored checksum"),
             Self::ChecksumMode => f.write_str("the server refuses x-amz-checksum-mode"),

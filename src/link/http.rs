@@ -21,6 +21,10 @@ pub struct Head<'a> {
     pub content_range: Option<ContentRange>,
     /// `Transfer-Encoding` is given: the body is not delimited by `Content-Length`.
     pub transfer_encoded: bool,
+    /// `Transfer-Encoding: chunked`, and nothing else.
+    pub is_chunked: bool,
+    /// `Content-Encoding` is given: the bytes may not be those that are stored.
+    pub content_encoded: bool,
     /// The connection may carry another request after this answer.
     pub keep_alive: bool,
     /// `ETag`, with its quotes.
@@ -80,7 +84,8 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
 }
 
 /// Headers that are kept of a head which is longer than its buffer, by how their names begin.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 10] = [
+    "content-encoding",
     "content-length",
     "content-range",
     "transfer-encoding",
@@ -215,6 +220,8 @@ fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError>
         content_length: None,
         content_range: None,
         transfer_encoded: false,
+        is_chunked: false,
+        content_encoded: false,
         // HTTP/1.1 keeps connections unless told otherwise (RFC 9112 section 9.3).
         keep_alive: response.version == Some(1),
         etag: None,
@@ -269,7 +276,11 @@ impl<'a> Head<'a> {
             }
             self.content_range = Some(range);
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            let is_only = !self.transfer_encoded;
+            self.is_chunked = is_only && value.trim_ascii().eq_ignore_ascii_case(b"chunked");
             self.transfer_encoded = true;
+        } else if name.eq_ignore_ascii_case("content-encoding") {
+            self.content_encoded |= !value.trim_ascii().eq_ignore_ascii_case(b"identity");
         } else if name.eq_ignore_ascii_case("connection") {
             if has_token(value, b"close") {
                 self.keep_alive = false;

@@ -2,6 +2,7 @@
 //! again.
 
 pub mod attempt;
+pub mod chunks;
 pub mod conn;
 pub mod failure;
 pub mod http;

@@ -9,8 +9,8 @@ use super::answer::CHECKSUM_MODE;
 pub enum Habit {
     /// It refuses requests with `x-amz-checksum-mode`, and is asked for checksums no more.
     RefusesChecksumMode = 1,
-    /// It unpacks objects with `Content-Encoding: gzip` for who does not accept gzip, and is told
-    /// that gzip is accepted.
+    /// It unpacks objects with `Content-Encoding: gzip` for who does not accept gzip, or sends all
+    /// in chunks as if it did, and is told that gzip is accepted.
     UnpacksGzip = 2,
     /// It answered 412 though the object had the ETag that `If-Match` named, and is asked without:
     /// its answers must have the ETag.
@@ -28,8 +28,8 @@ impl Habit {
                 "the server refuses {CHECKSUM_MODE}: its objects are verified by length and ETag \
                  alone"
             ),
-            Self::UnpacksGzip => "the server unpacks objects with Content-Encoding: gzip; it is \
-                                  asked for them as they are stored"
+            Self::UnpacksGzip => "the server may unpack objects with Content-Encoding: gzip; it \
+                                  is asked for them as they are stored"
                 .to_owned(),
             Self::MisreadsIfMatch => "the server answers 412 to If-Match; it is asked without, \
                                       and its answers must have the ETag"

@@ -48,7 +48,7 @@ const HARMLESS: [&str; 12] = [
     HANDSHAKE_CUT,
 ];
 
-/// What the control plane takes as it is: HTTP allows it, and it has the memory.
+/// What is taken as it is, but for whole objects that are not sure to be what is stored.
 const TAKEN: &str = "chunked";
 
 const HANDSHAKE_CUT: &str = "tls_handshake_cut";
@@ -78,9 +78,9 @@ impl Counted {
     }
 
     /// How many faults may have ended nothing that is counted as theirs.
-    fn unseen(&self, stats: &Stats, case: &Case) -> u64 {
+    fn unseen(&self, stats: &Stats) -> u64 {
         let taken = stats.faults.get(TAKEN).copied().unwrap_or(0);
-        self.hedges + self.moves + self.of(&LATE) + if case.everywhere { taken } else { 0 }
+        self.hedges + self.moves + self.of(&LATE) + taken
     }
 
     /// Fails unless the attempts that failed are those that met a fault: no more of any reason, no
@@ -106,7 +106,7 @@ impl Counted {
         if self.failed {
             return;
         }
-        let unseen = self.unseen(stats, case);
+        let unseen = self.unseen(stats);
         let ending = REASONS.iter().filter(|(kind, _)| *kind != "flip_byte");
         let mut all = 0;
         for (kind, reasons) in ending {
@@ -153,8 +153,8 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Of one run.
-    pub(crate) fn of(counted: Counted, stats: Stats, case: &Case) -> Self {
-        let exact = !counted.failed && counted.unseen(&stats, case) == 0;
+    pub(crate) fn of(counted: Counted, stats: Stats) -> Self {
+        let exact = !counted.failed && counted.unseen(&stats) == 0;
         Self {
             runs: 1,
             failed: u64::from(counted.failed),

@@ -28,7 +28,7 @@ pub(crate) fn run(case: &Case) -> Tally {
     if failed && run.stdout.is_empty() {
         // It ended before it had begun: the listing failed.
         run.check(whole == 0, &format!("{case}: nothing could be there"));
-        return Tally::of(Counted { failed, ..Counted::default() }, stats, case);
+        return Tally::of(Counted { failed, ..Counted::default() }, stats);
     }
     let summary = run.json();
     let number = |name: &str| summary[name].as_u64().expect("a count");
@@ -41,7 +41,7 @@ pub(crate) fn run(case: &Case) -> Tally {
     let control = counts(&summary["control_retries"]);
     let counted = Counted { retries, control, hedges, moves, failed };
     counted.check(&stats, case);
-    Tally::of(counted, stats, case)
+    Tally::of(counted, stats)
 }
 
 /// Fails unless every file below the destination is an object, whole; returns how many there are.

@@ -116,7 +116,7 @@ fn judge(
         run.check(expected, &format!("{case}: nothing was to be said\n{stderr}"));
     }
     if failed && summary.is_empty() {
-        return Tally::of(Counted { failed, ..Counted::default() }, stats, case);
+        return Tally::of(Counted { failed, ..Counted::default() }, stats);
     }
     let summary: serde_json::Value = serde_json::from_str(summary).expect("a summary");
     let handed: u64 = streams.iter().map(|stream| stream.len() as u64).sum();
@@ -128,5 +128,5 @@ fn judge(
         ["hedges", "moves"].map(|name| summary["channels"][0][name].as_u64().expect("a count"));
     let counted = Counted { retries, control, moves, failed, hedges };
     counted.check(&stats, case);
-    Tally::of(counted, stats, case)
+    Tally::of(counted, stats)
 }

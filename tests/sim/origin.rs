@@ -146,6 +146,22 @@ fn kept_slow_down() -> Vec<u8> {
     format!("HTTP/1.1 503 S\r\nContent-Length: {}\r\n\r\n{xml}", xml.len()).into_bytes()
 }
 
+/// Appends a body: as it is, or in chunks of lengths that are as odd as that number.
+fn extend(bytes: &mut Vec<u8>, mut body: &[u8], odd: Option<usize>) {
+    let Some(odd) = odd else { return bytes.extend_from_slice(body) };
+    for at in 0.. {
+        let length = 1 + (odd + at * 997) % 9_000;
+        let (chunk, rest) = body.split_at(length.min(body.len()));
+        bytes.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        bytes.extend_from_slice(chunk);
+        bytes.extend_from_slice(b"\r\n");
+        if chunk.is_empty() {
+            return;
+        }
+        body = rest;
+    }
+}
+
 /// The answer to `key first-last\n` or `key \n`, and where it breaks off.
 pub(crate) fn answer(
     request: &str,
@@ -193,10 +209,14 @@ pub(crate) fn answer(
         let (first, last) = (first + shift, last + shift);
         head += &format!("Content-Range: bytes {first}-{last}/{}\r\n", size + shift * 2);
     }
-    head += &format!(
-        "Content-Length: {}\r\n\r\n",
-        last - first + 1 + longer + if range.is_empty() { shift } else { 0 }
-    );
+    // Some of those that are right as far as they go.
+    let is_right = matches!(fault, Some(Fault::Reset | Fault::End | Fault::CloseAfter));
+    let is_chunked = is_right && (first + size) % 2 == 1;
+    let length = last - first + 1 + longer + if range.is_empty() { shift } else { 0 };
+    head += &match is_chunked {
+        true => "Transfer-Encoding: chunked\r\n\r\n".to_owned(),
+        false => format!("Content-Length: {length}\r\n\r\n"),
+    };
     if range.is_empty() {
         let digest = Algorithm::Crc64Nvme.digest(model);
         head = head.replace("\r\n\r\n", &format!("\r\nx-amz-checksum-crc64nvme: {digest}\r\n\r\n"));
@@ -204,7 +224,8 @@ pub(crate) fn answer(
     let mut bytes = head.into_bytes();
     let body = bytes.len();
     let index = |offset: u64| usize::try_from(offset).expect("small");
-    bytes.extend_from_slice(&model[index(first)..=index(last)]);
+    let odd = is_chunked.then(|| index(first));
+    extend(&mut bytes, &model[index(first)..=index(last)], odd);
     if fault == Some(Fault::WrongBit) {
         let length = (bytes.len() - body) as u64;
         let at = body + usize::try_from(chance.below(length)).expect("small");

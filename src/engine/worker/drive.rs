@@ -100,6 +100,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 conn.handle(Event::Dropped(u32::try_from(left).expect("at most as many"), buffer));
                 self.head_came(index, awaited);
             }
+            Action::Decode { target, at, length } => {
+                let Connection { conn, state, control, .. } = &mut self.connections[index];
+                let buffer = match target {
+                    Target::Control => control.bytes_mut(),
+                    Target::Data => state.job_mut().data.as_deref_mut().expect("just filled"),
+                };
+                let count = conn.decode(&mut buffer[at as usize..(at + length) as usize]);
+                conn.handle(Event::Decoded(count, buffer));
+            }
             Action::Move { from, length } => self.begin_moving(index, from, length),
             Action::Deliver { at, length, offset } => self.deliver(index, at, length, offset),
             Action::Finished => self.finished(index),
@@ -115,6 +124,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let headers = job.headers();
         job.sent = headers;
         connection.conn.set_needs_etag(job.names_version() && !headers.if_match);
+        connection.conn.set_accepts_gzip(headers.accept_gzip);
         match self.host.write_request(connection.control.bytes_mut(), &transfer, range, headers) {
             Ok(length) => {
                 job.asked(self.now_us, self.host.keys_version(&transfer));

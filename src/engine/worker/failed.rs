@@ -371,10 +371,12 @@ impl Connection {
                 Transfer::unverified(reason.unwrap_or("it has none")).within(context)
             }
             // The same as an answer of 412.
-            (Failure::WrongEtag, _) => Error::new(ErrorKind::Objects, failure.to_string())
-                .because(ErrorReason::Changed)
-                .within(context)
-                .advise("run it again to download the new version"),
+            (Failure::WrongEtag | Failure::OtherLength, _) => {
+                Error::new(ErrorKind::Objects, failure.to_string())
+                    .because(ErrorReason::Changed)
+                    .within(context)
+                    .advise(failure.advice().unwrap_or("run it again to download the new version"))
+            }
             (Failure::TlsBroken | Failure::TlsRefused, _) => {
                 let fault = self.link.as_ref().and_then(Link::fault);
                 explain_failure(failure, fault, &transfer.endpoint.host).within(context)

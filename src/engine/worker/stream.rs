@@ -110,7 +110,8 @@ enum Moved {
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// A body begins, of which this part of the control buffer came with the head.
+    /// A body begins, of which this part of the control buffer came with the head; or, of one in
+    /// chunks, a piece of it.
     pub(super) fn begin_moving(&mut self, index: usize, from: u32, length: u32) {
         let connection = &mut self.connections[index];
         let flow = connection.state.job_mut().flow_mut();
@@ -119,7 +120,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         flow.is_drained = false;
         // What an earlier attempt had decrypted and not written comes again.
         flow.held.left = 0..0;
-        if !connection.is_secure()
+        // Where all that it is about stands in the buffer, the socket is read into it again.
+        let is_of_socket = flow.answer_bytes > u64::from(length);
+        if is_of_socket
+            && !connection.is_secure()
             && let Err(errno) = self.set_nonblocking(index, true)
         {
             return self.connections[index].conn.handle(Event::Failed(errno));
@@ -164,6 +168,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
             }
             if self.connections[index].conn.body_left() == 0 {
+                // A piece of chunks may be followed by nothing for long: its reader has it now.
+                while let Some(Moved::Drained) = self.take_turn(index) {}
                 return;
             }
         }

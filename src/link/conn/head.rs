@@ -57,14 +57,19 @@ impl Conn {
             return self.fail(Failure::Interim, None);
         }
         // What has neither length nor chunks ends with its connection (RFC 9112 section 6.3).
-        self.keep_alive =
-            head.keep_alive && (head.content_length.is_some() || head.transfer_encoded);
+        // With both, somebody on the way may have another opinion of its end.
+        self.keep_alive = head.keep_alive && head.content_length.is_some() != head.transfer_encoded;
         self.answers += 1;
         if head.status != 200 && head.status != 206 {
             return self.refused(&head, filled, buffer);
         }
         match self.accept(&head) {
-            Ok(skipped) => self.body(&head, skipped, filled, buffer),
+            Ok(skipped) if self.is_chunked() && filled > head.length => {
+                let (target, at) = (self.head_target(), head.length);
+                self.state = State::WithHead { at, skipped };
+                self.push(Action::Decode { target, at, length: filled - at });
+            }
+            Ok(skipped) => self.body(head.length, skipped, filled, buffer),
             Err(failure) => self.fail(failure, None),
         }
     }

@@ -32,6 +32,11 @@ impl Conn {
         self.needs_etag = needs_etag;
     }
 
+    /// Says whether the next request accepts gzip.
+    pub fn set_accepts_gzip(&mut self, accepts_gzip: bool) {
+        self.accepts_gzip = accepts_gzip;
+    }
+
     /// True while there is no connection to ask on yet.
     #[must_use]
     pub fn is_connecting(&self) -> bool {
@@ -41,8 +46,14 @@ impl Conn {
     /// True once bytes of what was asked for have come, all of them included.
     #[must_use]
     pub fn has_answer(&self) -> bool {
-        let is_body =
-            matches!(self.state, State::Body { .. } | State::WholeBody { .. } | State::End { .. });
+        let is_body = matches!(
+            self.state,
+            State::WithHead { .. }
+                | State::Body { .. }
+                | State::Piece { .. }
+                | State::WholeBody { .. }
+                | State::End { .. }
+        );
         self.ask.is_none() || is_body
     }
 
@@ -115,11 +126,13 @@ impl Conn {
         given_us.unwrap_or(usual_us)
     }
 
-    /// Body bytes of the answer now coming that are still to be received or moved; 0 when there is
-    /// no body.
+    /// Body bytes of the answer now coming that are surely still to be received or moved: of one in
+    /// chunks only those that were decoded and not moved. 0 when there is no body.
     #[must_use]
     pub fn body_left(&self) -> u64 {
         match self.state {
+            State::Piece { count, .. } => u64::from(count),
+            _ if self.is_chunked() => 0,
             State::Body { left } => left,
             State::WholeBody { head, filled } => {
                 u64::from(head) + self.current().size - u64::from(filled)

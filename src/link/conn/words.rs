@@ -84,6 +84,9 @@ pub enum Event<'a> {
     Received(u32, &'a [u8]),
     /// Headers were dropped: so many bytes are left in the buffer, whose whole content this is.
     Dropped(u32, &'a [u8]),
+    /// Chunks were decoded: so many body bytes stand where they began, in the buffer whose whole
+    /// content this is.
+    Decoded(u32, &'a [u8]),
     /// The operation failed.
     Failed(Errno),
     /// So many body bytes were moved on; 0 is the end of the stream.
@@ -106,6 +109,7 @@ impl fmt::Debug for Event<'_> {
             Self::Sent(count) => write!(f, "Sent({count})"),
             Self::Received(count, buffer) => write!(f, "Received({count} of {})", buffer.len()),
             Self::Dropped(left, buffer) => write!(f, "Dropped({left} of {})", buffer.len()),
+            Self::Decoded(count, buffer) => write!(f, "Decoded({count} of {})", buffer.len()),
             Self::Failed(errno) => write!(f, "Failed({errno:?})"),
             Self::Moved(count) => write!(f, "Moved({count})"),
             Self::Expired => f.write_str("Expired"),
@@ -149,6 +153,15 @@ pub enum Action {
         target: Target,
         /// How many bytes.
         filled: u32,
+    },
+    /// Decode chunks that came into a buffer where they are ([`Conn::decode`]).
+    Decode {
+        /// Which.
+        target: Target,
+        /// First byte.
+        at: u32,
+        /// How many.
+        length: u32,
     },
     /// Copy body bytes that came with the head from the control buffer to the data slot.
     Copy {

@@ -1,6 +1,7 @@
-//! Heads of answers, and the one header whose numbers decide where bytes go.
+//! Heads of answers, the one header whose numbers decide where bytes go, and chunks of bodies.
 
 use inrush::limits::HEAD_BYTES_MAX;
+use inrush::link::chunks::Chunks;
 use inrush::link::http::{ContentRange, Head, drop_headers, parse};
 
 use crate::splits;
@@ -58,6 +59,27 @@ fn accepted(data: &[u8], head: &Head<'_>) {
 fn sound(range: ContentRange) {
     assert!(range.first <= range.last, "{range:?}");
     assert!(range.size.is_none_or(|size| range.last < size), "{range:?}");
+}
+
+/// A body in chunks: the same body whatever the pieces it comes in, and no longer than those.
+pub fn chunks(data: &[u8]) {
+    let decode = |chunks: &mut Chunks, piece: &[u8]| {
+        let mut piece = piece.to_vec();
+        let count = chunks.decode(&mut piece) as usize;
+        piece.truncate(count);
+        piece
+    };
+    let mut whole = Chunks::BEGIN;
+    let body = decode(&mut whole, data);
+    assert!(!(whole.is_complete() && whole.is_damaged()));
+    for end in splits(data.len()) {
+        let mut chunks = Chunks::BEGIN;
+        let mut pieces = decode(&mut chunks, &data[..end]);
+        pieces.extend(decode(&mut chunks, &data[end..]));
+        assert_eq!(pieces, body, "split at {end}");
+        let seen = (chunks.is_complete(), chunks.is_damaged());
+        assert_eq!(seen, (whole.is_complete(), whole.is_damaged()), "split at {end}");
+    }
 }
 
 /// `Content-Range`: as text, where what is accepted is sound and can be written again; and as

@@ -20,7 +20,7 @@ mod listings;
 mod names;
 
 pub use answers::{error, session};
-pub use heads::{content_range, head};
+pub use heads::{chunks, content_range, head};
 pub use journals::journal;
 pub use listings::list;
 pub use names::{paths, uri};
@@ -29,7 +29,8 @@ pub use names::{paths, uri};
 pub type Target = fn(&[u8]);
 
 /// All functions by name.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
+    ("chunks", chunks),
     ("content_range", content_range),
     ("error", error),
     ("head", head),
