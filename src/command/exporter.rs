@@ -30,6 +30,7 @@ use crate::limits::metrics::{
     METRICS_CONNECTION_TIME, METRICS_CONNECTIONS_MAX, METRICS_FILE_PERIOD, METRICS_HEAD_BYTES_MAX,
 };
 use crate::link::failure::RetryCounts;
+use crate::report::document::AllReads;
 use crate::report::exposition::{CONTENT_TYPE, Numbers, text};
 use crate::report::progress::{Progress, ProgressState};
 use crate::sys::{tcp_memory, usage};
@@ -37,9 +38,14 @@ use crate::sys::{tcp_memory, usage};
 /// Tells how far some workers are.
 type Watch = Box<dyn Fn() -> Watched + Send>;
 
+/// Tells what was read of mounts; `None` once they have ended.
+type ReadsWatch = Box<dyn Fn() -> Option<AllReads> + Send>;
+
 /// The workers of this process, and the channels. A command starts few: workers for its files and
 /// for its streams.
 static WATCHES: Mutex<Vec<Watch>> = Mutex::new(Vec::new());
+/// What is read of mounts, and what was when that was asked last.
+static READS: Mutex<Option<(ReadsWatch, AllReads)>> = Mutex::new(None);
 static KNOWN_OBJECTS: AtomicU64 = AtomicU64::new(0);
 static KNOWN_BYTES: AtomicU64 = AtomicU64::new(0);
 static KEPT_OBJECTS: AtomicU64 = AtomicU64::new(0);
@@ -64,6 +70,28 @@ pub(super) fn watch_pace(pacer: Arc<Pacer>) {
 
 fn add(watch: impl Fn() -> Watched + Send + 'static) {
     WATCHES.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(watch));
+}
+
+/// Counts what is read of mounts, too.
+pub(super) fn watch_reads(reads: impl Fn() -> Option<AllReads> + Send + 'static) {
+    let mut watched = READS.lock().unwrap_or_else(PoisonError::into_inner);
+    *watched = Some((Box::new(reads), AllReads::default()));
+}
+
+/// Shows what was read of mounts that have ended.
+pub(super) fn show_reads(reads: AllReads) {
+    let mut watched = READS.lock().unwrap_or_else(PoisonError::into_inner);
+    *watched = Some((Box::new(|| None), reads));
+}
+
+/// What was read of mounts so far.
+fn reads() -> AllReads {
+    let mut watched = READS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some((watch, last)) = watched.as_mut() else { return AllReads::default() };
+    if let Some(now) = watch() {
+        *last = now;
+    }
+    last.clone()
 }
 
 /// Shows how far a run to files is.
@@ -102,6 +130,8 @@ impl Subject {
     fn numbers(self) -> Numbers {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let tcp = tcp_memory::seen().unwrap_or_default();
+        let reads = reads();
+        let cache = reads.cache.unwrap_or_default();
         let mut numbers = Numbers {
             command: self.command,
             started_seconds: self.started_seconds,
@@ -118,6 +148,12 @@ impl Subject {
             tcp_memory_pressures: tcp.pressures.unwrap_or(0),
             tcp_pruned: tcp.pruned.unwrap_or(0),
             tcp_dropped: tcp.dropped.unwrap_or(0),
+            opened_files: reads.opens,
+            reads: reads.counts.reads,
+            failed_reads: reads.counts.failed_reads,
+            read_bytes: reads.counts.served_bytes,
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
             ..Numbers::default()
         };
         for watch in WATCHES.lock().unwrap_or_else(PoisonError::into_inner).iter() {

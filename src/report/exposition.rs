@@ -62,6 +62,18 @@ pub struct Numbers {
     pub tcp_pruned: u64,
     /// Received packets that were dropped for want of memory.
     pub tcp_dropped: u64,
+    /// Files of mounts that were opened.
+    pub opened_files: u64,
+    /// Reads of them that the kernel asked for.
+    pub reads: u64,
+    /// Those that failed.
+    pub failed_reads: u64,
+    /// Bytes that it was given.
+    pub read_bytes: u64,
+    /// Opened files that were in the cache.
+    pub cache_hits: u64,
+    /// Those that were not.
+    pub cache_misses: u64,
 }
 
 /// What a number may do.
@@ -148,6 +160,18 @@ metrics! {
         |of| float(of.tcp_pruned);
     "inrush_tcp_dropped_total" Counter "Packets that the machine dropped for lack of TCP memory."
         |of| float(of.tcp_dropped);
+    "inrush_opened_files_total" Counter "Files of mounts that were opened, as opens in --json."
+        |of| float(of.opened_files);
+    "inrush_reads_total" Counter "Reads of them that the kernel requested, as reads in --json."
+        |of| float(of.reads);
+    "inrush_failed_reads_total" Counter "Reads that failed, as failed_reads in --json."
+        |of| float(of.failed_reads);
+    "inrush_read_bytes_total" Counter "Bytes that reads returned, as served_bytes in --json."
+        |of| float(of.read_bytes);
+    "inrush_cache_hits_total" Counter "Opened files that were in the cache of the mount."
+        |of| float(of.cache_hits);
+    "inrush_cache_misses_total" Counter "Opened files that were not in the cache of the mount."
+        |of| float(of.cache_misses);
 }
 
 impl Metric {
@@ -221,11 +245,17 @@ mod tests {
             tcp_memory_pressures: 20,
             tcp_pruned: 21,
             tcp_dropped: 22,
+            opened_files: 23,
+            reads: 24,
+            failed_reads: 25,
+            read_bytes: 26,
+            cache_hits: 27,
+            cache_misses: 28,
         };
         // In the order of the table, which is that of the fields.
         let told: Vec<f64> = METRICS.iter().map(|metric| metric.value(&numbers)).collect();
         let whole = (1..=14).map(f64::from);
-        let rest = [15.5].into_iter().chain((16..=22).map(f64::from));
+        let rest = [15.5].into_iter().chain((16..=28).map(f64::from));
         let expected: Vec<f64> = [1.5, 1.75].into_iter().chain(whole).chain(rest).collect();
         assert_eq!(told, expected);
     }

@@ -193,7 +193,8 @@ fn a_mount_counts_what_is_read_of_it() {
     fs::create_dir(&point).expect("a folder");
     let ready = folder.path().join("ready");
     let program = Program::new(["mount", "s3://lab/a/"]).with([point.as_os_str()]);
-    let program = program.with(["--foreground", "--ready-file"]).with([ready.as_os_str()]);
+    let program =
+        program.with(["--foreground", "--json", "--ready-file"]).with([ready.as_os_str()]);
     let mut watched = Watched::new(program.asking(&origin), "mount");
     assert!(watched.running.until(|| ready.exists()), "it is mounted");
     assert!(watched.look(), "it serves");
@@ -211,8 +212,20 @@ fn a_mount_counts_what_is_read_of_it() {
         assert!(counted, "{} of {wanted} bytes", watched.received());
         received = watched.received();
     }
+    assert!(watched.look(), "it serves");
+    assert_eq!(watched.last.value("inrush_opened_files_total"), 2.0, "while it is mounted, too");
     watched.running.signal(Signal::TERM);
-    let (end, _) = watched.end(130);
+    let (end, told) = watched.end(130);
     unmount_lazily(&point);
     assert!(end.value(RECEIVED) >= received);
+    for (name, field) in [
+        ("inrush_opened_files_total", "opens"),
+        ("inrush_reads_total", "reads"),
+        ("inrush_failed_reads_total", "failed_reads"),
+        ("inrush_read_bytes_total", "served_bytes"),
+    ] {
+        assert_eq!(Some(end.value(name)), told[field].as_f64(), "{name} and {field}: {told}");
+    }
+    let read = all["a/3"].len() + all["a/7"].len();
+    assert!(end.value("inrush_read_bytes_total") >= read as f64, "{told}");
 }

@@ -160,6 +160,8 @@ impl Server {
         let keeper = cache.map(|cache| Keeper::start(cache, tell_unkept)).transpose()?;
         let kept = keeper.as_ref().map(Keeper::shared);
         let reader = Reader::start(&workers, deadline, errors.clone(), kept)?;
+        let reads = Arc::downgrade(&reader.shared);
+        crate::command::exporter::watch_reads(move || reads.upgrade().map(|reads| reads.all()));
         let (asks, asked) = mpsc::channel(MOUNT_LOOKUPS_QUEUED_MAX);
         let names = spawn_local(replaced::answer(Rc::clone(control), asked, deadline, errors));
         Ok(Self {
@@ -189,7 +191,9 @@ impl Server {
             are_gone &= mounted.remove();
         }
         if let Some(reader) = self.reader.take() {
+            let reads = Arc::clone(&reader.shared);
             reader.stop();
+            crate::command::exporter::show_reads(reads.all());
         }
         if let Some(keeper) = &mut self.keeper {
             keeper.finish();
