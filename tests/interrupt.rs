@@ -308,11 +308,13 @@ fn a_report_that_nobody_reads_holds_nothing_up() {
 }
 
 #[test]
-fn a_listing_is_ended_by_the_signal_itself() {
+fn a_listing_and_a_diagnosis_are_ended_by_the_signal_itself() {
     let when = Match { operation: Some(ListObjects), ..Match::default() };
     let origin = start(silent(when));
-    for signal in [Signal::INT, Signal::TERM] {
-        let program = Program::new(["ls", "--recursive", "s3://lab/"]).asking(&origin);
+    let commands = [&["ls", "--recursive", "s3://lab/"][..], &["doctor", "s3://lab/large/"]];
+    let signals = [Signal::INT, Signal::TERM];
+    for (signal, words) in signals.into_iter().flat_map(|signal| commands.map(|it| (signal, it))) {
+        let program = Program::new(words).asking(&origin);
         let before = origin.stats().faults_total();
         let mut running = program.with_keys(ACCESS_KEY, SECRET).start();
         assert!(running.until(|| origin.stats().faults_total() > before), "it waits for nothing");
