@@ -227,6 +227,29 @@ fn what_cannot_be_done_is_refused_before_anything_is_measured() {
 }
 
 #[test]
+fn a_pipe_that_every_run_would_read_is_refused_and_not_opened() {
+    let place = tempfile::tempdir().expect("a folder");
+    // Nobody writes to it: who opens it waits.
+    let pipe = place.path().join("settings");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("a pipe");
+    let words = ["bench", "--size", "1MiB", "--runs", "1", "--stages", "network"];
+    let source = ["s3://lab/", "--endpoint-url", "http://127.0.0.1:1", "--retry-for", "0"];
+    for name in ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"] {
+        let program = Program::new(words).with(source).set(name, &pipe);
+        let told = [name, "a pipe, which can be read once", "give", "a regular file"];
+        program.run().expect(2).expect_error(&told);
+    }
+    for name in ["--ca-bundle", "--sse-c-key-file"] {
+        let program = Program::new(words).with(source).with([name]).with([&pipe]);
+        program.run().expect(2).expect_error(&[name, "a pipe, which can be read once"]);
+    }
+    // Objects of its own need no settings of the user's.
+    let program = Program::new(words).set("AWS_CONFIG_FILE", &pipe).set("AWS_PROFILE", "mine");
+    program.run().expect(0);
+}
+
+#[test]
 fn a_step_that_fails_leaves_those_before_it() {
     let place = tempfile::tempdir().expect("a folder");
     let words = ["--size", "1MiB", "--runs", "1", "--warm-up", "0", "--stages", "tls,network"];

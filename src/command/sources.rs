@@ -60,7 +60,7 @@ pub(super) fn require_whole(selection: &SelectionArgs) -> Result<()> {
 }
 
 /// Files of the user that variables name.
-const FILE_VARIABLES: [&str; 4] = [
+pub(super) const FILE_VARIABLES: [&str; 4] = [
     "AWS_CA_BUNDLE",
     "AWS_CONFIG_FILE",
     "AWS_SHARED_CREDENTIALS_FILE",

@@ -47,6 +47,11 @@ impl Source {
             ("AWS_SECRET_ACCESS_KEY", secret.to_owned()),
             ("AWS_SESSION_TOKEN", String::new()),
             ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
+            // What the user's profile says is not about this server.
+            ("AWS_CONFIG_FILE", "/dev/null".to_owned()),
+            ("AWS_SHARED_CREDENTIALS_FILE", "/dev/null".to_owned()),
+            ("AWS_PROFILE", String::new()),
+            ("AWS_DEFAULT_PROFILE", String::new()),
             ("NO_PROXY", "*".to_owned()),
         ];
         Self { uri: uri.to_owned(), words: words.collect(), variables }

@@ -10,6 +10,7 @@ mod machine;
 mod mounted;
 
 use std::num::NonZeroUsize;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +24,9 @@ use super::mount;
 use super::ring;
 use super::runtime::on_runtime;
 use super::session::Interrupts;
+use super::sources::FILE_VARIABLES;
 use super::whole_file;
-use crate::cli::{BenchArgs, Stage, TuningArgs};
+use crate::cli::{BenchArgs, ServiceArgs, Stage, TuningArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host;
 use crate::report::bench::{BenchReport, Measured, Setting, Step, page};
@@ -68,6 +70,9 @@ struct Bench {
 
 /// Runs it.
 pub(super) fn run(args: BenchArgs) -> Result<Done> {
+    if args.source.is_some() {
+        require_files(&args.how.service)?;
+    }
     let progress = Progress::new(!args.how.quiet);
     let (count, each) = match &args.how.workload {
         Some(workload) => (workload.count, workload.bytes),
@@ -106,6 +111,23 @@ pub(super) fn run(args: BenchArgs) -> Result<Done> {
     let done = on_runtime(ring.choice, || bench.run()).and_then(|done| done);
     origin.stop();
     done
+}
+
+/// Refuses pipes where each run reads a file of the user's: the first would leave nothing in it.
+fn require_files(service: &ServiceArgs) -> Result<()> {
+    let ServiceArgs { ca_bundle, sse_c_key_file, .. } = service;
+    let options =
+        [("--ca-bundle", ca_bundle.clone()), ("--sse-c-key-file", sse_c_key_file.clone())];
+    let variables = FILE_VARIABLES.map(|name| (name, std::env::var_os(name).map(PathBuf::from)));
+    let is_pipe = |path: &PathBuf| path.metadata().is_ok_and(|it| it.file_type().is_fifo());
+    let mut named = options.into_iter().chain(variables);
+    let piped = named.find_map(|(name, path)| Some((name, path.filter(is_pipe)?)));
+    let Some((name, path)) = piped else { return Ok(()) };
+    let message = format!(
+        "{name} is {}, a pipe, which can be read once; bench reads it in each run",
+        path.display()
+    );
+    Err(Error::new(ErrorKind::Usage, message).advise(format!("give {name} a regular file")))
 }
 
 fn settings(tuning: &TuningArgs) -> Vec<Setting> {
