@@ -116,6 +116,20 @@ pub(super) fn show(channels: &mut [Running], received_bytes: u64, progress: &Pro
     }
 }
 
+/// What is left of a run of these channels that ends early.
+pub(super) fn left(channels: &[Running]) -> String {
+    if channels.iter().any(Running::is_stdout) {
+        return "the output is incomplete".to_owned();
+    }
+    let unread = channels.iter().filter(|channel| channel.feed.opened() == 0);
+    let unread: Vec<String> = unread.map(|channel| format!("{}_0", channel.name)).collect();
+    let left = "all named pipes that this run made are removed";
+    match unread.is_empty() {
+        true => left.to_owned(),
+        false => format!("{left}; no reader opened {}", unread.join(", ")),
+    }
+}
+
 /// Says that a channel's thread has ended, be it by a panic.
 struct EndGuard {
     ended: Arc<AtomicBool>,

@@ -582,10 +582,7 @@ async fn serve(
 
 /// What ended the run before its streams were whole, if anything did.
 fn early_end(channels: &[Running], (interrupted, late): (bool, Option<String>)) -> Option<Error> {
-    let left = match channels.iter().any(Running::is_stdout) {
-        true => "the output is incomplete",
-        false => "all named pipes are removed",
-    };
+    let left = channel::left(channels);
     match (interrupted, late) {
         (true, _) => Some(Error::new(ErrorKind::Interrupted, format!("interrupted: {left}"))),
         (false, Some(blame)) => {

@@ -118,6 +118,25 @@ fn pipes_that_were_made_for_it_are_used_and_stay() {
 }
 
 #[test]
+fn a_pipe_that_was_made_for_it_is_not_said_to_be_removed_or_made() {
+    let origin = serve(&objects(&[("a", MIB)]));
+    let stage = Stage::new();
+    let (path, other) = (stage.channel("train_0"), stage.channel("other"));
+    make_fifo(&path);
+    make_fifo(&other);
+    let before = inodes(&stage);
+    let start = || pipe(&origin, ["s3://lab/"]).with([stage.channel("train")]);
+    let run = start().with(["--deadline", "1s"]).run().expect(8);
+    let told = "all named pipes that this run made are removed; no reader opened train_0";
+    run.expect_words(&[told]);
+    assert_eq!(inodes(&stage), before, "nobody has touched it");
+    let running = stage.start(start());
+    fs::rename(&other, &path).expect("the other pipe in its place");
+    let run = running.wait().expect(DESTINATION);
+    run.expect_words(&["train_0 is not the named pipe that this run found: it was removed or"]);
+}
+
+#[test]
 fn what_replaces_a_pipe_is_neither_written_nor_removed() {
     let origin = serve(&objects(&[("a", MIB)]));
     let stage = Stage::new();

@@ -241,7 +241,7 @@ fn a_deadline_ends_files_and_pipes_and_the_command() {
     let stage = Stage::new();
     let program = stage.train(&origin, &words);
     let run = stage.end(program.start(), 8);
-    run.expect_words(&["the deadline has passed: all named pipes are removed"]);
+    run.expect_words(&["the deadline has passed: all named pipes that this run made are removed"]);
 }
 
 #[test]

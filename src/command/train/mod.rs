@@ -480,7 +480,7 @@ impl<'a> Job<'a> {
             // A reader that is held after a failure is not waited for any longer.
             Happened::Late => self.child.is_none(),
             Happened::Signal => {
-                let left = format!("interrupted: all {} are removed", self.left_in_words());
+                let left = format!("interrupted: {}", self.left_in_words());
                 let error = || Error::new(ErrorKind::Interrupted, left).into();
                 failure.get_or_insert_with(error);
                 true
@@ -493,7 +493,7 @@ impl<'a> Job<'a> {
         let left = match (&self.child, is_downloaded) {
             (Some(_), _) => "the command has not ended",
             (None, false) => "the channels in File mode are not complete",
-            (None, true) => &format!("all {} are removed", self.left_in_words()),
+            (None, true) => self.left_in_words(),
         };
         self.streams.iter().for_each(Streams::note_waits);
         let message = format!("the deadline has passed: {left}{}", interrupts::blame());
@@ -525,9 +525,9 @@ impl<'a> Job<'a> {
     /// What of this run is there for others, and goes with it.
     fn left_in_words(&self) -> &'static str {
         match (&self.mounts, &self.streams) {
-            (None, _) => "named pipes",
-            (Some(_), None) => "mounts",
-            (Some(_), Some(_)) => "named pipes and mounts",
+            (None, _) => "all named pipes that this run made are removed",
+            (Some(_), None) => "all mounts are removed",
+            (Some(_), Some(_)) => "all mounts and named pipes that this run made are removed",
         }
     }
 

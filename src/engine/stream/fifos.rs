@@ -184,7 +184,7 @@ impl Fifos {
             }
         }
         if !is_named() {
-            return Err(replaced(&made.name));
+            return Err(replaced(made));
         }
         if self.awaited == Some(epoch) {
             return Ok(None);
@@ -192,7 +192,7 @@ impl Fifos {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match rustix::fs::openat(folder, &made.name, flags, Mode::empty()) {
             Ok(file) if stat_identity(&file) == Some(made.identity) => Ok(Some(file)),
-            Ok(_) | Err(Code::NOENT) => Err(replaced(&made.name)),
+            Ok(_) | Err(Code::NOENT) => Err(replaced(made)),
             // Nobody has it open for reading (fifo(7)).
             Err(Code::NXIO) => Ok(None),
             Err(errno) => {
@@ -343,9 +343,10 @@ fn write(folder: &OwnedFd, name: &str, text: &[u8]) -> Result<(), Code> {
     }
 }
 
-fn replaced(name: &str) -> Error {
-    let message =
-        format!("{name} is not the named pipe that this run made: it was removed or replaced");
+fn replaced(made: &Made) -> Error {
+    let which = if made.is_others { "that this run found" } else { "that this run made" };
+    let name = &made.name;
+    let message = format!("{name} is not the named pipe {which}: it was removed or replaced");
     Error::new(ErrorKind::Destination, message)
         .advise("let nothing else make or remove pipes of this channel, and start again")
 }
