@@ -17,6 +17,7 @@ use crate::engine::threads::Workers;
 use crate::error::{Error, Result};
 use crate::limits::STREAM_LOOK_PAUSE;
 use crate::link::failure::RetryCounts;
+use crate::plan::ranges::PartSize;
 use crate::report::asked::of_machine;
 use crate::report::document::{RingTold, StreamSummary, StreamedLine, summary_json};
 use crate::report::limit::LimitFacts;
@@ -125,9 +126,16 @@ pub(super) struct EndedEngine {
 }
 
 impl EndedEngine {
-    /// Ends them. The numbers of connections were given, or not; and so was a bandwidth.
-    pub(super) fn of(engine: Workers, is_fixed: bool, bandwidth: Option<NonZeroU64>) -> Self {
+    /// Ends them, who were asked for ranges of this size. The numbers of connections were given, or
+    /// not; and so was a bandwidth.
+    pub(super) fn of(
+        engine: Workers,
+        part: Option<PartSize>,
+        is_fixed: bool,
+        bandwidth: Option<NonZeroU64>,
+    ) -> Self {
         let known = LimitFacts {
+            part_bytes: part.map_or(0, PartSize::bytes),
             // The control plane's thread began before, and moves no bytes.
             cpu_seconds: usage::process_cpu_seconds() - usage::thread_cpu_seconds(),
             is_fixed,
@@ -176,7 +184,8 @@ pub(super) fn tell(
     let counts = channels.iter().map(|channel| (channel.name.as_str(), &channel.count));
     let mut summary = summary_of(counts, begun, &control.retries(), code);
     summary.clock_correction_seconds = control.clock_ahead_seconds();
-    let ended = EndedEngine::of(engine, args.connections.is_some(), args.bandwidth_limit);
+    let part = channels.first().map(|channel| channel.part);
+    let ended = EndedEngine::of(engine, part, args.connections.is_some(), args.bandwidth_limit);
     ended.explain(&mut summary, channels.iter().map(|channel| &channel.count));
     let mut lines = summary.lines(args.stats);
     if args.explain {

@@ -391,6 +391,7 @@ fn what_is_asked_for_is_printed_when_all_else_is_not() {
         let explained = told(&["--explain"]);
         assert!(explained.starts_with("the limit: "), "{explained}");
         assert_eq!(explained.lines().count(), 1, "{explained}");
+        assert!(explained.ends_with("or use larger objects\n"), "ranges are as short: {explained}");
         let stats = told(&["--stats"]);
         assert!(stats.contains("CPU time ") && !stats.contains("the limit"), "{stats}");
     }

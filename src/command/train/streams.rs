@@ -238,11 +238,10 @@ impl Streams {
             }
         }
         self.report.take_rest(&self.channels, progress);
+        let part = self.channels.first().map(|channel| channel.part);
+        let engine = EndedEngine::of(self.engine, part, self.is_fixed, self.bandwidth_limit);
         let counts = self.channels.into_iter().map(|channel| (channel.name, channel.count));
-        EndedStreams {
-            counts: counts.collect(),
-            engine: Some(EndedEngine::of(self.engine, self.is_fixed, self.bandwidth_limit)),
-        }
+        EndedStreams { counts: counts.collect(), engine: Some(engine) }
     }
 }
 
