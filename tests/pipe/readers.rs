@@ -32,6 +32,8 @@ fn read_in(all: &Objects, words: &[&str], manners: &[&str]) {
         assert_read(told, &whole[..left.unwrap_or(whole.len())]);
         let left_early = left.is_some_and(|bytes| bytes < whole.len());
         run.check(summary["left_early"] == left_early, &format!("left early in {manner}?"));
+        let taken = left.unwrap_or(whole.len());
+        run.check(summary["bytes"] == taken, &format!("{taken} bytes are taken in {manner}"));
     }
 }
 

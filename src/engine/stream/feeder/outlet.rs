@@ -345,11 +345,15 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         let Some(objects) = self.window.epoch_end() else { return false };
         // Nothing is taken out any more: it is looked at now.
         self.unread = None;
-        if self.marks && !self.is_marked(handle, objects) {
-            self.leave_early();
-        } else {
+        let is_taken = match self.marks {
+            true => self.is_marked(handle, objects),
+            false => self.host.unread(handle).unwrap_or(0) == 0,
+        };
+        if is_taken {
             self.pop();
             self.finish_epoch();
+        } else {
+            self.leave_early();
         }
         self.failure.is_none()
     }
@@ -357,6 +361,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// What is left of the epoch is not wanted.
     fn leave_early(&mut self) {
         self.current.left_early = true;
+        if let Outlet::Open { handle, .. } | Outlet::Left { handle } = &self.outlet {
+            // What stands in the pipe goes with it.
+            let unread = self.host.unread(handle).unwrap_or(0);
+            self.current.bytes = self.current.bytes.saturating_sub(unread);
+        }
         self.staging.clear();
         self.feed.skip_epoch(self.epoch);
         if self.window.drop_epoch() {
