@@ -152,20 +152,35 @@ pub(super) fn line(
     columns: usize,
 ) -> String {
     let room = columns.saturating_sub(1);
-    let (done, known) = (state.bytes_done.min(state.bytes_known), state.bytes_known);
-    let bytes = format!("{} of {}", Decimal(done), Decimal(known));
     if let Some(wait) = wait {
+        let bytes = bytes_in_words(state);
         let left = room.saturating_sub(bytes.chars().count() + 2);
         return match waiting(wait, left) {
             Some(words) => format!("{bytes}, {words}"),
             None => waiting(wait, room).unwrap_or_default(),
         };
     }
-    let mut fields: Fields = vec![(0, bytes)];
+    fit(fields(state, speed), state, room)
+}
+
+/// All that the line may have, without a bar: for a log.
+pub(super) fn log_line(state: &ProgressState, speed: &Speed) -> String {
+    joined(&fields(state, speed))
+}
+
+/// How much has come: never more than all.
+fn bytes_in_words(state: &ProgressState) -> String {
+    let done = state.bytes_done.min(state.bytes_known);
+    format!("{} of {}", Decimal(done), Decimal(state.bytes_known))
+}
+
+fn fields(state: &ProgressState, speed: &Speed) -> Fields {
+    let mut fields: Fields = vec![(0, bytes_in_words(state))];
     fields.push((1, PerSecond(speed.shown.bytes_per_second()).to_string()));
     if state.listing_complete {
         let objects = state.objects_known.saturating_sub(state.objects_done);
-        fields.extend(speed.left(known - done, objects).map(|left| (2, left)));
+        let bytes = state.bytes_known.saturating_sub(state.bytes_done);
+        fields.extend(speed.left(bytes, objects).map(|left| (2, left)));
     } else {
         fields.push((2, "listing".to_owned()));
     }
@@ -180,7 +195,7 @@ pub(super) fn line(
     if state.objects_kept > 0 {
         fields.push((6, format!("{} skipped", Count(state.objects_kept))));
     }
-    fit(fields, state, room)
+    fields
 }
 
 /// Leaves out what matters least until the rest fits, and puts the bar before it where there is
@@ -316,6 +331,7 @@ mod tests {
         let all = "1 GB of 4 GB, 100 MB/s, 32 s left, 3 waiting after slow down, 7 retries, \
                    12 of 1,234 objects, 9 skipped";
         assert_eq!(told(200), format!("[======>                 ] {all}"));
+        assert_eq!(log_line(&KNOWN, &speed()), all);
         let bar = "[======>                 ]";
         assert_eq!(told(120), format!("{bar} {}", all.trim_end_matches(", 9 skipped")));
         let short = all.split(", 12 of").next().expect("a part");

@@ -1,7 +1,8 @@
 //! What people see while a run goes on, on standard error: a bar, notes, errors.
 //!
 //! The bar is drawn on a terminal only. Without one, or with `--no-progress`, notes are plain
-//! lines; with `--quiet` there are neither. Errors are always printed. Data goes to standard
+//! lines, and without one a long run tells now and then how far it is; with `--quiet` there is
+//! nothing of these. Errors are always printed. Data goes to standard
 //! output: see [`crate::report::out`].
 
 use std::fmt::Display;
@@ -9,13 +10,13 @@ use std::io::{self, Write};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::builder::Styles;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::link::waiting::{Pauses, Wait};
-use crate::report::line::{Speed, line, stream_line, waiting};
+use crate::report::line::{Speed, line, log_line, stream_line, waiting};
 use crate::report::stages;
 use crate::sys::threads::start_in_library;
 use crate::text::shown::shown;
@@ -37,6 +38,9 @@ const SPINNER_COLUMNS: usize = 2;
 
 /// Columns where the terminal does not say how many it has.
 const COLUMNS_DEFAULT: usize = 80;
+
+/// How long a run goes on without a bar before it tells how far it is, and how often it does then.
+const LOG_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often the sign of life before a wait moves.
 const SPIN: Duration = Duration::from_millis(250);
@@ -102,11 +106,36 @@ pub struct Progress {
     /// Drawn on a terminal; `None` elsewhere and with `--quiet`.
     bar: Option<ProgressBar>,
     speed: Mutex<Speed>,
+    /// For lines in the place of the bar; `None` where nobody wants any.
+    log: Option<Mutex<Log>>,
     /// How many columns the terminal has now: it may change its size.
     columns: fn() -> usize,
     waits: Arc<Waits>,
     quiet: bool,
     has_stages: bool,
+}
+
+/// When lines are due where there is no bar.
+#[derive(Debug)]
+struct Log {
+    begun: Instant,
+    told: Duration,
+}
+
+impl Log {
+    #[expect(clippy::disallowed_methods, reason = "people are told how long it goes on")]
+    fn begin() -> Self {
+        Self { begun: Instant::now(), told: Duration::ZERO }
+    }
+
+    /// Whether one is due so long after the beginning; then it is told.
+    fn is_due(&mut self, elapsed: Duration) -> bool {
+        let is_due = elapsed >= self.told + LOG_PAUSE;
+        if is_due {
+            self.told = elapsed;
+        }
+        is_due
+    }
 }
 
 /// What the bar and those who look for waits share.
@@ -211,9 +240,11 @@ impl Progress {
             bar.set_style(style(TEMPLATE));
             bar
         });
+        let has_log = enabled && !has_none && bar.is_none();
         Self {
             bar,
             speed: Mutex::default(),
+            log: has_log.then(|| Mutex::new(Log::begin())),
             columns,
             waits: Arc::default(),
             quiet: !enabled,
@@ -240,7 +271,11 @@ impl Progress {
 
     /// Shows where the run stands; cheap enough for several times a second.
     pub fn update(&self, state: &ProgressState) {
-        let Some(bar) = &self.bar else { return };
+        let Some(bar) = &self.bar else {
+            let Some(log) = &self.log else { return };
+            let elapsed = lock(log).begun.elapsed();
+            return self.log_at(elapsed, state).into_iter().for_each(|line| self.note(line));
+        };
         self.waits.is_drawn.store(true, Ordering::Relaxed);
         let mut speed = lock(&self.speed);
         speed.add(bar.elapsed().as_secs_f64(), state.bytes_done, state.objects_done);
@@ -250,6 +285,14 @@ impl Progress {
         }
         bar.set_message(line(state, &speed, wait.as_ref(), (self.columns)()));
         bar.tick();
+    }
+
+    /// The line that is due so long after the beginning where there is no bar, if one is.
+    fn log_at(&self, elapsed: Duration, state: &ProgressState) -> Option<String> {
+        let mut speed = lock(&self.speed);
+        speed.add(elapsed.as_secs_f64(), state.bytes_done, state.objects_done);
+        let is_due = lock(self.log.as_ref()?).is_due(elapsed);
+        is_due.then(|| log_line(state, &speed))
     }
 
     /// The same of streams that have received so many bytes.
@@ -504,6 +547,23 @@ mod tests {
         progress.update(&LISTING);
         assert_eq!(screen.taken(), "");
         assert!(Progress::on(ProgressDrawTarget::hidden(), true, || 100).bar.is_none());
+    }
+
+    #[test]
+    fn a_long_run_without_a_terminal_tells_how_far_it_is() {
+        let hidden = |enabled| Progress::on(ProgressDrawTarget::hidden(), enabled, || 100);
+        let progress = hidden(true);
+        let told: Vec<_> = (0..100)
+            .filter_map(|second| {
+                let state = ProgressState { bytes_done: second * 10_000_000, ..LISTING };
+                Some((second, progress.log_at(Duration::from_secs(second), &state)?))
+            })
+            .collect();
+        let line = |done| format!("{done} of 4 GB, 10 MB/s, listing, 12 of 1,234 objects");
+        let expected = [(30, "300 MB"), (60, "600 MB"), (90, "900 MB")];
+        assert_eq!(told, expected.map(|(second, done)| (second, line(done))));
+        assert!(hidden(false).log.is_none(), "quiet");
+        assert!(screen(true).1.log.is_none(), "there is a bar");
     }
 
     #[test]
