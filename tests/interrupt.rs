@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::num::NonZeroU64;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -279,6 +279,56 @@ fn interrupted_while_the_server_says_nothing() {
         stop_waiting(signal, &["s3://lab/"], on(ListObjects));
         stop_waiting(signal, &["s3://lab/small/000"], on(HeadObject));
     }
+}
+
+/// A FIFO that nobody writes to.
+fn empty_pipe(folder: &Path) -> PathBuf {
+    let pipe = folder.join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("a pipe");
+    pipe
+}
+
+/// Interrupts a command that waits for this pipe, which it is to name.
+#[track_caller]
+fn stop_reading(program: Program, pipe: &Path) {
+    use rustix::fs::{Mode, OFlags, open};
+    let mut running = program.start();
+    let mut writer = None;
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // It is there once somebody reads.
+    let is_read = || {
+        writer = open(pipe, flags, Mode::empty()).ok();
+        writer.is_some()
+    };
+    assert!(running.until(is_read), "it reads nothing\n{}", running.wait());
+    running.signal(Signal::INT);
+    let told = format!("waiting for {} to be readable", pipe.display());
+    running.wait().expect(INTERRUPTED).expect_error(&["interrupted before", &told]);
+}
+
+#[test]
+fn a_file_that_never_comes_is_named_and_holds_no_end_up() {
+    let origin = start(quick());
+    let folder = tempfile::tempdir().expect("a folder");
+    let (pipe, data) = (empty_pipe(folder.path()), folder.path().join("data"));
+    let path = || pipe.to_str().expect("UTF-8");
+    let to = |words: &[&str]| get(&origin, words).with([&data]);
+    stop_reading(to(&["s3://lab/"]).set("AWS_CONFIG_FILE", &pipe), &pipe);
+    stop_reading(to(&["s3://lab/"]).set("AWS_SHARED_CREDENTIALS_FILE", &pipe), &pipe);
+    stop_reading(to(&["s3://lab/", "--sse-c-key-file", path()]), &pipe);
+    stop_reading(to(&["--files-from", path()]), &pipe);
+    stop_reading(to(&["--manifest", path()]), &pipe);
+    fs::create_dir(&data).expect("a folder");
+    for command in ["verify", "sync", "pipe", "cat"] {
+        let words = [command, "--quiet", "s3://lab/"];
+        let program = Program::new(words).asking(&origin).with_keys(ACCESS_KEY, SECRET);
+        let program = if command == "cat" { program } else { program.with([data.join("x")]) };
+        stop_reading(program.set("AWS_CONFIG_FILE", &pipe), &pipe);
+    }
+    let late = to(&["s3://lab/", "--deadline", "1s"]).set("AWS_CONFIG_FILE", &pipe).run();
+    let told = format!("downloaded: waiting for {} to be readable", path());
+    late.expect(8).expect_error(&["the deadline has passed before anything was", &told]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! seconds after a signal or the deadline, or at a second signal, it says what is left and exits.
 //! No worker is joined then: the kernel may still own its memory.
 
+use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -15,11 +16,13 @@ use tokio::sync::Notify;
 
 use super::child;
 use super::ending::Reader;
+use super::sources::STDIN;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
-use crate::link::waiting::Board;
+use crate::link::waiting::{Board, Ticket};
 use crate::report::document::failure_json;
 use crate::report::progress::Progress;
+use crate::s3::uri::shown;
 
 /// Ctrl-C, SIGTERM and SIGHUP.
 #[derive(Debug)]
@@ -134,10 +137,10 @@ impl Interrupts {
         let deadline = self.deadline;
         tokio::select! {
             biased;
-            () = self.next() => {
-                Err(Error::new(ErrorKind::Interrupted, format!("interrupted {when}")))
-            }
             // Asked before the work is dropped, which waits.
+            blame = async { self.next().await; blame() } => {
+                Err(Error::new(ErrorKind::Interrupted, format!("interrupted {when}{blame}")))
+            }
             blame = async { until(deadline).await; blame() } => {
                 let error = Error::new(
                     ErrorKind::Deadline,
@@ -164,6 +167,14 @@ static BOARD: Mutex<Option<Arc<Board>>> = Mutex::new(None);
 pub(super) fn waits_for(board: Arc<Board>) {
     // Of several control planes the newest counts: the one before was not made.
     *BOARD.lock().unwrap_or_else(PoisonError::into_inner) = Some(board);
+}
+
+/// Notes a file that is read from now on, until the ticket is dropped.
+pub(super) fn reads(path: &Path) -> Ticket {
+    let mut board = BOARD.lock().unwrap_or_else(PoisonError::into_inner);
+    let name =
+        if path.as_os_str() == STDIN { "standard input".into() } else { path.to_string_lossy() };
+    board.get_or_insert_default().begin_file(shown(&name).to_string())
 }
 
 /// What is waited for in vain, to be said behind a message.

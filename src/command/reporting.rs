@@ -26,10 +26,9 @@ pub(super) async fn open(
     path: Option<&Path>,
     interrupts: &mut Interrupts,
 ) -> Result<Option<ReportWriter>> {
-    match path {
-        Some(path) => interrupts.unless(ReportWriter::create(path, has_ring())).await.map(Some),
-        None => Ok(None),
-    }
+    let Some(path) = path else { return Ok(None) };
+    let when = format!("before the report {} was opened", path.display());
+    interrupts.unless_told(&when, ReportWriter::create(path, has_ring())).await.map(Some)
 }
 
 /// Waits until lines may be added to the report. The future may be dropped and made again.

@@ -10,6 +10,8 @@ use rustls::ClientConfig;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
+use super::aside::aside;
+use super::interrupts;
 pub(super) use super::interrupts::Interrupts;
 use crate::cli::{self, ServiceArgs};
 use crate::control::credentials::CredentialSource;
@@ -25,6 +27,7 @@ use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US, WAIT_REST_LOOK_US};
 use crate::link::attempt::{RetryPolicy, Timeouts};
 use crate::link::waiting::Board;
 use crate::report::progress::{Progress, Teller};
+use crate::s3::headers::CustomerKey;
 use crate::s3::proxy::Proxies;
 use crate::s3::uri::S3Uri;
 
@@ -58,7 +61,14 @@ pub(super) async fn control_with(
 ) -> Result<Rc<Control>> {
     // Who brings keys brings all: the demo asks neither environment nor profile.
     let alone = matches!(credentials, CredentialSource::Fixed(_)).then_some(false);
-    let (board, retries) = (Arc::<Board>::default(), retries(args, 1));
+    let (mut waits, retries) = (Waits::of(progress), retries(args, 1));
+    let key = async {
+        match alone {
+            Some(_) => Ok(None),
+            None => key_of(args).await,
+        }
+    };
+    let customer_key = waits.during(key).await?;
     let options = ControlOptions {
         endpoint_url: args.endpoint_url.clone(),
         region: args.region.clone(),
@@ -75,13 +85,10 @@ pub(super) async fn control_with(
         sessions: alone,
         retry_for_us: retries.retry_for_us,
         timeouts: retries.timeouts,
-        board: Arc::clone(&board),
+        board: Arc::clone(&waits.board),
         list_requests: args.list_requests,
         requester_pays: args.request_payer.is_some(),
-        customer_key: match alone {
-            Some(_) => None,
-            None => customer_key(args.sse_c_key_file.as_deref())?,
-        },
+        customer_key,
         interfaces: named(&args.interface)?,
         settings,
         proxies: match alone {
@@ -89,16 +96,8 @@ pub(super) async fn control_with(
             None => Proxies::from_variables(|name| std::env::var_os(name)),
         },
     };
-    super::interrupts::waits_for(Arc::clone(&board));
-    let mut waits = Waits { teller: progress.teller(), begun: Instant::now(), board };
-    let mut making = pin!(Control::new(options));
     // Credentials are waited for here already.
-    let control = loop {
-        match timeout(WAIT_LOOK, &mut making).await {
-            Ok(made) => break Rc::new(made?),
-            Err(_) => waits.look(),
-        }
-    };
+    let control = Rc::new(waits.during(Control::new(options)).await?);
     if args.no_verify_ssl && control.is_tls() {
         progress.warn(
             "certificates are not verified (--no-verify-ssl): anyone on the network path can \
@@ -110,6 +109,20 @@ pub(super) async fn control_with(
 }
 
 /// Who tells what is waited for.
+/// What environment and profile say.
+pub(super) async fn settings(args: &ServiceArgs, progress: &Progress) -> Result<Arc<Settings>> {
+    let mut waits = Waits::of(progress);
+    let load = Settings::load(args.profile.clone(), Arc::clone(&waits.board));
+    waits.during(load).await.map(Arc::new)
+}
+
+/// The customer's key of SSE-C, whose file may be a pipe that nobody writes to.
+async fn key_of(args: &ServiceArgs) -> Result<Option<CustomerKey>> {
+    let path = args.sse_c_key_file.clone();
+    let _noted = path.as_deref().map(interrupts::reads);
+    aside(move || customer_key(path.as_deref())).await
+}
+
 struct Waits {
     teller: Teller,
     /// When the control plane began, by whose clock the board goes.
@@ -119,6 +132,24 @@ struct Waits {
 
 impl Waits {
     fn look(&mut self) {
+    /// From now on a deadline that passes tells what is waited for by the board of these.
+    fn of(progress: &Progress) -> Self {
+        let board = Arc::<Board>::default();
+        interrupts::waits_for(Arc::clone(&board));
+        Self { teller: progress.teller(), begun: Instant::now(), board }
+    }
+
+    /// Does this, and tells what it waits for.
+    async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            match timeout(WAIT_LOOK, &mut work).await {
+                Ok(done) => return done,
+                Err(_) => self.look(),
+            }
+        }
+    }
+
         let now_us = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.teller.look(now_us, self.board.longest(now_us));
     }

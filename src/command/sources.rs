@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::aside::aside;
-use super::whole_file;
+use super::{interrupts, whole_file};
 use crate::cli::{GetArgs, ManifestPlace, SelectionArgs};
 use crate::control::Control;
 use crate::control::limits::{
@@ -26,7 +26,7 @@ use crate::s3::uri::{S3Uri, shown};
 type ReadSource = fn(&str) -> Result<S3Uri>;
 
 /// Stands for standard input.
-const STDIN: &str = "-";
+pub(super) const STDIN: &str = "-";
 
 /// Adds the sources of the file, where one is named, to those that were typed.
 pub(super) async fn add(sources: &mut Vec<S3Uri>, selection: &SelectionArgs) -> Result<()> {
@@ -34,6 +34,7 @@ pub(super) async fn add(sources: &mut Vec<S3Uri>, selection: &SelectionArgs) -> 
     let reads = selection.read_source();
     let room = SOURCES_MAX.saturating_sub(sources.len());
     // Standard input may be a terminal, and a file a pipe that nobody writes to.
+    let _noted = interrupts::reads(&path);
     sources.extend(aside(move || read(&path, reads, room)).await?);
     if sources.is_empty() {
         let message = "no source is given, and the file of --files-from has none";
@@ -157,6 +158,7 @@ pub(super) async fn add_manifest(
         }
         Some(ManifestPlace::File(path)) => {
             let (name, path) = (path.display().to_string(), path.clone());
+            let _noted = interrupts::reads(&path);
             let bytes = aside(move || read_manifest(&path)).await?;
             let objects = manifest::parse(&bytes, layout, MANIFEST_OBJECTS_MAX);
             let objects = objects.map_err(|error| error.within(&name))?;

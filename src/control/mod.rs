@@ -151,6 +151,7 @@ impl Control {
     /// Reads the profile and gets credentials; asks no S3 server yet.
     pub async fn new(options: ControlOptions) -> Result<Self> {
         let named = options.endpoint_url.is_some() && options.region.is_some();
+        let patience = Patience::new(options.retry_for_us, options.timeouts, options.board);
         let switches = [options.dualstack, options.fips, options.sessions];
         let is_all_named = named && switches.iter().all(Option::is_some);
         let needs_settings =
@@ -158,7 +159,7 @@ impl Control {
         let settings = match needs_settings {
             true => Some(match options.settings {
                 Some(settings) => settings?,
-                None => Arc::new(Settings::load(options.profile.as_deref())?),
+                None => Arc::new(Settings::load(options.profile, patience.board()).await?),
             }),
             false => None,
         };
@@ -186,7 +187,6 @@ impl Control {
         };
         let http = ChainHttp::new(chain_trust, options.proxies.clone(), urls);
         let source = &options.credentials;
-        let patience = Patience::new(options.retry_for_us, options.timeouts, options.board);
         let waits = patience.clone();
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
         Ok(Self {

@@ -168,6 +168,8 @@ impl Control {
             let endpoint = self.endpoint(bucket).await.ok()?;
             let keys = endpoint.session.as_ref().unwrap_or(self.keeper.published());
             let at = Cell::new(None);
+            let what = format!("to answer {}", question.method);
+            let _noted = self.client.patience().begin(&endpoint.host_in_words(), what);
             let mut answer = match self.client.ask_once(&endpoint, question, keys, &at).await {
                 Ok(answer) => answer,
                 Err(trouble) => {

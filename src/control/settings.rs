@@ -9,10 +9,14 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
 
 use super::limits::PROFILE_FILE_BYTES_MAX;
 use super::profile_file::{Kind, PROFILE_DEFAULT, Section, Wrong, parse};
 use crate::error::{Error, ErrorKind, Result};
+use crate::link::waiting::Board;
 use crate::s3::uri::shown;
 
 /// What names a profile beside the command line.
@@ -86,12 +90,18 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads them. `profile`: the one that the command line names.
+    /// Reads them, on a helper thread: a file may be a pipe that nobody writes to, and is on this
+    /// board while it is read. `profile`: the one that the command line names.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] where a file cannot be read, or is not what the AWS CLI accepts.
-    pub(crate) fn load(profile: Option<&str>) -> Result<Self> {
-        Self::read(environment_and_home, read_bounded, profile)
+    pub(crate) async fn load(profile: Option<String>, board: Arc<Board>) -> Result<Self> {
+        let file = move |path: &Path| {
+            let _noted = board.begin_file(shown(&path.to_string_lossy()).to_string());
+            read_bounded(path)
+        };
+        let read = move || Self::read(environment_and_home, file, profile.as_deref());
+        spawn_blocking(read).await.expect("reading does not panic")
     }
 
     fn read(

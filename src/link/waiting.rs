@@ -85,6 +85,12 @@ impl Board {
         Ticket { board: Arc::clone(self), number }
     }
 
+    /// Notes a file that is read, since the clock began: it may be a pipe that nobody writes to.
+    pub fn begin_file(self: &Arc<Self>, name: String) -> Ticket {
+        let (what, why) = ("to be readable".to_owned(), String::new());
+        self.begin(0, Wait { whom: name, what, tries: 1, elapsed_us: 0, retry_for_us: 0, why })
+    }
+
     /// What the data plane waits for; `None` where bytes come.
     pub fn set_range(&self, wait: Option<Wait>) {
         self.lock().range = wait;

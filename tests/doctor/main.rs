@@ -121,6 +121,28 @@ fn a_configuration_that_is_a_pipe_is_read_once() {
 }
 
 #[test]
+fn what_it_waits_for_is_told_meanwhile() {
+    let tree = Tree::healthy();
+    let folder = tempfile::tempdir().expect("a folder");
+    // Nobody writes to it.
+    let pipe = folder.path().join("config");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("a pipe");
+    let stall = Fault::StallBeforeHead { duration: None };
+    let faults = FaultPlan::none().with_rule(Match::default(), stall);
+    let silent = start(Config { faults, ..config(&objects()) });
+    let waits = |program: Program, told: &str| {
+        let stderr = program.home().join("stderr");
+        let mut running = program.start();
+        let has_told = || fs::read_to_string(&stderr).unwrap_or_default().contains(told);
+        assert!(running.until(has_told), "{told}\n{}", running.wait());
+    };
+    waits(asking(&tree, SOURCE, &silent), "waiting for 127.0.0.1:");
+    let told = format!("waiting for {} to be readable", pipe.display());
+    waits(asking(&tree, SOURCE, &silent).set("AWS_CONFIG_FILE", &pipe), &told);
+}
+
+#[test]
 fn interfaces_that_are_named_are_told_with_their_workers() {
     let tree = Tree::healthy();
     tree.plant("sys/devices/system/node/node0/cpulist", "0-7");

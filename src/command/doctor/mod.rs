@@ -6,21 +6,21 @@ mod machine;
 mod service;
 mod tree;
 
-use std::sync::Arc;
-
 use super::ending::Done;
+use super::session;
 use super::target::Target;
 use crate::cli::DoctorArgs;
-use crate::control::{Settings, is_endpoint_set};
+use crate::control::is_endpoint_set;
 use crate::doctor::facts::Facts;
 use crate::doctor::{Diagnosis, Verdict};
 use crate::error::Result;
 use crate::report::out::Lines;
+use crate::report::progress::Progress;
 use tree::Tree;
 
 /// Checks, and prints one line for each finding.
 pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
-    super::session::raise_descriptor_limit();
+    session::raise_descriptor_limit();
     let tree = Tree::of_environment();
     let mut facts = Facts {
         machine: machine::machine(&tree, args.ring),
@@ -28,10 +28,11 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
         ..Facts::default()
     };
     // Once: a file that is a pipe has it once.
-    let settings = Settings::load(args.service.profile.as_deref()).map(Arc::new);
+    let progress = Progress::new(!args.output.messages.quiet);
+    let settings = session::settings(&args.service, &progress).await;
     let has_endpoint = args.service.endpoint_url.is_some() || is_endpoint_set(&settings);
     if args.source.is_some() || has_endpoint {
-        facts.service = Some(service::look(&args, &settings).await);
+        facts.service = Some(service::look(&args, &settings, &progress).await);
     }
     if let Some(destination) = args.destination {
         let needed_bytes = match (&args.source, &facts.service) {
@@ -47,6 +48,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
         disk.in_the_way = refused.map(service::trouble).or(disk.in_the_way);
         facts.disk = Some(disk);
     }
+    progress.finish();
     let diagnosis = Diagnosis::of(&facts);
     if args.output.json {
         let document = serde_json::to_string(&diagnosis).expect("numbers and text");

@@ -21,10 +21,13 @@ pub(super) fn bytes_of_one(service: &Service, source: &S3Uri) -> Option<u64> {
 }
 
 /// Asks, each question once: about the source, or without one about the service alone.
-pub(super) async fn look(args: &DoctorArgs, settings: &Result<Arc<Settings>>) -> Service {
+pub(super) async fn look(
+    args: &DoctorArgs,
+    settings: &Result<Arc<Settings>>,
+    progress: &Progress,
+) -> Service {
     let given = || Some(settings.clone());
     let source = args.source.as_ref();
-    let progress = Progress::new(false);
     // What does not answer is not waited for.
     let args = ServiceArgs {
         retry_for: args.service.retry_for.or(Some(Duration::ZERO)),
@@ -35,29 +38,29 @@ pub(super) async fn look(args: &DoctorArgs, settings: &Result<Arc<Settings>>) ->
         trusts_anyone: args.no_verify_ssl,
         ..Service::default()
     };
-    let control =
-        match session::control_with(&args, session::credentials(&args), &progress, given()).await {
-            Ok(control) => control,
-            Err(error) => {
-                // The rest can be seen without them, but for what only they may read.
-                let args = ServiceArgs { no_sign_request: true, ..args };
-                let anonymous =
-                    session::control_with(&args, session::credentials(&args), &progress, given())
-                        .await;
-                let is_access = error.kind() == ErrorKind::Access;
-                // A profile file that is refused has no credentials to give, either.
-                match is_access || settings.is_err() || anonymous.is_ok() {
-                    true => service.credentials = Some(Err(trouble(error))),
-                    false => service.addresses = Some(Err(trouble(error))),
-                }
-                if let Ok(control) = anonymous {
-                    let probe = probe(&control, source).await;
-                    note(&mut service, &control, probe);
-                    service.object = None;
-                }
-                return service;
+    let control = match session::control_with(&args, session::credentials(&args), progress, given())
+        .await
+    {
+        Ok(control) => control,
+        Err(error) => {
+            // The rest can be seen without them, but for what only they may read.
+            let args = ServiceArgs { no_sign_request: true, ..args };
+            let anonymous =
+                session::control_with(&args, session::credentials(&args), progress, given()).await;
+            let is_access = error.kind() == ErrorKind::Access;
+            // A profile file that is refused has no credentials to give, either.
+            match is_access || settings.is_err() || anonymous.is_ok() {
+                true => service.credentials = Some(Err(trouble(error))),
+                false => service.addresses = Some(Err(trouble(error))),
             }
-        };
+            if let Ok(control) = anonymous {
+                let probe = probe(&control, source).await;
+                note(&mut service, &control, probe);
+                service.object = None;
+            }
+            return service;
+        }
+    };
     service.credentials = Some(Ok(control
         .credentials()
         .map(|(from, ends)| Keys { from: from.to_owned(), left_seconds: ends.map(left_seconds) })));
