@@ -39,10 +39,13 @@ use crate::report::out::ReportWriter;
 use crate::report::progress::{Progress, ProgressState};
 use crate::s3::uri::shown;
 use crate::sys::usage;
+use crate::text::size::counted;
 
 /// Why a file that is right gets no mark.
 const FOREIGN: &str = "its file belongs to another user or has several names (hard links), where \
                        a mark does not count";
+/// When a run ends that is interrupted early.
+const NOTHING_YET: &str = "before any file was compared";
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -57,8 +60,10 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
          changed"
             .to_owned()
     });
-    interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
-    let found = interrupts.unless(find(&mut args, filter, &progress, begun)).await?;
+    let added = sources::add(&mut args.sources, &args.selection);
+    interrupts.unless_told(NOTHING_YET, added).await?;
+    let found = find(&mut args, filter, &progress, begun);
+    let found = interrupts.unless_told(NOTHING_YET, found).await?;
     // Not before: a run that fails early leaves the report of an earlier one.
     let report = open(args.report.as_deref(), &mut interrupts).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -327,8 +332,8 @@ impl Check {
     }
 
     fn interrupted(&self) -> Error {
-        let objects = self.summary.objects;
-        Error::new(ErrorKind::Interrupted, format!("interrupted: {objects} objects were checked"))
+        let objects = counted(self.summary.objects, "object was", "objects were");
+        Error::new(ErrorKind::Interrupted, format!("interrupted: {objects} checked"))
     }
 
     /// Tells what it came to, and decides the exit code.
