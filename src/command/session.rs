@@ -104,11 +104,11 @@ pub(super) async fn control_with(
              read and change the data",
         );
     }
+    control.hint().into_iter().for_each(|hint| progress.note(hint));
     tell_waits(&control, waits);
     Ok(control)
 }
 
-/// Who tells what is waited for.
 /// What environment and profile say.
 pub(super) async fn settings(args: &ServiceArgs, progress: &Progress) -> Result<Arc<Settings>> {
     let mut waits = Waits::of(progress);
@@ -123,6 +123,7 @@ async fn key_of(args: &ServiceArgs) -> Result<Option<CustomerKey>> {
     aside(move || customer_key(path.as_deref())).await
 }
 
+/// Who tells what is waited for.
 struct Waits {
     teller: Teller,
     /// When the control plane began, by whose clock the board goes.
@@ -131,7 +132,6 @@ struct Waits {
 }
 
 impl Waits {
-    fn look(&mut self) {
     /// From now on a deadline that passes tells what is waited for by the board of these.
     fn of(progress: &Progress) -> Self {
         let board = Arc::<Board>::default();
@@ -150,6 +150,7 @@ impl Waits {
         }
     }
 
+    fn look(&mut self) {
         let now_us = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.teller.look(now_us, self.board.longest(now_us));
     }

@@ -70,6 +70,8 @@ struct KeySource {
     alone: Option<SharedCredentialsProvider>,
     /// Whether a role of the profile may need a code that the AWS CLI would ask for.
     has_mfa: bool,
+    /// What to do about a profile file whose settings nobody has.
+    hint: Option<String>,
     /// Longest wait for all of them.
     limit: Duration,
     /// How the servers among them are asked.
@@ -347,6 +349,7 @@ async fn chain(
         profile,
         alone,
         has_mfa,
+        hint: settings.unused_defaults(),
         limit,
         http,
         whom,
@@ -390,13 +393,14 @@ impl KeySource {
             return explain(&error, self.profile.as_ref(), |reason| self.http.failed(reason));
         }
         let explained = explain(error, self.profile.as_ref(), |reason| self.http.failed(reason));
-        match self.has_mfa && reasons(error).contains(ACCESS_DENIED) {
-            true => explained.advise(
+        if self.has_mfa && reasons(error).contains(ACCESS_DENIED) {
+            return explained.advise(
                 "the profile has mfa_serial, but inrush asks for no code: use the keys of \
                  aws configure export-credentials",
-            ),
-            false => explained,
+            );
         }
+        let hint = self.hint.as_ref().filter(|_| is_of_none(error) || of_metadata(&reasons(error)));
+        hint.map_or(explained.clone(), |hint| explained.advise(hint))
     }
 }
 
@@ -610,6 +614,7 @@ mod tests {
             profile: None,
             alone: None,
             has_mfa: false,
+            hint: None,
             limit: CREDENTIALS_TIMEOUT,
             http: ChainHttp::new(Trust::System, Proxies::default(), vec![]),
             whom: String::new(),

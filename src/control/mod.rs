@@ -138,6 +138,7 @@ pub struct Control {
     interfaces: Vec<Interface>,
     /// Bytes of the augmented manifests that were fetched.
     augmented_bytes: Cell<u64>,
+    hint: Option<String>,
 }
 
 /// A question about a bucket, and how to call it in an error.
@@ -150,8 +151,8 @@ struct Ask<'a> {
 impl Control {
     /// Reads the profile and gets credentials; asks no S3 server yet.
     pub async fn new(options: ControlOptions) -> Result<Self> {
-        let named = options.endpoint_url.is_some() && options.region.is_some();
         let patience = Patience::new(options.retry_for_us, options.timeouts, options.board);
+        let named = options.endpoint_url.is_some() && options.region.is_some();
         let switches = [options.dualstack, options.fips, options.sessions];
         let is_all_named = named && switches.iter().all(Option::is_some);
         let needs_settings =
@@ -163,6 +164,7 @@ impl Control {
             }),
             false => None,
         };
+        let hint = settings.as_ref().and_then(|settings| settings.unused_defaults());
         let configured = match &settings {
             Some(settings) if !is_all_named => Configured::of(settings)?,
             _ => Configured::default(),
@@ -211,6 +213,7 @@ impl Control {
             names: Names::over(&options.interfaces),
             interfaces: options.interfaces,
             augmented_bytes: Cell::default(),
+            hint,
         })
     }
 
@@ -269,6 +272,11 @@ impl Control {
     #[must_use]
     pub const fn checksums_only_when_required(&self) -> bool {
         self.checksums_only_when_required
+    }
+
+    /// What is wrong with a profile file that does no harm by itself, and how to mend it.
+    pub(crate) fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 
     /// How many requests may list at once.

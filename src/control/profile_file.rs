@@ -137,7 +137,7 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
         section.settings.push((name, value.to_owned()));
     }
     if let Some(at) = defaults_at {
-        let defaults: Arc<[_]> = sections.remove(at).settings.into();
+        let defaults: Arc<[_]> = std::mem::take(&mut sections[at].settings).into();
         sections.iter_mut().for_each(|section| section.defaults = Arc::clone(&defaults));
     }
     Ok(sections)

@@ -145,7 +145,9 @@ impl Settings {
         let message = format!("the profile '{}' does not exist", shown(&self.profile));
         let advice = match self.misnamed(&self.profile) {
             Some(advice) => advice,
-            None => format!("check {by}, {}", self.places()),
+            None => {
+                self.unused_defaults().unwrap_or_else(|| format!("check {by}, {}", self.places()))
+            }
         };
         Err(Error::new(ErrorKind::Access, message).advise(advice))
     }
@@ -165,6 +167,26 @@ impl Settings {
             _ => (format!("[{name}]"), format!("[profile {name}]")),
         };
         Some(format!("write {right} for {wrong} in {file}, line {}", section.place.1))
+    }
+
+    /// How to mend a file whose settings the default profile has not: all are in `[DEFAULT]`, which
+    /// is no profile.
+    pub(super) fn unused_defaults(&self) -> Option<String> {
+        if self.profile != PROFILE_DEFAULT {
+            return None;
+        }
+        let is_profile = |section: &&Section| section.kind == Kind::Profile;
+        let has_profile =
+            |file| self.sections.iter().filter(is_profile).any(|section| section.place.0 == file);
+        let is_unused = |section: &&Section| {
+            section.kind == Kind::Defaults
+                && !section.defaults.is_empty()
+                && !has_profile(section.place.0)
+        };
+        let section = self.sections.iter().find(is_unused)?;
+        let (file, line) = (self.file_in_words(section), section.place.1);
+        let right = format!("write [{PROFILE_DEFAULT}] for [DEFAULT] in {file}, line {line}");
+        Some(format!("{right}: it is no profile, but what all profiles of a file share"))
     }
 
     fn has_section(&self, kind: Kind, name: &str) -> bool {
@@ -529,7 +551,16 @@ mod tests {
         assert_eq!(url.map(|found| found.value).as_deref(), Some("http://x:1"));
         // It is no profile, and nothing in it is there twice.
         assert!(of("DEFAULT").is_err());
-        assert_eq!(region(&read("[DEFAULT]\nregion = d\n").expect("words")), "");
+        let alone = read("\n[DEFAULT]\nregion = d\n").expect("words");
+        assert_eq!(region(&alone), "");
+        let hint = alone.unused_defaults().expect("nobody has it");
+        assert!(hint.starts_with("write [default] for [DEFAULT] in /config, line 2: "), "{hint}");
+        let named = [("AWS_CONFIG_FILE", "/config"), ("AWS_PROFILE", "default")];
+        let error = Settings::of(&named, &[("/config", "\n[DEFAULT]\nregion = d\n")], None);
+        assert_eq!(error.map(|_| ()).expect_err("no profile").advice(), Some(&*hint));
+        for used in ["[DEFAULT]\nregion = d\n[profile x]\n", "[DEFAULT]\n", "[default]\nx = y\n"] {
+            assert_eq!(read(used).expect(used).unused_defaults(), None, "{used}");
+        }
         let twice = read("[DEFAULT]\nx = 1\n[default]\nx = 2\n[DEFAULT]\nx = 3\n");
         let error = twice.expect_err("it is there twice");
         assert!(
