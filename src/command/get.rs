@@ -399,8 +399,8 @@ struct Plan<'a> {
 impl Plan<'_> {
     /// As in a run: as the first file fares, so do the others.
     async fn require_writable(&mut self, verdicts: &[Verdict]) -> Result<()> {
-        if let Some(path) = verdicts.iter().find_map(first_file).filter(|_| !self.is_writable) {
-            self.target.require_writable(path).await?;
+        if let Some(file) = verdicts.iter().find_map(first_file).filter(|_| !self.is_writable) {
+            self.target.require_writable(file).await?;
             self.is_writable = true;
         }
         Ok(())

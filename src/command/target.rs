@@ -251,11 +251,12 @@ impl Target {
         self.folder().map(|_| self.typed().join(path).display().to_string())
     }
 
-    /// Refuses a destination where the file of this path cannot be made, before its bytes come.
+    /// Refuses a destination where the file of this path cannot be made, before its bytes come. One
+    /// that `is_foreign` is there, and is not trusted.
     ///
     /// # Errors
     /// [`ErrorKind::Destination`].
-    pub(super) async fn require_writable(&self, path: &str) -> Result<()> {
+    pub(super) async fn require_writable(&self, (path, is_foreign): (&str, bool)) -> Result<()> {
         let folders: Vec<_> = self.folders().into_iter().map(Path::to_owned).collect();
         let files: Vec<_> = folders.iter().map(|folder| folder.join(path)).collect();
         let require = move || folders.iter().try_for_each(|at| system_host::require_possible(at));
@@ -272,7 +273,14 @@ impl Target {
         });
         let Some((folder, errno)) = refused.await else { return Ok(()) };
         let message = format!("cannot write to {folder}: {errno}");
-        Err(Error::new(ErrorKind::Destination, message).advise("choose a writable destination"))
+        Err(Error::new(ErrorKind::Destination, message).advise(match is_foreign {
+            true => {
+                "its files belong to another user or have several names (hard links), and are not \
+                 trusted: keep those of the right size with --size-only, or check them with \
+                 inrush verify"
+            }
+            false => "choose a writable destination",
+        }))
     }
 
     /// Which names of files are one at its folders; `None` where one does not say. With `dry` no

@@ -277,6 +277,33 @@ fn a_folder_without_permission_is_told_before_any_byte() {
 }
 
 #[test]
+fn files_that_are_not_trusted_are_named_where_they_cannot_be_replaced() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let origin = serve(&objects(&[("p/a", 3), ("p/b", 9)]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ro");
+    let run = |words: &[&str], before: &[&str]| {
+        let words = [words, &["s3://lab/p/"]].concat();
+        get(&origin, words).with([&path]).by_way_of(before).run()
+    };
+    run(&[], &["env"]).expect(0);
+    // It is complete, but another name of a file may be another user's.
+    fs::hard_link(path.join("a"), folder.path().join("other")).expect("a second name");
+    let permit = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode));
+    permit(0o555).expect("it is ours");
+    let is_root = rustix::process::geteuid().is_root();
+    let before = if is_root { &UNPRIVILEGED[..] } else { &["env"] };
+    for words in [&[][..], &["--dry-run"]] {
+        let told = ["cannot write to ", "have several names (hard links)", "with --size-only"];
+        run(words, before).expect(DESTINATION).expect_error(&told);
+    }
+    // What is kept needs no writing.
+    run(&["--size-only"], before).expect(0);
+    permit(0o755).expect("it is ours");
+    assert_eq!(names(&path), ["a", "b"]);
+}
+
+#[test]
 fn a_folder_that_refuses_all_objects_is_told_once() {
     use std::os::unix::fs::PermissionsExt as _;
     let below: Vec<(String, usize)> = (0..30).map(|n| (format!("p/ro/{n:02}/x"), 3)).collect();

@@ -32,10 +32,12 @@ use crate::report::document::{DestinationLine, ObjectLine};
 use crate::s3::Object;
 use crate::text::size::Decimal;
 
-/// The path of an object's file that is to be made.
-pub(in crate::command) fn first_file(verdict: &Verdict) -> Option<&str> {
+/// The path of an object's file that is to be made, and whether one is there that is not trusted.
+pub(in crate::command) fn first_file(verdict: &Verdict) -> Option<(&str, bool)> {
     match verdict {
-        Verdict::Fetch(transfer, _) if transfer.shape != Shape::Folder => Some(&transfer.path),
+        Verdict::Fetch(transfer, before) if transfer.shape != Shape::Folder => {
+            Some((&transfer.path, before.foreign))
+        }
         _ => None,
     }
 }
@@ -128,8 +130,8 @@ impl Run {
             if self.keeper.is_busy() {
                 let verdicts = self.keeper.next().await;
                 // As the first file fares, so do the others.
-                if let Some(path) = verdicts.iter().find_map(first_file).filter(|_| nothing_yet) {
-                    self.target.require_writable(path).await?;
+                if let Some(file) = verdicts.iter().find_map(first_file).filter(|_| nothing_yet) {
+                    self.target.require_writable(file).await?;
                 }
                 self.take_verdicts(verdicts)?;
             }
