@@ -1,11 +1,12 @@
-//! A folder of whole objects that are kept for later: what a mount has read once.
+//! The on-disk cache of a mount: whole objects that were read before.
 //!
-//! An object is a file of the folder, named by where it is served and by its key, with the mark
-//! that every complete file has ([`Mark`]): a file without the mark of the wanted version is none,
-//! and is never removed. It is written without a name (`O_TMPFILE`) and gets its name when it is
-//! whole, so nothing is left of a process that is killed. Several processes of one user may share a
-//! folder; what others may write is not used. The time of a file's last access is about that of its
-//! last use; those used longest ago go first.
+//! Each object is one file. Its name is a digest of the server's address, the bucket, the key and
+//! the version; its attribute holds the [`Mark`] that every complete file has. A file without the
+//! mark of the wanted version is not used and never removed. An object is written to an unnamed
+//! file (`O_TMPFILE`) and linked when it is whole, so a killed process leaves nothing behind.
+//! Several processes of one user may share a folder; files that other users may write are not used.
+//! A file's access time approximates its last use, and the least recently used files are evicted
+//! first.
 
 mod room;
 
@@ -30,15 +31,15 @@ use crate::limits::CACHE_USED_PERIOD;
 use crate::s3::{Endpoint, Object};
 use crate::sys::descriptor::is_ours;
 
-/// Nobody else may read what was read with this user's rights.
+/// Only the owner may read what was read with the owner's credentials.
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o700);
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
-/// How a file is opened to be read, whatever it is.
+/// Flags to open a file of any type for reading.
 const FILE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
-/// What a folder of others lets them do with it.
+/// Mode bits that let other users write to a folder.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// What tells programs that make backups that the folder is a cache.
+/// File that tells backup programs that the folder is a cache.
 const TAG: &str = "CACHEDIR.TAG";
 /// See <https://bford.info/cachedir/>.
 const TAG_TEXT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
@@ -47,19 +48,20 @@ const TAG_TEXT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
 const NAME_DIGITS: usize = 32;
 const FOLDER_DIGITS: usize = 2;
 
-/// Which object, in which version.
+/// An object in one version, and its place in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its path in the folder: the first digits of its name are a folder's.
+    /// Path in the cache: folder (the first digits of the name), slash, rest of the name.
     path: String,
     identity: Identity,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
 }
 
 impl Wanted {
-    /// An object as it was listed; `None` for one that is not kept: without an ETag two versions
-    /// could not be told apart, and what is encrypted with a key of the customer's stays so.
+    /// From a listed object. `None` if it is not cached: without an ETag versions cannot be
+    /// distinguished, and an object encrypted with a customer's key must not be stored in the
+    /// clear.
     #[must_use]
     pub fn new(endpoint: &Endpoint, object: &Object) -> Option<Self> {
         if object.etag.is_empty() || endpoint.headers.has_customer_key() {
@@ -74,13 +76,13 @@ impl Wanted {
         Some(Self { path, identity, size_bytes: object.size_bytes })
     }
 
-    /// Its folder and its name there.
+    /// Folder, and name in it.
     fn path(&self) -> (&str, &str) {
         self.path.split_once('/').expect("it has a folder")
     }
 }
 
-/// The folder.
+/// The cache's folder.
 #[derive(Debug)]
 pub struct Cache {
     root: OwnedFd,
@@ -90,16 +92,16 @@ pub struct Cache {
     room: Room,
 }
 
-/// An object that is being written; it is gone with this.
+/// An object that is being written; dropping it discards the file.
 #[derive(Debug)]
 pub struct Unfinished {
     file: OwnedFd,
     wanted: Wanted,
-    /// Given back after the file.
+    /// Released after the file is closed.
     _taken: Taken,
 }
 
-/// A whole object.
+/// A whole cached object, opened.
 #[derive(Debug)]
 pub struct Found {
     file: OwnedFd,
@@ -107,10 +109,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// Reads until the buffer is full or the object ends; returns how many bytes that are.
+    /// Reads until the buffer is full or the object ends; returns the number of bytes read.
     ///
     /// # Errors
-    /// What the file system says; `EIO` where the file has become shorter.
+    /// The file system's error; `EIO` if the file has become shorter.
     pub fn read(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Code> {
         let rest = self.size_bytes.saturating_sub(offset);
         let length = usize::try_from(rest).unwrap_or(usize::MAX).min(bytes.len());
@@ -134,12 +136,12 @@ impl AsFd for Found {
 }
 
 impl Cache {
-    /// Opens the folder, and makes it where it is missing. `bytes_max` bounds what is kept
-    /// [default: nine tenths of what is kept and what is free].
+    /// Opens the folder, creating it if needed. `bytes_max` bounds the size of the cache [default:
+    /// nine tenths of the bytes cached now plus the free space].
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`] for a folder that has other files, that others may write, or
-    /// whose file system cannot have what a cache needs.
+    /// [`ErrorKind::Destination`] if the folder has other files, if other users may write it, or if
+    /// its file system lacks unnamed files or extended attributes.
     pub fn open(path: &Path, bytes_max: Option<u64>) -> Result<Self> {
         let refused = |why: &str, advice: &str| {
             let message = format!("--cache {}: {why}", path.display());
@@ -179,37 +181,37 @@ impl Cache {
         self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it is.
+    /// The folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the folder was removed.
+    /// True if the folder was removed.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         rustix::fs::fstat(&self.root).is_ok_and(|ours| ours.st_nlink == 0)
     }
 
-    /// Why nothing at all will be kept, in words; `None` where something may be, or is.
+    /// Why nothing can be cached at all, in words; `None` if something is or may be.
     #[must_use]
     pub fn why_empty(&self) -> Option<String> {
         self.room.why_empty(&self.root)
     }
 
-    /// Why there is no room for an object of so many bytes, in words.
+    /// Why there is no room for an object of `size_bytes`, in words.
     #[must_use]
     pub fn why_no_room(&self, size_bytes: u64) -> String {
         self.room.why_none(&self.root, size_bytes)
     }
 
-    /// Objects that this process has removed to make room.
+    /// Objects that this process has evicted.
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.room.evicted()
     }
 
-    /// The object, whole and in this version, where it is kept.
+    /// Opens the object if it is cached whole and in this version.
     #[must_use]
     pub fn find(&self, wanted: &Wanted) -> Option<Found> {
         let (file, stat, mark) = marked(&self.root, &wanted.path)?;
@@ -222,7 +224,7 @@ impl Cache {
             return None;
         }
         if !was_used_lately(&stat) {
-            // Where that is refused it goes sooner than it might.
+            // A refusal is harmless: the file is evicted sooner.
             let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
             let _ = rustix::fs::futimens(&file, &Timestamps { last_access, last_modification });
@@ -230,20 +232,20 @@ impl Cache {
         Some(Found { file, size_bytes: wanted.size_bytes })
     }
 
-    /// Begins to write an object; `None` where there is no room for it.
+    /// Begins to write an object; `None` if there is no room for it.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn begin(&self, wanted: &Wanted) -> Result<Option<Unfinished>, Code> {
         let Some(taken) = self.room.take(&self.root, wanted.size_bytes) else { return Ok(None) };
         let file = unnamed(&self.root)?;
         Ok(Some(Unfinished { file, wanted: wanted.clone(), _taken: taken }))
     }
 
-    /// Has the disk take all that was kept until now, so that a power failure does not take it.
+    /// Syncs the file system, so that cached objects survive a power failure.
     ///
     /// # Errors
-    /// When the device did not take the bytes: what may be lost is removed then.
+    /// If the device did not take the bytes; then unsynced objects are removed.
     pub fn sync(&self) -> Result<(), Code> {
         let now = moment(self.boot);
         if let Err(code) = rustix::fs::syncfs(&self.root) {
@@ -254,7 +256,7 @@ impl Cache {
         rustix::fs::fsync(&self.root)
     }
 
-    /// Removes what no sync has covered: its bytes may not be there when they are read again.
+    /// Removes the objects that no sync has covered: their bytes may be missing at the next read.
     fn forget_unsynced(&self) {
         let synced = self.synced().clone();
         room::each(&self.root, |_, folder, name| {
@@ -268,19 +270,19 @@ impl Cache {
 }
 
 impl Unfinished {
-    /// Writes these bytes at this offset.
+    /// Writes bytes at an offset.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Code> {
         write_all_at(&self.file, bytes, offset)
     }
 
-    /// Gives it its name, now that all of its bytes are written. One that is there in this version
+    /// Links the file under its name once all bytes are written. An existing file of this version
     /// stays.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn keep(&self, cache: &Cache) -> Result<(), Code> {
         let Wanted { identity, size_bytes, .. } = self.wanted;
         let stat = rustix::fs::fstat(&self.file)?;
@@ -306,13 +308,13 @@ impl Unfinished {
             if cache.find(&self.wanted).is_some() {
                 return Ok(());
             }
-            // Another version. Whoever has it open goes on to read it.
+            // A file of another version. Readers that have it open can continue.
             match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
                 Ok(()) | Err(Code::NOENT) => {}
                 Err(code) => return Err(code),
             }
             match self.link(&folder, name) {
-                // Somebody else was faster.
+                // Another process linked its file first.
                 Ok(()) | Err(Code::EXIST) => {}
                 Err(code) => return Err(code),
             }
@@ -328,7 +330,7 @@ impl Unfinished {
     }
 }
 
-/// The folder, made where it is missing, for its owner alone.
+/// Opens the cache's folder; creates it for its owner only.
 fn open_root(path: &Path) -> Result<OwnedFd, Code> {
     use std::os::unix::fs::DirBuilderExt as _;
     let mut builder = std::fs::DirBuilder::new();
@@ -338,17 +340,17 @@ fn open_root(path: &Path) -> Result<OwnedFd, Code> {
     rustix::fs::openat(CWD, path, flags, Mode::empty())
 }
 
-/// One of its folders; no link is followed.
+/// Opens a subfolder without following links.
 fn folder_of(root: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(root, name, flags, Mode::empty())
 }
 
-/// A file at this path; no link is followed.
+/// Opens a file without following links.
 fn opened(root: &OwnedFd, path: &str) -> Result<OwnedFd, Code> {
     let no_links = ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(root, path, FILE_FLAGS, Mode::empty(), no_links) {
-        // Some sandboxes refuse what they do not know.
+        // Some sandboxes refuse unknown system calls.
         Err(Code::NOSYS | Code::PERM) => opened_in_steps(root, path),
         opened => opened,
     }
@@ -361,7 +363,7 @@ fn opened_in_steps(root: &OwnedFd, path: &str) -> Result<OwnedFd, Code> {
     rustix::fs::openat(folder_of(root, folder)?, name, FILE_FLAGS, Mode::empty())
 }
 
-/// A file of this user's with a mark; `None` where there is none.
+/// Opens a file of this user that has a mark; `None` if there is none.
 fn marked(root: &OwnedFd, path: &str) -> Option<(OwnedFd, Stat, Mark)> {
     let file = opened(root, path).ok()?;
     let stat = rustix::fs::fstat(&file).ok().filter(is_ours)?;
@@ -370,14 +372,14 @@ fn marked(root: &OwnedFd, path: &str) -> Option<(OwnedFd, Stat, Mark)> {
     Some((file, stat, Mark::decode(&bytes[..length])?))
 }
 
-/// The time of a file's last use need not be noted once more.
+/// True if the access time is recent enough not to be updated.
 fn was_used_lately(stat: &Stat) -> bool {
     let now = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
     let lately = 0..i64::try_from(CACHE_USED_PERIOD.as_secs()).expect("short");
     lately.contains(&now.saturating_sub(stat.st_atime))
 }
 
-/// The folder has the tag of a cache of ours.
+/// True if the folder has the tag of an inrush cache.
 fn is_tagged(root: &OwnedFd) -> bool {
     let Ok(file) = opened(root, TAG) else { return false };
     let mut text = [0; TAG_TEXT.len() + 1];
@@ -385,7 +387,7 @@ fn is_tagged(root: &OwnedFd) -> bool {
     read.is_ok_and(|length| &text[..length] == TAG_TEXT)
 }
 
-/// Nothing is in it, but for what a file system puts there.
+/// True if the folder has no entries but those that a file system creates.
 fn is_empty(root: &OwnedFd) -> bool {
     Dir::read_from(root).is_ok_and(|entries| {
         let names = entries.filter_map(std::result::Result::ok);
@@ -395,7 +397,7 @@ fn is_empty(root: &OwnedFd) -> bool {
     })
 }
 
-/// A file without a name in this folder.
+/// Creates an unnamed file in this folder.
 fn unnamed(folder: &OwnedFd) -> Result<OwnedFd, Code> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     rustix::fs::openat(folder, ".", flags, FILE_MODE)
@@ -416,11 +418,11 @@ fn write_all_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(),
     Ok(())
 }
 
-/// Tells programs that make backups what the folder is, where that is not told yet.
+/// Creates the tag that backup programs look for, unless a file of its name exists.
 fn tag(root: &OwnedFd) {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::openat(root, TAG, flags, FILE_MODE) {
-        // Nothing depends on it.
+        // The tag is optional.
         let _ = write_all_at(&file, TAG_TEXT, 0);
     }
 }
@@ -429,7 +431,7 @@ fn tag(root: &OwnedFd) {
 mod tests {
     use super::*;
 
-    /// What the smallest file takes of the disk.
+    /// Disk space of the smallest file.
     const BLOCK: u64 = 4096;
 
     fn object(key: &str, etag: &str, size_bytes: u64) -> Object {
@@ -499,13 +501,13 @@ mod tests {
         assert!(keep(&cache, &whole, 1));
         let (place, name) = whole.path();
         let file = folder.path().join(place).join(name);
-        // Not in the tick of the clock in which it was kept.
+        // The clock must have ticked since the object was cached.
         std::thread::sleep(std::time::Duration::from_millis(30));
-        // Bytes that somebody else has written.
+        // Bytes that another process has written.
         let opened = rustix::fs::open(&file, OFlags::WRONLY, Mode::empty()).expect("it is there");
         write_all_at(&opened, &[9], 3).expect("room");
         assert_eq!(read(&cache, &whole), None);
-        // Where it is not sure that a power failure has left the bytes.
+        // After a reboot, unsynced bytes may be lost.
         assert!(keep(&cache, &whole, 1));
         let mut later = open(folder.path(), 1 << 20);
         later.boot += 1;
@@ -516,7 +518,7 @@ mod tests {
         assert_eq!(read(&later, &whole), Some(vec![1; 100]), "it was synced after it was kept");
     }
 
-    /// Seconds of the epoch at which a file was used last.
+    /// Access time in seconds since the Epoch.
     fn used_at(file: &Found) -> i64 {
         rustix::fs::fstat(file).expect("it is open").st_atime
     }
@@ -536,7 +538,7 @@ mod tests {
         assert!(keep(&cache, &object, 1));
         let find = || cache.find(&object).expect("it is kept");
         let (period, now) = (CACHE_USED_PERIOD.as_secs().cast_signed(), used_at(&find()));
-        // A clock may have been set back, too.
+        // The clock may have been set back, too.
         for (ago, is_noted) in [(period / 2, false), (period + 1, true), (-period, true)] {
             set_used_at(&find(), now - ago);
             let noted = used_at(&find());
@@ -554,7 +556,7 @@ mod tests {
         for (byte, object) in (0..).zip(&objects) {
             assert!(keep(&cache, object, byte));
         }
-        // Used in this order, whatever the clock's steps are.
+        // Sets the order of use, whatever the clock's resolution.
         for (object, seconds) in objects.iter().zip([200, 100, 300]) {
             set_used_at(&cache.find(object).expect("it is kept"), seconds);
         }
@@ -565,7 +567,7 @@ mod tests {
         assert_eq!((read(&cache, &next), cache.evicted()), (Some(vec![7; 30 * 4096]), 1));
         assert!(!keep(&cache, &wanted("large", "1", 101 * BLOCK), 1), "larger than all");
         assert_eq!(room::look_through(&cache.root, 9).1.len(), 3);
-        // What another process has added counts.
+        // Objects that another process has added count.
         let other = open(folder.path(), 500 * BLOCK);
         for number in 0..4 {
             assert!(keep(&other, &wanted(&format!("other{number}"), "1", 90 * BLOCK), 3));
@@ -579,13 +581,13 @@ mod tests {
     #[test]
     fn files_that_are_not_its_own_are_left_alone() {
         let folder = tempfile::tempdir().expect("a folder");
-        // As other programs name theirs.
+        // Named like files of other programs.
         let other = folder.path().join("ab").join("0123456789abcdef0123456789abcd");
         std::fs::create_dir(folder.path().join("ab")).expect("a folder");
         std::fs::write(&other, [1; 100_000]).expect("room");
         let error = Cache::open(folder.path(), None).expect_err("not a cache");
         assert!(error.to_string().contains("it has other files"), "{error}");
-        assert!(!folder.path().join(TAG).exists(), "it is not told as one");
+        assert!(!folder.path().join(TAG).exists(), "it is not marked as one");
         std::fs::remove_dir_all(folder.path().join("ab")).expect("it goes");
         let cache = open(folder.path(), 10 * BLOCK);
         std::fs::create_dir(folder.path().join("ab")).expect("a folder");
@@ -594,7 +596,7 @@ mod tests {
             assert!(keep(&cache, &wanted(&number.to_string(), "1", BLOCK), 1));
         }
         assert!(other.exists() && cache.evicted() > 0);
-        // Whoever may write it could have it serve anything.
+        // Whoever may write it could replace what is served.
         let mode = Mode::from_raw_mode(0o777);
         rustix::fs::fchmod(&cache.root, mode).expect("its owner may");
         let error = Cache::open(folder.path(), None).expect_err("anybody's");
@@ -614,7 +616,7 @@ mod tests {
         assert_eq!(unfinished.keep(&cache), Err(Code::NOTDIR));
         assert_eq!(std::fs::read_dir(elsewhere.path()).expect("a folder").count(), 0);
         assert_eq!(read(&cache, &object), None);
-        // Nor if the kernel could go there, nor if the file itself is one.
+        // Links that the kernel could follow, and a file that is itself a link.
         let other = wanted("b", "1", 100);
         assert!(keep(&cache, &other, 1));
         let file = folder.path().join(&other.path);
@@ -629,7 +631,7 @@ mod tests {
                 assert!(matches!(found, Err(Code::LOOP | Code::NOTDIR)), "{path}: {found:?}");
             }
         }
-        // Nor does a file count that has another name outside.
+        // A file that has a second name outside does not count either.
         std::fs::remove_file(&file).expect("the link");
         std::fs::hard_link(&there, &file).expect("the same disk");
         assert_eq!(read(&cache, &other), None);

@@ -1,5 +1,5 @@
-//! What a worker asks of its machine besides the ring: the time, chance, sockets, and jobs at the
-//! destination's file system. Tests put a simulated machine in its place.
+//! The operating system as a worker sees it, besides the ring: clock, random numbers, sockets, and
+//! jobs at the destination's file system. Tests substitute a simulated one.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,12 +17,12 @@ use crate::sys::tcp_memory::TcpMemory;
 use crate::sys::usage::ProcessorTime;
 use crate::sys::{Errno, Handle, Slot, descriptor};
 
-/// The machine as a worker sees it.
+/// The operating system of a worker.
 pub trait Host {
     /// Monotonic time in microseconds since the run began.
     fn now_us(&mut self) -> u64;
 
-    /// What the calling thread had of the processors. A machine that is not real has none.
+    /// Processor time of the calling thread; zero in a simulation.
     fn processor_time(&self) -> ProcessorTime {
         ProcessorTime::default()
     }
@@ -30,56 +30,55 @@ pub trait Host {
     /// A random number, for jitter and names.
     fn random(&mut self) -> u64;
 
-    /// The network interface that the next socket is bound to, where the user named some.
+    /// The interface that the next socket is bound to, if the user named any.
     fn next_interface(&self) -> Option<Arc<str>> {
         None
     }
 
-    /// A socket for this address.
+    /// Creates a socket for this address.
     ///
     /// # Errors
-    /// What socket(2) says.
+    /// The error of socket(2).
     fn socket(&mut self, address: &SocketAddr) -> Result<Handle, Errno>;
 
-    /// Wakes receives on a socket only when so many bytes have come; a hint that may be ignored.
+    /// Wakes receives on a socket only once `bytes` have arrived; a hint that may be ignored.
     fn set_low_water(&mut self, socket: &Handle, bytes: u32);
 
-    /// Packets that have come over a connected socket out of order ([`descriptor`]).
+    /// Packets received out of order on a connected socket ([`descriptor`]).
     fn out_of_order_packets(&mut self, socket: &Handle) -> Option<u32> {
         descriptor::out_of_order_packets(socket)
     }
 
-    /// Makes calls on a connected socket return at once (O_NONBLOCK), or wait again. Operations of
-    /// a ring want a socket that waits.
+    /// Switches O_NONBLOCK on a connected socket. Operations of a ring need a blocking socket.
     ///
     /// # Errors
-    /// What fcntl(2) says.
+    /// The error of fcntl(2).
     fn set_nonblocking(&mut self, socket: &Handle, is_on: bool) -> Result<(), Errno> {
         descriptor::set_nonblocking(socket, is_on)
     }
 
-    /// Writes into a pipe without waiting (write(2)).
+    /// Writes into a pipe without blocking (write(2)).
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when there is no room now, [`Errno::PIPE`] when nobody reads.
+    /// [`Errno::AGAIN`] if the pipe is full, [`Errno::PIPE`] if it has no reader.
     fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
         descriptor::write_pipe(pipe, bytes)
     }
 
-    /// Moves bytes out of a socket or a pipe into a pipe without copying them to user memory,
-    /// without waiting (splice(2)). 0 is the end of the stream.
+    /// Moves bytes from a socket or a pipe into a pipe without copying them to user memory and
+    /// without blocking (splice(2)). 0 is the end of the stream.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody
-    /// reads.
+    /// [`Errno::AGAIN`] if the source is empty or the pipe full, [`Errno::PIPE`] if it has no
+    /// reader.
     fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
         descriptor::splice(from, to, length)
     }
 
-    /// Bytes that stand in a pipe (FIONREAD).
+    /// Unread bytes in a pipe (FIONREAD).
     ///
     /// # Errors
-    /// What ioctl(2) says.
+    /// The error of ioctl(2).
     fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno> {
         descriptor::unread(pipe)
     }
@@ -87,7 +86,7 @@ pub trait Host {
     /// Writes a signed request for an object or a range of it into `out`; returns its length.
     ///
     /// # Errors
-    /// When it does not fit, or credentials are gone.
+    /// If it does not fit, or there are no credentials.
     fn write_request(
         &mut self,
         out: &mut [u8],
@@ -96,8 +95,7 @@ pub trait Host {
         headers: OptionalHeaders,
     ) -> Result<u32, Error>;
 
-    /// The version of the keys that sign for this object now. A machine whose keys never change has
-    /// one.
+    /// Version of the keys that sign for this object now; constant if keys never change.
     fn keys_version(&self, _transfer: &Transfer) -> u64 {
         0
     }
@@ -108,13 +106,13 @@ pub trait Host {
         self.random() % ceiling_us
     }
 
-    /// Takes in what a server has against a request; false when asking again is in vain.
+    /// Handles a server's objection to a request; false if a retry would fail again.
     fn on_objection(&mut self, _transfer: &Transfer, _objection: Objection) -> bool {
         true
     }
 }
 
-/// Headers of a request that some servers cannot bear, or need.
+/// Request headers that some servers reject and others need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionalHeaders {
     /// `If-Match` with the object's ETag, which is known then.
@@ -123,109 +121,109 @@ pub struct OptionalHeaders {
     pub accept_gzip: bool,
 }
 
-/// What a server has against a request, though the key is right.
+/// A server's objection to a request although the key is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objection {
     /// The session token of this version of the keys has expired.
     Expired {
-        /// As [`Host::keys_version`] gave it.
+        /// As returned by [`Host::keys_version`].
         keys_version: u64,
     },
-    /// The clocks differ; the server's time, where it said it.
+    /// The clocks differ; the server's time, if it sent it.
     Clock(Option<SystemTime>),
-    /// It must not ask for the stored checksum.
+    /// It rejects the request for the stored checksum.
     ChecksumMode,
 }
 
 impl Objection {
-    /// What a failed attempt, signed with this version of the keys, says against its request.
+    /// The objection in the answer to a request signed with this version of the keys.
     #[must_use]
-    pub fn of(failure: Failure, told: Option<&ServerError>, keys_version: u64) -> Option<Self> {
+    pub fn of(failure: Failure, error: Option<&ServerError>, keys_version: u64) -> Option<Self> {
         match failure {
             Failure::ExpiredToken => Some(Self::Expired { keys_version }),
-            Failure::ClockSkew => Some(Self::Clock(told.and_then(ServerError::server_clock))),
+            Failure::ClockSkew => Some(Self::Clock(error.and_then(ServerError::server_clock))),
             Failure::ChecksumMode => Some(Self::ChecksumMode),
             _ => None,
         }
     }
 }
 
-/// The machine of a worker that writes files: jobs in, their ends out. None is waited for, so a
-/// destination whose calls take long slows its own objects only.
+/// The operating system of a worker that writes files: it takes jobs and returns their results. The
+/// worker never waits for a job, so a slow destination delays its own objects only.
 pub trait FileHost: Host {
-    /// Takes a job. Where calls are quick it may be done at once; else it is done aside, beside
-    /// others, and the worker's event counter is raised when it has ended. A worker gives the jobs
-    /// of one object whose order matters one after the other.
+    /// Starts a job. If calls are fast it may run at once; otherwise a helper thread runs it, and
+    /// raises the worker's event counter at its end. A worker submits jobs whose order matters one
+    /// after the other.
     fn begin(&mut self, task: FileTask);
 
-    /// Takes the end of a job; in no order.
+    /// Takes the result of a job that has ended; in no order.
     fn finished(&mut self) -> Option<FileDone>;
 
-    /// Takes back the small object of a job that has not begun: a run that was stopped does not
-    /// write what waits. It has no end then.
+    /// Takes back the small object of a job that has not begun; it returns no result then. A
+    /// stopped run does not write queued objects.
     fn recall(&mut self) -> Option<FileTask> {
         None
     }
 
-    /// Told of each piece of an object that the sink is given, before anything becomes of it: a
-    /// machine that checks its worker sees here that no byte comes twice.
+    /// Called with each piece that is delivered to the sink, before it is processed. Simulations
+    /// check here that no byte is delivered twice.
     fn delivered(&mut self, _transfer: &Transfer, _offset: u64, _length: u32) {}
 }
 
 /// Work at the destination's file system, for one object.
 #[derive(Debug)]
 pub enum FileJob {
-    /// Makes the folder of a key that ends in `/`, and those above it.
+    /// Creates the folder of a key that ends in `/`, and its parents.
     MakeFolder,
-    /// Writes an object's file whole and gives it its name; nothing is left behind when it fails.
-    /// Without a piece the file is empty.
+    /// Writes an object's whole file and names it; removes it on failure. Without a piece the file
+    /// is empty.
     WriteWhole(Option<SlotBytes>),
-    /// Makes a large object's file under a temporary name beside its path, or without one, its
-    /// blocks allocated, unless another worker has. Nothing is left behind when it fails.
+    /// Creates a large object's file, unnamed or under a temporary name in its folder, and
+    /// allocates its blocks, unless another worker has. Removes it on failure.
     Create,
-    /// Notes for a later run how many bytes stand at the start of a range; `None`: all of them.
+    /// Records for a later run how many bytes at the start of a range are written; `None`: all of
+    /// them.
     Note {
-        /// Number of the range in its object.
+        /// Index of the range in its object.
         index: u64,
-        /// What of it is written.
+        /// Bytes written at its start.
         prefix_bytes: Option<u64>,
     },
-    /// Cuts a written file to its size and gives it its name. When it fails nothing is left behind,
-    /// but for what a later run can go on with once there is room again.
+    /// Truncates a written file to its size and names it. On failure removes it, unless a later run
+    /// can resume it once there is room again.
     Publish,
-    /// Lets go of a file that this run will not complete; removes it unless a later run can go on
-    /// with it.
+    /// Closes a file that this run will not complete; removes it unless a later run can resume it.
     Abandon,
 }
 
 impl FileJob {
-    /// Whether its time says how long it takes to make a file here: a note is appended to an open
-    /// one, and is quick where nothing else is.
+    /// True if its duration indicates how long it takes to create a file here. A note is appended
+    /// to an open file and is fast even where creating files is slow.
     #[must_use]
-    pub fn tells_pace(&self) -> bool {
+    pub fn indicates_pace(&self) -> bool {
         !matches!(self, Self::Note { .. } | Self::Abandon)
     }
 }
 
-/// A job, and for whom it is.
+/// A job and its object.
 #[derive(Debug)]
 pub struct FileTask {
-    /// The worker's own; it comes back with the end.
+    /// Chosen by the worker; returned with the result.
     pub token: u64,
     /// The object.
     pub transfer: Arc<Transfer>,
-    /// What is to be done.
+    /// The work.
     pub job: FileJob,
 }
 
-/// Bytes in a slot, which a job owns until it has ended.
+/// Bytes in a slot, owned by a job until it has ended.
 #[derive(Debug)]
 pub struct SlotBytes {
     /// The slot.
     pub slot: Slot,
-    /// The first byte within it.
+    /// Offset of the first byte in the slot.
     pub at: u32,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: u32,
 }
 
@@ -242,122 +240,120 @@ impl SlotBytes {
 pub struct FileDone {
     /// The job, with its slot.
     pub task: FileTask,
-    /// Whether it made something: another worker may have made the file. Or what the file system
-    /// said.
+    /// True if it created something (another worker may have created the file), or the file
+    /// system's error.
     pub outcome: Result<bool, FileError>,
-    /// How long its calls took, in microseconds.
+    /// Duration of its calls in microseconds.
     pub took_us: u64,
 }
 
-/// A pipe between a worker and a feeder: what is prefetched and not in turn yet waits there.
+/// A pipe from a worker to a feeder, which holds prefetched bytes until their turn.
 #[derive(Debug, Clone)]
 pub struct PrivatePipe {
-    /// Where bytes go in.
+    /// Write end.
     pub writer: Handle,
-    /// Where they come out.
+    /// Read end.
     pub reader: Handle,
-    /// Bytes that it may hold at most; the kernel may be full earlier.
+    /// Capacity in bytes; the kernel may refuse writes earlier.
     pub capacity_bytes: u64,
 }
 
-/// The machine of a feeder: calls that never wait, and the places where a reader looks.
+/// The operating system of a feeder: non-blocking calls, and the FIFOs that readers open.
 pub trait PipeHost {
     /// Monotonic time in microseconds since the run began.
     fn now_us(&mut self) -> u64;
 
-    /// Moves bytes from one pipe into another without copying them, without waiting (splice(2)). 0
-    /// is the end of the stream.
+    /// Moves bytes from one pipe into another without copying or blocking (splice(2)). 0 is the end
+    /// of the stream.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody
-    /// reads.
+    /// [`Errno::AGAIN`] if the source is empty or the target full, [`Errno::PIPE`] if it has no
+    /// reader.
     fn splice(&mut self, from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno>;
 
-    /// Writes into a pipe, without waiting; returns how many bytes it took.
+    /// Writes into a pipe without blocking; returns how many bytes it took.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when there is no room, [`Errno::PIPE`] when nobody reads.
+    /// [`Errno::AGAIN`] if the pipe is full, [`Errno::PIPE`] if it has no reader.
     fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno>;
 
-    /// Reads from a pipe of our own, without waiting; returns how many bytes.
+    /// Reads from a pipe of our own without blocking; returns how many bytes.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when there are none.
+    /// [`Errno::AGAIN`] if the pipe is empty.
     fn read_pipe(&mut self, pipe: &Handle, into: &mut [u8]) -> Result<usize, Errno> {
         descriptor::read_pipe(pipe, into)
     }
 
-    /// A pipe of our own, as large as the kernel lets it be up to `wish_bytes`.
+    /// Creates a pipe of our own, as large as the kernel allows up to `wish_bytes`.
     ///
     /// # Errors
-    /// EMFILE and ENFILE when descriptors run out.
+    /// EMFILE and ENFILE if descriptors run out.
     fn private_pipe(&mut self, wish_bytes: u64) -> Result<PrivatePipe, Errno>;
 
-    /// Makes the place for this epoch, so that a reader can open it.
+    /// Creates the FIFO of an epoch, so that a reader can open it.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     fn offer(&mut self, epoch: u64) -> Result<(), Error>;
 
-    /// Opens an offered place for writing; `None` while nobody reads there.
+    /// Opens an epoch's FIFO for writing; `None` if it has no reader yet.
     ///
     /// # Errors
-    /// What the file system says, and when something else is in that place now.
+    /// The file system's error, or if another file has taken its place.
     fn open(&mut self, epoch: u64) -> Result<Option<Handle>, Error>;
 
-    /// Waits for the reader of an offered place, where [`Self::open`] has just found none. Returns
-    /// a counter that is raised when that place can be opened; `None` where nothing says that, so
-    /// it is opened again and again.
+    /// Waits for a reader after [`Self::open`] found none. Returns an event counter that is raised
+    /// when the FIFO can be opened; `None` if the caller must poll.
     fn await_reader(&mut self, _epoch: u64) -> Option<Handle> {
         None
     }
 
-    /// What the TCP buffers of the machine have of its memory (tcp_mem, see tcp(7)); `None` where
-    /// the kernel does not say it.
+    /// Memory of the machine's TCP buffers (tcp_mem, see tcp(7)); `None` if unknown.
     fn tcp_memory(&mut self) -> Option<TcpMemory>;
 
-    /// Bytes that stand in a pipe.
+    /// Unread bytes in a pipe.
     ///
     /// # Errors
-    /// What ioctl(2) says.
+    /// The error of ioctl(2).
     fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno>;
 
-    /// Tells the reader's side that it got an epoch whole.
+    /// Writes the completion marker of an epoch whose reader got all of it.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     fn mark(&mut self, whole: WholeEpoch) -> Result<(), Error>;
 
-    /// Takes away what says that of an epoch, be it of an earlier run.
+    /// Removes an epoch's completion marker, also one of an earlier run.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     fn unmark(&mut self, epoch: u64) -> Result<(), Error>;
 
-    /// Takes the place of an epoch away, so that no later reader waits there. Who waits there now
-    /// sees the end.
+    /// Removes an epoch's FIFO, so that no later reader opens it. A reader that is waiting for its
+    /// writer sees the end of the stream.
     fn withdraw(&mut self, epoch: u64);
 
-    /// The same without the end: who waits there now goes on waiting for as long as what is
-    /// returned is open. `None` when nobody does.
+    /// Like [`Self::withdraw`], but a reader that is waiting sees no end while the returned handle
+    /// is open. `None` if no reader waits.
     fn retire(&mut self, epoch: u64) -> Option<Handle>;
 
-    /// Waits until nobody reads there any more, at most so long; true when that is so.
+    /// Waits at most `wait_us` until the reader has closed the FIFO; true if it has.
     fn wait_left(&mut self, outlet: &Handle, wait_us: u64) -> bool;
 }
 
 /// An epoch that its reader got whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WholeEpoch {
-    /// Its number, from 0.
+    /// Number, from 0.
     pub epoch: u64,
-    /// How many objects it had.
+    /// Its objects.
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of its objects.
     pub bytes: u64,
 }
 
-/// The step of a [`FileError`] that is about a folder, and alike for all objects below it.
+/// Step of a [`FileError`] about a folder; it is the same for all objects below that folder.
 pub const FOLDER_REFUSES: &str = "use folder";
 
 /// A file system call that failed.
@@ -365,15 +361,15 @@ pub const FOLDER_REFUSES: &str = "use folder";
 pub struct FileError {
     /// What was tried: "create", "write", "rename".
     pub step: &'static str,
-    /// On which path, as people know it: below the destination as it was typed.
+    /// The path for messages: below the destination as it was typed.
     pub path: String,
-    /// What the kernel said.
+    /// The kernel's error.
     pub errno: Errno,
 }
 
 impl FileError {
-    /// True when no other object can fare better at this destination: where it is the only one,
-    /// the run ends.
+    /// True if every other object would fail at this destination, too; a run with one destination
+    /// ends.
     #[must_use]
     pub fn ends_run(&self) -> bool {
         matches!(self.errno.named(), Named::NOSPC | Named::IO | Named::DQUOT | Named::ROFS)

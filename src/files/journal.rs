@@ -1,9 +1,10 @@
-//! Which bytes of a large object are in its unfinished file: a header, then a record per range.
+//! Journal of a large object's unfinished file: which bytes it has. A header, then one record per
+//! range.
 //!
-//! Pure: bytes in and out. A record says of one range that it is complete, or how many bytes stand
-//! at its start; of several of one range the most counts, since what is written stays. Records are
-//! appended, so a journal may end anywhere; what does not check is not trusted. Damage is told
-//! from what merely is not of this object.
+//! Pure: bytes in and out. A record says that a range is complete, or how many bytes are written at
+//! its start. Of several records of a range the largest counts, since written bytes stay. Records
+//! are appended, so a journal may be torn at its end; records with a wrong checksum are not
+//! trusted. Damage is distinguished from a journal of another object.
 
 use sha2::{Digest, Sha256};
 
@@ -11,19 +12,19 @@ use crate::files::mark::Identity;
 use crate::plan::ranges::{ALIGNMENT_BYTES, RangeSet};
 
 const MAGIC: &[u8; 8] = b"inrushjn";
-/// Version 1 had complete ranges alone, and a checksum where the bytes are counted now.
+/// Version 1 recorded only complete ranges, and had a checksum in place of the count of bytes.
 const VERSION: u32 = 2;
 /// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 60;
 /// Length of a record in bytes.
 pub const RECORD_BYTES: usize = 20;
-/// In a record: all bytes of the range are there.
+/// In a record: the range is complete.
 pub const WHOLE: u64 = u64::MAX;
 
-/// What a journal is of. A journal of anything else says nothing about it.
+/// Identity of a journal. A journal with another header says nothing about the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Digest of the boot in which the bytes were written: they are not synced.
+    /// Digest of the boot ID at the time of writing: the bytes are not synced.
     pub boot: u64,
     /// The object.
     pub identity: Identity,
@@ -34,7 +35,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// As it is kept.
+    /// Serializes it.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -53,15 +54,15 @@ impl Header {
         self.size_bytes.div_ceil(self.part_bytes.max(1))
     }
 
-    /// How long a range is in bytes; `None` for one that the object does not have.
+    /// Length of a range in bytes; `None` if the object has no such range.
     fn length_of(&self, index: u64) -> Option<u64> {
         let left = self.size_bytes.checked_sub(index.checked_mul(self.part_bytes)?)?;
         Some(left.min(self.part_bytes)).filter(|length| *length > 0)
     }
 }
 
-/// The record of a range: its index, how many bytes stand at its start (or [`WHOLE`]), and a check
-/// over both and the header.
+/// Record of a range: index, bytes at its start (or [`WHOLE`]), and a check over both and the
+/// header.
 #[must_use]
 pub fn record(header: &[u8; HEADER_BYTES], index: u32, prefix_bytes: u64) -> [u8; RECORD_BYTES] {
     let mut bytes = [0; RECORD_BYTES];
@@ -72,30 +73,30 @@ pub fn record(header: &[u8; HEADER_BYTES], index: u32, prefix_bytes: u64) -> [u8
     bytes
 }
 
-/// The first 64 bits of SHA-256: what is not of our making does not pass by chance.
+/// First 64 bits of SHA-256: foreign bytes do not pass by chance.
 fn check(pieces: &[&[u8]]) -> [u8; 8] {
     let mut hash = Sha256::new();
     pieces.iter().for_each(|piece| hash.update(piece));
     hash.finalize()[..8].try_into().expect("eight of thirty-two")
 }
 
-/// Why a journal says nothing about an object.
+/// Why a journal cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unfit {
-    /// It is not there, or of another version, or torn or garbled.
+    /// Missing, of another version, torn, or corrupt.
     Damaged,
-    /// The object was another one then.
+    /// The object has changed since.
     Changed,
-    /// It was cut into ranges of another length.
+    /// The object was cut into ranges of another length.
     Cut,
-    /// The machine has started again, and the bytes had not been synced.
+    /// The machine has rebooted, and the bytes were not synced.
     Rebooted,
-    /// The files under their names are another user's, or not of this program's making.
+    /// The files of these names belong to another user, or inrush did not create them.
     Foreign,
 }
 
 impl Unfit {
-    /// In words.
+    /// The reason in words.
     #[must_use]
     pub const fn explain(self) -> &'static str {
         match self {
@@ -108,8 +109,7 @@ impl Unfit {
     }
 }
 
-/// Into ranges of which length an object was cut, as its journal says; `None` where that is none,
-/// or damaged.
+/// Length of the ranges according to the journal; `None` if it is missing or damaged.
 #[must_use]
 pub fn part_bytes(bytes: &[u8]) -> Option<u64> {
     let header = bytes.get(..HEADER_BYTES)?;
@@ -118,12 +118,12 @@ pub fn part_bytes(bytes: &[u8]) -> Option<u64> {
     is_right.then_some(u64::from_le_bytes(part))
 }
 
-/// Which ranges, and which beginnings of others, a journal says are there, for exactly this header.
-/// A last record that is torn says nothing; one that does not check, or says what cannot be,
-/// discredits all wherever it stands.
+/// The ranges, whole and partial, that a journal records for exactly this header. A torn last
+/// record is ignored. A record with a wrong check or impossible values invalidates the whole
+/// journal.
 ///
 /// # Errors
-/// Why it says nothing.
+/// Why it cannot be used.
 pub fn replay(bytes: &[u8], expected: &Header) -> Result<RangeSet, Unfit> {
     let header = bytes.get(..HEADER_BYTES).ok_or(Unfit::Damaged)?;
     let right: &[u8; HEADER_BYTES] = header.try_into().expect("as long");
@@ -151,7 +151,7 @@ pub fn replay(bytes: &[u8], expected: &Header) -> Result<RangeSet, Unfit> {
         };
         match prefix_bytes {
             WHOLE => done.insert(index),
-            // Another range may begin at any of these places.
+            // The rest of a range starts at an aligned offset.
             _ if prefix_bytes > 0
                 && prefix_bytes < length
                 && prefix_bytes.is_multiple_of(ALIGNMENT_BYTES) =>
@@ -237,12 +237,12 @@ mod tests {
         check(Header { identity: Identity::of(&["b", "k", "f"]), ..header() }, Unfit::Changed);
         check(Header { size_bytes: 200 << 20, ..header() }, Unfit::Changed);
         check(Header { part_bytes: 2 << 20, ..header() }, Unfit::Cut);
-        // Records of another journal, behind a header that is right.
+        // Records of another journal behind a correct header.
         let other = Header { boot: 78, ..header() }.encode();
         let mut mixed = journal(&[1]);
         mixed.extend(record(&other, 5, WHOLE));
         assert_eq!(replay(&mixed, &header()), Err(Unfit::Damaged));
-        // Another version, with a check that is right.
+        // Another version with a correct check.
         for version in [1, 3] {
             let mut other = header().encode();
             other[8] = version;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_ranges_is_told_where_the_header_is_whole() {
+    fn the_length_of_ranges_is_read_where_the_header_is_whole() {
         let bytes = journal(&[1]);
         assert_eq!(part_bytes(&bytes), Some(1 << 20));
         assert_eq!(part_bytes(&bytes[..HEADER_BYTES - 1]), None);

@@ -1,25 +1,25 @@
-//! What a complete file carries so that a later run knows it: of which object it is, and how it
-//! stood when it got its name.
+//! The mark of a complete file: which object it is, and the file's state when it was named. A later
+//! run recognizes the file by it.
 //!
-//! Pure: bytes and decisions. The files are [`crate::files::system_host`]'s.
+//! Pure: bytes and decisions. [`crate::files::system_host`] reads and writes the files.
 
 use sha2::{Digest, Sha256};
 
-/// Version of the layout; another one is not read.
+/// Version of the layout; other versions are not read.
 const VERSION: u8 = 1;
-/// Flag: the bytes had been synced to the device before the name was given.
+/// Flag: the bytes were synced to the device before the file was named.
 const DURABLE: u8 = 1;
-/// The verdict stands in the other bits of the flags; earlier versions left them 0.
+/// The other bits of the flags hold the verdict; earlier versions left them 0.
 const VERDICT_SHIFT: u32 = 1;
-/// Length of a mark in bytes: with the attribute's name it stays within a 256-byte inode of ext4.
+/// Length of a mark in bytes: with the attribute's name it fits a 256-byte inode of ext4.
 pub const MARK_BYTES: usize = 50;
 
-/// 128 bits of SHA-256 over what tells an object, in this version, from all others.
+/// 128 bits of SHA-256 over the words that identify an object in one version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity(pub [u8; 16]);
 
 impl Identity {
-    /// Of these words; each is hashed with its length, so that no two lists are alike.
+    /// Hashes words, each with its length, so that no two lists have the same input.
     #[must_use]
     pub fn of(words: &[&str]) -> Self {
         let mut hash = Sha256::new();
@@ -38,7 +38,7 @@ impl Identity {
     }
 }
 
-/// A moment between two starts of the machine: which start, and milliseconds since it.
+/// A point in time within one boot of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// A digest of the kernel's boot identifier.
@@ -51,7 +51,7 @@ pub struct Moment {
 pub const MOMENT_BYTES: usize = 16;
 
 impl Moment {
-    /// As it is kept.
+    /// Serializes it.
     #[must_use]
     pub fn encode(self) -> [u8; MOMENT_BYTES] {
         let mut bytes = [0; MOMENT_BYTES];
@@ -60,7 +60,7 @@ impl Moment {
         bytes
     }
 
-    /// From so many bytes.
+    /// Parses [`MOMENT_BYTES`] bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; MOMENT_BYTES] = bytes.try_into().ok()?;
@@ -69,25 +69,25 @@ impl Moment {
     }
 }
 
-/// A mark.
+/// The mark of a complete file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     /// The object's size in bytes.
     pub size_bytes: u64,
     /// The object.
     pub identity: Identity,
-    /// The file's time of last change when it was marked, in nanoseconds of the epoch.
+    /// The file's modification time when it was marked, in nanoseconds since the Epoch.
     pub changed_ns: i64,
     /// When it was marked.
     pub moment: Moment,
     /// The bytes had been synced.
     pub durable: bool,
-    /// How they were verified, by [`crate::checksum::unverified`]; 0 where that is not known.
+    /// How the bytes were verified, by [`crate::checksum::unverified`]; 0 if unknown.
     pub verdict: u8,
 }
 
 impl Mark {
-    /// As it is kept.
+    /// Serializes it.
     #[must_use]
     pub fn encode(&self) -> [u8; MARK_BYTES] {
         let mut bytes = [0; MARK_BYTES];
@@ -101,7 +101,7 @@ impl Mark {
         bytes
     }
 
-    /// From bytes; `None` when they are no mark of this version.
+    /// Parses a mark; `None` if the bytes are no mark of this version.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; MARK_BYTES] = bytes.try_into().ok()?;
@@ -122,8 +122,9 @@ impl Mark {
         })
     }
 
-    /// True when the bytes are surely there: synced, or written since the machine started. After a
-    /// power loss a name may have outlived its bytes. `synced` are the moments of whole syncs.
+    /// True if the bytes must be on the disk: they were synced, or written in this boot. After a
+    /// power failure a name may have outlived its bytes. `synced`: moments of syncs of the whole
+    /// file system.
     #[must_use]
     pub fn is_believed(&self, boot: u64, synced: &[Moment]) -> bool {
         let Moment { boot: mine, since_ms } = self.moment;
@@ -133,13 +134,13 @@ impl Mark {
     }
 }
 
-/// What a record of the index begins with.
+/// First bytes of an index record.
 const INDEX_MAGIC: &[u8; 4] = b"irm1";
-/// Length of a record in bytes: magic, path, mark, check.
+/// Length of an index record in bytes: magic, path, mark, check.
 const INDEX_RECORD_BYTES: usize = 4 + 16 + MARK_BYTES + 8;
 
-/// A record of the index, where files cannot carry their marks: the mark of the file at this path;
-/// `None` for the record of a sync.
+/// Index record for file systems without attributes: the mark of the file at this path; `None` for
+/// the record of a sync.
 #[must_use]
 pub fn index_record(path: Option<&str>, mark: &Mark) -> [u8; INDEX_RECORD_BYTES] {
     let mut bytes = [0; INDEX_RECORD_BYTES];
@@ -151,7 +152,7 @@ pub fn index_record(path: Option<&str>, mark: &Mark) -> [u8; INDEX_RECORD_BYTES]
     bytes
 }
 
-/// The record of a sync of everything.
+/// Index record of a sync of the whole file system.
 #[must_use]
 pub fn sync_record(moment: Moment) -> [u8; INDEX_RECORD_BYTES] {
     let (size_bytes, changed_ns, identity) = (0, 0, Identity::of(&[]));
@@ -161,7 +162,7 @@ pub fn sync_record(moment: Moment) -> [u8; INDEX_RECORD_BYTES] {
     )
 }
 
-/// A path's identity; a sync has that of no path.
+/// Digest of a path; a sync has that of an empty list.
 fn place(path: Option<&str>) -> Identity {
     path.map_or_else(|| Identity::of(&[]), |path| Identity::of(&[path]))
 }
@@ -170,7 +171,7 @@ fn check(bytes: &[u8]) -> [u8; 8] {
     Sha256::digest(bytes)[..8].try_into().expect("eight of thirty-two")
 }
 
-/// Takes each whole record of an index, oldest first, and steps over all else.
+/// Calls `take` with each valid record of an index, oldest first, and skips all other bytes.
 pub fn replay_index(bytes: &[u8], mut take: impl FnMut(Option<Identity>, Mark)) {
     let mut rest = bytes;
     while rest.len() >= INDEX_RECORD_BYTES {
@@ -216,7 +217,7 @@ mod tests {
         let mut other = bytes;
         other[0] = 2;
         assert_eq!(Mark::decode(&other), None, "another version");
-        // Of an earlier version, which knew no verdict.
+        // An earlier version, which stored no verdict.
         assert_eq!((bytes[1], mark().verdict), (0, 0));
         for (verdict, durable) in [(1, false), (16, true), (127, true)] {
             let mark = Mark { verdict, durable, ..mark() };
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_told_apart() {
+    fn words_are_distinguished() {
         assert_eq!(Identity::of(&["a", "b"]), Identity::of(&["a", "b"]));
         for other in [&["ab", ""][..], &["", "ab"], &["a", "b", ""], &["a", "c"]] {
             assert_ne!(Identity::of(&["a", "b"]), Identity::of(other), "{other:?}");

@@ -1,4 +1,4 @@
-//! A destination: objects on their way to files, how complete files appear, and what an earlier
+//! A destination: how downloads become files, how complete files are published, and what an earlier
 //! run left.
 
 pub mod cache;

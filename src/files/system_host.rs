@@ -1,10 +1,10 @@
-//! The real machine behind [`crate::files::host::FileHost`]: clock, chance, sockets, and the
-//! destination's file system.
+//! The real operating system behind [`crate::files::host::FileHost`]: clock, random numbers,
+//! sockets, and the destination's file system.
 //!
 //! Every path is walked from the destination's folder one segment at a time without following links
-//! (openat(2), O_NOFOLLOW), so no key and no planted link leads out of it. Files come into being
-//! without a name (O_TMPFILE) where the file system can, so that a crash leaves nothing behind; the
-//! unfinished files of large objects have one (`parts`), so that a later run goes on with them.
+//! (openat(2), O_NOFOLLOW), so that neither a key nor a planted link leads out of it. Files are
+//! created unnamed (O_TMPFILE) if the file system can, so that a crash leaves nothing behind. The
+//! unfinished files of large objects have names (`parts`), so that a later run can resume them.
 
 mod adopt;
 mod disk;
@@ -43,16 +43,16 @@ pub use parts::{Left, Unfinished, WhenAll, read_resumed};
 pub use reader::{Reader, There};
 pub use sweep::{Sweep, Swept, look_through};
 
-/// What a run does so that a later one can rely on what it left.
+/// What a run stores for later runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Persistence {
     /// Complete files are marked, and unfinished ones are kept with a journal.
     pub resume: bool,
-    /// Files get the modification time of their objects, and a mark that says whose they are.
+    /// Files get their objects' modification times and a mark that identifies the object.
     pub times: bool,
     /// Each file and its folder are synced before the file counts.
     pub sync_files: bool,
-    /// A digest of the kernel's identifier of this boot: see [`boot`].
+    /// Digest of the kernel's boot ID: see [`boot`].
     pub boot: u64,
 }
 
@@ -61,33 +61,33 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 /// Permissions of new folders, before the umask.
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
 
-/// One worker's machine.
+/// The operating system of one worker.
 #[derive(Debug)]
 pub struct SystemHost {
     begun: Instant,
     chance: SplitMix64,
     folders: Option<Folders>,
     keeping: Persistence,
-    /// The file system keeps no attributes of ours: learnt from the first answer.
+    /// The file system refuses our attributes: known after the first attempt.
     attributes_refused: bool,
-    /// This machine has a record in the index that a power failure does not take.
+    /// The index has a synced record of this worker, which a power failure does not lose.
     index_begun: bool,
     memory: marks::Memory,
     writer: RequestWriter,
     published: Arc<PublishedKeys>,
     keys: KeptKeys,
-    /// Over which network interfaces it connects, in turn; empty: as the routes say.
+    /// Interfaces to bind sockets to, in turn; empty: the kernel's routes decide.
     interfaces: Vec<Arc<str>>,
-    /// How often more a lock is asked for that somebody has.
+    /// Remaining retries for locks that other processes hold.
     lock_looks: u32,
-    /// A worker's file jobs.
+    /// File jobs of the worker.
     desk: helpers::Desk,
-    /// The machines of further destinations, by number from 1.
+    /// Hosts of further destinations, by number from 1.
     others: Vec<SystemHost>,
 }
 
 impl SystemHost {
-    /// A machine whose files go below `destination`; `None` for a run that writes none.
+    /// A host whose files go below `destination`; `None` for a run that writes none.
     #[must_use]
     pub fn new(
         begun: Instant,
@@ -114,7 +114,7 @@ impl SystemHost {
         }
     }
 
-    /// The same, whose files may go below these folders, too ([`Transfer::place`]).
+    /// Adds destinations, selected by [`Transfer::place`].
     #[must_use]
     pub fn with_others(mut self, roots: &[Root]) -> Self {
         for root in roots {
@@ -130,7 +130,7 @@ impl SystemHost {
         self
     }
 
-    /// The same, keeping no more folders open than these, in all destinations together.
+    /// Bounds the number of folders kept open, over all destinations.
     #[must_use]
     pub fn with_folders_kept(mut self, most: usize) -> Self {
         let most = (most / (self.others.len() + 1)).max(1);
@@ -148,7 +148,7 @@ impl SystemHost {
 }
 
 impl SystemHost {
-    /// What failed at a path below the destination.
+    /// An error at a path below the destination.
     fn error(&mut self, step: &'static str, path: &str, errno: Code) -> FileError {
         self.folders().root.error(step, path, errno)
     }
@@ -231,7 +231,7 @@ impl SystemHost {
                 .map_err(|errno| self.error("name", path, errno))
         });
         if let Err(error) = named {
-            // Of several destinations another takes the object.
+            // With several destinations, another one takes the object.
             self.abandon(file, error.ends_run() && transfer.place.is_none());
             return Err(error);
         }
@@ -241,17 +241,16 @@ impl SystemHost {
         self.sync_folder(folder).map_err(|errno| self.error("sync", path, errno))
     }
 
-    /// Lets go of a file; removes it unless it is to be kept for a later run, which can go on with
-    /// it.
+    /// Closes a file; removes it unless `keep` is set and a later run can resume it.
     pub fn abandon(&self, file: &OpenFile, keep: bool) {
-        // A file without a name goes away by itself.
+        // An unnamed file disappears when it is closed.
         if !(keep && file.can_go_on()) {
             parts::remove(file);
         }
     }
 }
 
-/// The folder that files go below, and its path as people know it, for messages.
+/// The destination's folder, and its path for messages.
 #[derive(Debug, Clone)]
 pub struct Root {
     folder: Arc<OwnedFd>,
@@ -259,21 +258,21 @@ pub struct Root {
 }
 
 impl Root {
-    /// Opens the destination's folder as [`open_destination`] does. Messages name it as it was
-    /// `typed`, which may be nothing for the current folder.
+    /// Opens the destination's folder with [`open_destination`]. Messages name it as it was
+    /// `typed`, which may be empty for the current folder.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`open_destination`].
     pub fn open(path: &Path, typed: PathBuf) -> Result<Self, Error> {
         open_destination(path).map(|folder| Self { folder: Arc::new(folder), typed: typed.into() })
     }
 
-    /// Opens a folder that is there.
+    /// Opens an existing folder.
     fn present(path: &Path) -> Result<Self, Error> {
         open_folder_at(path).map(|folder| Self { folder: Arc::new(folder), typed: path.into() })
     }
 
-    /// A path below it as people know it; the folder itself for an empty path.
+    /// A path below it for messages; the folder itself for an empty path.
     fn place(&self, path: &str) -> String {
         if path.is_empty() {
             let typed = self.typed.display().to_string();
@@ -282,8 +281,8 @@ impl Root {
         self.typed.join(path).display().to_string()
     }
 
-    /// What failed at a path below it. A permission to make or open a name is one of the folder
-    /// that the name is in: the error is the same for all of them.
+    /// An error at a path below it. Permission to create or open a name is a property of its
+    /// folder: the error names the folder, and is the same for all names in it.
     fn error(&self, step: &'static str, path: &str, errno: Code) -> FileError {
         let (step, path) = match (step, errno) {
             ("create" | "open folder", Code::ACCESS | Code::PERM) => {
@@ -295,10 +294,10 @@ impl Root {
     }
 }
 
-/// A file that has no final name yet.
+/// A file without its final name.
 struct NewFile {
     file: OwnedFd,
-    /// Its temporary name; empty when it has none at all.
+    /// Its temporary name; empty if it is unnamed.
     temporary: String,
 }
 
@@ -317,11 +316,11 @@ struct Folders {
     /// Shared with a worker's helpers.
     open: Arc<Mutex<HashMap<String, Arc<OwnedFd>>>>,
     kept_max: usize,
-    /// Files may begin without a name here: learnt from the first answer.
+    /// Unnamed files may work here; cleared at the first refusal.
     nameless: bool,
-    /// A nameless file is named through its descriptor (AT_EMPTY_PATH), not through /proc.
+    /// Unnamed files are linked through their descriptors (AT_EMPTY_PATH), not through /proc.
     by_descriptor: bool,
-    /// A folder that was made is synced at once.
+    /// New folders are synced at once.
     sync: bool,
 }
 
@@ -331,10 +330,10 @@ impl Folders {
         Self { root, open, kept_max, nameless: true, by_descriptor: true, sync }
     }
 
-    /// The folder at `path`, if it is there. Behind a link, which is not followed, nothing is.
+    /// Opens the folder at `path`; `None` if it is missing or behind a link, which is not followed.
     ///
     /// # Errors
-    /// When the file system does not say.
+    /// If the file system does not say.
     fn find(&mut self, path: &str) -> Result<Option<Arc<OwnedFd>>, FileError> {
         match self.walk(path, open_folder) {
             Ok(folder) => Ok(Some(folder)),
@@ -343,7 +342,7 @@ impl Folders {
         }
     }
 
-    /// The folder at `path`, made if it is not there; the destination itself for an empty path.
+    /// Opens the folder at `path`, creating it if needed; the destination itself for an empty path.
     fn open(&mut self, path: &str) -> Result<Arc<OwnedFd>, FileError> {
         let sync = self.sync;
         self.walk(path, |above, name| open_or_make(above, name, sync))
@@ -363,7 +362,7 @@ impl Folders {
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let above = self.walk(above, step)?;
         let opened = match step(&above, name) {
-            // What is only kept gives way to what is needed.
+            // Out of descriptors: close the cached folders.
             Err(Code::MFILE | Code::NFILE) if !self.kept().is_empty() => {
                 self.kept().clear();
                 step(&above, name)
@@ -384,25 +383,25 @@ impl Folders {
         Ok(folder)
     }
 
-    /// Folders that are kept open; no call is made while this is held.
+    /// Cached open folders; no call is made while this lock is held.
     fn kept(&self) -> MutexGuard<'_, HashMap<String, Arc<OwnedFd>>> {
-        // Each change is one call: whoever panics leaves it whole.
+        // Each change is one call, so a panic leaves the map whole.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The folder that `path` lies in, and its name there.
+    /// The folder of `path`, created if needed, and the name in it.
     fn parent<'a>(&mut self, path: &'a str) -> Result<(Arc<OwnedFd>, &'a str), FileError> {
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         Ok((self.open(above)?, name))
     }
 
-    /// A new file without its final name.
+    /// Creates a file without its final name.
     fn create(&mut self, folder: &OwnedFd, random: u64, extra: OFlags) -> Result<NewFile, Code> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | extra;
         if self.nameless {
             match rustix::fs::openat(folder, ".", flags | OFlags::TMPFILE, FILE_MODE) {
                 Ok(file) => return Ok(NewFile { file, temporary: String::new() }),
-                // The file system, or a kernel's layer over it, has no nameless files (open(2)).
+                // The file system, or a kernel layer above it, has no unnamed files (open(2)).
                 Err(Code::OPNOTSUPP | Code::ISDIR | Code::NOENT | Code::NOSYS) => {
                     self.nameless = false;
                 }
@@ -413,7 +412,7 @@ impl Folders {
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file =
             rustix::fs::openat(folder, &temporary, flags, FILE_MODE).inspect_err(|errno| {
-                // The kernel refuses O_DIRECT only after it has made the file.
+                // The kernel refuses O_DIRECT only after it has created the file.
                 if *errno == Code::INVAL {
                     let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
                 }
@@ -421,7 +420,7 @@ impl Folders {
         Ok(NewFile { file, temporary })
     }
 
-    /// Gives a file its final name, in one step for whoever looks; an older file of that name goes.
+    /// Gives a file its final name atomically; replaces an older file of that name.
     fn rename(
         &mut self,
         folder: &OwnedFd,
@@ -437,8 +436,8 @@ impl Folders {
             Err(Code::EXIST) => {}
             outcome => return outcome,
         }
-        // linkat(2) does not replace: link beside it, then rename over it. The name is drawn by
-        // chance: process numbers repeat between containers, and a killed process leaves its own.
+        // linkat(2) does not replace: link under a temporary name, then rename. The name is random,
+        // because process IDs repeat between containers, and a killed process leaves its file.
         let beside = temporary_name(random);
         self.link(folder, file, &beside)?;
         rustix::fs::renameat(folder, &beside, folder, name).inspect_err(|_| {
@@ -454,7 +453,7 @@ impl Folders {
     ) -> Result<(), Code> {
         if self.by_descriptor {
             match rustix::fs::linkat(file, "", folder, name, AtFlags::EMPTY_PATH) {
-                // Older kernels ask for CAP_DAC_READ_SEARCH and say ENOENT (linkat(2)).
+                // Older kernels require CAP_DAC_READ_SEARCH and return ENOENT (linkat(2)).
                 Err(Code::NOENT | Code::PERM) => self.by_descriptor = false,
                 outcome => return outcome,
             }
@@ -464,12 +463,12 @@ impl Folders {
     }
 }
 
-/// A name that no object's file has while it has no name of its own.
+/// A temporary name that no object's file can have.
 fn temporary_name(random: u64) -> String {
     format!(".inrush-{random:016x}.tmp")
 }
 
-/// Opens a folder that is there, by its path as it was typed.
+/// Opens an existing folder by its path as typed.
 fn open_folder_at(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
@@ -478,7 +477,7 @@ fn open_folder_at(path: &Path) -> Result<OwnedFd, Error> {
     })
 }
 
-/// Whether an answer to a look at a path is that nothing is there, or can be.
+/// True if the error of a look-up means that nothing exists at the path, or can.
 fn is_nothing(errno: Code) -> bool {
     matches!(errno, Code::NOENT | Code::NOTDIR | Code::LOOP | Code::NAMETOOLONG)
 }
@@ -489,15 +488,14 @@ fn open_folder(above: &OwnedFd, name: &str) -> Result<OwnedFd, Code> {
     rustix::fs::openat(above, name, flags, Mode::empty())
 }
 
-/// Whether a folder was not opened because a link stands there: the kernel says only that it is no
-/// folder.
+/// True if a folder was not opened because it is a link: the kernel only returns ENOTDIR.
 fn is_link(above: &OwnedFd, name: &str, errno: Code) -> bool {
     let stat = || rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW);
     errno == Code::NOTDIR
         && stat().is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
-/// The same, making it when it is not there.
+/// Opens a folder without following a link; creates it if it is missing.
 fn open_or_make(above: &OwnedFd, name: &str, sync: bool) -> Result<OwnedFd, Code> {
     match open_folder(above, name) {
         Err(Code::NOENT) => {}
@@ -505,7 +503,7 @@ fn open_or_make(above: &OwnedFd, name: &str, sync: bool) -> Result<OwnedFd, Code
     }
     match rustix::fs::mkdirat(above, name, FOLDER_MODE) {
         Ok(()) if sync => sync_folder(above)?,
-        // Another worker was first.
+        // Another worker created it first.
         Ok(()) | Err(Code::EXIST) => {}
         Err(errno) => return Err(errno),
     }
@@ -532,7 +530,7 @@ fn write_all(file: &OwnedFd, bytes: &[u8]) -> Result<(), Code> {
     Ok(())
 }
 
-/// Allocates the blocks of a file; where the file system cannot, it only gets its length.
+/// Allocates a file's blocks; if the file system cannot, only sets its length.
 fn allocate(file: &OwnedFd, length: u64) -> Result<(), Code> {
     loop {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
@@ -543,20 +541,21 @@ fn allocate(file: &OwnedFd, length: u64) -> Result<(), Code> {
     }
 }
 
-/// Opens the destination's folder, making it and those above it when `make` says so.
+/// Opens the destination's folder, creating it and its parents.
 ///
 /// # Errors
-/// When it is not a folder, or cannot be made or opened.
+/// If it is not a folder, or cannot be created or opened.
 pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
     make_folders(path).map_err(|error| unusable(path, &error))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| unusable(path, &errno))
 }
 
-/// Refuses a destination's folder that cannot be made, as far as can be told without making it.
+/// Refuses a destination's folder that cannot be created, as far as that is known without creating
+/// it.
 ///
 /// # Errors
-/// The same as of [`open_destination`].
+/// Those of [`open_destination`].
 pub fn require_possible(path: &Path) -> Result<(), Error> {
     disk::what_is_there(path).map_or(Ok(()), |words| Err(unusable(path, &words)))
 }
@@ -658,7 +657,7 @@ mod tests {
 
     #[test]
     fn a_replacement_is_not_stopped_by_what_an_earlier_process_left() {
-        // Containers give every run the same process number, and descriptors repeat.
+        // In containers every run has the same process ID, and descriptors repeat.
         let folder = tempfile::tempdir().expect("a folder");
         for descriptor in 0..300 {
             let left = format!(".inrush-{:x}-{descriptor}.part", std::process::id());

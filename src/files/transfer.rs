@@ -1,6 +1,6 @@
-//! One object on its way: what all workers share of it, and how its end is agreed upon.
+//! The state of one object's download that all workers share, and how they agree on its end.
 //!
-//! It does no I/O. Each of its ranges is settled exactly once, by success or not; whoever settles
+//! It does no I/O. Each range is settled exactly once, successfully or not; the caller that settles
 //! the last one finishes the object.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,15 +15,15 @@ use crate::link::conn::EtagDigest;
 use crate::plan::ranges::{ALIGNMENT_BYTES, PartSize, RangeSet, Ranges};
 use crate::s3::{ByteRange, Endpoint, ListedChecksum, Object, is_folder_mark};
 
-/// What kind of thing comes to be at the destination.
+/// What an object becomes at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// A key that ends in `/`: a folder.
     Folder,
-    /// An object of no bytes: an empty file, for which nothing is fetched.
+    /// An object of no bytes: an empty file, for which no request is made.
     Empty,
-    /// A small object: one request, one slot, one write. Where it becomes a file, it is shorter
-    /// than [`WHOLE_BYTES_MAX`].
+    /// A small object: one request, one slot, one write. As a file it is shorter than
+    /// [`WHOLE_BYTES_MAX`].
     Whole,
     /// A large object, in ranges.
     Ranges,
@@ -38,51 +38,51 @@ pub struct Transfer {
     pub endpoint: Arc<Endpoint>,
     /// Its path below the destination, `/`-separated and checked; empty for the null sink.
     pub path: String,
-    /// Which of several destinations; `None` while that is not decided, and where there is one.
+    /// Index of its destination among several; `None` if undecided or if there is only one.
     pub place: Option<u8>,
-    /// That one has a file of its name, which it replaces: it goes to no other.
+    /// It replaces a file at that destination, so it cannot move to another one.
     pub stays: bool,
     /// What it becomes.
     pub shape: Shape,
-    /// Length of its ranges, the last one excepted.
+    /// Length of its ranges except the last one.
     pub part: PartSize,
     /// Digest of its ETag, if it has one.
     pub etag: Option<EtagDigest>,
-    /// What its bytes are compared with.
+    /// The checksum that its bytes are compared with.
     pub verification: Verification,
-    /// Space that comes back when its file gets its name: that of the one which it replaces.
+    /// Space that is freed when its file is named: that of the replaced file.
     pub replaced_bytes: u64,
     file: OnceLock<Option<OpenFile>>,
     /// What an earlier run had written.
     resumed: Option<Arc<RangeSet>>,
     unsettled: AtomicU64,
-    /// ETag of the first range's answer, where none was listed.
+    /// ETag of the first range's answer, if none was listed.
     seen_etag: OnceLock<EtagDigest>,
     failure: OnceLock<Error>,
     retries: AtomicU32,
     begun_us: AtomicU64,
     again: OnceLock<Again>,
-    /// How its bytes were wrong, now and when it was fetched before.
+    /// The checksum mismatch of this download, and of the one before it.
     mismatch: OnceLock<Mismatch>,
     mismatch_before: Option<Mismatch>,
-    /// How often it was fetched from its first byte before.
+    /// How many times it was fetched again from its first byte.
     pub restarts: u32,
-    /// Why, the last time.
+    /// The reason, the last time.
     pub restarted: Option<Again>,
 }
 
-/// Why an object that failed may be had by fetching it again, from its first byte.
+/// Why fetching a failed object again from its first byte may succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
-    /// It was replaced while it was fetched.
+    /// It was replaced during the download.
     Changed,
-    /// All bytes came, and they do not have the checksum that is stored with it.
+    /// All bytes arrived, and their checksum is not the stored one.
     Checksum,
-    /// Of several destinations, that which it was to go to cannot be written to.
+    /// Its destination, one of several, cannot be written to.
     Elsewhere,
 }
 
-/// How ranges are cut, the same for every object of a run.
+/// How ranges are cut; the same for every object of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Length of a range; a multiple of the slot's length.
@@ -138,27 +138,27 @@ impl Transfer {
         }
     }
 
-    /// The same, its bytes compared with a checksum.
+    /// Sets the checksum that its bytes are compared with.
     #[must_use]
     pub fn verified_by(self, verification: Verification) -> Self {
         Self { verification, ..self }
     }
 
-    /// The same in one range, for what must come in order.
+    /// Makes it one range, for bytes that must arrive in order.
     #[must_use]
     pub fn in_one_range(self) -> Self {
         let bytes = self.object.size_bytes.next_multiple_of(ALIGNMENT_BYTES);
         self.cut_into(PartSize::new(bytes).expect("it has bytes"))
     }
 
-    /// The same in ranges of another length.
+    /// Cuts it into ranges of another length.
     #[must_use]
     pub fn cut_into(self, part: PartSize) -> Self {
         let ranges = Ranges::count_of(self.object.size_bytes, part);
         Self { part, unsettled: AtomicU64::new(ranges), ..self }
     }
 
-    /// The same once more, as `object` is now.
+    /// A new download of the object as it is now.
     #[must_use]
     pub fn anew(&self, object: Object, cut: Cut) -> Self {
         let endpoint = Arc::clone(&self.endpoint);
@@ -171,36 +171,35 @@ impl Transfer {
         Self { place, stays, restarts, restarted, replaced_bytes, mismatch_before, ..fresh }
     }
 
-    /// The same once more, for another destination.
+    /// A new download, for another destination.
     #[must_use]
     pub fn elsewhere(&self, cut: Cut) -> Self {
         let (restarts, anew) = (self.restarts, self.anew(self.object.clone(), cut));
         Self { place: None, restarts, mismatch_before: self.mismatch_before, ..anew }
     }
 
-    /// Whether its bytes are wrong just as they were when it was fetched before.
+    /// True if its bytes are wrong in the same way as in the previous download.
     #[must_use]
     pub fn is_wrong_alike(&self) -> bool {
         self.mismatch_before.is_some() && self.mismatch.get() == self.mismatch_before.as_ref()
     }
 
-    /// Whether they are and nobody else can be asked. Of several addresses one may have sent the
-    /// wrong bytes both times: which one a range comes from is for chance to say.
+    /// True if they are and no other server can be asked. With several addresses one may have sent
+    /// the wrong bytes both times, as the address of a range is chosen at random.
     #[must_use]
     pub fn is_wrong_for_good(&self) -> bool {
         self.is_wrong_alike() && !self.endpoint.has_several_addresses()
     }
 
-    /// Records why it fails, and that it may be had by fetching it again. Where something else had
-    /// failed before, that stays.
+    /// Records a failure that fetching the object again may fix. An earlier failure stays.
     pub fn fail_for_now(&self, again: Again, error: Error) {
         if self.failure.set(error).is_ok() {
             let _ = self.again.set(again);
         }
     }
 
-    /// Records that nothing can be written where it goes; true where that is one of several
-    /// destinations, so that it may be had at another.
+    /// Records that its destination cannot be written to; true if there are several, so that
+    /// another one can take it.
     pub fn fail_at_place(&self, error: &Error) -> bool {
         if self.place.is_some() {
             self.fail_for_now(Again::Elsewhere, error.clone());
@@ -208,32 +207,31 @@ impl Transfer {
         self.place.is_some()
     }
 
-    /// Why fetching it again may help, where it failed for now.
+    /// Why fetching it again may help, if it failed for now.
     #[must_use]
     pub fn again(&self) -> Option<Again> {
         self.again.get().copied()
     }
 
-    /// How it is named in messages: `s3://bucket/key`.
+    /// Its name in messages: `s3://bucket/key`.
     #[must_use]
     pub fn name(&self) -> String {
         format!("s3://{}/{}", self.endpoint.bucket, self.object.key)
     }
 
-    /// What tells it, in this version, from everything else; `None` when the origin gave neither a
-    /// tag nor a time. Times count to the second: HEAD knows no more, and a listing of the same
-    /// object must come to the same.
+    /// Identifies it in this version; `None` if the server sent neither an ETag nor a time. Times
+    /// count to the second: HEAD has no fractions, and a listing of the same object must give the
+    /// same identity.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         identity_of(&self.endpoint.bucket, &self.object)
     }
 
-    /// Goes on with the file of an earlier run, in which these ranges, but not all, are complete
-    /// and others begun. With nothing of either only the file is taken over: all bytes pass
-    /// through this run.
+    /// Resumes the file of an earlier run in which `done` ranges are complete or begun, but not all
+    /// complete. If `done` is empty only the file is reused and all bytes are fetched.
     ///
     /// # Panics
-    /// When none is left, or the object is not in ranges.
+    /// If no range is left, or the object is not in ranges.
     #[must_use]
     pub fn resume(mut self, file: OpenFile, done: RangeSet) -> Self {
         let ranges = Ranges::count_of(self.object.size_bytes, self.part);
@@ -250,20 +248,20 @@ impl Transfer {
         Ranges::new(self.object.size_bytes, self.part).without(self.resumed.clone())
     }
 
-    /// What an earlier run had written: these bytes do not pass through this one.
+    /// What an earlier run had written; these bytes are not fetched.
     #[must_use]
     pub fn resumed(&self) -> Option<&RangeSet> {
         self.resumed.as_deref()
     }
 
-    /// How many bytes that is.
+    /// Number of those bytes.
     #[must_use]
     pub fn resumed_bytes(&self) -> u64 {
         let left: u64 = self.ranges().map(|range| range.length).sum();
         self.resumed().map_or(0, |_| self.object.size_bytes - left)
     }
 
-    /// True when it failed, and yet a later run can go on with its file: the reason may pass.
+    /// True if it failed and a later run can resume its file: the reason may pass.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
         self.again().is_none()
@@ -271,9 +269,9 @@ impl Transfer {
             && self.created_file().is_some_and(OpenFile::can_go_on)
     }
 
-    /// Whether a later run may go on in the middle of a range. Where no tag was listed, only a
-    /// whole answer is known to be of one version with the others; and an object whose checksum
-    /// only comes with an answer of all its bytes would not be validated any more.
+    /// True if a later run may resume it within a range. Without a listed ETag only a whole answer
+    /// is known to be of one version with the others; and an object whose checksum only comes with
+    /// an answer of all its bytes could not be validated any more.
     #[must_use]
     pub fn keeps_prefixes(&self) -> bool {
         let by_sum = matches!(self.object.checksum, ListedChecksum::Named { crc: true, .. });
@@ -292,8 +290,8 @@ impl Transfer {
         ByteRange { offset: 0, length: self.object.size_bytes }
     }
 
-    /// The file that its ranges are written to, created by whoever needs it first; `None` when that
-    /// failed, with the failure recorded.
+    /// The file for its ranges, created by the first caller; `None` if that failed, with the
+    /// failure recorded.
     pub fn file(&self, create: impl FnOnce() -> Result<OpenFile, Error>) -> Option<&OpenFile> {
         let file = self.file.get_or_init(|| match create() {
             Ok(file) => Some(file),
@@ -305,7 +303,7 @@ impl Transfer {
         file.as_ref()
     }
 
-    /// True when its file was created, or could not be.
+    /// True if its file was created, or could not be.
     #[must_use]
     pub fn has_file_or_none(&self) -> bool {
         self.file.get().is_some()
@@ -328,8 +326,8 @@ impl Transfer {
         self.failure.get()
     }
 
-    /// Takes what a comparison of all its bytes with its checksum came to. Bytes that are others
-    /// make it fail for now: fetched again they may be right.
+    /// Records the result of comparing all its bytes with its checksum. On a mismatch it fails for
+    /// now: another download may be right.
     pub fn take_verdict(&self, verdict: Result<Algorithm, Mismatch>) {
         match verdict {
             Ok(algorithm) => self.verification.validated(algorithm),
@@ -343,8 +341,7 @@ impl Transfer {
         }
     }
 
-    /// Bytes that are not those whose checksum is stored, as an error; `alike` where the same came
-    /// twice.
+    /// The error for a checksum mismatch; `alike` if two downloads gave the same bytes.
     #[must_use]
     pub fn wrong_bytes(mismatch: &Mismatch, alike: bool) -> Error {
         let message = format!("the bytes have another checksum: {mismatch}");
@@ -363,7 +360,7 @@ impl Transfer {
         })
     }
 
-    /// Takes why there is nothing to compare its bytes with; it fails where there must be.
+    /// Records why its bytes cannot be verified; it fails if they must be.
     pub fn take_unverified(&self, reason: &'static str) {
         self.verification.not_validated(reason);
         if self.verification.is_strict() {
@@ -371,7 +368,7 @@ impl Transfer {
         }
     }
 
-    /// Bytes that cannot be validated though they must be, as an error.
+    /// The error for bytes that must be validated and cannot be.
     #[must_use]
     pub fn unverified(reason: &str) -> Error {
         Error::new(ErrorKind::Objects, format!("it cannot be verified: {reason}"))
@@ -379,8 +376,8 @@ impl Transfer {
             .advise("--verify auto takes such objects and says so")
     }
 
-    /// Holds the ETag of one range's answer against those of the others; false when they are of two
-    /// versions. Where the listing gave a tag every answer has been compared with that already.
+    /// Compares the ETag of one range's answer with those of the others; false if they are of two
+    /// versions. If the listing gave an ETag, every answer was compared with it already.
     #[must_use]
     pub fn agrees(&self, seen: Option<EtagDigest>) -> bool {
         seen.is_none_or(|seen| *self.seen_etag.get_or_init(|| seen) == seen)
@@ -400,31 +397,31 @@ impl Transfer {
         self.unsettled.load(Ordering::Acquire)
     }
 
-    /// Counts a failed attempt of one of its ranges that another follows.
+    /// Counts a failed attempt of a range that is retried.
     pub fn count_retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Failed attempts that others followed, over all its ranges; a move to another connection is
-    /// none.
+    /// Failed attempts that were retried, over all its ranges; a move to another connection does
+    /// not count.
     #[must_use]
     pub fn retries(&self) -> u32 {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// Notes that work on it has begun; the earliest time stays.
+    /// Records that work on it has begun; the earliest time stays.
     pub fn begin(&self, now_us: u64) {
         self.begun_us.fetch_min(now_us, Ordering::Relaxed);
     }
 
-    /// When work on it began; `None` when it never did.
+    /// When work on it began; `None` if it never did.
     #[must_use]
     pub fn begun_us(&self) -> Option<u64> {
         Some(self.begun_us.load(Ordering::Relaxed)).filter(|begun| *begun != u64::MAX)
     }
 }
 
-/// Whether an object that failed so may be had by a later run.
+/// True if a later run may succeed with an object that failed like this.
 fn may_pass(error: &Error) -> bool {
     !matches!(error.kind(), ErrorKind::Objects | ErrorKind::NotFound | ErrorKind::Usage)
 }
@@ -434,9 +431,9 @@ fn may_pass(error: &Error) -> bool {
 pub struct Outcome {
     /// The object.
     pub transfer: Arc<Transfer>,
-    /// From its first request to its name at the destination, in microseconds.
+    /// From its first request until its file was named, in microseconds.
     pub elapsed_us: u64,
-    /// Success, or why not.
+    /// Success, or the error.
     pub result: Result<(), Error>,
 }
 
@@ -448,7 +445,7 @@ pub fn identity_of(bucket: &str, object: &Object) -> Option<Identity> {
     (!version.is_empty()).then(|| Identity::of(&[bucket, key, version, version_id]))
 }
 
-/// A time in ISO 8601 without the parts of its seconds; anything else as it is.
+/// An ISO 8601 time without fractions of a second; other text unchanged.
 fn to_the_second(time: &str) -> &str {
     let whole = time.get(..19).filter(|whole| whole.as_bytes()[10] == b'T' && time.ends_with('Z'));
     whole.unwrap_or(time)
@@ -516,12 +513,12 @@ mod tests {
             transfer.object.version_id = version_id.to_owned();
             transfer.identity()
         };
-        assert_eq!(with("", "", ""), None, "nothing tells versions apart");
+        assert_eq!(with("", "", ""), None, "nothing distinguishes versions");
         assert_eq!(with("\"1\"", "now", ""), with("\"1\"", "then", ""), "the tag decides");
         assert_ne!(with("\"1\"", "", ""), with("\"2\"", "", ""));
         assert_ne!(with("\"1\"", "", ""), with("\"1\"", "", "v"));
         assert_ne!(with("", "now", ""), with("", "then", ""));
-        // A listing that counts milliseconds, or none, and a HEAD.
+        // A listing with milliseconds, one without, and a HEAD.
         let head = with("", "2024-01-01T00:00:01.000Z", "");
         for listed in ["2024-01-01T00:00:01.234Z", "2024-01-01T00:00:01Z"] {
             assert_eq!(with("", listed, ""), head, "{listed}");
@@ -565,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_settler_is_told_and_the_first_failure_stays() {
+    fn the_last_settler_is_known_and_the_first_failure_stays() {
         let transfer = transfer("a", 20 << 20);
         transfer.fail(Error::new(ErrorKind::Endpoint, "first"));
         transfer.fail(Error::new(ErrorKind::Endpoint, "second"));

@@ -59,7 +59,7 @@ pub(super) struct Desk {
 
 impl Desk {
     fn note(&mut self, task: &FileTask, took_us: u64) {
-        if task.job.tells_pace() {
+        if task.job.indicates_pace() {
             self.calls.note(took_us);
         }
     }

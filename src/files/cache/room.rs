@@ -1,4 +1,4 @@
-//! How much a cache holds, and what goes when there is no room for more.
+//! The size of the cache, and its eviction.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -20,27 +20,27 @@ use crate::text::size::Binary;
 struct Space {
     /// Bytes of whole objects.
     whole_bytes: u64,
-    /// Bytes of objects that this process writes.
+    /// Bytes of objects that this process is writing.
     unfinished_bytes: u64,
-    /// What came since the folder was last looked through.
+    /// Bytes added since the folder was last scanned.
     added_bytes: u64,
-    /// Objects that were removed to make room.
+    /// Objects evicted.
     evicted: u64,
-    /// When objects were last removed because the disk was full: others may have them open, and a
-    /// file system may give space back later.
+    /// When objects were last evicted because the disk was full. Other processes may have them
+    /// open, and a file system may free space with a delay.
     disk_full: Option<Instant>,
 }
 
-/// The room of a cache.
+/// Size limits and use of a cache.
 #[derive(Debug)]
 pub(super) struct Room {
     bytes_max: u64,
     space: Arc<Mutex<Space>>,
-    /// Who looks through the folder has it.
+    /// Held while the folder is scanned.
     scan: Mutex<()>,
 }
 
-/// Room that an unfinished object takes, until it is dropped.
+/// Space reserved for an unfinished object, released on drop.
 #[derive(Debug)]
 pub(super) struct Taken {
     space: Arc<Mutex<Space>>,
@@ -53,10 +53,10 @@ impl Drop for Taken {
     }
 }
 
-/// A whole object that is kept.
+/// A whole cached object.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kept {
-    /// Seconds and nanoseconds of the epoch.
+    /// Access time: seconds and nanoseconds since the Epoch.
     used_at: (i64, u64),
     folder: String,
     name: String,
@@ -64,8 +64,7 @@ pub(super) struct Kept {
 }
 
 impl Room {
-    /// Of a folder that holds what it holds. `bytes_max`: [default: nine tenths of what it has and
-    /// what is free].
+    /// For an existing folder. `bytes_max`: [default: nine tenths of its size plus the free space].
     pub(super) fn new(root: &OwnedFd, bytes_max: Option<u64>) -> Self {
         let used = look_through(root, 0).0;
         let all = used.saturating_add(free_bytes(root).unwrap_or(u64::MAX));
@@ -83,9 +82,8 @@ impl Room {
         lock(&self.space).unfinished_bytes
     }
 
-    /// Takes room on the disk for an object that may become whole; `None` where there is none. What
-    /// is kept goes for it only where the disk is full, and only for a small one: most of it may
-    /// never come.
+    /// Reserves disk space for an object; `None` if there is none. Only a full disk makes it evict
+    /// others, and only for a small object: most of an object may never be read.
     pub(super) fn take(&self, root: &OwnedFd, bytes: u64) -> Option<Taken> {
         if bytes > self.bytes_max {
             return None;
@@ -102,7 +100,7 @@ impl Room {
             self.evict(root, lacking);
         }
         let mut space = lock(&self.space);
-        // Others write what they have taken.
+        // Concurrent writers use their reservations later.
         if lacks(space.unfinished_bytes.saturating_add(bytes)) > 0 {
             return None;
         }
@@ -110,14 +108,14 @@ impl Room {
         Some(Taken { space: Arc::clone(&self.space), bytes })
     }
 
-    /// Why nothing at all will be kept; `None` where something may be, or is.
+    /// Why nothing can be cached at all; `None` if something is or may be.
     pub(super) fn why_empty(&self, root: &OwnedFd) -> Option<String> {
         let has_some = lock(&self.space).whole_bytes > 0;
         let has_room = free_bytes(root).is_none_or(|free| free > CACHE_FREE_BYTES_MIN);
         (!has_some && !has_room).then(|| self.why_none(root, 1))
     }
 
-    /// Why an object of so many bytes is refused.
+    /// Why an object of this size is refused.
     pub(super) fn why_none(&self, root: &OwnedFd, bytes: u64) -> String {
         let free = free_bytes(root).unwrap_or(u64::MAX);
         let kept = Binary(CACHE_FREE_BYTES_MIN);
@@ -130,7 +128,7 @@ impl Room {
         }
     }
 
-    /// Objects were removed for the disk a short while ago.
+    /// True if objects were evicted for a full disk within [`CACHE_DISK_FULL_PAUSE`].
     #[expect(clippy::disallowed_methods, reason = "the disk is asked again after a while")]
     fn is_pausing(&self) -> bool {
         let now = Instant::now();
@@ -143,12 +141,12 @@ impl Room {
         pauses
     }
 
-    /// Makes room for an object that is whole now, and counts it: what was used longest ago goes.
+    /// Counts an object that is now whole, and evicts the least recently used ones to fit.
     pub(super) fn add(&self, root: &OwnedFd, bytes: u64) {
         let mut space = lock(&self.space);
         space.whole_bytes += bytes;
         space.added_bytes += bytes;
-        // Others may share it, and may have removed or added much.
+        // Other processes may share the folder and may have added or removed objects.
         let is_due = space.added_bytes > self.bytes_max / CACHE_SCAN_SHARE;
         let is_over = space.whole_bytes > self.bytes_max;
         drop(space);
@@ -157,13 +155,13 @@ impl Room {
         }
     }
 
-    /// Looks through the folder, and removes what is too much, and at least so many bytes.
+    /// Scans the folder and evicts the excess, at least `least_bytes`.
     fn evict(&self, root: &OwnedFd, least_bytes: u64) {
-        // Nobody waits who only counts.
+        // Callers that only count do not take this lock.
         let _scan = self.scan.lock().unwrap_or_else(PoisonError::into_inner);
         let (whole, oldest) = look_through(root, CACHE_EVICTED_MAX);
         let lacking = least_bytes.max(whole.saturating_sub(self.bytes_max));
-        // More than that, so that not every object looks through all.
+        // Evict more than needed, so that not every object causes a scan.
         let goal = if lacking > 0 { lacking + self.bytes_max / CACHE_ROOM_SHARE } else { 0 };
         let (mut gone, mut count) = (0, 0);
         for kept in &oldest {
@@ -183,7 +181,7 @@ impl Room {
 }
 
 impl Kept {
-    /// Removes it, where it is what it seems.
+    /// Removes the file if it is still a marked file of ours.
     fn remove(&self, root: &OwnedFd) -> bool {
         let Ok(folder) = folder_of(root, &self.folder) else { return false };
         marked(&folder, &self.name).is_some()
@@ -195,20 +193,20 @@ fn lock(space: &Mutex<Space>) -> MutexGuard<'_, Space> {
     space.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that this user may still write to the file system; `None` where it does not say.
+/// Bytes that this user may still write to the file system; `None` if unknown.
 fn free_bytes(root: &OwnedFd) -> Option<u64> {
     let stat = rustix::fs::fstatvfs(root).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// What a file takes of the disk.
+/// Disk space of a file.
 fn space_bytes(stat: &Stat) -> u64 {
     let allocated = stat.st_blocks.unsigned_abs().saturating_mul(512);
     stat.st_size.unsigned_abs().max(allocated)
 }
 
-/// The bytes of all whole objects, and so many of them, those used longest ago first. What cannot
-/// be read is passed over.
+/// Total bytes of whole objects, and the `most` least recently used of them. Unreadable entries are
+/// skipped.
 pub(super) fn look_through(root: &OwnedFd, most: usize) -> (u64, BTreeSet<Kept>) {
     let (mut whole, mut oldest) = (0, BTreeSet::new());
     each(root, |folder, opened, name| {
@@ -230,7 +228,7 @@ pub(super) fn look_through(root: &OwnedFd, most: usize) -> (u64, BTreeSet<Kept>)
     (whole, oldest)
 }
 
-/// Shows all names of objects, each with its folder.
+/// Calls `show` with each object's folder name, opened folder and file name.
 pub(super) fn each(root: &OwnedFd, mut show: impl FnMut(&str, &OwnedFd, &str)) {
     for folder in names(root, FOLDER_DIGITS) {
         let Ok(opened) = folder_of(root, &folder) else { continue };
@@ -240,7 +238,7 @@ pub(super) fn each(root: &OwnedFd, mut show: impl FnMut(&str, &OwnedFd, &str)) {
     }
 }
 
-/// The names in a folder that are so many hexadecimal digits.
+/// Names in a folder that consist of exactly `digits` hexadecimal digits.
 fn names(folder: &OwnedFd, digits: usize) -> impl Iterator<Item = String> + use<> {
     let entries = Dir::read_from(folder).into_iter().flatten();
     let names = entries.filter_map(std::result::Result::ok);

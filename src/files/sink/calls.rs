@@ -1,14 +1,14 @@
-//! Who makes the calls of the file system: the worker itself while they are quick, helper threads
-//! once they are slow.
+//! Which thread makes file system calls: the worker while they are fast, helper threads once they
+//! are slow.
 //!
-//! A call on a local file system takes some 10 microseconds, and to hand it to another thread takes
-//! about as long. Over a network, or when each file is synced, it takes milliseconds: then a worker
-//! that makes it keeps its connections waiting, and no two calls overlap. Which of the two it is
-//! is known only from the calls themselves, and may change. Pure: told how long calls took.
+//! A call on a local file system takes about 10 µs, and so does handing it to another thread. Over
+//! a network, or if each file is synced, it takes milliseconds: a worker that made it would stall
+//! its connections, and no two calls would overlap. Only the calls themselves show which case
+//! applies, and it may change. Pure: takes measured durations.
 
 use crate::limits::{FILE_CALL_SLOW_US, FILE_CALLS_WATCHED};
 
-/// How long one worker's calls take.
+/// Durations of one worker's calls.
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
     watched: u32,
@@ -17,14 +17,14 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// True when calls are slow: helper threads are to make them.
+    /// True if calls are slow: helper threads should make them.
     #[must_use]
     pub fn are_slow(&self) -> bool {
         self.slow
     }
 
-    /// Notes how long one took, whoever made it, in microseconds. What took as long as all that are
-    /// watched may is slow at once.
+    /// Records the duration of one call, whichever thread made it, in microseconds. One call that
+    /// takes longer than the whole window allows is slow at once.
     pub fn note(&mut self, took_us: u64) {
         self.watched += 1;
         self.took_us = self.took_us.saturating_add(took_us);

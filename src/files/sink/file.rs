@@ -1,6 +1,6 @@
-//! Files by direct I/O: aligned writes in any order, a padded tail, cut to size at the end.
+//! Files written by direct I/O: aligned writes in any order, a padded tail, truncated at the end.
 //!
-//! Pure: lengths and decisions. The calls are [`crate::files::host::Host`]'s.
+//! Pure: lengths and decisions. [`crate::files::host::Host`] makes the calls.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,46 +13,45 @@ use crate::sys::Handle;
 pub struct OpenFile {
     /// The open file.
     pub handle: Handle,
-    /// Writes go past the page cache (O_DIRECT) and must be aligned.
+    /// Writes bypass the page cache (O_DIRECT) and must be aligned.
     pub direct: bool,
-    /// The folder that it is in.
+    /// Its folder.
     pub folder: Handle,
-    /// Its temporary name there.
+    /// Its temporary name in that folder.
     pub temporary: String,
-    /// Its name when it is whole.
+    /// Its final name.
     pub name: String,
-    /// Its whole path as people know it, for messages.
+    /// Its whole path, for messages.
     pub place: String,
-    /// Which of its ranges are there, for a later run; `None` where nobody will ask.
+    /// Journal for a later run; `None` if the file cannot be resumed.
     pub journal: Option<Journal>,
 }
 
 impl OpenFile {
-    /// True when a later run can go on with it.
+    /// True if a later run can resume it.
     #[must_use]
     pub fn can_go_on(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.records() > 0)
     }
 }
 
-/// The open journal of an unfinished file, and how much it holds.
+/// The open journal of an unfinished file, and its number of records.
 #[derive(Debug)]
 pub struct Journal {
-    /// The open file: each write goes to its end.
+    /// The open file, in append mode.
     pub handle: Handle,
     /// Its name in the file's folder.
     pub name: String,
-    /// Its header, which each record is checked with.
+    /// Its header, which is part of each record's check.
     pub header: [u8; HEADER_BYTES],
     records: AtomicU64,
-    /// No beginnings of ranges are noted beyond so many records: while a run goes on, and when it
-    /// ends.
+    /// Limits on records before prefixes are no longer recorded: during a run, and at its end.
     prefix_records_max: [u64; 2],
     ended: AtomicBool,
 }
 
 impl Journal {
-    /// A journal with this header and so many records, of an object with so many ranges.
+    /// A journal with this header and this many records, of an object with `ranges` ranges.
     #[must_use]
     pub fn new(
         handle: Handle,
@@ -73,7 +72,7 @@ impl Journal {
         }
     }
 
-    /// Counts a record that was appended, or notes that none can be any more: a torn one would
+    /// Counts an appended record; after a failure no more are appended, since a torn record would
     /// shift those after it.
     pub fn note(&self, appended: bool) {
         if appended {
@@ -89,44 +88,44 @@ impl Journal {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// True when the beginning of a range may be noted. Room is kept for whole ranges, and for the
-    /// beginnings that are known when a run ends: without those an interruption would lose them.
+    /// True if a prefix of a range may be recorded. Room is reserved for whole ranges, and for the
+    /// prefixes at the end of a run, which an interruption would otherwise lose.
     #[must_use]
     pub fn has_room(&self, run_ends: bool) -> bool {
         self.records() < self.prefix_records_max[usize::from(run_ends)]
     }
 
-    /// Records that it holds.
+    /// Number of records.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
 }
 
-/// Records that the journal of an object with so many ranges may have. A range may be recorded
-/// twice when two connections fetched it, and once more by each run that ended before the file had
-/// its name; as many may be of beginnings of ranges, and [`JOURNAL_SPARE_RECORDS`] of either.
+/// Most records of the journal of an object with this many ranges. A range may be recorded twice if
+/// two connections fetched it, and once more by each run that ended before the file was named; the
+/// same number again for prefixes, and [`JOURNAL_SPARE_RECORDS`] for either.
 #[must_use]
 pub fn journal_records_max(ranges: u64) -> u64 {
     4 * ranges + JOURNAL_SPARE_RECORDS
 }
 
-/// How many bytes of a slot to write for `length` bytes of an object: rounded up to the alignment
-/// where the write is direct. Only the tail of an object is ever rounded.
+/// Bytes of a slot to write for `length` bytes of an object: rounded up to the alignment if the
+/// write is direct. Only an object's tail is ever rounded.
 #[must_use]
 pub fn write_length(length: u32, direct: bool) -> u32 {
     if direct { length.next_multiple_of(DIRECT_ALIGNMENT_BYTES) } else { length }
 }
 
-/// Space to allocate for an object of `size_bytes`: whole alignment units, so that the padded tail
+/// Bytes to allocate for an object of `size_bytes`: whole alignment units, so that the padded tail
 /// does not extend the file.
 #[must_use]
 pub fn allocation(size_bytes: u64) -> u64 {
     size_bytes.next_multiple_of(u64::from(DIRECT_ALIGNMENT_BYTES))
 }
 
-/// After `done` of a write's bytes: how many count. A direct write goes on at an aligned place, so
-/// a ragged end is written again.
+/// How many of the `done` bytes of a write count. A direct write continues at an aligned offset, so
+/// an unaligned end is written again.
 #[must_use]
 pub fn progress(done: u32, direct: bool) -> u32 {
     if direct { done - done % DIRECT_ALIGNMENT_BYTES } else { done }

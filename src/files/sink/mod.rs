@@ -1,7 +1,7 @@
-//! What the bytes of a range become: a closed set of sinks, chosen once for a run.
+//! The sink of a run: files, or nothing. Chosen once.
 //!
-//! A sink decides; it does not write. The worker carries its decisions out on the ring (writes of
-//! large objects) or by jobs of its host (all else).
+//! A sink only decides. The worker writes large objects through the ring, and gives all other work
+//! to its host as jobs.
 
 pub mod calls;
 pub mod file;
@@ -13,7 +13,7 @@ use crate::files::transfer::Shape;
 pub enum Sink {
     /// Files below a folder.
     File,
-    /// Counted and dropped: for ceilings, and to verify a prefix.
+    /// Counted and dropped: to measure the ceiling, and to verify a prefix.
     Null,
 }
 
@@ -22,14 +22,14 @@ pub enum Sink {
 pub enum Disposal {
     /// Write it at its offset through the ring.
     WriteAt,
-    /// It is the whole object: write it and name it in one go.
+    /// It is the whole object: write and name the file in one job.
     WriteWhole,
-    /// Nothing: it has been counted.
+    /// Nothing: it was counted.
     Drop,
 }
 
 impl Sink {
-    /// What becomes of a piece of an object of this shape.
+    /// What to do with a piece of an object of this shape.
     #[must_use]
     pub fn dispose(self, shape: Shape) -> Disposal {
         match (self, shape) {

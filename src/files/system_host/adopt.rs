@@ -1,9 +1,9 @@
-//! Marks for files that this program did not write and that were compared with their objects: those
+//! Marks for files that inrush did not write and that were compared with their objects: the marks
 //! that a download would have set.
 //!
-//! A file is looked at before it is read and once more before it is marked, through its descriptor
-//! and through its name. Who writes to it in between shows by its times, and who writes to it later
-//! makes the mark unfit.
+//! The file's status is taken before it is read and again before it is marked, through its
+//! descriptor and through its name. Writes in between show in its times; later writes invalidate
+//! the mark.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -22,20 +22,20 @@ use crate::limits::{ADOPT_LOOKS_MAX, ADOPT_REST, ADOPT_REST_COARSE};
 use crate::s3::sign::PublishedKeys;
 use crate::sys::descriptor::is_ours;
 
-/// How a file is at one moment: two that are alike are of one file that nobody has written to.
+/// Status of a file. Equal values mean the same file, not written to in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     device: u64,
     inode: u64,
     length: i64,
-    /// Of its last modification, in nanoseconds.
+    /// Modification time in nanoseconds.
     changed_ns: i64,
-    /// Of the last change of its data or its status (inode(7)), in seconds and nanoseconds.
+    /// Status change time (inode(7)): seconds and nanoseconds.
     status: (i64, u64),
 }
 
 impl Look {
-    /// How long it was.
+    /// Length in bytes.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
         self.length.unsigned_abs()
@@ -51,12 +51,12 @@ impl Look {
         }
     }
 
-    /// Looks at an open file before it is read. Times of files tick: after a change a moment is
-    /// waited for, so that another one does not leave the same time. A file that is changed all
-    /// the time gets a look that no later one is like.
+    /// Takes the status of an open file before it is read. File times have a resolution: it waits
+    /// until the last change is old enough that another one would get a different time. For a file
+    /// that changes constantly it returns a status that equals no later one.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn before(file: &OwnedFd) -> Result<Self, Code> {
         for _ in 0..ADOPT_LOOKS_MAX {
             let look = Self::of(&rustix::fs::fstat(file)?);
@@ -66,9 +66,9 @@ impl Look {
         Ok(Self { device: 0, inode: 0, length: -1, changed_ns: 0, status: (0, 0) })
     }
 
-    /// How long its last change is too young yet.
+    /// How long the last change is still too recent.
     fn rest_left(&self) -> Option<Duration> {
-        // Where times have no fractions they count seconds, or two of them.
+        // Times without fractions have a resolution of one or two seconds.
         let rest = if self.status.1 == 0 { ADOPT_REST_COARSE } else { ADOPT_REST };
         let since_epoch = |seconds: i64, nanoseconds: u64| {
             let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
@@ -77,7 +77,7 @@ impl Look {
         let now = clock_gettime(ClockId::Realtime);
         let now = since_epoch(now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0));
         let changed = since_epoch(self.status.0, self.status.1);
-        // A time to come is of another clock: it says nothing about this moment.
+        // A future time is from another clock and says nothing about now.
         let age = now.checked_sub(changed)?;
         rest.checked_sub(age).filter(|left| !left.is_zero())
     }
@@ -90,28 +90,28 @@ pub struct Proven<'a> {
     pub file: &'a OwnedFd,
     /// Its path below the folder, `/`-separated.
     pub path: &'a str,
-    /// How it was before it was read.
+    /// Its status before it was read.
     pub before: Look,
     /// The object.
     pub identity: Identity,
-    /// What it was compared with, as a mark keeps it.
+    /// The result of the comparison, as stored in a mark.
     pub verdict: u8,
 }
 
-/// What came of it.
+/// Outcome of an adoption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Adoption {
-    /// It has its mark now.
+    /// It has a mark now.
     Marked,
-    /// It had it before.
+    /// It had this mark before.
     Known,
-    /// It is not the file any more that was read, or not as it was.
+    /// It was replaced or changed since it was read.
     Changed,
-    /// It is another user's, or has further names: a mark on it would not count.
+    /// It belongs to another user or has further names: a mark on it would not count.
     Foreign,
 }
 
-/// Marks files below a folder; several threads may ask.
+/// Marks files below a folder; may be shared by threads.
 #[derive(Debug)]
 pub struct Adopter {
     host: Mutex<SystemHost>,
@@ -121,7 +121,7 @@ impl Adopter {
     /// For the files below this folder.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn open(folder: &Path, begun: Instant) -> Result<Self, Error> {
         let root = Root::present(folder)?;
         let keeping = Persistence { resume: true, boot: boot(), ..Persistence::default() };
@@ -131,21 +131,21 @@ impl Adopter {
         Ok(Self { host: Mutex::new(host) })
     }
 
-    /// Marks a file, if it is as it was before it was read.
+    /// Marks a file if it is unchanged since before it was read.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn adopt(&self, proven: &Proven<'_>) -> Result<Adoption, Code> {
-        // A call that panics leaves no half of a mark.
+        // A panic leaves no partial mark.
         self.host.lock().unwrap_or_else(PoisonError::into_inner).adopt(proven)
     }
 
-    /// Syncs the file system, so that the marks count after a start of the machine, too.
+    /// Syncs the file system, so that the marks stay valid after a reboot.
     ///
     /// # Errors
-    /// When the device did not take the bytes.
+    /// If the device did not take the bytes.
     pub fn sync(&self) -> Result<(), Error> {
-        // Moments count milliseconds: the last mark must be before the sync.
+        // Moments count milliseconds, and the last mark must precede the sync.
         std::thread::sleep(Duration::from_millis(2));
         self.host.lock().unwrap_or_else(PoisonError::into_inner).sync_all()
     }
@@ -237,7 +237,7 @@ mod tests {
             open.set_modified(time).expect("set");
         };
         let unmarked = FileState::Unmarked { same_time: false };
-        // Each at once after the look: the time of the last change has moved on all the same.
+        // Each directly after the look: the status change time has moved on nevertheless.
         let changes: [&dyn Fn(); 4] = [
             &|| write("xyz"),
             &|| {
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(state(folder.path()), FileState::Same);
         assert_eq!(adopt(folder.path(), || {}), Adoption::Known);
         write("xyz");
-        assert_eq!(state(folder.path()), FileState::Other, "the mark tells of another time");
+        assert_eq!(state(folder.path()), FileState::Other, "the mark has another time");
     }
 
     #[test]

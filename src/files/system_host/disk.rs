@@ -1,4 +1,4 @@
-//! The folders of destinations, and the space of the file systems below them.
+//! Creates destination folders, and reads the space of their file systems.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use rustix::io::Errno as Code;
 
-/// How large a file system is.
+/// Size of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSpace {
     /// Bytes that an ordinary user may still write.
     pub free_bytes: u64,
-    /// Bytes in all, whoever has them.
+    /// Total bytes, used or not.
     pub total_bytes: u64,
 }
 
-/// The space below `folder`; `None` when the file system does not say (statvfs(3)).
+/// The space at `folder`; `None` if the file system does not report it (statvfs(3)).
 #[must_use]
 pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
     let stat = rustix::fs::statvfs(folder).ok().filter(|stat| stat.f_blocks > 0)?;
@@ -25,18 +25,18 @@ pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
     })
 }
 
-/// The folder, or the nearest above it that is there.
+/// The folder, or its nearest existing parent.
 #[must_use]
 pub fn nearest_folder(folder: &Path) -> &Path {
     let named = folder.ancestors().filter(|path| !path.as_os_str().is_empty());
     named.into_iter().find(|path| path.is_dir()).unwrap_or(Path::new("."))
 }
 
-/// Makes a folder and those above it. mkdir(2) says EEXIST where a link leads nowhere, and where
-/// the daemon of a FUSE mount has ended: this error says what is there.
+/// Creates a folder and its parents. mkdir(2) returns EEXIST for a dangling link and for a FUSE
+/// mount whose daemon has ended: this error says what is there.
 ///
 /// # Errors
-/// What keeps one from being made.
+/// Why a folder cannot be created.
 pub fn make_folders(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| match (error.kind(), what_is_there(folder)) {
         (kind @ (io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory), Some(words)) => {
@@ -46,9 +46,9 @@ pub fn make_folders(folder: &Path) -> io::Result<()> {
     })
 }
 
-/// What stands where a folder is to be, or one above it, and is none.
+/// What is at the path of the folder, or of one of its parents, if it is not a folder.
 pub(super) fn what_is_there(folder: &Path) -> Option<String> {
-    // Components have no slash at the end, which would lead through a link.
+    // Components drop a trailing slash, which would make stat(2) follow a link.
     let folders = folder.components().as_path().ancestors();
     folders.filter(|at| !at.as_os_str().is_empty()).find_map(|at| {
         let named = at.display();
@@ -69,8 +69,8 @@ pub(super) fn what_is_there(folder: &Path) -> Option<String> {
     })
 }
 
-/// The space that each of these folders may use, which need not be there yet: those of one file
-/// system share what is free. `None` where a file system does not say.
+/// Space that each of these folders may use; they need not exist yet. Those on one file system
+/// share its free space. `None` if a file system does not report it.
 #[must_use]
 pub fn disk_spaces(folders: &[PathBuf]) -> Vec<Option<DiskSpace>> {
     let places: Vec<&Path> = folders.iter().map(|folder| nearest_folder(folder)).collect();
@@ -86,7 +86,7 @@ pub fn disk_spaces(folders: &[PathBuf]) -> Vec<Option<DiskSpace>> {
     places.iter().zip(&devices).map(share).collect()
 }
 
-/// The space of all together; `None` where one does not say.
+/// Sum of the spaces; `None` if one is unknown.
 #[must_use]
 pub fn together(disks: &[Option<DiskSpace>]) -> Option<DiskSpace> {
     let all: Option<Vec<DiskSpace>> = disks.iter().copied().collect();

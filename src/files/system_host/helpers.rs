@@ -1,9 +1,9 @@
-//! Who carries a worker's file jobs out: the worker's own thread while calls are quick, helper
-//! threads once they are slow ([`Calls`]).
+//! Runs a worker's file jobs: on the worker's own thread while calls are fast, on helper threads
+//! once they are slow ([`Calls`]).
 //!
-//! Helpers are made when they are needed first, each with a machine of its own that shares the open
-//! folders. A job that a call never comes back from holds one helper; the run waits for it, and its
-//! end by a signal or the deadline does not.
+//! Helpers start on demand, each with a host of its own that shares the open folders. A job whose
+//! call never returns blocks one helper; the run waits for it, but a signal or the deadline still
+//! ends the run.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,13 +17,13 @@ use crate::files::sink::calls::Calls;
 use crate::files::transfer::Transfer;
 use crate::sys::{Errno, Handle, descriptor};
 
-/// A worker's jobs on their way.
+/// A worker's jobs in progress.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
     calls: Calls,
     ended: VecDeque<FileDone>,
     helpers: Option<Helpers>,
-    /// How many helpers there may be, and what they raise when a job has ended.
+    /// Maximum number of helpers, and the event counter that they raise when a job has ended.
     terms: Option<(usize, Handle)>,
 }
 
@@ -37,7 +37,7 @@ impl Desk {
     }
 
     fn note(&mut self, done: &FileDone) {
-        if done.task.job.tells_pace() {
+        if done.task.job.indicates_pace() {
             self.calls.note(done.took_us);
         }
     }
@@ -55,14 +55,14 @@ struct Helpers {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Told when there is a job, and at the end.
+    /// Notified when there is a job, and at the end.
     work: Condvar,
     counter: Handle,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Jobs that have not begun. A worker bounds how many it gives.
+    /// Jobs that have not begun. A worker bounds their number.
     waiting: VecDeque<FileTask>,
     ended: VecDeque<FileDone>,
     /// Helpers that wait for a job.
@@ -72,14 +72,14 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing below panics half way through a change.
+        // No code below panics halfway through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl SystemHost {
-    /// The same, with at most so many helper threads, which raise this counter: each destination
-    /// has its part, for one that is slow must not hold up the others.
+    /// Allows up to `most` helper threads, which raise this event counter. Each destination gets
+    /// its share, so that a slow one does not delay the others.
     #[must_use]
     pub fn with_helpers(mut self, most: usize, counter: Handle) -> Self {
         let most = (most / (self.others.len() + 1)).max(1);
@@ -89,7 +89,7 @@ impl SystemHost {
         self
     }
 
-    /// A machine for a helper of this one.
+    /// A host for a helper of this one.
     fn helper(&mut self) -> Self {
         let (folders, seed) = (self.folders.clone(), self.random());
         let published = Arc::clone(&self.published);
@@ -102,7 +102,7 @@ impl SystemHost {
         }
     }
 
-    /// Gives a job to a helper; gives it back where there can be none.
+    /// Gives a job to a helper; returns it if there can be none.
     fn hand_over(&mut self, task: FileTask) -> Option<FileTask> {
         let Some((most, counter)) = self.desk.terms.clone() else { return Some(task) };
         let helpers = self.desk.helpers.take();
@@ -120,15 +120,15 @@ impl SystemHost {
         left
     }
 
-    /// Carries a job out, here and now.
+    /// Runs a job on this thread.
     fn carry_out(&mut self, task: FileTask) -> FileDone {
         let before_us = self.now_us();
         let outcome = self.outcome_of(&task);
         FileDone { task, outcome, took_us: self.now_us() - before_us }
     }
 
-    /// The same on another thread: who waits for the end of a job must not wait for ever, so a bug
-    /// is told as an error that ends the run.
+    /// Runs a job on a helper thread. A panic must not leave the worker waiting forever, so it
+    /// becomes an error that ends the run.
     fn carry_out_safely(&mut self, task: FileTask) -> FileDone {
         let before_us = self.now_us();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.outcome_of(&task)));
@@ -161,7 +161,7 @@ impl SystemHost {
         done.map(|()| true)
     }
 
-    /// Makes a large object's file unless it is there; whoever else needs it meanwhile waits.
+    /// Creates a large object's file unless it exists; concurrent callers wait.
     fn create_once(&mut self, transfer: &Transfer) -> Result<bool, FileError> {
         let mut outcome = Ok(false);
         let _ = transfer.file(|| {
@@ -180,7 +180,7 @@ impl SystemHost {
 
 impl FileHost for SystemHost {
     fn begin(&mut self, task: FileTask) {
-        // The machines of further destinations have no others.
+        // The hosts of further destinations have no others.
         let number = task.transfer.place.and_then(|place| usize::from(place).checked_sub(1));
         if let Some(other) = number.and_then(|number| self.others.get_mut(number)) {
             return other.begin(task);
@@ -218,20 +218,20 @@ impl Helpers {
         Self { shared: Arc::new(shared), threads: Vec::new(), most }
     }
 
-    /// Starts one more. Where the system has no room for it those there are do all.
+    /// Starts one more. If the system has no room for it, the existing ones do all jobs.
     fn spawn(&mut self, machine: SystemHost) {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("inrush-files".to_owned());
         self.threads.extend(thread.spawn(move || help(&shared, machine)));
     }
 
-    /// True when all that there are have something to do, and there may be one more.
+    /// True if all helpers are busy and another one is allowed.
     fn is_short(&self) -> bool {
         let state = self.shared.lock();
         state.idle <= state.waiting.len() && self.threads.len() < self.most
     }
 
-    /// Takes a job.
+    /// Queues a job.
     fn give(&self, task: FileTask) {
         self.shared.lock().waiting.push_back(task);
         self.shared.work.notify_one();
@@ -247,7 +247,7 @@ impl Drop for Helpers {
         };
         drop(left);
         self.shared.work.notify_all();
-        // A worker that panicked does not wait for a call that may not come back.
+        // A panicking worker does not wait for a call that may never return.
         if !std::thread::panicking() {
             for thread in self.threads.drain(..) {
                 let _ = thread.join();
@@ -256,7 +256,7 @@ impl Drop for Helpers {
     }
 }
 
-/// A helper's thread: one job after the other, until the worker has ended.
+/// A helper's thread: runs jobs until the worker has ended.
 fn help(shared: &Shared, mut machine: SystemHost) {
     while let Some(task) = next(shared) {
         let done = machine.carry_out_safely(task);
@@ -265,7 +265,7 @@ fn help(shared: &Shared, mut machine: SystemHost) {
             state.ended.push_back(done);
             state.ended.len() == 1
         };
-        // The worker takes all that have ended at once.
+        // The worker takes all ended jobs at once.
         if is_first {
             descriptor::raise(&shared.counter);
         }
@@ -299,7 +299,7 @@ mod tests {
         FileTask { token: 0, transfer: Arc::clone(transfer), job }
     }
 
-    /// The next end, of which the counter tells; none within a minute fails.
+    /// The next result that the event counter announces; fails if none comes within a minute.
     fn wait(machine: &mut SystemHost, counter: &Handle) -> FileDone {
         let Handle::Descriptor(descriptor) = counter else { unreachable!("a counter") };
         loop {
@@ -338,7 +338,7 @@ mod tests {
         let counter = descriptor::event_counter().expect("a descriptor");
         let mut machine = machine(folder.path()).with_helpers(2, counter);
         for path in ["a/1", "a/2", "b"] {
-            // However busy this machine is: calls were quick so far.
+            // Calls were fast so far, however busy this machine is.
             machine.desk.calls = Calls::default();
             machine.begin(task(&Arc::new(object(path, 0)), FileJob::WriteWhole(None)));
             let done = machine.finished().expect("it is done");

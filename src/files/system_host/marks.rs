@@ -1,8 +1,8 @@
-//! Marks of complete files: set before the name is given, read before an object is fetched again.
+//! Marks of complete files: set before a file is named, read before an object is fetched again.
 //!
-//! A mark is an extended attribute: it stands in the file's inode, so it costs one system call and
-//! no block, and it comes and goes with the file. Where the file system refuses attributes, marks
-//! go into one index file at the destination.
+//! A mark is an extended attribute. It is stored in the file's inode, so it costs one system call
+//! and no block, and it lives as long as the file. If the file system refuses attributes, marks go
+//! into one index file at the destination.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,56 +21,54 @@ use crate::files::transfer::Transfer;
 use crate::limits::{INDEX_BYTES_MAX, SYNCS_REMEMBERED_MAX};
 use crate::sys::descriptor::is_ours;
 
-/// The attribute of a complete file.
+/// Attribute of a complete file.
 pub const ATTRIBUTE: &str = "user.inrush";
-/// The attribute of a destination: when everything in it had been synced.
+/// Attribute of a destination: the moments when everything in it was synced.
 const ATTRIBUTE_SYNCED: &str = "user.inrush.synced";
-/// Stands in for both where the file system refuses attributes.
+/// Replaces both attributes if the file system refuses them.
 const INDEX: &str = ".inrush-index";
 
-/// What stands under an object's path.
+/// What is at an object's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileState {
     /// Nothing, or a folder.
     Absent,
-    /// Not this object in this version, as far as can be told.
+    /// Not this object in this version, as far as is known.
     Other,
-    /// A file of the object's size that surely has no mark, so that no run of this program has
-    /// made it as it is.
+    /// A file of the object's size that never had a mark: inrush did not write it in this form.
     Unmarked {
         /// Its modification time is the object's, to the second.
         same_time: bool,
     },
     /// This object, whole.
     Same,
-    /// A file of the object's size whose mark or times say that it is this object, and that
-    /// somebody else may have written: what they say does not count ([`is_ours`]).
+    /// A file of the object's size whose mark or times match this object, but which another user
+    /// may have written, so they do not count ([`is_ours`]).
     Foreign,
 }
 
-/// What earlier runs left at the destination as a whole.
+/// What earlier runs stored about the destination as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     synced: Vec<Moment>,
     index: HashMap<Identity, Mark>,
-    /// The index is another user's: it is neither read nor written.
+    /// The index belongs to another user: it is neither read nor written.
     index_is_foreign: bool,
-    /// What has no mark never had one. A power failure may take records of the index, and the bytes
-    /// of their files, too.
+    /// Files without a mark never had one. A power failure may lose records of the index, and the
+    /// bytes of their files, too.
     lacks_no_mark: bool,
 }
 
-/// What a file, or the index, says of it.
+/// The mark of a file, from its attribute or the index.
 pub(super) enum FoundMark {
     Mark(Mark),
-    /// Nothing, and nothing was lost.
+    /// None, and none was lost.
     None,
-    /// A mark that cannot be read, or perhaps one that was lost.
+    /// An unreadable mark, or perhaps a lost one.
     Unknown,
 }
 
-/// A digest of the kernel's identifier of this boot; where it does not say, one that was never
-/// before.
+/// Digest of the kernel's boot ID; a random value if it cannot be read.
 #[must_use]
 pub fn boot() -> u64 {
     use std::hash::{BuildHasher, RandomState};
@@ -78,20 +76,20 @@ pub fn boot() -> u64 {
     text.map_or_else(|_| RandomState::new().hash_one(0), |text| digest(text.trim()))
 }
 
-/// 64 bits that stand for a text.
+/// 64-bit digest of a text.
 pub(super) fn digest(text: &str) -> u64 {
     Identity::of(&[text]).short()
 }
 
-/// Now, by the clock that a start of the machine ends.
+/// The current time of a clock that restarts at boot.
 pub fn moment(boot: u64) -> Moment {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let ms = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
     Moment { boot, since_ms: u64::try_from(ms).unwrap_or(0) }
 }
 
-/// Space that a file may give back: what it has allocated or, where the file system compresses it,
-/// what its bytes take as those of a new one are counted. Of several names each has its share.
+/// Space that replacing a file frees: its allocated blocks, or its length if the file system
+/// compresses it, since new files are counted by length. Hard links share it.
 fn space_bytes(stat: &Stat) -> u64 {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return 0;
@@ -101,20 +99,20 @@ fn space_bytes(stat: &Stat) -> u64 {
     stat.st_size.unsigned_abs().max(allocated).div_ceil(names)
 }
 
-/// Time of a file's last change, in nanoseconds.
+/// Modification time of a file, in nanoseconds.
 pub fn changed_ns(stat: &Stat) -> i64 {
     let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
     stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-/// Sets a file's modification time, and leaves that of its last access (futimens(3)).
+/// Sets a file's modification time but not its access time (futimens(3)).
 fn set_modified(file: &OwnedFd, seconds: i64, nanoseconds: i64) -> Result<(), Code> {
     let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let last_modification = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
     rustix::fs::futimens(file, &Timestamps { last_access, last_modification })
 }
 
-/// When everything in a folder had been synced.
+/// The moments when everything in a folder was synced.
 #[must_use]
 pub fn synced(folder: &OwnedFd) -> Vec<Moment> {
     let mut bytes = [0; SYNCS_REMEMBERED_MAX * MOMENT_BYTES];
@@ -122,10 +120,10 @@ pub fn synced(folder: &OwnedFd) -> Vec<Moment> {
     bytes[..read].chunks_exact(MOMENT_BYTES).filter_map(Moment::decode).collect()
 }
 
-/// Notes that everything in a folder was synced at this moment; returns all that are remembered.
+/// Records that everything in a folder was synced at this moment; returns all recorded moments.
 ///
 /// # Errors
-/// Where its file system refuses attributes.
+/// If its file system refuses attributes.
 pub fn note_synced(folder: &OwnedFd, now: Moment) -> Result<Vec<Moment>, Code> {
     let mut moments = synced(folder);
     moments.retain(|sync| sync.boot != now.boot);
@@ -137,13 +135,13 @@ pub fn note_synced(folder: &OwnedFd, now: Moment) -> Result<Vec<Moment>, Code> {
 }
 
 impl SystemHost {
-    /// Gives a complete file, which gets its name next, the object's time and a mark, and syncs it
-    /// where each file is.
+    /// Sets the object's time and a mark on a complete file before it is named, and syncs it if
+    /// each file is synced.
     pub(super) fn mark(&mut self, file: &OwnedFd, transfer: &Transfer) -> Result<(), Code> {
         let keeping = self.keeping;
         let modified = transfer.object.modified_seconds().filter(|_| keeping.times);
-        // Before the mark, which tells of this time. Where the file system does not take it the
-        // file has the time of its last write.
+        // Before the mark, which contains this time. If the file system refuses it, the file keeps
+        // the time of its last write.
         let is_timed = modified.is_some_and(|seconds| set_modified(file, seconds, 0).is_ok());
         if let Some(identity) = transfer.identity() {
             let mut mark = Mark {
@@ -159,8 +157,9 @@ impl SystemHost {
                 self.append_to_index(&mark::index_record(Some(&transfer.path), &mark)).is_ok()
             };
             if !is_marked && is_timed {
-                // Without a mark the object is fetched again: slower, and right. By its size and
-                // time it would be kept, even where a power failure has taken its bytes.
+                // Without a mark the object is fetched again, which is slow but correct. Size and
+                // time alone would make a later run keep it even if a power failure has lost its
+                // bytes.
                 set_modified(file, 0, UTIME_NOW)?;
             }
         }
@@ -181,23 +180,23 @@ impl SystemHost {
         put.inspect_err(|errno| self.attributes_refused = *errno == Code::OPNOTSUPP)
     }
 
-    /// Gives a file whose mark goes into the index a time within the object's second that no other
-    /// has. The index is written before the file has its name: were the times alike, the record of
-    /// a run that ended in between would vouch for the file that was there before.
+    /// Gives a file whose mark goes into the index a unique time within the object's second. The
+    /// index is written before the file is named: with equal times, the record of a run that ended
+    /// in between would vouch for the previous file.
     fn own_time(file: &OwnedFd, seconds: Option<i64>) -> Result<i64, Code> {
         if let Some(seconds) = seconds {
             let nanoseconds = fastrand::i64(1..1_000_000_000);
             let is_own = set_modified(file, seconds, nanoseconds).is_ok()
                 && rustix::fs::fstat(file)?.st_mtime_nsec != 0;
             if !is_own {
-                // Whole seconds only: the time of the write is its own.
+                // The file system stores whole seconds only: use the time of the write.
                 set_modified(file, 0, UTIME_NOW)?;
             }
         }
         Ok(changed_ns(&rustix::fs::fstat(file)?))
     }
 
-    /// Syncs a folder in which a name was given, where each file is synced.
+    /// Syncs a folder in which a file was named, if each file is synced.
     pub(super) fn sync_folder(&self, folder: &OwnedFd) -> Result<(), Code> {
         if !self.keeping.sync_files {
             return Ok(());
@@ -205,7 +204,7 @@ impl SystemHost {
         super::sync_folder(folder)
     }
 
-    /// Appends to the index in one write; a torn record is stepped over when it is read.
+    /// Appends to the index in one write; readers skip a torn record.
     fn append_to_index(&mut self, record: &[u8]) -> Result<(), Code> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
         let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -220,7 +219,7 @@ impl SystemHost {
         }
         write_all(&index, record)?;
         if !self.index_begun {
-            // That there was a run outlives a power failure, so that the next one knows that marks
+            // Sync the first record, so that after a power failure the next run knows that marks
             // may have been lost.
             rustix::fs::fsync(&index)?;
             super::sync_folder(&self.folders().root.folder)?;
@@ -229,7 +228,7 @@ impl SystemHost {
         if self.keeping.sync_files { rustix::fs::fdatasync(&index) } else { Ok(()) }
     }
 
-    /// Reads what earlier runs left at the destination as a whole; once, before [`Self::look`].
+    /// Reads what earlier runs stored about the destination; once, before [`Self::look`].
     pub fn remember(&mut self) {
         let named =
             rustix::fs::statat(&self.folders().root.folder, INDEX, AtFlags::SYMLINK_NOFOLLOW);
@@ -238,7 +237,7 @@ impl SystemHost {
         let synced = self.synced();
         let mut memory = Memory { synced, index_is_foreign, ..Memory::default() };
         let read = self.read_below("", INDEX, INDEX_BYTES_MAX);
-        // The last of each boot: what a sync behind it covers, it covers of all.
+        // The last mark of each boot: a sync after it covers all earlier ones.
         let mut latest = HashMap::new();
         mark::replay_index(read.as_deref().unwrap_or_default(), |path, mark| match path {
             Some(path) => {
@@ -254,7 +253,7 @@ impl SystemHost {
         self.memory = memory;
     }
 
-    /// A file that [`Self::remember`] left alone because it is another user's.
+    /// A file that [`Self::remember`] ignored because another user owns it.
     #[must_use]
     pub fn ignored(&self) -> Option<&'static str> {
         self.memory.index_is_foreign.then_some(INDEX)
@@ -270,10 +269,10 @@ impl SystemHost {
         self.open_root().map(|root| synced(&root)).unwrap_or_default()
     }
 
-    /// Syncs the destination's whole file system, and notes that all marks until now are durable.
+    /// Syncs the destination's file system and records that all marks so far are durable.
     ///
     /// # Errors
-    /// When the device did not take the bytes.
+    /// If the device did not take the bytes.
     pub fn sync_all(&mut self) -> Result<(), Error> {
         let now = moment(self.keeping.boot);
         let root = self.open_root();
@@ -282,7 +281,7 @@ impl SystemHost {
             if note_synced(&root, now).is_err() {
                 let _ = self.append_to_index(&mark::sync_record(now));
             }
-            // The note must not be lost with the next power failure, or all is fetched again.
+            // If the next power failure lost this record, all files would be fetched again.
             rustix::fs::fsync(&root)
         })
         .map_err(|errno| {
@@ -293,11 +292,11 @@ impl SystemHost {
         })
     }
 
-    /// What stands under an object's path, and how much space it gives back when it is replaced: no
-    /// link is followed.
+    /// What is at an object's path, and how much space its replacement frees. Links are not
+    /// followed.
     ///
     /// # Errors
-    /// When the file system does not say.
+    /// If the file system does not say.
     pub fn look(&mut self, transfer: &Transfer) -> Result<(FileState, u64), FileError> {
         Ok(match self.stat(transfer)? {
             Some((folder, stat)) => (self.compare(transfer, &folder, &stat), space_bytes(&stat)),
@@ -305,15 +304,15 @@ impl SystemHost {
         })
     }
 
-    /// How much space what stands under an object's path gives back when it is replaced.
+    /// How much space replacing the file at an object's path frees.
     ///
     /// # Errors
-    /// When the file system does not say.
+    /// If the file system does not say.
     pub fn replaced_bytes(&mut self, transfer: &Transfer) -> Result<u64, FileError> {
         Ok(self.stat(transfer)?.map_or(0, |(_, stat)| space_bytes(&stat)))
     }
 
-    /// What stands under an object's path, and its folder; `None` for nothing.
+    /// Folder and status of the file at an object's path; `None` if there is none.
     fn stat(&mut self, transfer: &Transfer) -> Result<Option<(Arc<OwnedFd>, Stat)>, FileError> {
         let path = transfer.path.as_str();
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -325,7 +324,7 @@ impl SystemHost {
         }
     }
 
-    /// What of this status stands under an object's path in this folder.
+    /// Compares the file of this status, at an object's path in this folder, with the object.
     fn compare(&mut self, transfer: &Transfer, folder: &OwnedFd, stat: &Stat) -> FileState {
         let path = transfer.path.as_str();
         let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
@@ -337,7 +336,7 @@ impl SystemHost {
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty());
-        // What counts is the file that was opened: under the name may stand another one by now.
+        // The opened file counts: another one may have taken the name since.
         let opened = file.as_ref().map_err(|errno| *errno);
         let opened = opened.and_then(|file| Ok((file, rustix::fs::fstat(file)?)));
         let stat = opened.map_or(*stat, |(_, stat)| stat);
@@ -365,7 +364,7 @@ impl SystemHost {
         }
     }
 
-    /// True for a mark that says that a file of this status is this object, whole.
+    /// True if the mark says that a file of this status is this object, whole.
     pub(super) fn is_of(&self, mark: &Mark, identity: Identity, stat: &Stat) -> bool {
         mark.size_bytes == stat.st_size.unsigned_abs()
             && mark.identity == identity
@@ -373,7 +372,7 @@ impl SystemHost {
             && mark.is_believed(self.keeping.boot, &self.memory.synced)
     }
 
-    /// The mark of the file at this path, on it or in the index.
+    /// The mark of the file at this path, from its attribute or the index.
     pub(super) fn find_mark(&self, file: Result<&OwnedFd, Code>, path: &str) -> FoundMark {
         let mut bytes = [0; MARK_BYTES];
         let read = file.and_then(|file| rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes[..]));
@@ -391,13 +390,13 @@ impl SystemHost {
         }
     }
 
-    /// A file below the destination, whole, if it is of our making and at most so long, in bytes.
+    /// The whole content of a file of ours below the destination, if it has at most `most` bytes.
     pub(super) fn read_below(&mut self, above: &str, name: &str, most: u64) -> Option<Vec<u8>> {
         self.read_start_below(above, name, most.saturating_add(1))
             .filter(|bytes| bytes.len() as u64 <= most)
     }
 
-    /// So many bytes from the start of one, or all that it has, if it is of our making.
+    /// Up to `most` bytes from the start of a file of ours.
     pub(super) fn read_start_below(
         &mut self,
         above: &str,
@@ -488,7 +487,7 @@ mod tests {
         first.write_whole(&object("before", 3), b"abc").expect("written");
         assert_eq!([look("synced", 1), look("before", 1)], [FileState::Same; 2]);
         assert_eq!([look("synced", 2), look("before", 2)], [FileState::Same, FileState::Other]);
-        // The moments of marks have milliseconds.
+        // Moments count milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(3));
         first.sync_all().expect("synced");
         std::thread::sleep(std::time::Duration::from_millis(3));
@@ -570,8 +569,8 @@ mod tests {
         let mut second = machine(folder.path());
         (second.attributes_refused, second.keeping.boot) = (true, 2);
         second.write_whole(&dated("ours"), b"abc").expect("written");
-        assert_eq!(look(2), FileState::Other, "that it was written again tells nothing of others");
-        // The moments of marks have milliseconds.
+        assert_eq!(look(2), FileState::Other, "writing it again proves nothing of others");
+        // Moments count milliseconds.
         std::thread::sleep(std::time::Duration::from_millis(3));
         first.sync_all().expect("synced");
         assert_eq!(look(2), FileState::Unmarked { same_time: true }, "all was synced");

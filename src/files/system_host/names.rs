@@ -1,5 +1,4 @@
-//! Which names the file system of a destination takes for one, found out by a file that has one of
-//! them.
+//! Detects which names the destination's file system treats as equal, with a probe file.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -13,11 +12,11 @@ use crate::plan::folding::Folding;
 use crate::plan::path::{NAMES_ENDING, OWN_PREFIX};
 use crate::sys::descriptor::is_ours;
 
-/// Makes a file in this folder, or in the nearest above it that is there, looks it up by other
-/// names, and removes it. `None` where that is refused: then it is not known.
+/// Creates a probe file in this folder, or in its nearest existing parent, looks it up by similar
+/// names, and removes it. `None` if that is refused: the folding is unknown then.
 ///
-/// The file has the same name in every run, so that the next one removes what a killed one left;
-/// while another run has it locked, the name is random.
+/// The probe has the same name in every run, so that the next run removes one that a killed run
+/// left; while another run has it locked, the name is random.
 #[must_use]
 pub fn folding(folder: &Path) -> Option<Folding> {
     let folder = open_folder_at(nearest_folder(folder)).ok()?;
@@ -33,7 +32,7 @@ pub fn folding(folder: &Path) -> Option<Folding> {
         Ok([ascii_case, other_case, forms, expands, dots, spaces]) => {
             Some(Folding { ascii_case, other_case, forms, expands, dots, spaces })
         }
-        // It cannot have a name beyond ASCII.
+        // The file system allows ASCII names only.
         Err(Code::INVAL | Code::ILSEQ) => {
             let [ascii_case, dots, spaces] = ask(&folder, "a", ["A", "a.", "a "]).ok()?;
             Some(Folding { ascii_case, dots, spaces, ..Folding::default() })
@@ -42,8 +41,8 @@ pub fn folding(folder: &Path) -> Option<Folding> {
     }
 }
 
-/// The same without making a file, by the first name in the folder that has another case: all
-/// names are folded, or none.
+/// Like [`folding`] without creating a file: tests the first name in the folder that contains a
+/// letter. The result is all foldings or none.
 #[must_use]
 pub fn folding_seen(folder: &Path) -> Option<Folding> {
     let folder = open_folder_to_read(&open_folder_at(folder).ok()?, ".").ok()?;
@@ -58,9 +57,9 @@ pub fn folding_seen(folder: &Path) -> Option<Folding> {
     Some(Folding::default())
 }
 
-/// Which of these letters at the end of a name lead to the file whose name has that one. No other
-/// file has its digits: inode numbers are not compared, which some file systems make up for each
-/// name.
+/// For each of `others`: does the probe's stem with these letters open the probe named with
+/// `letters`? No other file has its digits. Inode numbers are not compared, since some file systems
+/// make one up per name.
 fn ask<const COUNT: usize>(
     folder: &OwnedFd,
     letters: &str,
@@ -79,7 +78,7 @@ fn ask<const COUNT: usize>(
             if is_ours(&rustix::fs::fstat(&file)?) { Ok(file) } else { Err(Code::EXIST) }
         }),
         made => made.inspect(|file| {
-            // Without a lock others take it for one that was left; then it is not known.
+            // Without a lock another run may take it for a leftover; then the folding is unknown.
             let _ = lock(file);
         }),
     };
@@ -96,7 +95,7 @@ fn ask<const COUNT: usize>(
         match found {
             Ok(_) => Ok(true),
             Err(Code::NOENT) => Ok(false),
-            // No name may end so.
+            // Names may not end like this.
             Err(Code::INVAL) if letters.ends_with(['.', ' ']) => Ok(false),
             Err(errno) => Err(errno),
         }
@@ -108,7 +107,7 @@ fn ask<const COUNT: usize>(
     for (folds, found) in folds.iter_mut().zip(found) {
         *folds = found?;
     }
-    // Nobody removed it before it was looked up.
+    // No other run removed it before it was looked up.
     if was_there? { Ok(folds) } else { Err(Code::NOENT) }
 }
 
@@ -118,13 +117,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_tells_names_apart_is_left_as_it_was() {
+    fn a_folder_that_distinguishes_names_is_left_as_it_was() {
         let folder = tempfile::tempdir().expect("a folder");
         let none = Some(Folding::default());
         assert_eq!(folding(folder.path()), none);
         assert_eq!(folding(&folder.path().join("not/there")), none);
         assert_eq!(folding(Path::new("/proc/self")), None, "nothing can be made there");
-        // A killed run leaves it.
+        // Left by a killed run.
         let left = folder.path().join(".inrush-0000000000000000.names-a\u{e9}\u{df}");
         std::fs::write(left, "").expect("written");
         assert_eq!(folding(folder.path()), none);

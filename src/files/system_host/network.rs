@@ -1,4 +1,4 @@
-//! The machine's clock, chance and sockets, and the requests that go over them, signed.
+//! The host's clock, random numbers, sockets, and signed requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::sys::usage::ProcessorTime;
 use crate::sys::{Errno, Handle, descriptor};
 
 impl SystemHost {
-    /// The same, connecting over these network interfaces in turn; over any where there is none.
+    /// Binds connections to these network interfaces in turn; to none if the list is empty.
     #[must_use]
     pub fn with_interfaces(self, interfaces: Vec<Arc<str>>) -> Self {
         Self { interfaces, ..self }
     }
 
-    /// Whose keys sign for this object.
+    /// The keys that sign for this object.
     fn publisher<'a>(&'a self, transfer: &'a Transfer) -> &'a Arc<PublishedKeys> {
         transfer.endpoint.session.as_ref().unwrap_or(&self.published)
     }
@@ -64,7 +64,7 @@ impl Host for SystemHost {
         range: Option<ByteRange>,
         headers: OptionalHeaders,
     ) -> Result<u32, Error> {
-        // Not by the method: the keys that are kept are borrowed at the same time.
+        // Not by the method `publisher`: `self.keys` is borrowed at the same time.
         let publisher = transfer.endpoint.session.as_ref().unwrap_or(&self.published);
         let now = publisher.server_time(wall_clock());
         let keys = self.keys.get(publisher);
@@ -104,7 +104,7 @@ impl Host for SystemHost {
     }
 }
 
-/// The time that signatures carry.
+/// The time for signatures.
 #[expect(clippy::disallowed_methods, reason = "the machine's clock; a signature's date")]
 fn wall_clock() -> SystemTime {
     SystemTime::now()

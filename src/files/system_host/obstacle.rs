@@ -1,6 +1,5 @@
-//! What stands in an object's way at the destination, and is better noticed before its bytes come:
-//! a folder, a device, a socket or a FIFO where its file is to be, or a file where one of its
-//! folders is to be.
+//! Obstacles to an object's file that are better found before its bytes are fetched: a folder, a
+//! device, a socket or a FIFO at the file's path, or a file at the path of one of its folders.
 
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno as Code;
@@ -10,12 +9,12 @@ use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Shape, Transfer};
 
 impl SystemHost {
-    /// The path of an object's file as people know it.
+    /// The path of an object's file for messages.
     pub fn place(&mut self, transfer: &Transfer) -> String {
         self.folders().root.place(&transfer.path)
     }
 
-    /// Why the object can have no file where it is to go; `None` where that is not known before.
+    /// Why the object's file cannot be created; `None` if no obstacle is known in advance.
     pub fn obstacle(&mut self, transfer: &Transfer) -> Option<Error> {
         let path = transfer.path.trim_end_matches('/');
         let is_folder = transfer.shape == Shape::Folder;
@@ -30,7 +29,7 @@ impl SystemHost {
                 match FileType::from_raw_mode(stat.st_mode) {
                     FileType::RegularFile | FileType::Symlink => return None,
                     FileType::Directory => self.error("create", path, Code::ISDIR),
-                    // Whoever has made it may read from it, or write there.
+                    // Another program may be reading from it or writing to it.
                     _ => {
                         let place = self.folders().root.place(path);
                         let message = format!("{place} is not a regular file");
@@ -43,7 +42,7 @@ impl SystemHost {
             Err(error) if [Code::NOTDIR, Code::LOOP].map(Into::into).contains(&error.errno) => {
                 error
             }
-            // It is not there yet, or its error has words of its own.
+            // It does not exist yet, or creating it reports a better error.
             Err(_) => return None,
         };
         Some(Error::from(error).within(transfer.name()))

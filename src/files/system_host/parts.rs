@@ -1,11 +1,12 @@
-//! Unfinished large files that a later run can find: their name is made of the final one alone, a
-//! journal beside them says which ranges are there, and a lock says whether somebody is at work.
+//! Unfinished large files that a later run can find. Their name is derived from the final name
+//! alone, a journal in the same folder records the ranges, and a lock says whether a process is
+//! working on it.
 //!
-//! Whoever holds the lock (flock(2)) on the unfinished file owns it and its journal. A second
-//! process fetches the object on its own, into a file that nobody finds.
+//! The holder of the lock (flock(2)) on the unfinished file owns it and its journal. A second
+//! process fetches the object into a file of its own, which no other process finds.
 //!
-//! Others may be able to write to the folder. What they put under these names is neither read nor
-//! written nor removed: only files of the effective user count.
+//! Other users may be able to write to the folder. Files that they put under these names are
+//! neither read nor written nor removed: only files of the effective user count.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,9 +29,9 @@ use crate::plan::ranges::{PartSize, RangeSet, Ranges};
 use crate::sys::Handle;
 use crate::sys::descriptor::is_ours;
 
-/// How the names of unfinished files end.
+/// Suffix of unfinished files.
 const PART: &str = ".part";
-/// How those of their journals do.
+/// Suffix of their journals.
 const JOURNAL: &str = ".journal";
 
 fn stem_of(name: &str) -> String {
@@ -42,7 +43,7 @@ fn part_name(name: &str) -> String {
     stem_of(name) + PART
 }
 
-/// Name of its journal.
+/// Name of the journal of this final name.
 fn journal_name(name: &str) -> String {
     stem_of(name) + JOURNAL
 }
@@ -50,38 +51,38 @@ fn journal_name(name: &str) -> String {
 /// What an earlier run left of an object.
 #[derive(Debug)]
 pub enum Left {
-    /// Nothing that counts, or it is in other hands.
+    /// Nothing usable, or another process has it.
     Nothing(Transfer),
-    /// Some of its ranges: the transfer fetches the others.
+    /// Some ranges: the transfer fetches the others.
     Some(Transfer),
-    /// All of its ranges; the file has its name now.
+    /// All ranges; the file has its final name now.
     All(Transfer),
-    /// Bytes that cannot be relied on, in so much space.
+    /// Bytes that cannot be relied on, and the space they take.
     Unfit(Transfer, Unfit, u64),
 }
 
-/// What an unfinished file is worth to an object.
+/// What an unfinished file saves of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfinished {
-    /// There is none, or somebody is at work on it.
+    /// There is none, or another process is working on it.
     Nothing,
-    /// So many bytes.
+    /// This many bytes.
     Fit(u64),
     /// Its bytes cannot be relied on.
     Unfit(Unfit),
 }
 
-/// What is done with an unfinished file that has all its ranges: its run ended between the last one
-/// and the name.
+/// What to do with an unfinished file that has all its ranges: its run ended after the last range
+/// and before naming it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenAll {
-    /// It gets its name.
+    /// Give it its final name.
     Publish,
-    /// The transfer fetches one of them once more, and is validated at its end as any other.
+    /// Fetch one range again, and validate the object at its end like any other.
     LeaveOne,
 }
 
-/// An unfinished file in our hands.
+/// An unfinished file that this process has locked.
 struct Part {
     file: OwnedFd,
     direct: bool,
@@ -94,21 +95,21 @@ impl Part {
     }
 }
 
-/// What stands under the name of an unfinished file.
+/// What is at the path of an unfinished file.
 enum FoundPart {
-    /// It is ours, and locked.
+    /// A file of ours, locked by this process.
     Ours(Part),
-    /// Another process is at work on it.
+    /// Another process is working on it.
     Busy,
-    /// Another user's file, or something that this program did not make.
+    /// Another user's file, or one that inrush did not create.
     Foreign,
 }
 
-/// Opens and locks an unfinished file, made where there is none if `create` says so. `looks`: how
-/// often more a lock is asked for that somebody has.
+/// Opens and locks an unfinished file; creates it if `create` is set and none exists. `looks`:
+/// remaining retries for a lock that another process holds.
 fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<FoundPart, Code> {
     let made = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-        // Not even opened: that can wait for ever, or make a device do something.
+        // Not even opened: opening can block forever or trigger a device.
         Ok(stat) if !is_ours(&stat) => return Ok(FoundPart::Foreign),
         Ok(_) => false,
         Err(Code::NOENT) if create => true,
@@ -118,15 +119,15 @@ fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<F
     let extra = if made { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
     let open = |flags| rustix::fs::openat(folder, name, flags, FILE_MODE);
     let (file, direct) = match open(flags | extra | OFlags::DIRECT) {
-        // The file system refuses O_DIRECT, and that after it has made the file (open(2)).
+        // The file system refuses O_DIRECT, but only after it has created the file (open(2)).
         Err(Code::INVAL) => (open(flags | (extra & !OFlags::EXCL))?, false),
         // Another process was first.
         Err(Code::EXIST) => return Ok(FoundPart::Busy),
         outcome => (outcome?, true),
     };
-    // What counts is the file that was opened: under the name may stand another one by now.
+    // The opened file counts: another one may have taken the name since.
     if !is_ours(&rustix::fs::fstat(&file)?) {
-        // A server may give what is made there to nobody.
+        // A server may assign new files to nobody.
         if made {
             unlink(folder, name);
         }
@@ -136,14 +137,14 @@ fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<F
         Ok(()) => {}
         Err(Code::WOULDBLOCK) => return Ok(FoundPart::Busy),
         Err(_) => {
-            // No locks here: nobody could tell who is at work on it.
+            // No locks here: processes could not see each other.
             if create {
                 unlink(folder, name);
             }
             return Ok(FoundPart::Busy);
         }
     }
-    // Between opening and locking it may have got its final name or been removed.
+    // Between opening and locking it may have been renamed or removed.
     let stat = rustix::fs::fstat(&file)?;
     let named = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let same = (stat.st_ino, stat.st_dev) == (named.st_ino, named.st_dev);
@@ -153,14 +154,14 @@ fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<F
     })
 }
 
-/// True where another user's file, or what is no file, has this name.
+/// True if another user's file, or something that is no file, has this name.
 fn is_foreign(folder: &OwnedFd, name: &str) -> bool {
     let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
     stat.is_ok_and(|stat| !is_ours(&stat))
 }
 
-/// Takes the lock. The kernel tears the rings of a killed process down after its end, and what they
-/// have in flight keeps the file, and its lock, for some milliseconds more.
+/// Takes the lock. The kernel tears down a killed process's rings after its end, and operations in
+/// flight keep the file and its lock for some milliseconds.
 fn lock(file: &OwnedFd, looks: &mut u32) -> Result<(), Code> {
     loop {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -174,12 +175,12 @@ fn lock(file: &OwnedFd, looks: &mut u32) -> Result<(), Code> {
 }
 
 fn unlink(folder: &OwnedFd, name: &str) {
-    // What is gone already is no trouble.
+    // It may already be gone.
     let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
 }
 
 impl SystemHost {
-    /// What the journal of an object that is cut into parts of this length begins with.
+    /// The journal header of an object that is cut into parts of this length.
     fn header(&self, transfer: &Transfer, part: PartSize) -> Option<Header> {
         let ranges = Ranges::count_of(transfer.object.size_bytes, part);
         let identity = transfer.identity().filter(|_| ranges <= JOURNAL_RANGES_MAX)?;
@@ -191,8 +192,8 @@ impl SystemHost {
         })
     }
 
-    /// How its journal has an object cut: what is there counts whatever the length of parts is now.
-    /// Not where its checksum is of bytes that come in order, or in one answer.
+    /// The part size in an object's journal, which counts whatever the part size is now. Not if its
+    /// checksum requires all bytes in order or in one answer.
     fn cut_before(&mut self, transfer: &Transfer, above: &str, name: &str) -> PartSize {
         let size_bytes = transfer.object.size_bytes;
         let is_free = Ranges::count_of(size_bytes, transfer.part) > 1
@@ -207,11 +208,11 @@ impl SystemHost {
         before.and_then(PartSize::new).unwrap_or(transfer.part)
     }
 
-    /// What an unfinished file would save of an object's download, as [`Self::go_on`] would have
-    /// it. Nothing is changed.
+    /// How much of an object's download an unfinished file would save, as judged by
+    /// [`Self::go_on`]. Changes nothing.
     ///
     /// # Errors
-    /// When the file system does not say whether there is one.
+    /// If the file system does not say whether there is one.
     pub fn unfinished(&mut self, transfer: &Transfer) -> Result<Unfinished, FileError> {
         if !self.keeping.resume || transfer.shape != Shape::Ranges {
             return Ok(Unfinished::Nothing);
@@ -236,7 +237,7 @@ impl SystemHost {
         }))
     }
 
-    /// Goes on with what an earlier run left of a large object, if that can be.
+    /// Resumes what an earlier run left of a large object, if possible.
     pub fn go_on(&mut self, transfer: Transfer, when_all: WhenAll) -> Left {
         let header = self.header(&transfer, transfer.part);
         let (true, Shape::Ranges, Some(_)) = (self.keeping.resume, transfer.shape, header) else {
@@ -277,7 +278,7 @@ impl SystemHost {
         }
     }
 
-    /// Which ranges are in an unfinished file, and how many records its journal has.
+    /// The ranges in an unfinished file, and the number of records in its journal.
     fn replayed(
         &mut self,
         part: &Part,
@@ -285,7 +286,7 @@ impl SystemHost {
         name: &str,
         header: &Header,
     ) -> Result<(RangeSet, usize), Unfit> {
-        // It is cut to its size before it gets its name.
+        // It is truncated to its size before it is named.
         let lengths = [allocation(header.size_bytes), header.size_bytes];
         if !lengths.contains(&part.stat.st_size.unsigned_abs()) {
             return Err(if part.stat.st_size == 0 { Unfit::Damaged } else { Unfit::Changed });
@@ -315,7 +316,7 @@ impl SystemHost {
             if !is_ours(&rustix::fs::fstat(&file)?) {
                 return Err(Code::PERM);
             }
-            // Without the torn record, so that the next one stands where it is looked for.
+            // Cut off a torn record, so that the next one is aligned.
             rustix::fs::ftruncate(&file, (HEADER_BYTES + records * RECORD_BYTES) as u64)?;
             Ok(file)
         });
@@ -333,9 +334,9 @@ impl SystemHost {
         Ok((file, done))
     }
 
-    /// Begins an unfinished file with its journal, in the place of what an earlier run left. `None`
-    /// where nobody shall find it: it is in other hands, or the place is taken, or it is so small
-    /// that it is fetched again as quickly.
+    /// Creates an unfinished file and its journal in place of what an earlier run left. `None` if
+    /// it should not be resumable: another process or user has the name, or the object is so small
+    /// that fetching it again is as fast.
     pub(super) fn begin_part(
         &mut self,
         transfer: &Transfer,
@@ -352,7 +353,7 @@ impl SystemHost {
             return Ok(None);
         }
         let Ok(FoundPart::Ours(held)) = hold(folder, &part, true, &mut 0) else { return Ok(None) };
-        // The journal goes first: it must never stand beside bytes that it does not tell of.
+        // The journal goes first: it must never describe bytes of another file.
         unlink(folder, &journal);
         let length = allocation(transfer.object.size_bytes);
         let cleared = rustix::fs::ftruncate(&held.file, 0);
@@ -378,8 +379,8 @@ impl SystemHost {
         }))
     }
 
-    /// Removes what an earlier run left of an object, unless somebody is at work on it. Returns how
-    /// much space that had.
+    /// Removes what an earlier run left of an object, unless a process is working on it. Returns
+    /// the space that it took.
     pub fn clear(&mut self, transfer: &Transfer) -> u64 {
         let (above, name) = split(&transfer.path);
         if transfer.shape != Shape::Ranges {
@@ -390,8 +391,8 @@ impl SystemHost {
     }
 }
 
-/// Removes an unfinished file and its journal, unless somebody is at work on them, or they are
-/// another user's. Returns the bytes that are free then.
+/// Removes an unfinished file and its journal, unless a process is working on them or another user
+/// owns them. Returns the bytes freed.
 pub(super) fn clear(folder: &OwnedFd, name: &str) -> u64 {
     clear_stem(folder, &stem_of(name))
 }
@@ -411,8 +412,8 @@ fn clear_stem(folder: &OwnedFd, stem: &str) -> u64 {
     }
 }
 
-/// Removes an unfinished file or a journal of this name and its other half, unless somebody is at
-/// work on them. True when an unfinished file went.
+/// Removes an unfinished file or journal of this name and its counterpart, unless a process is
+/// working on them. True if an unfinished file was removed.
 pub(super) fn clear_left(folder: &OwnedFd, name: &str) -> bool {
     let is_there = |name: &str| rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
     let stem = name.strip_suffix(PART).or_else(|| name.strip_suffix(JOURNAL));
@@ -439,11 +440,11 @@ fn begin_journal(
     Ok(file)
 }
 
-/// Reads what an earlier run had written of a transfer, whole ranges and beginnings of others, each
-/// byte once: its offset in the object, and some bytes.
+/// Reads what an earlier run had written of a transfer, whole ranges and prefixes, each byte once:
+/// calls `take` with an offset in the object and bytes.
 ///
 /// # Errors
-/// What the file system says.
+/// The file system's error.
 pub fn read_resumed(
     transfer: &Transfer,
     mut take: impl FnMut(u64, &[u8]),
@@ -477,7 +478,7 @@ pub fn read_resumed(
     Ok(())
 }
 
-/// An unfinished file in our hands once more, for reading.
+/// Opens our unfinished file again, for reading.
 fn reopened(file: &OpenFile) -> Result<OwnedFd, Code> {
     let (Handle::Descriptor(ours), Handle::Descriptor(folder)) = (&file.handle, &file.folder)
     else {
@@ -490,16 +491,16 @@ fn reopened(file: &OpenFile) -> Result<OwnedFd, Code> {
     if same { Ok(reader) } else { Err(Code::STALE) }
 }
 
-/// Notes for a later run that so many bytes at the start of a range are written, or all.
+/// Records that `prefix_bytes` at the start of a range are written; `None`: all of it.
 pub(super) fn note(file: &OpenFile, index: u64, prefix_bytes: Option<u64>) {
     let Some(journal) = &file.journal else { return };
-    // Other notes that were on their way may have taken the room that there was.
+    // Concurrent notes may have used up the room.
     if prefix_bytes.is_none() || journal.has_room(true) {
         record(journal, index, prefix_bytes.unwrap_or(journal::WHOLE));
     }
 }
 
-/// Appends the record of a range, in one write: so many bytes of it are there, or all.
+/// Appends the record of a range in one write: its prefix, or [`journal::WHOLE`].
 fn record(journal: &Journal, index: u64, prefix_bytes: u64) {
     let (Handle::Descriptor(file), Ok(index)) = (&journal.handle, u32::try_from(index)) else {
         return;
@@ -511,10 +512,10 @@ fn record(journal: &Journal, index: u64, prefix_bytes: u64) {
     journal.note(rustix::io::write(file, &record) == Ok(RECORD_BYTES));
 }
 
-/// Takes an unfinished file's name and journal away.
+/// Removes an unfinished file and its journal.
 pub(super) fn remove(file: &OpenFile) {
     let Handle::Descriptor(folder) = &file.folder else { return };
-    // The journal goes first: it must never stand beside bytes that it does not tell of.
+    // The journal goes first: it must never describe bytes of another file.
     if let Some(journal) = &file.journal {
         unlink(folder, &journal.name);
     }
@@ -535,7 +536,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const SIZE: u64 = 5 * MIB + 3;
 
-    /// Begins an object and completes these ranges of it, then ends without a word.
+    /// Begins an object, completes these ranges of it, and ends without closing it properly.
     fn begin(folder: &Path, indexes: &[u64]) {
         let mut machine = machine(folder);
         let file = machine.create(&object("d/large", SIZE)).expect("created");
@@ -640,7 +641,7 @@ mod tests {
         .expect("read");
         assert_eq!(read, [(MIB, MIB), (3 * MIB, 12_288), (5 * MIB, 3)]);
         read_resumed(&object("d/other", SIZE), |_, _| panic!("nothing is there")).expect("done");
-        // What has its name by now is not ours.
+        // A file that has its final name by now is not ours.
         std::fs::remove_file(&path).expect("removed");
         std::fs::write(&path, &bytes).expect("written");
         let error = read_resumed(&transfer, |_, _| ()).expect_err("another file");
@@ -671,7 +672,7 @@ mod tests {
             begin(folder.path(), &[1, 2]);
             spoil(folder.path());
             assert_eq!(unfit(folder.path()), Some(expected));
-            // Then no journal stands beside the new beginning's bytes but its own.
+            // The only journal beside the new file's bytes is its own.
             begin(folder.path(), &[]);
             let Left::Some(transfer) = left(folder.path()) else { panic!("a good journal") };
             assert_eq!(transfer.unsettled(), 6);
@@ -770,7 +771,8 @@ mod tests {
         }
     }
 
-    /// Gives a file to another user; false, said on standard error, where that is not allowed.
+    /// Gives a file to another user; returns false and says so on standard error if that is not
+    /// allowed.
     fn give_away(path: &Path) -> bool {
         let given = std::os::unix::fs::chown(path, Some(12_345), None).is_ok();
         if !given {
@@ -795,7 +797,7 @@ mod tests {
             };
             let before = look();
             assert_eq!(unfit(folder.path()), Some(Unfit::Foreign), "{endings:?}");
-            // The run has a file of its own, which nobody finds.
+            // The run has a file of its own, which no other finds.
             let object = object("d/large", SIZE);
             let mut machine = machine(folder.path());
             let file = machine.create(&object).expect("created");

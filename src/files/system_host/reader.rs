@@ -1,5 +1,5 @@
-//! Files that are there already, opened for reading: the same walk without links, and nothing is
-//! ever made or written.
+//! Opens existing files for reading, with the same walk that follows no links; creates and writes
+//! nothing.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -18,14 +18,14 @@ pub struct Reader {
     folders: Folders,
 }
 
-/// What stands under a path.
+/// What is at a path.
 #[derive(Debug)]
 pub enum There {
-    /// An ordinary file, opened, and its size.
+    /// A regular file, opened, and its size.
     File(OwnedFd, u64),
     /// A folder.
     Folder,
-    /// None of them, and why.
+    /// Neither, and why.
     Nothing(String),
 }
 
@@ -33,22 +33,22 @@ impl Reader {
     /// Reads below this folder.
     ///
     /// # Errors
-    /// When it is not there, is none, or cannot be opened.
+    /// If it does not exist, is not a folder, or cannot be opened.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         Ok(Self { folders: Folders::new(Root::present(folder)?, false) })
     }
 
-    /// The same, keeping no more folders open than these.
+    /// Bounds the number of folders kept open.
     #[must_use]
     pub fn with_folders_kept(mut self, most: usize) -> Self {
         self.folders.kept_max = most.min(FOLDERS_OPEN_MAX);
         self
     }
 
-    /// What stands under a path below the folder; no link is followed.
+    /// What is at a path below the folder; links are not followed.
     ///
     /// # Errors
-    /// When the file system does not say.
+    /// If the file system does not say.
     pub fn look(&mut self, path: &str) -> Result<There, Error> {
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let folder = match self.folders.walk(above, open_folder) {
@@ -69,7 +69,7 @@ impl Reader {
             Err(Code::NOENT) => return Ok(absent()),
             Err(errno) => return Err(errno),
         };
-        // Looked at before it is opened: to open a device or a pipe may do something.
+        // Checked before it is opened: opening a device or a pipe may have side effects.
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
             FileType::Directory => return Ok(There::Folder),
@@ -118,24 +118,24 @@ mod tests {
         symlink(outside.path(), folder.path().join("link")).expect("a link");
         symlink(outside.path().join("file"), folder.path().join("a/to")).expect("a link");
         let mut reader = Reader::open(folder.path()).expect("a folder");
-        let mut told = |path: &str| match reader.look(path).expect("it can be looked at") {
+        let mut look = |path: &str| match reader.look(path).expect("it can be looked at") {
             There::File(_, size_bytes) => size_bytes.to_string(),
             There::Folder => "a folder".to_owned(),
             There::Nothing(why) => why,
         };
-        assert_eq!(told("a/file"), "5");
-        assert_eq!(told("a"), "a folder");
-        assert_eq!(told("b"), "it does not exist");
-        assert_eq!(told("b/c/d"), "it does not exist");
+        assert_eq!(look("a/file"), "5");
+        assert_eq!(look("a"), "a folder");
+        assert_eq!(look("b"), "it does not exist");
+        assert_eq!(look("b/c/d"), "it does not exist");
         let no_folder = |path: &str| {
             let path = folder.path().join(path);
             format!("'{}' is not a folder (links are not followed)", path.display())
         };
-        assert_eq!(told("link/file"), no_folder("link"));
-        assert_eq!(told("a/file/x"), no_folder("a/file"));
-        assert_eq!(told("a/to"), "it is a symbolic link, which is not followed");
+        assert_eq!(look("link/file"), no_folder("link"));
+        assert_eq!(look("a/file/x"), no_folder("a/file"));
+        assert_eq!(look("a/to"), "it is a symbolic link, which is not followed");
         let socket = std::os::unix::net::UnixListener::bind(folder.path().join("s"));
-        assert_eq!(told("s"), "it is not a regular file", "{socket:?}");
+        assert_eq!(look("s"), "it is not a regular file", "{socket:?}");
         assert_eq!(names(folder.path()), ["a", "link", "s"]);
     }
 

@@ -1,8 +1,8 @@
-//! Files that the source does not have: found by a walk of the destination, and removed.
+//! Finds files that the source does not have by a walk of the destination, and removes them.
 //!
-//! The walk starts at the destination's open folder, follows no link and enters no other file
-//! system. What goes is a name in a folder that was reached so: a link's own name, never what it
-//! leads to. What is neither a file, a link nor a folder stays, and so do names that no key has.
+//! The walk starts at the destination's open folder, follows no links, and stays on one file
+//! system. It removes names in folders that it reached this way: a link itself, never its target.
+//! Anything but files, links and folders stays, and so do names that no key can have.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -16,58 +16,57 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::SWEEP_DEPTH_MAX;
 use crate::plan::path::is_own;
 
-/// What a sweep came to.
+/// Result of a sweep.
 #[derive(Debug, Default)]
 pub struct Swept {
     /// Files and links that were removed, or would be.
     pub removed: u64,
     /// Unfinished files of earlier runs that were removed.
     pub unfinished: u64,
-    /// What unfinished files have on the disk, where nothing is removed.
+    /// Disk space of unfinished files, in a dry sweep.
     pub unfinished_bytes: u64,
-    /// Names that were left alone although the source does not have them.
+    /// Names that stay although the source does not have them.
     pub left: u64,
-    /// The first that could not be read or removed.
+    /// The first error while reading or removing.
     pub error: Option<Error>,
 }
 
-/// How to sweep.
+/// Options of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sweep {
     /// Nothing is removed.
     pub dry: bool,
-    /// Unfinished files of earlier runs are of no use any more.
+    /// Unfinished files of earlier runs are removed, too.
     pub unfinished: bool,
-    /// All of a folder goes, empty folders in it too, or nothing of it: own names in it stay.
+    /// A folder is removed completely, with its empty folders, or not at all: own names in it stay.
     pub whole: bool,
-    /// `is_extra` knows which names are one to the file system, which takes several for one.
+    /// `is_extra` already knows which names the file system treats as equal.
     pub folds: bool,
 }
 
 impl SystemHost {
-    /// Removes what is below the destination and of which `is_extra` says that the source does not
-    /// have it; the paths of folders end in a slash. `tell` hears of each path that is removed, and
-    /// ends the sweep with false.
+    /// Removes what is below the destination and which, according to `is_extra`, the source does
+    /// not have; paths of folders end in a slash. `report` gets each removed path and returns false
+    /// to end the sweep.
     pub fn sweep(
         &mut self,
         sweep: Sweep,
         is_extra: &dyn Fn(&str) -> bool,
-        tell: &mut dyn FnMut(&str) -> bool,
+        report: &mut dyn FnMut(&str) -> bool,
     ) -> Swept {
         let typed = self.folders().root.clone();
-        sweep_below(self.open_root(), typed, sweep, is_extra, tell)
+        sweep_below(self.open_root(), typed, sweep, is_extra, report)
     }
 
-    /// Removes what is in the way of a file at this path, or of a folder, whose path ends in a
-    /// slash: a file where a folder is to be, and a folder where the file is to be, if `is_extra`
-    /// says so of all that is in it. Links are left, and what is left is counted. With `dry` it
-    /// only looks what would be removed and left.
+    /// Removes what blocks a file at this path, or a folder if the path ends in a slash: a file at
+    /// the path of a folder, or a folder at the path of the file, if `is_extra` is true of all its
+    /// content. Links stay; what stays is counted. With `dry` it only counts.
     pub fn clear_way(
         &mut self,
         path: &str,
         (folds, dry): (bool, bool),
         is_extra: &dyn Fn(&str) -> bool,
-        tell: &mut dyn FnMut(&str) -> bool,
+        report: &mut dyn FnMut(&str) -> bool,
     ) -> Swept {
         let typed = self.folders().root.clone();
         let opened = self.open_root().and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, root)));
@@ -76,7 +75,7 @@ impl SystemHost {
             Err(errno) => return unread(&typed, errno),
         };
         let sweep = Sweep { dry, unfinished: false, whole: true, folds };
-        let mut sweeper = Sweeper::new(sweep, typed, (is_extra, tell), device);
+        let mut sweeper = Sweeper::new(sweep, typed, (is_extra, report), device);
         let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
         for (depth, end) in ends.enumerate() {
             let here = &path[..end];
@@ -130,22 +129,22 @@ pub(super) fn open_folder_to_read(above: &OwnedFd, name: &str) -> Result<OwnedFd
     rustix::fs::openat(above, name, flags, Mode::empty())
 }
 
-/// The same, with the device of its file system.
+/// Opens a folder to read its names, and returns the device of its file system, too.
 fn open_below(above: &OwnedFd, name: &str) -> Result<(u64, OwnedFd), Code> {
     let folder = open_folder_to_read(above, name)?;
     Ok((rustix::fs::fstat(&folder)?.st_dev, folder))
 }
 
-/// Whether names of this folder may be removed, as far as its mode says.
+/// True if the folder's mode lets names in it be removed.
 fn may_change(folder: &OwnedFd) -> bool {
     let access = Access::WRITE_OK | Access::EXEC_OK;
     rustix::fs::accessat(folder, ".", access, AtFlags::EACCESS).is_ok()
 }
 
-/// Whether a file is there by its name in other case or Unicode form, or with a dot or a space
-/// behind it, too: then its folder may have the name that the source has, whatever the file system
-/// does elsewhere (casefold of ext4 is of single folders). Inode numbers do not tell: some file
-/// systems make one up for each name.
+/// True if a file can be found by its name in another case or Unicode form, or with a dot or a
+/// space appended, too: then the name may be the source's, whatever the file system does in other
+/// folders (ext4's casefold is per folder). Inode numbers are no evidence: some file systems make
+/// one up per name.
 pub(super) fn folds_names(folder: &OwnedFd, name: &str) -> bool {
     let swap = |letter: char| match letter.is_lowercase() {
         true => letter.to_uppercase().to_string(),
@@ -157,13 +156,13 @@ pub(super) fn folds_names(folder: &OwnedFd, name: &str) -> bool {
     others.filter(|other| other != name).any(|other| {
         match rustix::fs::statat(folder, other.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Code::NOENT | Code::NAMETOOLONG | Code::INVAL | Code::ILSEQ) => false,
-            // It is known by an error, too, that the name is not free.
+            // An error also shows that the name is not free.
             Ok(_) | Err(_) => !lists(folder, &other),
         }
     })
 }
 
-/// Whether a folder has a file of exactly this name.
+/// True if a folder lists exactly this name.
 fn lists(folder: &OwnedFd, name: &str) -> bool {
     let Ok(entries) = Dir::read_from(folder) else { return false };
     entries.flatten().any(|entry| entry.file_name().to_bytes() == name.as_bytes())
@@ -174,12 +173,12 @@ fn sweep_below(
     typed: Root,
     sweep: Sweep,
     is_extra: &dyn Fn(&str) -> bool,
-    tell: &mut dyn FnMut(&str) -> bool,
+    report: &mut dyn FnMut(&str) -> bool,
 ) -> Swept {
     let root = root.and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, root)));
     match root {
         Ok((device, root)) => {
-            let mut sweeper = Sweeper::new(sweep, typed, (is_extra, tell), device);
+            let mut sweeper = Sweeper::new(sweep, typed, (is_extra, report), device);
             sweeper.folder(&root, "", 0);
             sweeper.swept
         }
@@ -187,46 +186,46 @@ fn sweep_below(
     }
 }
 
-/// What comes of a destination that cannot be read.
+/// Result for a destination that cannot be read.
 fn unread(typed: &Root, errno: Code) -> Swept {
     let error = Some(refused(&format!("read {}", typed.place("")), errno));
     Swept { error, ..Swept::default() }
 }
 
-/// A sweep that only looks.
+/// A sweep that removes nothing.
 const LOOK: Sweep = Sweep { dry: true, unfinished: true, whole: false, folds: false };
 
-/// Walks a folder as a sweep would that removes nothing: `is_extra` hears of each file and link,
-/// and `tell` of those that it says so of, and ends the walk with false.
+/// Walks a folder like a sweep that removes nothing: `is_extra` gets each file and link; `report`
+/// gets those for which it is true, and returns false to end the walk.
 ///
 /// # Errors
-/// When the folder cannot be opened.
+/// If the folder cannot be opened.
 pub fn look_through(
     folder: &Path,
     is_extra: &dyn Fn(&str) -> bool,
-    tell: &mut dyn FnMut(&str) -> bool,
+    report: &mut dyn FnMut(&str) -> bool,
 ) -> Result<Swept, Error> {
     let typed = Root::present(folder)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::openat(&typed.folder, ".", flags, Mode::empty());
-    Ok(sweep_below(root, typed, LOOK, is_extra, tell))
+    Ok(sweep_below(root, typed, LOOK, is_extra, report))
 }
 
-/// Hears of each path, and ends the sweep with false.
-type Tell<'a> = &'a mut dyn FnMut(&str) -> bool;
+/// Gets each path, and returns false to end the sweep.
+type Report<'a> = &'a mut dyn FnMut(&str) -> bool;
 
 struct Sweeper<'a> {
     sweep: Sweep,
     typed: Root,
     is_extra: &'a dyn Fn(&str) -> bool,
-    tell: Tell<'a>,
+    report: Report<'a>,
     device: u64,
     swept: Swept,
     stopped: bool,
 }
 
-/// What of a folder's names is of interest. Gathered first: names that go while a folder is read
-/// may hide others.
+/// A folder's names of interest. They are collected first, because removing names while a folder is
+/// read may hide others.
 #[derive(Default)]
 struct FolderNames {
     extra: Vec<String>,
@@ -238,13 +237,13 @@ impl<'a> Sweeper<'a> {
     fn new(
         sweep: Sweep,
         typed: Root,
-        (is_extra, tell): (&'a dyn Fn(&str) -> bool, Tell<'a>),
+        (is_extra, report): (&'a dyn Fn(&str) -> bool, Report<'a>),
         device: u64,
     ) -> Self {
-        Self { sweep, typed, is_extra, tell, device, swept: Swept::default(), stopped: false }
+        Self { sweep, typed, is_extra, report, device, swept: Swept::default(), stopped: false }
     }
 
-    /// Sweeps a folder; true when anything of it went.
+    /// Sweeps a folder; true if anything was removed.
     fn folder(&mut self, folder: &OwnedFd, path: &str, depth: usize) -> bool {
         let found = match self.read(folder, path) {
             Ok(found) => found,
@@ -253,7 +252,7 @@ impl<'a> Sweeper<'a> {
                 return false;
             }
         };
-        // What was looked at may have changed since.
+        // The folder may have changed since it was checked.
         if self.sweep.whole && !(found.own.is_empty() && may_change(folder)) {
             self.swept.left += 1;
             return false;
@@ -326,21 +325,21 @@ impl<'a> Sweeper<'a> {
             return false;
         }
         self.swept.removed += 1;
-        self.stopped |= !(self.tell)(path);
+        self.stopped |= !(self.report)(path);
         true
     }
 
-    /// Whether a sweep of a folder below would leave nothing of it. Nothing is removed.
+    /// True if a sweep of a subfolder would leave nothing of it. Removes nothing.
     fn may_go(&self, above: &OwnedFd, name: &str, path: &str, depth: usize) -> bool {
         let dry = Sweep { dry: true, ..self.sweep };
-        let (typed, mut told) = (self.typed.clone(), |_: &str| true);
-        let mut look = Sweeper::new(dry, typed, (self.is_extra, &mut told), self.device);
+        let (typed, mut ignore) = (self.typed.clone(), |_: &str| true);
+        let mut look = Sweeper::new(dry, typed, (self.is_extra, &mut ignore), self.device);
         look.enter(above, name, path, depth);
         let Swept { left, error, .. } = look.swept;
         left == 0 && error.is_none()
     }
 
-    /// Sweeps a folder below, and removes it when that has emptied it.
+    /// Sweeps a subfolder, and removes it if that has emptied it.
     fn enter(&mut self, above: &OwnedFd, name: &str, path: &str, depth: usize) -> bool {
         let folder = match open_below(above, name) {
             Ok((device, folder)) if device == self.device && depth <= SWEEP_DEPTH_MAX => folder,
@@ -360,7 +359,7 @@ impl<'a> Sweeper<'a> {
             return false;
         }
         let changed = self.folder(&folder, path, depth);
-        // One that is not empty stays, and so does one that was empty before.
+        // A folder that is not empty stays, and so does one that was empty before.
         let is_emptied = changed || self.sweep.whole;
         if !is_emptied || self.sweep.dry || self.stopped || !is_extra() {
             return false;
@@ -375,7 +374,7 @@ impl<'a> Sweeper<'a> {
     }
 
     fn failed(&mut self, step: &str, path: &str, errno: Code) {
-        // Somebody else was first.
+        // Another process removed it first.
         if errno != Code::NOENT {
             let what = format!("{step} {}", self.typed.place(path));
             self.swept.error.get_or_insert_with(|| refused(&what, errno));
@@ -405,13 +404,13 @@ mod tests {
     const ALL: Sweep = Sweep { dry: false, unfinished: true, whole: false, folds: false };
 
     fn sweep(folder: &Path, sweep: Sweep, listed: &[&str]) -> (Vec<String>, Swept) {
-        let mut told = Vec::new();
+        let mut removed = Vec::new();
         let swept = machine(folder).sweep(sweep, &|path| !listed.contains(&path), &mut |path| {
-            told.push(path.to_owned());
+            removed.push(path.to_owned());
             true
         });
-        told.sort();
-        (told, swept)
+        removed.sort();
+        (removed, swept)
     }
 
     fn file(folder: &Path, path: &str) {
@@ -430,11 +429,11 @@ mod tests {
         let listed = ["a", "b/c", "b/d", "half/f", "missing"];
         let dry = Sweep { dry: true, ..ALL };
         let expected = ["gone/far/e", "half/g", "old"];
-        let (told, swept) = sweep(folder.path(), dry, &listed);
-        assert_eq!((&told[..], swept.removed), (&expected.map(String::from)[..], 3));
+        let (removed, swept) = sweep(folder.path(), dry, &listed);
+        assert_eq!((&removed[..], swept.removed), (&expected.map(String::from)[..], 3));
         assert!(folder.path().join("old").exists());
-        let (told, swept) = sweep(folder.path(), ALL, &listed);
-        assert_eq!((&told[..], swept.removed), (&expected.map(String::from)[..], 3));
+        let (removed, swept) = sweep(folder.path(), ALL, &listed);
+        assert_eq!((&removed[..], swept.removed), (&expected.map(String::from)[..], 3));
         assert!(swept.error.is_none() && swept.left == 0);
         assert_eq!(names(folder.path()), ["a", "b", "empty", "half"], "emptied folders go");
         assert_eq!(names(&folder.path().join("half")), ["f"]);
@@ -458,7 +457,7 @@ mod tests {
         fs::create_dir(folder.path().join("dir/empty")).expect("made");
         symlink("dir", folder.path().join("link")).expect("a link");
         let is_extra = |path: &str| path != "half/own" && path != "a/mark/";
-        let mut told = Vec::new();
+        let mut removed = Vec::new();
         for dry in [true, false] {
             for (path, left) in [
                 ("item/x", 0),
@@ -471,21 +470,21 @@ mod tests {
                 ("a", 1),
                 ("tmp", 1),
             ] {
-                let mut tell = |path: &str| {
-                    told.push(path.to_owned());
+                let mut report = |path: &str| {
+                    removed.push(path.to_owned());
                     true
                 };
                 let mut machine = machine(folder.path());
-                let swept = machine.clear_way(path, (false, dry), &is_extra, &mut tell);
+                let swept = machine.clear_way(path, (false, dry), &is_extra, &mut report);
                 assert_eq!((swept.left, swept.error.is_none()), (left, true), "{path} {dry}");
             }
             if dry {
                 assert_eq!(names(folder.path()).len(), 8, "nothing is removed");
-                told.clear();
+                removed.clear();
             }
         }
-        told.sort();
-        assert_eq!(told, ["dir/deep/y", "dir/x", "item"]);
+        removed.sort();
+        assert_eq!(removed, ["dir/deep/y", "dir/x", "item"]);
         assert_eq!(names(folder.path()), ["a", "half", "link", "other", "part", "tmp"]);
         for (whole, below) in [("half", vec!["own", "z"]), ("a", vec!["mark", "x"])] {
             assert_eq!(names(&folder.path().join(whole)), below, "it cannot go as a whole");
@@ -503,8 +502,8 @@ mod tests {
         symlink(outside.path(), folder.path().join("a/folder")).expect("a link");
         symlink(outside.path().join("deep/victim"), folder.path().join("file")).expect("a link");
         symlink("nowhere", folder.path().join("listed")).expect("a link");
-        let (told, swept) = sweep(folder.path(), ALL, &["a/x", "listed", "a/folder/deep"]);
-        assert_eq!((told, swept.removed), (vec!["a/folder".to_owned(), "file".to_owned()], 2));
+        let (removed, swept) = sweep(folder.path(), ALL, &["a/x", "listed", "a/folder/deep"]);
+        assert_eq!((removed, swept.removed), (vec!["a/folder".to_owned(), "file".to_owned()], 2));
         assert_eq!(names(&outside.path().join("deep")), ["victim"]);
         assert_eq!(names(folder.path()), ["a", "listed"]);
     }
@@ -519,8 +518,8 @@ mod tests {
         fs::write(&odd, "not a key").expect("written");
         let socket = UnixListener::bind(folder.path().join("socket")).expect("a socket");
         file(folder.path(), ".inrush-index");
-        let (told, swept) = sweep(folder.path(), ALL, &[]);
-        assert_eq!((told.len(), swept.left), (0, 2));
+        let (removed, swept) = sweep(folder.path(), ALL, &[]);
+        assert_eq!((removed.len(), swept.left), (0, 2));
         assert!(odd.exists() && folder.path().join(".inrush-index").exists());
         drop(socket);
     }
