@@ -1,12 +1,12 @@
-//! An augmented manifest: JSON Lines, each line an object with attributes, of which some are named
-//! to be streamed, in the order of their names.
+//! An augmented manifest: JSON Lines whose objects have attributes, some of which are streamed, in
+//! the order of the names given.
 //!
-//! An attribute whose name ends in `-ref` stands for the bytes of an object of S3, whose address is
-//! its value. Of any other the value itself is meant: of a string its text, of everything else the
-//! JSON as it was written. Names are case-sensitive; of one that a line has twice the last counts.
+//! The value of an attribute whose name ends in `-ref` is the address of an S3 object, whose bytes
+//! are streamed. For other attributes the value itself is streamed: a string's text, otherwise the
+//! JSON as written. Names are case-sensitive; if a line has a name twice, the last one counts.
 //!
-//! The text stays in memory as it is, with the place of each line: epochs want any order. So do the
-//! numbers of the keys ([`super::named`]).
+//! The text stays in memory with the offset of each line, because epochs may need any order, and
+//! with the hashes of the keys ([`super::named`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,30 +23,30 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{AUGMENTED_BUCKETS_MAX, AUGMENTED_LINE_BYTES_MAX};
 use crate::s3::uri::{KeyPattern, S3Uri};
 
-/// How the name of an attribute ends that stands for an object of S3.
+/// Suffix of attributes that refer to S3 objects.
 const REFERENCE_SUFFIX: &str = "-ref";
 
-/// A manifest whose lines all have the attributes that are wanted.
+/// A manifest all of whose lines have the requested attributes.
 #[derive(Debug)]
 pub struct AugmentedManifest {
-    /// What it is called in errors.
+    /// Its name in errors.
     name: String,
     text: Vec<u8>,
-    /// Where each line begins, empty ones left out.
+    /// Offset of each non-empty line.
     starts: Vec<u64>,
     attributes: Vec<String>,
-    /// A reference into each bucket.
+    /// One reference into each bucket.
     buckets: Vec<S3Uri>,
     named: Arc<Named>,
-    /// Bytes of the values of all lines that are no objects.
+    /// Total bytes of the values that are not objects.
     text_bytes: u64,
 }
 
 impl AugmentedManifest {
-    /// Takes a text that has been read from `name`, and looks at every line.
+    /// Takes a text that was read from `name`, and checks every line.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] that names the first line that is wrong, or when there is none.
+    /// [`ErrorKind::Usage`] with the first wrong line, or if there is no line.
     pub fn new(name: String, text: Vec<u8>, attributes: Vec<String>) -> Result<Self> {
         let refuse = |why: String| Error::new(ErrorKind::Usage, why);
         let (starts, buckets, named) = (Vec::new(), Vec::new(), Arc::default());
@@ -90,44 +90,43 @@ impl AugmentedManifest {
         Ok(manifest)
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     ///
     /// # Panics
-    /// Never: none has more.
+    /// Never: `new` bounds it.
     #[must_use]
     pub fn count(&self) -> u32 {
         u32::try_from(self.starts.len()).expect("`new` counts in 32 bits")
     }
 
-    /// How many objects each line names.
+    /// Objects that each line names.
     #[must_use]
     pub fn references(&self) -> usize {
         self.attributes.iter().filter(|name| name.ends_with(REFERENCE_SUFFIX)).count()
     }
 
-    /// Bytes of the values of all lines, without records around them; `None` where some are those
-    /// of objects.
+    /// Total bytes of all values, without record framing; `None` if some values are objects.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         (self.references() == 0).then_some(self.text_bytes)
     }
 
-    /// An address in each bucket that it names.
+    /// One address in each bucket.
     #[must_use]
     pub fn buckets(&self) -> &[S3Uri] {
         &self.buckets
     }
 
-    /// The keys of all objects that its lines name.
+    /// The keys of all objects that the lines name.
     #[must_use]
     pub fn named(&self) -> Arc<Named> {
         Arc::clone(&self.named)
     }
 
-    /// What a line adds to the stream, in order.
+    /// The values of a line, in order.
     ///
     /// # Panics
-    /// When there is no such line.
+    /// If there is no such line.
     #[must_use]
     pub fn values(&self, index: u32) -> Vec<Value<'_>> {
         let start = self.start(index);
@@ -140,10 +139,10 @@ impl AugmentedManifest {
         usize::try_from(self.starts[index as usize]).expect("a place in memory")
     }
 
-    /// Where a value stands, for people: the file, the line as they count, the attribute.
+    /// The place of a value for messages: file, line number, attribute.
     ///
     /// # Panics
-    /// When there is no such value.
+    /// If there is no such value.
     #[must_use]
     pub fn place(&self, index: u32, attribute: usize) -> String {
         let before = &self.text[..self.start(index)];
@@ -152,7 +151,7 @@ impl AugmentedManifest {
     }
 }
 
-/// What one attribute adds to the stream.
+/// One attribute's part of the stream.
 #[derive(Debug)]
 pub enum Value<'a> {
     /// This text.
@@ -164,7 +163,7 @@ pub enum Value<'a> {
 /// The values of these attributes in a line, in the order of the names.
 ///
 /// # Errors
-/// What is wrong with the line, in words that name the attribute.
+/// What is wrong with the line, with the attribute's name.
 fn values<'a>(line: &'a [u8], names: &[String]) -> Result<Vec<Value<'a>>, String> {
     let line = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
     let mut json = Deserializer::from_str(line);
@@ -172,16 +171,16 @@ fn values<'a>(line: &'a [u8], names: &[String]) -> Result<Vec<Value<'a>>, String
     let found = found.map_err(|error| format!("it is no JSON object: {error}"))?;
     let value = |(name, raw): (&String, Option<&'a RawValue>)| {
         let raw = raw.ok_or_else(|| format!("it has no attribute '{name}'"))?;
-        let told = |why| format!("attribute '{name}': {why}");
+        let named = |why| format!("attribute '{name}': {why}");
         if name.ends_with(REFERENCE_SUFFIX) {
-            return reference(raw).map(Box::new).map(Value::Reference).map_err(told);
+            return reference(raw).map(Box::new).map(Value::Reference).map_err(named);
         }
-        text(raw).map(Value::Text).map_err(told)
+        text(raw).map(Value::Text).map_err(named)
     };
     names.iter().zip(found).map(value).collect()
 }
 
-/// The text of a string; of anything else the JSON.
+/// The text of a string; other values as JSON.
 fn text(raw: &RawValue) -> Result<Cow<'_, str>, String> {
     let json = raw.get();
     match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
@@ -202,7 +201,7 @@ fn reference(raw: &RawValue) -> Result<S3Uri, String> {
     }
 }
 
-/// Takes the values of these names out of an object.
+/// Deserializes the values of these names from a JSON object.
 struct Wanted<'n>(&'n [String]);
 
 impl<'de> Visitor<'de> for Wanted<'_> {
@@ -232,13 +231,13 @@ impl<'de> Visitor<'de> for Wanted<'_> {
 mod tests {
     use super::*;
 
-    fn told(line: &str, names: &[&str]) -> Result<Vec<String>, String> {
+    fn texts(line: &str, names: &[&str]) -> Result<Vec<String>, String> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        let told = |value: &Value<'_>| match value {
+        let text_of = |value: &Value<'_>| match value {
             Value::Text(text) => text.to_string(),
             Value::Reference(uri) => format!("-> {uri}"),
         };
-        Ok(values(line.as_bytes(), &names)?.iter().map(told).collect())
+        Ok(values(line.as_bytes(), &names)?.iter().map(text_of).collect())
     }
 
     #[test]
@@ -247,14 +246,14 @@ mod tests {
             "box": {"a" : [1, 2 ], "b":null}, "list":[ ], "other": {"x": 1},
             "told":"say \"hi\"\n\u20ac", "\u0063aps": true, "none":null} "#;
         let check = |names: &[&str], expected: &[&str]| {
-            assert_eq!(told(line, names).expect("values"), expected, "{names:?}");
+            assert_eq!(texts(line, names).expect("values"), expected, "{names:?}");
         };
         check(&["source-ref", "class"], &["-> s3://bkt/a b/ü.jpg", "0"]);
         check(&["class", "source-ref", "class"], &["0", "-> s3://bkt/a b/ü.jpg", "0"]);
         check(&["box", "list", "id"], &[r#"{"a" : [1, 2 ], "b":null}"#, "[ ]", "1e3"]);
         check(&["told", "caps", "none"], &["say \"hi\"\n€", "true", "null"]);
-        assert_eq!(told(r#"{"a":1,"a":"2"}"#, &["a"]).expect("the last"), ["2"]);
-        assert_eq!(told(r#"{"a":"","b":"\\"}"#, &["a", "b"]).expect("texts"), ["", "\\"]);
+        assert_eq!(texts(r#"{"a":1,"a":"2"}"#, &["a"]).expect("the last"), ["2"]);
+        assert_eq!(texts(r#"{"a":"","b":"\\"}"#, &["a", "b"]).expect("texts"), ["", "\\"]);
     }
 
     fn manifest(text: &str, names: &[&str]) -> Result<AugmentedManifest> {
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_wrong_line_is_told_and_bounds_hold() {
+    fn the_first_wrong_line_is_named_and_bounds_hold() {
         let check = |text: &str, names: &[&str], expected: &str| {
             let error = manifest(text, names).expect_err(expected);
             assert_eq!((error.kind(), error.to_string()), (ErrorKind::Usage, expected.to_owned()));
@@ -299,9 +298,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_attribute() {
+    fn what_is_wrong_is_reported_with_its_attribute() {
         let check = |line: &str, expected: &str| {
-            let error = told(line, &["a-ref", "b"]).expect_err(line);
+            let error = texts(line, &["a-ref", "b"]).expect_err(line);
             assert!(error.contains(expected), "{line}: {error}");
         };
         check(r#"{"a-ref":"s3://bkt/k"}"#, "it has no attribute 'b'");

@@ -1,12 +1,11 @@
-//! The order of an epoch: key order, or a permutation that seed and epoch alone decide; then the
-//! shard.
+//! The order of an epoch: key order, or a permutation determined by seed and epoch; then the shard.
 //!
 //! The permutation of `n` objects, 0 to `n - 1` in key order, is a Fisher-Yates shuffle: for `i`
 //! from `n - 1` down to 1 the objects at `i` and `j` change places, where `j` is the upper 64 bits
 //! of the 128-bit product of the next random word and `i + 1`. The words are those of SplitMix64
 //! (Steele, Lea and Flood, 2014) from the state `seed XOR (epoch + 1) * 0x9E3779B97F4A7C15` (modulo
-//! 2^64). A shard `I/N` is what stands at the places `p` with `p mod N = I` after the shuffle, so
-//! that shards never overlap and together are the epoch.
+//! 2^64). Shard `I/N` has the objects at the places `p` with `p mod N = I` after the shuffle, so
+//! shards never overlap and together are the epoch.
 
 use std::str::FromStr;
 
@@ -15,23 +14,23 @@ use super::splitmix::{GOLDEN, SplitMix64};
 /// Part `index` of `count` parts of every epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
-    /// Which, from 0.
+    /// Index, from 0.
     pub index: u32,
-    /// Of how many; not 0.
+    /// Number of shards; not 0.
     pub count: u32,
 }
 
 impl Shard {
-    /// Everything.
+    /// The only shard of one.
     pub const WHOLE: Self = Self { index: 0, count: 1 };
 
-    /// True when what stands at `place` of the epoch belongs to it.
+    /// True if `place` of the epoch belongs to it.
     #[must_use]
     pub const fn takes(self, place: u64) -> bool {
         place % self.count as u64 == self.index as u64
     }
 
-    /// How many of so many places belong to it.
+    /// How many of the first `places` places belong to it.
     #[must_use]
     pub const fn share_of(self, places: u64) -> u64 {
         (places + (self.count - 1 - self.index) as u64) / self.count as u64
@@ -97,9 +96,9 @@ mod tests {
         assert_eq!((permutation(1, 2, 0), permutation(1, 2, 1)), (vec![], vec![0]));
     }
 
-    /// Vectors of a program in Python that was written from the description above and the paper,
-    /// not from this code: whole numbers without bounds, reduced modulo 2^64 where the description
-    /// says so, after a check of its SplitMix64 with the published words of the state 1234567
+    /// Vectors of a Python program that was written from the description above and the paper, not
+    /// from this code: unbounded integers, reduced modulo 2^64 where the description says so, after
+    /// a check of its SplitMix64 with the published words of the state 1234567
     /// (6457827717110365317, 3203168211198807973, 9817491932198370423).
     #[test]
     fn the_order_stays_what_it_is_from_version_to_version() {
@@ -113,7 +112,7 @@ mod tests {
         check(u64::MAX, 2, &[6, 0, 11, 4, 3, 2, 1, 10, 8, 7, 9, 5]);
         check(7, 1_000_000_000, &[4, 3, 1, 6, 8, 0, 7, 2, 5, 9]);
         check(1, u64::MAX - 1, &[0, 5, 3, 4, 2, 1, 8, 7, 6]);
-        // The SHA-256 of all numbers, four bytes each, the lowest first.
+        // SHA-256 of all numbers as four bytes each, little-endian.
         let many = permutation(5, 3, 100_000);
         assert_eq!(many[..6], [98_973, 3_908, 24_243, 86_110, 89_397, 51_657]);
         let bytes: Vec<u8> = many.into_iter().flat_map(u32::to_le_bytes).collect();

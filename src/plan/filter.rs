@@ -1,28 +1,27 @@
-//! `--include` and `--exclude`: which relative paths move.
+//! `--include` and `--exclude`: which relative paths are transferred.
 //!
-//! Pure. The rule is that of the AWS CLI: filters are taken in the order typed, and the last one
-//! that matches decides. Everything moves at first; where the first filter is an `--include`,
-//! nothing does.
+//! Pure. As in the AWS CLI, filters apply in the order typed, and the last match decides. Without a
+//! match a path is transferred, unless the first filter is an `--include`.
 //!
 //! A pattern without a slash is compared with every name of the path, at any depth; one with a
-//! slash with the path from its start, where a slash at its own start has no meaning. A slash at
-//! its end says that it is a folder, and no more (as in gitignore(5) and rsync(1)). `*` and `?`
-//! stay within one name, `**` crosses them. What matches a folder counts for all that is below it,
-//! so `/img` and `img/*` are the folder `img` at the top, and `img/` is any of that name.
+//! slash with the path from its start, where a leading slash is ignored. A trailing slash only
+//! means that it is a folder (as in gitignore(5) and rsync(1)). `*` and `?` stay within one name,
+//! `**` crosses names. A match of a folder applies to everything below it: `/img` and `img/*` mean
+//! the folder `img` at the top, and `img/` any folder of that name.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 use crate::text::glob::{Glob, GlobSet};
 
-/// How many patterns one run may have.
+/// Most patterns of one run.
 pub const PATTERNS_MAX: usize = 10_000;
 
 /// One filter as it was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
-    /// `--include`: what matches moves.
+    /// `--include`: transfer what matches.
     Include(String),
-    /// `--exclude`: what matches does not.
+    /// `--exclude`: do not transfer what matches.
     Exclude(String),
 }
 
@@ -39,15 +38,15 @@ impl Rule {
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     set: GlobSet,
-    /// For each glob of the set, in the order typed, whether what it matches moves.
+    /// For each glob of the set, in the order typed: whether a match is transferred.
     takes: Vec<bool>,
 }
 
 impl Filter {
-    /// Compiles the filters, in the order in which they were typed.
+    /// Compiles the filters in the order typed.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] when one is not a pattern, or there are over [`PATTERNS_MAX`].
+    /// [`ErrorKind::Usage`] if one is not a pattern, or there are more than [`PATTERNS_MAX`].
     pub fn new(rules: &[Rule]) -> Result<Self> {
         if rules.len() > PATTERNS_MAX {
             let message = format!(
@@ -62,7 +61,8 @@ impl Filter {
             let (flag, pattern) = rule.parts();
             let anchored =
                 anchored(pattern).ok_or_else(|| refusal(flag, pattern, &"it is empty"))?;
-            // A folder's path ends in a slash, and so the first is of itself and all below it.
+            // A folder's path ends in a slash, so the first glob matches a folder and everything
+            // below it.
             let itself = (!pattern.ends_with('/')).then(|| anchored.clone());
             for text in [Some(format!("{anchored}/**")), itself].into_iter().flatten() {
                 let glob = Glob::new(&text);
@@ -74,13 +74,13 @@ impl Filter {
         Ok(Self { set, takes })
     }
 
-    /// Whether there is no filter at all.
+    /// True if there is no filter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.takes.is_empty()
     }
 
-    /// Whether the object of this path moves; a folder's path ends in a slash.
+    /// True if the object of this path is transferred; a folder's path ends in a slash.
     #[must_use]
     pub fn takes(&self, relative: &str) -> bool {
         let Some(first) = self.takes.first() else { return true };
@@ -93,13 +93,12 @@ fn refusal(flag: &str, pattern: &str, why: &dyn std::fmt::Display) -> Error {
         .advise("expected a glob such as '*.tar' or 'train/**/part-[0-9]*'")
 }
 
-/// The pattern as it is compared with whole paths, without a slash at its end; `None` when it is
-/// empty.
+/// The pattern for comparison with whole paths, without a trailing slash; `None` if it is empty.
 fn anchored(pattern: &str) -> Option<String> {
     let path = pattern.trim_start_matches('/').trim_end_matches('/');
     match pattern {
         "" => None,
-        // The top, with all below it.
+        // The top folder and everything below it.
         _ if path.is_empty() => Some("**".to_owned()),
         _ if pattern.starts_with('/') || path.contains('/') => Some(path.to_owned()),
         _ => Some(format!("**/{path}")),
@@ -110,7 +109,7 @@ fn anchored(pattern: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// `+` before an include, `-` before an exclude.
+    /// `+` marks an include, `-` an exclude.
     fn filter(typed: &str) -> Filter {
         let rule = |word: &str| match word.split_at(1) {
             ("+", pattern) => Rule::Include(pattern.to_owned()),
@@ -161,7 +160,7 @@ mod tests {
         check("+*.tar -*", "a/x.tar", false);
         check("+*.tar -b*", "b.tar", false);
         check("-b* +*.tar", "b.tar", true);
-        // The first says what becomes of all that none matches.
+        // The first filter decides about paths that no filter matches.
         check("-b* +*.tar", "c.txt", true);
         check("+*.tar -b*", "c.txt", false);
         check("-* +a/ -*.tmp", "a/x", true);
@@ -177,7 +176,7 @@ mod tests {
             {
                 check(typed, path, left);
             }
-            // Only a pattern without a slash, but at its end, is of every depth.
+            // Only a pattern without a slash, or with only a trailing one, matches at every depth.
             check(typed, "x/img/a", !["-img", "-img/"].contains(&typed));
         }
         check("+*.d", "x/y.d/z", true);

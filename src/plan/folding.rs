@@ -1,5 +1,5 @@
-//! Names that are one to a file system: `Readme` and `readme` where it folds case, the two forms of
-//! `é` (NFC, NFD) where it normalizes Unicode.
+//! Names that a file system treats as equal: `Readme` and `readme` if it folds case, the two forms
+//! of `é` (NFC, NFD) if it normalizes Unicode.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use unicode_normalization::UnicodeNormalization as _;
 
-/// What a file system takes for one name.
+/// Which differences between names a file system ignores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Folding {
     /// Upper and lower case of ASCII letters.
@@ -16,16 +16,16 @@ pub struct Folding {
     pub other_case: bool,
     /// Composed and decomposed characters.
     pub forms: bool,
-    /// One letter and several, as `ß` and `ss`.
+    /// One letter and several, such as `ß` and `ss`.
     pub expands: bool,
-    /// A name and the same with dots behind it (vfat, NTFS, SMB).
+    /// Trailing dots (vfat, NTFS, SMB).
     pub dots: bool,
-    /// A name and the same with spaces behind it (NTFS, SMB).
+    /// Trailing spaces (NTFS, SMB).
     pub spaces: bool,
 }
 
 impl Folding {
-    /// All that is one to any file system.
+    /// Every difference that any file system ignores.
     pub const ALL: Self = Self {
         ascii_case: true,
         other_case: true,
@@ -35,13 +35,13 @@ impl Folding {
         spaces: true,
     };
 
-    /// No two names are one.
+    /// True if no two names are equal.
     #[must_use]
     pub fn is_none(self) -> bool {
         self == Self::default()
     }
 
-    /// What at least one of two file systems takes for one name.
+    /// The differences that at least one of two file systems ignores.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -54,14 +54,14 @@ impl Folding {
         }
     }
 
-    /// The same, with all letters that a file system of this kind may take for one: for what is
-    /// kept, not for what is refused.
+    /// Includes all letters that a file system of this kind may treat as equal: for deciding what
+    /// to keep, not what to refuse.
     #[must_use]
     pub fn widened(self) -> Self {
         Self { expands: self.expands || self.other_case, ..self }
     }
 
-    /// A path such that all paths that are one to the file system are alike.
+    /// The path's canonical form: equal for all paths that are equal to the file system.
     #[must_use]
     pub fn fold(self, path: &str) -> Cow<'_, str> {
         if self.is_none() {
@@ -72,7 +72,7 @@ impl Folding {
         if self.other_case && !self.expands {
             folded = folded.chars().map(lower).collect();
         } else if self.other_case {
-            // As case folding has it, `ß` is `ss`, which is its upper case.
+            // Full case folding: `ß` becomes `ss`, through its upper case.
             let upper = folded.chars().flat_map(char::to_uppercase);
             folded = upper.flat_map(char::to_lowercase).collect();
         } else if self.ascii_case {
@@ -81,7 +81,7 @@ impl Folding {
         if self.forms && self.other_case { folded.nfd().collect() } else { folded }
     }
 
-    /// The path without dots and spaces behind its names, as far as the file system drops them.
+    /// Removes the trailing dots and spaces of names that the file system ignores.
     fn trim(self, path: &str) -> Cow<'_, str> {
         let is_dropped =
             |letter: char| (self.dots && letter == '.') || (self.spaces && letter == ' ');
@@ -95,7 +95,7 @@ impl Folding {
     }
 }
 
-/// The lower case of a letter, where that is one letter.
+/// The lower case of a letter if that is one letter, otherwise the letter.
 fn lower(letter: char) -> char {
     let mut lower = letter.to_lowercase();
     match (lower.next(), lower.next()) {
@@ -104,29 +104,29 @@ fn lower(letter: char) -> char {
     }
 }
 
-/// The paths of a run, where the destination takes some for one.
+/// The paths of a run, for a destination that treats some as equal.
 #[derive(Debug)]
 pub struct FoldedPaths {
     folding: Folding,
-    /// Digests of folded paths.
+    /// Digests of the folded paths.
     seen: HashSet<u64>,
     state: RandomState,
 }
 
 impl FoldedPaths {
-    /// None yet; `None` where every path is one by itself.
+    /// An empty set; `None` if no two paths are equal.
     #[must_use]
     pub fn new(folding: Folding) -> Option<Self> {
         let (seen, state) = (HashSet::new(), RandomState::new());
         (!folding.is_none()).then_some(Self { folding, seen, state })
     }
 
-    /// Takes a path; false if another one that is the same to the file system was taken before.
+    /// Adds a path; false if an equal one was added before.
     pub fn take(&mut self, path: &str) -> bool {
         self.seen.insert(self.state.hash_one(self.folding.fold(path)))
     }
 
-    /// How many paths were taken.
+    /// Number of paths added.
     #[must_use]
     pub fn count(&self) -> usize {
         self.seen.len()

@@ -1,43 +1,43 @@
-//! Where in the space of keys a page further on is likely to begin.
+//! Guesses the key at which a later page of a listing begins.
 //!
-//! Pure. Every place in a key has an alphabet: what was seen there, and what is likely beside it as
-//! long as the place has not gone through all of its characters. So keys become numbers, two keys
-//! of a listing tell how dense they lie, and the key so many keys further on is one addition away.
-//! A guess need not be a key, nor good: who lists from there is told what there is.
+//! Pure. Every position in a key has an alphabet: the characters seen there and, until the position
+//! has cycled through all of them, likely neighbours. So keys become numbers, two keys of a listing
+//! give the density of keys, and the key `n` keys further on is one addition away. A guess need not
+//! be a key, nor accurate: listing from it returns whatever follows.
 
 use crate::s3::Object;
 
 /// Longest key in bytes (Amazon S3 User Guide, "Naming Amazon S3 objects").
 const KEY_BYTES_MAX: usize = 1_024;
-/// Every so-many-th key of a page is looked at. A prime: it meets all final digits in turn.
+/// Every seventh key of a page is sampled. A prime, so that it meets all final digits in turn.
 const SAMPLE_STEP: usize = 7;
-/// How many folders deep places are told apart; below, all folders share theirs.
+/// Folder depth up to which positions are distinguished; deeper folders share one alphabet.
 const DEPTH_MAX: usize = 16;
-/// How many characters beyond ASCII are known of one place.
+/// Most non-ASCII characters recorded per position.
 const OTHERS_MAX: usize = 32;
-/// Numbers go so far down as to have this many steps at least, where the keys are long enough.
+/// Numbers have at least this many values if the keys are long enough.
 const STEPS_MIN: u128 = 1 << 48;
 
-/// What stands where in the keys of one listing.
+/// The characters seen at each position in the keys of one listing.
 #[derive(Debug, Default)]
 pub struct Alphabet {
-    /// By depth, then by the place in the name.
+    /// By depth, then by position in the name.
     places: Vec<Vec<Place>>,
     prefix_bytes: usize,
 }
 
-/// One place in a name.
+/// One position in a name.
 #[derive(Debug, Clone, Default)]
 struct Place {
-    /// The ASCII characters that were seen, a bit each.
+    /// The ASCII characters seen, one bit each.
     ascii: u128,
-    /// The others, in order.
+    /// Other characters, in order.
     others: Vec<char>,
-    /// A place before it has gone on, so this one went through all of its characters.
+    /// An earlier position has advanced, so this one has gone through all its characters.
     cycled: bool,
 }
 
-/// How dense keys lie: two keys of one listing and how many there are from one to the other.
+/// Density of keys: two keys of one listing, and the number of keys from one to the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Density {
     first: String,
@@ -46,7 +46,7 @@ pub struct Density {
 }
 
 impl Density {
-    /// That of a page; `None` when it has fewer than two keys.
+    /// The density of a page; `None` if it has fewer than two keys.
     #[must_use]
     pub fn of(objects: &[Object]) -> Option<Self> {
         let [first, .., last] = objects else { return None };
@@ -54,7 +54,7 @@ impl Density {
         Some(Self { first: first.key.clone(), last: last.key.clone(), steps })
     }
 
-    /// That of a page and of what went before it, of which this was the density.
+    /// The density of this page and the next one together.
     #[must_use]
     pub fn with(mut self, next: &Self) -> Self {
         self.steps += next.steps + 1;
@@ -75,9 +75,9 @@ impl Place {
     }
 }
 
-/// A key as a number: the places whose characters are its digits, and what each may be.
+/// Converts keys to numbers: the positions that are digits, and their characters.
 struct Scale {
-    /// The first of the places.
+    /// The first position.
     start: usize,
     digits: Vec<Vec<char>>,
 }
@@ -106,17 +106,17 @@ impl Scale {
     }
 }
 
-/// Which of its characters a digit is; the next one where it is none of them.
+/// A digit's index of a character, or of the next one if it is not among them.
 fn rank(digit: &[char], found: char) -> usize {
     digit.partition_point(|known| *known < found).min(digit.len() - 1)
 }
 
-/// How many characters two keys begin with alike.
+/// Length of the common prefix of two keys, in characters.
 fn shared(one: &[char], other: &[char]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
-/// Depth and place in the name of every character.
+/// Depth and position in the name of every character.
 fn places(key: &[char]) -> impl Iterator<Item = (usize, usize)> {
     key.iter().scan((0, 0), |next, found| {
         let at = *next;
@@ -129,13 +129,13 @@ fn places(key: &[char]) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl Alphabet {
-    /// That of keys which all begin with `prefix`.
+    /// For keys that all begin with `prefix`.
     #[must_use]
     pub const fn new(prefix: &str) -> Self {
         Self { places: Vec::new(), prefix_bytes: prefix.len() }
     }
 
-    /// Learns from a page, whose keys are in order.
+    /// Learns from a page of ordered keys.
     pub fn learn(&mut self, objects: &[Object]) {
         let mut before = Vec::new();
         let last = objects.len().saturating_sub(1);
@@ -153,9 +153,9 @@ impl Alphabet {
         }
     }
 
-    /// The key that lies `keys` keys behind `base`, which begins as the listing does, if they all
-    /// lie as dense as these; `None` when that is beyond all keys. And whether it is beyond what
-    /// the two keys have in common, so that their density need not be that of what is there.
+    /// The key that is `keys` keys after `base`, which has the listing's prefix, at this density;
+    /// `None` if that is beyond all keys. Also returns whether it lies outside the common prefix of
+    /// the density's two keys, so that the density may not apply there.
     #[must_use]
     pub fn advance(&self, density: &Density, base: &str, keys: u64) -> Option<(String, bool)> {
         let (first, last) = (self.chars(&density.first), self.chars(&density.last));
@@ -190,9 +190,9 @@ impl Alphabet {
         (guess.as_str() > base && guess.len() <= KEY_BYTES_MAX).then_some((guess, is_beyond))
     }
 
-    /// How many keys are likely between two, if they lie as dense as these; `None` when they are
-    /// too far apart to tell. And whether they are further apart than what the two keys of the
-    /// density have in common.
+    /// The probable number of keys between two keys at this density; `None` if they are too far
+    /// apart. Also returns whether they are further apart than the common prefix of the density's
+    /// two keys.
     #[must_use]
     pub fn keys_between(&self, density: &Density, from: &str, to: &str) -> Option<(u64, bool)> {
         let (first, last) = (self.chars(&density.first), self.chars(&density.last));
@@ -207,7 +207,7 @@ impl Alphabet {
         Some((keys, alike < fine))
     }
 
-    /// The places of `key` from `start` on, up to `end` or as far as a number needs; `None` when
+    /// The positions of `key` from `start` up to `end`, or as many as a number needs; `None` if
     /// there are none or too many.
     fn scale(&self, key: &[char], start: usize, end: Option<usize>) -> Option<Scale> {
         let mut digits = Vec::new();
@@ -223,13 +223,14 @@ impl Alphabet {
         (!digits.is_empty()).then_some(Scale { start, digits })
     }
 
-    /// What may stand at a place where `found` stands, in order.
+    /// The possible characters at a position where `found` was seen, in order.
     fn digit(&self, at: (usize, usize), found: char) -> Vec<char> {
         let place = |offset| self.places.get(at.0).and_then(|places| places.get(at.1 + offset));
         let mut known = place(0).cloned().unwrap_or_default();
         known.see(found);
         if !known.cycled {
-            // The rest of its class, and what its right neighbours have: hexadecimal has letters.
+            // Add the rest of its class; if it is near digits (hexadecimal), only the letters of its
+            // right neighbours.
             let seen = known.ascii;
             for class in [('0', '9'), ('a', 'z'), ('A', 'Z')].map(|(from, to)| bits(from, to)) {
                 let neighbours = [1, 2].into_iter().filter_map(place);
@@ -262,13 +263,13 @@ impl Alphabet {
         &mut places[offset]
     }
 
-    /// A key's characters behind the prefix of the listing.
+    /// A key's characters after the listing's prefix.
     fn chars(&self, key: &str) -> Vec<char> {
         key.get(self.prefix_bytes..).unwrap_or("").chars().collect()
     }
 }
 
-/// The bits of these characters and all between.
+/// The bits of a range of characters.
 fn bits(from: char, to: char) -> u128 {
     (from..=to).fold(0, |bits, found| bits | 1 << u32::from(found))
 }

@@ -1,8 +1,8 @@
-//! A listing that is kept from the look ahead for the download that follows, compactly.
+//! A compact listing that is kept from the first pass for the download that follows.
 //!
-//! Beside what [`Listing`] keeps it has what files need: where in its key an object's path begins,
-//! its time, and what was listed of its checksum. An object takes [`KEPT_OBJECT_BYTES`] and the
-//! bytes of its key.
+//! In addition to [`Listing`] it stores what files need: where in the key the object's path begins,
+//! its time, and its listed checksum. An object takes [`KEPT_OBJECT_BYTES`] plus the bytes of its
+//! key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,57 +13,57 @@ use super::listing::{Listing, OBJECT_BYTES, growth};
 use crate::error::{Error, Result};
 use crate::s3::{Endpoint, ListedChecksum, Object, is_folder_mark};
 
-/// Bytes of one object beside its key.
+/// Bytes per object in addition to its key.
 pub const KEPT_OBJECT_BYTES: u64 = OBJECT_BYTES + size_of::<More>() as u64;
 
-/// What files need of an object beside the rest.
+/// An object's data for files.
 #[derive(Debug, Clone, Copy)]
 struct More {
-    /// Its time, in seconds since the Epoch; [`ODD_TIME`] where that would not be all of it.
+    /// Time in whole seconds since the Epoch, or [`ODD_TIME`].
     seconds: i64,
-    /// Where its path below the destination begins in its key.
+    /// Offset in the key at which its path below the destination begins.
     path_start: u16,
     checksum: ListedChecksum,
 }
 
-/// The time stands beside, as it was listed.
+/// The time is stored as text in [`KeptListing::odd_times`].
 const ODD_TIME: i64 = i64::MIN;
 
-/// Objects in the order in which they were found.
+/// Objects in listing order.
 #[derive(Debug)]
 pub struct KeptListing {
     listing: Listing,
     more: Vec<More>,
-    /// Times that are not whole seconds, by the number of their object.
+    /// Times that are not whole seconds, by object index.
     odd_times: BTreeMap<u32, String>,
     odd_bytes: u64,
 }
 
 impl Default for KeptListing {
     fn default() -> Self {
-        // Who fills it bounds it.
+        // The caller bounds its size.
         let listing = Listing::new(u64::MAX);
         Self { listing, more: Vec::new(), odd_times: BTreeMap::new(), odd_bytes: 0 }
     }
 }
 
 impl KeptListing {
-    /// How many objects it has.
+    /// Number of objects.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.listing.count()
     }
 
-    /// Bytes that it takes.
+    /// Memory use in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.listing.bytes() + size_of_val(self.more.as_slice()) as u64 + self.odd_bytes
     }
 
-    /// Takes an object whose path is its key from byte `path_start` on.
+    /// Appends an object whose path is its key from byte `path_start` on.
     ///
     /// # Errors
-    /// As those of [`Listing::push`].
+    /// Those of [`Listing::push`].
     pub fn push(
         &mut self,
         object: &Object,
@@ -71,15 +71,15 @@ impl KeptListing {
         path_start: usize,
     ) -> Result<()> {
         let number = self.listing.count();
-        // It refuses a key that is longer than a path's place in it can be.
+        // Refuses keys that are too long for `path_start`.
         self.listing.push(object, endpoint)?;
         let path_start = u16::try_from(path_start)
             .map_err(|_| Error::bug("a path begins behind the end of its key"))?;
         let plain = object.modified_seconds();
-        let plain = plain.filter(|seconds| told(*seconds) == object.last_modified);
+        let plain = plain.filter(|seconds| iso_time(*seconds) == object.last_modified);
         if plain.is_none() && !object.last_modified.is_empty() {
             let text = object.last_modified.clone();
-            // About what a tree takes beside the text.
+            // Approximate overhead of a map entry in addition to the text.
             self.odd_bytes += text.len() as u64 + 48;
             self.odd_times.insert(number, text);
         }
@@ -91,31 +91,31 @@ impl KeptListing {
         Ok(())
     }
 
-    /// Gives back what it has reserved for more objects.
+    /// Frees memory reserved for more objects.
     pub fn shrink(&mut self) {
         self.listing.shrink();
         self.more.shrink_to_fit();
     }
 
-    /// An object as it was pushed, and where its path begins in its key.
+    /// An object as pushed, and where its path begins in its key.
     ///
     /// # Panics
-    /// When there is no such object.
+    /// If there is no such object.
     #[must_use]
     pub fn object(&self, index: u32) -> (Object, usize) {
         let More { seconds, path_start, checksum } = self.more[index as usize];
         let last_modified = match seconds {
             ODD_TIME => self.odd_times.get(&index).cloned().unwrap_or_default(),
-            seconds => told(seconds),
+            seconds => iso_time(seconds),
         };
         let object = Object { last_modified, checksum, ..self.listing.object(index) };
         (object, usize::from(path_start))
     }
 
-    /// Its key and its length.
+    /// Its key and its size.
     ///
     /// # Panics
-    /// When there is no such object.
+    /// If there is no such object.
     #[must_use]
     pub fn key(&self, index: u32) -> (&str, u64) {
         self.listing.key(index)
@@ -124,7 +124,7 @@ impl KeptListing {
     /// Its path below the destination.
     ///
     /// # Panics
-    /// When there is no such object.
+    /// If there is no such object.
     #[must_use]
     pub fn path(&self, index: u32) -> &str {
         &self.key(index).0[self.path_start(index)..]
@@ -133,16 +133,16 @@ impl KeptListing {
     /// Where its path begins in its key.
     ///
     /// # Panics
-    /// When there is no such object.
+    /// If there is no such object.
     #[must_use]
     pub fn path_start(&self, index: u32) -> usize {
         usize::from(self.more[index as usize].path_start)
     }
 
-    /// When it was last written, in whole seconds since the Epoch, where that is known.
+    /// Its time in whole seconds since the Epoch, if known.
     ///
     /// # Panics
-    /// When there is no such object.
+    /// If there is no such object.
     #[must_use]
     pub fn seconds(&self, index: u32) -> Option<i64> {
         match self.more[index as usize].seconds {
@@ -154,8 +154,7 @@ impl KeptListing {
         }
     }
 
-    /// The files of this part: their paths and their lengths. Marks of folders are none, and are
-    /// not counted.
+    /// Paths and sizes of the files of this shard. Folder markers are neither returned nor counted.
     pub fn files(&self, shard: Shard) -> impl Iterator<Item = (&str, u64)> {
         let all = (0..self.count()).map(|index| (index, self.key(index)));
         let files = all.filter(|(_, (key, size_bytes))| !is_folder_mark(key, *size_bytes));
@@ -165,18 +164,18 @@ impl KeptListing {
         })
     }
 
-    /// Where an object is served.
+    /// An object's endpoint.
     ///
     /// # Panics
-    /// When there is no such object.
+    /// If there is no such object.
     #[must_use]
     pub fn endpoint(&self, index: u32) -> &Arc<Endpoint> {
         self.listing.endpoint(index)
     }
 }
 
-/// A time as S3's listings write it.
-fn told(seconds: i64) -> String {
+/// A time in the format of S3 listings.
+fn iso_time(seconds: i64) -> String {
     let time = UNIX_EPOCH + Duration::from_secs(seconds.unsigned_abs());
     humantime::format_rfc3339_millis(time).to_string()
 }

@@ -1,37 +1,36 @@
-//! A listing that is kept to be put in order, compactly: one record an object, all texts in one
-//! buffer.
+//! A compact listing to be sorted: one record per object, all texts in one buffer.
 //!
-//! It holds what a stream needs of an object: key, ETag, length, version, and where it is served.
-//! An object takes [`OBJECT_BYTES`] and the bytes of its key, its place in the order included. An
-//! ETag that is an MD5, or one of parts (`"HEX-COUNT"`), is in the record; any other is beside the
-//! key, with its length. Buffers grow by an eighth, so that no more than that is reserved in vain;
-//! they are used again for the next epoch's listing.
+//! It holds what a stream needs of an object: key, ETag, size, version and endpoint. An object
+//! takes [`OBJECT_BYTES`], including its index in the order, plus the bytes of its key. An ETag
+//! that is an MD5, or one of parts (`"HEX-COUNT"`), is in the record; any other follows the key,
+//! and the record has its length. Buffers grow by an eighth, so at most that much is reserved in
+//! vain, and are reused for the next epoch's listing.
 
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::{Endpoint, Object};
 
-/// Bytes of one object beside its key: the record, and its number in the order.
+/// Bytes per object in addition to its key: the record, and its index in the order.
 pub const OBJECT_BYTES: u64 = (size_of::<Record>() + size_of::<u32>()) as u64;
 
-/// Least by which a buffer grows, in elements.
+/// Smallest growth of a buffer, in elements.
 const GROWTH_MIN: usize = 1024;
 
-/// In place of a number of parts: the ETag stands in the text.
+/// Marks an ETag that is stored in the text.
 const ETAG_IN_TEXT: u16 = u16::MAX;
 
 /// One object.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     size_bytes: u64,
-    /// Where its key begins in the text; ETag and version follow where they stand there.
+    /// Offset of its key in the text; ETag and version may follow.
     text_at: u64,
-    /// The MD5 of an ETag; the length of one that is none, in the first two bytes.
+    /// The MD5 of an ETag, or the length of another ETag in the first two bytes.
     etag: [u8; 16],
     key_length: u16,
     version_length: u16,
-    /// The parts of an ETag that has them, else 0.
+    /// Number of parts of the ETag, or 0.
     etag_parts: u16,
     endpoint: u16,
 }
@@ -46,44 +45,44 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// An empty one that may take so many bytes.
+    /// An empty listing that may take `bytes_max` bytes.
     #[must_use]
     pub const fn new(bytes_max: u64) -> Self {
         Self { records: Vec::new(), text: String::new(), endpoints: Vec::new(), bytes_max }
     }
 
-    /// How many objects it has.
+    /// Number of objects.
     ///
     /// # Panics
-    /// Never: no listing has more.
+    /// Never: `push` bounds it.
     #[must_use]
     pub fn count(&self) -> u32 {
         u32::try_from(self.records.len()).expect("`push` counts in 32 bits")
     }
 
-    /// Bytes that it takes, the numbers of an order included.
+    /// Memory use in bytes, including the indexes of an order.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.records.len() as u64 * OBJECT_BYTES + self.text.len() as u64
     }
 
-    /// Gives back what it has reserved for more objects.
+    /// Frees memory reserved for more objects.
     pub fn shrink(&mut self) {
         self.records.shrink_to_fit();
         self.text.shrink_to_fit();
     }
 
-    /// Forgets the objects and keeps the memory for the next.
+    /// Removes the objects and keeps the memory.
     pub fn clear(&mut self) {
         self.records.clear();
         self.text.clear();
         self.endpoints.clear();
     }
 
-    /// Takes an object.
+    /// Appends an object.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] when there are too many of them to be put in order.
+    /// [`ErrorKind::Usage`] if there are too many to be sorted.
     pub fn push(&mut self, object: &Object, endpoint: &Arc<Endpoint>) -> Result<()> {
         let md5 = md5_of(&object.etag);
         let beside = if md5.is_some() { "" } else { object.etag.as_str() };
@@ -132,7 +131,7 @@ impl Listing {
             .advise("omit --shuffle-seed, give fewer sources, or store fewer, larger objects")
     }
 
-    /// The number of the endpoint among those met.
+    /// The endpoint's index; adds it if it is new.
     fn endpoint_number(&mut self, endpoint: &Arc<Endpoint>) -> Result<u16> {
         let known = self.endpoints.iter().rposition(|known| Arc::ptr_eq(known, endpoint));
         let number = known.unwrap_or(self.endpoints.len());
@@ -143,16 +142,16 @@ impl Listing {
             .map_err(|_| Error::new(ErrorKind::Usage, "more than 65,536 buckets are given"))
     }
 
-    /// Puts the objects in the order of their keys' bytes, where they were not listed so.
+    /// Sorts the objects by the bytes of their keys.
     pub fn sort(&mut self) {
         let Self { records, text, .. } = self;
         records.sort_unstable_by(|one, other| one.key(text).cmp(other.key(text)));
     }
 
-    /// An object, as it was listed: without its time and without what was said of its checksum.
+    /// An object as listed, without its time and checksum.
     ///
     /// # Panics
-    /// When there is no such object.
+    /// If there is no such object.
     #[must_use]
     pub fn object(&self, index: u32) -> Object {
         let record = &self.records[index as usize];
@@ -167,33 +166,33 @@ impl Listing {
         }
     }
 
-    /// The number of the object of this key, in a listing that is in the order of [`Self::sort`].
+    /// Index of the object with this key, in a listing sorted by [`Self::sort`].
     #[must_use]
     pub fn find(&self, key: &str) -> Option<u32> {
         let found = self.records.binary_search_by(|record| record.key(&self.text).cmp(key));
         u32::try_from(found.ok()?).ok()
     }
 
-    /// The key of the object that was taken last.
+    /// Key of the object pushed last.
     #[must_use]
     pub fn last_key(&self) -> Option<&str> {
         self.records.last().map(|record| record.key(&self.text))
     }
 
-    /// Its key and its length.
+    /// Its key and its size.
     ///
     /// # Panics
-    /// When there is no such object.
+    /// If there is no such object.
     #[must_use]
     pub fn key(&self, index: u32) -> (&str, u64) {
         let record = &self.records[index as usize];
         (record.key(&self.text), record.size_bytes)
     }
 
-    /// Where an object is served.
+    /// An object's endpoint.
     ///
     /// # Panics
-    /// When there is no such object.
+    /// If there is no such object.
     #[must_use]
     pub fn endpoint(&self, index: u32) -> &Arc<Endpoint> {
         &self.endpoints[usize::from(self.records[index as usize].endpoint)]
@@ -210,7 +209,7 @@ impl Record {
         &text[start..start + usize::from(self.key_length)]
     }
 
-    /// The ETag, and what follows of the text behind the key.
+    /// The ETag, and the text after it.
     fn etag<'a>(&self, text: &'a str) -> (String, &'a str) {
         match self.etag_parts {
             ETAG_IN_TEXT => {
@@ -224,7 +223,7 @@ impl Record {
     }
 }
 
-/// By how many elements a buffer of this many grows.
+/// Growth of a buffer of this length, in elements.
 pub(super) fn growth(length: usize) -> usize {
     (length / 8).max(GROWTH_MIN)
 }
@@ -234,7 +233,7 @@ fn lengths(texts: [&str; 3]) -> Option<[u16; 3]> {
     Some([key?, etag?, version?])
 }
 
-/// The MD5 and the number of parts of an ETag that is written from them letter by letter.
+/// MD5 and number of parts of an ETag that can be rebuilt from them exactly.
 fn md5_of(etag: &str) -> Option<([u8; 16], u16)> {
     let inner = etag.strip_prefix('"')?.strip_suffix('"')?;
     let (md5, parts) = match inner.split_once('-') {
@@ -305,7 +304,7 @@ mod tests {
                 let bucket = &buckets[index as usize % 2];
                 assert!(Arc::ptr_eq(listing.endpoint(index), bucket), "{index}");
             }
-            // Another epoch's listing in the same memory.
+            // The next epoch's listing in the same memory.
             listing.clear();
             assert_eq!((listing.count(), listing.bytes()), (0, 0));
         }
@@ -324,7 +323,7 @@ mod tests {
                 .expect("room");
         }
         assert_eq!(listing.bytes(), u64::from(count) * (20 + 44));
-        // What is reserved, too: an eighth more at most.
+        // Including reserved memory: at most an eighth more.
         let reserved = listing.records.capacity() * 40 + listing.text.capacity();
         assert!(reserved as u64 <= u64::from(count) * (20 + 40) * 9 / 8, "{reserved}");
         let mut odd = Listing::new(1 << 20);

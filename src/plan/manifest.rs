@@ -4,8 +4,8 @@
 //! [ {"prefix": "s3://bucket/some/prefix/"}, "relative/a", "relative/b" ]
 //! ```
 //!
-//! The first entry is what all others are appended to, character by character: a prefix without a
-//! slash at its end is the start of names. Each of the others is one object, in this order
+//! Every other entry is appended to the first one's prefix character by character, so a prefix
+//! without a trailing slash is the start of names. Each of them is one object, in this order
 //! (`S3DataSource` of Amazon's `CreateTrainingJob` API).
 
 use std::fmt;
@@ -18,32 +18,33 @@ use super::filter::Filter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::{KeyPattern, S3Uri};
 
-/// How much is said of what is wrong, in characters: a key, and some more.
+/// Longest error text in characters: a key, and some more.
 const WHY_CHARS_MAX: usize = 1_000;
 
 /// Which part of a key is its path below the destination.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// What the entry says: what follows the prefix.
+    /// The entry: what follows the prefix.
     #[default]
     Relative,
-    /// The whole key. So a user of SageMaker's File mode reported it in 2019
+    /// The whole key, as a user of SageMaker's File mode reported in 2019
     /// (aws/sagemaker-python-sdk#723); Amazon documents neither.
     Full,
 }
 
-/// Reads a manifest of at most so many objects; each is a [`KeyPattern::Exact`].
+/// Reads a manifest of at most `objects_max` objects; each is a [`KeyPattern::Exact`].
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] where it is no manifest, with the index of the entry; the prefix has 0.
+/// [`ErrorKind::Usage`] if it is not a manifest, with the index of the entry; the prefix is entry
+/// 0.
 pub fn parse(bytes: &[u8], layout: Layout, objects_max: usize) -> Result<Vec<S3Uri>> {
-    // What editors of Windows put before the first character.
+    // A byte order mark, which Windows editors write.
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let objects = json.deserialize_seq(Entries { layout, objects_max });
     let objects = objects.and_then(|objects| json.end().map(|()| objects));
     objects.map_err(|error| {
-        // Escaped already, by those whose words it has; but JSON may be one long word.
+        // The text is escaped already, but JSON may be one long word.
         let why: String = error.to_string().chars().take(WHY_CHARS_MAX).collect();
         let message = format!("it is not a manifest: {why}");
         Error::new(ErrorKind::Usage, message)
@@ -51,10 +52,10 @@ pub fn parse(bytes: &[u8], layout: Layout, objects_max: usize) -> Result<Vec<S3U
     })
 }
 
-/// Of these objects those that the filter takes, and of them every N-th, in their order.
+/// The objects that pass the filter, and of those the shard's, in order.
 ///
 /// # Errors
-/// How many there were, where the filter leaves none of some.
+/// The number of objects, if the filter leaves none of them.
 pub fn choose(objects: Vec<S3Uri>, filter: &Filter, shard: Shard) -> Result<Vec<S3Uri>, u64> {
     let all = objects.len() as u64;
     let mut place = 0u64;
@@ -127,11 +128,11 @@ impl<'de> Visitor<'de> for Entries {
     }
 }
 
-/// What the first entry is.
+/// The expected first entry.
 const PREFIX_ENTRY: &str = "{\"prefix\": \"s3://BUCKET/PREFIX\"}";
 
-/// Reads the first entry: its prefix, if it has one. What is no object is refused before it is read
-/// on, and all else in it is passed over.
+/// Reads the first entry: its prefix, if it has one. Refuses other JSON types before reading on,
+/// and skips other fields.
 struct Prefix;
 
 impl<'de> DeserializeSeed<'de> for Prefix {
@@ -161,8 +162,8 @@ impl<'de> Visitor<'de> for Prefix {
     }
 }
 
-/// Reads the text of the entry of this index, or refuses what is none before it is read on: of a
-/// list of numbers each would take many times its length in memory.
+/// Reads the string of the entry with this index. Refuses other JSON types before reading on: a
+/// list of numbers would take many times its length in memory.
 struct Text(usize);
 
 impl<'de> DeserializeSeed<'de> for Text {
@@ -191,7 +192,7 @@ mod tests {
     use crate::plan::filter::Rule;
     use proptest::prelude::*;
 
-    /// Each object as its address and, behind a colon, its path.
+    /// Each object as its address, a colon and its path.
     fn read(text: &str, layout: Layout) -> Result<Vec<String>> {
         let objects = parse(text.as_bytes(), layout, 4)?;
         Ok(objects.iter().map(|object| format!("{object} : {}", path(object))).collect())
@@ -237,14 +238,14 @@ mod tests {
         );
         check(r#"[{"prefix":"s3://bkt"},"/a/b"]"#, Layout::Relative, &["s3://bkt/a/b : a/b"]);
         check(r#"[{"prefix":"s3://bkt/"},"ü\u0041"]"#, Layout::Relative, &["s3://bkt/üA : üA"]);
-        // The same twice is twice.
+        // A repeated entry is a repeated object.
         let twice = r#"[{"prefix":"s3://bkt/d/", "more": 1},"a","a"]"#;
         check(twice, Layout::Full, &["s3://bkt/d/a : d/a", "s3://bkt/d/a : d/a"]);
         check(r#"[{"prefix":"s3://bkt/"}]"#, Layout::Relative, &[]);
     }
 
     #[test]
-    fn a_wrong_entry_is_told_with_its_index() {
+    fn a_wrong_entry_is_reported_with_its_index() {
         let check = |text: &str, expected: &str| {
             let error = read(text, Layout::Relative).expect_err(text);
             assert_eq!(error.kind(), ErrorKind::Usage);
@@ -263,7 +264,7 @@ mod tests {
             "entry 0: 's3://b*t/' is not an S3 address: the b",
         );
         check(r#"[{"prefix":"s3://bkt/"},"a",["b"]]"#, "sequence, expected a string in entry 2");
-        // Before the rest of it is read: what follows is no JSON.
+        // Refused before the rest is read: what follows is no JSON.
         check(r#"[{"prefix":"s3://bkt/"},[0,0,!"#, "sequence, expected a string in entry 1");
         check(r#"[[0,0,!"#, "sequence, expected {\"prefix\"");
         check(r#"[{"prefix":[0,0,!"#, "sequence, expected a string in entry 0");

@@ -1,8 +1,8 @@
-//! Several sorted listings as one, and the paths that cannot stand beside each other.
+//! Merges sorted listings, and finds paths that exclude each other.
 //!
-//! Pure. [`Merge`] gives the smallest path of all sources; [`PathGuard`] sees duplicates and files
-//! that are also folders. Both hold one path per source, however many there are: they rely on the
-//! order of the listings, and [`PathGuard::is_sorted`] says whether they could.
+//! Pure. [`Merge`] yields the smallest path of all sources; [`PathGuard`] finds duplicates and
+//! files that are also folders. Both hold one path per source, regardless of the number of objects:
+//! they rely on sorted listings, and [`PathGuard::is_sorted`] says whether they were.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -15,7 +15,8 @@ pub struct Merge<T> {
     heads: BinaryHeap<Head<T>>,
 }
 
-/// With more sources builds for tests do not look for a second head: it would take them too long.
+/// Above this number of sources test builds skip the search for a second head, which takes too
+/// long.
 const CHECKED_MAX: usize = 1_000;
 
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl<T> Head<T> {
 
 impl<T> Ord for Head<T> {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The heap gives its greatest; the smallest path is wanted.
+        // BinaryHeap is a max-heap; reverse the order.
         other.rank().cmp(&self.rank())
     }
 }
@@ -59,7 +60,7 @@ impl<T> Default for Merge<T> {
 }
 
 impl<T> Merge<T> {
-    /// Puts in the next item of a source, which must have none in here.
+    /// Adds the next item of a source, which must have none in the heap.
     pub fn push(&mut self, source: usize, relative: String, item: T) {
         debug_assert!(
             self.heads.len() > CHECKED_MAX || self.heads.iter().all(|head| head.source != source),
@@ -68,29 +69,28 @@ impl<T> Merge<T> {
         self.heads.push(Head { relative, source, item });
     }
 
-    /// Takes out the smallest; its source must be asked for the next before this is called again.
+    /// Removes the smallest item; push its source's next item before calling this again.
     pub fn pop(&mut self) -> Option<(usize, String, T)> {
         self.heads.pop().map(|head| (head.source, head.relative, head.item))
     }
 }
 
-/// Watches the merged paths go by.
+/// Checks the merged paths one by one.
 ///
-/// Of all files seen it needs only those whose path starts the present one. They start each other
-/// too, so the last path and a list of lengths hold them all.
+/// Of all files seen only those whose path is a prefix of the current one matter. They are prefixes
+/// of each other, too, so the last path and a list of lengths represent them all.
 #[derive(Debug, Default)]
 pub struct PathGuard {
     last: String,
-    /// Files whose path is a string prefix of `last`: where each ends, and its source.
+    /// Files whose path is a string prefix of `last`: length and source.
     files: Vec<(usize, usize)>,
     unsorted: bool,
 }
 
 impl PathGuard {
-    /// Looks at the next path; a folder's ends in a slash.
+    /// Checks the next path; a folder's ends in a slash.
     ///
-    /// Only paths that will be written belong here: what has a problem of its own is in nobody's
-    /// way.
+    /// Only pass paths that will be written: a path with a problem of its own blocks no other.
     pub fn check(&mut self, source: usize, relative: &str) -> Result<(), PathProblem> {
         self.unsorted |= self.last.as_str() > relative;
         let shared = self.last.bytes().zip(relative.bytes()).take_while(|(a, b)| a == b).count();
@@ -111,7 +111,7 @@ impl PathGuard {
         Ok(())
     }
 
-    /// False once a path came before its predecessor: then problems may have gone unseen.
+    /// False once a path preceded its predecessor: then problems may have been missed.
     #[must_use]
     pub const fn is_sorted(&self) -> bool {
         !self.unsorted
@@ -192,7 +192,7 @@ mod tests {
             expected.sort();
             prop_assert_eq!(&merged, &expected);
 
-            // The guard against a model that remembers every file.
+            // Compares the guard with a model that remembers every file.
             let mut guard = PathGuard::default();
             let mut files: BTreeMap<&str, usize> = BTreeMap::new();
             for (path, source) in &merged {

@@ -1,5 +1,5 @@
-//! The plan: how sources are listed, which objects move, under which names, in which ranges,
-//! and how records of a stream are framed. Pure: no clock, no file.
+//! The plan: how sources are listed, which objects are transferred, under which names, in which
+//! ranges, and how records of a stream are framed. Pure: no clock, no file.
 
 pub mod augmented;
 pub mod epoch;

@@ -1,8 +1,8 @@
-//! Which keys the lines of a manifest name, told so compactly that a listing can be compared
-//! with them: a number for each key, and the few folders that all of them lie in.
+//! The keys that a manifest's lines name, stored compactly for comparison with a listing: a hash
+//! per key, and the few folders that contain them all.
 //!
-//! A number is a hash of 64 bits, 8 bytes a key. Where two keys have the same one, a listed key may
-//! count as named that is not: a record in vain, and nothing wrong.
+//! A hash has 64 bits, 8 bytes per key. If two keys collide, a listed key may count as named
+//! although it is not: that costs an unnecessary record and does no harm.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -17,7 +17,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Takes a key; all of them before [`Self::finish`].
+    /// Adds a key; call [`Self::finish`] after the last one.
     pub fn push(&mut self, bucket: &str, key: &str) {
         if let Some(keys) = self.buckets.get_mut(bucket) {
             return keys.push(key);
@@ -27,7 +27,7 @@ impl Named {
         self.buckets.insert(bucket.to_owned(), keys);
     }
 
-    /// Makes them ready to be asked about.
+    /// Sorts the keys for look-ups.
     pub fn finish(&mut self) {
         for keys in self.buckets.values_mut() {
             keys.numbers.sort_unstable();
@@ -52,11 +52,11 @@ impl Named {
 #[derive(Debug)]
 pub struct NamedKeys {
     numbers: Vec<u64>,
-    /// How often keys are named, one as often as it is.
+    /// Number of references, including repeated ones.
     references: u64,
-    /// Folders, and how many references stood before the first into each.
+    /// Folders, and how many references precede the first one into each.
     folders: BTreeMap<String, u64>,
-    /// How many slashes the name of a folder may have: below, they are told as one.
+    /// Most slashes in a folder's name; deeper folders are merged into it.
     depth: usize,
 }
 
@@ -85,7 +85,7 @@ impl NamedKeys {
         }
     }
 
-    /// Tells the deepest folders by those that they lie in.
+    /// Merges the deepest folders into their parents.
     fn join(&mut self) {
         let slashes = |folder: &String| folder.matches('/').count();
         self.depth = self.folders.keys().map(slashes).max().map_or(0, |most| most - 1);
@@ -97,38 +97,38 @@ impl NamedKeys {
         self.folders = joined;
     }
 
-    /// How often keys are named.
+    /// Number of references, including repeated ones.
     #[must_use]
     pub const fn references(&self) -> u64 {
         self.references
     }
 
-    /// How many different keys there are.
+    /// Number of different keys.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.numbers.len() as u64
     }
 
-    /// Whether this key is named.
+    /// True if this key is named.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.numbers.binary_search(&number(key)).is_ok()
     }
 
-    /// Folders that have all the keys, none in another, in the order in which they are named
-    /// first. Each ends in a slash, or is empty: then it is the whole bucket.
+    /// Disjoint folders that contain all keys, in the order of the first reference into each. Each
+    /// ends in a slash, or is empty: then it is the whole bucket.
     #[must_use]
     pub fn folders(&self) -> Vec<String> {
-        let mut apart: Vec<(u64, &str)> = Vec::new();
-        // What lies in a folder comes behind it.
+        let mut disjoint: Vec<(u64, &str)> = Vec::new();
+        // Content of a folder sorts after it.
         for (folder, first) in &self.folders {
-            match apart.last_mut() {
+            match disjoint.last_mut() {
                 Some(last) if folder.starts_with(last.1) => last.0 = last.0.min(*first),
-                _ => apart.push((*first, folder)),
+                _ => disjoint.push((*first, folder)),
             }
         }
-        apart.sort_unstable();
-        apart.into_iter().map(|(_, folder)| folder.to_owned()).collect()
+        disjoint.sort_unstable();
+        disjoint.into_iter().map(|(_, folder)| folder.to_owned()).collect()
     }
 }
 
@@ -138,7 +138,7 @@ fn number(key: &str) -> u64 {
     hasher.finish()
 }
 
-/// The folder of a key, of at most so many slashes.
+/// The folder of a key, with at most `depth` slashes.
 fn folder_of(key: &str, depth: usize) -> &str {
     let end = match depth {
         usize::MAX => key.rfind('/'),
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(keys(1000, |at| format!("{at}/")), [""]);
         let halves = keys(1000, |at| format!("{}/{at}/", if at < 500 { "b" } else { "a" }));
         assert_eq!(halves, ["b/", "a/"]);
-        // The first into one of those that are joined is not the first of them by name.
+        // Of merged folders, the first reference is not into the first one by name.
         let later = keys(100, |at| match at {
             1 => "a/1/".to_owned(),
             _ => format!("b/{}/", 999 - at),

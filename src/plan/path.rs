@@ -1,22 +1,21 @@
-//! A key's path below the destination: checked, so that no key can leave it.
+//! A key's path below the destination, checked so that no key can leave it.
 //!
-//! Pure: only names are looked at. Links and files that are already at the destination are the
-//! sink's matter.
+//! Pure: checks only names. [`crate::files`] handles links and files that exist at the destination.
 
 use std::fmt;
 
-/// Longest name of one folder or file on Linux, in bytes.
+/// Longest file or folder name on Linux, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest path on Linux, in bytes, its final NUL included.
+/// Longest path on Linux in bytes, including the final NUL.
 pub const PATH_BYTES_MAX: usize = 4096;
 
-/// What the names of the program's own files at a destination begin with.
+/// Prefix of inrush's own files at a destination.
 pub const OWN_PREFIX: &str = ".inrush-";
 
-/// What stands behind it and the digits in the name of a file that is looked up by other names.
+/// Follows the prefix and the digits in the name of a probe file that is looked up by other names.
 pub const NAMES_ENDING: &str = ".names-";
 
-/// Whether a name is one of the program's own files at a destination: no object's file may have it.
+/// True if inrush uses this name for its own files at a destination: no object's file may have it.
 #[must_use]
 pub fn is_own(name: &str) -> bool {
     let Some(rest) = name.strip_prefix(OWN_PREFIX) else { return false };
@@ -30,12 +29,12 @@ pub fn is_own(name: &str) -> bool {
         }
 }
 
-/// A path below the destination: names divided by single slashes, none of them `.` or `..`.
+/// A path below the destination: names separated by single slashes, none of them `.` or `..`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelativePath(String);
 
 impl RelativePath {
-    /// Checks a path whose key is of the world.
+    /// Checks a path from an untrusted key.
     pub fn parse(relative: &str) -> Result<Self, PathProblem> {
         if relative.starts_with('/') {
             return Err(PathProblem::Absolute);
@@ -75,7 +74,7 @@ impl AsRef<std::path::Path> for RelativePath {
     }
 }
 
-/// Why an object has no file to go to.
+/// Why an object cannot have a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PathProblem {
     /// The path starts with a slash.
@@ -84,36 +83,36 @@ pub enum PathProblem {
     DotSegment,
     /// Two sources have the same path.
     Duplicate {
-        /// Which source had it first, as an index.
+        /// Index of the first source.
         first: usize,
-        /// Which source has it again.
+        /// Index of the other source.
         again: usize,
     },
-    /// Two slashes in a row, or nothing at all.
+    /// Two consecutive slashes, or an empty path.
     EmptySegment,
-    /// The path goes through a name that is a file: `a` beside `a/b`.
+    /// A parent of the path is a file: `a` and `a/b`.
     FileAndFolder {
-        /// Which source has the file, as an index.
+        /// Index of the source of the file.
         file: usize,
-        /// Which source has the path below it.
+        /// Index of the source of the path below it.
         below: usize,
     },
-    /// The key ends in a slash, as folders do, but has bytes.
+    /// The key ends in a slash like a folder, but the object has bytes.
     FolderWithBytes,
-    /// A name is longer than file systems take.
+    /// A name is longer than file systems allow.
     NameTooLong,
     /// A NUL in the path.
     Nul,
-    /// A name is one of the program's own files.
+    /// A name that inrush uses for its own files.
     OwnName,
-    /// The path is longer than the kernel takes.
+    /// The path is longer than the kernel allows.
     PathTooLong,
-    /// Another key of a literal prefix without a slash at its end has the same path.
+    /// Another key of a literal prefix without a trailing slash has the same path.
     SharedPath,
 }
 
 impl PathProblem {
-    /// What is wrong and what to do, in one line.
+    /// The problem and its remedy, in one line.
     #[must_use]
     pub fn explain(self) -> String {
         match self {

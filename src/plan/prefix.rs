@@ -1,23 +1,23 @@
-//! Literal prefixes, as `S3Prefix` of a SageMaker channel is one: which part of a key is its path
-//! below the destination, and which paths of one prefix are in each other's way.
+//! Literal prefixes like `S3Prefix` of a SageMaker channel: which part of a key is its path below
+//! the destination, and which paths of one prefix conflict.
 //!
 //! A prefix that ends in a slash, or is empty, is a folder, and a path is what follows it. Any
-//! other is the start of names: `data/train` takes `data/train/a`, `data/train2/b` and the object
-//! `data/train`, whose paths are `a`, `train2/b` and `train`. The names that begin so keep the last
-//! name of the prefix, and the folder of exactly that name is the destination itself. A job on
-//! SageMaker does the same for folders (`input` takes `input/test` to `test`) and for names
-//! (`data/train` takes `data/train-data.csv` to `train-data.csv`); one that has both is not known.
+//! other prefix is the start of names: `data/train` takes `data/train/a`, `data/train2/b` and the
+//! object `data/train`, whose paths are `a`, `train2/b` and `train`. Names that begin with it keep
+//! the last name of the prefix, and the folder of exactly that name is the destination itself.
+//! SageMaker jobs do so for folders (`input` maps `input/test` to `test`) and for names
+//! (`data/train` maps `data/train-data.csv` to `train-data.csv`); a job with both is not known.
 //!
-//! Listed in key order, the paths are in order only where there are no such names, or nothing else.
+//! Paths listed in key order are sorted only if all keys are in the folder, or none is.
 
 use std::collections::BTreeSet;
 
 use super::path::PathProblem;
 
-/// Where in the key its path begins. The key starts with the prefix.
+/// Offset of the path in the key, which starts with the prefix.
 ///
 /// # Panics
-/// When it does not.
+/// If it does not.
 #[must_use]
 pub fn path_start(prefix: &str, key: &str) -> usize {
     let rest = key.strip_prefix(prefix).expect("a key of this prefix");
@@ -30,48 +30,48 @@ pub fn path_start(prefix: &str, key: &str) -> usize {
     }
 }
 
-/// Whether the prefix is a folder's: its paths are in key order.
+/// True if the prefix is a folder: its paths are in key order.
 #[must_use]
 pub fn is_folder(prefix: &str) -> bool {
     prefix.is_empty() || prefix.ends_with('/')
 }
 
-/// Whether the key keeps the last name of its prefix: it is beside the folder of that name.
+/// True if the key is beside the folder, so that its path keeps the last name of the prefix.
 #[must_use]
 pub fn is_beside_folder(prefix: &str, key: &str) -> bool {
     !is_folder(prefix) && !key[prefix.len()..].starts_with('/')
 }
 
-/// Where the last name of a prefix begins.
+/// Offset of the last name of a prefix.
 fn name_start(prefix: &str) -> usize {
     prefix.rfind('/').map_or(0, |at| at + 1)
 }
 
-/// The paths in the folder of a prefix that begin with the last name of the prefix: no others can
-/// be in the way of those beside the folder. There are hardly ever any.
+/// The paths in the folder of a prefix that begin with the prefix's last name: only these can
+/// conflict with paths beside the folder. There are rarely any.
 #[derive(Debug, Default)]
 pub struct Namesakes {
-    /// A folder's ends in a slash.
+    /// A folder's path ends in a slash.
     paths: BTreeSet<String>,
 }
 
 impl Namesakes {
-    /// What the keys of these paths begin with.
+    /// Key prefix of these paths.
     #[must_use]
     pub fn prefix(prefix: &str) -> String {
         format!("{prefix}/{}", &prefix[name_start(prefix)..])
     }
 
-    /// Takes one of these paths; how many there are by now.
+    /// Adds one of these paths; returns their number.
     pub fn insert(&mut self, relative: String) -> usize {
         self.paths.insert(relative);
         self.paths.len()
     }
 
-    /// Looks at a path beside the folder, of this source; a folder's ends in a slash.
+    /// Checks a path beside the folder, of this source; a folder's path ends in a slash.
     ///
     /// # Errors
-    /// Where it needs the place of one of these.
+    /// If it conflicts with one of these paths.
     pub fn check(&self, source: usize, relative: &str) -> Result<(), PathProblem> {
         let clash = PathProblem::FileAndFolder { file: source, below: source };
         let mut above = relative.match_indices('/').map(|(at, _)| &relative[..at]);
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn paths_are_those_of_a_job_on_sagemaker() {
         for (prefix, key, expected) in [
-            // Seen in jobs.
+            // Known from SageMaker jobs.
             ("data/train", "data/train-data.csv", "train-data.csv"),
             ("data/train", "data/train-ground-truth.csv", "train-ground-truth.csv"),
             ("converts/00c7b0fe", "converts/00c7b0fe.zip", "00c7b0fe.zip"),
@@ -115,10 +115,10 @@ mod tests {
             ("data/train/", "data/train/", ""),
             ("", "data/train/a", "data/train/a"),
             ("", "a", "a"),
-            // An object that is just so called.
+            // An object of exactly this name.
             ("data/train.csv", "data/train.csv", "train.csv"),
             ("train.csv", "train.csv", "train.csv"),
-            // Names that begin so, and the folder.
+            // Names with this beginning, and the folder.
             ("train", "train/a", "a"),
             ("train", "train2/b", "train2/b"),
             ("train", "train/", ""),
@@ -164,14 +164,14 @@ mod tests {
         // The failing input is printed; it becomes a test of its own, not a file.
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
-        /// Against all pairs: two keys of a prefix are in each other's way exactly where one is
-        /// beside the folder, the other is in it and begins with its name, and these see it.
+        /// Compared with all pairs: two keys of a prefix conflict exactly if one is beside the
+        /// folder, the other is in it and begins with its name, and this check finds it.
         #[test]
         fn namesakes_are_all_that_can_be_in_the_way(
             keys in prop::collection::btree_set("t(/t|t|/){1,3}", 0..12),
         ) {
             let prefix = "t";
-            // What has a problem of its own is not asked about.
+            // Paths with a problem of their own are not checked.
             let clear = |key: &String| {
                 let relative = path(prefix, key);
                 RelativePath::parse(relative.strip_suffix('/').unwrap_or(relative)).is_ok()

@@ -1,44 +1,44 @@
-//! One object's bytes as ranges: each byte exactly once, every start aligned.
+//! Splits an object into ranges: each byte exactly once, every start aligned.
 //!
-//! Pure. Which range goes first is the scheduler's matter.
+//! Pure. The scheduler decides the order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::s3::ByteRange;
 
-/// Ranges start at multiples of this many bytes, since direct writes must.
+/// Ranges start at multiples of this many bytes, because direct writes must.
 pub const ALIGNMENT_BYTES: u64 = 4096;
 
-/// How long a range is: a positive multiple of [`ALIGNMENT_BYTES`].
+/// Length of a range: a positive multiple of [`ALIGNMENT_BYTES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartSize(u64);
 
 impl PartSize {
-    /// `None` for zero and for what is not aligned.
+    /// `None` if it is zero or not aligned.
     #[must_use]
     pub const fn new(bytes: u64) -> Option<Self> {
         if bytes > 0 && bytes.is_multiple_of(ALIGNMENT_BYTES) { Some(Self(bytes)) } else { None }
     }
 
-    /// In bytes.
+    /// Length in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0
     }
 }
 
-/// Some of an object's ranges, by index, and the beginnings of others.
+/// A set of an object's ranges, by index, and prefixes of other ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSet {
     words: Vec<u64>,
     count: u64,
-    /// Of ranges that are not in it: how many bytes stand at their start.
+    /// Bytes at the start of ranges that are not in the set.
     prefixes: BTreeMap<u64, u64>,
 }
 
 impl RangeSet {
-    /// None, of so many.
+    /// An empty set for an object with `ranges` ranges.
     #[must_use]
     pub fn none(ranges: u64) -> Self {
         let words = usize::try_from(ranges.div_ceil(64)).expect("a set that fits memory");
@@ -49,7 +49,7 @@ impl RangeSet {
         (usize::try_from(index / 64).unwrap_or(usize::MAX), 1 << (index % 64))
     }
 
-    /// Adds a range, which must be one of them.
+    /// Adds a range of the object.
     pub fn insert(&mut self, index: u64) {
         let (word, bit) = Self::place(index);
         self.count += u64::from(self.words[word] & bit == 0);
@@ -57,7 +57,7 @@ impl RangeSet {
         self.prefixes.remove(&index);
     }
 
-    /// Adds the beginning of a range, so many bytes of it; a longer one and the whole range stay.
+    /// Adds a prefix of a range; a longer prefix and the whole range stay.
     pub fn reach(&mut self, index: u64, prefix_bytes: u64) {
         if !self.contains(index) {
             let before = self.prefixes.entry(index).or_default();
@@ -65,19 +65,19 @@ impl RangeSet {
         }
     }
 
-    /// How many bytes stand at the start of a range that is not in it.
+    /// Bytes at the start of a range that is not in the set.
     #[must_use]
     pub fn reached(&self, index: u64) -> u64 {
         self.prefixes.get(&index).copied().unwrap_or(0)
     }
 
-    /// True when there is neither a range nor the beginning of one.
+    /// True if there are no ranges and no prefixes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0 && self.prefixes.is_empty()
     }
 
-    /// Takes a range out, which must be one of them, and the beginning of it.
+    /// Removes a range of the object, and its prefix.
     pub fn remove(&mut self, index: u64) {
         let (word, bit) = Self::place(index);
         self.count -= u64::from(self.words[word] & bit != 0);
@@ -85,21 +85,21 @@ impl RangeSet {
         self.prefixes.remove(&index);
     }
 
-    /// Whether a range is in it.
+    /// True if the whole range is in the set.
     #[must_use]
     pub fn contains(&self, index: u64) -> bool {
         let (word, bit) = Self::place(index);
         self.words.get(word).is_some_and(|bits| bits & bit != 0)
     }
 
-    /// How many ranges are in it, whole.
+    /// Number of whole ranges.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 }
 
-/// The ranges of one object, from its start to its end. An empty object has none.
+/// The ranges of one object in order; none if it is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges {
     size_bytes: u64,
@@ -115,20 +115,20 @@ impl Ranges {
         Self { size_bytes, part, next: 0, without: None }
     }
 
-    /// Leaves out those that are there already, and the beginnings of others.
+    /// Skips these ranges, and prefixes of others.
     #[must_use]
     pub fn without(mut self, done: Option<Arc<RangeSet>>) -> Self {
         self.without = done;
         self
     }
 
-    /// How many ranges the object has.
+    /// Number of ranges of an object.
     #[must_use]
     pub const fn count_of(size_bytes: u64, part: PartSize) -> u64 {
         size_bytes.div_ceil(part.0)
     }
 
-    /// The range number `index`, from 0; `None` behind the end.
+    /// Range `index`, from 0; `None` beyond the end.
     #[must_use]
     pub fn at(size_bytes: u64, part: PartSize, index: u64) -> Option<ByteRange> {
         let offset = index.checked_mul(part.0).filter(|offset| *offset < size_bytes)?;
@@ -231,7 +231,7 @@ mod tests {
 
         #[test]
         fn each_byte_exactly_once(size in 0..1_u64 << 42, blocks in 1..1_u64 << 12) {
-            // At least 2^42 / 1000 a part: a thousand ranges are enough to see.
+            // At least 2^42 / 1000 per part: a thousand ranges are enough.
             let bytes = (blocks * ALIGNMENT_BYTES).max((size / 1000).next_multiple_of(4096));
             let part = PartSize::new(bytes).expect("aligned");
             let mut reached = 0;

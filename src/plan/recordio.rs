@@ -1,22 +1,21 @@
-//! RecordIO as MXNet frames it: a stream of records, each with its length before it.
+//! RecordIO as MXNet frames it: a stream of records with a header each.
 //!
-//! A record is the magic number and a word, both of 32 bits with the lowest byte first, its bytes,
-//! and zeros up to a multiple of four. The word has the length in its lower 29 bits; the upper
-//! three are 0 for a record in one piece, and say first, middle or last of one in several
-//! (dmlc-core, `include/dmlc/recordio.h`). Readers join such pieces in two ways that contradict
-//! each other, and some not at all, so what is made here is one piece always: no byte of it need be
-//! looked at.
+//! A record is the magic number and a word, both little-endian 32-bit, its bytes, and zeros up to a
+//! multiple of four. The word's lower 29 bits are the length; the upper three are 0 for a record in
+//! one piece, and mark the first, middle or last piece of a split record (dmlc-core,
+//! `include/dmlc/recordio.h`). Readers join split records in two contradictory ways, or not at all,
+//! so records here are always one piece, and their bytes need not be examined.
 
-/// What every record begins with.
+/// First word of every record.
 pub const MAGIC: u32 = 0xced7_230a;
 
-/// Bytes before those of a record.
+/// Length of a record's header.
 pub const HEADER_BYTES: usize = 8;
 
 /// Longest record in one piece, in bytes.
 pub const RECORD_BYTES_MAX: u64 = (1 << 29) - 1;
 
-/// What stands before a record of so many bytes; `None` when it is too long.
+/// The header of a record of this length; `None` if it is too long.
 #[must_use]
 pub fn header(length_bytes: u64) -> Option<[u8; HEADER_BYTES]> {
     let length = u32::try_from(length_bytes).ok().filter(|_| length_bytes <= RECORD_BYTES_MAX)?;
@@ -26,7 +25,7 @@ pub fn header(length_bytes: u64) -> Option<[u8; HEADER_BYTES]> {
     Some(header)
 }
 
-/// What stands behind it.
+/// The padding after it.
 #[must_use]
 pub fn padding(length_bytes: u64) -> &'static [u8] {
     [&[], &[0; 3][..], &[0; 2], &[0; 1]][(length_bytes % 4) as usize]

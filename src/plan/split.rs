@@ -1,16 +1,15 @@
-//! A listing that several requests answer at once: which to ask next, and their pages in order.
+//! Lists with several requests at once: chooses the next request, and puts the pages in order.
 //!
-//! Pure. The keys are a line, and a page that lists after a key tells everything between that key
-//! and its own last: so pages may begin anywhere, and wherever they overlap or leave a gap, what is
-//! handed out has each key once. The line is cut into segments, in order. Of each a beginning is
-//! known, and the rest is a gap up to the next segment. Where a segment begins is a guess
-//! ([`super::guess`]); a bad one costs a request and no key.
+//! Pure. A page that lists after a key contains every key between that key and its own last one. So
+//! pages may begin anywhere, and wherever they overlap or leave gaps, each key is returned once.
+//! The key space is cut into segments, in order. The beginning of each is known, and the rest is a
+//! gap up to the next segment. The start of a segment is a guess ([`super::guess`]); a bad guess
+//! costs a request and no key.
 //!
-//! That needs a server that lists in the order of UTF-8 bytes and knows `start-after`. Each page is
-//! compared with both, and where two pages meet they must agree on the key that follows: so what is
-//! handed out is always a beginning of the server's own listing. One that breaks this ends the
-//! splitting: the listing goes on with one request
-//! at a time, by continuation tokens, which promise neither.
+//! This needs a server that lists in the order of UTF-8 bytes and supports `start-after`. Each page
+//! is checked against both, and two pages that meet must agree on the key that follows, so what is
+//! returned is always a prefix of the server's own listing. A violation ends the splitting: the
+//! listing continues with one request at a time, by continuation tokens, which promise neither.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,40 +19,38 @@ use crate::s3::Object;
 use crate::s3::cycle::CycleGuard;
 use crate::s3::list::Page;
 
-/// So many pages come one after the other before a listing is split: a short one costs no request
-/// more than it has pages.
+/// Pages that are fetched one after the other before a listing is split: a short listing costs no
+/// more requests than it has pages.
 pub const PAGES_BEFORE_SPLIT: u32 = 2;
-/// How many pages a segment is meant to have, at most. The last one of each is half of it in vain
-/// where keys are not evenly spread.
+/// Most pages per segment. With unevenly spread keys half of each segment's last page is wasted.
 const SEGMENT_PAGES_MAX: u64 = 8;
-/// And at least: below, pages would be fetched twice more often than they save a wait.
+/// Fewest pages per segment: with fewer, more pages would be fetched twice than waits saved.
 const SEGMENT_PAGES_MIN: u64 = 2;
 
-/// What a listing may use.
+/// Limits of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SplitLimits {
-    /// Requests at once.
+    /// Concurrent requests.
     pub requests: usize,
-    /// Pages that are there and not handed out, or on their way. One more where all of these are
-    /// behind the page that comes next.
+    /// Pages buffered or requested; one more if all of these are behind the next page in order.
     pub pages: usize,
 }
 
-/// Where a page is to begin.
+/// Where a page begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListFrom {
     /// At the first key.
     Start,
-    /// Where a continuation token says.
+    /// At a continuation token.
     Token(String),
-    /// Behind this key (`start-after`).
+    /// After this key (`start-after`).
     After(String),
 }
 
-/// A page to ask for.
+/// A page to request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
-    /// To be given back with the answer.
+    /// To be returned with the answer.
     pub number: u64,
     /// Where it begins.
     pub from: ListFrom,
@@ -65,20 +62,20 @@ pub struct Split {
     limits: SplitLimits,
     alphabet: Alphabet,
     segments: VecDeque<Segment>,
-    /// Requests under way.
+    /// Requests in flight.
     asked: BTreeMap<u64, Asked>,
     next_number: u64,
-    /// How many requests may be under way by now.
+    /// Current limit of concurrent requests.
     window: usize,
-    /// The server said that there were too many: the window grows by one at a time.
+    /// The server has asked for fewer requests: the window then grows by one at a time.
     is_slowed: bool,
-    /// Pages that were told, up to what matters.
-    told: u32,
-    /// Pages that are there.
+    /// Pages received.
+    pages_seen: u32,
+    /// Pages buffered.
     buffered: usize,
-    /// Keys of a page: the most that were seen on one.
+    /// Most keys seen on one page.
     page_keys: u64,
-    /// The last key that was handed out.
+    /// The last key returned.
     taken: String,
     mode: Mode,
 }
@@ -88,50 +85,49 @@ enum Mode {
     Split,
     /// One request at a time, in the server's order.
     Single,
-    /// The same, from the start again: what was handed out already is passed over.
+    /// One request at a time, from the start again: keys that were returned are skipped.
     Again,
 }
 
-/// Keys from behind one key up to the next segment.
+/// Keys after one key, up to the next segment.
 #[derive(Debug)]
 struct Segment {
-    /// Behind which key it begins.
+    /// The key after which it begins.
     start: String,
-    /// Up to which key all is known; `start` while nothing is.
+    /// The key up to which everything is known; `start` while nothing is.
     reached: String,
     pages: VecDeque<Vec<Object>>,
     next: Continuation,
     cycle: CycleGuard,
-    /// The request that will tell more of it.
+    /// The request in flight for its next page.
     asked: Option<u64>,
-    /// Of its last page, or of the segment it was split off from.
+    /// Density of its last page, or of the segment that it was split off.
     density: Option<Density>,
-    /// Of all its pages, or of the segment it was split off from.
+    /// Density of all its pages, or of the segment that it was split off.
     wide: Option<Density>,
-    /// Pages of it that came.
-    told: u32,
-    /// Its first key, where it has one, and the last that is known.
+    /// Pages of it that were received.
+    pages_seen: u32,
+    /// Its first key, if it has one, and the last one known.
     first_key: Option<String>,
     last_key: Option<String>,
-    /// All of it came by tokens from the listing's start, so order did not matter to it.
+    /// All of it was listed by tokens from the start, so it did not depend on the order.
     is_plain: bool,
-    /// How many keys are likely to lie between what is known and the next segment; `None` when
-    /// nobody can tell.
+    /// Probable number of keys between what is known and the next segment; `None` if unknown.
     rest_keys: Option<u64>,
-    /// There was nothing behind the last cut: keys lie closer together than over all its pages.
+    /// Nothing followed the last cut: keys are denser here than over all its pages.
     is_overshot: bool,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 struct Asked {
-    /// Behind which key it begins.
+    /// The key after which it begins.
     after: String,
-    /// It goes on by tokens from the listing's start.
+    /// It continues by tokens from the listing's start.
     is_plain: bool,
 }
 
-/// How a segment goes on.
+/// How a segment continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Continuation {
     Start,
@@ -152,7 +148,7 @@ impl Segment {
             asked: None,
             density: None,
             wide: None,
-            told: 0,
+            pages_seen: 0,
             first_key: None,
             last_key: None,
             rest_keys: None,
@@ -162,10 +158,10 @@ impl Segment {
 }
 
 impl Segment {
-    /// How it goes on behind a page with these objects.
+    /// How the segment continues after a page with these objects.
     ///
     /// # Errors
-    /// When pages come again.
+    /// If pages repeat.
     fn go_on(&mut self, objects: &[Object], token: Option<String>) -> Result<Continuation> {
         let Some(token) = token else { return Ok(Continuation::End) };
         self.cycle.follow(objects.first().map(|first| first.key.as_str()), &token)?;
@@ -174,7 +170,7 @@ impl Segment {
 }
 
 impl Split {
-    /// A listing of which the first page is there.
+    /// A listing whose first page was received.
     #[must_use]
     pub fn new(prefix: &str, first: Page, limits: SplitLimits) -> Self {
         let mut split = Self {
@@ -185,7 +181,7 @@ impl Split {
             next_number: 1,
             window: 1,
             is_slowed: false,
-            told: 0,
+            pages_seen: 0,
             buffered: 0,
             page_keys: 1,
             taken: String::new(),
@@ -196,7 +192,7 @@ impl Split {
         split
     }
 
-    /// The page that is next in order, if it is there. It has one object at least.
+    /// Takes the next page in order, if it was received. It has at least one object.
     pub fn take_page(&mut self) -> Option<Vec<Object>> {
         let page = self.segments[0].pages.pop_front()?;
         self.buffered -= 1;
@@ -207,42 +203,42 @@ impl Split {
         Some(page)
     }
 
-    /// Whether there is a page to take.
+    /// True if [`Self::take_page`] would return a page.
     #[must_use]
     pub fn has_page(&self) -> bool {
         !self.segments[0].pages.is_empty()
     }
 
-    /// Goes on to the segment that has the next page.
+    /// Drops complete segments whose pages were all taken.
     fn drop_complete(&mut self) {
         while self.segments.len() > 1 && self.segments[0].pages.is_empty() && self.is_complete(0) {
             self.segments.pop_front();
         }
     }
 
-    /// Whether everything was handed out.
+    /// True if everything was returned.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.segments.len() == 1 && self.segments[0].pages.is_empty() && self.is_complete(0)
     }
 
-    /// Whether it goes on one request at a time because the server's pages were not in order or did
-    /// not begin where they were asked to.
+    /// True if it continues with one request at a time because the server's pages were out of order
+    /// or did not begin where requested.
     #[must_use]
     pub fn is_single(&self) -> bool {
         self.mode != Mode::Split && self.limits.requests > 1
     }
 
-    /// Tells that the next page is waited for: more requests at once would pay.
+    /// Reports that the caller waits for the next page: more concurrent requests would help.
     pub fn note_wait(&mut self) {
-        if self.mode != Mode::Split || self.told < PAGES_BEFORE_SPLIT {
+        if self.mode != Mode::Split || self.pages_seen < PAGES_BEFORE_SPLIT {
             return;
         }
         if self.is_busy() {
             let grown = if self.is_slowed { self.window + 1 } else { self.window * 2 };
             self.window = grown.min(self.limits.requests);
         }
-        // What is far ahead must not keep what comes next to one request at a time.
+        // Pages far ahead must not limit the next ones to one request at a time.
         let has_stalled = self.asked.len() <= self.window / 2;
         if self.is_full() && (has_stalled || self.next_cut(0, SEGMENT_PAGES_MIN).is_some()) {
             while self.segments.len() > 1 && self.buffered > self.limits.pages / 2 {
@@ -251,23 +247,23 @@ impl Split {
         }
     }
 
-    /// As many pages as there may be are there, or asked for.
+    /// True if the page limit is reached.
     fn is_full(&self) -> bool {
         self.buffered + self.asked.len() >= self.limits.pages
     }
 
-    /// As many requests as there may be are under way.
+    /// True if the request limit is reached.
     fn is_busy(&self) -> bool {
         self.asked.len() >= self.window
     }
 
-    /// Tells that the server wants fewer requests.
+    /// Reports that the server wants fewer requests.
     pub fn slow_down(&mut self) {
         self.window = (self.window / 2).max(1);
         self.is_slowed = true;
     }
 
-    /// A request to make now; to be called until there is none.
+    /// The next request to make; call until it returns `None`.
     pub fn next_request(&mut self) -> Option<PageRequest> {
         let open = if self.is_busy() { 1 } else { self.segments.len() };
         if let Some(request) = (0..open).find_map(|at| self.ask(at)) {
@@ -283,8 +279,8 @@ impl Split {
         }
         let may_be_ahead = !self.is_full() && !self.is_busy() && self.window > 1;
         let segment = &mut self.segments[at];
-        // What comes next in order waits for nobody; nor is there a second page ahead of what is
-        // used, as long as nobody has waited.
+        // The next page in order is always requested. No second page is requested ahead of it until
+        // the caller has waited.
         let is_wanted = at == 0 && segment.pages.is_empty();
         if segment.asked.is_some() || !(is_wanted || may_be_ahead) {
             return None;
@@ -303,9 +299,9 @@ impl Split {
         Some(PageRequest { number, from })
     }
 
-    /// Begins a segment where that helps most; it is the one of this number.
+    /// Starts a segment where it helps most; returns its index.
     fn cut(&mut self) -> Option<usize> {
-        let may_split = self.mode == Mode::Split && self.told >= PAGES_BEFORE_SPLIT;
+        let may_split = self.mode == Mode::Split && self.pages_seen >= PAGES_BEFORE_SPLIT;
         if !may_split || self.is_full() || self.is_busy() {
             return None;
         }
@@ -313,8 +309,8 @@ impl Split {
         let may_go_on = self.planned_pages(pages) + pages <= self.limits.pages as u64;
         let last = self.segments.len() - 1;
         let cut = |pages, at: usize| Some((at, self.next_cut(at, pages)?));
-        // In order, so that what is used first is there first. Then by halves what is waited for:
-        // the first, or the largest when there is nothing behind the last.
+        // Cut in order, so that the pages needed first arrive first. Then halve what is waited for:
+        // the first segment, or the largest if nothing follows the last.
         let found = (0..last + usize::from(may_go_on)).find_map(|at| cut(pages, at));
         let found = found.or_else(|| {
             let waited_for = if self.is_complete(last) { last } else { 1.min(last) };
@@ -333,12 +329,12 @@ impl Split {
         Some(at + 1)
     }
 
-    /// Where a segment ends that has so many pages more; `None` when it is to have no more than
-    /// that, or nobody can tell.
+    /// Where to cut a segment so that it has `pages` more pages; `None` if it is shorter, or its
+    /// length is unknown.
     fn next_cut(&self, at: usize, pages: u64) -> Option<String> {
         let segment = &self.segments[at];
         let keys = pages * self.page_keys;
-        // Less than a page behind the cut is not worth one.
+        // A cut must leave more than a page after it.
         let is_short = |rest: Option<u64>| rest.is_some_and(|rest| rest <= self.page_keys);
         if self.is_complete(at) || is_short(segment.rest_keys.map(|rest| rest.saturating_sub(keys)))
         {
@@ -354,7 +350,7 @@ impl Split {
         (start < next.start && !is_short(rest)).then_some(start)
     }
 
-    /// How many keys are likely between two, as dense as those of this segment.
+    /// Probable number of keys between two keys, at this segment's density.
     fn keys_between(&self, segment: &Segment, from: &str, to: &str) -> Option<u64> {
         let near = self.alphabet.keys_between(segment.density.as_ref()?, from, to);
         match (near, &segment.wide) {
@@ -366,14 +362,14 @@ impl Split {
         .map(|(keys, _)| keys)
     }
 
-    /// Guesses how many keys a segment still lacks.
+    /// Estimates how many keys a segment still lacks.
     fn measure(&mut self, at: usize) {
         let (segment, next) = (&self.segments[at], self.segments.get(at + 1));
         let rest = next.and_then(|next| self.keys_between(segment, &segment.reached, &next.start));
         self.segments[at].rest_keys = rest;
     }
 
-    /// How many pages all segments will have, if each has as many as it is meant to have.
+    /// Estimated number of pages of all segments, at most `SEGMENT_PAGES_MAX` each.
     fn planned_pages(&self, pages: u64) -> u64 {
         let rest = |segment: &Segment| {
             let rest = segment.rest_keys.map(|keys| keys.div_ceil(self.page_keys));
@@ -389,25 +385,25 @@ impl Split {
             || self.segments.get(at + 1).is_some_and(|next| segment.reached >= next.start)
     }
 
-    /// Takes an answer; one that nobody waits for any more tells nothing.
+    /// Takes an answer; one to an abandoned request is ignored.
     ///
     /// # Errors
-    /// [`ErrorKind::Endpoint`] when the server's listing has no order and no way round that.
+    /// [`ErrorKind::Endpoint`] if the server's listing has no order and cannot be continued.
     pub fn answer(&mut self, number: u64, page: Page) -> Result<()> {
         let Some(Asked { after, is_plain }) = self.asked.remove(&number) else { return Ok(()) };
         if self.mode != Mode::Split {
             return self.append(page);
         }
-        // The last whose start is not behind it; what lies before the first was handed out.
+        // The last segment that starts at or before it; keys before the first one were returned.
         let behind = self.segments.partition_point(|segment| segment.start <= after);
         let at = behind.saturating_sub(1);
         if !is_in_order(&after, &page.objects) {
-            // What came by tokens alone goes on by tokens, in whatever order.
+            // What was listed by tokens alone continues by tokens, in any order.
             let is_next = at == 0 && is_plain && self.segments[0].is_plain;
             self.go_single();
             return if is_next { self.append(page) } else { Ok(()) };
         }
-        self.told = self.told.saturating_add(1);
+        self.pages_seen = self.pages_seen.saturating_add(1);
         self.alphabet.learn(&page.objects);
         self.page_keys = self.page_keys.max(page.objects.len() as u64);
         let segment = &mut self.segments[at];
@@ -415,8 +411,8 @@ impl Split {
             segment.asked = None;
         }
         let segment = &self.segments[at];
-        // Between what is known and this page there may be others, if what it was asked for was
-        // given up.
+        // If its segment was abandoned, there may be other keys between what is known and this
+        // page.
         if after <= segment.reached && !self.is_complete(at) {
             if self.agrees(at, &after, &page) {
                 self.segments[at].is_plain &= is_plain;
@@ -433,7 +429,7 @@ impl Split {
         Ok(())
     }
 
-    /// Notes that nothing is in this segment: it was cut off too far behind the one before.
+    /// Records that this segment is empty: it was cut off too far after the one before.
     fn note_overshoot(&mut self, at: usize) {
         if let Some(before) = (0..at).rfind(|before| !self.is_complete(*before)) {
             self.segments[before].is_overshot = true;
@@ -441,18 +437,19 @@ impl Split {
         }
     }
 
-    /// Whether a page of a segment meets what is known before and behind it at the same keys.
+    /// True if a page of a segment agrees with the known keys before and after it.
     fn agrees(&self, at: usize, after: &str, page: &Page) -> bool {
         let segment = &self.segments[at];
         let key = |at: usize| page.objects.get(at).map(|object| object.key.as_str());
         let up_to = |end: &str| page.objects.partition_point(|object| object.key.as_str() <= end);
-        // What is known need not end with a key: it ends where a segment began that was given up.
+        // The known part may end without a key: at the start of an abandoned segment.
         let known = up_to(&segment.reached);
         let last = segment.last_key.as_deref().filter(|last| *last > after);
         let begins = after == segment.reached
             || known == page.objects.len()
             || known.checked_sub(1).and_then(key) == last;
-        let Some(next) = (at + 1..self.segments.len()).find(|next| self.segments[*next].told > 0)
+        let Some(next) =
+            (at + 1..self.segments.len()).find(|next| self.segments[*next].pages_seen > 0)
         else {
             return begins;
         };
@@ -461,13 +458,14 @@ impl Split {
         begins && (!is_cut || self.follows(next, key(up_to(&self.segments[next].start))))
     }
 
-    /// Whether `key` may be the first behind the start of a segment; `None`: there is none at all.
+    /// True if `key` may be the first one after the start of a segment; `None`: there is none at
+    /// all.
     fn follows(&self, at: usize, key: Option<&str>) -> bool {
         for (at, segment) in self.segments.iter().enumerate().skip(at) {
             match &segment.first_key {
                 Some(first) => return key == Some(first.as_str()),
                 None if segment.next == Continuation::End => return key.is_none(),
-                // There is nothing in it, up to the next.
+                // It is empty, up to the next one.
                 None if self.is_complete(at) => {}
                 None => return true,
             }
@@ -475,39 +473,39 @@ impl Split {
         true
     }
 
-    /// Goes on with a segment by what a page tells: everything behind `after`, up to its last key.
+    /// Extends a segment by a page, which covers everything from `after` to its last key.
     fn extend(&mut self, at: usize, after: &str, page: Page) -> Result<()> {
         let mut objects = page.objects;
-        let told_to = objects.last().map_or(after, |last| last.key.as_str()).to_owned();
+        let page_end = objects.last().map_or(after, |last| last.key.as_str()).to_owned();
         let is_end = page.next_token.is_none();
         let reached = self.segments[at].reached.as_str();
-        let is_known = told_to == reached && after < reached && !is_end;
-        if told_to.as_str() < reached || is_known {
+        let is_known = page_end == reached && after < reached && !is_end;
+        if page_end.as_str() < reached || is_known {
             return Ok(());
         }
         if let Some(density) = Density::of(&objects) {
             let segment = &mut self.segments[at];
-            let before = segment.wide.take().filter(|_| segment.told > 0);
+            let before = segment.wide.take().filter(|_| segment.pages_seen > 0);
             segment.wide = Some(before.map_or(density.clone(), |before| before.with(&density)));
             segment.density = Some(density);
         }
         let mut end = None;
         while let Some(next) = self.segments.get(at + 1) {
-            if !is_end && told_to <= next.start {
+            if !is_end && page_end <= next.start {
                 break;
             }
-            if next.told > 0 {
+            if next.pages_seen > 0 {
                 end = Some(next.start.clone());
                 break;
             }
-            // All that it was to begin with is here. What it asked for may tell more.
+            // The page covers the next segment's start. That segment's request may give more.
             let next = self.segments.remove(at + 1);
             let asked = next.and_then(|next| next.asked);
             self.segments[at].asked = asked.or(self.segments[at].asked);
         }
         let segment = &mut self.segments[at];
         objects.drain(..objects.partition_point(|object| object.key <= segment.reached));
-        segment.told = segment.told.saturating_add(1);
+        segment.pages_seen = segment.pages_seen.saturating_add(1);
         if segment.first_key.is_none() {
             segment.first_key = objects.first().map(|first| first.key.clone());
         }
@@ -517,7 +515,7 @@ impl Split {
                 segment.is_plain = false;
                 (end, Continuation::After)
             }
-            None => (told_to, segment.go_on(&objects, page.next_token)?),
+            None => (page_end, segment.go_on(&objects, page.next_token)?),
         };
         if let Some(last) = objects.last() {
             segment.last_key = Some(last.key.clone());
@@ -527,8 +525,8 @@ impl Split {
         Ok(())
     }
 
-    /// A request failed; true where it can be done without: nobody waits for it any more, or it
-    /// asked for what is behind a guess, and the listing goes on by tokens alone.
+    /// Reports a failed request; true if the listing can do without it: it was abandoned, or it was
+    /// based on a guess, and the listing continues by tokens alone.
     pub fn refused(&mut self, number: u64) -> bool {
         match self.asked.get(&number) {
             None => true,
@@ -540,7 +538,7 @@ impl Split {
         }
     }
 
-    /// Leaves all that was split off.
+    /// Drops everything that was split off.
     fn go_single(&mut self) {
         self.mode = Mode::Single;
         self.window = 1;
@@ -554,7 +552,7 @@ impl Split {
         self.buffered = self.segments[0].pages.len();
     }
 
-    /// Takes the page that follows, in whatever order it is.
+    /// Appends the next page, in whatever order.
     fn append(&mut self, page: Page) -> Result<()> {
         let segment = &mut self.segments[0];
         segment.asked = None;
@@ -584,7 +582,7 @@ impl Split {
     }
 }
 
-/// Whether all keys are behind `after`, each behind the one before it.
+/// True if all keys are after `after`, in ascending order.
 fn is_in_order(after: &str, objects: &[Object]) -> bool {
     let keys = objects.iter().map(|object| object.key.as_str());
     std::iter::once(after).chain(keys).is_sorted_by(|one, next| one < next)

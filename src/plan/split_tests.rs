@@ -1,5 +1,5 @@
-//! Splitting against stores of keys: every key once and in order, in bounded memory, whatever the
-//! keys are, whatever the order of the answers; and how many requests and waits that takes.
+//! Splitting, tested against stores of keys: every key once and in order, in bounded memory, for
+//! any keys and any order of the answers; and the number of requests and waits.
 
 use super::*;
 
@@ -7,9 +7,9 @@ use super::*;
 struct Store {
     keys: Vec<String>,
     page_keys: usize,
-    /// It gives the first page to whoever asks by `start-after`, from the request of this number.
+    /// From the request of this number on it answers `start-after` with the first page.
     deaf_from: u64,
-    /// Its order is that of upper case.
+    /// It orders by upper case.
     folds_case: bool,
     requests: u64,
 }
@@ -46,24 +46,24 @@ impl Store {
     }
 }
 
-/// How a listing went.
+/// Result of a listing.
 #[derive(Debug)]
 struct Listed {
     keys: Vec<String>,
-    /// The first page's included.
+    /// Including the first page.
     requests: u64,
-    /// How often all requests under way were answered.
+    /// How many times all requests in flight were answered.
     rounds: u32,
     is_single: bool,
 }
 
-/// Lists it all; answers come in an order that the seed says, or a round at a time without one.
+/// Lists everything; with a seed answers come in random order, without one a round at a time.
 fn list(store: &mut Store, limits: SplitLimits, seed: Option<u64>) -> Result<Listed> {
     let mut chance = fastrand::Rng::with_seed(seed.unwrap_or(0));
     let prefix = if store.keys.iter().all(|key| key.starts_with("p/")) { "p/" } else { "" };
     let first = store.page(&ListFrom::Start);
     let mut split = Split::new(prefix, first, limits);
-    let (mut told, mut under_way, mut rounds) = (Vec::new(), Vec::new(), 0);
+    let (mut keys, mut under_way, mut rounds) = (Vec::new(), Vec::new(), 0);
     while !split.is_done() {
         while let Some(request) = split.next_request() {
             under_way.push((request.number, store.page(&request.from)));
@@ -78,8 +78,8 @@ fn list(store: &mut Store, limits: SplitLimits, seed: Option<u64>) -> Result<Lis
                 break;
             };
             assert!(!page.is_empty());
-            told.extend(page.into_iter().map(|object| object.key));
-            // What a client does: it asks for more as soon as there is room.
+            keys.extend(page.into_iter().map(|object| object.key));
+            // Like a client: it requests more as soon as there is room.
             while let Some(request) = split.next_request() {
                 under_way.push((request.number, store.page(&request.from)));
             }
@@ -102,10 +102,10 @@ fn list(store: &mut Store, limits: SplitLimits, seed: Option<u64>) -> Result<Lis
         }
         assert!(store.requests < 100_000, "it ends");
     }
-    Ok(Listed { keys: told, requests: store.requests, rounds, is_single: split.is_single() })
+    Ok(Listed { keys, requests: store.requests, rounds, is_single: split.is_single() })
 }
 
-/// Keys of some sort, about so many.
+/// About `count` keys of some kind.
 fn keys(kind: u64, count: usize, chance: &mut fastrand::Rng) -> Vec<String> {
     let word = |chance: &mut fastrand::Rng, letters: &str, length: usize| -> String {
         let letters: Vec<char> = letters.chars().collect();
@@ -120,17 +120,17 @@ fn keys(kind: u64, count: usize, chance: &mut fastrand::Rng) -> Vec<String> {
         1 => (0..count).map(|at| format!("p/{:02}/{:06}.bin", at * 20 / count, at)).collect(),
         2 => (0..count).map(|_| format!("p/{}", word(chance, "0123456789abcdef", 16))).collect(),
         3 => (0..count).map(|_| word(chance, base, 22)).collect(),
-        // One hot folder between small ones.
+        // One large folder between small ones.
         4 => {
             [numbered("p/a/", count / 20), numbered("p/m/hot/", count), numbered("p/z/", count / 9)]
                 .concat()
         }
         5 => (0..count).map(|number| format!("p/img_{number}.jpg")).collect(),
         6 => (0..count).map(|_| format!("p/{}", word(chance, "aé日本\u{10ffff}z/", 8))).collect(),
-        // As long as keys may be, and different at their end alone.
+        // As long as keys may be, and different only at the end.
         7 => (0..count).map(|at| format!("p/{}{at:06}", "k".repeat(992))).collect(),
         8 => (0..count).map(|at| format!("p/{:03}/{at}/", at % 37)).collect(),
-        // Classes with names of no order, with unequal numbers of files.
+        // Classes whose names have no order, with unequal numbers of files.
         9 => (0..1 + count / 130)
             .flat_map(|_| {
                 let class = format!("n{:08}", chance.u32(1_400_000..15_000_000));
@@ -140,7 +140,7 @@ fn keys(kind: u64, count: usize, chance: &mut fastrand::Rng) -> Vec<String> {
                     .collect::<Vec<_>>()
             })
             .collect(),
-        // A tight crowd, a desert, another crowd.
+        // A dense range, an empty one, another dense one.
         10 => [numbered("p/0000", count / 2), numbered("p/zzzz", count / 2)].concat(),
         11 => (0..count).map(|at| format!("p/{}", "\u{1}".repeat(at % 1_000 + 1))).collect(),
         _ => (0..count)
@@ -164,23 +164,23 @@ fn every_key_comes_once_and_in_order() {
             store.deaf_from = chance.u64(..30);
         }
         let limits = SplitLimits { requests: chance.usize(1..12), pages: chance.usize(2..40) };
-        let told = list(&mut store, limits, Some(seed)).expect("a listing");
-        let is_same = told.keys == store.keys;
-        assert!(is_same, "seed {seed}: {} of {} keys", told.keys.len(), store.keys.len());
-        // Where every answer is right, none is taken for a wrong one.
-        assert!(seed % 10 == 9 || !told.is_single, "seed {seed} was given up");
+        let listing = list(&mut store, limits, Some(seed)).expect("a listing");
+        let is_same = listing.keys == store.keys;
+        assert!(is_same, "seed {seed}: {} of {} keys", listing.keys.len(), store.keys.len());
+        // If every answer is right, none may be judged wrong.
+        assert!(seed % 10 == 9 || !listing.is_single, "seed {seed} was given up");
     }
 }
 
-/// Large listings, whose pages come in any order, with waits in between.
+/// Large listings, whose pages arrive in any order, with waits in between.
 #[test]
 fn a_listing_in_order_is_never_given_up() {
     for seed in 0..65 {
         let mut chance = fastrand::Rng::with_seed(seed);
         let mut store = Store::new(keys(seed % KINDS, 20_000, &mut chance), 20);
         let limits = SplitLimits { requests: 16, pages: 128 };
-        let told = list(&mut store, limits, Some(seed)).expect("a listing");
-        assert!(told.keys == store.keys && !told.is_single, "seed {seed}");
+        let listing = list(&mut store, limits, Some(seed)).expect("a listing");
+        assert!(listing.keys == store.keys && !listing.is_single, "seed {seed}");
     }
 }
 
@@ -189,7 +189,7 @@ fn another_order_is_kept_or_refused() {
     let (mut kept, mut refused) = (0, 0);
     for seed in 0..1_000 {
         let mut chance = fastrand::Rng::with_seed(seed);
-        // In both orders alike, up to somewhere.
+        // Equal in both orders up to some key.
         let mut keys: Vec<String> =
             (0..chance.usize(..600)).map(|_| letters(&mut chance, "abc")).collect();
         let tail = if seed % 2 == 0 { "a_Bd" } else { "ab_{" };
@@ -200,9 +200,9 @@ fn another_order_is_kept_or_refused() {
         store.folds_case = true;
         let limits = SplitLimits { requests: chance.usize(2..12), pages: chance.usize(4..40) };
         match list(&mut store, limits, Some(seed)) {
-            Ok(told) => {
-                assert!(told.keys == store.keys, "seed {seed}: {}", told.keys.len());
-                assert!(told.is_single, "seed {seed}");
+            Ok(listing) => {
+                assert!(listing.keys == store.keys, "seed {seed}: {}", listing.keys.len());
+                assert!(listing.is_single, "seed {seed}");
                 kept += 1;
             }
             Err(error) => {
@@ -222,8 +222,8 @@ fn numbers(numbers: impl Iterator<Item = u32>) -> Page {
     Page { objects, folders: Vec::new(), next_token }
 }
 
-/// A listing of numbers of which two pages are told, and two more are asked for: by a token and
-/// behind 39.
+/// A listing of numbers of which two pages were received, and two more requested: by a token and
+/// after 39.
 fn split_behind_39() -> (Split, u64, u64) {
     let mut split = Split::new("", numbers(0..10), LIMITS);
     assert!(split.take_page().is_some());
@@ -241,7 +241,7 @@ fn split_behind_39() -> (Split, u64, u64) {
     (split, third.number, guess.number)
 }
 
-/// All keys that are there to be taken.
+/// All keys that can be taken.
 fn take(split: &mut Split) -> Vec<u32> {
     let pages = std::iter::from_fn(|| split.take_page());
     pages.flatten().map(|object| object.key.parse().expect("a number")).collect()
@@ -279,7 +279,7 @@ fn a_page_that_comes_late_begins_with_what_is_known() {
     }
 }
 
-/// A word of six of these.
+/// A word of six of these letters.
 fn letters(chance: &mut fastrand::Rng, letters: &str) -> String {
     let letters: Vec<char> = letters.chars().collect();
     (0..6).map(|_| letters[chance.usize(..letters.len())]).collect()
@@ -289,8 +289,8 @@ const LIMITS: SplitLimits = SplitLimits { requests: 16, pages: 128 };
 
 #[test]
 fn many_requests_at_once_and_few_in_vain() {
-    // For about a thousand pages: most requests, and most rounds, where one by one takes as many
-    // rounds as pages. What is measured, and a tenth more.
+    // For about a thousand pages: most requests, and most rounds; one by one takes a round per
+    // page. Measured, plus a tenth.
     let most = [
         (1_100, 76),
         (1_170, 81),
@@ -309,9 +309,9 @@ fn many_requests_at_once_and_few_in_vain() {
     for (kind, (requests, rounds)) in (0..KINDS).zip(most) {
         let mut chance = fastrand::Rng::with_seed(kind);
         let mut store = Store::new(keys(kind, 100_000, &mut chance), 100);
-        let told = list(&mut store, LIMITS, None).expect("a listing");
-        assert!(told.keys == store.keys && !told.is_single, "kind {kind}");
-        let found = (told.requests, told.rounds);
+        let listing = list(&mut store, LIMITS, None).expect("a listing");
+        assert!(listing.keys == store.keys && !listing.is_single, "kind {kind}");
+        let found = (listing.requests, listing.rounds);
         assert!(found.0 <= requests && found.1 <= rounds, "kind {kind}: {found:?}");
     }
 }
@@ -325,11 +325,11 @@ fn a_guess_is_a_page_away() {
     let mut alphabet = Alphabet::new("p/");
     alphabet.learn(&page(0..1_000));
     let density = Density::of(&page(1_000..2_000)).expect("two keys");
-    // What these keys have in common ends with their thousands.
+    // The common prefix of these keys ends with their thousands.
     let guess = |keys| alphabet.advance(&density, "p/00/001999.bin", keys);
     assert_eq!(guess(1_000), Some(("p/00/002999.bin".to_owned(), true)));
     assert_eq!(guess(8_000), Some(("p/00/009999.bin".to_owned(), true)));
-    // Beyond the numbers of six digits lies the next folder.
+    // The next folder follows the numbers of six digits.
     assert_eq!(guess(1_000_000), Some(("p/01/001999.bin".to_owned(), true)));
     assert_eq!(guess(1_000_000_000), None, "beyond p/99/");
     let between = |to| alphabet.keys_between(&density, "p/00/001999.bin", to);
@@ -337,14 +337,14 @@ fn a_guess_is_a_page_away() {
     assert_eq!(between("p/01/001999.bin"), Some((1_000_000, true)));
 }
 
-/// How many milliseconds a listing takes of a server that answers after twenty and sends its pages
-/// one after the other, a page in 1.3 ms, to a client that needs about as long for each.
+/// Milliseconds that a listing takes if the server answers after 20 ms and sends its pages one
+/// after the other, a page in 1.3 ms, and the client needs about as long for each.
 fn listed_in_ms(store: &mut Store, seed: u64) -> u64 {
     let mut chance = fastrand::Rng::with_seed(seed);
     let first = store.page(&ListFrom::Start);
     let mut split = Split::new("p/", first, LIMITS);
     let (mut now_us, mut server_free_us) = (0u64, 0u64);
-    // When a page will be there.
+    // When a page will arrive.
     let mut under_way: Vec<(u64, u64, Page)> = Vec::new();
     while !split.is_done() {
         under_way.sort_by_key(|one| one.0);
@@ -352,8 +352,8 @@ fn listed_in_ms(store: &mut Store, seed: u64) -> u64 {
         for (_, number, page) in under_way.drain(..there) {
             split.answer(number, page).expect("in order");
         }
-        let is_told = split.take_page().is_some();
-        if !is_told {
+        let is_received = split.take_page().is_some();
+        if !is_received {
             split.note_wait();
         }
         while let Some(request) = split.next_request() {
@@ -362,15 +362,15 @@ fn listed_in_ms(store: &mut Store, seed: u64) -> u64 {
             under_way.push((there_us, request.number, store.page(&request.from)));
         }
         now_us = match under_way.iter().map(|one| one.0).min() {
-            Some(next_us) if !is_told => next_us.max(now_us),
+            Some(next_us) if !is_received => next_us.max(now_us),
             _ => now_us + chance.u64(900..1_500),
         };
     }
     now_us / 1_000
 }
 
-/// Folders in which numbers go on where the one before ended: cuts by what lies between the
-/// folders must not come back empty again and again.
+/// Folders whose numbers continue those of the previous one: cuts estimated from the gap between
+/// folders must not be empty repeatedly.
 #[test]
 fn numbers_that_go_on_from_folder_to_folder_are_listed_at_the_servers_speed() {
     let numbered = (0..200_000).map(|at| format!("p/{:02}/{at:06}.bin", at / 10_000)).collect();

@@ -1,10 +1,10 @@
-//! Random words that a seed alone decides, the same on every machine: for orders, jitter and names,
-//! not for secrets.
+//! Random words determined by a seed, the same on every machine: for orders, jitter and names, not
+//! for secrets.
 
-/// The increment of the state: 2^64 divided by the golden ratio.
+/// Increment of the state: 2^64 divided by the golden ratio.
 pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64 (Steele, Lea and Flood, 2014) in this state.
+/// SplitMix64 (Steele, Lea and Flood, 2014) with its state.
 #[derive(Debug, Clone)]
 pub struct SplitMix64(pub u64);
 
@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn the_published_words() {
-        // Of the state 1234567, as the authors' C code prints them.
+        // For the state 1234567, as the authors' C code prints them.
         let mut words = SplitMix64(1_234_567);
         let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973];
         assert_eq!([words.next_word(), words.next_word()], expected);

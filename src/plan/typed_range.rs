@@ -1,31 +1,31 @@
-//! Bytes of an object as users name them: the words of HTTP (RFC 9110 section 14.1.2) and of curl.
+//! A byte range as users type it, in the syntax of HTTP (RFC 9110 section 14.1.2) and curl.
 //!
-//! Pure. The object's size is known later, by a request.
+//! Pure. The object's size is known later, from a request.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::s3::ByteRange;
 
-/// What `--range` says.
+/// The value of `--range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypedRange {
-    /// `START-` and `START-END`, whose end is one of the bytes.
+    /// `START-` and `START-END`; the end is included.
     From {
-        /// The first byte, from 0.
+        /// First byte, from 0.
         first: u64,
-        /// The last byte, not below the first; `None` up to the end of the object.
+        /// Last byte, not below the first; `None`: the end of the object.
         last: Option<u64>,
     },
-    /// `-SUFFIX`: so many bytes at the end; not 0.
+    /// `-SUFFIX`: the last bytes, at least one.
     Last(u64),
 }
 
 impl TypedRange {
-    /// Which bytes of an object of this size that is; an end beyond the object's is the object's.
+    /// The bytes of an object of this size; an end beyond the object is cut.
     ///
     /// # Errors
-    /// When no byte of the object lies in it: what HTTP answers with 416 (Range Not Satisfiable).
+    /// If no byte of the object is in it: HTTP answers 416 (Range Not Satisfiable).
     pub fn within(self, size_bytes: u64) -> Result<ByteRange, String> {
         let (first, end) = match self {
             Self::From { first, last } => {
@@ -55,7 +55,7 @@ impl fmt::Display for TypedRange {
 impl FromStr for TypedRange {
     type Err = String;
 
-    /// Reads one range, with or without the unit before it that a Range header has.
+    /// Parses one range, with or without the unit of a Range header.
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || {
             "expected START-END, START- or -SUFFIX in bytes, such as 0-99; END is included"
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn ranges_are_those_of_http() {
-        // The examples of RFC 9110 section 14.1.2, of 10,000 bytes.
+        // The examples of RFC 9110 section 14.1.2, for 10,000 bytes.
         for (text, expected) in [
             ("0-499", (0, 500)),
             ("500-999", (500, 500)),
@@ -102,7 +102,7 @@ mod tests {
             ("9500-", (9_500, 500)),
             ("0-0", (0, 1)),
             ("bytes=0-499", (0, 500)),
-            // An end beyond the object's.
+            // An end beyond the object.
             ("9999-20000", (9_999, 1)),
             ("0-18446744073709551615", (0, 10_000)),
             ("-20000", (0, 10_000)),
