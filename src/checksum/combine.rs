@@ -1,22 +1,21 @@
-//! The checksum of an object from the CRCs of its pieces, in whatever order they come.
+//! Combines the CRCs of an object's pieces, in any order, into the CRC of the object.
 //!
-//! A CRC is linear: the CRC of A followed by B is the CRC of A, shifted by the length of B, plus
-//! (XOR) the CRC of B. It holds for finished CRCs where the first and the last XOR are the same,
-//! and so they are in all three. So the sum over all pieces, each shifted by the bytes that follow
-//! it, is the CRC of the whole: one number, added to by whoever has a piece, without a lock.
+//! A CRC is linear: the CRC of A followed by B is the CRC of A, shifted by the length of B, XOR the
+//! CRC of B. This holds for finished CRCs if the initial and the final XOR are equal, as they are
+//! for all three here. So the CRC of the whole is the XOR of all pieces' CRCs, each shifted by the
+//! number of bytes after the piece: one number that every thread can update without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::stored::{Form, Mismatch, Stored};
 use super::{Algorithm, Digest};
 
-/// A field of polynomials modulo a CRC's own, lowest power in the highest bit (as reflected CRCs
-/// are written).
+/// Polynomials modulo a CRC's polynomial, lowest power in the highest bit, as in reflected CRCs.
 struct Field {
     width: u32,
     polynomial: u64,
-    /// `x^(8 * 2^k)` at k: what a piece is multiplied by to shift it 2^k bytes. Objects have at
-    /// most 2^53 bytes.
+    /// `x^(8 * 2^k)` at k: the factor that shifts a CRC by 2^k bytes. Objects have at most 2^53
+    /// bytes.
     powers: [u64; POWERS],
 }
 
@@ -38,7 +37,7 @@ impl Field {
     const fn multiply(&self, one: u64, other: u64) -> u64 {
         let (mut sum, mut factor, mut bit) = (0, other, 1 << (self.width - 1));
         while bit != 0 {
-            // Without branches: the bits of a CRC cannot be predicted.
+            // Branchless: the bits of a CRC cannot be predicted.
             sum ^= factor & 0_u64.wrapping_sub((one & bit != 0) as u64);
             factor = (factor >> 1) ^ (self.polynomial & 0_u64.wrapping_sub(factor & 1));
             bit >>= 1;
@@ -46,7 +45,7 @@ impl Field {
         sum
     }
 
-    /// The CRC of a piece with so many zero bytes' worth of shift behind it.
+    /// Shifts a CRC by `bytes` zero bytes.
     fn shift(&self, crc: u64, bytes: u64) -> u64 {
         let set = (0..POWERS).filter(|k| bytes >> k & 1 == 1);
         set.fold(crc, |crc, k| self.multiply(self.powers[k], crc))
@@ -57,12 +56,12 @@ static CRC64_NVME: Field = Field::new(64, 0x9a6c_9329_ac4b_c9b5);
 static CRC32C: Field = Field::new(32, 0x82f6_3b78);
 static CRC32: Field = Field::new(32, 0xedb8_8320);
 
-/// The stored checksum of an object, and the sum of its pieces so far.
+/// An object's stored checksum, and the sum of its pieces so far.
 #[derive(Debug)]
 pub struct Sum {
     stored: Stored,
     size: u64,
-    /// Length of each part but the last; the size where the checksum is of all bytes.
+    /// Length of each part but the last; the object's size if the checksum covers all bytes.
     part: u64,
     crcs: Crcs,
 }
@@ -74,9 +73,9 @@ enum Crcs {
 }
 
 impl Sum {
-    /// A sum of no pieces yet, for an object of `size` bytes uploaded in parts of `part` bytes;
-    /// `None` when the digests of pieces say nothing: of hashes, or of parts that are not all of
-    /// one length but the last.
+    /// An empty sum for an object of `size` bytes, uploaded in parts of `part` bytes. `None` if
+    /// digests of pieces cannot be combined: hashes, and parts of different lengths (except the
+    /// last).
     #[must_use]
     pub fn new(stored: Stored, size: u64, part: u64) -> Option<Self> {
         stored.algorithm.crc()?;
@@ -93,16 +92,16 @@ impl Sum {
         Some(Self { stored, size, part, crcs })
     }
 
-    /// What is stored.
+    /// The stored checksum.
     #[must_use]
     pub fn stored(&self) -> &Stored {
         &self.stored
     }
 
-    /// Adds the bytes that stand at `offset`. Each byte of the object is added once.
+    /// Adds the bytes at `offset`. Each byte of the object must be added exactly once.
     ///
     /// # Panics
-    /// When the object does not have these bytes.
+    /// If the object does not have these bytes.
     pub fn add(&self, offset: u64, bytes: &[u8]) {
         let end = offset + bytes.len() as u64;
         assert!(end <= self.size, "a piece lies within its object");
@@ -131,10 +130,10 @@ impl Sum {
         field(algorithm).shift(crc, after)
     }
 
-    /// Holds the sum of all pieces against what is stored.
+    /// Compares the sum of all pieces with the stored checksum.
     ///
     /// # Errors
-    /// When they differ.
+    /// If they differ.
     pub fn check(&self) -> Result<(), Mismatch> {
         let algorithm = self.stored.algorithm;
         let digest = |crc: &AtomicU64| Digest::of_crc(algorithm, crc.load(Ordering::Acquire));
@@ -240,7 +239,7 @@ mod tests {
             ends.extend([0, bytes.len()]);
             ends.sort_unstable();
             let mut pieces: Vec<_> = ends.windows(2).map(|two| two[0]..two[1]).collect();
-            // An order of its own for every seed.
+            // A different order for every seed.
             pieces.sort_by_key(|piece| (piece.start as u64 ^ seed).wrapping_mul(seed | 1));
             let mut received = bytes.clone();
             if let Some(wrong) = &wrong {

@@ -1,8 +1,8 @@
-//! Checksums that S3 stores with an object, and whether fetched bytes have them.
+//! Checksums that S3 stores with objects, and their comparison with the fetched bytes.
 //!
-//! Pure. What an origin says of a checksum is parsed and not trusted: what cannot be read is no
-//! checksum. `combine.rs` adds up the checksums of pieces that come in any order; `sequence.rs`
-//! takes those that come in order, of any algorithm.
+//! Pure. A server's checksum headers are parsed and not trusted: an unreadable one counts as none.
+//! `combine.rs` adds up CRCs of pieces in any order; `sequence.rs` takes bytes in order, for any
+//! algorithm.
 
 mod combine;
 mod sequence;
@@ -22,10 +22,10 @@ pub use sequence::{InOrder, Sequence};
 pub use stored::{Form, Mismatch, Stored, etag_md5};
 pub use verification::{AnswerCheck, Verification};
 
-/// How a checksum is computed.
+/// A checksum algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// CRC-64/NVME: what S3 stores when an uploader says nothing.
+    /// CRC-64/NVME: the default of S3.
     Crc64Nvme,
     /// CRC-32C (Castagnoli).
     Crc32c,
@@ -43,11 +43,11 @@ pub enum Algorithm {
 const DIGEST_BYTES_MAX: usize = 32;
 
 impl Algorithm {
-    /// All of them, the cheapest first.
+    /// All algorithms, cheapest first.
     pub const ALL: [Self; 6] =
         [Self::Crc64Nvme, Self::Crc32c, Self::Crc32, Self::Sha256, Self::Sha1, Self::Md5];
 
-    /// Its name, as listings write it.
+    /// The name in listings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,13 +60,13 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of this name, however it is written.
+    /// The algorithm of this name, case-insensitive.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
     }
 
-    /// The algorithm whose checksum stands in the header of this name.
+    /// The algorithm of this `x-amz-checksum-*` header.
     #[must_use]
     pub fn of_header(name: &str) -> Option<Self> {
         const PREFIX: &str = "x-amz-checksum-";
@@ -74,7 +74,7 @@ impl Algorithm {
         Self::of_name(&name[PREFIX.len()..]).filter(|_| start.eq_ignore_ascii_case(PREFIX))
     }
 
-    /// Length of its digest in bytes.
+    /// Length of the digest in bytes.
     #[must_use]
     pub const fn length_bytes(self) -> usize {
         match self {
@@ -86,7 +86,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether digests of pieces can be put together.
+    /// True if digests of pieces can be combined.
     #[must_use]
     pub const fn is_crc(self) -> bool {
         self.crc().is_some()
@@ -100,7 +100,7 @@ impl Algorithm {
         hasher.finish()
     }
 
-    /// The library's name of a CRC; `None` of a hash, whose digests cannot be combined.
+    /// The library's name of a CRC; `None` for hashes, whose digests cannot be combined.
     const fn crc(self) -> Option<CrcAlgorithm> {
         match self {
             Self::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
@@ -117,7 +117,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// A digest; a CRC's bytes are in network order, as S3 writes them.
+/// A digest; the bytes of a CRC are big-endian, as in S3's headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
     bytes: [u8; DIGEST_BYTES_MAX],
@@ -125,24 +125,24 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// The bytes as a digest; `None` when there are more than any algorithm gives.
+    /// These bytes as a digest; `None` if they are more than any algorithm's.
     fn new(from: &[u8]) -> Option<Self> {
         let mut bytes = [0; DIGEST_BYTES_MAX];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         Some(Self { bytes, length: u8::try_from(from.len()).ok()? })
     }
 
-    /// A digest of as many bytes as its algorithm has.
+    /// The digest that an algorithm returned.
     fn of(bytes: &[u8]) -> Self {
         Self::new(bytes).expect("no algorithm gives more")
     }
 
-    /// The digest that a CRC's value stands for.
+    /// The digest of a CRC's value.
     fn of_crc(algorithm: Algorithm, crc: u64) -> Self {
         Self::of(&crc.to_be_bytes()[8 - algorithm.length_bytes()..])
     }
 
-    /// Its bytes.
+    /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
@@ -150,7 +150,7 @@ impl Digest {
 }
 
 impl fmt::Display for Digest {
-    /// In base64, as S3's headers have it.
+    /// In base64, as in S3's headers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&STANDARD.encode(self.bytes()))
     }
@@ -162,7 +162,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A checksum in the making, of bytes that come in order.
+/// Computes a checksum of bytes that arrive in order.
 #[derive(Clone)]
 pub struct Hasher(Inner);
 
@@ -181,7 +181,7 @@ impl fmt::Debug for Hasher {
 }
 
 impl Hasher {
-    /// Of no bytes yet.
+    /// A hasher that has seen no bytes.
     #[must_use]
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match (algorithm, algorithm.crc()) {
@@ -192,7 +192,7 @@ impl Hasher {
         })
     }
 
-    /// What it computes.
+    /// The algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         match &self.0 {
@@ -203,7 +203,7 @@ impl Hasher {
         }
     }
 
-    /// Takes the next bytes in.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
             Inner::Crc(_, crc) => crc.update(bytes),
@@ -229,7 +229,8 @@ impl Hasher {
 mod tests {
     use super::*;
 
-    /// The catalogue's check values of the CRCs (reveng.sourceforge.io), and what OpenSSL says.
+    /// Check values of the CRCs from the catalogue (reveng.sourceforge.io), and hashes from
+    /// OpenSSL.
     #[test]
     fn known_answers() {
         for (algorithm, expected) in [
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_processor_computes_crcs() {
-        // A table's lookups would cost as much as all the rest of a download.
+        // Table look-ups would cost as much as the rest of a download.
         let target = crc_fast::get_calculator_target(CrcAlgorithm::Crc64Nvme);
         assert!(!target.contains("software"), "{target}");
     }

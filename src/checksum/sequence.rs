@@ -1,23 +1,23 @@
-//! The checksum of an object whose bytes come in order, of whatever algorithm and form.
+//! Computes the checksum of an object whose bytes arrive in order, for any algorithm and form.
 
 use super::{Algorithm, Digest, Form, Hasher, Mismatch, Stored};
 
-/// What is needed to compute a stored checksum from bytes in order.
+/// How to compute a stored checksum from bytes in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InOrder {
     stored: Stored,
-    /// Length of each part but the last; 0 where all bytes are one.
+    /// Length of each part but the last; 0 if all bytes are one part.
     part_bytes: u64,
 }
 
 impl InOrder {
-    /// Of an object whose bytes are all one part.
+    /// For an object whose bytes are all one part.
     #[must_use]
     pub fn of_one_piece(stored: Stored) -> Self {
         Self { stored, part_bytes: 0 }
     }
 
-    /// `None` when the object was uploaded in parts whose lengths are not known.
+    /// `None` if the object was uploaded in parts of unknown lengths.
     #[must_use]
     pub fn new(stored: Stored, part_bytes: u64) -> Option<Self> {
         match stored.form {
@@ -29,58 +29,58 @@ impl InOrder {
         }
     }
 
-    /// How it is computed.
+    /// The algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.stored.algorithm
     }
 
-    /// Whether it is of several parts.
+    /// True if it covers several parts.
     #[must_use]
     pub fn is_of_parts(&self) -> bool {
         self.part_bytes > 0
     }
 
-    /// Whether it is an ETag, which need not be a checksum at all.
+    /// True if it is an ETag, which need not be a checksum.
     #[must_use]
     pub fn is_etag(&self) -> bool {
         self.stored.form == Form::Etag
     }
 }
 
-/// A checksum in the making, compared with a stored one in the end.
+/// Computes a checksum, and compares it with the stored one.
 #[derive(Debug)]
 pub struct Sequence {
     goal: InOrder,
     hasher: Hasher,
-    /// Bytes of the part that have come.
+    /// Bytes of the current part so far.
     in_part: u64,
-    /// Digests of the parts that are complete.
+    /// Digests of the complete parts.
     digests: Vec<u8>,
 }
 
 impl Sequence {
-    /// Of no bytes yet.
+    /// A sequence that has seen no bytes.
     #[must_use]
     pub fn new(goal: InOrder) -> Self {
         let hasher = Hasher::new(goal.algorithm());
         Self { goal, hasher, in_part: 0, digests: Vec::new() }
     }
 
-    /// How it is computed.
+    /// The algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.goal.algorithm()
     }
 
-    /// Takes the next bytes in.
+    /// Adds the next bytes.
     pub fn update(&mut self, mut bytes: &[u8]) {
         let part_bytes = self.goal.part_bytes;
         if part_bytes == 0 {
             return self.hasher.update(bytes);
         }
         while !bytes.is_empty() {
-            // A part is known to be complete when the next one begins: the last ends the object.
+            // A part ends when the next one begins, since the last one ends with the object.
             if self.in_part == part_bytes {
                 self.end_part();
             }
@@ -98,10 +98,10 @@ impl Sequence {
         self.in_part = 0;
     }
 
-    /// Holds what came against what is stored.
+    /// Compares the checksum with the stored one.
     ///
     /// # Errors
-    /// When they differ.
+    /// If they differ.
     pub fn finish(mut self) -> Result<(), Mismatch> {
         let stored = self.goal.stored;
         if self.goal.part_bytes == 0 {

@@ -1,4 +1,4 @@
-//! What S3 says of an object's checksum, as its headers have it; and how bytes can differ from it.
+//! Checksums from S3's headers, and mismatches.
 
 use std::fmt;
 
@@ -7,37 +7,37 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::{Algorithm, Digest};
 
-/// Most parts that an upload can have (S3, multipart upload limits).
+/// Most parts of an upload (S3, multipart upload limits).
 pub(super) const PARTS_MAX: u32 = 10_000;
 
-/// What a stored checksum is of.
+/// What a stored checksum covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Of all bytes.
+    /// All bytes.
     FullObject,
-    /// Of the digests of the parts it was uploaded in.
+    /// The digests of the parts of an upload.
     Composite {
-        /// How many.
+        /// Number of parts.
         parts: u32,
     },
-    /// Of all bytes, where it is the ETag that is taken for one.
+    /// All bytes, for an ETag that is used as a checksum.
     Etag,
 }
 
-/// A checksum that an origin keeps with an object.
+/// A checksum that a server stores with an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
     /// How it was computed.
     pub algorithm: Algorithm,
-    /// Of what.
+    /// What it covers.
     pub form: Form,
-    /// What came out.
+    /// Its value.
     pub digest: Digest,
 }
 
 impl Stored {
-    /// Reads a checksum's header, `BASE64` or `BASE64-PARTS`, and the value of
-    /// `x-amz-checksum-type`, which older servers do not send; `None` when they make no sense.
+    /// Parses a checksum header, `BASE64` or `BASE64-PARTS`, and the value of
+    /// `x-amz-checksum-type`, which older servers do not send; `None` if they are invalid.
     #[must_use]
     pub fn parse(algorithm: Algorithm, value: &[u8], kind: Option<&[u8]>) -> Option<Self> {
         let value = std::str::from_utf8(value).ok()?.trim();
@@ -60,10 +60,10 @@ impl Stored {
         (length == algorithm.length_bytes()).then_some(Self { algorithm, form, digest })
     }
 
-    /// Holds the digest of all bytes against it; of the parts' digests where there is one part.
+    /// Compares it with the digest of all bytes; with one part, with the digest of that digest.
     ///
     /// # Errors
-    /// When they differ.
+    /// If they differ.
     pub fn check(&self, whole: Digest) -> Result<(), Mismatch> {
         let computed = match self.form {
             Form::FullObject | Form::Etag => whole,
@@ -72,21 +72,21 @@ impl Stored {
         self.compare(computed)
     }
 
-    /// Holds what was computed against it.
+    /// Compares it with a computed digest.
     pub(super) fn compare(&self, computed: Digest) -> Result<(), Mismatch> {
         if computed == self.digest { Ok(()) } else { Err(Mismatch { stored: *self, computed }) }
     }
 
-    /// Whether the digest of all bytes is enough to know.
+    /// True if the digest of all bytes is enough to check it.
     #[must_use]
     pub fn is_of_one_piece(&self) -> bool {
         matches!(self.form, Form::FullObject | Form::Composite { parts: 1 } | Form::Etag)
     }
 }
 
-/// The ETag as an MD5; `None` when it cannot be one. S3's is the MD5 of the bytes where they were
-/// uploaded in one piece and are not encrypted with other keys than S3's own; another server's may
-/// be anything that looks so.
+/// The ETag as an MD5; `None` if it cannot be one. S3's ETag is the MD5 of the bytes if they were
+/// uploaded in one piece and are not encrypted with other keys than S3's own. Other servers' ETags
+/// may only look like an MD5.
 #[must_use]
 pub fn etag_md5(etag: &str) -> Option<Stored> {
     let text = etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(etag);
@@ -96,12 +96,12 @@ pub fn etag_md5(etag: &str) -> Option<Stored> {
     Some(Stored { algorithm: Algorithm::Md5, form: Form::Etag, digest })
 }
 
-/// Bytes that are not those whose checksum is stored.
+/// Bytes whose checksum is not the stored one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mismatch {
-    /// What is stored.
+    /// The stored checksum.
     pub stored: Stored,
-    /// What was computed.
+    /// The computed one.
     pub computed: Digest,
 }
 
@@ -109,7 +109,8 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stored { algorithm, form, digest } = self.stored;
         let computed = self.computed;
-        // As S3 shows them: checksums in base64, those of parts with how many, ETags in quotes.
+        // As S3 shows them: checksums in base64, composite ones with the number of parts, ETags
+        // quoted.
         match form {
             Form::FullObject => write!(f, "the {algorithm} is {computed}, but {digest} is stored"),
             Form::Composite { parts } => {

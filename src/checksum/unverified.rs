@@ -1,34 +1,34 @@
-//! Why bytes are compared with no checksum: the reasons by name, and the code of a verdict in a
-//! mark, so that a later run can tell of a file that it keeps.
+//! Reasons why bytes were not verified, and the code of a verdict in a file's mark, with which a
+//! later run reports how a kept file was verified.
 
 use super::Algorithm;
 
-/// There is nothing to hold.
+/// There are no bytes to check.
 pub const NO_BYTES: &str = "it is empty";
-/// The user wants none.
+/// The user wants no verification.
 pub const OFF: &str = "--verify off";
-/// The listing names none, and the answers to ranges do not either.
+/// Neither the listing nor the answers to range requests name a checksum.
 pub const NOT_LISTED: &str = "the listing names no checksum";
-/// A hash is of all bytes in order, and ranges come in any.
+/// A hash needs all bytes in order, and ranges arrive in any order.
 pub const HASH: &str = "a hash cannot be combined from ranges";
-/// The HEAD for it failed.
+/// The HEAD request for it failed.
 pub const NOT_ANSWERED: &str = "the request for its checksum failed";
-/// A checksum of parts, which nobody knows where to cut.
+/// A composite checksum whose parts have unknown boundaries.
 pub const PARTS_DIFFER: &str = "the parts that its checksum covers differ in size";
-/// The same, of an answer.
+/// A composite checksum in an answer, whose parts have unknown boundaries.
 pub const PARTS_UNKNOWN: &str = "the checksum covers parts of unknown size";
-/// The HEAD tells of another version.
+/// The HEAD request returned another version.
 pub const CHANGED: &str = "it has changed since it was listed";
-/// Its header is not what S3 documents.
+/// Its header is not in S3's documented format.
 pub const UNREADABLE: &str = "the stored checksum cannot be read";
-/// A newer algorithm than this program.
+/// An algorithm that inrush does not know.
 pub const UNSUPPORTED: &str = "the checksum algorithm is not supported";
-/// S3 has none.
+/// The server has none.
 pub const NOT_STORED: &str = "the server stores no checksum for it";
-/// Nobody asked for one yet.
+/// No checksum has been requested yet.
 pub const NOT_REQUESTED: &str = "no checksum was requested";
 
-/// The reason in the words for so many objects.
+/// The reason, in the plural if there are several objects.
 #[must_use]
 pub fn of_many(reason: &str, objects: u64) -> &str {
     match reason {
@@ -43,16 +43,16 @@ pub fn of_many(reason: &str, objects: u64) -> &str {
     }
 }
 
-/// Codes of a mark are below this.
+/// Codes in marks are below this.
 pub const CODES: u8 = 128;
-/// The code of a verdict that is not known.
+/// Code of an unknown verdict.
 pub const UNKNOWN: u8 = 0;
-/// Code of the first algorithm by which bytes were validated.
+/// Code of the first algorithm.
 const ALGORITHMS_AT: u8 = 1;
-/// Code of the first reason why they were not.
+/// Code of the first reason.
 const REASONS_AT: u8 = 16;
 
-/// The reasons in the order of their codes. Marks of earlier runs have these: only add at the end.
+/// The reasons in the order of their codes, which marks of earlier runs contain: only append.
 const REASONS: [&str; 12] = [
     NO_BYTES,
     OFF,
@@ -68,7 +68,7 @@ const REASONS: [&str; 12] = [
     NOT_REQUESTED,
 ];
 
-/// The same of algorithms; another list than [`Algorithm::ALL`], whose order is of cost.
+/// The algorithms in the order of their codes: only append. [`Algorithm::ALL`] is ordered by cost.
 const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::Crc64Nvme,
     Algorithm::Crc32c,
@@ -78,7 +78,7 @@ const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::Md5,
 ];
 
-/// The code of a verdict; [`UNKNOWN`] of one that has none.
+/// The code of a verdict; [`UNKNOWN`] if it has none.
 #[must_use]
 pub fn encode(verdict: Result<Algorithm, &'static str>) -> u8 {
     let (start, place) = match verdict {
@@ -89,7 +89,7 @@ pub fn encode(verdict: Result<Algorithm, &'static str>) -> u8 {
     place.map_or(UNKNOWN, |place| start + place)
 }
 
-/// The verdict of a code; `None` of one that is not known.
+/// The verdict of a code; `None` if it is unknown.
 #[must_use]
 pub fn decode(code: u8) -> Option<Result<Algorithm, &'static str>> {
     let at = |start: u8| code.checked_sub(start).map(usize::from);
@@ -129,7 +129,7 @@ mod tests {
         for code in [UNKNOWN, 7, 15, 127, 255] {
             assert_eq!(decode(code), None, "{code}");
         }
-        // As they stand in files.
+        // As stored in marks.
         assert_eq!((encode(Ok(Algorithm::Crc64Nvme)), encode(Ok(Algorithm::Md5))), (1, 6));
         assert_eq!((encode(Err(NO_BYTES)), encode(Err(NOT_REQUESTED))), (16, 27));
     }

@@ -1,34 +1,34 @@
-//! The verification of one object: what its bytes are compared with, and what came of it.
+//! The verification of one object: what its bytes are compared with, and the result.
 
 use std::sync::OnceLock;
 
 use super::{Algorithm, InOrder, Stored, Sum, etag_md5, unverified};
 
-/// What is done with the checksum that the answer to a whole object's request carries.
+/// How to use the checksum in the answer to a whole object's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerCheck {
-    /// An answer without one fails.
+    /// An answer without a checksum is an error.
     pub strict: bool,
-    /// The ETag as an MD5, to fall back on.
+    /// The ETag as an MD5, as a fallback.
     pub etag: Option<Stored>,
 }
 
 impl AnswerCheck {
-    /// What the body is compared with: what the answer says, or else the ETag where the origin does
-    /// not encrypt with keys that make it something else.
+    /// The checksum to compare the body with: the answer's, or else the ETag unless the server
+    /// encrypts with keys that make it no MD5.
     ///
     /// # Errors
-    /// Why there is nothing to compare it with.
+    /// Why there is none.
     pub fn basis(
         &self,
-        told: Result<Stored, &'static str>,
+        answered: Result<Stored, &'static str>,
         opaque_etag: bool,
     ) -> Result<Stored, &'static str> {
-        let told = told.and_then(|stored| match stored.is_of_one_piece() {
+        let answered = answered.and_then(|stored| match stored.is_of_one_piece() {
             true => Ok(stored),
             false => Err(unverified::PARTS_UNKNOWN),
         });
-        told.or_else(|why| self.etag.filter(|_| !opaque_etag).ok_or(why))
+        answered.or_else(|why| self.etag.filter(|_| !opaque_etag).ok_or(why))
     }
 }
 
@@ -37,23 +37,23 @@ impl AnswerCheck {
 enum Basis {
     /// Nothing, for this reason.
     Nothing(&'static str),
-    /// What the answer to its only request says.
+    /// The checksum in the answer to its only request.
     Answer,
-    /// What the origin said before; the pieces are summed as they come.
+    /// A checksum known in advance; pieces are summed in any order.
     Sum(Sum),
-    /// What the origin said before; the bytes come in order.
+    /// A checksum known in advance; bytes arrive in order.
     InOrder(InOrder),
 }
 
-/// The verification of one object, shared by those who fetch its ranges.
+/// The verification of one object, shared by the workers that fetch its ranges.
 #[derive(Debug)]
 pub struct Verification {
     strict: bool,
     basis: Basis,
     validated: OnceLock<Algorithm>,
-    /// Why it could not be validated, as far as that shows only on the way.
+    /// Why it could not be verified, if that became known during the download.
     reason: OnceLock<&'static str>,
-    /// The code of the verdict of the run that fetched it, where this one did not.
+    /// Code of the verdict of an earlier run, if that run fetched the bytes.
     earlier: OnceLock<u8>,
 }
 
@@ -68,13 +68,13 @@ impl Verification {
         }
     }
 
-    /// None, for this reason.
+    /// No verification, for this reason.
     #[must_use]
     pub fn none(reason: &'static str) -> Self {
         Self::new(false, Basis::Nothing(reason))
     }
 
-    /// By what the answer to the object's only request says.
+    /// By the checksum in the answer to the object's only request.
     #[must_use]
     pub fn by_answer(strict: bool) -> Self {
         Self::new(strict, Basis::Answer)
@@ -86,26 +86,26 @@ impl Verification {
         Self::new(false, Basis::Sum(sum))
     }
 
-    /// By what the origin said, of bytes that come in order.
+    /// By a checksum known in advance, for bytes that arrive in order.
     #[must_use]
     pub fn in_order(goal: InOrder) -> Self {
         Self::new(true, Basis::InOrder(goal))
     }
 
-    /// Whether the request for the whole object asks for its checksum.
+    /// True if the request for the whole object asks for its checksum.
     #[must_use]
     pub fn asks(&self) -> bool {
         matches!(self.basis, Basis::Answer)
     }
 
-    /// What is done with the answer's checksum; `None` when it was not asked for.
+    /// How to use the answer's checksum; `None` if it was not requested.
     #[must_use]
     pub fn of_answer(&self, etag: &str) -> Option<AnswerCheck> {
         let etag = self.strict.then(|| etag_md5(etag)).flatten();
         self.asks().then_some(AnswerCheck { strict: self.strict, etag })
     }
 
-    /// The sum that the object's pieces are added to.
+    /// The sum to add the object's pieces to.
     #[must_use]
     pub fn sum(&self) -> Option<&Sum> {
         match &self.basis {
@@ -114,7 +114,7 @@ impl Verification {
         }
     }
 
-    /// What the bytes are compared with as they come in order, where that was known before.
+    /// The checksum known in advance, for bytes that arrive in order.
     #[must_use]
     pub fn known(&self) -> Option<InOrder> {
         match self.basis {
@@ -123,43 +123,43 @@ impl Verification {
         }
     }
 
-    /// Whether an object that is not validated fails.
+    /// True if an object that is not verified fails.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         self.strict
     }
 
-    /// Notes that all bytes have the stored checksum.
+    /// Records that all bytes match the stored checksum.
     pub fn validated(&self, algorithm: Algorithm) {
         let _ = self.validated.set(algorithm);
     }
 
-    /// Notes why there is nothing to compare the bytes with; the first reason stays.
+    /// Records why the bytes cannot be verified; the first reason stays.
     pub fn not_validated(&self, reason: &'static str) {
         let _ = self.reason.set(reason);
     }
 
-    /// The verdict as the code that a mark keeps.
+    /// The verdict as the code for a mark.
     #[must_use]
     pub fn code(&self) -> u8 {
         unverified::encode(self.verdict())
     }
 
-    /// Notes the code of the verdict of an earlier run, which fetched the bytes.
+    /// Records the verdict code of the earlier run that fetched the bytes.
     pub fn was(&self, code: u8) {
         let _ = self.earlier.set(code);
     }
 
-    /// The verdict of the earlier run that fetched the bytes; `None` where it is not known.
+    /// The verdict of the earlier run that fetched the bytes; `None` if unknown.
     #[must_use]
     pub fn earlier(&self) -> Option<Result<Algorithm, &'static str>> {
         self.earlier.get().and_then(|code| unverified::decode(*code))
     }
 
-    /// The algorithm of the checksum that the bytes have, or why that is not known.
+    /// The algorithm by which the bytes were verified.
     ///
     /// # Errors
-    /// Why they were not validated.
+    /// Why they were not verified.
     pub fn verdict(&self) -> Result<Algorithm, &'static str> {
         if let Some(algorithm) = self.validated.get() {
             return Ok(*algorithm);
