@@ -1,4 +1,4 @@
-//! Which ring: io_uring where it can be had, or epoll. The choice is made once for an engine.
+//! Chooses the ring: io_uring if available, otherwise epoll. Chosen once per engine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use super::readiness::Readiness;
 use super::uring::{SetupError, SetupMode, Uring};
 use super::{Completion, Errno, Op, Pool, Ring};
 
-/// How the data plane talks to the kernel.
+/// Kernel interface of the data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RingKind {
@@ -26,10 +26,10 @@ impl fmt::Display for RingKind {
     }
 }
 
-/// Which kind is asked for.
+/// The requested ring.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum RingChoice {
-    /// io_uring; epoll where that is not available.
+    /// io_uring; epoll if it is not available.
     #[default]
     Auto,
     /// io_uring, or an error.
@@ -39,10 +39,10 @@ pub enum RingChoice {
 }
 
 impl RingChoice {
-    /// All of them, in the order of [`RingChoice::name`]s in help and errors.
+    /// All choices, in the order of help and errors.
     pub const ALL: [Self; 3] = [Self::Auto, Self::IoUring, Self::Epoll];
 
-    /// What users call it: `auto`, `io_uring` or `epoll`.
+    /// The name for users: `auto`, `io_uring` or `epoll`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,22 +62,22 @@ impl FromStr for RingChoice {
     }
 }
 
-/// The kind that all workers of an engine have.
+/// The ring that all workers of an engine use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenRing {
-    /// What was asked for.
+    /// The requested ring.
     pub choice: RingChoice,
-    /// What it is.
+    /// The ring in use.
     pub kind: RingKind,
-    /// Why it is not io_uring, where that was tried first.
+    /// Why io_uring failed, if it was tried first.
     pub refused: Option<SetupError>,
 }
 
 impl ChosenRing {
-    /// What became of a choice, when io_uring has been tried or not.
+    /// Decides from the request and the error of io_uring, if it was tried.
     ///
     /// # Errors
-    /// When io_uring was asked for, and is not available.
+    /// If io_uring was requested and is not available.
     pub fn new(choice: RingChoice, refused: Option<SetupError>) -> Result<Self, SetupError> {
         let (kind, refused) = match (choice, refused) {
             (RingChoice::IoUring, Some(error)) => return Err(error),
@@ -88,11 +88,11 @@ impl ChosenRing {
         Ok(Self { choice, kind, refused })
     }
 
-    /// One more ring for the calling thread, which writes to no files: of this kind, where there
-    /// may be one more.
+    /// Creates another ring of this kind for the calling thread, which writes to no files. With
+    /// `auto`, epoll is used if that fails.
     ///
     /// # Errors
-    /// As of [`AnyRing::new`].
+    /// Those of [`AnyRing::new`].
     pub fn another(&self, entries: u32) -> Result<AnyRing, SetupError> {
         let made = AnyRing::new(self.kind, entries, 0);
         match self.choice {
@@ -101,7 +101,7 @@ impl ChosenRing {
         }
     }
 
-    /// Why epoll is used where io_uring was wanted, and what to do, in one line.
+    /// Why epoll is used instead of io_uring, and what to do, in one line.
     #[must_use]
     pub fn fallback(&self) -> Option<String> {
         let error = self.refused.as_ref()?;
@@ -110,18 +110,18 @@ impl ChosenRing {
     }
 }
 
-/// What a ring uses of the kernel, for the report.
+/// Kernel features that a ring uses, for the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Features {
-    /// Which kind it is.
+    /// The kind of ring.
     pub kind: RingKind,
     /// Set-up flags in force; `None` without io_uring.
     pub mode: Option<SetupMode>,
     /// Slots are registered when they are first written from, so that writes need no page pinning;
-    /// false once the kernel has refused that, and without io_uring.
+    /// false without io_uring, or once the kernel has refused it.
     pub registered_slots: bool,
-    /// The ring's own descriptor is registered (Linux 5.18): never, for the `io-uring` crate does
-    /// not keep the registration for later calls.
+    /// The ring's own descriptor is registered (Linux 5.18): always false, because the `io-uring`
+    /// crate does not keep the registration for later calls.
     pub registered_ring: bool,
 }
 
@@ -135,11 +135,11 @@ pub enum AnyRing {
 }
 
 impl AnyRing {
-    /// A ring for the calling thread with room for `entries` operations in flight, and over epoll
-    /// with at most so many threads for writes to files.
+    /// A ring for the calling thread with room for `entries` operations in flight; with epoll, up
+    /// to `writers` threads write to files.
     ///
     /// # Errors
-    /// Where there is no such ring: see [`Uring::new`] and [`Readiness::new`].
+    /// Those of [`Uring::new`] and [`Readiness::new`].
     pub fn new(kind: RingKind, entries: u32, writers: usize) -> Result<Self, SetupError> {
         match kind {
             RingKind::IoUring => Uring::new(entries).map(Self::IoUring),
@@ -150,11 +150,10 @@ impl AnyRing {
         }
     }
 
-    /// Where registered memory saves work, the pool's slots are registered when they are written
-    /// from.
+    /// Lets io_uring register the pool's slots when they are written from.
     ///
     /// # Panics
-    /// When a pool is registered already, or operations are in flight.
+    /// If a pool is registered already, or operations are in flight.
     pub fn register(&mut self, pool: &Pool) {
         match self {
             Self::IoUring(ring) => ring.register(pool),
@@ -162,7 +161,7 @@ impl AnyRing {
         }
     }
 
-    /// What the ring uses of the kernel.
+    /// The kernel features in use.
     #[must_use]
     pub fn features(&self) -> Features {
         match self {

@@ -1,4 +1,4 @@
-//! Opens what operations act on: sockets and event counters.
+//! Creates sockets, pipes and event counters, and calls on them that do not use a ring.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,12 +10,12 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
 
 use super::{Errno, Handle};
 
-/// Where tcpi_rcv_ooopack is in the struct of TCP_INFO, which only grows at its end: a number
-/// has the same place in all kernels.
+/// Offset of tcpi_rcv_ooopack in the struct of TCP_INFO, which only grows at its end, so the offset
+/// is the same in all kernels.
 const OUT_OF_ORDER_AT_BYTES: usize = 224;
 
-/// True for an ordinary file of the effective user with one name. What another user's file says of
-/// itself may be forged, and a file with a second name (a hard link) may be precious under that.
+/// True for a regular file of the effective user with one hard link. Metadata in another user's
+/// file may be forged, and a file with a second hard link may be needed under that name.
 #[must_use]
 pub fn is_ours(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
@@ -25,11 +25,11 @@ pub fn is_ours(stat: &Stat) -> bool {
 
 /// A TCP socket for `address`, not yet connected, without Nagle's delay.
 ///
-/// It blocks on purpose: io_uring polls by itself, and an O_NONBLOCK socket would make it answer
-/// EAGAIN instead of waiting for data.
+/// It is blocking on purpose: io_uring polls by itself, and with O_NONBLOCK it would return EAGAIN
+/// instead of waiting for data.
 ///
 /// # Errors
-/// What socket(2) says: EMFILE or ENFILE when descriptors run out.
+/// The error of socket(2): EMFILE or ENFILE if descriptors run out.
 pub fn tcp_socket(address: &SocketAddr) -> Result<Handle, Errno> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -40,11 +40,11 @@ pub fn tcp_socket(address: &SocketAddr) -> Result<Handle, Errno> {
     Ok(Handle::from(socket))
 }
 
-/// Has a socket that is not connected yet send and receive over this network interface alone
-/// (SO_BINDTODEVICE, socket(7)): whatever other routes there are, the kernel takes one of its own.
+/// Binds an unconnected socket to one network interface (SO_BINDTODEVICE, socket(7)): the kernel
+/// then uses only routes of that interface.
 ///
 /// # Errors
-/// ENODEV for a name that there is not; EPERM before Linux 5.7 without CAP_NET_RAW.
+/// ENODEV if there is no such interface; EPERM before Linux 5.7 without CAP_NET_RAW.
 pub fn bind_to_interface(socket: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     let length = libc::socklen_t::try_from(name.len()).map_err(|_| Errno::INVALID)?;
     // SAFETY: setsockopt reads `length` bytes at the pointer during the call only: those are the
@@ -61,20 +61,19 @@ pub fn bind_to_interface(socket: BorrowedFd<'_>, name: &str) -> Result<(), Errno
     if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
 }
 
-/// The same for a worker's socket.
+/// Like [`bind_to_interface`], for a worker's socket.
 ///
 /// # Errors
-/// The same.
+/// Those of [`bind_to_interface`].
 pub fn bind_worker_socket(socket: &Handle, name: &str) -> Result<(), Errno> {
     bind_to_interface(owned(socket)?.as_fd(), name)
 }
 
-/// How many packets have come over a TCP socket out of order, since packets before them were lost
-/// or dropped (tcpi_rcv_ooopack of TCP_INFO, tcp(7)); `None` where the kernel does not say: before
-/// Linux 5.4.
+/// Number of packets that arrived out of order on a TCP socket because earlier ones were lost or
+/// dropped (tcpi_rcv_ooopack of TCP_INFO, tcp(7)); `None` before Linux 5.4.
 ///
-/// It is the one number there that a receiver needs: tcpi_total_retrans counts the requests that
-/// this side sent again, and tcpi_rcv_space the window that the kernel would choose, not a loss.
+/// This is the only counter there that a receiver needs: tcpi_total_retrans counts this side's
+/// retransmissions, and tcpi_rcv_space is the kernel's window estimate, not a loss.
 #[must_use]
 pub fn out_of_order_packets(socket: &Handle) -> Option<u32> {
     const BYTES: usize = OUT_OF_ORDER_AT_BYTES + size_of::<u32>();
@@ -97,10 +96,10 @@ pub fn out_of_order_packets(socket: &Handle) -> Option<u32> {
     is_there.then(|| u32::from_ne_bytes(info[OUT_OF_ORDER_AT_BYTES..].try_into().expect("4 bytes")))
 }
 
-/// A counter that wakes a worker: [`raise`] from any thread, [`super::Op::Poll`] in its ring.
+/// An eventfd that wakes a worker: [`raise`] from any thread, [`super::Op::Poll`] in its ring.
 ///
 /// # Errors
-/// What eventfd(2) says: EMFILE or ENFILE when descriptors run out.
+/// The error of eventfd(2): EMFILE or ENFILE if descriptors run out.
 pub fn event_counter() -> Result<Handle, Errno> {
     let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     Ok(Handle::from(counter))
@@ -109,12 +108,12 @@ pub fn event_counter() -> Result<Handle, Errno> {
 /// Raises an event counter. One that is already raised stays so.
 pub fn raise(counter: &Handle) {
     if let Handle::Descriptor(descriptor) = counter {
-        // EAGAIN means that the counter stands at its highest value: raised all the same.
+        // EAGAIN means that the counter is at its maximum: it is raised.
         let _ = rustix::io::write(descriptor, &1u64.to_ne_bytes());
     }
 }
 
-/// Lowers an event counter to 0.
+/// Resets an event counter to 0.
 pub fn lower(counter: &Handle) {
     if let Handle::Descriptor(descriptor) = counter {
         // EAGAIN means that it was not raised.
@@ -129,10 +128,10 @@ fn owned(handle: &Handle) -> Result<&OwnedFd, Errno> {
     }
 }
 
-/// Makes calls on a socket return at once (O_NONBLOCK, fcntl(2)), or wait again.
+/// Sets or clears O_NONBLOCK on a socket (fcntl(2)).
 ///
 /// # Errors
-/// What fcntl(2) says.
+/// The error of fcntl(2).
 pub fn set_nonblocking(socket: &Handle, is_on: bool) -> Result<(), Errno> {
     let socket = owned(socket)?;
     let mut flags = rustix::fs::fcntl_getfl(socket)?;
@@ -140,18 +139,18 @@ pub fn set_nonblocking(socket: &Handle, is_on: bool) -> Result<(), Errno> {
     Ok(rustix::fs::fcntl_setfl(socket, flags)?)
 }
 
-/// A pipe whose ends do not wait, as large as the kernel lets it be up to `wish_bytes`
-/// (F_SETPIPE_SZ, fcntl(2)): its write end, its read end, and its size in bytes.
+/// A non-blocking pipe, as large as the kernel allows up to `wish_bytes` (F_SETPIPE_SZ, fcntl(2)):
+/// its write end, its read end, and its size in bytes.
 ///
 /// # Errors
-/// EMFILE and ENFILE when descriptors run out.
+/// EMFILE and ENFILE if descriptors run out.
 pub fn pipe(wish_bytes: u64) -> Result<(Handle, Handle, u64), Errno> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let capacity_bytes = grow_pipe(writer.as_fd(), wish_bytes);
     Ok((writer.into(), reader.into(), capacity_bytes))
 }
 
-/// Makes a pipe larger, as far as the kernel allows (F_SETPIPE_SZ); tells what it is then.
+/// Enlarges a pipe as far as the kernel allows (F_SETPIPE_SZ); returns its size.
 pub fn grow_pipe(pipe: BorrowedFd<'_>, wish_bytes: u64) -> u64 {
     let wish = usize::try_from(wish_bytes).unwrap_or(usize::MAX);
     let granted = rustix::pipe::fcntl_setpipe_size(pipe, wish)
@@ -159,45 +158,45 @@ pub fn grow_pipe(pipe: BorrowedFd<'_>, wish_bytes: u64) -> u64 {
     granted.map_or(0, |bytes| bytes as u64)
 }
 
-/// Bytes that stand in a pipe (FIONREAD, ioctl(2)).
+/// Unread bytes in a pipe (FIONREAD, ioctl(2)).
 ///
 /// # Errors
-/// What ioctl(2) says.
+/// The error of ioctl(2).
 pub fn unread(pipe: &Handle) -> Result<u64, Errno> {
     Ok(rustix::io::ioctl_fionread(owned(pipe)?)?)
 }
 
-/// Writes into a pipe that does not wait (write(2)).
+/// Writes into a non-blocking pipe (write(2)).
 ///
 /// # Errors
-/// [`Errno::AGAIN`] when there is no room now, [`Errno::PIPE`] when nobody reads.
+/// [`Errno::AGAIN`] if the pipe is full, [`Errno::PIPE`] if it has no reader.
 pub fn write_pipe(pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
     Ok(rustix::io::write(owned(pipe)?, bytes)?)
 }
 
-/// Reads from a pipe that does not wait (read(2)).
+/// Reads from a non-blocking pipe (read(2)).
 ///
 /// # Errors
-/// [`Errno::AGAIN`] when there is nothing to read now.
+/// [`Errno::AGAIN`] if the pipe is empty.
 pub fn read_pipe(pipe: &Handle, into: &mut [u8]) -> Result<usize, Errno> {
     Ok(rustix::io::read(owned(pipe)?, into)?)
 }
 
-/// Moves bytes into or out of a pipe without copying them to user memory, without waiting
-/// (splice(2)). A socket must not wait either: splice(2) heeds its own flag at the pipe alone.
+/// Moves bytes into or out of a pipe without copying them to user memory and without blocking
+/// (splice(2)). A socket must be non-blocking, too: the flag of splice(2) applies to the pipe only.
 ///
 /// # Errors
-/// [`Errno::AGAIN`] when there is nothing to take or no room, [`Errno::PIPE`] when nobody reads.
+/// [`Errno::AGAIN`] if the source is empty or the target full, [`Errno::PIPE`] if it has no reader.
 pub fn splice(from: &Handle, to: &Handle, length: u64) -> Result<u64, Errno> {
     let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     Ok(rustix::pipe::splice(owned(from)?, None, owned(to)?, None, length, flags)? as u64)
 }
 
-/// Wakes a receive on `socket` only when so many bytes have come (SO_RCVLOWAT, socket(7)): fewer
-/// wake-ups for a long body. Whoever sets it must know that as many bytes will come.
+/// Wakes a receive on `socket` only once `bytes` have arrived (SO_RCVLOWAT, socket(7)): fewer
+/// wake-ups for a long body. The caller must know that this many bytes will arrive.
 ///
-/// A kernel that refuses leaves it as it was, which is right too, only slower.
+/// If the kernel refuses, receives are correct but slower.
 pub fn set_low_water(socket: &Handle, bytes: u32) {
     let Handle::Descriptor(descriptor) = socket else { return };
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);

@@ -1,4 +1,4 @@
-//! Counters of a network device's driver, which the kernel tells by the ioctl of ethtool(8) alone.
+//! Reads the driver counters of a network device, by the ioctl of ethtool(8).
 
 use std::os::fd::AsRawFd as _;
 
@@ -6,29 +6,29 @@ use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::Errno;
 
-/// The commands, of linux/ethtool.h: how many strings, the strings, the numbers.
+/// Commands of linux/ethtool.h: number of strings, strings, values.
 const GET_STRINGS_INFO: u32 = 0x37;
 const GET_STRINGS: u32 = 0x1b;
 const GET_NUMBERS: u32 = 0x1d;
-/// The set of strings that names the numbers (ETH_SS_STATS).
+/// The string set with the names of the values (ETH_SS_STATS).
 const NAMES: u32 = 1;
 /// Bytes of a name.
 const NAME_BYTES: usize = 32;
-/// Room for so many counters: far more than any device has, for the kernel writes as many as there
-/// are when it is asked, whatever there were before.
+/// Buffer size in counters: far more than any device has, because the kernel writes all counters
+/// that exist at the time of the call.
 const ROOM: usize = 1 << 16;
-/// Most counters that are asked for.
+/// Most counters that are requested.
 const COUNTERS_MAX: usize = ROOM / 4;
-/// Numbers of 8 bytes that stand for what comes before the data.
+/// Length of a command's header in 8-byte words.
 const HEAD_WORDS: usize = 2;
 
-/// The counters of a device, by their names.
+/// The counters of a device, with their names.
 ///
 /// # Errors
-/// EOPNOTSUPP where the driver has none, ENODEV where there is no such device.
+/// EOPNOTSUPP if the driver has none, ENODEV if there is no such device.
 pub fn counters(device: &str) -> Result<Vec<(String, u64)>, Errno> {
     let info = ask(device, [word(GET_STRINGS_INFO, 0), 1 << NAMES], 1)?;
-    // Which of the sets there are, and how many strings the first of them has.
+    // A mask of the existing sets, and the number of strings of the first one.
     let has_names = info[1] & (1 << NAMES) != 0;
     let [first, _] = halves(info[HEAD_WORDS]);
     let counted = if has_names { first } else { 0 };
@@ -42,10 +42,10 @@ pub fn counters(device: &str) -> Result<Vec<(String, u64)>, Errno> {
     Ok(named(&names, &numbers, count))
 }
 
-/// Names and numbers as the kernel wrote them.
+/// Pairs the names and values that the kernel wrote.
 fn named(names: &[u64], numbers: &[u64], count: usize) -> Vec<(String, u64)> {
     let bytes: Vec<u8> = names.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    // Behind a command, the set and the length; and behind a command and the length.
+    // The names follow command, set and length; the values follow command and length.
     let names = bytes.get(12..).unwrap_or_default().chunks_exact(NAME_BYTES);
     let numbers = numbers.get(1..).unwrap_or_default();
     let pairs = names.zip(numbers).take(count).map(|(name, number)| {
@@ -55,7 +55,7 @@ fn named(names: &[u64], numbers: &[u64], count: usize) -> Vec<(String, u64)> {
     pairs.collect()
 }
 
-/// Two numbers of 4 bytes as they lie in memory.
+/// Packs two 4-byte numbers in memory order.
 fn word(first: u32, second: u32) -> u64 {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&first.to_ne_bytes());
@@ -63,7 +63,7 @@ fn word(first: u32, second: u32) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// The same the other way round.
+/// Unpacks two 4-byte numbers.
 fn halves(word: u64) -> [u32; 2] {
     let bytes = word.to_ne_bytes();
     let at = |from: usize| {
@@ -74,7 +74,7 @@ fn halves(word: u64) -> [u32; 2] {
     [at(0), at(4)]
 }
 
-/// Asks with this head, and with so many words of room behind it.
+/// Issues a command with this header and `room` words of space after it.
 fn ask(device: &str, head: [u64; HEAD_WORDS], room: usize) -> Result<Vec<u64>, Errno> {
     if device.len() >= libc::IFNAMSIZ || device.contains('\0') {
         return Err(Errno::INVALID);
@@ -122,23 +122,23 @@ mod tests {
             .chunks_exact(8)
             .map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")))
             .collect();
-        let told = named(&words, &[0, 7, 9, 11], 2);
-        assert_eq!(told[0], ("bw_in_allowance_exceeded".to_owned(), 7));
-        assert_eq!(told[1], ("a name that has all of 32 bytes.".to_owned(), 9));
-        assert_eq!(told.len(), 2);
+        let counters = named(&words, &[0, 7, 9, 11], 2);
+        assert_eq!(counters[0], ("bw_in_allowance_exceeded".to_owned(), 7));
+        assert_eq!(counters[1], ("a name that has all of 32 bytes.".to_owned(), 9));
+        assert_eq!(counters.len(), 2);
         assert!(named(&[], &[], 2).is_empty());
         assert_eq!(halves(word(3, 4)), [3, 4]);
     }
 
     #[test]
     fn what_has_no_counters_says_so() {
-        // The loopback interface has no driver that counts.
+        // The driver of the loopback interface has no counters.
         assert_eq!(counters("lo").map(|all| all.len()).unwrap_or(0), 0);
         assert!(counters("no-such-device").is_err());
         assert_eq!(counters("much-too-long-for-a-name"), Err(Errno::INVALID));
     }
 
-    /// Any device of this machine that counts, where there is one.
+    /// Any device of this machine that has counters.
     #[test]
     fn counters_have_names() {
         let devices = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();

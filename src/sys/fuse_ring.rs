@@ -1,10 +1,10 @@
-//! Requests of a FUSE mount over io_uring (Linux 6.14, Documentation/filesystems/fuse-io-uring.rst;
-//! the layouts are those of include/uapi/linux/fuse.h).
+//! FUSE over io_uring (Linux 6.14, Documentation/filesystems/fuse-io-uring.rst; layouts from
+//! include/uapi/linux/fuse.h).
 //!
-//! The kernel has a queue for each processor. An entry of a queue is memory that a request comes
-//! into, and that its answer is read from: one call gives the answer and waits for the next
-//! request. A [`FuseRequest`] is such an entry in this program's hands, with its memory; while the
-//! kernel has it the ring holds that memory.
+//! The kernel has one queue per processor. An entry of a queue is memory for a request and its
+//! answer: one command submits the answer and waits for the next request. A [`FuseRequest`] is an
+//! entry that this program owns, with its memory; while the kernel owns an entry, the ring holds
+//! its memory.
 
 use std::io;
 use std::mem::{ManuallyDrop, forget};
@@ -19,13 +19,13 @@ use super::{Errno, Handle, Pool, Region, Slot};
 /// `struct fuse_uring_req_header`: three parts.
 const HEADER_BYTES: usize = OPERATION_AT + PART_BYTES + 32;
 const PART_BYTES: usize = 128;
-/// Where the arguments of the operation begin, and what the ring says of the entry.
+/// Offsets of the operation's arguments, and of the ring's data about the entry.
 const OPERATION_AT: usize = PART_BYTES;
 const ENTRY_AT: usize = OPERATION_AT + PART_BYTES;
 /// Within `struct fuse_uring_ent_in_out`.
 const COMMIT_AT: usize = ENTRY_AT + 8;
 const PAYLOAD_LENGTH_AT: usize = ENTRY_AT + 16;
-/// A header in the pool of headers.
+/// Slot length in the pool of headers.
 const HEADER_SLOT_BYTES: u32 = 512;
 
 /// `FUSE_IO_URING_CMD_REGISTER`.
@@ -33,39 +33,39 @@ const REGISTER: u32 = 1;
 /// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
 const COMMIT_AND_FETCH: u32 = 2;
 
-/// Marks the completion of the poll that wakes the thread.
-const BELL_DATA: u64 = u64::MAX;
+/// User data of the poll that wakes the thread.
+const WAKER_DATA: u64 = u64::MAX;
 
-/// How commands end when the connection does.
+/// Errors of commands when the connection ends.
 const ENDED: [rustix::io::Errno; 3] =
     [rustix::io::Errno::NOTCONN, rustix::io::Errno::CONNABORTED, rustix::io::Errno::CANCELED];
 
-/// Where the length is in `struct io_uring_sqe`.
+/// Offset of the length in `struct io_uring_sqe`.
 const SQE_LENGTH_AT: usize = 24;
 const _: () = assert!(size_of::<squeue::Entry128>() == 128, "the kernel's layout");
 
-/// The kernel wants no shorter payload, in bytes (`FUSE_MIN_READ_BUFFER`).
+/// Shortest payload that the kernel accepts, in bytes (`FUSE_MIN_READ_BUFFER`).
 pub const FUSE_PAYLOAD_BYTES_MIN: u32 = 8192;
 
 /// Length of `struct fuse_in_header`.
 pub const HEAD_BYTES: usize = 40;
-/// Bytes of an operation's arguments that are looked at: no operation of a reader has more.
+/// Bytes of an operation's arguments that are read: no operation of a read-only mount has more.
 pub const ARGUMENTS_BYTES: usize = 64;
 
-/// A request of the kernel, and the memory of its answer.
+/// A request of the kernel, and the memory for its answer.
 #[derive(Debug)]
 pub struct FuseRequest {
     entry: u32,
     /// `struct fuse_in_header`.
     pub head: [u8; HEAD_BYTES],
-    /// The operation's own arguments, zeros behind them.
+    /// The operation's arguments, padded with zeros.
     pub arguments: [u8; ARGUMENTS_BYTES],
     payload: Slot,
-    /// Bytes of the payload that are the request's.
+    /// Length of the request's payload.
     length: usize,
 }
 
-/// What the kernel is answered.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct FuseAnswer {
     entry: u32,
@@ -74,18 +74,18 @@ pub struct FuseAnswer {
 }
 
 impl FuseRequest {
-    /// What comes behind the arguments, names for example.
+    /// What follows the arguments, such as names.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.payload[..self.length]
     }
 
-    /// The memory of the answer, in which the payload is, too.
+    /// The memory for the answer, which contains the request's payload.
     pub fn memory(&mut self) -> &mut [u8] {
         &mut self.payload
     }
 
-    /// Ends it with so many bytes of its payload, or with an error.
+    /// Answers with the first bytes of the memory, or with an error.
     #[must_use]
     pub fn answer(self, result: Result<usize, Errno>) -> FuseAnswer {
         let result = result.map(|length| length.min(self.payload.len()));
@@ -93,26 +93,26 @@ impl FuseRequest {
     }
 }
 
-/// What the kernel has of an entry, or would have.
+/// An entry of a queue.
 struct Entry {
     queue: u16,
     header: Slot,
-    /// While the kernel has it.
+    /// Present while the kernel owns the entry.
     payload: Option<Slot>,
-    /// Of the request that it has brought.
+    /// ID of the current request.
     unique: [u8; 8],
     commit: [u8; 8],
 }
 
-/// The entries that one thread serves, of one queue or of several.
+/// The entries that one thread serves, of one or several queues.
 pub struct FuseRing {
     ring: ManuallyDrop<IoUring<squeue::Entry128, cqueue::Entry>>,
     device: Arc<OwnedFd>,
-    bell: Handle,
+    waker: Handle,
     entries: Vec<Entry>,
-    /// Entries that the kernel has.
+    /// Entries that the kernel owns.
     in_kernel: usize,
-    /// Entries that it takes no more.
+    /// Entries that the kernel does not accept any more.
     ended: usize,
     is_polling: bool,
 }
@@ -123,7 +123,7 @@ impl std::fmt::Debug for FuseRing {
     }
 }
 
-/// A ring with the long submissions that FUSE's commands need, for the calling thread.
+/// An io_uring with the 128-byte submissions that FUSE needs, for the calling thread.
 pub struct EmptyRing(IoUring<squeue::Entry128, cqueue::Entry>);
 
 impl std::fmt::Debug for EmptyRing {
@@ -133,19 +133,19 @@ impl std::fmt::Debug for EmptyRing {
 }
 
 impl EmptyRing {
-    /// Sets up a ring for so many entries.
+    /// Creates a ring for `entries` entries.
     ///
     /// # Errors
-    /// What io_uring_setup(2) says.
+    /// The error of io_uring_setup(2).
     pub fn new(entries: u32) -> Result<Self, Errno> {
-        // One more: the poll of the bell.
+        // One more for the poll of the waker.
         let mut builder = IoUring::<squeue::Entry128, cqueue::Entry>::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all().dontfork();
         builder.build((entries + 1).next_power_of_two()).map(Self).map_err(Into::into)
     }
 }
 
-/// Memory of entries.
+/// Memory for entries.
 #[derive(Debug, Clone)]
 pub struct Memory {
     headers: Pool,
@@ -153,10 +153,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// For so many entries, with payloads of at least so many bytes.
+    /// For `count` entries with payloads of at least `payload_bytes`.
     ///
     /// # Errors
-    /// What mmap(2) says.
+    /// The error of mmap(2).
     pub fn new(count: usize, payload_bytes: u32) -> Result<Self, Errno> {
         let page = u32::try_from(rustix::param::page_size()).unwrap_or(FUSE_PAYLOAD_BYTES_MIN);
         let payload_bytes = payload_bytes.max(FUSE_PAYLOAD_BYTES_MIN).next_multiple_of(page);
@@ -170,29 +170,29 @@ impl Memory {
 }
 
 impl FuseRing {
-    /// Has the kernel take entries, one for each number of a queue, of the connection of this
-    /// device. The bell wakes [`Self::wait`].
+    /// Registers entries with the kernel, one for each element of `queues`, for this device's
+    /// connection. The waker ends [`Self::wait`].
     ///
     /// # Errors
-    /// What the kernel says when it does not take one of them. Then nobody may wait for anything of
-    /// this connection: whether it goes on with the device depends on the reason.
+    /// The kernel's error if it refuses an entry. Then no request may be awaited on this ring;
+    /// whether the mount can continue without it depends on the error.
     pub fn register(
         empty: EmptyRing,
         device: Arc<OwnedFd>,
-        bell: Handle,
+        waker: Handle,
         queues: &[u16],
         memory: &Memory,
     ) -> Result<Self, Errno> {
         let mut made = Self {
             ring: ManuallyDrop::new(empty.0),
             device,
-            bell,
+            waker,
             entries: Vec::with_capacity(queues.len()),
             in_kernel: 0,
             ended: 0,
             is_polling: false,
         };
-        // The kernel reads them when they are submitted.
+        // The kernel reads the vectors at submission.
         let mut all_vectors = Vec::with_capacity(queues.len());
         for (number, queue) in (0u64..).zip(queues) {
             let mut header = memory.headers.take().ok_or(Errno::INVALID)?;
@@ -224,7 +224,7 @@ impl FuseRing {
         while !made.ring.submission().is_empty() {
             made.ring.submit().map_err(Errno::from)?;
         }
-        // Requests come when they are waited for; what is there already was refused.
+        // Requests only complete while they are waited for; an early completion is a refusal.
         let mut refused = None;
         while let Some(completion) = made.ring.completion().next() {
             made.in_kernel -= 1;
@@ -236,14 +236,14 @@ impl FuseRing {
         }
     }
 
-    /// Whether the kernel has ended the connection, and given everything back.
+    /// True if the kernel has ended the connection and returned all entries.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended == self.entries.len()
     }
 
-    /// Hands the kernel an answer with the next [`Self::wait`], and the memory of the request for
-    /// the next one.
+    /// Submits an answer with the next [`Self::wait`], and offers the request's memory for the next
+    /// request.
     pub fn answer(&mut self, answer: FuseAnswer) {
         let FuseAnswer { entry: number, payload, result } = answer;
         let entry = &mut self.entries[number as usize];
@@ -251,7 +251,7 @@ impl FuseRing {
             Ok(length) => (0, u32::try_from(length).expect("a slot is short")),
             Err(errno) => (-errno.number(), 0),
         };
-        // struct fuse_out_header: length, error, unique. The length is not looked at here.
+        // struct fuse_out_header: length, error, unique. The kernel ignores the length here.
         entry.header[..4].copy_from_slice(&16u32.to_ne_bytes());
         entry.header[4..8].copy_from_slice(&error.to_ne_bytes());
         entry.header[8..16].copy_from_slice(&entry.unique);
@@ -266,21 +266,21 @@ impl FuseRing {
         self.push(&submission);
     }
 
-    /// Submits what is to be submitted, and waits for requests, or for the bell, at most so long.
+    /// Submits pending entries, and waits at most `at_most` for requests or the waker.
     ///
     /// # Errors
-    /// What io_uring_enter(2) says, but for interruptions.
+    /// The error of io_uring_enter(2), except interruptions.
     pub fn wait(
         &mut self,
         at_most: std::time::Duration,
         arrived: &mut Vec<FuseRequest>,
     ) -> Result<(), Errno> {
         if !self.is_polling
-            && let Handle::Descriptor(bell) = &self.bell
+            && let Handle::Descriptor(waker) = &self.waker
         {
-            let poll = opcode::PollAdd::new(Fd(bell.as_fd().as_raw_fd()), libc::POLLIN as u32)
+            let poll = opcode::PollAdd::new(Fd(waker.as_fd().as_raw_fd()), libc::POLLIN as u32)
                 .build()
-                .user_data(BELL_DATA);
+                .user_data(WAKER_DATA);
             self.push(&poll.into());
             self.is_polling = true;
         }
@@ -297,17 +297,17 @@ impl FuseRing {
         }
         let mut failed = None;
         while let Some(completion) = self.ring.completion().next() {
-            if completion.user_data() == BELL_DATA {
+            if completion.user_data() == WAKER_DATA {
                 self.is_polling = false;
-                super::descriptor::lower(&self.bell);
+                super::descriptor::lower(&self.waker);
                 continue;
             }
             let number = u32::try_from(completion.user_data()).expect("a number of an entry");
             self.in_kernel -= 1;
             let entry = &mut self.entries[number as usize];
             let payload = entry.payload.take().expect("the kernel had it");
-            // It does not come back where the kernel has ended the connection. For anything else
-            // its request would wait for ever, so the ring is over.
+            // An entry does not return once the kernel has ended the connection. After any other
+            // error its request would hang, so the ring fails.
             if completion.result() < 0 {
                 let errno = Errno::new(-completion.result());
                 if !ENDED.contains(&errno.named()) {
@@ -323,10 +323,10 @@ impl FuseRing {
             let length = u32::from_ne_bytes(length.expect("4 bytes")) as usize;
             arrived.push(FuseRequest {
                 entry: number,
-                head: header[..HEAD_BYTES].try_into().expect("so many bytes"),
+                head: header[..HEAD_BYTES].try_into().expect("a fixed length"),
                 arguments: header[OPERATION_AT..OPERATION_AT + ARGUMENTS_BYTES]
                     .try_into()
-                    .expect("so many bytes"),
+                    .expect("a fixed length"),
                 length: length.min(payload.len()),
                 payload,
             });
@@ -340,7 +340,7 @@ impl FuseRing {
         // header and payload are slots of an entry, which has the payload until its completion;
         // `Drop` forgets them where there was none.
         while unsafe { self.ring.submission().push(submission) }.is_err() {
-            // The queue has room for every entry and the bell: so it was not submitted yet.
+            // The queue has room for every entry and the poll, so some are not submitted yet.
             let _ = self.ring.submit();
         }
     }
@@ -351,13 +351,13 @@ impl Drop for FuseRing {
         // SAFETY: it is not used again.
         drop(unsafe { ManuallyDrop::take(&mut self.ring) });
         if self.in_kernel > 0 {
-            // The kernel may be about to fill them. It is the end of the mount, or of the process.
+            // The kernel may still write to them. The mount or the process is about to end.
             forget(std::mem::take(&mut self.entries));
         }
     }
 }
 
-/// `struct fuse_uring_cmd_req`: flags, the number of the request, the queue.
+/// `struct fuse_uring_cmd_req`: flags, commit ID, queue.
 fn command(queue: u16, commit: [u8; 8]) -> [u8; 80] {
     let mut command = [0; 80];
     command[8..16].copy_from_slice(&commit);
@@ -365,7 +365,7 @@ fn command(queue: u16, commit: [u8; 8]) -> [u8; 80] {
     command
 }
 
-/// Sets the number of vectors, for which the library has no word.
+/// Sets the number of vectors, for which the crate has no method.
 fn set_length(submission: &mut squeue::Entry128, length: u32) {
     let at = std::ptr::from_mut(submission).cast::<u8>();
     // SAFETY: it is as long as the kernel's structure (checked above), so the place is within it.
@@ -375,7 +375,7 @@ fn set_length(submission: &mut squeue::Entry128, length: u32) {
     unsafe { at.write_unaligned(length) };
 }
 
-/// A file that the kernel reads itself in place of a file of the mount (FUSE passthrough).
+/// A file that the kernel reads directly in place of a file of the mount (FUSE passthrough).
 #[derive(Debug)]
 pub struct Backing {
     device: Arc<OwnedFd>,
@@ -383,13 +383,13 @@ pub struct Backing {
 }
 
 impl Backing {
-    /// One that the kernel has under this number, of this connection, which takes it over.
+    /// Takes over the backing file that the kernel registered under this ID for the connection.
     #[must_use]
     pub const fn of(device: Arc<OwnedFd>, id: u32) -> Self {
         Self { device, id }
     }
 
-    /// Its number.
+    /// Its ID.
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.id

@@ -1,9 +1,9 @@
-//! Memory that a caller has lent: bytes are received straight into it, as into the engine's own.
+//! Memory lent by a caller, into which bytes are received directly.
 //!
-//! A [`Loan`] owns what keeps the memory, and hands out parts of it as slots, never a byte twice.
-//! Each part holds the same owner. So the memory goes back to its caller only when no part is out,
-//! whoever has one: a connection, an operation that the kernel has not given back, or a ring that
-//! was dropped and leaked one. What the kernel never gives back is never freed.
+//! A [`Loan`] owns the lender of the memory and hands out disjoint parts of it as slots. Each part
+//! shares ownership of the lender. So the memory returns to its caller only when no part is in use
+//! by a connection, by an operation that the kernel still has, or by a ring that was dropped and
+//! leaked one. Memory that the kernel never gives back is never freed.
 
 use std::any::Any;
 use std::fmt;
@@ -15,16 +15,16 @@ use super::slot::{Keeper, Slot};
 
 /// Memory of a caller that the engine fills.
 ///
-/// The engine owns the value while the request is under way, and nothing else may touch the memory
-/// meanwhile: the kernel writes there. It drops or returns the value when the kernel has given
-/// every operation on it back, wherever that happens. A `Vec<u8>` is such memory. Who gets it back
-/// as a `Box<dyn Place>` finds its own type by [`Any`].
+/// The engine owns the value while the request is in flight, and nothing else may touch the memory
+/// meanwhile, because the kernel writes to it. It drops or returns the value once the kernel has
+/// given back every operation on it. `Vec<u8>` implements this trait. A caller that gets the value
+/// back as a `Box<dyn Place>` can downcast it by [`Any`].
 ///
 /// # Safety
-/// [`Place::span`] gives the same span each time. As long as the value is there, wherever it is
+/// [`Place::span`] returns the same span each time. As long as the value exists, wherever it is
 /// moved:
-/// * all bytes of the span may be read and written, and hold some value;
-/// * nothing but whoever has the value reaches them, and no method of this trait but `span`;
+/// * all bytes of the span may be read and written, and are initialized;
+/// * only the owner of the value accesses them, and of this trait's methods only `span`;
 /// * they are no part of the value itself, which moves.
 pub unsafe trait Place: Any + Send + fmt::Debug {
     /// The memory, as long as the range that it is for.
@@ -39,7 +39,7 @@ unsafe impl Place for Vec<u8> {
     }
 }
 
-/// What keeps lent memory.
+/// The owner of lent memory.
 #[derive(Debug)]
 pub enum Lender {
     /// A buffer.
@@ -63,11 +63,11 @@ pub struct Loan {
     shared: Arc<Shared>,
 }
 
-/// What a loan and its parts share.
+/// Shared by a loan and its parts.
 struct Shared {
-    /// The parts that are out: very few.
+    /// The parts in use: very few.
     out: Mutex<Vec<Range<usize>>>,
-    /// Only its last owner looks at it: the lock is never taken.
+    /// Only the last owner uses it, so the lock is never taken.
     lender: Mutex<Lender>,
 }
 
@@ -77,14 +77,14 @@ unsafe impl Send for Loan {}
 // SAFETY: as above; a shared loan gives out parts under a lock.
 unsafe impl Sync for Loan {}
 
-/// A part that is out.
+/// A part in use.
 pub(super) struct Part {
     shared: Arc<Shared>,
     offset: usize,
 }
 
 impl Loan {
-    /// Takes memory over.
+    /// Takes ownership of memory.
     #[must_use]
     pub fn new(mut lender: Lender) -> Self {
         let span = lender.span();
@@ -92,16 +92,17 @@ impl Loan {
         Self { span, shared: Arc::new(Shared { out, lender }) }
     }
 
-    /// How many bytes there are.
+    /// Length in bytes.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
         self.span.len() as u64
     }
 
-    /// The bytes from `offset` on, at most `most` of them; `None` while somebody has one of them.
+    /// A slot for at most `most` bytes from `offset` on; `None` while a slot for any of them is in
+    /// use.
     ///
     /// # Panics
-    /// When no byte is there.
+    /// If `offset` is beyond the end.
     #[must_use]
     pub fn part(&self, offset: u64, most: u32) -> Option<Slot> {
         let start = usize::try_from(offset).ok().filter(|start| *start < self.span.len());
@@ -124,7 +125,7 @@ impl Loan {
         Some(unsafe { Slot::new(base, length, keeper) })
     }
 
-    /// Gives the memory back. `None` when parts of it are out: the last of them drops it.
+    /// Gives the memory back. `None` if parts are in use: the last of them drops it.
     #[must_use]
     pub fn give_back(self) -> Option<Lender> {
         let shared = Arc::into_inner(self.shared)?;
@@ -134,13 +135,13 @@ impl Loan {
 
 impl Shared {
     fn out(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
-        // Each change is one push or one removal: whoever panics leaves it whole.
+        // Each change is one push or one removal, so a panic leaves the list whole.
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Part {
-    /// Where it begins.
+    /// Its first byte.
     pub(super) fn offset(&self) -> usize {
         self.offset
     }
@@ -174,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// A vector that tells when it goes.
+    /// A vector that reports its drop.
     #[derive(Debug)]
     struct Watched {
         bytes: Vec<u8>,

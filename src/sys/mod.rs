@@ -1,9 +1,9 @@
-//! The safe face of the only room with `unsafe`: slots, lent memory, the ring, descriptors.
+//! The safe interface of the only module with `unsafe`: slots, lent memory, rings, descriptors.
 //!
-//! It knows nothing of S3, HTTP or files' meaning. [`Ring`] is what a worker sees of the kernel's
-//! asynchronous side; [`uring::Uring`] is io_uring, [`readiness::Readiness`] epoll and plain system
-//! calls where there is no io_uring, and [`choice::AnyRing`] one of the two. Tests put a seeded
-//! simulator in their place.
+//! It knows nothing of S3, HTTP or the meaning of files. [`Ring`] is the worker's view of
+//! asynchronous I/O; [`uring::Uring`] implements it with io_uring, [`readiness::Readiness`] with
+//! epoll and plain system calls, and [`choice::AnyRing`] is one of the two. Tests use a seeded
+//! simulator instead.
 
 pub mod choice;
 pub mod descriptor;
@@ -35,7 +35,7 @@ pub use slot::Slot;
 
 /// An error number of the kernel, always positive (errno(3)).
 ///
-/// Completions carry it negated; it is turned round once, where the completion is read.
+/// Completions carry it negated; the ring converts it where it reads the completion.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(NonZeroI32);
 
@@ -46,7 +46,7 @@ impl Errno {
     pub const RESET: Self = Self::known(rustix::io::Errno::CONNRESET);
     /// Input/output error.
     pub const IO: Self = Self::known(rustix::io::Errno::IO);
-    /// Broken pipe: nobody reads.
+    /// Broken pipe: no reader.
     pub const PIPE: Self = Self::known(rustix::io::Errno::PIPE);
     /// No space left on device.
     pub const NO_SPACE: Self = Self::known(rustix::io::Errno::NOSPC);
@@ -63,11 +63,11 @@ impl Errno {
     /// Connection refused.
     pub const REFUSED: Self = Self::known(rustix::io::Errno::CONNREFUSED);
 
-    /// What to do about a ring that failed so ([`Ring::enter`]).
+    /// Advice for a ring that failed with this error ([`Ring::enter`]).
     #[must_use]
     pub fn advice_for_ring(self) -> &'static str {
         match self.named() {
-            // epoll(7): what one user may watch.
+            // epoll(7): the limit of watches per user.
             rustix::io::Errno::NOSPC => "raise the limit with 'sysctl fs.epoll.max_user_watches'",
             _ => "check the kernel log",
         }
@@ -80,7 +80,7 @@ impl Errno {
         }
     }
 
-    /// From a positive errno; anything else is told as EIO, for no caller may take it for success.
+    /// From a positive errno; other numbers become EIO, so that no caller takes them for success.
     #[must_use]
     pub const fn new(number: i32) -> Self {
         match NonZeroI32::new(number) {
@@ -95,13 +95,13 @@ impl Errno {
         self.0.get()
     }
 
-    /// The same with rustix's names.
+    /// As rustix's type.
     #[must_use]
     pub const fn named(self) -> rustix::io::Errno {
         rustix::io::Errno::from_raw_os_error(self.0.get())
     }
 
-    /// True when the same call may succeed at once: EINTR or EAGAIN.
+    /// True if the same call may succeed at once: EINTR or EAGAIN.
     #[must_use]
     pub fn is_transient(self) -> bool {
         self == Self::INTERRUPTED || self == Self::AGAIN
@@ -132,7 +132,7 @@ impl fmt::Debug for Errno {
     }
 }
 
-/// Something that operations act on; cloned into each, so it lives until the last one is done.
+/// The target of an operation; each operation holds a clone, so it lives until the last one ends.
 #[derive(Debug, Clone)]
 pub enum Handle {
     /// A file descriptor of this process.
@@ -147,21 +147,21 @@ impl From<OwnedFd> for Handle {
     }
 }
 
-/// There is something to read.
+/// Readable.
 pub const POLL_IN: u16 = 1;
-/// There is room to write.
+/// Writable.
 pub const POLL_OUT: u16 = 4;
-/// The other side is gone, or the descriptor is broken.
+/// Hang-up or error.
 pub const POLL_ERROR: u16 = 8;
 
-/// One operation: plain data and what it acts on. It owns its slot from submission to completion.
+/// One operation, its target and its slot, which it owns from submission to completion.
 #[derive(Debug)]
 pub enum Op {
     /// Connects a socket (connect(2)).
     Connect {
         /// The socket.
         socket: Handle,
-        /// Where to.
+        /// The peer's address.
         address: SocketAddr,
     },
     /// Sends bytes of a slot (send(2)); may be short.
@@ -172,20 +172,20 @@ pub enum Op {
         slot: Slot,
         /// First byte within the slot.
         at: u32,
-        /// How many bytes.
+        /// Number of bytes.
         length: u32,
     },
     /// Receives into a slot (recv(2)); 0 is the peer's end of stream.
     Receive {
         /// The socket.
         socket: Handle,
-        /// Where the bytes go.
+        /// Destination of the bytes.
         slot: Slot,
         /// First byte within the slot.
         at: u32,
-        /// How many bytes at most.
+        /// Most bytes.
         length: u32,
-        /// Wait for all of them (MSG_WAITALL); it may still be short.
+        /// Waits for all of them (MSG_WAITALL); may still be short.
         fill: bool,
     },
     /// Writes bytes of a slot to a file at an offset (pwrite(2)); may be short.
@@ -196,13 +196,13 @@ pub enum Op {
         slot: Slot,
         /// First byte within the slot.
         at: u32,
-        /// How many bytes.
+        /// Number of bytes.
         length: u32,
-        /// Where in the file.
+        /// Offset in the file.
         offset: u64,
     },
-    /// Completes when one of these events is there, or an error or hang-up, be it of the peer's
-    /// sending side alone (POLLRDHUP, poll(2)); the result is the events.
+    /// Completes on one of these events, an error or a hang-up, including one of only the peer's
+    /// sending side (POLLRDHUP, poll(2)); the result is the events.
     Poll {
         /// A socket, pipe or event counter.
         handle: Handle,
@@ -227,42 +227,42 @@ impl Op {
 /// An operation that the kernel has given back.
 #[derive(Debug)]
 pub struct Completion {
-    /// The number it was submitted under.
+    /// The token of its submission.
     pub token: u64,
     /// The operation with its slot.
     pub op: Op,
-    /// Bytes moved (0 for a connect, the events of a poll), or why not.
+    /// Bytes moved (0 for a connect, the events of a poll), or the error.
     pub result: Result<u32, Errno>,
 }
 
-/// The asynchronous side of the kernel: operations in, completions out.
+/// Asynchronous I/O: operations in, completions out.
 pub trait Ring {
-    /// Takes an operation. `token` is unique among those in flight.
+    /// Submits an operation. `token` is unique among those in flight.
     ///
     /// # Errors
-    /// Gives the operation back when there is no room for one more.
+    /// Returns the operation if there is no room for it.
     fn submit(&mut self, token: u64, op: Op) -> Result<(), Op>;
 
-    /// Asks for the operation under `token` to be ended early. It still completes: with
-    /// [`Errno::CANCELED`], or with what it had reached. The request itself may be lost when the
-    /// kernel has no room for it: whoever still waits asks again.
+    /// Requests the early end of the operation with this token. It still completes: with
+    /// [`Errno::CANCELED`], or with what it had done. The request may be lost if the kernel has no
+    /// room for it; a caller that still waits must repeat it.
     fn cancel(&mut self, token: u64);
 
-    /// Hands submissions to the kernel and waits for a completion, at most `wait_us` microseconds.
+    /// Passes submissions to the kernel and waits at most `wait_us` microseconds for a completion.
     ///
     /// # Errors
-    /// Only what makes the ring unusable; EINTR and a timeout are success.
+    /// Only errors that make the ring unusable; EINTR and a timeout are success.
     fn enter(&mut self, wait_us: u64) -> Result<(), Errno>;
 
     /// Takes one completion.
     fn reap(&mut self) -> Option<Completion>;
 
-    /// Operations that the kernel owns now.
+    /// Operations in flight.
     fn in_flight(&self) -> usize;
 
-    /// True when a receive that was to fill its place, and is cancelled, completes with what had
-    /// come. So it is over epoll, and over io_uring from Linux 6.1 on (commit 7e6b638ed501); older
-    /// kernels may say that it was cancelled, and the bytes are lost.
+    /// True if a cancelled receive with `fill` completes with the bytes received so far. True for
+    /// epoll, and for io_uring from Linux 6.1 on (commit 7e6b638ed501); older kernels may return
+    /// ECANCELED and lose the bytes.
     fn keeps_what_came(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! One region of memory, cut into slots ([`super::slot`]), which come back from any thread.
+//! One region of memory, cut into slots ([`super::slot`]), which any thread may return.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -13,17 +13,17 @@ use super::slot::{Keeper, Slot};
 /// Length of a huge page in bytes on every 64-bit Linux that runs io_uring at speed.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// What kind of pages a region got.
+/// The kind of pages of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pages {
-    /// Ordinary pages; the kernel was asked to join them (MADV_HUGEPAGE).
+    /// Ordinary pages that the kernel may merge into huge pages (MADV_HUGEPAGE).
     Transparent,
     /// Ordinary pages.
     Ordinary,
 }
 
-/// All slot memory of a run: one anonymous mapping, handed out in chunks to the workers' pools.
+/// All slot memory of a run: one anonymous mapping, cut into chunks for the workers' pools.
 pub struct Region {
     map: Mapping,
     length: usize,
@@ -31,7 +31,7 @@ pub struct Region {
     pages: Pages,
 }
 
-/// Keeps the mapping alive; its bytes are reached only through the slots cut from it.
+/// Keeps the mapping alive; its bytes are accessed only through slots.
 struct Mapping {
     base: NonNull<u8>,
     _map: MmapMut,
@@ -54,12 +54,12 @@ impl fmt::Debug for Region {
 }
 
 impl Region {
-    /// Maps `length` bytes (rounded up to whole huge pages), zeroed; the kernel is asked to join
-    /// their pages. Reserved pages (MAP_HUGETLB) are left alone: they are somebody else's, and
-    /// where a cgroup allows none of them the first touch is SIGBUS.
+    /// Maps `length` bytes (rounded up to whole huge pages), zeroed, with MADV_HUGEPAGE. Reserved
+    /// huge pages (MAP_HUGETLB) are not used: they are meant for other programs, and if a cgroup
+    /// allows none the first access raises SIGBUS.
     ///
     /// # Errors
-    /// What mmap(2) says, ENOMEM as a rule.
+    /// The error of mmap(2), usually ENOMEM.
     pub fn new(length: usize) -> Result<Arc<Self>, Errno> {
         let length = length.max(1).next_multiple_of(HUGE_PAGE_BYTES);
         let mut map = MmapOptions::new().len(length).map_anon().map_err(Errno::from)?;
@@ -70,7 +70,7 @@ impl Region {
         Ok(Arc::new(Self { map, length, carved: AtomicUsize::new(0), pages }))
     }
 
-    /// Takes the next `length` bytes for one pool; `None` when the region is used up.
+    /// Takes the next `length` bytes for one pool; `None` if the region is used up.
     #[must_use]
     pub fn carve(self: &Arc<Self>, length: usize) -> Option<Chunk> {
         let start = self
@@ -88,14 +88,14 @@ impl Region {
         self.length
     }
 
-    /// What kind of pages it got.
+    /// The kind of its pages.
     #[must_use]
     pub fn pages(&self) -> Pages {
         self.pages
     }
 }
 
-/// A piece of a region that belongs to one pool alone: [`Region::carve`] never gives a byte twice.
+/// A piece of a region for one pool: [`Region::carve`] never gives a byte twice.
 #[derive(Debug)]
 pub struct Chunk {
     region: Arc<Region>,
@@ -119,7 +119,7 @@ struct Home {
 
 impl Home {
     fn free(&self) -> MutexGuard<'_, Vec<u32>> {
-        // Each change is one push or one pop: whoever panics leaves it whole.
+        // Each change is one push or one pop, so a panic leaves the list whole.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -138,7 +138,7 @@ impl Pool {
     /// Cuts a chunk into slots of `slot_length` bytes.
     ///
     /// # Panics
-    /// When `slot_length` is 0.
+    /// If `slot_length` is 0.
     #[must_use]
     pub fn new(chunk: Chunk, slot_length: u32) -> Self {
         assert!(slot_length > 0, "a slot has a length");
@@ -162,13 +162,13 @@ impl Pool {
         Some(unsafe { Slot::new(base, self.home.slot_length, keeper) })
     }
 
-    /// How many slots are free now.
+    /// Number of free slots.
     #[must_use]
     pub fn free(&self) -> usize {
         self.home.free().len()
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     #[must_use]
     pub fn count(&self) -> usize {
         self.home.count as usize
@@ -187,14 +187,14 @@ impl Pool {
     }
 }
 
-/// A piece that is out, as a slot.
+/// The pool's share of a slot in use.
 pub(super) struct Piece {
     index: u32,
     home: Arc<Home>,
 }
 
 impl Piece {
-    /// Its number within its pool.
+    /// Its index in the pool.
     pub(super) fn index(&self) -> u32 {
         self.index
     }
@@ -250,14 +250,14 @@ mod tests {
         assert_eq!(pool.free(), 2);
     }
 
-    /// Which pages of a pool's memory there are (proc_pid_pagemap(5)).
+    /// Which pages of a pool's memory are present (proc_pid_pagemap(5)).
     fn pages_there(pool: &Pool) -> Vec<bool> {
         use std::os::unix::fs::FileExt;
         const PAGE_BYTES: usize = 4096;
         let (base, length) = pool.span();
         let mut words = vec![0; length / PAGE_BYTES * 8];
         let table = std::fs::OpenOptions::new().read(true).open("/proc/self/pagemap");
-        let table = table.expect("the kernel tells of this process's memory");
+        let table = table.expect("the kernel shows this process's memory");
         table.read_exact_at(&mut words, (base / PAGE_BYTES * 8) as u64).expect("all pages");
         // Bit 63 of each word.
         words.chunks_exact(8).map(|word| word[7] & 0x80 != 0).collect()
@@ -266,13 +266,13 @@ mod tests {
     #[test]
     fn pages_come_to_be_with_the_first_touch_of_whoever_has_the_slot() {
         let region = Region::new(3 * HUGE_PAGE_BYTES).expect("memory");
-        // On a huge page of its own, which the kernel may make at once.
+        // Use a separate huge page, which the kernel may allocate at once.
         let _before = region.carve(HUGE_PAGE_BYTES).expect("room");
         let pool = Pool::new(region.carve(HUGE_PAGE_BYTES).expect("room"), 64 << 10);
         assert!(pages_there(&pool).iter().all(|page| !page), "nobody has touched it");
         let mut slot = pool.take().expect("free");
         assert!(pages_there(&pool).iter().all(|page| !page), "taking one touches nothing");
-        // A worker has its core by then, so its node gives the page.
+        // A worker is pinned to its core by then, so its node provides the page.
         let slot = std::thread::spawn(move || {
             slot[0] = 1;
             slot

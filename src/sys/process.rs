@@ -1,4 +1,4 @@
-//! A child process that is supervised: it dies with its parent, and may have the terminal.
+//! Supervises a child process: it dies with its parent, and may own the terminal.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,16 +11,16 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpgrp, getpid, getppid, set_parent_process_death_signal};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-/// Lets the child be the leader of a process group of its own, which the kernel kills (SIGKILL) as
-/// soon as the calling thread ends, however that happens (`PR_SET_PDEATHSIG`, prctl(2)): it must be
-/// the main thread. With `takes_terminal` the group is the foreground one of the terminal that is
-/// standard input, before the child becomes its program.
+/// Makes the child the leader of its own process group, and lets the kernel kill it (SIGKILL) as
+/// soon as the calling thread ends (`PR_SET_PDEATHSIG`, prctl(2)); call this on the main thread.
+/// With `takes_terminal` the group becomes the foreground group of the terminal on standard input
+/// before the child executes its program.
 pub fn supervise(command: &mut Command, takes_terminal: bool) {
     command.process_group(0);
     let parent = getpid();
     let set_up = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Its parent may have died before the kernel knew what then is to be done.
+        // The parent may have died before prctl(2).
         if getppid() != Some(parent) {
             return Err(Errno::SRCH.into());
         }
@@ -37,13 +37,13 @@ pub fn supervise(command: &mut Command, takes_terminal: bool) {
     }
 }
 
-/// Whether standard input is a terminal in whose foreground this process is.
+/// True if standard input is a terminal and this process is in its foreground group.
 #[must_use]
 pub fn has_terminal() -> bool {
     tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Makes this process the terminal's foreground one again, if standard input is its terminal.
+/// Makes this process's group the terminal's foreground group, if standard input is its terminal.
 ///
 /// # Errors
 /// Those of tcsetpgrp(3).
@@ -51,8 +51,7 @@ pub fn take_terminal() -> io::Result<()> {
     give_terminal(getpgrp())
 }
 
-/// Makes this group, of the same session, the foreground one of the terminal that is standard
-/// input, whoever is that now.
+/// Makes this group, of the same session, the foreground group of the terminal on standard input.
 ///
 /// # Errors
 /// Those of tcsetpgrp(3).
@@ -60,7 +59,7 @@ pub fn give_terminal(group: Pid) -> io::Result<()> {
     give(stdin(), group)
 }
 
-/// Standard input, without the lock of the library's own.
+/// Standard input, without the lock of Rust's library.
 fn stdin() -> BorrowedFd<'static> {
     // SAFETY: the Rust runtime sees to it that the descriptor is open when the program starts, and
     // nothing here closes it.
@@ -68,7 +67,7 @@ fn stdin() -> BorrowedFd<'static> {
 }
 
 fn give(terminal: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
-    // One who is in the background would be stopped by the signal, and may when it is blocked.
+    // SIGTTOU would stop a background process; if it is blocked, the call is allowed.
     let before = block_terminal_output_signal()?;
     let given = tcsetpgrp(terminal, group);
     // SAFETY: the set is initialised, and a null pointer says that the old one is not wanted.
@@ -78,7 +77,7 @@ fn give(terminal: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
     Ok(given?)
 }
 
-/// Blocks SIGTTOU in this thread; returns what was blocked before.
+/// Blocks SIGTTOU in this thread; returns the previous mask.
 fn block_terminal_output_signal() -> io::Result<libc::sigset_t> {
     let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: it initialises the set that it is given, and cannot fail.
@@ -96,7 +95,7 @@ fn block_terminal_output_signal() -> io::Result<libc::sigset_t> {
     Ok(unsafe { before.assume_init() })
 }
 
-/// Whether this process ignores a signal, as whoever started it may want: nohup(1) does of SIGHUP.
+/// True if this process ignores a signal, as nohup(1) arranges for SIGHUP.
 #[must_use]
 pub fn ignores(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();

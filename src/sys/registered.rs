@@ -1,17 +1,17 @@
-//! Which slots are registered with a ring: a block of them when one is first written from.
+//! Registers slots with a ring: a block of slots when one of them is first written from.
 //!
-//! Registering memory pins it, and pages that nobody has touched are zeroed for it. So what is
-//! never written from (bytes that are dropped, slots that a pace does not reach) costs neither.
-//! Kernels below 5.19 have no table to add to: there all of it is registered at the start.
+//! Registering memory pins it, and zeroes pages that were never touched. So slots that are never
+//! written from (the bytes are dropped, or the pace never needs the slot) cost neither. Kernels
+//! before 5.19 cannot add to the table: there all memory is registered at the start.
 
 use io_uring::IoUring;
 
 use super::Pool;
 
-/// Shortest piece of memory that is registered at once: a huge page.
+/// Shortest block: a huge page.
 const BLOCK_BYTES_MIN: usize = 2 << 20;
 
-/// The error of a kernel that knows no such call.
+/// EINVAL: the kernel does not know the call.
 const INVALID: i32 = 22;
 
 /// The registered blocks of one pool.
@@ -24,24 +24,24 @@ pub(super) struct Registered {
     table: Table,
 }
 
-/// What the ring has of them.
+/// What is registered.
 #[derive(Debug)]
 enum Table {
     /// These blocks (Linux 5.19).
     Blocks(Vec<bool>),
-    /// All of the memory, as one.
+    /// All memory as one block.
     Whole,
-    /// RLIMIT_MEMLOCK or the kernel forbade it, all or the rest: these blocks.
+    /// RLIMIT_MEMLOCK or the kernel forbids more: these blocks only.
     Refused(Vec<bool>),
 }
 
 impl Registered {
-    /// For writes from this pool's slots. The ring has nothing in flight: below Linux 5.13 such
-    /// calls wait until that is so (io_uring_register(2)).
+    /// For writes from this pool's slots. The ring must have no operations in flight: before Linux
+    /// 5.13 registration waits for them (io_uring_register(2)).
     pub(super) fn new(pool: Pool, ring: &IoUring) -> Self {
         let (base, length) = pool.span();
         let slot = pool.slot_length_bytes() as usize;
-        // Whole slots: a write is from one block.
+        // Whole slots, so that a write is within one block.
         let block_bytes = BLOCK_BYTES_MIN.div_ceil(slot) * slot;
         let mut new = Self { pool, base, length, block_bytes, table: Table::Whole };
         new.table = new.begin(ring);
@@ -53,13 +53,13 @@ impl Registered {
         !matches!(self.table, Table::Refused(_))
     }
 
-    /// The pool, which has to stay when the kernel keeps what it was lent.
+    /// The pool, which must not be freed while the kernel still has operations on it.
     pub(super) fn into_pool(self) -> Pool {
         self.pool
     }
 
-    /// The index of the registered buffer that holds these bytes of a slot, registered now if need
-    /// be (io_uring_register(2)); `None` when they are in none.
+    /// Index of the registered buffer of these bytes, which is registered now if needed
+    /// (io_uring_register(2)); `None` if they are in none.
     pub(super) fn index(&mut self, ring: &IoUring, from: *const u8) -> Option<u16> {
         let at = (from as usize).checked_sub(self.base).filter(|at| *at < self.length)?;
         let block = u16::try_from(at / self.block_bytes).ok()?;
@@ -99,7 +99,7 @@ impl Registered {
         match ring.submitter().register_buffers_sparse(u32::from(entries)) {
             Ok(()) => Table::Blocks(blocks),
             Err(error) if error.raw_os_error() == Some(INVALID) => {
-                // The kernel takes at most 1 GiB a buffer: what is longer is not registered.
+                // The kernel takes at most 1 GiB per buffer: longer memory is not registered.
                 let vector = libc::iovec { iov_base: self.base as *mut _, iov_len: self.length };
                 // SAFETY: register_buffers needs memory that stays mapped while registered: the
                 // pool's region is kept alive by `pool`, which its ring keeps until after it is

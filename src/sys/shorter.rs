@@ -1,16 +1,14 @@
-//! How long a ring's queues are where memory for them is short: some kernels count them towards
-//! RLIMIT_MEMLOCK.
+//! Shorter queues of a ring when memory is short: some kernels count queues towards RLIMIT_MEMLOCK.
 
-/// The submission queue is made shorter down to so many entries: operations beyond them are
-/// submitted in several calls.
+/// Shortest submission queue; more operations are submitted in several calls.
 const ENTRIES_MIN: u32 = 64;
 
-/// The completion queue, down to so many: it is to have twice the room, for the kernel keeps
-/// completions that find none in memory of its own, and submits nothing meanwhile.
+/// Shortest completion queue, twice as long: completions that do not fit go to the kernel's own
+/// memory, and block submissions until they are read.
 const COMPLETIONS_MIN: u32 = ENTRIES_MIN * 2;
 
-/// Sets up queues for so many operations, of submissions and completions; where memory is short,
-/// shorter ones: the submissions first, which cost time alone.
+/// Sets up queues for `entries` submissions and twice as many completions. If memory is short,
+/// halves the submission queue first, which costs only time, then the completion queue.
 pub(super) fn set_up_shorter<T, E>(
     entries: u32,
     mut set_up: impl FnMut(u32, u32) -> Result<T, E>,
@@ -37,7 +35,7 @@ pub(super) fn set_up_shorter<T, E>(
 mod tests {
     use super::*;
 
-    /// What is tried for so many entries, where memory is short for all that `fits` says no to.
+    /// The set-ups tried for `entries`, if memory is short for those that `fits` rejects.
     fn tried(entries: u32, fits: impl Fn(u32, u32) -> bool) -> (Vec<(u32, u32)>, bool) {
         let mut tried = Vec::new();
         let set_up = |submissions, completions| {
@@ -60,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn another_error_is_told_at_once() {
+    fn another_error_is_returned_at_once() {
         let mut count = 0;
         let refused = |_, _| {
             count += 1;

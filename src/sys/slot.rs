@@ -1,9 +1,8 @@
-//! One piece of memory that bytes are received into and written from, held by exactly one owner.
+//! A piece of memory that bytes are received into and written from, with exactly one owner.
 //!
-//! A slot is a piece of a pool ([`super::pool`]), or part of what a caller has lent
-//! ([`super::loan`]): only those two can make one. Dropping it gives the piece back to where it is
-//! from, on any thread. While the kernel works on a slot the ring holds it (see `uring`), so nobody
-//! can touch its bytes.
+//! A slot is a piece of a pool ([`super::pool`]) or part of lent memory ([`super::loan`]); only
+//! those two create slots. Dropping a slot returns its piece, on any thread. While the kernel works
+//! on a slot the ring owns it (see `uring`), so no other code can access its bytes.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,21 +11,21 @@ use std::ptr::NonNull;
 use super::loan::Part;
 use super::pool::Piece;
 
-/// One piece of memory, held by exactly one owner; as a slice of bytes when in user hands.
+/// A piece of memory with exactly one owner; dereferences to its bytes.
 pub struct Slot {
     base: NonNull<u8>,
     length: u32,
     keeper: Keeper,
 }
 
-/// Where a slot is from: keeps its memory in place, and takes it back when it is dropped.
+/// Origin of a slot: keeps its memory alive, and takes it back on drop.
 #[derive(Debug)]
 pub(super) enum Keeper {
     Pool(Piece),
     Loan(Part),
 }
 
-/// What goes to another thread with a slot.
+/// Checks that a slot's keeper may move to another thread.
 const fn may_change_threads<T: Send + Sync>() {}
 const _: () = may_change_threads::<Keeper>();
 
@@ -42,8 +41,8 @@ impl Slot {
     /// A slot over these bytes.
     ///
     /// # Safety
-    /// `base` is the first of `length` bytes that may be read and written and hold some value, and
-    /// which nothing else reaches until `keeper` is dropped.
+    /// `base` is the first of `length` initialized bytes that may be read and written, and that
+    /// nothing else accesses until `keeper` is dropped.
     pub(super) unsafe fn new(base: NonNull<u8>, length: u32, keeper: Keeper) -> Self {
         Self { base, length, keeper }
     }

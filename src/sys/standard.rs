@@ -1,8 +1,8 @@
-//! Standard output as the process was started with it.
+//! Detects a closed standard output.
 //!
-//! Where it is closed, Rust opens /dev/null in its place before `main` begins, so that no other
-//! file gets its number. From then on it looks as if a parent had chosen /dev/null, which is a
-//! good choice; so it is looked at before.
+//! If it is closed, Rust opens /dev/null in its place before `main`, so that no other file gets its
+//! number. From then on it looks as if the parent had chosen /dev/null, which is legitimate; so it
+//! must be checked earlier.
 
 use std::hint::black_box;
 use std::os::fd::BorrowedFd;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// What the dynamic linker, or the start code of a static program, calls before `main` (gABI,
+/// Called by the dynamic linker, or by the start code of a static program, before `main` (gABI,
 /// "Initialization and Termination Functions").
 #[used]
 // SAFETY: the section holds pointers to functions of the C ABI, as this is; arguments that the
@@ -25,10 +25,10 @@ extern "C" fn look() {
     IS_CLOSED.store(found == Err(rustix::io::Errno::BADF), Ordering::Relaxed);
 }
 
-/// Whether the process was started without a standard output (`>&-`).
+/// True if the process was started without a standard output (`>&-`).
 #[must_use]
 pub fn is_stdout_closed() -> bool {
-    // So that the linker takes it along.
+    // Makes the linker keep it.
     let _ = black_box(&LOOK);
     IS_CLOSED.load(Ordering::Relaxed)
 }

@@ -1,41 +1,41 @@
-//! The kernel's memory for the buffers of TCP sockets, of all programs of the machine.
+//! Memory of the TCP socket buffers of the whole machine.
 //!
-//! Above the pressure mark of net.ipv4.tcp_mem (tcp(7)) the kernel drops packets that it has
-//! received, and peers send them again: every connection of the machine becomes slow.
+//! Above the pressure mark of net.ipv4.tcp_mem (tcp(7)) the kernel drops received packets, and
+//! peers retransmit them: every connection of the machine becomes slow.
 
 use std::sync::{Mutex, PoisonError};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-/// How long connections are slow after packets were dropped, in seconds: a peer waits twice as long
-/// before each try to send one again, from 0.2 s on, so six in vain take 12.6 s. Streams over 600
+/// How long connections stay slow after drops, in seconds: a peer doubles its wait before each
+/// retransmission, from 0.2 s on, so six failed ones take 12.6 s. Measured: streams over 600
 /// connections were under pressure for 4 s of 14, and their reader waited for 12.4 s.
 const AFTERMATH_SECONDS: f64 = 10.0;
 
-/// What the kernel says of this memory. `None`: it does not say that.
+/// The kernel's counters of this memory; `None` if the kernel lacks one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TcpMemory {
     /// Bytes in use by all TCP sockets of the machine, over IPv4 and IPv6.
     pub used_bytes: u64,
-    /// The second number of tcp_mem: from here on the kernel is sparing with buffers. Containers
-    /// with a network of their own have no tcp_mem.
+    /// The second number of tcp_mem: above it the kernel economizes on buffers. Containers with a
+    /// network of their own have no tcp_mem.
     pub pressure_bytes: Option<u64>,
-    /// The third number of tcp_mem: the most that there may be in use.
+    /// The third number of tcp_mem: the hard limit.
     pub limit_bytes: Option<u64>,
-    /// How often the pressure began since the machine started, by a socket of this network
-    /// namespace (TCPMemoryPressures).
+    /// How many times pressure began since boot, caused by a socket of this network namespace
+    /// (TCPMemoryPressures).
     pub pressures: Option<u64>,
-    /// How often a socket was searched for memory to free, since its own buffer or the machine's
-    /// memory was full (PruneCalled).
+    /// How many times a socket's queues were searched for memory to free, because its own buffer or
+    /// the machine's memory was full (PruneCalled).
     pub pruned: Option<u64>,
-    /// Received packets that were dropped as there was no memory for them (TCPRcvQDrop and
-    /// TCPOFODrop, without RcvPruned, which are drops of a socket whose own buffer was full).
+    /// Received packets dropped for lack of memory (TCPRcvQDrop and TCPOFODrop, without RcvPruned,
+    /// which counts drops of sockets whose own buffer was full).
     pub dropped: Option<u64>,
 }
 
 impl TcpMemory {
-    /// Reads three small files; a few times a second is no load.
+    /// Reads three small files, which is cheap enough for a few times a second.
     #[must_use]
     pub fn read() -> Option<Self> {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -47,7 +47,7 @@ impl TcpMemory {
         )
     }
 
-    /// The same of the texts of these files, on a machine with pages of this size.
+    /// Parses the texts of these files, for a machine with this page size.
     #[must_use]
     pub fn parse(sockstat: &str, tcp_mem: &str, netstat: &str, page_bytes: u64) -> Option<Self> {
         let bytes = |pages: &str| Some(pages.parse::<u64>().ok()?.saturating_mul(page_bytes));
@@ -70,9 +70,9 @@ impl TcpMemory {
         })
     }
 
-    /// True where the sockets have more than the pressure mark, or since `before` the pressure has
-    /// begun or packets were dropped. Pruning alone is no pressure: a socket whose own buffer is
-    /// full is pruned, too.
+    /// True if the sockets use more than the pressure mark, or if since `before` pressure began or
+    /// packets were dropped. Pruning alone is not pressure: a socket whose own buffer is full is
+    /// pruned, too.
     #[must_use]
     pub fn is_under_pressure(&self, before: &Self) -> bool {
         let is_above = self.pressure_bytes.is_some_and(|mark| self.used_bytes > mark);
@@ -83,13 +83,13 @@ impl TcpMemory {
     }
 }
 
-/// Bytes of a page of memory, in which the kernel counts here.
+/// Page size in bytes, the unit of the kernel's counters.
 #[must_use]
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// By how much a counter grew; `None` where it was not read both times.
+/// Growth of a counter; `None` if it was not read both times.
 fn growth(now: Option<u64>, then: Option<u64>) -> Option<u64> {
     Some(now?.saturating_sub(then?))
 }
@@ -103,34 +103,34 @@ pub fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     lines.next()?.split_ascii_whitespace().nth(at)?.parse().ok()
 }
 
-/// What was seen of this memory since the process began to look.
+/// Use of this memory since sampling began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct TcpMemoryUse {
-    /// Bytes in use at the last look.
+    /// Bytes in use at the last sample.
     #[serde(skip)]
     pub used_bytes: u64,
-    /// Most bytes in use at any look.
+    /// Most bytes in use in any sample.
     pub peak_bytes: u64,
-    /// The pressure mark; null where the kernel does not say it.
+    /// The pressure mark; null if the kernel does not report it.
     pub pressure_bytes: Option<u64>,
-    /// How long the machine was under pressure, as [`TcpMemory::is_under_pressure`] says it.
+    /// How long the machine was under pressure, as in [`TcpMemory::is_under_pressure`].
     pub pressure_seconds: f64,
-    /// That, and the time in which connections were still slow since packets had been dropped.
+    /// That, plus the time in which connections were still slow after drops.
     pub affected_seconds: f64,
-    /// By how much [`TcpMemory::pressures`] grew.
+    /// Growth of [`TcpMemory::pressures`].
     pub pressures: Option<u64>,
-    /// By how much [`TcpMemory::pruned`] grew.
+    /// Growth of [`TcpMemory::pruned`].
     pub pruned: Option<u64>,
-    /// By how much [`TcpMemory::dropped`] grew.
+    /// Growth of [`TcpMemory::dropped`].
     pub dropped: Option<u64>,
 }
 
-/// The looks so far: the first, and the last with its time in seconds.
+/// The first sample, and the last one with its time in seconds.
 #[derive(Debug, Clone, Copy)]
 struct Watch {
     first: TcpMemory,
     last: (f64, TcpMemory),
-    /// When what was dropped slows no connection any more.
+    /// When the last drops no longer slow connections.
     affected_until: f64,
     seen: TcpMemoryUse,
 }
@@ -169,16 +169,16 @@ impl Watch {
     }
 }
 
-/// The memory is the machine's, so one watch serves all that runs in a process.
+/// The memory is the machine's, so one watch serves the whole process.
 static WATCH: Mutex<Option<Watch>> = Mutex::new(None);
 
-/// Begins to look, or looks again.
+/// Starts sampling, or takes another sample.
 pub fn sample() {
     look(true);
 }
 
-/// What was seen so far and is seen now; `None` where nobody has begun to look, or the kernel does
-/// not say it.
+/// Takes a sample and returns the result; `None` if sampling has not begun, or the kernel reports
+/// nothing.
 #[must_use]
 pub fn seen() -> Option<TcpMemoryUse> {
     look(false)
@@ -279,7 +279,7 @@ mod tests {
         assert!(dropped.is_under_pressure(&before));
         assert!(!before.is_under_pressure(&dropped), "a counter that went back");
         assert!(!TcpMemory { pruned: Some(9999), ..before }.is_under_pressure(&before));
-        // What is not known is no pressure.
+        // Unknown is not pressure.
         let container = TcpMemory { pressure_bytes: None, ..above };
         assert!(!container.is_under_pressure(&before));
         let unknown = TcpMemory { dropped: None, pressures: None, ..before };
@@ -311,7 +311,7 @@ mod tests {
         let expected = TcpMemoryUse {
             peak_bytes,
             pressure_seconds: 2.0,
-            // Ten seconds more from the look on that saw the drops.
+            // Ten seconds more from the sample that saw the drops.
             affected_seconds: 12.0,
             pressures: None,
             dropped: Some(10),
@@ -319,11 +319,11 @@ mod tests {
         };
         assert_eq!(watch.seen, expected);
         let json = serde_json::to_string(&watch.seen).expect("plain data");
-        let told = concat!(
+        let expected = concat!(
             r#"{"peak_bytes":2000000000,"pressure_bytes":1572319232,"pressure_seconds":2.0,"#,
             r#""affected_seconds":12.0,"pressures":null,"pruned":0,"dropped":10}"#
         );
-        assert_eq!(json, told);
+        assert_eq!(json, expected);
     }
 
     #[test]

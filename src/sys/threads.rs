@@ -5,26 +5,25 @@ use std::cell::Cell;
 use std::panic::{UnwindSafe, catch_unwind, set_hook, take_hook};
 
 thread_local! {
-    /// A library starts a thread here now, and may panic.
+    /// A library is starting a thread here, and may panic.
     static IS_STARTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Nobody reads of a panic of [`start_in_library`] from now on. It is for whom the process belongs
-/// to: there is one hook for all threads.
+/// Hides the messages of panics in [`start_in_library`] from now on. Only for the owner of the
+/// process: all threads share one hook.
 pub fn hide_refusals() {
-    let told = take_hook();
+    let previous = take_hook();
     set_hook(Box::new(move |panic| {
         if !IS_STARTING.get() {
-            told(panic);
+            previous(panic);
         }
     }));
 }
 
-/// Does what starts a thread in a library that panics where the system has none left: then that is
-/// the result, and why.
+/// Runs code that starts a thread in a library, which panics if the system has no thread left.
 ///
 /// # Errors
-/// What the library panicked with.
+/// The message of the library's panic.
 pub fn start_in_library<T>(start: impl FnOnce() -> T + UnwindSafe) -> Result<T, String> {
     IS_STARTING.set(true);
     let started = catch_unwind(start);
@@ -32,7 +31,7 @@ pub fn start_in_library<T>(start: impl FnOnce() -> T + UnwindSafe) -> Result<T, 
     started.map_err(|payload| reason(&*payload))
 }
 
-/// The operating system's part of such a message.
+/// The operating system's part of the message.
 fn reason(payload: &(dyn Any + Send)) -> String {
     let said = payload.downcast_ref::<String>().map(String::as_str);
     let said = said.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("refused");
@@ -44,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_told_as_its_reason() {
+    fn a_panic_becomes_its_reason() {
         assert_eq!(start_in_library(|| 7), Ok(7));
         let errno = std::io::Error::from_raw_os_error(libc::EAGAIN).to_string();
         let refused = start_in_library(|| panic!("OS can't spawn worker thread: {errno}"));

@@ -1,5 +1,5 @@
-//! What the kernel tells of this machine's shape: NUMA nodes and their cores, network interfaces
-//! and the nodes they are on (sysfs(5)).
+//! The machine's topology from sysfs(5): NUMA nodes and their cores, network interfaces and their
+//! nodes.
 //!
 //! Each function takes the folder that stands for `/`: tests have trees of their own.
 
@@ -12,12 +12,11 @@ use std::sync::Arc;
 pub struct Interface {
     /// Its name.
     pub name: Arc<str>,
-    /// The NUMA node that its device is on, where the kernel says it.
+    /// NUMA node of its device, if known.
     pub node: Option<u32>,
 }
 
-/// The interface of a connection as errors have it, behind what else they say; nothing where the
-/// user named none.
+/// The interface of a connection, as a suffix of error messages; empty if the user named none.
 #[derive(Debug, Clone, Copy)]
 pub struct Over<'a>(pub Option<&'a str>);
 
@@ -30,13 +29,13 @@ impl fmt::Display for Over<'_> {
     }
 }
 
-/// A NUMA node by its number, and its cores that are online.
+/// Number of a NUMA node, and its online cores.
 pub type Node = (u32, Vec<u32>);
 
-/// Longest range of cores that is read: twice what Linux can be built for.
+/// Longest range of cores that is read: twice Linux's maximum.
 const CORES_MAX: u32 = 16_384;
 
-/// `0-3,8`: a list of cores. `None` for anything else.
+/// Parses a list of cores such as `0-3,8`. `None` for anything else.
 #[must_use]
 pub fn list(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
@@ -51,7 +50,7 @@ pub fn list(text: &str) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// Numbers in ascending order as [`list`] reads them.
+/// Ascending numbers in the format of [`list`].
 #[must_use]
 pub fn in_words(numbers: &[u32]) -> String {
     let mut words: Vec<String> = Vec::new();
@@ -64,7 +63,7 @@ pub fn in_words(numbers: &[u32]) -> String {
     words.join(",")
 }
 
-/// The processors that there may ever be, and those that are online.
+/// The possible processors, and those online.
 #[must_use]
 pub fn processors(root: &Path) -> Option<(Vec<u32>, Vec<u32>)> {
     let of = |name: &str| {
@@ -90,19 +89,19 @@ pub fn nodes(root: &Path) -> Vec<Node> {
     nodes
 }
 
-/// The NUMA node of an interface's device; `None` for one without a device or a node (-1).
+/// NUMA node of an interface's device; `None` without a device or a node (-1).
 #[must_use]
 pub fn node_of(root: &Path, interface: &str) -> Option<u32> {
     let file = root.join("sys/class/net").join(interface).join("device/numa_node");
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// The names of all interfaces of this process's network name space, in order.
+/// Names of all interfaces of this process's network namespace, in order.
 #[must_use]
 pub fn interfaces(root: &Path) -> Vec<String> {
-    // Not /sys/class/net: that shows the name space in which /sys was mounted.
+    // Not /sys/class/net: it shows the namespace in which /sys was mounted.
     let text = std::fs::read_to_string(root.join("proc/self/net/dev")).unwrap_or_default();
-    // Two lines are the heading, which has no colon.
+    // The two heading lines have no colon.
     let name = |line: &str| line.rsplit_once(':').map(|(name, _)| name.trim().to_owned());
     let mut names: Vec<String> = text.lines().filter_map(name).collect();
     names.sort();
@@ -146,7 +145,7 @@ mod tests {
         assert_eq!(processors(root), Some((vec![0, 1, 2, 3], vec![0, 2])));
         plant(root, "sys/devices/system/node/node1/cpulist", "4-7\n");
         plant(root, "sys/devices/system/node/node0/cpulist", "0-3\n");
-        // Memory alone: a node of CXL, say.
+        // A node with memory only, such as CXL.
         plant(root, "sys/devices/system/node/node2/cpulist", "\n");
         plant(root, "sys/devices/system/node/possible", "0-2\n");
         assert_eq!(nodes(root), [(0, vec![0, 1, 2, 3]), (1, vec![4, 5, 6, 7])]);

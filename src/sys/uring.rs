@@ -1,6 +1,7 @@
-//! io_uring behind the [`Ring`] trait: set up by what the kernel has, one system call a turn.
+//! Implements [`Ring`] with io_uring: the newest set-up mode of the kernel, one system call per
+//! turn.
 //!
-//! Every operation in flight stands in a slab with everything the kernel may touch: its slot, its
+//! Every operation in flight is in a slab with all memory that the kernel may access: its slot, its
 //! descriptor, its address. It leaves the slab only with its completion.
 
 use std::fmt;
@@ -15,7 +16,7 @@ use super::registered::Registered;
 use super::shorter::set_up_shorter;
 use super::{Completion, Errno, Handle, Op, Pool, Ring, Slot};
 
-/// Marks the completion of a cancel request, which nobody waits for.
+/// User data of cancel requests, whose completions are ignored.
 const CANCEL_DATA: u64 = u64::MAX;
 
 /// Most turns that dropping a ring waits for the kernel to give its operations back.
@@ -24,10 +25,10 @@ const DRAIN_TURNS_MAX: usize = 50;
 /// Wait of one such turn, in microseconds.
 const DRAIN_WAIT_US: u64 = 100_000;
 
-/// The oldest kernel whose io_uring has what is needed, timed waits above all.
+/// The oldest kernel whose io_uring has the required features, above all timed waits.
 pub const KERNEL_MIN: &str = "Linux 5.11";
 
-/// How the ring was set up: the newest mode that the kernel took.
+/// How the ring was set up: the newest mode that the kernel accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SetupMode {
@@ -39,13 +40,13 @@ pub enum SetupMode {
     Plain,
 }
 
-/// Why there is no ring, with what to do about it.
+/// Why there is no ring, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetupError {
     errno: Errno,
     kind: RingKind,
     missing: Option<&'static str>,
-    /// Value of kernel.io_uring_disabled, where it can be read.
+    /// Value of kernel.io_uring_disabled, if readable.
     disabled: Option<u8>,
 }
 
@@ -61,7 +62,7 @@ impl SetupError {
         Self { missing: Some(operation), disabled: None, ..Self::from_errno(Errno::INVALID) }
     }
 
-    /// There is no epoll either, for want of descriptors.
+    /// epoll failed, too, because descriptors ran out.
     pub(super) fn of_epoll(errno: Errno) -> Self {
         Self { errno, kind: RingKind::Epoll, missing: None, disabled: None }
     }
@@ -73,13 +74,13 @@ impl SetupError {
             Some(operation) => format!("this kernel's lacks {operation}"),
             None => {
                 let text = self.errno.to_string();
-                // Users know the words, not the number.
+                // Users need the text, not the number.
                 text.split(" (os error").next().unwrap_or(&text).to_owned()
             }
         }
     }
 
-    /// True where locked memory is short.
+    /// True if locked memory is short.
     fn is_of_memory(&self) -> bool {
         self.errno.named() == rustix::io::Errno::NOMEM
     }
@@ -130,22 +131,22 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
-/// An operation in flight and all that the kernel may read or write for it.
+/// An operation in flight and everything that the kernel may access for it.
 struct Entry {
     token: u64,
     op: Op,
-    /// The address of a connect, at a place that does not move.
+    /// The address of a connect, boxed so that it does not move.
     _address: Option<Box<SocketAddrAny>>,
 }
 
-/// A ring of the kernel.
+/// An io_uring.
 pub struct Uring {
-    // First: the ring is closed before the memory that its operations name goes away.
+    // First, so that the ring is closed before the memory of its operations is freed.
     ring: IoUring,
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     features: Features,
-    /// Keeps the pool alive whose slots are registered.
+    /// Keeps the pool of the registered slots alive.
     registered: Option<Registered>,
 }
 
@@ -159,16 +160,16 @@ impl fmt::Debug for Uring {
 }
 
 impl Uring {
-    /// Sets up a ring for the calling thread with room for `entries` operations in flight, by the
-    /// newest mode that the kernel takes (io_uring_setup(2)). Its queues may be shorter, where
-    /// memory for them is short.
+    /// Creates a ring for the calling thread with room for `entries` operations in flight, in the
+    /// newest mode that the kernel accepts (io_uring_setup(2)). Its queues are shorter if memory is
+    /// short.
     ///
     /// # Errors
-    /// When io_uring is absent, forbidden, or lacks an operation.
+    /// If io_uring is absent, forbidden, or lacks an operation.
     pub fn new(entries: u32) -> Result<Self, SetupError> {
         let (ring, mode) = set_up_shorter(entries, Self::set_up, SetupError::is_of_memory)?;
         Self::check_operations(&ring)?;
-        // Of nothing: a filter may forbid io_uring_enter(2) alone.
+        // An empty submission: a filter may forbid only io_uring_enter(2).
         ring.submit().map_err(|error| SetupError::from_errno(error.into()))?;
         let slab = (0..entries).map(|_| None).collect();
         let features = Features {
@@ -225,17 +226,17 @@ impl Uring {
         Ok(())
     }
 
-    /// Writes from this pool's slots need no page pinning from the second time on: what is written
-    /// from is registered. Where RLIMIT_MEMLOCK forbids it the ring goes on without.
+    /// Registers the slots of this pool that are written from, so that later writes need no page
+    /// pinning. If RLIMIT_MEMLOCK forbids it the ring works without.
     ///
     /// # Panics
-    /// When a pool is registered already, or operations are in flight.
+    /// If a pool is registered already, or operations are in flight.
     pub fn register(&mut self, pool: &Pool) {
         assert!(self.registered.is_none() && self.in_flight() == 0, "once, at the start");
         self.registered = Some(Registered::new(pool.clone(), &self.ring));
     }
 
-    /// What the ring uses of the kernel.
+    /// The kernel features in use.
     #[must_use]
     pub fn features(&self) -> Features {
         let registered_slots = self.registered.as_ref().is_some_and(Registered::is_granted);
@@ -296,7 +297,7 @@ impl Uring {
         Err(Errno::AGAIN)
     }
 
-    /// Takes back a slab entry whose submission did not happen.
+    /// Takes back a slab entry whose submission failed.
     fn retract(&mut self, index: u32) -> Op {
         self.free.push(index);
         self.entries[index as usize].take().expect("just put there").op
@@ -310,7 +311,7 @@ fn descriptor(handle: &Handle) -> Option<Fd> {
     }
 }
 
-/// Address of `length` bytes at `at` within a slot; `None` when they are not all inside it.
+/// Address of `length` bytes at `at` within a slot; `None` if they are not all inside it.
 fn piece(slot: &mut Slot, at: u32, length: u32) -> Option<*mut u8> {
     let end = at.checked_add(length)?;
     let inside = end as usize <= slot.len() && length > 0;
@@ -338,7 +339,7 @@ impl Ring for Uring {
             .position(|entry| entry.as_ref().is_some_and(|entry| entry.token == token));
         if let Some(index) = found {
             let entry = opcode::AsyncCancel::new(index as u64).build().user_data(CANCEL_DATA);
-            // One that finds no room is lost: whoever needs the end asks again.
+            // A request that finds no room is lost: the caller repeats it.
             let _ = self.push(&entry);
         }
     }
@@ -379,14 +380,14 @@ impl Ring for Uring {
     }
 
     fn keeps_what_came(&self) -> bool {
-        // That mode came with the same release.
+        // This mode came with the same release.
         self.features.mode == Some(SetupMode::DeferTaskrun)
     }
 }
 
 impl Drop for Uring {
-    /// Ends what is in flight and waits for it. What the kernel will not give back in bounded time
-    /// is leaked, together with its memory: better lost than written to by a late completion.
+    /// Cancels operations in flight and waits for them. Those that the kernel does not give back in
+    /// bounded time are leaked with their memory, because a late completion may still write to it.
     fn drop(&mut self) {
         for _ in 0..DRAIN_TURNS_MAX {
             if self.in_flight() == 0 {
@@ -485,7 +486,7 @@ mod tests {
         let mut ring = Uring::new(64).expect("io_uring");
         ring.register(&pool);
         let file = tempfile::tempfile().expect("a temporary file");
-        // Twice: the second time the blocks are there.
+        // Twice: in the second round the blocks are registered.
         for round in 0..2u8 {
             let slots: Vec<Slot> = std::iter::from_fn(|| pool.take()).collect();
             for (number, mut slot) in (0u8..).zip(slots) {
@@ -526,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_receive_tells_what_had_come() {
+    fn a_cancelled_receive_returns_what_had_come() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("bound");
         let (mut ring, pool) = ring_and_pool();
@@ -562,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connect_is_told_by_its_errno() {
+    fn a_refused_connect_returns_its_errno() {
         let unused =
             TcpListener::bind("127.0.0.1:0").expect("loopback").local_addr().expect("bound");
         let (mut ring, _pool) = ring_and_pool();

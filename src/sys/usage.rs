@@ -1,5 +1,5 @@
-//! What this process and thread have used, processor time and peak memory; and how many descriptors
-//! they may.
+//! Resource usage of this process and thread: processor time and peak memory; and the limit of
+//! descriptors.
 
 use std::num::NonZeroUsize;
 
@@ -26,19 +26,19 @@ pub fn thread_cpu_seconds() -> f64 {
     seconds(ClockId::ThreadCPUTime)
 }
 
-/// What a thread had of the processors, and what it had not, in seconds.
+/// A thread's use of processors, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ProcessorTime {
-    /// It ran.
+    /// Running.
     pub cpu_seconds: f64,
-    /// Of that: in the program itself, and not in the kernel.
+    /// Of that, in user space.
     pub user_seconds: f64,
-    /// It was ready and had no processor; 0 where the kernel does not say.
+    /// Runnable without a processor; 0 if the kernel does not report it.
     pub delay_seconds: f64,
 }
 
 impl ProcessorTime {
-    /// The calling thread's.
+    /// Of the calling thread.
     #[must_use]
     pub fn of_thread() -> Self {
         let cpu_seconds = thread_cpu_seconds();
@@ -46,7 +46,7 @@ impl ProcessorTime {
         Self { cpu_seconds, user_seconds, delay_seconds: thread_delay_seconds() }
     }
 
-    /// Adds another's.
+    /// Adds another thread's.
     pub fn add(&mut self, other: &Self) {
         self.cpu_seconds += other.cpu_seconds;
         self.user_seconds += other.user_seconds;
@@ -54,9 +54,8 @@ impl ProcessorTime {
     }
 }
 
-/// The share of the calling thread's processor time that it was in the program itself, and not in
-/// the kernel, 0 to 1 (utime and stime of proc_pid_stat(5)); `None` where the kernel does not say,
-/// or has counted nothing yet.
+/// Share of the calling thread's processor time in user space, 0 to 1 (utime and stime of
+/// proc_pid_stat(5)); `None` if the kernel does not report it, or has counted nothing yet.
 #[must_use]
 pub fn thread_user_share() -> Option<f64> {
     user_share(&std::fs::read_to_string("/proc/thread-self/stat").ok()?)
@@ -67,7 +66,7 @@ fn user_share(stat: &str) -> Option<f64> {
     (user + system > 0).then(|| user as f64 / (user + system) as f64)
 }
 
-/// Processor time of another process in seconds; `None` where it is not told.
+/// Processor time of another process in seconds; `None` if unknown.
 #[must_use]
 pub fn cpu_seconds_of(pid: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -75,9 +74,9 @@ pub fn cpu_seconds_of(pid: u32) -> Option<f64> {
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The 14th and the 15th field of what proc_pid_stat(5) describes.
+/// Fields 14 and 15 of proc_pid_stat(5).
 fn user_and_system_ticks(stat: &str) -> Option<[u64; 2]> {
-    // The second field is the name, which may have spaces and brackets.
+    // The second field is the name, which may contain spaces and brackets.
     let fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace();
     let ticks: Option<Vec<u64>> = fields.skip(11).take(2).map(|field| field.parse().ok()).collect();
     ticks?.try_into().ok()
@@ -89,32 +88,33 @@ pub fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get) as u64
 }
 
-/// How long the calling thread was ready and waited for a processor, in seconds (the second field
-/// of schedstat, sched-stats.rst of the kernel); 0 where the kernel does not say.
+/// How long the calling thread was runnable without a processor, in seconds (the second field of
+/// schedstat, sched-stats.rst of the kernel); 0 if the kernel does not report it.
 #[must_use]
 pub fn thread_delay_seconds() -> f64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = told.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok());
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds =
+        schedstat.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok());
     nanoseconds.map_or(0.0, |nanoseconds: f64| nanoseconds / 1e9)
 }
 
-/// Longest receive buffer that the kernel gives a socket by itself, in bytes (tcp_rmem of tcp(7));
-/// `None` where it does not say.
+/// Longest receive buffer that the kernel's autotuning gives a socket, in bytes (tcp_rmem of
+/// tcp(7)); `None` if unknown.
 #[must_use]
 pub fn receive_buffer_bytes_max() -> Option<u64> {
-    let told = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").ok()?;
-    told.split_ascii_whitespace().nth(2)?.parse().ok()
+    let tcp_rmem = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").ok()?;
+    tcp_rmem.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
-/// How many descriptors this process may have open (RLIMIT_NOFILE).
+/// Most descriptors that this process may have open (RLIMIT_NOFILE).
 #[must_use]
 pub fn descriptors_max() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// Highest resident set of this process in bytes (VmHWM of proc_pid_status(5)); 0 where /proc is
-/// not mounted.
+/// Peak resident set of this process in bytes (VmHWM of proc_pid_status(5)); 0 if /proc is not
+/// mounted.
 #[must_use]
 pub fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,9 +1,10 @@
-//! Readiness behind the [`Ring`] trait: non-blocking calls, epoll(7) for what would wait, and a few
-//! threads for writes to files. For hosts where io_uring is forbidden or missing.
+//! Implements [`Ring`] with non-blocking calls, epoll(7), and a few threads for writes to files.
+//! For hosts where io_uring is forbidden or missing.
 //!
-//! An operation is tried when the ring is entered. One that would wait is watched by epoll, and
-//! tried again when its descriptor is ready. The ring owns every operation until its completion;
-//! a write is lent to a thread meanwhile. A completion means what it means with [`super::uring`].
+//! An operation is tried when the ring is entered. If it would block, epoll watches its descriptor,
+//! and it is tried again when the descriptor is ready. The ring owns every operation until its
+//! completion; a write is lent to a thread meanwhile. Completions mean the same as those of
+//! [`super::uring`].
 
 mod watch;
 mod writers;
@@ -22,23 +23,23 @@ use super::{Completion, Errno, Handle, Op, Ring, Slot};
 use watch::{Watched, Watches};
 use writers::{Writers, Written};
 
-/// Bytes that one call of [`Ring::enter`] moves before it returns, so that no descriptor waits for
-/// long while others have much to give.
+/// Bytes that one [`Ring::enter`] moves before it returns, so that no descriptor waits long while
+/// others have much data.
 const BYTES_PER_ENTER: usize = 16 << 20;
 
-/// What each operation counts besides its bytes.
+/// Cost of each operation, in bytes of that budget, in addition to its bytes.
 const BYTES_PER_OPERATION: usize = 64 << 10;
 
-/// How long dropping a ring waits for writes that have begun.
+/// How long dropping a ring waits for writes in progress.
 const DRAIN_WAIT: Duration = Duration::from_secs(5);
 
-/// No entry of the slab.
+/// End of a list of slab indexes.
 const NONE: u32 = u32::MAX;
 
-/// How far an operation is.
+/// Progress of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It is in the queue of those that are tried next.
+    /// Queued to be tried.
     Queued,
     /// Its descriptor is watched for these events.
     Waiting(EventFlags),
@@ -54,9 +55,9 @@ struct Entry {
     stage: Stage,
     /// It was tried before.
     is_begun: bool,
-    /// Its end was asked for before it was tried.
+    /// It was cancelled before it was tried.
     is_cancelled: bool,
-    /// What a receive that is to fill its place has got so far.
+    /// Bytes received so far by a receive with `fill`.
     received: u32,
     /// The next operation that waits for the same descriptor.
     next: u32,
@@ -68,9 +69,9 @@ impl Entry {
     }
 }
 
-/// What came of trying an operation.
+/// Result of trying an operation.
 enum Tried {
-    /// It is over.
+    /// It has ended.
     Done(Result<u32, Errno>),
     /// It waits for one of these events.
     Waits(EventFlags),
@@ -80,14 +81,14 @@ enum Tried {
 pub struct Readiness {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// What is tried next, with the events that were there.
+    /// Operations to try next, with the events that occurred.
     queue: VecDeque<(u32, EventFlags)>,
     watches: Watches,
     writers: Writers,
-    /// What they gave back last: empty, for its room.
+    /// A reused buffer for results of the writers; empty.
     written: Vec<Written>,
     completions: VecDeque<Completion>,
-    /// Why it is of no use any more.
+    /// The error that has made the ring unusable.
     broken: Option<Errno>,
 }
 
@@ -98,11 +99,11 @@ impl fmt::Debug for Readiness {
 }
 
 impl Readiness {
-    /// A ring with room for `entries` operations in flight, and at most so many threads for writes
-    /// to files, which are started when they are needed.
+    /// A ring with room for `entries` operations in flight, and up to `writers` threads for writes
+    /// to files, which start on demand.
     ///
     /// # Errors
-    /// EMFILE or ENFILE when descriptors run out (epoll_create1(2), eventfd(2)).
+    /// EMFILE or ENFILE if descriptors run out (epoll_create1(2), eventfd(2)).
     pub fn new(entries: u32, writers: usize) -> Result<Self, Errno> {
         let writers = Writers::new(writers)?;
         let watches = Watches::new(writers.counter())?;
@@ -123,7 +124,7 @@ impl Readiness {
         self.entries[index as usize].as_mut().expect("it is in flight")
     }
 
-    /// Tries what is queued, as far as `budget` bytes go.
+    /// Tries queued operations until `budget` bytes are used up.
     fn work(&mut self, budget: &mut usize) {
         while *budget > 0 {
             let Some((index, events)) = self.queue.pop_front() else { return };
@@ -132,7 +133,7 @@ impl Readiness {
         }
     }
 
-    /// Tries one operation; how many bytes it moved.
+    /// Tries one operation; returns how many bytes it moved.
     fn advance(&mut self, index: u32, events: EventFlags) -> usize {
         let entry = self.entry(index);
         if matches!(entry.op(), Op::Write { .. }) {
@@ -155,7 +156,7 @@ impl Readiness {
         moved as usize
     }
 
-    /// Hands a write to a thread; where there is none it is done here and now.
+    /// Gives a write to a thread; without a thread it is done at once.
     fn lend(&mut self, index: u32) {
         let entry = self.entry(index);
         if entry.is_cancelled {
@@ -170,19 +171,20 @@ impl Readiness {
         }
     }
 
-    /// Watches the descriptor of an operation that would wait.
+    /// Watches the descriptor of an operation that would block.
     fn wait_for(&mut self, index: u32, events: EventFlags) {
         let entry = self.entry(index);
         entry.stage = Stage::Waiting(events);
         let handle = Arc::clone(descriptor(entry.op()));
         let refused = match self.watches.add(&mut self.entries, index, &handle, events) {
             Ok(()) => return,
-            // It has no state to wait for, as a regular file: always ready.
+            // EPERM: a regular file, for example, is always ready.
             Err(Errno::NOT_PERMITTED) => {
                 let ready = events & (EventFlags::IN | EventFlags::OUT);
                 if ready.is_empty() { Err(Errno::INVALID) } else { Ok(ready.bits()) }
             }
-            // Nothing more can be watched: whoever tries again would not wait. No disk is full.
+            // Nothing more can be watched, and trying again would not block. ENOSPC would be taken
+            // for a full disk.
             Err(errno) if is_of_room(errno) => {
                 self.broken = Some(errno);
                 Err(Errno::from(rustix::io::Errno::NOBUFS))
@@ -192,7 +194,7 @@ impl Readiness {
         self.complete(index, refused);
     }
 
-    /// Ends an operation because that was asked for.
+    /// Ends a cancelled operation.
     fn end(&mut self, index: u32) {
         let received = self.entry(index).received;
         let result = if received > 0 { Ok(received) } else { Err(Errno::CANCELED) };
@@ -206,7 +208,7 @@ impl Readiness {
         self.completions.push_back(Completion { token: entry.token, op, result });
     }
 
-    /// Takes what the threads have written.
+    /// Takes the results of the threads.
     fn take_written(&mut self) {
         let mut written = std::mem::take(&mut self.written);
         self.writers.take(&mut written);
@@ -217,7 +219,7 @@ impl Readiness {
         self.written = written;
     }
 
-    /// Waits for events, and queues what they concern; true when there were some.
+    /// Waits for events, and queues the operations that they concern; true if there were some.
     fn wait(&mut self, wait_us: u64) -> Result<bool, Errno> {
         let count = self.watches.wait(wait_us)?;
         for number in 0..count {
@@ -233,7 +235,7 @@ impl Readiness {
 }
 
 impl Entry {
-    /// Tries the operation, without waiting. `events` are there; none when it is tried first.
+    /// Tries the operation without blocking. `events` have occurred; none at the first attempt.
     fn attempt(&mut self, events: EventFlags) -> Tried {
         let is_begun = self.is_begun;
         let received = &mut self.received;
@@ -257,7 +259,7 @@ impl Entry {
                     }
                     Ok(count) => Tried::Done(Ok(*received + short(count))),
                     Err(rustix::io::Errno::AGAIN) => Tried::Waits(EventFlags::IN),
-                    // What had come comes first; the next receive tells why there is no more.
+                    // Report the bytes first; the next receive returns the error.
                     Err(_) if *received > 0 => Tried::Done(Ok(*received)),
                     Err(errno) => Tried::Done(Err(errno.into())),
                 }
@@ -279,8 +281,9 @@ impl Entry {
     }
 }
 
-/// Begins to connect, or asks what came of it (connect(2)): asked again, the kernel tells the
-/// error, as SO_ERROR would, and notes that the socket is connected. Calls on it wait again after.
+/// Starts a connect, or completes it (connect(2)): a second call returns the error, as SO_ERROR
+/// would, and makes the kernel mark the socket as connected. The socket is blocking again
+/// afterwards.
 fn connect(socket: &OwnedFd, address: &std::net::SocketAddr, is_begun: bool) -> Tried {
     use rustix::io::Errno as Named;
     let asked = || {
@@ -292,13 +295,13 @@ fn connect(socket: &OwnedFd, address: &std::net::SocketAddr, is_begun: bool) -> 
     match asked() {
         Ok(()) => Tried::Done(Ok(0)),
         Err(Named::INPROGRESS | Named::ALREADY | Named::INTR) => Tried::Waits(EventFlags::OUT),
-        // Other systems that run programs for Linux say it so.
+        // Other implementations of Linux's system calls return this.
         Err(Named::ISCONN) if is_begun => Tried::Done(Ok(0)),
         Err(errno) => Tried::Done(Err(errno.into())),
     }
 }
 
-/// The events that are there now.
+/// The events that have occurred.
 fn look(descriptor: &OwnedFd, wanted: EventFlags) -> EventFlags {
     let wanted = PollFlags::from_bits_retain(u16::try_from(wanted.bits()).unwrap_or(0));
     let mut asked = [PollFd::new(descriptor, wanted)];
@@ -330,12 +333,12 @@ fn owned(handle: &Handle) -> &Arc<OwnedFd> {
     }
 }
 
-/// True where epoll_ctl(2) has no room, in the user's limit (ENOSPC) or in memory (ENOMEM).
+/// True if epoll_ctl(2) is out of watches (ENOSPC) or memory (ENOMEM).
 fn is_of_room(errno: Errno) -> bool {
     matches!(errno.named(), rustix::io::Errno::NOSPC | rustix::io::Errno::NOMEM)
 }
 
-/// What an operation acts on.
+/// The descriptor of an operation.
 fn descriptor(op: &Op) -> &Arc<OwnedFd> {
     match op {
         Op::Connect { socket: handle, .. }
@@ -351,7 +354,7 @@ fn piece(slot: &mut Slot, at: u32, length: u32) -> &mut [u8] {
     &mut slot[at as usize..(at + length) as usize]
 }
 
-/// True for an operation that names bytes inside its slot and a real descriptor.
+/// True if an operation's bytes are inside its slot and its descriptor is real.
 fn is_sound(op: &Op) -> bool {
     match op {
         Op::Connect { socket: handle, .. } | Op::Poll { handle, .. } => is_real(handle),
@@ -394,7 +397,7 @@ impl Ring for Readiness {
         let Some(index) = found.and_then(|index| u32::try_from(index).ok()) else { return };
         let entry = self.entry(index);
         match entry.stage {
-            // It is tried once, as it would have been without this.
+            // It is still tried once.
             Stage::Queued => entry.is_cancelled = true,
             Stage::Waiting(_) => {
                 let handle = Arc::clone(descriptor(entry.op()));
@@ -402,7 +405,7 @@ impl Ring for Readiness {
                 self.end(index);
             }
             Stage::Lent => {
-                // One that has begun completes by itself.
+                // A write in progress completes by itself.
                 if let Some(op) = self.writers.recall(index) {
                     self.entry(index).op = Some(op);
                     self.end(index);
@@ -448,8 +451,8 @@ impl Ring for Readiness {
 }
 
 impl Drop for Readiness {
-    /// Waits for the writes that have begun. A thread whose write does not come back in bounded
-    /// time keeps what it has: its file and its slot.
+    /// Waits for writes in progress. A thread whose write does not end in bounded time keeps its
+    /// file and slot.
     fn drop(&mut self) {
         self.writers.close(DRAIN_WAIT);
     }

@@ -1,4 +1,4 @@
-//! What only a ring over readiness can get wrong; what all rings must get right is in `tests/ring`.
+//! Tests of what only a ring over epoll can get wrong; `tests/ring` has those of all rings.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -38,12 +38,12 @@ fn poll(handle: &Handle, events: u16) -> Op {
     Op::Poll { handle: handle.clone(), events }
 }
 
-/// What is armed, and how many are waited for.
+/// Number of armed descriptors.
 fn armed(ring: &Readiness) -> usize {
     ring.watches.armed()
 }
 
-/// The same under the lowest free number from this one on, which only one test uses.
+/// A duplicate of `descriptor` with the number `from`, which only one test uses.
 fn numbered(descriptor: &OwnedFd, from: i32) -> Handle {
     let same = rustix::io::fcntl_dupfd_cloexec(descriptor, from).expect("a number");
     assert_eq!(same.as_raw_fd(), from, "the number is free");
@@ -54,7 +54,7 @@ fn numbered(descriptor: &OwnedFd, from: i32) -> Handle {
 fn a_registration_of_a_duplicate_answers_for_no_other_descriptor() {
     const NUMBER: i32 = 1000;
     let (mut ring, _pool) = ring_and_pool(1);
-    // The pipe stays open, and with it what is registered of it, when the number is free again.
+    // The pipe and its registration stay when the number is free again.
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
     let named = numbered(&reader, NUMBER);
     ring.submit(1, poll(&named, POLL_IN)).expect("room");
@@ -115,7 +115,7 @@ fn each_of_those_that_share_a_descriptor_gets_what_it_waits_for() {
     }
     ended.sort_unstable();
     assert_eq!(ended, [1, 3]);
-    // The one that waits for the other side's going is watched on.
+    // The operation that waits for a hang-up is still watched.
     assert_eq!((ring.in_flight(), armed(&ring)), (1, 1));
     drop(peer);
     let ended = complete(&mut ring);
@@ -131,7 +131,7 @@ fn one_call_moves_a_bounded_number_of_bytes() {
     let region = Region::new(32 << 20).expect("memory");
     let pool = Pool::new(region.carve(COUNT as usize * LONG as usize).expect("room"), LONG);
     let mut ring = Readiness::new(64, 1).expect("epoll");
-    // A socket that takes a slot whole is one that nobody can fill: so one is lent each time.
+    // No sender can fill a socket that takes a whole slot, so each operation has its own.
     let mut ends = Vec::new();
     for token in 0..u64::from(COUNT) {
         let (peer, socket) = pair();
@@ -154,7 +154,7 @@ fn one_call_moves_a_bounded_number_of_bytes() {
         calls += 1;
         assert!(calls < 1000, "{ended} have ended");
     }
-    // With short operations it is their number that is bounded.
+    // Short operations are bounded by their number.
     let limit = BYTES_PER_ENTER / BYTES_PER_OPERATION;
     let mut ring = Readiness::new(2 * u32::try_from(limit).expect("small"), 1).expect("epoll");
     let (_peer, socket) = pair();
@@ -241,7 +241,7 @@ fn where_nothing_more_can_be_watched_the_ring_fails() {
         let (_peer, handle) = pair();
         ring.watches.full = Some(reason);
         ring.submit(1, poll(&handle, POLL_IN)).expect("room");
-        // What is over is taken first, and no disk is full.
+        // Completions are taken first, and the error is not that of a full disk.
         let ended = complete(&mut ring).result.expect_err("it cannot wait");
         assert_eq!(ended.named(), Named::NOBUFS);
         ring.submit(2, poll(&handle, POLL_IN)).expect("room");

@@ -1,8 +1,9 @@
-//! Which operations wait for which descriptor, and what epoll(7) is told of it.
+//! Which operations wait for which descriptor, and its registration with epoll(7).
 //!
-//! A descriptor is watched once (EPOLLONESHOT), for whatever any of its operations waits for, and
-//! only while one does. So a registration that outlives its descriptor's number, as one of a
-//! duplicated descriptor does, is never armed, and answers for no other.
+//! A descriptor is watched once (EPOLLONESHOT), for the union of the events that its operations
+//! wait for, and only while an operation waits. So a registration that outlives its descriptor's
+//! number, such as that of a duplicated descriptor, is never armed and never mistaken for
+//! another's.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,52 +16,52 @@ use rustix::time::Timespec;
 
 use super::{Entry, Errno, NONE, Stage};
 
-/// Events that one look takes.
+/// Events per epoll_wait(2).
 const EVENTS_MAX: usize = 256;
 
-/// Data of the event that the writing threads cause.
+/// User data of the writer threads' event.
 const WRITERS: u64 = u64::MAX;
 
-/// Waits up to here are made to the microsecond, which epoll_wait(2) is not.
+/// Waits up to this length use poll(2), which is exact to the microsecond, unlike epoll_wait(2).
 const EXACT_WAIT_US: u64 = 10_000;
 
-/// What is told of every descriptor.
+/// Events that epoll reports for every descriptor.
 const ALWAYS: EventFlags = EventFlags::ERR.union(EventFlags::HUP);
 
-/// What an event is about.
+/// The source of an event.
 pub(super) enum Watched {
-    /// The threads that write have something to give back.
+    /// The writer threads have results.
     Writers,
     /// The descriptor of this number.
     Descriptor(usize),
 }
 
-/// What is known of one descriptor's number.
+/// State of one descriptor number.
 #[derive(Clone, Copy)]
 struct Watch {
-    /// The first of the operations that wait.
+    /// The first operation that waits.
     first: u32,
-    /// What epoll was told to look for, and has not answered.
+    /// Events armed with epoll and not yet reported.
     armed: EventFlags,
-    /// A registration was there last.
+    /// The number was registered last time.
     is_known: bool,
 }
 
-/// All that is watched.
+/// All watched descriptors.
 pub(super) struct Watches {
     epoll: OwnedFd,
-    /// By the descriptor's number.
+    /// By descriptor number.
     table: Vec<Watch>,
     events: Vec<Event>,
     #[cfg(test)]
     looks: u64,
-    /// Nothing more is watched, for this reason.
+    /// Test only: the error of every registration.
     #[cfg(test)]
     pub(super) full: Option<rustix::io::Errno>,
 }
 
 impl Watches {
-    /// Watches the counter of the writing threads, and nothing else yet.
+    /// Watches only the counter of the writer threads.
     pub(super) fn new(writers: &OwnedFd) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, writers, EventData::new_u64(WRITERS), EventFlags::IN)?;
@@ -75,13 +76,13 @@ impl Watches {
         })
     }
 
-    /// How many descriptors epoll looks at.
+    /// Number of armed descriptors.
     #[cfg(test)]
     pub(super) fn armed(&self) -> usize {
         self.table.iter().filter(|watch| !watch.armed.is_empty()).count()
     }
 
-    /// How often it was asked.
+    /// Number of waits.
     #[cfg(test)]
     pub(super) fn looks(&self) -> u64 {
         self.looks
@@ -90,7 +91,8 @@ impl Watches {
     /// Adds an operation to those that wait for a descriptor.
     ///
     /// # Errors
-    /// What epoll_ctl(2) says: EPERM for what cannot be waited for. Then it does not wait.
+    /// The error of epoll_ctl(2): EPERM for files that cannot be watched. The operation does not
+    /// wait then.
     pub(super) fn add(
         &mut self,
         entries: &mut [Option<Entry>],
@@ -113,7 +115,7 @@ impl Watches {
         Ok(())
     }
 
-    /// Takes an operation from those that wait.
+    /// Removes an operation from those that wait.
     pub(super) fn remove(
         &mut self,
         entries: &mut [Option<Entry>],
@@ -128,16 +130,16 @@ impl Watches {
             }
             others = next_of(entries, next);
         }
-        // With others it stays armed: an event that none of them waits for is armed again.
+        // While others wait it stays armed: an event that none of them waits for is armed again.
         if watch.first == NONE {
             watch.armed = EventFlags::empty();
             watch.is_known = false;
-            // It is there, unless epoll could not be told of it.
+            // It is registered, unless epoll has refused it.
             let _ = epoll::delete(&self.epoll, descriptor);
         }
     }
 
-    /// Takes events, waiting for the first at most so long; how many there are.
+    /// Takes events, waiting at most `wait_us` for the first; returns their number.
     pub(super) fn wait(&mut self, wait_us: u64) -> Result<usize, Errno> {
         self.events.clear();
         #[cfg(test)]
@@ -160,7 +162,7 @@ impl Watches {
         }
     }
 
-    /// One of the events that were taken.
+    /// One of the events taken.
     pub(super) fn event(&self, number: usize) -> (Watched, EventFlags) {
         let Event { flags, data } = self.events[number];
         match data.u64() {
@@ -169,7 +171,7 @@ impl Watches {
         }
     }
 
-    /// Queues the operations that waited for one of these events; watches on for the others.
+    /// Queues the operations that waited for one of these events; keeps watching for the others.
     pub(super) fn fired(
         &mut self,
         entries: &mut [Option<Entry>],
@@ -208,8 +210,8 @@ impl Watches {
         }
     }
 
-    /// Tells epoll what to look for, once. The kernel forgets a registration when its file is
-    /// closed, and the number may be another file's now.
+    /// Arms epoll for one event. The kernel drops a registration when its file is closed, and the
+    /// number may belong to another file now.
     fn arm(
         &mut self,
         place: usize,
@@ -221,7 +223,7 @@ impl Watches {
         let add = || epoll::add(&self.epoll, descriptor, data(), once);
         let modify = || epoll::modify(&self.epoll, descriptor, data(), once);
         let watch = &mut self.table[place];
-        let told = match watch.is_known {
+        let registered = match watch.is_known {
             true => modify().or_else(|errno| match errno {
                 rustix::io::Errno::NOENT => add(),
                 errno => Err(errno),
@@ -232,9 +234,9 @@ impl Watches {
             }),
         };
         #[cfg(test)]
-        let told = self.full.map_or(told, Err);
-        watch.is_known = told.is_ok();
-        told?;
+        let registered = self.full.map_or(registered, Err);
+        watch.is_known = registered.is_ok();
+        registered?;
         watch.armed = wanted;
         Ok(())
     }
@@ -250,7 +252,7 @@ fn timespec(wait_us: u64) -> Timespec {
     Timespec { tv_sec: seconds, tv_nsec: nanoseconds }
 }
 
-/// Empties a list; its first operation, and the one behind it.
+/// Empties a list; returns its first operation and the next one.
 fn take_list(entries: &mut [Option<Entry>], first: &mut u32) -> Option<(u32, u32)> {
     next_of(entries, std::mem::replace(first, NONE))
 }

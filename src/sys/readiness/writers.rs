@@ -1,5 +1,5 @@
-//! A few threads that write to files: a regular file is always ready, and a write to it waits for
-//! the disk all the same.
+//! Threads that write to files: epoll reports a regular file as always ready, but a write to it
+//! blocks on the disk.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,17 +11,17 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Errno, Op, owned, short};
 
-/// Stack of a thread, in bytes: it makes one system call.
+/// Stack of a thread in bytes: it makes one system call.
 const STACK_BYTES: usize = 64 << 10;
 
-/// A write on its way to a thread.
+/// A write for a thread.
 #[derive(Debug)]
 struct Lent {
     index: u32,
     op: Op,
 }
 
-/// A write that a thread gives back.
+/// A finished write.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) index: u32,
@@ -29,33 +29,33 @@ pub(super) struct Written {
     pub(super) result: Result<u32, Errno>,
 }
 
-/// What a ring and its threads share.
+/// Shared by a ring and its threads.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Told when there is a write, and at the end.
+    /// Notified when there is a write, and at the end.
     work: Condvar,
-    /// Told when a thread has no write any more, at the end.
+    /// Notified at the end by each thread that has finished its write.
     rest: Condvar,
-    /// Raised when there is something to take.
+    /// Raised when there are results.
     counter: OwnedFd,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Writes that have not begun: at most as many as the ring has room for.
+    /// Writes that have not begun: at most the ring's capacity.
     waiting: VecDeque<Lent>,
     written: Vec<Written>,
     /// Threads that wait for a write.
     idle: usize,
-    /// Threads that write.
+    /// Threads that are writing.
     busy: usize,
     is_closed: bool,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing below panics half way through a change.
+        // No code below panics halfway through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -69,7 +69,7 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    /// At most so many threads; none yet.
+    /// Up to `most` threads; starts none.
     pub(super) fn new(most: usize) -> Result<Self, Errno> {
         let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (work, rest) = (Condvar::new(), Condvar::new());
@@ -77,18 +77,18 @@ impl Writers {
         Ok(Self { shared: Arc::new(shared), threads: Vec::new(), most })
     }
 
-    /// What is raised when there is something to take.
+    /// The counter that is raised when there are results.
     pub(super) fn counter(&self) -> &OwnedFd {
         &self.shared.counter
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     #[cfg(test)]
     pub(super) fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Hands a write over; gives it back where there is no thread and none can be had.
+    /// Queues a write; returns it if there is no thread and none can be started.
     pub(super) fn give(&mut self, index: u32, op: Op) -> Result<(), Op> {
         let is_short = {
             let state = self.shared.lock();
@@ -98,7 +98,7 @@ impl Writers {
             let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name("inrush-write".to_owned());
             let thread = thread.stack_size(STACK_BYTES).spawn(move || serve(&shared));
-            // Fewer are slower.
+            // If this fails, fewer threads do the work.
             self.threads.extend(thread.ok());
         }
         if self.threads.is_empty() {
@@ -109,21 +109,21 @@ impl Writers {
         Ok(())
     }
 
-    /// Takes a write back that no thread has begun.
+    /// Takes back a write that no thread has begun.
     pub(super) fn recall(&mut self, index: u32) -> Option<Op> {
         let mut state = self.shared.lock();
         let place = state.waiting.iter().position(|lent| lent.index == index)?;
         state.waiting.remove(place).map(|lent| lent.op)
     }
 
-    /// Takes what has been written since, into a list that is empty.
+    /// Swaps the results into an empty list.
     pub(super) fn take(&mut self, into: &mut Vec<Written>) {
-        // Lowered first: what comes after raises it again.
+        // Reset first: later results raise it again.
         let _ = rustix::io::read(&self.shared.counter, &mut [0u8; 8]);
         std::mem::swap(&mut self.shared.lock().written, into);
     }
 
-    /// Lets the threads end, and waits for those that write, at most so long.
+    /// Ends the threads, and waits at most `at_most` for writes in progress.
     pub(super) fn close(&mut self, at_most: Duration) {
         let mut state = self.shared.lock();
         state.is_closed = true;
@@ -138,7 +138,7 @@ impl Writers {
     }
 }
 
-/// A thread's whole life.
+/// Body of a thread.
 fn serve(shared: &Shared) {
     let mut state = shared.lock();
     loop {
@@ -151,7 +151,7 @@ fn serve(shared: &Shared) {
             let was_empty = state.written.is_empty();
             state.written.push(Written { index, op, result });
             if was_empty {
-                // EAGAIN means that it stands at its highest value: raised all the same.
+                // EAGAIN means that the counter is at its maximum: it is raised.
                 let _ = rustix::io::write(&shared.counter, &1u64.to_ne_bytes());
             }
         } else if state.is_closed {
@@ -165,7 +165,7 @@ fn serve(shared: &Shared) {
     }
 }
 
-/// Writes to a file, here and now (pwrite(2)).
+/// Writes to a file on the calling thread (pwrite(2)).
 pub(super) fn write(op: &Op) -> Result<u32, Errno> {
     let Op::Write { file, slot, at, length, offset } = op else {
         unreachable!("only writes are lent")
