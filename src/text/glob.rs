@@ -1,7 +1,7 @@
-//! Globs, matched by characters.
+//! Glob patterns, matched by characters.
 //!
-//! The crate globset reads them; but its `?` and `[...]` are of bytes, and so of a part of a
-//! character beyond ASCII. Patterns that have them are matched by the same expressions in Unicode.
+//! The crate globset parses them, but its `?` and `[...]` match bytes, and so parts of non-ASCII
+//! characters. Patterns with these are compiled from the same expressions in Unicode mode.
 
 use globset::{Error, GlobBuilder};
 use regex_automata::meta::Regex;
@@ -9,14 +9,14 @@ use regex_automata::nfa::thompson::WhichCaptures;
 use regex_automata::util::syntax;
 use regex_automata::{Input, MatchKind, PatternSet};
 
-/// So many patterns are one expression: what matching needs grows with their number.
+/// Patterns per regular expression: the memory for matching grows with their number.
 const TOGETHER_MAX: usize = 64;
-/// Memory for them, compiled, in bytes.
+/// Memory of a compiled expression, in bytes.
 const COMPILED_BYTES_MAX: usize = 8 << 20;
-/// Memory for what matching them has learnt, in bytes.
+/// Memory of its lazy DFA cache, in bytes.
 const LEARNT_BYTES_MAX: usize = 2 << 20;
 
-/// One pattern, read.
+/// One parsed pattern.
 #[derive(Debug, Clone)]
 pub struct Glob {
     glob: globset::Glob,
@@ -24,11 +24,11 @@ pub struct Glob {
 }
 
 impl Glob {
-    /// Reads a pattern. `*`, `?` and `[!...]` do not match a slash; a backslash takes the next
-    /// character as it is.
+    /// Parses a pattern. `*`, `?` and `[!...]` do not match a slash; a backslash escapes the next
+    /// character.
     ///
     /// # Errors
-    /// When it is not a pattern.
+    /// If it is not a pattern.
     pub fn new(pattern: &str) -> Result<Self, Error> {
         let glob =
             GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build()?;
@@ -36,23 +36,23 @@ impl Glob {
     }
 }
 
-/// Patterns, each with its number.
+/// A set of numbered patterns.
 #[derive(Debug, Clone, Default)]
 pub struct GlobSet {
     by_byte: globset::GlobSet,
-    /// The number of each of `by_byte`.
+    /// The number of each pattern of `by_byte`.
     byte_numbers: Vec<usize>,
-    /// [`TOGETHER_MAX`] each.
+    /// [`TOGETHER_MAX`] patterns each.
     by_character: Vec<Regex>,
-    /// The number of each of `by_character`.
+    /// The number of each pattern of `by_character`.
     character_numbers: Vec<usize>,
 }
 
 impl GlobSet {
-    /// Compiles patterns, whose numbers are their places.
+    /// Compiles patterns; their numbers are their indexes.
     ///
     /// # Errors
-    /// When they are too large together.
+    /// If they are too large together.
     pub fn new(globs: Vec<Glob>) -> Result<Self, String> {
         let mut bytes = globset::GlobSetBuilder::new();
         let (mut byte_numbers, mut character_numbers) = (Vec::new(), Vec::new());
@@ -72,7 +72,7 @@ impl GlobSet {
         Ok(Self { by_byte, byte_numbers, by_character, character_numbers })
     }
 
-    /// The largest number of the patterns that match this text.
+    /// The largest number among the patterns that match this text.
     #[must_use]
     pub fn last_match(&self, text: &str) -> Option<usize> {
         let by_byte = self.by_byte.matches(text).into_iter().max();
@@ -104,8 +104,8 @@ fn compiled(expressions: &[String]) -> Result<Regex, String> {
         })
 }
 
-/// An expression of globset, which is of bytes, for characters: those beyond ASCII, which it writes
-/// byte by byte (`\xc3\xa9`), as they are; and `[!...]` is no slash.
+/// Converts a byte expression of globset to characters: non-ASCII characters, which globset writes
+/// byte by byte (`\xc3\xa9`), become themselves; and `[!...]` excludes the slash.
 fn in_unicode(of_bytes: &str) -> String {
     let of_bytes = of_bytes.strip_prefix("(?-u)").unwrap_or(of_bytes);
     let mut text = Vec::with_capacity(of_bytes.len());
@@ -120,12 +120,12 @@ fn in_unicode(of_bytes: &str) -> String {
                 text.push(byte);
                 rest = behind;
             }
-            // What it escapes, a backslash among them.
+            // Any escaped character, including a backslash.
             (b'\\', [escaped, behind @ ..]) => {
                 text.extend([b'\\', *escaped]);
                 rest = behind;
             }
-            // What is not in a set may be all but a slash, as with the other wildcards.
+            // A negated set does not match a slash, like the other wildcards.
             (b'[', [b'^', behind @ ..]) => {
                 text.extend(b"[^/");
                 rest = behind;

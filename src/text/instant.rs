@@ -1,4 +1,4 @@
-//! Points in time, as servers and tools write them. Pure.
+//! Parses and formats points in time, as servers and tools write them. Pure.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,8 +8,8 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 /// From 1970 to the first year of five digits.
 const YEAR_10000: Duration = Duration::from_secs(253_402_300_800);
 
-/// A point in time in a notation of RFC 3339 or ISO 8601: with an offset, `Z` or the word `UTC`, or
-/// without any of them, which means UTC. `None` where it is no time from 1970 to 9999.
+/// Parses a time of RFC 3339 or ISO 8601 with an offset, `Z` or `UTC`; without any of them it is
+/// UTC. `None` if it is not a time from 1970 to 9999.
 #[must_use]
 pub fn parse_instant(text: &str) -> Option<SystemTime> {
     let text = text.trim();
@@ -23,13 +23,13 @@ pub fn parse_instant(text: &str) -> Option<SystemTime> {
     at.ok().map(SystemTime::from).filter(|at| is_writable(*at))
 }
 
-/// As RFC 3339 has it, in UTC and to the second; `None` before 1970 and after 9999.
+/// Formats a time as RFC 3339, in UTC and to the second; `None` before 1970 and after 9999.
 #[must_use]
 pub fn instant_text(at: SystemTime) -> Option<String> {
     is_writable(at).then(|| humantime::format_rfc3339_seconds(at).to_string())
 }
 
-/// What can be written with a year of four digits.
+/// True if its year has four digits.
 fn is_writable(at: SystemTime) -> bool {
     at.duration_since(UNIX_EPOCH).is_ok_and(|since| since < YEAR_10000)
 }

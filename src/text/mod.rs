@@ -1,4 +1,4 @@
-//! Text as people write and read it.
+//! Text that people write and read.
 
 pub mod glob;
 pub mod instant;

@@ -1,13 +1,14 @@
-//! Text of the world on a screen: keys, paths and servers' words without what a terminal would obey
-//! and without what would turn other text round.
+//! Makes untrusted text safe for a screen: keys, paths and servers' messages without terminal
+//! control characters and without characters that change the direction of other text.
 //!
-//! Whatever goes to people goes through here; JSON has the exact text, with JSON's own escapes.
+//! Everything that is shown to people passes through here; JSON has the exact text, with JSON's own
+//! escapes.
 
-/// How much of a name goes into a message, in characters.
+/// Most characters of a name in a message.
 const NAME_CHARS_MAX: usize = 300;
 
-/// True for what is not written as it is: control characters, ends of lines, and what changes the
-/// direction of the text around it (Unicode's Bidi_Control), so that a name looks like another.
+/// True for characters that are escaped: control characters, line ends, and those that change the
+/// direction of the text around them (Unicode's Bidi_Control), which make a name look like another.
 fn is_escaped(found: char) -> bool {
     found.is_control()
         || matches!(
@@ -20,10 +21,10 @@ fn is_escaped(found: char) -> bool {
         )
 }
 
-/// The text with all of these escaped, as in `\u{1b}` and `\n`. Once more it stays as it is.
+/// Escapes these characters, as in `\u{1b}` and `\n`. Idempotent.
 #[must_use]
 pub fn shown(text: &str) -> String {
-    // Nearly every name, and a listing has millions.
+    // Fast path: nearly every name, and a listing has millions.
     if text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
         return text.to_owned();
     }
@@ -38,7 +39,7 @@ pub fn shown(text: &str) -> String {
     shown
 }
 
-/// The same of a name, which may be long: no more of it than helps.
+/// Like [`shown`], for a name that may be long: cut after `NAME_CHARS_MAX` characters.
 #[must_use]
 pub fn shortened(name: &str) -> String {
     match name.char_indices().nth(NAME_CHARS_MAX) {
@@ -61,7 +62,7 @@ mod tests {
         check("\t\r\0\u{7f}", "\\t\\r\\0\\u{7f}");
         check("line\u{2028}paragraph\u{2029}", "line\\u{2028}paragraph\\u{2029}");
         check("'quotes\" \\ stay'", "'quotes\" \\ stay'");
-        // An accent of its own, and what joins a family of emoji: text like any other.
+        // A combining accent, and the joiner of an emoji sequence: ordinary text.
         check("e\u{301} 👨\u{200d}👩", "e\u{301} 👨\u{200d}👩");
     }
 

@@ -1,10 +1,10 @@
-//! Sizes in bytes: as they are typed (`64MiB`), and as they are told (`4.29 GB`, `61 MiB`).
+//! Sizes in bytes, as typed (`64MiB`) and as shown (`4.29 GB`, `61 MiB`).
 //!
-//! Pure. Which sizes an option accepts is said beside that option.
+//! Pure. Each option documents the sizes that it accepts.
 
 use std::fmt;
 
-/// Suffixes and what they stand for; letters count the same in both cases.
+/// Suffixes and their values; case-insensitive.
 const SUFFIXES: [(&str, u64); 13] = [
     ("", 1),
     ("k", 1 << 10),
@@ -21,10 +21,10 @@ const SUFFIXES: [(&str, u64); 13] = [
     ("tb", 1_000_000_000_000),
 ];
 
-/// Reads a size as it is typed: digits, then a suffix or none.
+/// Parses a typed size: digits, then an optional suffix.
 ///
 /// # Errors
-/// One line that says what was given and what is expected.
+/// One line with the expected format.
 pub fn parse(text: &str) -> Result<u64, String> {
     const EXPECTED: &str = "a size is digits followed by nothing (bytes), K, M, G or T, KiB, MiB, \
         GiB or TiB (powers of 1024), or kB, MB, GB or TB (powers of 1000), such as 8MiB";
@@ -61,11 +61,11 @@ impl fmt::Display for Binary {
     }
 }
 
-/// Three significant digits at least, and no zeros for show.
+/// At least three significant digits, without trailing zeros for whole numbers.
 fn scaled(f: &mut fmt::Formatter<'_>, bytes: u64, step: f64, units: &[&str]) -> fmt::Result {
     let mut value = bytes as f64;
     let mut unit = 0;
-    // What would be rounded up to a whole step belongs to the next unit.
+    // A value that would be rounded up to a whole step belongs to the next unit.
     while value >= step - 0.5 && unit + 1 < units.len() {
         value /= step;
         unit += 1;
@@ -96,7 +96,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// How many of something: `1 object`, `1,234 objects`.
+/// A count with its noun: `1 object`, `1,234 objects`.
 #[must_use]
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", Count(count), if count == 1 { one } else { many })
@@ -124,7 +124,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// The same of what surely took some time, however short.
+/// Like [`Seconds`], for a duration that is not zero: shows at least `less than 1 ms`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Short(pub f64);
 
@@ -137,7 +137,7 @@ impl fmt::Display for Short {
     }
 }
 
-/// Bytes over a time, in a unit that fits: `16.2 MB/s`; `None` for no bytes or no time.
+/// Bytes over a time, in a suitable unit: `16.2 MB/s`; `None` for no bytes or no time.
 #[must_use]
 pub fn rate(bytes: u64, seconds: f64) -> Option<String> {
     let is_some = bytes > 0 && seconds > 0.0;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_as_told() {
+    fn sizes_as_shown() {
         let check = |bytes: u64, decimal: &str, binary: &str| {
             assert_eq!(Decimal(bytes).to_string(), decimal);
             assert_eq!(Binary(bytes).to_string(), binary);
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn times_and_rates_have_the_digits_that_matter() {
-        let told = |seconds| Seconds(seconds).to_string();
+        let shown = |seconds| Seconds(seconds).to_string();
         let times = [0.0, 0.000_01, 0.0123, 0.099_6, 0.62, 0.996, 8.54, 9.96, 59.6, 125.0, 3725.0];
         let expected = [
             "0 s",
@@ -243,7 +243,7 @@ mod tests {
             "2 min 5 s",
             "1 h 2 min",
         ];
-        assert_eq!(times.map(told), expected);
+        assert_eq!(times.map(shown), expected);
         assert_eq!(rate(136_000_000, 8.5).as_deref(), Some("16 MB/s"));
         assert_eq!(rate(20, 2.0).as_deref(), Some("10 B/s"));
         assert_eq!((rate(0, 1.0), rate(1, 0.0)), (None, None));
@@ -251,9 +251,9 @@ mod tests {
 
     #[test]
     fn counts() {
-        let told = [0, 1, 1_234].map(|count| counted(count, "object", "objects"));
-        assert_eq!(told, ["0 objects", "1 object", "1,234 objects"]);
-        let told = [0, 999, 1_000, 1_234_567].map(|count| Count(count).to_string());
-        assert_eq!(told, ["0", "999", "1,000", "1,234,567"]);
+        let shown = [0, 1, 1_234].map(|count| counted(count, "object", "objects"));
+        assert_eq!(shown, ["0 objects", "1 object", "1,234 objects"]);
+        let shown = [0, 999, 1_000, 1_234_567].map(|count| Count(count).to_string());
+        assert_eq!(shown, ["0", "999", "1,000", "1,234,567"]);
     }
 }
