@@ -1,13 +1,13 @@
-//! What is fetched for the reads of programs: a state machine without clock and sockets.
+//! Decides which bytes a mount fetches: a state machine without clock or sockets.
 //!
-//! Bytes are fetched in *chunks*, each as long as one lease at most; a chunk takes one of the
-//! leases that there are, and is given back when it has been read. A read that continues another of
-//! its file is a *stream*: chunks ahead of it are asked for, twice as far as it has come, until
-//! leases are short. Any other read is asked for as it is. Several files share the leases: what is
-//! read ahead takes at most an even share, and gives way to what is waited for.
+//! Bytes are fetched in *chunks* of at most one lease's length; a chunk holds one lease until it
+//! has been read. A read that continues an earlier one of its file forms a *stream*: chunks ahead
+//! of it are requested, up to twice the length read so far, until leases are short. Any other read
+//! is fetched exactly. The files share the leases: read-ahead takes at most an even share, and
+//! gives way to chunks that reads wait for.
 //!
-//! Every read ends with one [`Action::Answer`] or [`Action::Fail`]. One that waits needs chunks
-//! that are asked for or there, all of them, so those that wait for leases wait for reads that end.
+//! Every read ends with one [`Action::Answer`] or [`Action::Fail`]. All chunks of a read that waits
+//! for data are requested or present, so reads that wait for leases wait only for reads that end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -15,57 +15,57 @@ use std::ops::Range;
 use super::file::{Chunk, File, Stream, overlapping};
 use crate::limits::{MOUNT_IDLE_READS, MOUNT_LEASES_RESERVED_SHARE};
 
-/// A file that a program has open.
+/// Handle of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u64);
 
-/// A chunk.
+/// Number of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkId(pub u64);
 
-/// A read, by the number that its caller gives it.
+/// A read, by its caller's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReadId(pub u64);
 
-/// Bytes of a chunk, counted from its first.
+/// A byte range within a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// The chunk.
     pub chunk: ChunkId,
-    /// Which of its bytes.
+    /// Offsets in it.
     pub bytes: Range<usize>,
 }
 
-/// What is to be done.
+/// What the caller must do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Ask for a chunk; it ends with [`Demand::landed`].
+    /// Request a chunk; the result goes to [`Demand::landed`].
     Fetch {
-        /// Which.
+        /// Its number.
         chunk: ChunkId,
-        /// Of which file.
+        /// Its file.
         file: FileId,
-        /// Which of its bytes.
+        /// Its bytes in the file.
         range: Range<u64>,
-        /// Somebody waits for it.
+        /// A read waits for it.
         urgent: bool,
     },
-    /// A chunk that was asked for is not wanted; it ends as the others do.
+    /// Cancel the request for a chunk; its end is reported to [`Demand::landed`], too.
     Cancel(ChunkId),
-    /// A chunk that is there is given back.
+    /// Release the memory of a fetched chunk.
     Release(ChunkId),
-    /// A read ends with these bytes, one part after the other.
+    /// Answer a read with these parts, in this order.
     Answer(ReadId, Vec<Part>),
-    /// A read ends because this chunk did not come, or because its file is closed.
+    /// Fail a read: this chunk could not be fetched, or its file was closed.
     Fail(ReadId, Option<ChunkId>),
 }
 
-/// What there is.
+/// Memory limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Leases of all files.
+    /// Leases shared by all files.
     pub leases: usize,
-    /// Longest chunk, and longest read, in bytes.
+    /// Longest chunk and longest read, in bytes.
     pub chunk_bytes: u64,
 }
 
@@ -73,25 +73,25 @@ pub struct Bounds {
 struct Read {
     file: FileId,
     range: Range<u64>,
-    /// Chunks of it that are not there.
+    /// Chunks of it that have not arrived.
     missing: usize,
-    /// It has none yet: leases are short.
+    /// It waits for leases and has no chunks yet.
     is_hungry: bool,
-    /// How many bytes more its chunks may have.
+    /// Read-ahead bytes that its chunks may include.
     more_bytes: u64,
 }
 
-/// The state of all files.
+/// The state of all open files.
 #[derive(Debug)]
 pub struct Demand {
     bounds: Bounds,
     files: HashMap<FileId, File>,
-    /// Where each chunk stands.
+    /// File and offset of each chunk.
     chunks: HashMap<ChunkId, (FileId, u64)>,
-    /// Chunks that are not wanted any more and have not ended.
+    /// Cancelled chunks whose requests have not ended.
     dying: HashSet<ChunkId>,
     reads: HashMap<ReadId, Read>,
-    /// Reads that wait for leases.
+    /// Reads that wait for leases, in order.
     hungry: VecDeque<ReadId>,
     streaming: usize,
     numbers: u64,
@@ -101,10 +101,10 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Nothing is open.
+    /// A state without open files.
     ///
     /// # Panics
-    /// Without a lease, or with chunks of no bytes.
+    /// If there are no leases, or chunks have no bytes.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         assert!(bounds.leases > 0 && bounds.chunk_bytes > 0, "{bounds:?}");
@@ -122,12 +122,12 @@ impl Demand {
         }
     }
 
-    /// What is to be done next.
+    /// Takes the next action.
     pub fn poll(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// Leases that are taken, or about to come back.
+    /// Leases in use, including those of cancelled requests.
     #[must_use]
     pub fn leases_taken(&self) -> usize {
         self.chunks.len() + self.dying.len()
@@ -144,18 +144,18 @@ impl Demand {
         self.numbers
     }
 
-    /// A program opens a file.
+    /// Opens a file.
     pub fn open(&mut self, size_bytes: u64) -> FileId {
         let id = FileId(self.number());
         self.files.insert(id, File { size_bytes, ..File::default() });
         id
     }
 
-    /// A file is closed: nothing of it is wanted any more.
+    /// Closes a file and cancels everything requested for it.
     pub fn close(&mut self, id: FileId) {
         let Some(file) = self.files.remove(&id) else { return };
         self.streaming -= usize::from(file.is_streaming);
-        // The kernel closes no file that is being read.
+        // The kernel does not close a file that is being read.
         let reads = self.reads.iter().filter(|(_, read)| read.file == id);
         let reads: Vec<ReadId> = reads.map(|(read, _)| *read).collect();
         for read in reads {
@@ -168,10 +168,10 @@ impl Demand {
         self.feed();
     }
 
-    /// A program reads. An empty range, or one beyond the end, is answered with nothing.
+    /// Starts a read. An empty range, or one beyond the end, is answered with no bytes.
     ///
     /// # Panics
-    /// For a file that is not open, or a read that has not ended.
+    /// If the file is not open, or the read's number is in use.
     pub fn read(&mut self, id: FileId, offset: u64, length: u64, read: ReadId) {
         self.clock += 1;
         let file = self.files.get_mut(&id).expect("an open file");
@@ -187,14 +187,14 @@ impl Demand {
         let new = Read { file: id, range, missing: 0, is_hungry: true, more_bytes };
         let before = self.reads.insert(read, new);
         assert!(before.is_none(), "a read has a number of its own");
-        // Who came first is served first.
+        // First come, first served.
         if !is_known && !self.hungry.is_empty() || !self.place(read) {
             self.hungry.push_back(read);
         }
         self.read_ahead(id);
     }
 
-    /// A chunk has come, or has not.
+    /// Takes the end of a chunk's request: fetched or failed.
     pub fn landed(&mut self, id: ChunkId, is_right: bool) {
         if self.dying.remove(&id) {
             if is_right {
@@ -207,7 +207,7 @@ impl Demand {
         if !is_right {
             let chunk = owner.chunks.remove(&start).expect("it is known");
             self.chunks.remove(&id);
-            owner.stumble(start);
+            owner.on_fetch_failed(start);
             for read in chunk.waiters {
                 self.fail(read, id);
             }
@@ -225,7 +225,7 @@ impl Demand {
         self.feed();
     }
 
-    /// Nobody waits for a read any more; false when it has ended.
+    /// Abandons a read; false if it has already ended.
     pub fn give_up(&mut self, read: ReadId) -> bool {
         let known = self.reads.contains_key(&read);
         if known {
@@ -235,13 +235,14 @@ impl Demand {
         known
     }
 
-    /// Ends a read whose chunk did not come.
+    /// Fails a read whose chunk could not be fetched.
     fn fail(&mut self, read: ReadId, chunk: ChunkId) {
         self.leave(read);
         self.actions.push_back(Action::Fail(read, Some(chunk)));
     }
 
-    /// Takes a read from all chunks that it needs; those that nobody needs then go.
+    /// Removes a read from the chunks that it waits for, and drops those that no other read waits
+    /// for.
     fn leave(&mut self, read: ReadId) {
         let Some(gone) = self.reads.remove(&read) else { return };
         if gone.is_hungry {
@@ -261,7 +262,7 @@ impl Demand {
         }
     }
 
-    /// Ends a read with its bytes, which are all there.
+    /// Answers a read whose bytes are all present.
     fn answer(&mut self, read: ReadId) {
         let done = self.reads.remove(&read).expect("it waits");
         let file = self.files.get_mut(&done.file).expect("it is open");
@@ -284,7 +285,7 @@ impl Demand {
         }
     }
 
-    /// Gives a chunk up.
+    /// Drops a chunk.
     fn drop_chunk(&mut self, file: FileId, start: u64) {
         let file = self.files.get_mut(&file).expect("it is open");
         let chunk = file.chunks.remove(&start).expect("it is known");
@@ -301,7 +302,7 @@ impl Demand {
         }
     }
 
-    /// Gives reads that wait for leases what there is, in their order.
+    /// Assigns free leases to waiting reads, in their order.
     fn feed(&mut self) {
         while let Some(read) = self.hungry.front().copied() {
             if !self.place(read) {
@@ -311,7 +312,7 @@ impl Demand {
         }
     }
 
-    /// Asks for what a read needs, all of it or nothing; false when leases are short.
+    /// Requests everything that a read needs, or nothing; false if leases are short.
     fn place(&mut self, read: ReadId) -> bool {
         let Read { file: id, range, more_bytes, .. } = &self.reads[&read];
         let (id, range, more_bytes) = (*id, range.clone(), *more_bytes);
@@ -325,7 +326,7 @@ impl Demand {
                 }
                 break;
             }
-            // What comes back soon is not taken from others, too.
+            // Wait for leases of cancelled requests rather than drop more chunks.
             if gaps.len() <= spare + self.dying.len() {
                 return false;
             }
@@ -362,8 +363,7 @@ impl Demand {
         self.actions.push_back(Action::Fetch { chunk, file, range, urgent });
     }
 
-    /// The chunk that is missed least: nobody waits for it, and it was used before the others. What
-    /// this read needs itself goes last.
+    /// The least recently used chunk that no read waits for; chunks that this read needs come last.
     fn victim(&self, but: Option<(FileId, &Range<u64>)>) -> Option<(FileId, u64)> {
         let idle = self.chunks.values().filter_map(|(id, start)| {
             let chunk = &self.files[id].chunks[start];
@@ -375,18 +375,18 @@ impl Demand {
         idle.min().map(|(_, _, id, start)| (id, start))
     }
 
-    /// Leases that one file may take to read ahead.
+    /// Leases that one file may use for read-ahead.
     fn share(&self) -> usize {
         (self.ahead_max() / self.streaming.max(1)).max(1)
     }
 
-    /// Leases that may be taken to read ahead: some are left for what is waited for.
+    /// Leases that all files may use for read-ahead; the rest is reserved for waiting reads.
     fn ahead_max(&self) -> usize {
         let leases = self.bounds.leases;
         leases - leases.div_ceil(MOUNT_LEASES_RESERVED_SHARE).min(leases - 1)
     }
 
-    /// Asks for what the streams of a file will need next.
+    /// Requests the next chunks of a file's streams.
     fn read_ahead(&mut self, id: FileId) {
         if !self.hungry.is_empty() {
             return;
@@ -401,7 +401,7 @@ impl Demand {
                 }
                 let Some(range) = file.ahead(place, chunk_bytes) else { break };
                 if self.leases_taken() >= most {
-                    // Of a file that nobody has read for long.
+                    // Taken from a file that was not read for a long time.
                     let Some((victim, start)) = self.victim(None) else { return };
                     let rest = MOUNT_IDLE_READS * (self.streaming as u64 + 1);
                     let idle = self.clock - self.files[&victim].chunks[&start].used_at;
@@ -419,8 +419,7 @@ impl Demand {
         }
     }
 
-    /// Ends streams that were not read for some reads, and what was asked for them; notes whether
-    /// any is left.
+    /// Ends idle streams, drops their chunks, and updates whether the file still has a stream.
     fn forget_streams(&mut self, id: FileId, reading: &Range<u64>) {
         let chunk_bytes = self.bounds.chunk_bytes;
         let file = self.files.get_mut(&id).expect("it is open");

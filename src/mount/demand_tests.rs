@@ -1,4 +1,4 @@
-//! Tests of what is fetched for reads: single stories, and a thousand seeded ones against a model.
+//! Tests of the read-ahead: single cases, and a thousand seeded runs against a model.
 
 #![expect(clippy::cast_possible_truncation, reason = "random numbers below small ones")]
 
@@ -7,24 +7,24 @@ use crate::plan::splitmix::SplitMix64;
 
 const SLOT: u64 = 1 << 20;
 
-/// The byte of a file at a place.
+/// The byte of a file at an offset.
 fn byte(file: FileId, at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(file.0 * 77) >> 56) as u8
 }
 
-/// A server, the memory, and all who read: what they expect, and what they got.
+/// A server, the memory, and all readers: what they expect, and what they got.
 struct World {
     demand: Demand,
     bounds: Bounds,
-    /// Asked for, and not landed; in the order of asking.
+    /// Requested and not landed, in the order of the requests.
     asked: Vec<(ChunkId, FileId, Range<u64>)>,
     here: HashMap<ChunkId, (FileId, Range<u64>)>,
-    /// What each read is of.
+    /// File and range of each read.
     expected: HashMap<ReadId, (FileId, Range<u64>)>,
     sizes: HashMap<FileId, u64>,
     answered: u64,
     failed: u64,
-    /// Every range that was asked for.
+    /// Every requested range.
     fetched: Vec<(FileId, Range<u64>)>,
     cancelled: HashSet<ChunkId>,
     reads: u64,
@@ -70,7 +70,7 @@ impl World {
         read
     }
 
-    /// Does what the state machine says, and checks each thing.
+    /// Carries the actions out, and checks each.
     fn act(&mut self) {
         while let Some(action) = self.demand.poll() {
             match action {
@@ -100,7 +100,7 @@ impl World {
         assert_eq!(self.demand.waiting(), self.expected.len());
     }
 
-    /// A read's bytes are exactly those of its file, each at its place.
+    /// A read's bytes must be exactly those of its file, each at its offset.
     fn check(&mut self, read: ReadId, parts: &[Part]) {
         let (file, range) = self.expected.remove(&read).expect("it ends once");
         let mut at = range.start;
@@ -119,11 +119,11 @@ impl World {
         self.answered += 1;
     }
 
-    /// One of what was asked for lands.
+    /// One requested chunk lands.
     fn land(&mut self, place: usize, is_right: bool) {
         let (chunk, file, range) = self.asked.remove(place);
         let was_cancelled = self.cancelled.remove(&chunk);
-        // What is cancelled may come all the same.
+        // A cancelled chunk may arrive nevertheless.
         if is_right {
             self.here.insert(chunk, (file, range));
         }
@@ -192,7 +192,7 @@ fn small_reads_anywhere_bring_little_more_than_they_ask_for() {
 fn a_window_grows_with_what_was_read() {
     let mut world = World::new(48, SLOT);
     let file = world.open(1 << 30);
-    // From the middle: the first is taken for a single one.
+    // Starts in the middle: the first read counts as a random one.
     let start = 100 * SLOT + 4096;
     let mut ahead = Vec::new();
     for step in 0..6 {
@@ -222,7 +222,7 @@ fn several_streams_of_one_file_go_on_side_by_side() {
     let mut ranges: Vec<_> = world.fetched.iter().map(|(_, range)| range.clone()).collect();
     ranges.sort_by_key(|range| range.start);
     assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "no byte twice");
-    // With most of the reads something was ahead: they were many fewer requests than reads.
+    // Most reads found bytes ahead, so there were far fewer requests than reads.
     assert!(ranges.len() < 3 * 40, "{}", ranges.len());
 }
 
@@ -306,7 +306,7 @@ fn what_does_not_come_fails_those_who_wait_for_it_alone() {
     assert_eq!((world.failed, world.answered), (1, 0));
     world.land_all();
     assert_eq!((world.failed, world.answered), (1, 1));
-    // It is asked for again.
+    // It is requested again.
     let again = world.read(file, 0, 65_536);
     assert!(world.expected.contains_key(&again) && !world.asked.is_empty());
     world.land_all();
@@ -331,8 +331,8 @@ fn who_gives_up_is_not_waited_for_and_nothing_is_read_beyond_the_end() {
     assert_eq!(world.here.len(), 0);
 }
 
-/// Anybody reads anywhere, anything fails, leases are few: every read ends once, with its bytes or
-/// with an error, and in the end nothing is held.
+/// Random reads, failures and few leases: every read ends once, with its bytes or with an error,
+/// and at the end no lease is held.
 #[test]
 fn whatever_is_read_ends_rightly() {
     let times: u64 = std::env::var("INRUSH_SIM_TIMES").map_or(1, |text| text.parse().expect("n"));
@@ -352,7 +352,7 @@ fn whatever_is_read_ends_rightly() {
                 }
                 2 if !files.is_empty() && below(4) == 0 => {
                     let place = below(files.len() as u64) as usize;
-                    // Its reads have ended, as the kernel has it.
+                    // Its reads have ended: the kernel guarantees it.
                     while !world.expected.is_empty() {
                         world.land(0, true);
                     }

@@ -1,5 +1,4 @@
-//! One open file: the chunks of it that are asked for or there, and the streams in which it is
-//! read.
+//! One open file: its chunks, requested or fetched, and the streams of reads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,7 +6,7 @@ use std::ops::Range;
 use super::demand::{ChunkId, ReadId};
 use crate::limits::{MOUNT_AHEAD_BYTES_MIN, MOUNT_IDLE_READS, MOUNT_STREAMS_MAX};
 
-/// Bytes that are asked for, or there.
+/// A chunk of the file, requested or fetched.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) id: ChunkId,
@@ -15,22 +14,22 @@ pub(super) struct Chunk {
     pub(super) is_here: bool,
     /// Bytes of it that were read.
     pub(super) taken: u64,
-    /// Reads that need it.
+    /// Reads that wait for it.
     pub(super) waiters: Vec<ReadId>,
-    /// When it was asked for or read last, in reads of all files.
+    /// When it was requested or last read, counted in reads of all files.
     pub(super) used_at: u64,
 }
 
-/// A run of reads, each behind the other.
+/// A run of consecutive reads.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// Where the next is expected.
+    /// Offset where the next read is expected.
     pub(super) next: u64,
-    /// Up to where chunks were asked for.
+    /// Offset up to which chunks were requested.
     pub(super) front: u64,
-    /// Bytes of the run.
+    /// Length of the run in bytes.
     pub(super) run: u64,
-    /// When it went on last, in reads of the file.
+    /// When it last advanced, counted in reads of the file.
     pub(super) used_at: u64,
 }
 
@@ -38,15 +37,15 @@ pub(super) struct Stream {
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) size_bytes: u64,
-    /// By their first bytes; they do not overlap.
+    /// By offset; they do not overlap.
     pub(super) chunks: BTreeMap<u64, Chunk>,
     pub(super) streams: Vec<Stream>,
     pub(super) reads: u64,
-    /// It has a stream that is read ahead.
+    /// It has a stream with read-ahead.
     pub(super) is_streaming: bool,
 }
 
-/// The chunks that have bytes of this range, by where they begin.
+/// The chunks that overlap this range, by offset.
 pub(super) fn overlapping<'a>(
     chunks: &'a mut BTreeMap<u64, Chunk>,
     range: &Range<u64>,
@@ -58,17 +57,17 @@ pub(super) fn overlapping<'a>(
 }
 
 impl File {
-    /// Takes a read into account; says how many bytes behind it are likely to be read next.
+    /// Records a read; returns how many bytes after it will probably be read next.
     pub(super) fn note(&mut self, offset: u64, end: u64, chunk_bytes: u64) -> u64 {
         self.reads += 1;
         let found = self.streams.iter().position(|stream| {
-            // The kernel may have asked for several pieces at once, which come in any order.
+            // The kernel may split a read into pieces and send them in any order.
             let behind = if stream.run >= chunk_bytes { chunk_bytes } else { 0 };
             (stream.next.saturating_sub(behind)..=stream.front.max(stream.next)).contains(&offset)
         });
         let length = end - offset;
         let Some(place) = found else {
-            // Who begins at the beginning mostly goes on.
+            // A read from offset 0 usually continues.
             let run = if offset == 0 { length } else { 0 };
             let used_at = self.reads;
             self.streams.push(Stream { next: end, front: end, run, used_at });
@@ -82,14 +81,14 @@ impl File {
         stream.run.saturating_mul(2)
     }
 
-    /// What a stream needs next of what nobody has asked for; `None` when it is far enough ahead.
+    /// The next range that a stream should request; `None` if it is far enough ahead.
     pub(super) fn ahead(&mut self, place: usize, chunk_bytes: u64) -> Option<Range<u64>> {
         let stream = &mut self.streams[place];
         if stream.run == 0 {
             return None;
         }
         let goal = stream.next.saturating_add(stream.run.saturating_mul(2)).min(self.size_bytes);
-        // Behind chunks that are there already.
+        // Skip chunks that exist already.
         while let Some((_, chunk)) = self.chunks.range(..=stream.front).next_back()
             && chunk.end > stream.front
         {
@@ -103,13 +102,13 @@ impl File {
         }
         let grid = (start / chunk_bytes + 1) * chunk_bytes;
         let next = self.chunks.range(start..).next().map_or(u64::MAX, |(next, _)| *next);
-        // Whole chunks where it goes on so far.
+        // A whole chunk if the goal reaches its end.
         let end = if goal >= grid { grid } else { goal };
         Some(start..end.min(next).min(self.size_bytes))
     }
 
-    /// What of a range nobody has asked for, in pieces of a chunk at most; with so many bytes more,
-    /// up to where chunks of streams end.
+    /// The parts of a range that are not requested, in pieces of at most a chunk; the last one may
+    /// be extended by up to `more_bytes` to the end of a stream's chunk.
     pub(super) fn gaps(
         &self,
         range: &Range<u64>,
@@ -140,8 +139,8 @@ impl File {
         gaps
     }
 
-    /// A chunk did not come: what reads ahead of it asks again when it gets there.
-    pub(super) fn stumble(&mut self, start: u64) {
+    /// A chunk failed: the streams ahead of it request it again when they get there.
+    pub(super) fn on_fetch_failed(&mut self, start: u64) {
         for stream in &mut self.streams {
             if stream.front > start && stream.next <= start {
                 stream.front = stream.next;
@@ -150,8 +149,8 @@ impl File {
         }
     }
 
-    /// Ends streams that have not gone on for long; says which chunks go with them, and with what
-    /// the others have passed. What is being read stays.
+    /// Ends idle streams; returns the chunks to drop: theirs, and those that other streams have
+    /// passed. Chunks being read stay.
     pub(super) fn end_streams(&mut self, reading: &Range<u64>, chunk_bytes: u64) -> Vec<u64> {
         let reads = self.reads;
         let oldest = self.streams.iter().map(|stream| stream.used_at).min().unwrap_or(0);

@@ -1,9 +1,8 @@
-//! The names of a mount whose folders are listed when they are used: one level at a time, each
-//! once.
+//! Names of a mount whose folders are listed on first use, one level at a time, each once.
 //!
-//! What a folder has in it is a [`Tree`] of one level, in which the folders are empty. Its numbers
-//! follow those of all that were listed before, so they are dense in each level, and no number is
-//! ever used again. Who needs a folder that is not listed waits; the first who does has it listed.
+//! A folder's content is a [`Tree`] of one level whose subfolders are empty. Its inode numbers
+//! follow those of all earlier levels, so they are dense within a level and never reused. The first
+//! caller that needs an unlisted folder starts the listing; others wait for it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,44 +15,44 @@ use crate::s3::list::Page;
 use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
-/// The first number of versions that replace objects: no mount has so many names.
+/// First inode number of versions that replace objects; names use smaller numbers.
 pub const VERSIONS_FROM: Inode = 1 << 48;
 
-/// The folder is not listed: [`Lazy::wait`].
+/// The folder is not listed: see [`Lazy::wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unlisted;
 
-/// What becomes of who waits for a folder.
+/// Outcome of waiting for a folder's listing.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn<W> {
-    /// It waits, and is the first: the folder is to be listed.
+    /// The first waiter: it must start the listing.
     First,
-    /// It waits for a listing that is under way.
+    /// A listing is in progress.
     Later,
-    /// It need not wait.
+    /// The folder is listed; the waiter is returned.
     Listed(W),
 }
 
-/// A folder that was asked for.
+/// State of a folder that was requested.
 #[derive(Debug)]
 enum State<W> {
-    /// It is being listed, for these.
+    /// Being listed; these wait for it.
     Listing(Vec<W>),
-    /// It was; the place of its level.
+    /// Listed; the index of its level.
     Listed(usize),
 }
 
-/// What is in one folder.
+/// Content of one folder.
 #[derive(Debug, Clone)]
 pub struct Level {
     folder: Inode,
-    /// The number of its first child.
+    /// Inode number of its first child.
     first: Inode,
     tree: Arc<Tree>,
 }
 
 impl Level {
-    /// The number that its own tree has for a child.
+    /// A child's number in this level's own tree.
     fn own(&self, inode: Inode) -> Option<Inode> {
         let own = inode.checked_sub(self.first)? + ROOT + 1;
         (own < ROOT + self.tree.count()).then_some(own)
@@ -65,7 +64,7 @@ impl Level {
         self.folder
     }
 
-    /// What is in the folder, in the order of names.
+    /// Its children, in the order of their names.
     #[must_use]
     pub fn children(&self) -> Range<Inode> {
         self.first..self.first + (self.tree.count() - 1)
@@ -80,32 +79,32 @@ impl Level {
     /// The name of a child.
     ///
     /// # Panics
-    /// When it has no such child.
+    /// If there is no such child.
     #[must_use]
     pub fn name(&self, child: Inode) -> &str {
         self.tree.name(self.own(child).expect("a child of this folder"))
     }
 }
 
-/// All names that are known. `W` is who waits for others.
+/// All known names. `W` identifies a waiter.
 #[derive(Debug)]
 pub struct Lazy<W> {
-    /// What the keys of the top folder begin with.
+    /// Key prefix of the top folder.
     prefix: String,
-    /// When it was mounted, which is the time of all folders.
+    /// Time of the mount, which is the time of all folders.
     seconds: i64,
-    /// In the order of their numbers.
+    /// In the order of their inode numbers.
     levels: Vec<Level>,
-    /// Of the folders that were asked for.
+    /// Of the folders that were requested.
     states: HashMap<Inode, State<W>>,
-    /// The first number that nobody has.
+    /// First unused inode number.
     next: Inode,
     totals: Totals,
     hidden: u64,
 }
 
 impl<W> Lazy<W> {
-    /// No names but that of the top folder, whose keys begin so.
+    /// Only the top folder, with this key prefix.
     #[must_use]
     pub fn new(prefix: String, seconds: i64) -> Self {
         Self {
@@ -119,34 +118,33 @@ impl<W> Lazy<W> {
         }
     }
 
-    /// When it was mounted, in seconds since the Epoch.
+    /// Time of the mount, in seconds since the Epoch.
     #[must_use]
     pub const fn seconds(&self) -> i64 {
         self.seconds
     }
 
-    /// What is known altogether.
+    /// Totals of everything known so far.
     #[must_use]
     pub const fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// How many keys are known that are not shown. Of a folder that is hidden it is one.
+    /// Known keys that are hidden; a hidden folder counts as one.
     #[must_use]
     pub const fn hidden(&self) -> u64 {
         self.hidden
     }
 
-    /// The level that an inode is in, and its number there; `None` for the top folder, and for what
-    /// there is not.
+    /// The level of an inode, and its number there; `None` for the top folder and unknown inodes.
     fn place(&self, inode: Inode) -> Option<(&Level, Inode)> {
-        // Empty levels begin where the next one does.
+        // An empty level starts at the same number as the next one.
         let behind = self.levels.partition_point(|level| level.first <= inode);
         let level = self.levels.get(behind.checked_sub(1)?)?;
         Some((level, level.own(inode)?))
     }
 
-    /// What programs are told of an inode.
+    /// Attributes of an inode.
     #[must_use]
     pub fn facts(&self, inode: Inode) -> Option<Facts> {
         if inode == ROOT {
@@ -156,10 +154,10 @@ impl<W> Lazy<W> {
         Some(Facts { inode, ..level.tree.facts(own)? })
     }
 
-    /// What is in a folder; `None` for what is no folder.
+    /// The content of a folder; `None` if it is not a folder.
     ///
     /// # Errors
-    /// Where it is not listed.
+    /// If it is not listed.
     pub fn level(&self, folder: Inode) -> Result<Option<Level>, Unlisted> {
         match self.states.get(&folder) {
             Some(State::Listed(place)) => Ok(Some(self.levels[*place].clone())),
@@ -174,7 +172,7 @@ impl<W> Lazy<W> {
     /// The child of this name.
     ///
     /// # Errors
-    /// Where the folder is not listed.
+    /// If the folder is not listed.
     pub fn lookup(&self, parent: Inode, name: &[u8]) -> Result<Option<Inode>, Unlisted> {
         match self.states.get(&parent) {
             Some(State::Listed(place)) => Ok(self.levels[*place].lookup(name)),
@@ -182,10 +180,10 @@ impl<W> Lazy<W> {
         }
     }
 
-    /// The name of an inode; that of the top folder is empty.
+    /// The name of an inode; empty for the top folder.
     ///
     /// # Panics
-    /// When there is no such inode.
+    /// If there is no such inode.
     #[must_use]
     pub fn name(&self, inode: Inode) -> &str {
         if inode == ROOT {
@@ -195,10 +193,10 @@ impl<W> Lazy<W> {
         level.tree.name(own)
     }
 
-    /// The folder that it is in.
+    /// The parent folder.
     ///
     /// # Panics
-    /// When there is no such inode.
+    /// If there is no such inode.
     #[must_use]
     pub fn parent(&self, inode: Inode) -> Inode {
         if inode == ROOT {
@@ -207,14 +205,14 @@ impl<W> Lazy<W> {
         self.place(inode).expect("an inode of this mount").0.folder
     }
 
-    /// The object of a file, and where it is served.
+    /// The object of a file, and its endpoint.
     #[must_use]
     pub fn object(&self, inode: Inode) -> Option<(Object, Arc<Endpoint>)> {
         let (level, own) = self.place(inode)?;
         level.tree.object(own)
     }
 
-    /// What the keys below a folder begin with; `None` for what is no folder.
+    /// The key prefix of a folder; `None` if it is not a folder.
     #[must_use]
     pub fn folder_key(&self, folder: Inode) -> Option<&str> {
         if folder == ROOT {
@@ -224,8 +222,8 @@ impl<W> Lazy<W> {
         level.tree.folder_key(own)
     }
 
-    /// Somebody needs a folder. Whoever is the first has it listed, and tells with [`Self::listed`]
-    /// or [`Self::failed`] what came of it.
+    /// Waits for a folder's listing. The first waiter must list it and report the result to
+    /// [`Self::listed`] or [`Self::failed`].
     pub fn wait(&mut self, folder: Inode, waiter: W) -> Turn<W> {
         match self.states.get_mut(&folder) {
             Some(State::Listed(_)) => Turn::Listed(waiter),
@@ -240,16 +238,16 @@ impl<W> Lazy<W> {
         }
     }
 
-    /// A folder was listed. Returns who has waited.
+    /// Takes a folder's content. Returns the waiters.
     pub fn listed(&mut self, folder: Inode, content: (Tree, Hidden)) -> Vec<W> {
         let (tree, hidden) = content;
-        // Only who was the first has it listed.
+        // Only the first waiter lists it.
         let Some(waiting) = self.end_listing(folder) else { return Vec::new() };
         let level = Level { folder, first: self.next, tree: Arc::new(tree) };
         let of = level.tree.totals();
         self.next = level.children().end;
         self.totals.files += of.files;
-        // The folder itself was counted where it is a child.
+        // The folder itself was counted as a child.
         self.totals.folders += of.folders - 1;
         self.totals.bytes = self.totals.bytes.saturating_add(of.bytes);
         self.totals.blocks = self.totals.blocks.saturating_add(of.blocks);
@@ -259,12 +257,12 @@ impl<W> Lazy<W> {
         waiting
     }
 
-    /// A folder could not be listed; who needs it next is the first again. Returns who has waited.
+    /// A folder could not be listed; the next waiter tries again. Returns the waiters.
     pub fn failed(&mut self, folder: Inode) -> Vec<W> {
         self.end_listing(folder).unwrap_or_default()
     }
 
-    /// Who waits for a folder that is being listed, which it is not any more.
+    /// Ends the listing of a folder; returns its waiters.
     fn end_listing(&mut self, folder: Inode) -> Option<Vec<W>> {
         let State::Listing(waiting) = self.states.get_mut(&folder)? else { return None };
         let waiting = std::mem::take(waiting);
@@ -273,7 +271,7 @@ impl<W> Lazy<W> {
     }
 }
 
-/// What a listing of one level says, page by page.
+/// Collects the pages of a listing of one level.
 #[derive(Debug)]
 pub struct Content {
     builder: Builder,
@@ -282,7 +280,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Of the folder whose keys begin so.
+    /// For the folder of this key prefix.
     #[must_use]
     pub fn new(prefix: String, endpoint: Arc<Endpoint>) -> Self {
         Self { builder: Builder::default(), prefix, endpoint }
@@ -291,7 +289,7 @@ impl Content {
     /// Takes a page.
     ///
     /// # Errors
-    /// [`ErrorKind::Endpoint`] where it has what does not stand in the folder.
+    /// [`ErrorKind::Endpoint`] if it has keys outside the folder.
     pub fn add(&mut self, page: Page) -> Result<()> {
         for object in &page.objects {
             self.take(object)?;
@@ -311,7 +309,7 @@ impl Content {
             let message = format!("the server returned '{}', which was not requested", shown(key));
             return Err(Error::new(ErrorKind::Endpoint, message));
         };
-        // The mark of the folder itself.
+        // The marker object of the folder itself.
         if relative.is_empty() && object.size_bytes == 0 {
             return Ok(());
         }
@@ -327,7 +325,7 @@ impl Content {
         Ok(())
     }
 
-    /// Puts all in their places; what has no time of its own was changed at `seconds`.
+    /// Builds the level; entries without a time get `seconds`.
     #[must_use]
     pub fn finish(self, seconds: i64) -> (Tree, Hidden) {
         self.builder.finish(seconds)
@@ -352,7 +350,7 @@ mod tests {
         Object { key: key.to_owned(), size_bytes, ..Object::default() }
     }
 
-    /// What a server lists of one level, in pages.
+    /// A server's listing of one level, in pages.
     fn level(keys: &BTreeMap<String, u64>, prefix: &str, length: usize) -> Vec<Page> {
         let mut folders = BTreeSet::new();
         let mut pages = vec![Page::default()];
@@ -382,7 +380,7 @@ mod tests {
         content.finish(NOW)
     }
 
-    /// All names, as they are where everything is listed before.
+    /// All names, listed in advance.
     fn whole(keys: &BTreeMap<String, u64>) -> (Tree, Hidden) {
         let mut builder = Builder::default();
         let endpoint = endpoint();
@@ -444,7 +442,7 @@ mod tests {
         keys
     }
 
-    /// Lists all folders, in any order, each for several who wait.
+    /// Lists all folders in random order, each for several waiters.
     fn grown(keys: &BTreeMap<String, u64>, random: &mut SplitMix64) -> Lazy<u64> {
         let mut lazy = Lazy::new(PREFIX.to_owned(), NOW);
         let mut unlisted = vec![ROOT];
@@ -464,7 +462,7 @@ mod tests {
                     assert_eq!(lazy.wait(folder, waiter), expected);
                 }
                 assert_eq!(lazy.lookup(folder, b"a"), Err(Unlisted), "it is being listed");
-                let told = match fails {
+                let waiters = match fails {
                     true => lazy.failed(folder),
                     false => {
                         let prefix = lazy.folder_key(folder).expect("a folder").to_owned();
@@ -472,7 +470,7 @@ mod tests {
                         lazy.listed(folder, content(keys, &prefix, length))
                     }
                 };
-                told.into_iter().for_each(|waiter| *answered.entry(waiter).or_default() += 1);
+                waiters.into_iter().for_each(|waiter| *answered.entry(waiter).or_default() += 1);
                 if !std::mem::take(&mut fails) {
                     break;
                 }
@@ -488,7 +486,7 @@ mod tests {
         lazy
     }
 
-    /// All paths, and what they are; every number is used once, and leads where it came from.
+    /// All paths and their kinds; every number is used once, and leads to where it came from.
     fn grown_paths(lazy: &Lazy<u64>) -> BTreeMap<String, Kind> {
         let mut all = BTreeMap::new();
         let mut numbers = BTreeSet::from([ROOT]);
@@ -533,7 +531,7 @@ mod tests {
         all
     }
 
-    /// Keys that are hidden where they are hidden: of a folder all below it are one.
+    /// Hidden keys by path; everything below a hidden folder counts as one.
     fn hidden_at(keys: &BTreeMap<String, u64>) -> BTreeSet<String> {
         let mut hidden = BTreeSet::new();
         for (key, size) in keys {
@@ -550,7 +548,7 @@ mod tests {
                     break;
                 }
                 (at, rest) = (at + name.len() + 1, below);
-                // It is the folder's own mark, which no file may be.
+                // The folder's own marker, which cannot be a file.
                 if rest.is_empty() && *size > 0 {
                     hidden.insert(key.clone());
                 }
@@ -574,7 +572,7 @@ mod tests {
             for (path, kind) in &expected {
                 assert_eq!(all.get(path), Some(kind), "seed {seed}: {path}");
             }
-            // Of a folder it is not known before that all in it is hidden.
+            // It is not known in advance that all of a folder's content is hidden.
             for (path, kind) in all.iter().filter(|(path, _)| !expected.contains_key(*path)) {
                 assert_eq!(*kind, Kind::Folder, "seed {seed}: {path}");
             }
@@ -588,7 +586,7 @@ mod tests {
             assert_eq!(lazy.hidden() > 0, hidden.count() > 0, "seed {seed}");
             shown += expected.len();
         }
-        assert!(shown > 3_000, "{shown} names are too few to tell");
+        assert!(shown > 3_000, "{shown} names are too few to judge");
     }
 
     #[test]
@@ -602,7 +600,7 @@ mod tests {
         for folder in ["q/", "p/a/b/"] {
             add(Page { folders: vec![folder.to_owned()], ..Page::default() }).expect_err(folder);
         }
-        // Some servers list the mark of a folder, too.
+        // Some servers list the folder's own marker, too.
         let mut content = Content::new("p/".to_owned(), endpoint());
         let (objects, folders) = (vec![object("p/a/", 0)], vec!["p/a/".to_owned()]);
         content.add(Page { objects, folders, next_token: None }).expect("both are the folder");

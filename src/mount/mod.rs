@@ -1,12 +1,11 @@
-//! A mounted view of objects: the tree of names that programs see, and what is fetched when they
-//! read. Pure: no clock, no socket, no kernel.
+//! A mounted view of objects: the names that programs see, and the bytes fetched for their reads.
+//! Pure: no clock, no socket, no kernel.
 //!
-//! * [`tree`]: names, sizes and times of all objects, as the listing has them.
-//! * [`lazy`]: the same of folders that are listed when they are used.
-//! * [`demand`]: which bytes are fetched for the reads of programs, ahead of them and never beyond
-//!   the memory that there is.
-//!   `file`: of one of them, and how its reads follow each other.
-//! * [`versions`]: what names lead to whose objects were replaced since then.
+//! * [`tree`]: names, sizes and times of all objects, from a complete listing.
+//! * [`lazy`]: the names of folders that are listed on first use.
+//! * [`demand`]: which bytes to fetch for reads and read-ahead within the memory limit; `file` is
+//!   the state of one file.
+//! * [`versions`]: names whose objects were replaced or deleted since the listing.
 //! * [`table`]: lines of `/proc/self/mountinfo`.
 //! * [`wire`]: requests of the kernel and their answers, as bytes.
 

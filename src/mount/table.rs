@@ -1,54 +1,53 @@
-//! Lines of `/proc/self/mountinfo` (proc_pid_mountinfo(5)): what is mounted where.
+//! Parses `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
 use std::path::Path;
 
-/// What the type of a mount of this program is called.
+/// File system type of inrush mounts.
 pub const TYPE: &str = "fuse.inrush";
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
-    /// Its number, which no other mount has meanwhile.
+    /// Mount ID, unique among current mounts.
     pub id: String,
-    /// Its device's number, as `MAJOR:MINOR`.
+    /// Device number, as `MAJOR:MINOR`.
     pub device: String,
-    /// Which folder of its file system that is, as a path's bytes.
+    /// Mounted folder of its file system, as a path's bytes.
     pub root: Vec<u8>,
-    /// Where it is, as a path's bytes.
+    /// Mount point, as a path's bytes.
     pub point: Vec<u8>,
-    /// The type of its file system, with its subtype.
+    /// File system type and subtype.
     pub kind: String,
 }
 
-/// The mount at this place that hides all others there; `None` where nothing is mounted.
+/// The topmost mount at this path; `None` if nothing is mounted there.
 #[must_use]
 pub fn at(table: &[u8], point: &Path) -> Option<Mounted> {
     let mounts = table.split(|byte| *byte == b'\n').filter_map(parse);
     mounts.rev().find(|mounted| mounted.point == point.as_os_str().as_encoded_bytes())
 }
 
-/// The mount of this number; `None` where there is none.
+/// The mount with this ID; `None` if there is none.
 #[must_use]
 pub fn of_id(table: &[u8], id: &str) -> Option<Mounted> {
     table.split(|byte| *byte == b'\n').filter_map(parse).find(|mounted| mounted.id == id)
 }
 
-/// On which device a path without links is, and where in the file system there, as a path's bytes:
-/// of a folder that is mounted at several places (mount --bind) these are the same at each. `None`
-/// where the table does not say.
+/// Device of a path without links, and the path within that file system, as bytes. For a folder
+/// mounted at several places (mount --bind) they are equal at each. `None` if the table has no
+/// entry.
 #[must_use]
 pub fn place(table: &[u8], path: &Path) -> Option<(String, Vec<u8>)> {
     let path = path.as_os_str().as_encoded_bytes();
     let mounts = table.split(|byte| *byte == b'\n').filter_map(parse);
     let above = mounts.filter(|mounted| below(path, &mounted.point).is_some());
-    // The last of several is the one that hides the others.
+    // The last of equally deep mounts hides the others.
     let mounted = above.max_by_key(|mounted| mounted.point.len())?;
     let root = mounted.root.strip_suffix(b"/").unwrap_or(&mounted.root);
     Some((mounted.device, [root, below(path, &mounted.point)?].concat()))
 }
 
-/// The way from a folder to a path that is it or below it, both absolute and as bytes; `None` where
-/// the path is elsewhere.
+/// The rest of a path below a folder, both absolute and as bytes; `None` if the path is elsewhere.
 #[must_use]
 pub fn below<'p>(path: &'p [u8], folder: &[u8]) -> Option<&'p [u8]> {
     let folder = folder.strip_suffix(b"/").unwrap_or(folder);
@@ -60,7 +59,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|byte| *byte == b' ');
     let (id, device) = (text(fields.next()?), text(fields.nth(1)?));
     let (root, point) = (unescaped(fields.next()?), unescaped(fields.next()?));
-    // Behind any number of optional fields stands a hyphen.
+    // A hyphen ends any number of optional fields.
     let kind = text(fields.skip_while(|field| *field != b"-").nth(1)?);
     Some(Mounted { id, device, root, point, kind })
 }
@@ -69,7 +68,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Blanks and backslashes are written as three octal digits.
+/// Decodes blanks and backslashes, which are written as three octal digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

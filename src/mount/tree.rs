@@ -1,8 +1,8 @@
-//! The tree of a mount: compact, immutable, its inode numbers those of the listing's order.
+//! The tree of a mount: compact and immutable; inode numbers follow the order of the listing.
 //!
-//! Names are parts of the keys of [`KeptListing`]: a node takes 16 bytes beside its object. The
-//! children of a folder stand together in the order of their names. What can have no name in a file
-//! system is hidden and counted ([`Hidden`]).
+//! Names are slices of the keys in [`KeptListing`]: a node takes 16 bytes beside its object. A
+//! folder's children are contiguous and ordered by name. Keys that cannot be file names are hidden
+//! and counted ([`Hidden`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::plan::kept::KeptListing;
 use crate::plan::path::PathProblem;
 use crate::s3::{Endpoint, Object};
 
-/// The number of an inode; the top folder's is 1, as FUSE has it.
+/// Inode number; the top folder is 1, as FUSE requires.
 pub type Inode = u64;
 
 /// The top folder.
 pub const ROOT: Inode = 1;
 
-/// In place of a number of a folder: it is a file.
+/// Index that marks a file.
 const NO_FOLDER: u32 = u32::MAX;
 
-/// Keys that are not shown: the first ones, and how many there are.
+/// Hidden keys: the first ones, and their number.
 #[derive(Debug, Default)]
 pub struct Hidden {
     keys: Vec<(String, PathProblem)>,
@@ -39,13 +39,13 @@ impl Hidden {
         }
     }
 
-    /// How many there are.
+    /// Number of hidden keys.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many of them have a name that a key of another source has.
+    /// Of these, keys whose path another source has, too.
     #[must_use]
     pub const fn repeated(&self) -> u64 {
         self.repeated
@@ -58,12 +58,12 @@ impl Hidden {
     }
 }
 
-/// A file or a folder. Its name is part of a key: of its own, or of one below it.
+/// A file or a folder. Its name is a slice of its own key, or of a key below it.
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    /// Whose key has its name; a file's own object.
+    /// Object whose key contains its name; for a file its own.
     object: u32,
-    /// Its place among the folders, or [`NO_FOLDER`].
+    /// Index among the folders, or [`NO_FOLDER`].
     folder: u32,
     parent: u32,
     name_start: u16,
@@ -75,22 +75,22 @@ struct Folder {
     /// Its first child.
     first: u32,
     count: u32,
-    /// The time of the newest object below it.
+    /// Time of the newest object below it.
     seconds: i64,
 }
 
-/// What programs are told of a node.
+/// Attributes of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// Its number.
+    /// Inode number.
     pub inode: Inode,
-    /// A folder, or a file of so many bytes.
+    /// Folder or file.
     pub kind: Kind,
-    /// When it was last changed, in seconds since the Epoch.
+    /// Modification time in seconds since the Epoch.
     pub seconds: i64,
 }
 
-/// What a node is.
+/// Type of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A folder.
@@ -102,20 +102,20 @@ pub enum Kind {
     },
 }
 
-/// What there is altogether.
+/// Totals of a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Files.
     pub files: u64,
-    /// Folders, the top one included.
+    /// Folders, including the top one.
     pub folders: u64,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Blocks of [`BLOCK_BYTES`] that they would take.
+    /// Blocks of [`BLOCK_BYTES`] that the files would occupy.
     pub blocks: u64,
 }
 
-/// Takes objects in whatever order they are listed.
+/// Takes objects in listing order.
 #[derive(Debug, Default)]
 pub struct Builder {
     objects: KeptListing,
@@ -123,11 +123,11 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Takes an object whose path is its key from byte `path_start` on; that of a folder's mark
+    /// Takes an object whose path is its key from byte `path_start` on; the path of a folder marker
     /// ends in a slash.
     ///
     /// # Errors
-    /// As those of [`KeptListing::push`].
+    /// Those of [`KeptListing::push`].
     pub fn add(
         &mut self,
         object: &Object,
@@ -137,18 +137,18 @@ impl Builder {
         self.objects.push(object, endpoint, path_start)
     }
 
-    /// Counts an object that can have no name.
+    /// Counts an object that cannot have a name.
     pub fn hide(&mut self, key: &str, problem: PathProblem) {
         self.hidden.add(key, problem);
     }
 
-    /// Puts all in their places; what has no time of its own was changed at `now_seconds`.
+    /// Builds the tree; entries without a time get `now_seconds`.
     #[must_use]
     pub fn finish(self, now_seconds: i64) -> (Tree, Hidden) {
         let Self { mut objects, hidden } = self;
         objects.shrink();
         let mut order: Vec<u32> = (0..objects.count()).collect();
-        // Runs that are in order already, as listings are, cost one comparison each.
+        // Sorted runs, as listings are, cost one comparison per element.
         order.sort_by(|one, other| objects.path(*one).cmp(objects.path(*other)));
         let mut growing = Growing {
             tree: Tree {
@@ -170,12 +170,12 @@ impl Builder {
     }
 }
 
-/// A child of a folder before it has its number.
+/// A child of a folder before it has a number.
 struct Child {
     object: u32,
     name_start: u16,
     name_length: u16,
-    /// Of a folder: what is below it, as places in the order.
+    /// For a folder: its content, as a range of the order.
     below: Option<Range<usize>>,
 }
 
@@ -183,20 +183,20 @@ struct Child {
 struct Open {
     node: u32,
     below: Range<usize>,
-    /// Bytes of its own path, with the slash behind it.
+    /// Length of its path in bytes, including the final slash.
     depth: usize,
 }
 
 struct Growing {
     tree: Tree,
     hidden: Hidden,
-    /// Objects by their paths.
+    /// Objects by path.
     order: Vec<u32>,
     open: Vec<Open>,
 }
 
 impl Growing {
-    /// Level by level: so the children of each folder stand together.
+    /// Breadth first, so that a folder's children are contiguous.
     fn grow(&mut self) {
         let root = Node { object: 0, folder: 0, parent: 0, name_start: 0, name_length: 0 };
         self.tree.nodes.push(root);
@@ -213,7 +213,7 @@ impl Growing {
         self.tree.totals.folders = self.tree.folders.len() as u64;
     }
 
-    /// The names in a folder, in their order. Of two that are alike the first file stays.
+    /// The children of a folder, by name. Of equal names the first file stays.
     fn children(&mut self, folder: &Open) -> Vec<Child> {
         let mut children: Vec<Child> = Vec::new();
         let objects = &self.tree.objects;
@@ -224,7 +224,7 @@ impl Growing {
             let rest = &objects.path(object)[folder.depth..];
             let name_length = rest.find('/').unwrap_or(rest.len());
             at += 1;
-            // The mark of the folder itself.
+            // The marker object of the folder itself.
             if rest.is_empty() {
                 continue;
             }
@@ -252,7 +252,7 @@ impl Growing {
         children.sort_by(|one, other| name(one).cmp(name(other)));
         let hidden = &mut self.hidden;
         let order = &self.order;
-        // A file stands before the folder of its name: so they are listed.
+        // The sort is stable, and a file precedes the folder of its name.
         children.dedup_by(|later, first| {
             let alike = name(later) == name(first);
             if alike {
@@ -301,7 +301,7 @@ impl Growing {
     }
 }
 
-/// All names, and what is behind them.
+/// All names and their objects.
 #[derive(Debug)]
 pub struct Tree {
     objects: KeptListing,
@@ -312,9 +312,9 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Folders are as new as the newest of what is in them.
+    /// A folder is as new as its newest content.
     fn date_folders(&mut self) {
-        // Children stand behind their parents.
+        // Children follow their parents.
         for place in (0..self.nodes.len()).rev() {
             let node = self.nodes[place];
             let seconds = match self.folders.get(node.folder as usize) {
@@ -342,19 +342,19 @@ impl Tree {
         &self.objects.key(node.object).0[start..start + usize::from(node.name_length)]
     }
 
-    /// How many inodes there are: their numbers begin with [`ROOT`].
+    /// Number of inodes; they start at [`ROOT`].
     #[must_use]
     pub fn count(&self) -> u64 {
         self.nodes.len() as u64
     }
 
-    /// What there is altogether.
+    /// Totals of the tree.
     #[must_use]
     pub const fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// What programs are told of an inode.
+    /// Attributes of an inode.
     #[must_use]
     pub fn facts(&self, inode: Inode) -> Option<Facts> {
         let node = self.node(inode)?;
@@ -379,7 +379,7 @@ impl Tree {
         Some(children.start + found as u64)
     }
 
-    /// The children of a folder, in the order of their names; `None` for what is no folder.
+    /// The children of a folder, by name; `None` if it is not a folder.
     #[must_use]
     pub fn children(&self, inode: Inode) -> Option<Range<Inode>> {
         let folder = self.folders.get(self.node(inode)?.folder as usize)?;
@@ -387,26 +387,26 @@ impl Tree {
         Some(first..first + u64::from(folder.count))
     }
 
-    /// The name of an inode; that of the top folder is empty.
+    /// The name of an inode; empty for the top folder.
     ///
     /// # Panics
-    /// When there is no such inode.
+    /// If there is no such inode.
     #[must_use]
     pub fn name(&self, inode: Inode) -> &str {
         self.name_of(self.node(inode).expect("an inode of this tree"))
     }
 
-    /// The folder that it is in.
+    /// The parent folder.
     ///
     /// # Panics
-    /// When there is no such inode.
+    /// If there is no such inode.
     #[must_use]
     pub fn parent(&self, inode: Inode) -> Inode {
         u64::from(self.node(inode).expect("an inode of this tree").parent) + ROOT
     }
 
-    /// What the keys below a folder begin with, the slash included; `None` for a file, and for the
-    /// top folder, whose keys may have nothing in common.
+    /// The key prefix of a folder, including the slash; `None` for a file, and for the top folder,
+    /// whose keys may have no common prefix.
     #[must_use]
     pub fn folder_key(&self, inode: Inode) -> Option<&str> {
         let node = self.node(inode).filter(|node| node.folder != NO_FOLDER && inode != ROOT)?;
@@ -414,7 +414,7 @@ impl Tree {
         Some(&self.objects.key(node.object).0[..=end])
     }
 
-    /// The object of a file, and where it is served.
+    /// The object of a file, and its endpoint.
     #[must_use]
     pub fn object(&self, inode: Inode) -> Option<(Object, Arc<Endpoint>)> {
         let node = self.node(inode).filter(|node| node.folder == NO_FOLDER)?;
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn names_stand_in_their_order_whatever_the_listings_is() {
-        // Of a listing, `a-b` stands before `a/x`.
+        // In a listing, `a-b` precedes `a/x`.
         let (tree, hidden) = of(&["p/a-b", "p/a/x", "p/a/y/z", "p/ü", "p/B"]);
         assert_eq!(hidden.count(), 0);
         assert_eq!(names(&tree, ROOT), ["B", "a", "a-b", "ü"]);

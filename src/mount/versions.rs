@@ -1,25 +1,25 @@
 //! Objects that were replaced or deleted while they are mounted.
 //!
-//! The kernel keeps pages, attributes and open files by inode. So an inode is of one version for
-//! ever: a version that is found later gets a number that no other had, and the name leads to it
-//! from then on. Of each name only the newest version is kept here; who still has an older one open
-//! has that file's own object.
+//! The kernel caches pages, attributes and open files by inode, so an inode always means one
+//! version: a later version gets a new number, and the name leads to it from then on. Only the
+//! newest version of each name is stored here; a program that has an older one open has that file's
+//! own object.
 
 use std::collections::HashMap;
 
 use super::tree::Inode;
 use crate::s3::Object;
 
-/// What a name of the tree leads to.
+/// The current target of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Current<'a> {
-    /// To the object that was listed.
+    /// The listed object.
     Listed,
-    /// To an object that is not known: it is to be asked for.
+    /// Unknown: a HEAD request must find out.
     Unknown,
-    /// To nothing, when it was asked for last.
+    /// Nothing, according to the last request.
     Gone,
-    /// To a version that was found later, and its inode.
+    /// A later version, and its inode.
     Version(Inode, &'a Object),
 }
 
@@ -30,27 +30,26 @@ enum Now {
     Version(Inode, Box<Object>),
 }
 
-/// The names that do not lead to the object that was listed, by the inode that the tree has for
-/// them.
+/// Names that no longer lead to their listed object, by the tree's inode.
 #[derive(Debug)]
 pub struct Versions {
     now: HashMap<Inode, Now>,
     /// The name of each version.
     names: HashMap<Inode, Inode>,
-    /// The first number that the tree does not have.
+    /// First number above the tree's inodes.
     first: Inode,
-    /// The first number that nobody has.
+    /// First unused number.
     next: Inode,
 }
 
 impl Versions {
-    /// None; the tree has the inodes below `first`.
+    /// No changes yet; the tree's inodes are below `first`.
     #[must_use]
     pub fn new(first: Inode) -> Self {
         Self { now: HashMap::new(), names: HashMap::new(), first, next: first }
     }
 
-    /// What a name leads to.
+    /// The current target of a name.
     #[must_use]
     pub fn of_name(&self, name: Inode) -> Current<'_> {
         match self.now.get(&name) {
@@ -61,8 +60,8 @@ impl Versions {
         }
     }
 
-    /// The name of an inode whose version is the one that the name leads to; `None` for one whose
-    /// object was replaced or is gone.
+    /// The name of an inode that is the name's current version; `None` if the object was replaced
+    /// or deleted.
     #[must_use]
     pub fn name_of(&self, inode: Inode) -> Option<Inode> {
         if inode >= self.first {
@@ -71,7 +70,7 @@ impl Versions {
         (!self.now.contains_key(&inode)).then_some(inode)
     }
 
-    /// The object of this inode is not there any more. Returns its name, unless that was known.
+    /// Records that the object of this inode is gone. Returns its name, unless that was known.
     pub fn note_changed(&mut self, inode: Inode) -> Option<Inode> {
         let name = self.name_of(inode)?;
         self.names.remove(&inode);
@@ -79,8 +78,8 @@ impl Versions {
         Some(name)
     }
 
-    /// A name was asked for: it leads to this object, or to nothing. Where somebody else was told
-    /// before, that stays. Returns whether the folder of the name has another name than before.
+    /// Takes the result of a request for a name: this object, or nothing. An earlier result stays.
+    /// Returns true if the name appeared in or vanished from its folder.
     pub fn found(&mut self, name: Inode, object: Option<Object>) -> bool {
         let was_gone = match self.now.get(&name) {
             Some(Now::Unknown) => false,
@@ -127,7 +126,7 @@ mod tests {
         assert_eq!((versions.of_name(3), versions.name_of(3)), (Current::Unknown, None));
         assert!(!versions.found(3, Some(object("second"))));
         assert_eq!(version(&versions, 3), (10, "second".to_owned()));
-        // Two asked at the same time: both are told the same.
+        // Two requests at the same time: the first result stays.
         assert!(!versions.found(3, Some(object("late"))));
         assert_eq!(version(&versions, 3), (10, "second".to_owned()));
         assert_eq!((versions.name_of(10), versions.name_of(3)), (Some(3), None));

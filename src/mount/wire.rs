@@ -1,77 +1,76 @@
-//! Requests of the kernel and their answers, as bytes (include/uapi/linux/fuse.h, protocol 7.40):
-//! those that a file system has which is only read.
+//! Encodes and decodes FUSE requests (include/uapi/linux/fuse.h, protocol 7.40) that a read-only
+//! file system has.
 
 use std::time::Duration;
 
 use crate::mount::tree::Inode;
 
-/// Where names begin in `struct fuse_dirent`.
+/// Offset of the name in `struct fuse_dirent`.
 const DIRENT_BYTES: usize = 24;
 /// Length of `struct fuse_entry_out`.
 const ENTRY_BYTES: usize = 128;
 
-/// What a program wants to know, or to do.
+/// A request of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// A name in a folder.
+    /// FUSE_LOOKUP.
     LookUp {
-        /// The folder; the name is behind the arguments: [`name`].
+        /// The folder; the name follows the arguments: [`name`].
         parent: Inode,
     },
-    /// What is known of an inode.
+    /// FUSE_GETATTR.
     Attributes {
-        /// Which.
+        /// The inode.
         inode: Inode,
     },
-    /// To open a file.
+    /// FUSE_OPEN.
     Open {
-        /// Which.
+        /// The inode.
         inode: Inode,
-        /// As open(2) has them.
+        /// Flags of open(2).
         flags: i32,
     },
-    /// To read an open file.
+    /// FUSE_READ.
     Read {
-        /// Which, as opening it has told.
+        /// Handle that opening it returned.
         handle: u64,
-        /// From where.
+        /// Offset.
         offset: u64,
-        /// How many bytes at most.
+        /// Most bytes to return.
         length: u32,
     },
-    /// A file is closed.
+    /// FUSE_RELEASE.
     Release {
-        /// Which.
+        /// The inode.
         inode: Inode,
         /// Its handle.
         handle: u64,
     },
-    /// To open a folder.
+    /// FUSE_OPENDIR.
     OpenFolder {
-        /// Which.
+        /// The inode.
         inode: Inode,
     },
-    /// Names in a folder.
+    /// FUSE_READDIR or FUSE_READDIRPLUS.
     ReadFolder {
-        /// Which.
+        /// The inode.
         inode: Inode,
-        /// From which place on.
+        /// Offset of the first entry.
         offset: u64,
-        /// Bytes of the answer at most.
+        /// Longest answer in bytes.
         length: u32,
-        /// With what is known of each (readdirplus).
+        /// With each entry's attributes (readdirplus).
         has_attributes: bool,
     },
-    /// A folder is closed.
+    /// FUSE_RELEASEDIR.
     ReleaseFolder,
-    /// What statfs(2) tells.
+    /// FUSE_STATFS.
     FileSystem,
-    /// Something that a read-only file system without links and attributes need not know.
+    /// An operation that a read-only file system without links and attributes does not need.
     Other,
 }
 
-/// What is asked, by the head of a request and the arguments of its operation; `None` for bytes
-/// that are no request.
+/// Parses a request from its header and its operation's arguments; `None` if they are too short.
 #[must_use]
 pub fn parse(head: &[u8], arguments: &[u8]) -> Option<Call> {
     let operation = u32_at(head, 4)?;
@@ -100,7 +99,7 @@ pub fn parse(head: &[u8], arguments: &[u8]) -> Option<Call> {
     Some(call)
 }
 
-/// The name that is behind the arguments of a request, which ends with NUL.
+/// The NUL-terminated name after a request's arguments.
 #[must_use]
 pub fn name(payload: &[u8]) -> &[u8] {
     let end = payload.iter().position(|byte| *byte == 0).unwrap_or(payload.len());
@@ -115,30 +114,30 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// What stat(2) tells of an inode.
+/// Attributes of an inode, as in stat(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
-    /// Its number.
+    /// Inode number.
     pub inode: Inode,
-    /// Its length.
+    /// Length.
     pub size_bytes: u64,
-    /// Blocks that it takes.
+    /// Allocated blocks.
     pub blocks: u64,
-    /// When it was changed, in seconds since the Epoch.
+    /// Modification time in seconds since the Epoch.
     pub seconds: i64,
-    /// What it is, and who may do what with it, as `st_mode` has it.
+    /// Type and permissions, as in `st_mode`.
     pub mode: u32,
-    /// Names of it.
+    /// Hard links.
     pub links: u32,
-    /// Whose it is.
+    /// Owner.
     pub uid: u32,
-    /// Of which group.
+    /// Group.
     pub gid: u32,
-    /// The length in which it should be read.
+    /// Preferred length of reads.
     pub piece_bytes: u32,
 }
 
-/// Writes an answer from its beginning on.
+/// Writes an answer.
 #[derive(Debug)]
 pub struct Writer<'a> {
     bytes: &'a mut [u8],
@@ -146,7 +145,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Over this memory, which is long enough for any answer but those of [`Listing`].
+    /// For this buffer, which is long enough for any answer except a [`Listing`].
     #[must_use]
     pub const fn new(bytes: &'a mut [u8]) -> Self {
         Self { bytes, at: 0 }
@@ -170,7 +169,7 @@ impl<'a> Writer<'a> {
         for value in [of.inode, of.size_bytes, of.blocks] {
             self.u64(value);
         }
-        // Read, changed, and changed in any way.
+        // atime, mtime and ctime.
         for _ in 0..3 {
             self.u64(of.seconds.cast_unsigned());
         }
@@ -179,10 +178,10 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// `struct fuse_entry_out`; 0 as its inode leaves the kernel without it.
+    /// `struct fuse_entry_out`; with inode 0 the kernel ignores it.
     fn entry(&mut self, of: &Attributes, valid: Duration) {
         self.u64(of.inode);
-        // All numbers are of one generation.
+        // The generation: numbers are never reused.
         self.u64(0);
         self.u64(valid.as_secs());
         self.u64(valid.as_secs());
@@ -191,14 +190,14 @@ impl<'a> Writer<'a> {
         self.attributes(of);
     }
 
-    /// What a name leads to. Returns the length of the answer, as the others do.
+    /// The result of a lookup. Returns the answer's length, like the other methods.
     #[must_use]
     pub fn name(mut self, of: &Attributes, valid: Duration) -> usize {
         self.entry(of, valid);
         self.at
     }
 
-    /// What is known of an inode (`struct fuse_attr_out`).
+    /// Attributes of an inode (`struct fuse_attr_out`).
     #[must_use]
     pub fn known(mut self, of: &Attributes, valid: Duration) -> usize {
         self.u64(valid.as_secs());
@@ -217,7 +216,7 @@ impl<'a> Writer<'a> {
         self.at
     }
 
-    /// What statfs(2) tells (`struct fuse_statfs_out`): all is taken.
+    /// The answer to statfs(2) (`struct fuse_statfs_out`): no space is free.
     #[must_use]
     pub fn file_system(mut self, of: &FileSystem) -> usize {
         for value in [of.blocks, 0, 0, of.inodes, 0] {
@@ -233,36 +232,36 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What is known of all of it.
+/// Attributes of the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSystem {
     /// Blocks of all files.
     pub blocks: u64,
     /// Files and folders.
     pub inodes: u64,
-    /// The length in which files should be read.
+    /// Preferred length of reads.
     pub piece_bytes: u32,
     /// Longest name.
     pub name_bytes_max: u32,
-    /// Length of a block.
+    /// Block length.
     pub block_bytes: u32,
 }
 
-/// Names of a folder, as many as there is room for.
+/// Entries of a folder, as many as fit.
 #[derive(Debug)]
 pub struct Listing<'a> {
     writer: Writer<'a>,
 }
 
 impl<'a> Listing<'a> {
-    /// Over this memory, all of which may be used.
+    /// For this buffer, all of which may be used.
     #[must_use]
     pub const fn new(bytes: &'a mut [u8]) -> Self {
         Self { writer: Writer::new(bytes) }
     }
 
-    /// Adds a name, behind which the place `next` is; with what is known of it where that is
-    /// wanted. Returns false, and adds nothing, when there is no room.
+    /// Adds an entry; `next` is the offset of the entry after it. `with_attributes`: validity of
+    /// its attributes. Returns false, and adds nothing, if it does not fit.
     #[must_use]
     pub fn add(
         &mut self,
@@ -283,7 +282,7 @@ impl<'a> Listing<'a> {
         self.writer.u64(of.inode);
         self.writer.u64(next);
         self.writer.u32(u32::try_from(name.len()).expect("names are short"));
-        // The type of readdir(3) is that of st_mode.
+        // d_type of readdir(3) is the file type of st_mode.
         self.writer.u32(of.mode >> 12 & 0o17);
         self.writer.put(name);
         let padding = end - self.writer.at;
@@ -291,7 +290,7 @@ impl<'a> Listing<'a> {
         true
     }
 
-    /// The length of the answer.
+    /// The answer's length.
     #[must_use]
     pub const fn length(&self) -> usize {
         self.writer.at
@@ -346,7 +345,7 @@ mod tests {
         assert_eq!(parse(&head(3, 7), &arguments), Some(Call::Attributes { inode: 7 }));
         assert_eq!(parse(&head(17, 1), &[]), Some(Call::FileSystem));
         assert_eq!(parse(&head(22, 7), &arguments), Some(Call::Other));
-        // Short of bytes it is no request.
+        // Too short to be a request.
         assert_eq!(parse(&head(15, 7)[..20], &arguments), None);
         assert_eq!(parse(&head(15, 7), &arguments[..19]), None);
     }
@@ -357,7 +356,7 @@ mod tests {
         let valid = Duration::new(3, 5);
         assert_eq!(Writer::new(&mut bytes).name(&attributes(), valid), 128);
         let time = (-5i64).cast_unsigned();
-        // Names and attributes are valid as long; struct fuse_attr begins at 40.
+        // Names and attributes have the same validity; struct fuse_attr begins at 40.
         let long = [(0, 7), (8, 0), (16, 3), (24, 3), (40, 7), (48, 39_000), (56, 77)];
         for (at, expected) in long.into_iter().chain([(64, time), (72, time), (80, time)]) {
             assert_eq!(u64_at(&bytes, at), Some(expected), "at {at}");
@@ -396,7 +395,7 @@ mod tests {
         assert!(listing.add(&attributes(), 1, b"a", None));
         assert!(listing.add(&attributes(), 2, b"12345678", None));
         assert_eq!(listing.length(), 64);
-        // Beside its attributes there is none for a name, without them for one of 12 bytes.
+        // With attributes there is no room for a name; without them there is for 12 bytes.
         assert!(!listing.add(&attributes(), 3, b"b", Some(Duration::ZERO)));
         assert!(!listing.add(&attributes(), 3, b"1234567890123", None));
         assert!(listing.add(&attributes(), 3, b"12345678", None));
