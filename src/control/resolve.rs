@@ -284,7 +284,7 @@ impl Control {
         };
         // Where a backslash was typed, the glob was meant.
         let may_be = key.starts_with(prefix) && key.len() <= KEY_BYTES_MAX;
-        if !may_be || page.tells_without(key, endpoint.is_directory()) {
+        if !may_be || page.proves_absence(key, endpoint.is_directory()) {
             return Ok((SourceKind::Glob(glob.clone()), Some(page)));
         }
         if key.ends_with('/') {

@@ -1,7 +1,7 @@
-//! What an S3 server says when it refuses: the error body.
+//! Parses the error body of an S3 server's refusal.
 //!
-//! Pure and bounded. Bodies that are not S3's XML (a proxy's HTML, nothing at all) are not a fault
-//! of their own: the status then speaks alone.
+//! Pure and bounded. A body that is not S3's XML (a proxy's HTML, or empty) is no error of its own:
+//! then only the status counts.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -14,77 +14,77 @@ use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::text::instant::parse_instant;
 use crate::text::shown::shown;
 
-/// The header that asks for the checksum that is stored with an object.
+/// The header that requests an object's stored checksum.
 pub const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
-/// How many bytes of an error body are looked at.
+/// Most bytes of an error body that are parsed.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
-/// Longest text taken over from an error body, in characters.
+/// Most characters taken from a field of an error body.
 const TEXT_CHARS_MAX: usize = 300;
 
-/// Whether this status may be for a header that the server does not know: some say 400
+/// True if this status may mean that the server does not know a header: some return 400
 /// `InvalidArgument` then, others 501 `NotImplemented`.
 #[must_use]
 pub const fn may_refuse_header(status: u16) -> bool {
     matches!(status, 400 | 501)
 }
 
-/// A refusal as the server told it.
+/// A server's error response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerError {
     /// The HTTP status.
     pub status: u16,
-    /// S3's code, such as `NoSuchKey`; empty where the body has none.
+    /// S3's code, such as `NoSuchKey`; empty if the body has none.
     pub code: String,
-    /// S3's message; empty where the body has none.
+    /// S3's message; empty if the body has none.
     pub message: String,
-    /// What the server calls this request, for its support; may be empty.
+    /// The server's ID of this request, for its support; may be empty.
     pub request_id: String,
-    /// The region the server says is the right one; mostly empty.
+    /// The region that the server says is right; mostly empty.
     pub region: String,
-    /// Where a redirect leads, without what may be a signature; mostly empty.
+    /// Target of a redirect, without parts that may be a signature; mostly empty.
     pub leads_to: String,
-    /// The server's time, as it says it beside `RequestTimeTooSkewed`; mostly empty.
+    /// The server's time, sent with `RequestTimeTooSkewed`; mostly empty.
     pub server_time: String,
-    /// The body is not S3's: a page of something in between, as it seems.
+    /// The body is not S3's: probably a page from a proxy.
     pub is_foreign: bool,
-    /// The request had no signature, as the user wanted it.
+    /// The request had no signature, as the user wanted.
     pub is_unsigned: bool,
 }
 
-/// Reads an error body; `request_id` is the header's, the body's is the second choice.
+/// Parses an error body. `request_id`: the header's value, which is preferred to the body's.
 #[must_use]
 pub fn explain(status: u16, body: &[u8], request_id: &str) -> ServerError {
-    let mut told = ServerError { status, ..ServerError::default() };
+    let mut refusal = ServerError { status, ..ServerError::default() };
     let body = &body[..body.len().min(ERROR_BODY_BYTES_MAX)];
-    read_body(&String::from_utf8_lossy(body), &mut told);
-    told.is_foreign = !body.is_empty() && told.code.is_empty();
+    read_body(&String::from_utf8_lossy(body), &mut refusal);
+    refusal.is_foreign = !body.is_empty() && refusal.code.is_empty();
     if !request_id.is_empty() {
-        told.request_id = said(request_id);
+        refusal.request_id = said(request_id);
     }
-    told
+    refusal
 }
 
-/// The refusal as a failure of `what`, such as `get s3://bucket/key`.
+/// The error response as a failure of `what`, such as `get s3://bucket/key`.
 #[must_use]
 pub fn s3_error(status: u16, headers: &HeaderMap, body: &[u8], what: &str) -> Error {
     explain_answer(status, headers, body).into_error(what)
 }
 
-/// [`explain`] with the request id and the region from the headers.
+/// [`explain`] with the request ID, region and location from the headers.
 #[must_use]
 pub fn explain_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> ServerError {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let mut told = explain(status, body, header("x-amz-request-id"));
+    let mut refusal = explain(status, body, header("x-amz-request-id"));
     let region = header("x-amz-bucket-region");
     if !region.is_empty() {
-        told.region = said(region);
+        refusal.region = said(region);
     }
-    told.note_location(header("location"));
-    told
+    refusal.note_location(header("location"));
+    refusal
 }
 
 impl ServerError {
-    /// Notes where a redirect leads by its `Location`, where its body does not say that.
+    /// Takes the target of a redirect from its `Location` if the body has none.
     pub fn note_location(&mut self, location: &str) {
         if matches!(self.status, 300..=399) && self.leads_to.is_empty() {
             self.leads_to = origin_of(location);
@@ -92,13 +92,13 @@ impl ServerError {
     }
 }
 
-/// Scheme and host of a URL, or the path of one that has neither.
+/// Scheme and host of a URL, or the path if it has neither.
 fn origin_of(url: &str) -> String {
     let plain = url.split(['?', '#']).next().unwrap_or("");
     let (scheme, rest) = match plain.split_once("//") {
         Some((scheme, rest)) => (format!("{scheme}//"), rest),
         None if plain.starts_with('/') => return said(plain),
-        // A name alone, as `<Endpoint>` has it.
+        // A host only, as in `<Endpoint>`.
         None => (String::new(), plain),
     };
     let host = rest.split(['/', '\\']).next().unwrap_or("");
@@ -106,8 +106,8 @@ fn origin_of(url: &str) -> String {
     said(&format!("{scheme}{host}"))
 }
 
-/// Fills in what `<Error>` says; stops silently at the first thing that is not XML.
-fn read_body(body: &str, told: &mut ServerError) {
+/// Fills in the fields of `<Error>`; stops silently at the first thing that is not XML.
+fn read_body(body: &str, refusal: &mut ServerError) {
     let mut reader = Reader::from_str(body);
     let mut names: Vec<String> = Vec::new();
     let mut text = String::new();
@@ -127,18 +127,18 @@ fn read_body(body: &str, told: &mut ServerError) {
             }
             Ok(Event::End(_)) => {
                 let field = match (names.len(), names.last().map(String::as_str)) {
-                    (2, Some("Code")) => Some(&mut told.code),
-                    (2, Some("Message")) => Some(&mut told.message),
-                    (2, Some("RequestId")) => Some(&mut told.request_id),
-                    (2, Some("Region")) => Some(&mut told.region),
-                    (2, Some("ServerTime")) => Some(&mut told.server_time),
+                    (2, Some("Code")) => Some(&mut refusal.code),
+                    (2, Some("Message")) => Some(&mut refusal.message),
+                    (2, Some("RequestId")) => Some(&mut refusal.request_id),
+                    (2, Some("Region")) => Some(&mut refusal.region),
+                    (2, Some("ServerTime")) => Some(&mut refusal.server_time),
                     _ => None,
                 };
                 if let Some(field) = field {
                     *field = said(&text);
                 }
                 if names.len() == 2 && names[1] == "Endpoint" {
-                    told.leads_to = origin_of(&text);
+                    refusal.leads_to = origin_of(&text);
                 }
                 names.pop();
                 text.clear();
@@ -149,21 +149,21 @@ fn read_body(body: &str, told: &mut ServerError) {
     }
 }
 
-/// One line without control characters, of bounded length: it goes to a terminal.
+/// One line without control characters, of bounded length, for a terminal.
 fn said(text: &str) -> String {
     shown(text.trim().trim_end_matches('.')).chars().take(TEXT_CHARS_MAX).collect()
 }
 
 impl ServerError {
-    /// Whether the server does not know the header that asks for an object's checksum, and refuses
-    /// what has it.
+    /// True if the server does not know the header that requests a checksum, and therefore refuses
+    /// the request.
     #[must_use]
     pub fn is_about_checksum_mode(&self) -> bool {
         let message = self.message.to_ascii_lowercase();
         may_refuse_header(self.status) && message.contains(CHECKSUM_MODE)
     }
 
-    /// What kind of failure it is to us.
+    /// The kind of error for the exit code.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self.code.as_str() {
@@ -191,7 +191,7 @@ impl ServerError {
         }
     }
 
-    /// Why, for programs.
+    /// The reason, for programs.
     fn reason(&self) -> ErrorReason {
         match (self.kind(), self.code.as_str(), self.status) {
             (_, "InvalidObjectState", _) => ErrorReason::Archived,
@@ -210,27 +210,27 @@ impl ServerError {
         }
     }
 
-    /// Whether the same request may succeed a little later.
+    /// True if the same request may succeed a little later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self.status, 408 | 429 | 500 | 502 | 503 | 504)
             || matches!(self.code.as_str(), "RequestTimeout" | "SlowDown" | "InternalError")
     }
 
-    /// The server's time, where the answer says that the clocks differ.
+    /// The server's time, if the answer says that the clocks differ.
     #[must_use]
     pub fn server_clock(&self) -> Option<SystemTime> {
         let at = parse_instant(&self.server_time)?;
         (self.code == "RequestTimeTooSkewed").then_some(at)
     }
 
-    /// Whether newer credentials may be all that is missing.
+    /// True if newer credentials may help.
     #[must_use]
     pub fn is_expired_token(&self) -> bool {
         matches!(self.code.as_str(), "ExpiredToken" | "TokenRefreshRequired" | "InvalidToken")
     }
 
-    /// The failure of `what`, with the server's words and what to do.
+    /// The failure of `what`, with the server's message and advice.
     #[must_use]
     pub fn into_error(self, what: &str) -> Error {
         let error = Error::new(self.kind(), self.to_string()).because(self.reason()).within(what);
@@ -322,27 +322,30 @@ mod tests {
 
     #[test]
     fn the_body_speaks() {
-        let told = explain(403, DENIED, "");
-        assert_eq!(told.code, "AccessDenied");
-        assert_eq!(told.message, "Access <Denied>");
-        assert_eq!(told.request_id, "R1");
+        let refusal = explain(403, DENIED, "");
+        assert_eq!(refusal.code, "AccessDenied");
+        assert_eq!(refusal.message, "Access <Denied>");
+        assert_eq!(refusal.request_id, "R1");
         assert_eq!(explain(403, DENIED, "H1").request_id, "H1");
-        let line = told.into_error("get s3://b/k").to_string();
+        let line = refusal.into_error("get s3://b/k").to_string();
         assert!(line.starts_with("get s3://b/k: the server answered 403 AccessDenied"), "{line}");
         assert!(line.contains("request id R1") && line.contains("s3:GetObject"), "{line}");
         assert_eq!(explain(403, DENIED, "").into_error("get").request_id(), Some("R1"));
     }
 
     #[test]
-    fn redirects_tell_where_they_lead() {
+    fn redirects_show_where_they_lead() {
         let line = |location: &'static str, body: &[u8]| {
             let mut headers = HeaderMap::new();
             headers.insert("location", http::HeaderValue::from_static(location));
             s3_error(307, &headers, body, "list s3://b/").to_string()
         };
-        let told = line("https://u:secret@node-2:9000/b/k?X-Amz-Signature=abc", b"");
-        assert!(told.contains("it leads to https://node-2:9000: check --endpoint-url"), "{told}");
-        assert!(!told.contains("secret") && !told.contains("abc"), "{told}");
+        let refusal = line("https://u:secret@node-2:9000/b/k?X-Amz-Signature=abc", b"");
+        assert!(
+            refusal.contains("it leads to https://node-2:9000: check --endpoint-url"),
+            "{refusal}"
+        );
+        assert!(!refusal.contains("secret") && !refusal.contains("abc"), "{refusal}");
         assert!(line("/v2/b/k?x=y", b"").contains("it leads to /v2/b/k: check"));
         assert!(line("//u:p@node/b/k", b"").contains("it leads to //node: check"));
         let body =
@@ -426,9 +429,9 @@ mod tests {
             b"\xff\xfe\x00garbage & more <<<>>>",
             b"plain words",
         ] {
-            let told = explain(502, body, "");
-            assert_eq!(told.code, "", "{body:?}");
-            let error = told.into_error("list").to_string();
+            let refusal = explain(502, body, "");
+            assert_eq!(refusal.code, "", "{body:?}");
+            let error = refusal.into_error("list").to_string();
             assert!(error.starts_with("list: the server answered 502"), "{error}");
         }
     }
@@ -436,18 +439,18 @@ mod tests {
     #[test]
     fn every_prefix_is_tolerated() {
         for end in 0..DENIED.len() {
-            let told = explain(403, &DENIED[..end], "");
-            assert!(told.code.is_empty() || told.code == "AccessDenied", "{}", told.code);
+            let refusal = explain(403, &DENIED[..end], "");
+            assert!(refusal.code.is_empty() || refusal.code == "AccessDenied", "{}", refusal.code);
         }
     }
 
     #[test]
     fn nothing_dirty_reaches_the_terminal() {
         let body = format!("<Error><Message>a\x1b[31m\nb{}</Message></Error>", "c".repeat(9_000));
-        let told = explain(500, body.as_bytes(), "id\r\n");
-        assert!(told.message.starts_with("a\\u{1b}[31m\\nb"));
-        assert_eq!(told.message.chars().count(), TEXT_CHARS_MAX);
-        assert_eq!(told.request_id, "id");
+        let refusal = explain(500, body.as_bytes(), "id\r\n");
+        assert!(refusal.message.starts_with("a\\u{1b}[31m\\nb"));
+        assert_eq!(refusal.message.chars().count(), TEXT_CHARS_MAX);
+        assert_eq!(refusal.request_id, "id");
         let body = "<Error><Code>C</Code><Message>a\u{202e}b</Message></Error>";
         assert_eq!(explain(500, body.as_bytes(), "").message, "a\\u{202e}b");
     }
@@ -456,9 +459,9 @@ mod tests {
     fn the_region_comes_from_header_or_body() {
         let body =
             b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>";
-        let told = explain_answer(400, &HeaderMap::new(), body);
-        assert_eq!(told.region, "eu-west-1");
-        assert!(told.into_error("list").to_string().ends_with("use --region eu-west-1"));
+        let refusal = explain_answer(400, &HeaderMap::new(), body);
+        assert_eq!(refusal.region, "eu-west-1");
+        assert!(refusal.into_error("list").to_string().ends_with("use --region eu-west-1"));
         let mut headers = HeaderMap::new();
         headers.insert("x-amz-bucket-region", "eu-north-1".parse().expect("a header value"));
         assert_eq!(explain_answer(301, &headers, b"").region, "eu-north-1");

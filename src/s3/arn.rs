@@ -1,31 +1,31 @@
-//! Access points by their ARN, as they stand in place of a bucket's name.
+//! ARNs of access points, which may replace a bucket's name.
 //!
-//! Pure. What is no ordinary access point is refused by its own name.
+//! Pure. Any other kind of ARN is refused with its name.
 
 use crate::s3::aws::Partition;
 
-/// What every ARN starts with.
+/// Prefix of every ARN.
 pub(crate) const ARN: &str = "arn:";
 /// Longest name of an access point, in bytes.
 const NAME_BYTES_MAX: usize = 50;
-/// How many digits an account has.
+/// Digits of an account.
 const ACCOUNT_DIGITS: usize = 12;
 
-/// An access point to a general purpose bucket.
+/// An access point of a general purpose bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessPoint<'a> {
-    /// Its region; requests are signed for it.
+    /// Its region, for which requests are signed.
     pub region: &'a str,
-    /// The account of its owner.
+    /// Its owner's account.
     pub account: &'a str,
     /// Its name.
     pub name: &'a str,
 }
 
-/// Takes `arn:...accesspoint/NAME/KEY` apart: the access point's ARN, and the key.
+/// Splits `arn:...accesspoint/NAME/KEY` into the access point's ARN and the key.
 ///
 /// # Errors
-/// Why it is no access point.
+/// Why it is not an access point.
 pub(crate) fn split(text: &str) -> Result<(&str, &str), String> {
     // arn:PARTITION:SERVICE:REGION:ACCOUNT:RESOURCE, where the resource has its own separator.
     let resource_at = match text.match_indices(':').nth(4) {
@@ -43,10 +43,10 @@ pub(crate) fn split(text: &str) -> Result<(&str, &str), String> {
 }
 
 impl<'a> AccessPoint<'a> {
-    /// Reads `arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME`, or with a colon before the name.
+    /// Parses `arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME`, or with a colon before the name.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is not an access point.
     pub fn parse(arn: &'a str) -> Result<Self, String> {
         let mut parts = arn.splitn(6, ':');
         let mut next = || parts.next().ok_or("the ARN is incomplete");
@@ -78,7 +78,7 @@ impl<'a> AccessPoint<'a> {
     }
 }
 
-/// Refuses what is not `accesspoint` of S3, saying what it is.
+/// Refuses anything but an `accesspoint` of S3, and says what it is.
 fn check_kind(
     service: &str,
     kind: &str,

@@ -1,4 +1,4 @@
-//! AWS's own host names: partitions, variants, access points, zones of directory buckets.
+//! AWS's host names: partitions, variants, access points, zones of directory buckets.
 //!
 //! Pure. The names are those of the SDKs' `partitions.json` and of S3's endpoint rules.
 
@@ -8,21 +8,21 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Shortest bucket name, in bytes.
 const BUCKET_BYTES_MIN: usize = 3;
-/// Longest name of a bucket that may stand before a host, in bytes.
+/// Longest bucket name that can be a prefix of a host name, in bytes.
 const HOST_LABEL_BYTES_MAX: usize = 63;
 
-/// A part of AWS with names and accounts of its own.
+/// A partition of AWS, with names and accounts of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {
-    /// As it stands in an ARN.
+    /// Its name in ARNs.
     pub name: &'static str,
-    /// What all its regions start with.
+    /// Prefix of its regions.
     region_prefix: &'static str,
-    /// What S3's host names end with, dual-stack ones too.
+    /// Suffix of S3's host names, including dual-stack ones.
     suffix: &'static str,
 }
 
-/// All but the first, which has every region that is in none of these.
+/// All partitions but the commercial one, which has all other regions.
 const PARTITIONS: [Partition; 7] = [
     Partition { name: "aws-cn", region_prefix: "cn-", suffix: "amazonaws.com.cn" },
     Partition { name: "aws-eusc", region_prefix: "eusc-", suffix: "amazonaws.eu" },
@@ -44,7 +44,7 @@ impl Partition {
     }
 }
 
-/// Whether a host is in a domain of AWS, of whatever partition.
+/// True if a host is in a domain of any partition of AWS.
 #[must_use]
 pub fn is_host_of_aws(host: &str) -> bool {
     let is_below = |found: &Partition| {
@@ -53,27 +53,27 @@ pub fn is_host_of_aws(host: &str) -> bool {
     is_below(&COMMERCIAL) || PARTITIONS.iter().any(is_below)
 }
 
-/// Which of AWS's endpoints of a region.
+/// Which of a region's endpoints to use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Variant {
-    /// The ones with IPv6 addresses too.
+    /// Endpoints with IPv4 and IPv6 addresses.
     pub dualstack: bool,
-    /// The ones with validated cryptography.
+    /// Endpoints with FIPS-validated cryptography.
     pub fips: bool,
 }
 
 impl Variant {
-    /// The host of all general purpose buckets of a region.
+    /// The host of a region's general purpose buckets.
     pub fn host(self, region: &str) -> Result<String> {
         self.named("s3", "", region)
     }
 
-    /// The host that an access point's name and account stand before.
+    /// The host that an access point's name and account are prepended to.
     pub fn access_point_host(self, region: &str) -> Result<String> {
         self.named("s3-accesspoint", "", region)
     }
 
-    /// The host of the directory buckets of a zone.
+    /// The host of a zone's directory buckets.
     pub fn zone_host(self, zone: &str, region: &str) -> Result<String> {
         self.named("s3express", &format!("-{zone}"), region)
     }
@@ -94,16 +94,16 @@ impl Variant {
     }
 }
 
-/// How directory buckets and their access points are called: `NAME--ZONE--x-s3`.
+/// Suffixes of directory buckets and their access points: `NAME--ZONE--x-s3`.
 const ZONAL_SUFFIXES: [&str; 2] = ["--x-s3", "--xa-s3"];
 
-/// Whether the name is a directory bucket's, or that of an access point to one.
+/// True if the name is that of a directory bucket, or of an access point of one.
 #[must_use]
 pub fn is_directory_bucket(bucket: &str) -> bool {
     ZONAL_SUFFIXES.iter().any(|suffix| bucket.ends_with(suffix))
 }
 
-/// The zone in a directory bucket's name; `None` where it has none.
+/// The zone in a directory bucket's name, if any.
 #[must_use]
 pub fn zone(bucket: &str) -> Option<&str> {
     let name = ZONAL_SUFFIXES.iter().find_map(|suffix| bucket.strip_suffix(suffix))?;
@@ -111,7 +111,7 @@ pub fn zone(bucket: &str) -> Option<&str> {
     (!name.is_empty() && zone.contains('-')).then_some(zone)
 }
 
-/// Areas as they stand in the identifiers of zones, and in the names of regions.
+/// Areas in the IDs of zones, and in the names of regions.
 const AREAS: [(&str, &str); 11] = [
     ("usg", "us-gov"),
     ("us", "us"),
@@ -126,7 +126,7 @@ const AREAS: [(&str, &str); 11] = [
     ("sa", "sa"),
 ];
 
-/// The parts of an area, in the same two forms; two letters before one.
+/// Parts of an area, in the same two forms; two letters before one.
 const QUARTERS: [(&str, &str); 9] = [
     ("ne", "northeast"),
     ("nw", "northwest"),
@@ -139,7 +139,7 @@ const QUARTERS: [(&str, &str); 9] = [
     ("c", "central"),
 ];
 
-/// The region that a zone is in, by the way zones are called: `usw2-az1` is in `us-west-2`.
+/// The region of a zone, derived from its ID: `usw2-az1` is in `us-west-2`.
 #[must_use]
 pub fn region_of_zone(zone: &str) -> Option<String> {
     let start = zone.split('-').next()?;
@@ -155,7 +155,7 @@ pub fn region_of_zone(zone: &str) -> Option<String> {
     })
 }
 
-/// What cannot be asked for by this name of a bucket at AWS, and what to do instead.
+/// Why buckets of this name at AWS are not supported, and what to do instead.
 #[must_use]
 pub fn unsupported(bucket: &str) -> Option<(&'static str, &'static str)> {
     if bucket.ends_with("--ol-s3") {
@@ -177,9 +177,9 @@ pub fn unsupported(bucket: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Why no bucket of AWS has this name
-/// (<https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>). The old ones
-/// of us-east-1 may have upper-case letters, underscores and up to 255 characters.
+/// Why AWS cannot have a bucket of this name
+/// (<https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html>). Old buckets in
+/// us-east-1 may have upper-case letters, underscores and up to 255 characters.
 #[must_use]
 pub fn bucket_problem(bucket: &str) -> Option<&'static str> {
     let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
@@ -194,7 +194,7 @@ pub fn bucket_problem(bucket: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a bucket of this name can stand before a host's: it has the rules of today.
+/// True if a bucket of this name can be a prefix of a host name: it follows the current rules.
 #[must_use]
 pub fn is_host_name(bucket: &str) -> bool {
     let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -229,7 +229,10 @@ mod tests {
         }
         assert!(!is_host_name(&"b".repeat(64)) && !is_host_name("b..b"));
         for (bucket, why) in [("tenant:b", "only letters"), ("ab", "3 char"), ("10.0.0.1", "IP")] {
-            assert!(bucket_problem(bucket).is_some_and(|told| told.contains(why)), "{bucket}");
+            assert!(
+                bucket_problem(bucket).is_some_and(|problem| problem.contains(why)),
+                "{bucket}"
+            );
         }
     }
 

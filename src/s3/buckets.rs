@@ -1,6 +1,6 @@
-//! ListBuckets: a question as a query string, and the bytes of one page as buckets.
+//! ListBuckets: builds the query string, and parses a page.
 //!
-//! Pure. As of listings, a page is read whole or not at all.
+//! Pure. A page is parsed completely or rejected, like those of listings.
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html>
 
 use quick_xml::Reader;
@@ -10,20 +10,20 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::s3::list::resolve_reference;
 use crate::s3::uri::{encode_query, shown};
 
-/// How many buckets are asked for at once, of the 10,000 that S3 gives at most. With it S3 gives
-/// pages at all; servers that do not know it give all buckets.
+/// Buckets per request; S3's limit is 10,000. Without this parameter S3 does not page; servers that
+/// do not know it return all buckets.
 const PAGE_BUCKETS_MAX: u32 = 1_000;
-/// How deep the elements of a page may nest.
+/// Deepest nesting of a page's elements.
 const DEPTH_MAX: usize = 16;
 
-/// One bucket as the listing tells of it.
+/// One bucket of the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bucket {
     /// Its name.
     pub name: String,
-    /// When it was made, in ISO 8601; empty when the server does not say.
+    /// Creation time in ISO 8601; empty if the server does not send it.
     pub creation_date: String,
-    /// Where it is; empty when the server does not say.
+    /// Region; empty if the server does not send it.
     pub region: String,
 }
 
@@ -32,11 +32,11 @@ pub struct Bucket {
 pub struct BucketPage {
     /// The buckets, in the server's order.
     pub buckets: Vec<Bucket>,
-    /// How to ask for the next page; `None` on the last.
+    /// Token for the next page; `None` on the last.
     pub next_token: Option<String>,
 }
 
-/// The query string that asks for a page, sorted and encoded as `SigV4` wants it.
+/// The query string of a page, sorted and encoded for `SigV4`.
 #[must_use]
 pub fn buckets_query(token: Option<&str>) -> String {
     let page = format!("max-buckets={PAGE_BUCKETS_MAX}");
@@ -46,10 +46,10 @@ pub fn buckets_query(token: Option<&str>) -> String {
     }
 }
 
-/// Reads one page.
+/// Parses one page.
 ///
 /// # Errors
-/// [`ErrorKind::Endpoint`] where it is not a whole `ListAllMyBucketsResult`.
+/// [`ErrorKind::Endpoint`] if it is not a complete `ListAllMyBucketsResult`.
 pub fn parse_buckets(bytes: &[u8]) -> Result<BucketPage> {
     let text = std::str::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8"))?;
     let mut reader = Reader::from_str(text);
@@ -105,7 +105,7 @@ pub fn parse_buckets(bytes: &[u8]) -> Result<BucketPage> {
     Ok(page)
 }
 
-/// The element that holds all.
+/// The root element.
 const ROOT: &str = "ListAllMyBucketsResult";
 
 fn unreadable(why: impl std::fmt::Display) -> Error {
@@ -117,7 +117,7 @@ fn unreadable(why: impl std::fmt::Display) -> Error {
 mod tests {
     use super::*;
 
-    /// In the shape of S3's documentation.
+    /// In the format of S3's documentation.
     const PAGE: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <ListAllMyBucketsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
 <Owner><DisplayName>me</DisplayName><ID>o</ID></Owner>

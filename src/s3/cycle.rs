@@ -1,14 +1,14 @@
-//! Whether the pages of a listing get anywhere.
+//! Detects listings whose pages repeat.
 //!
-//! Pure. A server that gives the tokens A, B, A, B, or the same keys under ever new tokens, would
-//! be listed for ever. Every page is compared with one that came before, which is replaced after 1,
-//! 2, 4, 8 pages and so on (Brent's algorithm): whatever comes in a circle is seen before it has
-//! come four times, with the memory of one token and one key.
+//! Pure. A server that returns the tokens A, B, A, B, or the same keys with ever new tokens, would
+//! be listed forever. Every page is compared with one earlier page, which is replaced after 1, 2,
+//! 4, 8 pages and so on (Brent's algorithm): a cycle is found before it has been listed four times,
+//! with the memory of one token and one key.
 
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::s3::uri::shown;
 
-/// How many pages in a row may have no key. S3 gives such where there are many delete markers.
+/// Most consecutive pages without keys. S3 returns such pages if there are many delete markers.
 const EMPTY_PAGES_MAX: u32 = 10_000;
 
 /// Follows the pages of one listing.
@@ -16,17 +16,17 @@ const EMPTY_PAGES_MAX: u32 = 10_000;
 pub struct CycleGuard {
     token: String,
     first: Option<String>,
-    /// Pages since that one was kept, and after how many the next is.
+    /// Pages since that page was stored, and the number after which the next one is.
     pages: u64,
     keep_after: u64,
     empty_pages: u32,
 }
 
 impl CycleGuard {
-    /// Takes a page that is not the last: its first key, if it has one, and the token behind it.
+    /// Checks a page that is not the last: its first key, if any, and the token for the next page.
     ///
     /// # Errors
-    /// [`ErrorKind::Endpoint`] when it came before, or when too many had no key.
+    /// [`ErrorKind::Endpoint`] if it repeats an earlier page, or too many pages had no key.
     pub fn follow(&mut self, first: Option<&str>, token: &str) -> Result<()> {
         let endless = |why: String| {
             Err(Error::new(ErrorKind::Endpoint, format!("the server's listing has no end: {why}"))
@@ -58,7 +58,7 @@ impl CycleGuard {
 mod tests {
     use super::*;
 
-    /// After how many pages it is noticed, and how.
+    /// The number of pages after which a cycle is found, and the error.
     fn noticed(page: impl Fn(u64) -> (Option<String>, String)) -> Option<(u64, String)> {
         let mut guard = CycleGuard::default();
         (0..50_000).find_map(|number| {
@@ -78,7 +78,7 @@ mod tests {
             let keys = |page: u64| (Some(format!("key {}", page % length)), format!("T{page}"));
             let (pages, why) = noticed(keys).expect("a circle of keys");
             assert!(pages <= 4 * length && why.contains("begins with 'key"), "{length}: {why}");
-            // Behind a beginning of its own.
+            // The cycle follows a beginning of its own.
             let late = |page: u64| (None, format!("T{}", page.min(70) + page.max(70) % length));
             assert!(noticed(late).expect("a circle").0 <= 70 + 4 * length.max(128));
         }

@@ -1,26 +1,26 @@
-//! What single servers do otherwise than S3, as their answers have shown.
+//! Deviations from S3 that servers have shown in their answers.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::answer::CHECKSUM_MODE;
 
-/// One such thing, or what proves the opposite.
+/// A deviation, or proof that the server has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Habit {
-    /// It refuses requests with `x-amz-checksum-mode`, and is asked for checksums no more.
+    /// It refuses requests with `x-amz-checksum-mode`; later requests omit it.
     RefusesChecksumMode = 1,
-    /// It unpacks objects with `Content-Encoding: gzip` for who does not accept gzip, or sends all
-    /// in chunks as if it did, and is told that gzip is accepted.
+    /// It decompresses objects with `Content-Encoding: gzip` for clients that do not accept gzip, or
+    /// sends every body in chunks as if it did; later requests accept gzip.
     UnpacksGzip = 2,
-    /// It answered 412 though the object had the ETag that `If-Match` named, and is asked without:
-    /// its answers must have the ETag.
+    /// It answered 412 although the object had the ETag of `If-Match`; later requests omit
+    /// `If-Match`, and answers must have the ETag.
     MisreadsIfMatch = 4,
-    /// It has answered a request with `If-Match`: what it says with 412 is so.
+    /// It has answered a request with `If-Match`, so a 412 from it can be trusted.
     ReadsIfMatch = 8,
 }
 
 impl Habit {
-    /// What follows from it, for whoever looks at the log.
+    /// The consequence, for the log.
     #[must_use]
     pub fn explain(self) -> String {
         match self {
@@ -39,20 +39,20 @@ impl Habit {
     }
 }
 
-/// All that is known of one endpoint, shared by those who ask it.
+/// The known deviations of one endpoint, shared by its workers.
 #[derive(Debug, Default)]
 pub struct Habits(AtomicU8);
 
 impl Habits {
-    /// Whether it has this one.
+    /// True if this deviation is known.
     #[must_use]
     pub fn has(&self, habit: Habit) -> bool {
         self.0.load(Ordering::Relaxed) & habit as u8 != 0
     }
 
-    /// Notes this one; true where it was not known.
+    /// Records a deviation; true if it is new.
     pub fn note(&self, habit: Habit) -> bool {
-        // Most are known already: no write where all workers look.
+        // Most are known already: avoid a write to memory that all workers read.
         !self.has(habit) && self.0.fetch_or(habit as u8, Ordering::Relaxed) & habit as u8 == 0
     }
 }

@@ -1,6 +1,6 @@
-//! Headers that the user's options add to requests: who pays, and the key of SSE-C.
+//! Request headers from the user's options: requester pays, and the key of SSE-C.
 //!
-//! Pure. They are made once for an endpoint and are part of what is signed.
+//! Pure. They are built once per endpoint and are signed.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use zeroize::Zeroizing;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long a customer's key is, in bytes: AES-256.
+/// Length of a customer's key in bytes: AES-256.
 const CUSTOMER_KEY_BYTES: usize = 32;
-/// Longest text that may hold one: its base64 with some white space around it.
+/// Longest text of a key: its base64 with some white space around it.
 pub const CUSTOMER_KEY_TEXT_BYTES_MAX: usize = 256;
 
-/// The customer's key of SSE-C, as the headers have it. It is never shown, and wiped from memory
-/// when it is dropped.
+/// The customer's key of SSE-C, encoded for the headers. It is never shown, and wiped from memory
+/// on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CustomerKey {
     key: Zeroizing<String>,
@@ -31,7 +31,7 @@ impl fmt::Debug for CustomerKey {
 }
 
 impl CustomerKey {
-    /// A key as it stands in a file: 32 bytes, or the base64 of 32 bytes.
+    /// Parses the content of a key file: 32 bytes, or the base64 of 32 bytes.
     pub fn from_file(bytes: &[u8]) -> Result<Self> {
         match <[u8; CUSTOMER_KEY_BYTES]>::try_from(bytes) {
             Ok(key) => Ok(Self::new(&Zeroizing::new(key))),
@@ -39,7 +39,7 @@ impl CustomerKey {
         }
     }
 
-    /// A key as base64.
+    /// Parses a key in base64.
     pub fn from_text(text: &str) -> Result<Self> {
         let key = STANDARD.decode(text.trim()).ok().map(Zeroizing::new);
         let key = key.as_ref().and_then(|key| <&[u8; CUSTOMER_KEY_BYTES]>::try_from(&key[..]).ok());
@@ -60,7 +60,7 @@ impl CustomerKey {
 struct Extra {
     name: &'static str,
     value: Zeroizing<String>,
-    /// Not for listings.
+    /// Not sent with listings.
     of_object: bool,
 }
 
@@ -94,13 +94,14 @@ impl ExtraHeaders {
         Self(extras)
     }
 
-    /// Objects are encrypted with a key of the customer's.
+    /// True if objects are encrypted with a customer's key.
     #[must_use]
     pub fn has_customer_key(&self) -> bool {
         self.0.iter().any(|extra| extra.of_object)
     }
 
-    /// Names and values for a request: all of them for an object's, else those of any request.
+    /// Names and values for a request: all of them for an object, otherwise those that every
+    /// request has.
     pub fn iter(&self, of_object: bool) -> impl Iterator<Item = (&'static str, &str)> {
         let wanted = move |extra: &&Extra| of_object || !extra.of_object;
         self.0.iter().filter(wanted).map(|extra| (extra.name, extra.value.as_str()))

@@ -1,7 +1,7 @@
-//! ListObjectsV2: a question as a query string, and the bytes of one page as objects.
+//! ListObjectsV2: builds the query string, and parses a page.
 //!
-//! Pure. A page is read whole or not at all: anything missing, cut short or not understood is an
-//! error, never a shorter list. Paging itself is [`crate::control`]'s.
+//! Pure. A page is parsed completely or rejected: anything missing, truncated or unknown is an
+//! error, never a shorter list. [`crate::control`] follows the pages.
 
 use std::borrow::Cow;
 
@@ -14,29 +14,29 @@ use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::s3::uri::{encode_query, quote_etag, shown};
 use crate::s3::{ListedChecksum, Object};
 
-/// Largest page that is read, in bytes. A thousand keys of 1,024 bytes, all percent-encoded, with
-/// their frames need about 4 MiB.
+/// Longest page in bytes. A thousand keys of 1,024 bytes, all percent-encoded, need about 4 MiB
+/// with their elements.
 pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Largest page behind the first one of a listing, in bytes: many of them are on their way, or
-/// wait, at the same time.
+/// Longest page after the first one of a listing, in bytes: many of them are in flight or buffered
+/// at the same time.
 pub const LATER_PAGE_BYTES_MAX: usize = 6 * 1024 * 1024;
-/// How many keys are asked for at once; no S3 gives more.
+/// Keys per request; S3's limit.
 pub const PAGE_KEYS_MAX: u32 = 1_000;
-/// How deep the elements of a page may nest.
+/// Deepest nesting of a page's elements.
 const DEPTH_MAX: usize = 16;
 
-/// One question to ListObjectsV2.
+/// One ListObjectsV2 request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListQuery {
-    /// What the keys start with; may be empty.
+    /// Prefix of the keys; may be empty.
     pub prefix: String,
     /// Groups keys below the next slash into common prefixes.
     pub by_folder: bool,
-    /// Where the page before said to go on.
+    /// Continuation token of the previous page.
     pub token: Option<String>,
-    /// The key behind which the page begins; a token is stronger.
+    /// The key after which the page begins; a token takes precedence.
     pub start_after: Option<String>,
-    /// How many keys at most; [`PAGE_KEYS_MAX`] when `None`.
+    /// Most keys; [`PAGE_KEYS_MAX`] if `None`.
     pub keys_max: Option<u32>,
 }
 
@@ -46,18 +46,18 @@ impl ListQuery {
         Self { prefix: prefix.into(), ..Self::default() }
     }
 
-    /// Whether it asks for a page behind the first one of a listing.
+    /// True if it requests a page after the first one of a listing.
     fn is_later(&self) -> bool {
         self.token.is_some() || self.start_after.is_some()
     }
 
-    /// Largest answer that is read, in bytes.
+    /// Longest answer in bytes.
     #[must_use]
     pub fn page_bytes_max(&self) -> usize {
         if self.is_later() { LATER_PAGE_BYTES_MAX } else { PAGE_BYTES_MAX }
     }
 
-    /// The query string, sorted and encoded as `SigV4` wants it, without the question mark.
+    /// The query string, sorted and encoded for `SigV4`, without the question mark.
     #[must_use]
     pub fn to_query(&self) -> String {
         let mut query = String::new();
@@ -83,24 +83,24 @@ impl ListQuery {
 pub struct Page {
     /// The objects, in the server's order.
     pub objects: Vec<Object>,
-    /// The common prefixes, when the question grouped by folder.
+    /// The common prefixes, if the request groups by folder.
     pub folders: Vec<String>,
-    /// How to ask for the next page; `None` on the last.
+    /// Token for the next page; `None` on the last.
     pub next_token: Option<String>,
 }
 
 impl Page {
-    /// Whether nothing is listed here or behind it. A page may be empty and still have a successor.
+    /// True if nothing is listed here or later. A page may be empty and still have a successor.
     #[must_use]
     pub fn has_nothing(&self) -> bool {
         self.objects.is_empty() && self.folders.is_empty() && self.next_token.is_none()
     }
 
-    /// Refuses a page of more keys than were asked for. A listing that is whole in its first page
-    /// is taken: servers for little data know no other.
+    /// Refuses a page with more keys than requested. A listing that is complete in its first page
+    /// is accepted: simple servers return only such.
     ///
     /// # Errors
-    /// [`ErrorKind::Endpoint`], which names the server's fault.
+    /// [`ErrorKind::Endpoint`] that names the server's fault.
     pub fn require_few(self, query: &ListQuery) -> Result<Self> {
         let most = PAGE_KEYS_MAX as usize;
         let keys = self.objects.len().max(self.folders.len());
@@ -111,10 +111,10 @@ impl Page {
         Err(unreadable(why))
     }
 
-    /// Whether this first page of a listing tells that no key is `key`, or starts so where that
-    /// ends in a slash. Where keys come in no order only a listing of one page does.
+    /// True if this first page of a listing proves that no key equals `key`, or begins with it if
+    /// it ends in a slash. If keys are unordered, only a listing of one page proves it.
     #[must_use]
-    pub fn tells_without(&self, key: &str, unordered: bool) -> bool {
+    pub fn proves_absence(&self, key: &str, unordered: bool) -> bool {
         let is_it = |found: &str| found == key || key.ends_with('/') && found.starts_with(key);
         let is_past = |object: &Object| !unordered && object.key.as_str() > key;
         let is_whole = self.next_token.is_none() || self.objects.last().is_some_and(is_past);
@@ -122,7 +122,7 @@ impl Page {
     }
 }
 
-/// Reads one page.
+/// Parses one page.
 pub fn parse_page(bytes: &[u8]) -> Result<Page> {
     if bytes.len() > PAGE_BYTES_MAX {
         return Err(unreadable(format!(
@@ -159,7 +159,7 @@ fn unreadable(why: impl std::fmt::Display) -> Error {
         .advise("check that --endpoint-url is an S3 server with ListObjectsV2")
 }
 
-/// The character that `&amp;`, `&#10;` and their like stand for; `None` for any other entity.
+/// The character of `&amp;`, `&#10;` and similar entities; `None` for any other entity.
 pub(crate) fn resolve_reference(reference: &BytesRef<'_>) -> Option<char> {
     match &**reference {
         "amp" => Some('&'),
@@ -171,7 +171,7 @@ pub(crate) fn resolve_reference(reference: &BytesRef<'_>) -> Option<char> {
     }
 }
 
-/// An element of a listing, by what it is in.
+/// An element of a listing, by its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Element {
     ChecksumAlgorithm,
@@ -184,7 +184,7 @@ enum Element {
     Key,
     LastModified,
     NextContinuationToken,
-    /// One that tells nothing here, and whatever is in it.
+    /// An element that is ignored, and its content.
     Other,
     Prefix,
     Root,
@@ -211,10 +211,10 @@ impl Element {
     }
 }
 
-/// What a page has told so far; names are still encoded, since `EncodingType` may come last.
+/// The state of parsing a page; names are still encoded, since `EncodingType` may come last.
 #[derive(Default)]
 struct Parser {
-    /// The elements that are open, outermost first.
+    /// The open elements, outermost first.
     path: Vec<Element>,
     text: String,
     closed: bool,
@@ -229,7 +229,7 @@ struct Parser {
 #[derive(Default)]
 struct Contents {
     key: Option<String>,
-    /// The tag with its quotes; `None` inside where it cannot be one.
+    /// The ETag with its quotes; the inner `None` if it is invalid.
     etag: Option<Option<String>>,
     size: Option<Result<u64, &'static str>>,
     last_modified: String,
@@ -323,7 +323,7 @@ impl Contents {
         let trouble = |what: &str| unreadable(format!("{what} of '{}'", shown(&key)));
         let size = self.size.ok_or_else(|| trouble("there is no Size"))?;
         let size_bytes = size.map_err(|why| trouble(&format!("the Size {why}")))?;
-        // Some servers list none; then the answers are compared with each other.
+        // Some servers list none; then answers are compared with each other.
         let etag = self.etag.unwrap_or_else(|| Some(String::new()));
         let etag = etag.ok_or_else(|| trouble("the ETag has bad characters"))?;
         let checksum = match self.checksum {
@@ -337,7 +337,7 @@ impl Contents {
     }
 }
 
-/// `encoding-type=url` writes a space as `+` and a plus as `%2B`, as web forms do.
+/// `encoding-type=url` encodes a space as `+` and a plus as `%2B`, like web forms.
 fn decode(name: String, encoded: bool) -> Result<String> {
     if !encoded || !name.bytes().any(|byte| matches!(byte, b'+' | b'%')) {
         return Ok(name);

@@ -1,4 +1,4 @@
-//! The words of S3: objects, byte ranges, endpoints; and requests as bytes. No I/O, no clock.
+//! Types of S3: objects, byte ranges, endpoints; and requests as bytes. No I/O, no clock.
 
 pub mod answer;
 pub mod arn;
@@ -23,25 +23,25 @@ use proxy::Proxy;
 use sign::PublishedKeys;
 use tracing::info;
 
-/// One object as a listing or a HEAD told of it.
+/// One object, from a listing or a HEAD.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Object {
-    /// The key, decoded, as S3 keeps it (UTF-8, at most 1,024 bytes).
+    /// The key, decoded, as S3 stores it (UTF-8, at most 1,024 bytes).
     pub key: String,
-    /// The entity tag with its quotes, as it goes into `If-Match`; empty when the origin gave none.
+    /// The ETag with its quotes, as for `If-Match`; empty if the server sent none.
     pub etag: String,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// When it was last written, in ISO 8601: as the listing has it, or as [`iso_date`] writes what
-    /// a HEAD said; empty when the origin gave none.
+    /// Modification time in ISO 8601: the listing's, or a HEAD's converted by [`iso_date`]; empty
+    /// if the server sent none.
     pub last_modified: String,
-    /// The version that was asked for by its identifier; empty for the newest.
+    /// The requested version ID; empty for the newest.
     pub version_id: String,
-    /// What is known of the checksum that is stored with it.
+    /// What is known of its stored checksum.
     pub checksum: ListedChecksum,
 }
 
-/// What a listing says of the checksum that is stored with an object.
+/// What a listing says about an object's stored checksum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ListedChecksum {
     /// The object does not come from a listing.
@@ -49,29 +49,29 @@ pub enum ListedChecksum {
     NotListed,
     /// The listing names none.
     Unnamed,
-    /// There is one.
+    /// The listing names one.
     Named {
-        /// Of the digests of its parts, not of its bytes.
+        /// It covers the digests of the parts, not the bytes.
         composite: bool,
         /// It is a CRC.
         crc: bool,
     },
 }
 
-/// Longest object that is trusted, in bytes: 2^53, far beyond the 50 TB that S3 stores. Sums of
-/// offsets and lengths stay far from overflow, and a number in JSON keeps every byte (RFC 8259).
+/// Largest accepted object in bytes: 2^53, far above the 50 TB limit of S3. Sums of offsets and
+/// lengths cannot overflow, and JSON numbers are exact (RFC 8259).
 pub const OBJECT_BYTES_MAX: u64 = 1 << 53;
 
 impl Object {
-    /// An object's size as a server writes it; an error says what is wrong with it.
+    /// Parses an object's size; the error says what is wrong with it.
     pub(crate) fn parse_size(text: &str) -> Result<u64, &'static str> {
         let size: u64 = text.trim().parse().map_err(|_| "is not a number")?;
         if size > OBJECT_BYTES_MAX { Err("is over 2^53 bytes") } else { Ok(size) }
     }
 
-    /// When it was last written, in seconds since the Epoch. A HEAD tells whole seconds, so a
-    /// listing of the same object is read as whole seconds, too. `None` for what is no time, and
-    /// for the Epoch itself, which servers write that know none.
+    /// Modification time in seconds since the Epoch. A HEAD has whole seconds, so a listing's time
+    /// is truncated to seconds, too. `None` if it is invalid, and for the Epoch itself, which some
+    /// servers send instead of an unknown time.
     #[must_use]
     pub fn modified_seconds(&self) -> Option<i64> {
         let time = humantime::parse_rfc3339(&self.last_modified).ok()?;
@@ -80,16 +80,16 @@ impl Object {
     }
 }
 
-/// Whether an object of this key and length only marks a folder, as consoles make them, and has no
+/// True if an object of this key and size only marks a folder, as consoles create them, and has no
 /// bytes.
 #[must_use]
 pub fn is_folder_mark(key: &str, size_bytes: u64) -> bool {
     key.ends_with('/') && size_bytes == 0
 }
 
-/// The date of an HTTP header (RFC 9110 section 5.6.7) as S3's listings write it, in ISO 8601 with
-/// milliseconds: `2024-01-01T00:00:00.000Z`. What is no such date stays as it is: it still tells
-/// one version from another.
+/// Converts the date of an HTTP header (RFC 9110 section 5.6.7) to the format of S3's listings, ISO
+/// 8601 with milliseconds: `2024-01-01T00:00:00.000Z`. Invalid dates stay unchanged: they still
+/// distinguish versions.
 #[must_use]
 pub fn iso_date(text: &str) -> String {
     httpdate::parse_http_date(text.trim())
@@ -101,41 +101,41 @@ pub fn iso_date(text: &str) -> String {
 pub struct ByteRange {
     /// First byte, from 0.
     pub offset: u64,
-    /// How many bytes; never 0.
+    /// Number of bytes; never 0.
     pub length: u64,
 }
 
-/// Where one bucket is served, as the data plane needs it.
+/// The server of one bucket, as the data plane needs it.
 #[derive(Debug)]
 pub struct Endpoint {
     /// The bucket's name, for messages.
     pub bucket: String,
     /// True for https.
     pub tls: bool,
-    /// The `Host` header: host name or address, with the port where it is not the scheme's own.
+    /// The `Host` header: host name or address, with the port unless it is the scheme's default.
     pub host: String,
-    /// What stands before the encoded key in a request target: `/` (virtual-hosted style) or
-    /// `/bucket/` (path style), already percent-encoded.
+    /// Prefix of the encoded key in a request target: `/` (virtual-hosted style) or `/bucket/`
+    /// (path style), percent-encoded.
     pub path_prefix: String,
-    /// The region that signatures name.
+    /// The region for signatures.
     pub region: String,
-    /// All addresses that name resolution gave, the proxy's where there is one; never empty. The
-    /// control plane refreshes them.
+    /// All resolved addresses, of the proxy if there is one; never empty. The control plane
+    /// refreshes them.
     pub addresses: RwLock<Vec<SocketAddr>>,
-    /// The service that signatures name.
+    /// The service for signatures.
     pub service: &'static str,
-    /// What the user's options add to requests.
+    /// Headers from the user's options.
     pub headers: ExtraHeaders,
-    /// The keys of a directory bucket's session, which sign here instead of the run's.
+    /// The keys of a directory bucket's session, which sign here instead of the run's keys.
     pub session: Option<Arc<PublishedKeys>>,
-    /// What stands between us and it.
+    /// The proxy in front of it.
     pub proxy: Option<Arc<Proxy>>,
-    /// What it does otherwise than S3.
+    /// Its known deviations from S3.
     pub habits: Habits,
 }
 
 impl Endpoint {
-    /// An endpoint, as its fields say.
+    /// An endpoint with these fields.
     #[must_use]
     pub fn new(
         bucket: &str,
@@ -160,20 +160,20 @@ impl Endpoint {
         }
     }
 
-    /// Asks with regard to this from now on.
+    /// Records a deviation from S3, which later requests take into account.
     pub fn note_habit(&self, habit: Habit) {
         if self.habits.note(habit) {
             info!("{}: {}", self.host, habit.explain());
         }
     }
 
-    /// A directory bucket: it lists by folder alone, and in no order.
+    /// True for a directory bucket, which lists by folder only, and unordered.
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.service == sign::DIRECTORY_SERVICE
     }
 
-    /// The host's name or address alone: what a certificate must be for.
+    /// The host name or address without the port: the name in its certificate.
     #[must_use]
     pub fn server_name(&self) -> &str {
         let name = match self.host.rsplit_once(':') {
@@ -190,13 +190,13 @@ impl Endpoint {
         written.unwrap_or(if self.tls { 443 } else { 80 })
     }
 
-    /// True when name resolution gave more than one address.
+    /// True if it has more than one address.
     #[must_use]
     pub fn has_several_addresses(&self) -> bool {
         self.addresses.read().unwrap_or_else(PoisonError::into_inner).len() > 1
     }
 
-    /// The addresses known now.
+    /// The current addresses.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.addresses.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn http_dates_are_written_as_listings_do() {
-        // RFC 9110 section 5.6.7: the one to send, and two that are obsolete.
+        // RFC 9110 section 5.6.7: the current format, and two obsolete ones.
         for date in [
             "Sun, 06 Nov 1994 08:49:37 GMT",
             "Sunday, 06-Nov-94 08:49:37 GMT",

@@ -1,8 +1,8 @@
-//! HTTP proxies: which one the environment names for an endpoint, and what is said to it.
+//! HTTP proxies: which one the environment selects for an endpoint, and the requests to it.
 //!
-//! Pure: the environment is an argument. To a server over TLS a proxy opens a tunnel (`CONNECT`,
-//! RFC 9110 section 9.3.6); to one without it gets the whole URL and asks itself (RFC 9112 section
-//! 3.2.2). Its user and password are never shown.
+//! Pure: the environment is an argument. For a server over TLS the proxy opens a tunnel (`CONNECT`,
+//! RFC 9110 section 9.3.6); without TLS it gets the whole URL and sends the request itself (RFC
+//! 9112 section 3.2.2). Its user and password are never shown.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,17 +19,17 @@ use super::answer::ServerError;
 use super::{Endpoint, sign};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Longest user and password of a proxy, in bytes: they stand in heads that have an end.
+/// Longest user and password of a proxy, in bytes: request heads have a limited length.
 const CREDENTIALS_BYTES_MAX: usize = 512;
-/// Longest name of a host that a proxy is asked for, in bytes: the longest of DNS (RFC 1035).
+/// Longest host name in a request to a proxy, in bytes: DNS's limit (RFC 1035).
 const HOST_BYTES_MAX: usize = 255;
-/// Schemes of proxies that others know and we do not; only these are repeated in a message.
+/// Schemes of proxies that other programs support; only these are repeated in a message.
 const SCHEMES_KNOWN: [&str; 5] = ["https", "socks4", "socks4a", "socks5", "socks5h"];
 
 /// One proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
-    /// The variable that named it, for messages.
+    /// The environment variable that named it, for messages.
     variable: &'static str,
     /// Its name or address, without brackets.
     name: String,
@@ -45,7 +45,7 @@ impl fmt::Debug for Proxy {
 }
 
 impl fmt::Display for Proxy {
-    /// Where it is, and nothing of its user.
+    /// Host and port, without the user.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name.contains(':') {
             true => write!(f, "[{}]:{}", self.name, self.port),
@@ -55,9 +55,9 @@ impl fmt::Display for Proxy {
 }
 
 impl Proxy {
-    /// The proxy that a variable's value names.
+    /// Parses the value of an environment variable.
     fn parse(variable: &'static str, value: Option<&str>) -> Result<Self> {
-        // No part of the value is repeated: it may hold a password.
+        // Messages repeat no part of the value: it may contain a password.
         let refuse = |why: &str| {
             Error::new(ErrorKind::Usage, format!("{variable} cannot be used: {why}")).advise(
                 "expected a proxy such as http://proxy.example.com:3128; list hosts to reach \
@@ -110,19 +110,19 @@ impl Proxy {
         self.port
     }
 
-    /// The value of `Proxy-Authorization`, where it wants one.
+    /// The value of `Proxy-Authorization`, if it needs one.
     #[must_use]
     pub fn authorization(&self) -> Option<&str> {
         self.authorization.as_ref().map(|value| value.as_str())
     }
 
-    /// What to look at when it does not lead to the server.
+    /// Advice if it does not reach the server.
     #[must_use]
     pub fn advice(&self) -> String {
         format!("check the network and the proxy {self} of {}", self.variable)
     }
 
-    /// Its answer in the server's place, as an error.
+    /// The error for its answer in place of the server's.
     #[must_use]
     pub fn refusal(&self, status: u16, host: &str) -> Error {
         let variable = self.variable;
@@ -138,11 +138,11 @@ impl Proxy {
     }
 }
 
-/// One variable of the environment, whose value is not shown, and wiped when it is dropped.
+/// An environment variable, whose value is not shown, and wiped on drop.
 #[derive(Clone)]
 struct Variable {
     name: &'static str,
-    /// `None` where it is not UTF-8.
+    /// `None` if it is not UTF-8.
     value: Option<Zeroizing<String>>,
 }
 
@@ -158,18 +158,18 @@ impl fmt::Debug for Variable {
     }
 }
 
-/// The proxies that the environment names, and the hosts that get none.
+/// The proxies from the environment, and the hosts that bypass them.
 #[derive(Debug, Clone, Default)]
 pub struct Proxies {
     http: Option<Variable>,
     https: Option<Variable>,
     all: Option<Variable>,
-    /// Names of hosts, no secret.
+    /// Host names, not secret.
     no: Option<String>,
 }
 
 impl Proxies {
-    /// Reads the variables as curl does: in lower case first, and an empty one is none.
+    /// Reads the variables like curl: lower case first, and an empty one counts as unset.
     pub fn from_variables(read: impl Fn(&str) -> Option<OsString>) -> Self {
         let find = |names: [&'static str; 2]| {
             names.into_iter().find_map(|name| {
@@ -189,8 +189,7 @@ impl Proxies {
         }
     }
 
-    /// The endpoint's proxy. One that cannot be used is an error; one that is not needed is not
-    /// looked at.
+    /// The endpoint's proxy. An unusable one is an error; one that is not needed is not parsed.
     pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Option<Arc<Proxy>>> {
         let own = if endpoint.tls { &self.https } else { &self.http };
         let Some(variable) = own.as_ref().or(self.all.as_ref()) else { return Ok(None) };
@@ -205,12 +204,12 @@ impl Proxies {
         Ok(Some(Arc::new(proxy)))
     }
 
-    /// True when `NO_PROXY` has the host.
+    /// True if `NO_PROXY` contains the host.
     fn spares(&self, name: &str, port: u16) -> bool {
         let Some(no) = &self.no else { return false };
         let entries = no.split(|found: char| found == ',' || found.is_whitespace());
         let entries: Vec<&str> = entries.filter_map(|entry| entry_for(entry, port)).collect();
-        // The matcher takes `*` for names alone.
+        // The matcher supports `*` for names only.
         if entries.contains(&"*") {
             return true;
         }
@@ -223,8 +222,8 @@ impl Proxies {
     }
 }
 
-/// What an entry of `NO_PROXY` says of hosts; `None` when it is about another port. `::1` and
-/// `fd00::/8` have colons of their own: with a port an address stands in brackets.
+/// The host pattern of an entry of `NO_PROXY`; `None` if it is for another port. `::1` and
+/// `fd00::/8` contain colons: an address with a port is in brackets.
 fn entry_for(entry: &str, port: u16) -> Option<&str> {
     let (name, written) = match entry.rsplit_once(':') {
         Some((name, digits))
@@ -235,14 +234,14 @@ fn entry_for(entry: &str, port: u16) -> Option<&str> {
         _ => (entry, None),
     };
     let name = name.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
-    // `*.name` is what others write for `.name`.
+    // Some write `*.name` for `.name`.
     let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
     let right = written.is_none_or(|written| written.parse() == Ok(port));
     (right && !name.is_empty()).then_some(name)
 }
 
 impl Endpoint {
-    /// The name to look up and the port to connect to: the proxy's, where there is one.
+    /// The name to look up and the port to connect to: the proxy's, if there is one.
     #[must_use]
     pub fn next_hop(&self) -> (&str, u16) {
         match &self.proxy {
@@ -251,7 +250,7 @@ impl Endpoint {
         }
     }
 
-    /// The host, and the proxy before it, for who is told whom a request waits for.
+    /// The host and its proxy, for messages about what a request waits for.
     #[must_use]
     pub fn host_in_words(&self) -> String {
         match &self.proxy {
@@ -260,14 +259,14 @@ impl Endpoint {
         }
     }
 
-    /// The proxy that is asked for whole URLs: one before a server without TLS.
+    /// The proxy that gets whole URLs: one in front of a server without TLS.
     #[must_use]
     pub fn relay(&self) -> Option<&Proxy> {
         self.proxy.as_deref().filter(|_| !self.tls)
     }
 
-    /// What is said to a proxy before TLS, which it must answer before the handshake; `None` where
-    /// the socket leads to the server.
+    /// The request to a proxy before TLS, which it must answer before the handshake; `None` if the
+    /// socket leads to the server.
     #[must_use]
     pub fn tunnel_request(&self) -> Option<Vec<u8>> {
         let proxy = self.proxy.as_deref().filter(|_| self.tls)?;
@@ -286,27 +285,26 @@ impl Endpoint {
         Some(head.into_bytes())
     }
 
-    /// The proxy's own words in an answer without TLS, as an error; `None` where S3 may have said
-    /// it: its refusals are XML with a code, and what it says of one object has a status of its
-    /// own.
+    /// The error for a proxy's own answer without TLS; `None` if it may be S3's: S3's errors are
+    /// XML with a code, and its answers about one object have statuses of their own.
     #[must_use]
-    pub fn relay_refusal(&self, told: &ServerError) -> Option<Error> {
+    pub fn relay_refusal(&self, answer: &ServerError) -> Option<Error> {
         let relay = self.relay()?;
-        let of_relay = match told.status {
+        let of_relay = match answer.status {
             407 => true,
             404 | 412 | 416 => false,
-            status => status >= 400 && told.is_foreign,
+            status => status >= 400 && answer.is_foreign,
         };
-        of_relay.then(|| relay.refusal(told.status, &self.host))
+        of_relay.then(|| relay.refusal(answer.status, &self.host))
     }
 
-    /// The proxy's refusal to lead to the server.
+    /// The error for a proxy's refusal to connect to the server.
     #[must_use]
     pub fn proxy_refusal(&self, status: u16) -> Option<Error> {
         self.proxy.as_ref().map(|proxy| proxy.refusal(status, &self.host))
     }
 
-    /// What to look at when the server is not reached: the proxy, where there is one.
+    /// Advice if the server is not reached: about the proxy, if there is one.
     #[must_use]
     pub fn advice(&self, otherwise: &str) -> String {
         self.proxy.as_ref().map_or_else(|| otherwise.to_owned(), |proxy| proxy.advice())

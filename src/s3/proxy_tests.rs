@@ -1,9 +1,9 @@
-//! Tests of proxies: whom they are for, what is said to them, and what is not shown.
+//! Tests of proxies: for which hosts they are, the requests to them, and secrets.
 
 use super::super::answer::explain;
 use super::*;
 
-/// The environment of these variables.
+/// The environment with these variables.
 fn proxies(variables: &[(&str, &str)]) -> Proxies {
     Proxies::from_variables(|name| {
         let found = variables.iter().find(|(known, _)| *known == name);
@@ -15,7 +15,7 @@ fn endpoint(tls: bool, host: &str) -> Endpoint {
     Endpoint::new("bucket", tls, host, "/", "r", vec![])
 }
 
-/// An endpoint behind the proxy that the variable for all names.
+/// An endpoint behind the proxy of ALL_PROXY.
 fn behind(proxy: &str, tls: bool, host: &str) -> Endpoint {
     let mut endpoint = endpoint(tls, host);
     endpoint.proxy = proxies(&[("ALL_PROXY", proxy)]).of(&endpoint).expect("a proxy");
@@ -42,10 +42,10 @@ fn the_scheme_has_its_variable_and_lower_case_comes_first() {
     check(&all, true, Some("ALL_PROXY p:3"));
     check(&all, false, Some("http_proxy p:4"));
     check(&[("all_proxy", "http://[::1]:9")], true, Some("all_proxy [::1]:9"));
-    // What would not be used is not looked at, wherever it comes from.
+    // Unused variables are not parsed.
     check(&[("ALL_PROXY", "socks5://p"), ("HTTPS_PROXY", "p")], true, Some("HTTPS_PROXY p:80"));
     check(&[("HTTPS_PROXY", "ftp://p"), ("NO_PROXY", "h")], true, None);
-    // A web server's variable for its scripts changes nothing.
+    // The variables of CGI scripts have no effect.
     check(&[("HTTPS_PROXY", "p"), ("REQUEST_METHOD", "GET")], true, Some("HTTPS_PROXY p:80"));
 }
 
@@ -108,7 +108,7 @@ fn no_proxy_spares_hosts() {
     check("fd00::/8", "[fd00::1]:9000", true);
     check("::1", "[::1]:9000", true);
     check("[::1]", "[::1]", true);
-    // With a port only that port.
+    // With a port, only that port.
     check("example.com:443", "example.com", true);
     check("example.com:9000", "example.com", false);
     check("example.com:9000", "s3.example.com:9000", true);
@@ -159,7 +159,7 @@ fn the_next_hop_is_the_proxy() {
 #[test]
 fn an_answer_of_the_proxy_is_not_the_servers() {
     let page = b"<html><head><title>Denied</title></head></html>";
-    let told = b"<Error><Code>AccessDenied</Code></Error>";
+    let of_s3 = b"<Error><Code>AccessDenied</Code></Error>";
     let relayed = behind("http://me:hunter2@p:3128", false, "h");
     let check = |endpoint: &Endpoint, status, body: &[u8], expected: bool| {
         let refusal = endpoint.relay_refusal(&explain(status, body, ""));
@@ -172,7 +172,7 @@ fn an_answer_of_the_proxy_is_not_the_servers() {
     };
     for status in [403, 502, 503] {
         check(&relayed, status, page, true);
-        check(&relayed, status, told, false);
+        check(&relayed, status, of_s3, false);
         check(&relayed, status, b"", false);
         check(&behind("p", true, "h"), status, page, false);
         check(&endpoint(false, "h"), status, page, false);
@@ -198,8 +198,8 @@ fn advice_names_the_variable() {
     assert!(advice(named, 403).contains("NO_PROXY") && advice(named, 403).contains("h:9"));
     assert!(advice(named, 502).contains("does not reach the server"));
     assert_eq!(endpoint(true, "h").proxy_refusal(407), None);
-    let told = behind(named, true, "h").advice("else");
-    assert_eq!(told, "check the network and the proxy p:3128 of ALL_PROXY");
+    let advice = behind(named, true, "h").advice("else");
+    assert_eq!(advice, "check the network and the proxy p:3128 of ALL_PROXY");
     assert_eq!(endpoint(true, "h").advice("else"), "else");
 }
 

@@ -1,6 +1,6 @@
-//! CreateSession: the keys that a directory bucket gives for some minutes.
+//! CreateSession: the keys of a directory bucket, which are valid for some minutes.
 //!
-//! Pure. An answer that cannot be read is never quoted: it may hold a secret.
+//! Pure. An unreadable answer is never quoted: it may contain a secret.
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
@@ -10,10 +10,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::SigningKeys;
 use crate::text::instant::parse_instant;
 
-/// Longest answer that is read, in bytes; a session's token has up to some thousand.
+/// Longest answer in bytes; a session's token has up to some thousand.
 pub const SESSION_ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Reads the keys of a session.
+/// Parses the keys of a session.
 pub fn parse_session(body: &[u8]) -> Result<SigningKeys> {
     let unreadable = |why: &str| {
         Error::new(ErrorKind::Endpoint, format!("the session's answer cannot be read: {why}"))
@@ -73,8 +73,7 @@ mod tests {
     use super::*;
     use std::time::{Duration, UNIX_EPOCH};
 
-    /// In the shape of
-    /// <https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateSession.html>.
+    /// In the format of <https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateSession.html>.
     const ANSWER: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <CreateSessionResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Credentials>
 <SessionToken>EXPRESS&#x2B;TOKEN</SessionToken><SecretAccessKey>EXPRESS_53cr37</SecretAccessKey>
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn every_prefix_is_an_error_and_tells_no_secret() {
+    fn every_prefix_is_an_error_and_reveals_no_secret() {
         for end in 0..ANSWER.len() {
             let error = parse_session(&ANSWER.as_bytes()[..end]).expect_err("cut short");
             assert!(!error.to_string().contains("53cr37"), "{error}");

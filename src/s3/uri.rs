@@ -1,9 +1,8 @@
-//! `s3://bucket/key` as users write it: a bucket and what is wanted in it; and keys as they stand
-//! in request targets.
+//! Parses `s3://bucket/key` as users write it, and encodes keys for request targets.
 //!
-//! Pure. Whether a key is an object or a folder is not known here: that takes a request
-//! ([`crate::control`]). An access point's ARN may stand in place of the bucket's name; `https://`
-//! addresses are refused, in words.
+//! Pure. Only a request ([`crate::control`]) can find out whether a key is an object or a folder.
+//! An access point's ARN may replace the bucket's name; `https://` addresses are refused with a
+//! message.
 
 use std::fmt;
 
@@ -12,22 +11,23 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_e
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::arn::{self, ARN};
 use crate::text::glob::{Glob, GlobSet};
-/// A name of the world, fit for a message.
+/// Escapes a name from outside for a message.
 pub use crate::text::shown::shortened as shown;
 
-/// Longest key S3 keeps, in bytes of UTF-8.
+/// Longest key in S3, in bytes of UTF-8.
 pub const KEY_BYTES_MAX: usize = 1024;
-/// Longest identifier of a version, in bytes.
+/// Longest version ID, in bytes.
 pub const VERSION_ID_BYTES_MAX: usize = 1024;
-/// Longest bucket name, in bytes: that of S3's own old ones.
+/// Longest bucket name, in bytes: that of old S3 buckets.
 const BUCKET_BYTES_MAX: usize = 255;
-/// The scheme that every address starts with.
+/// The scheme of every address.
 const SCHEME: &str = "s3://";
 
-/// What `SigV4` and S3 leave as it is in a path: the unreserved characters and the slash.
+/// Characters that `SigV4` and S3 leave unchanged in a path: the unreserved characters and the
+/// slash.
 const KEY_ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// The same for one query value, where the slash is encoded too.
+/// Characters that they leave unchanged in a query value: not the slash.
 const QUERY_ENCODED: &AsciiSet = &KEY_ENCODED.add(b'/');
 
 /// The key, percent-encoded for a request target and for a canonical request, piece by piece.
@@ -36,15 +36,15 @@ pub fn encode_key(key: &str) -> PercentEncode<'_> {
     utf8_percent_encode(key, KEY_ENCODED)
 }
 
-/// A query name or value, percent-encoded as `SigV4` wants it.
+/// A query name or value, percent-encoded for `SigV4`.
 #[must_use]
 pub fn encode_query(value: &str) -> PercentEncode<'_> {
     utf8_percent_encode(value, QUERY_ENCODED)
 }
 
-/// An entity tag with its quotes, fit for an `If-Match` header.
+/// An ETag with its quotes, for an `If-Match` header.
 ///
-/// `None` where it cannot stand in a header: then the answer that gave it is not to be trusted.
+/// `None` if it is not allowed in a header: then the answer that it came from cannot be trusted.
 #[must_use]
 pub fn quote_etag(etag: &str) -> Option<String> {
     let etag = etag.trim();
@@ -58,18 +58,18 @@ pub fn quote_etag(etag: &str) -> Option<String> {
 /// A parsed `s3://` address.
 #[derive(Debug, Clone)]
 pub struct S3Uri {
-    /// The bucket's name, checked against S3's rules; or the ARN of an access point to one.
+    /// The bucket's name, checked against S3's rules; or the ARN of an access point.
     pub bucket: String,
-    /// What is wanted in it.
+    /// Which keys of the bucket.
     pub key: KeyPattern,
-    /// Which version of a single object; empty for the newest.
+    /// Version ID of a single object; empty for the newest.
     pub version_id: String,
-    /// Why the key has wildcards and is no glob: it is meant as it is written.
+    /// Why the key, in spite of its wildcards, is not a glob and taken literally.
     pub not_a_glob: Option<String>,
     text: String,
 }
 
-/// Which keys of a bucket are wanted.
+/// Which keys of a bucket.
 #[derive(Debug, Clone)]
 pub enum KeyPattern {
     /// All of them: `s3://bucket`.
@@ -80,13 +80,13 @@ pub enum KeyPattern {
     Key(String),
     /// The keys that match.
     Glob(KeyGlob),
-    /// Every key that begins so, whether or not a slash follows; may be empty.
+    /// Every key with this prefix, whether or not a slash follows; may be empty.
     Prefix(String),
     /// This key, and no folder.
     Exact {
         /// The key; it may end in a slash.
         key: String,
-        /// At which of its bytes the path below a destination begins.
+        /// Offset in the key of the path below a destination.
         path_start: usize,
     },
 }
@@ -96,13 +96,13 @@ pub enum KeyPattern {
 pub struct KeyGlob {
     /// The folder before the first segment with a wildcard, with its slash; empty at the top.
     pub folder: String,
-    /// What every matching key starts with, at least as long as `folder`; this is listed.
+    /// Prefix of every matching key, at least as long as `folder`; this is listed.
     pub list_prefix: String,
     matcher: GlobSet,
 }
 
 impl KeyGlob {
-    /// Whether the key is one of those wanted.
+    /// True if the key matches.
     #[must_use]
     pub fn matches(&self, key: &str) -> bool {
         self.matcher.last_match(key).is_some()
@@ -116,11 +116,11 @@ impl fmt::Display for S3Uri {
 }
 
 impl S3Uri {
-    /// Reads `s3://bucket`, `s3://bucket/folder/`, `s3://bucket/key` or a glob.
+    /// Parses `s3://bucket`, `s3://bucket/folder/`, `s3://bucket/key` or a glob.
     ///
-    /// `*` and `?` stay within one segment, `**` crosses them, `[a-z]` is one of a set. A backslash
-    /// takes the meaning from the character after it; braces have none. As in a shell, what is no
-    /// whole glob (`a[1`) means itself.
+    /// `*` and `?` stay within one segment, `**` crosses segments, `[a-z]` is one of a set. A
+    /// backslash escapes the next character; braces have no meaning. As in a shell, an incomplete
+    /// glob (`a[1`) is literal.
     pub fn parse(text: &str) -> Result<Self> {
         let mut not_a_glob = None;
         let uri = Self::parse_with(text, text.trim(), |key| match key_pattern(key)? {
@@ -133,20 +133,20 @@ impl S3Uri {
         Ok(Self { not_a_glob, ..uri })
     }
 
-    /// The same, where every character of the key is meant as it is written.
+    /// Like [`S3Uri::parse`], but every character of the key is literal.
     ///
     /// # Errors
-    /// As those of [`S3Uri::parse`].
+    /// Those of [`S3Uri::parse`].
     pub fn parse_raw(text: &str) -> Result<Self> {
         // A key may end in white space.
         Self::parse_with(text, text.trim_start(), |key| literal(key.to_owned()))
     }
 
-    /// Reads the start of keys, as `S3Prefix` of SageMaker has it: `s3://bucket/train` is every
-    /// key that begins with `train`, and `s3://bucket` all.
+    /// Parses a prefix of keys, like `S3Prefix` of SageMaker: `s3://bucket/train` is every key that
+    /// begins with `train`, and `s3://bucket` every key.
     ///
     /// # Errors
-    /// As those of [`S3Uri::parse`].
+    /// Those of [`S3Uri::parse`].
     pub fn parse_prefix(text: &str) -> Result<Self> {
         Self::parse_with(text, text.trim_start(), |key| {
             check_length(key)?;
@@ -154,11 +154,11 @@ impl S3Uri {
         })
     }
 
-    /// Reads exactly one key, whose path below a destination is its last `path_bytes` bytes, or all
-    /// of it where it has fewer, without a slash at their start.
+    /// Parses exactly one key. Its path below a destination is its last `path_bytes` bytes, or all
+    /// of it if it is shorter, without a leading slash.
     ///
     /// # Errors
-    /// As those of [`S3Uri::parse`], and when there is no key.
+    /// Those of [`S3Uri::parse`], and if there is no key.
     pub fn parse_exact(text: &str, path_bytes: usize) -> Result<Self> {
         Self::parse_with(text, text.trim_start(), |key| {
             check_length(key)?;
@@ -203,7 +203,7 @@ impl S3Uri {
         Ok(Self { bucket, key, version_id: String::new(), not_a_glob: None, text })
     }
 
-    /// The key that is written here when no character of it is a wildcard.
+    /// The key as typed, if no character of it is a wildcard.
     #[must_use]
     pub fn literal_key(&self) -> &str {
         let rest = &self.text[SCHEME.len() + self.bucket.len()..];
@@ -213,7 +213,7 @@ impl S3Uri {
     /// The same object in this version.
     ///
     /// # Errors
-    /// When the address is not that of one object, or the text cannot be a version.
+    /// If the address is not that of one object, or the text cannot be a version ID.
     pub fn with_version(mut self, version_id: &str) -> Result<Self> {
         let refuse =
             |what: String, advice: &str| Err(Error::new(ErrorKind::Usage, what).advise(advice));
@@ -259,7 +259,7 @@ fn other_scheme(text: &str) -> &'static str {
     }
 }
 
-/// Why the name cannot be a bucket's, wherever that is. Servers have rules of their own.
+/// Why no server can have a bucket of this name. Servers have rules of their own.
 fn bucket_problem(bucket: &str) -> Option<&'static str> {
     if bucket.is_empty() {
         Some("the bucket is missing")
@@ -278,7 +278,7 @@ fn bucket_problem(bucket: &str) -> Option<&'static str> {
     }
 }
 
-/// What a key stands for; inside, why it is no glob in spite of its wildcards.
+/// The pattern of a key; the inner error says why it is not a glob in spite of its wildcards.
 fn key_pattern(key: &str) -> Result<Result<KeyPattern, String>, String> {
     let scanned = Scanned::scan(key);
     let Some(wild_at) = scanned.wild_at else { return literal(scanned.literal).map(Ok) };
@@ -292,7 +292,7 @@ fn key_pattern(key: &str) -> Result<Result<KeyPattern, String>, String> {
     }))
 }
 
-/// What a key stands for that has no wildcard.
+/// The pattern of a key without wildcards.
 fn literal(key: String) -> Result<KeyPattern, String> {
     check_length(&key)?;
     Ok(match key {
@@ -309,11 +309,11 @@ fn check_length(key: &str) -> Result<(), String> {
     Err(format!("the key has {} bytes, but S3 allows at most {KEY_BYTES_MAX}", key.len()))
 }
 
-/// A key as typed, read once: the characters it stands for, and the same for globset.
+/// A typed key: the characters it stands for, and the pattern for globset.
 struct Scanned {
     literal: String,
     glob: String,
-    /// Where in `literal` the first wildcard stands.
+    /// Offset of the first wildcard in `literal`.
     wild_at: Option<usize>,
 }
 
@@ -352,7 +352,7 @@ impl Scanned {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> String {
+    fn problem(text: &str) -> String {
         match S3Uri::parse(text) {
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Usage);
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let check = |text: &str, expected: &str| assert_eq!(told(text), expected, "{text}");
+        let check = |text: &str, expected: &str| assert_eq!(problem(text), expected, "{text}");
         check("s3://bucket", "bucket bucket");
         check("s3://Old_Bucket/a", "Old_Bucket key a");
         check("s3://tenant:b/", "tenant:b bucket");
@@ -442,8 +442,8 @@ mod tests {
             Ok::<_, Error>(format!("{key} > {}", &key[*path_start..]))
         };
         for (path_bytes, path) in [(usize::MAX, "a*/b/"), (5, "a*/b/"), (2, "b/"), (3, "b/")] {
-            let told = exact("s3://bucket/a*/b/", path_bytes).expect("an address");
-            assert_eq!(told, format!("a*/b/ > {path}"), "{path_bytes}");
+            let found = exact("s3://bucket/a*/b/", path_bytes).expect("an address");
+            assert_eq!(found, format!("a*/b/ > {path}"), "{path_bytes}");
         }
         let long = format!("s3://bucket/{}", "k".repeat(KEY_BYTES_MAX + 1));
         for (text, why) in [
@@ -461,10 +461,10 @@ mod tests {
     #[test]
     fn refusals_say_what_is_expected() {
         let check = |text: &str, expected: &str| {
-            let told = told(text);
-            assert!(told.contains(expected), "{text}: {told}");
-            assert!(told.contains("expected s3://BUCKET/KEY"), "{text}: {told}");
-            assert!(!told.contains('\n'), "{text}: {told}");
+            let error = problem(text);
+            assert!(error.contains(expected), "{text}: {error}");
+            assert!(error.contains("expected s3://BUCKET/KEY"), "{text}: {error}");
+            assert!(!error.contains('\n'), "{text}: {error}");
         };
         check("https://bucket.s3.amazonaws.com/k", "--endpoint-url");
         check("arn:aws:s3:::bucket/k", "put s3:// before");

@@ -1,7 +1,7 @@
-//! Keys that sign, and how newer ones come into force.
+//! Signing keys, and their replacement by newer ones.
 //!
-//! Pure. Secrets and tokens are seen by [`super`] alone, shown by nobody, and wiped from memory
-//! when the last who signs with them has newer ones.
+//! Pure. Only [`super`] reads secrets and tokens; they are never shown, and wiped from memory when
+//! the last user has newer ones.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -18,9 +18,9 @@ use crate::limits::CLOCK_CORRECTION_MAX;
 pub(super) const SESSION_TOKEN_BYTES_MAX: usize = 8 * 1024;
 /// Longest access key and longest secret, in bytes.
 const KEY_PAIR_BYTES_MAX: usize = 256;
-/// How many publishers' keys one reader keeps: the run's, and one for each directory bucket.
+/// Most publishers whose keys one reader caches: the run's, and one per directory bucket.
 const KEPT_MAX: usize = 64;
-/// Tasks that wait for refused keys of one publisher, at most: a run has one or two.
+/// Most tasks that wait for one publisher's keys to be refused: a run has one or two.
 const WAKERS_MAX: usize = 4;
 
 /// The header of a session token.
@@ -28,14 +28,14 @@ const TOKEN_HEADER: &str = "x-amz-security-token";
 /// The header of a directory bucket's session token.
 const DIRECTORY_TOKEN_HEADER: &str = "x-amz-s3session-token";
 
-/// Keys that sign requests. The secret and the session token are never shown.
+/// Signing keys. The secret and the session token are never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningKeys {
     pub(super) access_key: String,
     pub(super) secret: Zeroizing<String>,
     pub(super) session_token: Option<Zeroizing<String>>,
     pub(super) expires: Option<SystemTime>,
-    /// The header that the session token goes into.
+    /// The header of the session token.
     pub(super) token_header: &'static str,
 }
 
@@ -51,9 +51,10 @@ impl fmt::Debug for SigningKeys {
 }
 
 impl SigningKeys {
-    /// Keys without the white space that pasting leaves around them.
+    /// Keys, stripped of white space from pasting.
     ///
-    /// An empty session token is none. What cannot stand in a header is refused.
+    /// An empty session token counts as none. Characters that are not allowed in a header are
+    /// refused.
     pub fn new(
         access_key: &str,
         secret: &str,
@@ -99,36 +100,36 @@ impl SigningKeys {
         Ok(Self { token_header: DIRECTORY_TOKEN_HEADER, ..keys })
     }
 
-    /// The access key's identifier, which is no secret.
+    /// The access key ID, which is no secret.
     #[must_use]
     pub fn access_key(&self) -> &str {
         &self.access_key
     }
 
-    /// When the keys stop working; `None` for long-lived ones.
+    /// When the keys expire; `None` for long-lived ones.
     #[must_use]
     pub const fn expires(&self) -> Option<SystemTime> {
         self.expires
     }
 }
 
-/// The keys in force, for everybody who signs: one publisher, many readers.
+/// The current keys: one publisher, many readers.
 #[derive(Debug)]
 pub struct PublishedKeys {
     keys: RwLock<Option<Arc<SigningKeys>>>,
     version: AtomicU64,
     /// Highest version that a server called expired.
     refused: AtomicU64,
-    /// Who is woken when a server does so.
+    /// Tasks to wake when a server does so.
     wakers: Mutex<Vec<Waker>>,
-    /// Highest version after which no newer one is to be had.
+    /// Highest version after which no newer one is available.
     last: AtomicU64,
     /// How far the server's clock is ahead of this machine's, in seconds.
     clock_ahead_seconds: AtomicI64,
 }
 
 impl PublishedKeys {
-    /// The first keys; `None` for requests without signatures.
+    /// The first keys; `None` for unsigned requests.
     #[must_use]
     pub fn new(keys: Option<SigningKeys>) -> Self {
         Self {
@@ -141,26 +142,26 @@ impl PublishedKeys {
         }
     }
 
-    /// The keys in force. Readers keep what they got until [`Self::version`] differs.
+    /// The current keys. Readers may cache them until [`Self::version`] changes.
     #[must_use]
     pub fn get(&self) -> Option<Arc<SigningKeys>> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Grows by one with each publication; cheap enough to look at before every request.
+    /// Grows by one with each publication; cheap enough to check before every request.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Puts newer keys in force.
+    /// Publishes newer keys.
     pub fn publish(&self, keys: Option<SigningKeys>) {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys.map(Arc::new);
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Notes that a server called the keys of this version expired; false when no newer ones are to
-    /// be had, so that asking again is in vain.
+    /// Records that a server called the keys of this version expired; false if no newer ones are
+    /// available, so that a retry is useless.
     pub fn refuse(&self, version: u64) -> bool {
         self.refused.fetch_max(version, Ordering::AcqRel);
         let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,8 +170,8 @@ impl PublishedKeys {
         version > self.last.load(Ordering::Acquire)
     }
 
-    /// Wakes this task once, when a server calls keys expired from now on. Where more than four
-    /// wait, those that came first are not woken.
+    /// Wakes this task once, when a server next calls keys expired. If more than four tasks wait,
+    /// the oldest are dropped.
     pub fn wake_when_refused(&self, waker: &Waker) {
         let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         if wakers.iter().any(|known| known.will_wake(waker)) {
@@ -182,7 +183,7 @@ impl PublishedKeys {
         wakers.push(waker.clone());
     }
 
-    /// True when the keys in force were called expired and newer ones may be had.
+    /// True if the current keys were called expired and newer ones may be available.
     #[must_use]
     pub fn are_refused(&self) -> bool {
         let version = self.version();
@@ -190,13 +191,13 @@ impl PublishedKeys {
         refused && version > self.last.load(Ordering::Acquire)
     }
 
-    /// Says that nothing newer than this version is to be had.
+    /// Records that nothing newer than this version is available.
     pub fn set_last(&self, version: u64) {
         self.last.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Notes how far the server's clock is ahead, from what it said and our own time; false, and
-    /// nothing is noted, when that is further than any server is followed.
+    /// Records how far the server's clock is ahead, from its time and ours; false, without effect,
+    /// if the difference exceeds [`CLOCK_CORRECTION_MAX`].
     pub fn set_clock(&self, server: SystemTime, own: SystemTime) -> bool {
         let seconds = |ahead: std::time::Duration| i64::try_from(ahead.as_secs()).unwrap_or(0);
         let (distance, ahead) = match server.duration_since(own) {
@@ -210,13 +211,13 @@ impl PublishedKeys {
         follows
     }
 
-    /// By how many seconds the time that signs is ahead of this machine's clock; below 0: behind.
+    /// Seconds that the signing time is ahead of this machine's clock; negative: behind.
     #[must_use]
     pub fn clock_ahead_seconds(&self) -> i64 {
         self.clock_ahead_seconds.load(Ordering::Relaxed)
     }
 
-    /// The server's time, as far as it is known to differ from ours.
+    /// The server's time, corrected by the known difference from ours.
     #[must_use]
     pub fn server_time(&self, own: SystemTime) -> SystemTime {
         let ahead = self.clock_ahead_seconds.load(Ordering::Relaxed);
@@ -226,8 +227,8 @@ impl PublishedKeys {
     }
 }
 
-/// The keys in force of several publishers, as one reader has them: looking costs no lock and no
-/// allocation while nothing new is published.
+/// One reader's cache of several publishers' keys: no lock and no allocation while nothing new is
+/// published.
 #[derive(Debug, Default)]
 pub struct KeptKeys(Vec<CachedKeys>);
 
@@ -239,7 +240,7 @@ struct CachedKeys {
 }
 
 impl KeptKeys {
-    /// The publisher's keys in force.
+    /// The publisher's current keys.
     pub fn get(&mut self, publisher: &Arc<PublishedKeys>) -> Option<&SigningKeys> {
         let known = self.0.iter().position(|kept| Arc::ptr_eq(&kept.publisher, publisher));
         let at = known.unwrap_or_else(|| {
@@ -344,7 +345,7 @@ mod tests {
             }
         }
         assert_eq!(published.clock_ahead_seconds(), -7200);
-        // A server that would have signatures for another day gets none.
+        // A server whose signatures are for another day gets none.
         let beyond = CLOCK_CORRECTION_MAX + std::time::Duration::from_nanos(1);
         for server in [own + beyond, own - beyond, SystemTime::UNIX_EPOCH] {
             assert!(!published.set_clock(server, own));

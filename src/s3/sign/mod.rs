@@ -1,9 +1,8 @@
-//! `SigV4`: who asks, proven; and the whole head of a range GET as bytes.
+//! `SigV4` signatures, and the complete head of a range GET.
 //!
-//! Pure: the time is an argument. There are two ways in. [`sign_request`] is the general one and
-//! takes 10 to 12 us. [`RequestWriter`] is the data plane's: it writes into the caller's memory and
-//! keeps the day's keys, and takes 2 to 3 us. A test holds the second to the first. Where keys
-//! come from is [`crate::control`]'s matter.
+//! Pure: the time is an argument. [`sign_request`] is general and takes 10 to 12 µs.
+//! [`RequestWriter`], for the data plane, writes into the caller's memory, caches the day's signing
+//! key, and takes 2 to 3 µs. A test checks that both agree. [`crate::control`] provides the keys.
 
 mod keys;
 mod writer;
@@ -24,14 +23,14 @@ use crate::s3::Endpoint;
 pub use keys::{KeptKeys, PublishedKeys, SigningKeys};
 pub use writer::{Get, HeadProblem, REQUEST_HEAD_BYTES_MAX, RequestWriter};
 
-/// What the program calls itself to servers.
+/// The user agent.
 pub const USER_AGENT: &str = concat!("inrush/", env!("CARGO_PKG_VERSION"));
 /// The service's name in signatures.
 pub const SERVICE: &str = "s3";
-/// The same for directory buckets.
+/// The service's name in signatures for directory buckets.
 pub const DIRECTORY_SERVICE: &str = "s3express";
 
-/// Signs a request without a body, whose `Host` header is there and whose target is encoded.
+/// Signs a request without a body, which has a `Host` header and an encoded target.
 pub fn sign_request<B>(
     request: &mut http::Request<B>,
     endpoint: &Endpoint,
@@ -66,7 +65,7 @@ pub fn sign_request<B>(
     let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
     let host = host.ok_or_else(|| trouble(&"it has no host"))?;
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-    // The scheme is no part of what is signed.
+    // The scheme is not signed.
     let url = format!("http://{host}{target}");
     let headers = request
         .headers()

@@ -1,4 +1,4 @@
-//! The whole head of a range GET as bytes, signed, in the caller's memory.
+//! Writes the complete, signed head of a range GET into the caller's memory.
 //!
 //! Pure: the time is an argument.
 
@@ -16,33 +16,33 @@ use crate::s3::proxy::Proxy;
 use crate::s3::uri::{encode_key, encode_query};
 use crate::s3::{ByteRange, Endpoint};
 
-/// A head that holds the longest key (each byte percent-encoded), a long session token and the
+/// Length of a head with the longest key (each byte percent-encoded), a long session token and the
 /// rest, in bytes: with this much room [`RequestWriter::write_get`] does not run out.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 16 * 1024;
-/// How many days' keys one writer keeps; more than one only where buckets have several regions or
+/// Most signing keys that one writer caches; more than one only if buckets have several regions or
 /// sessions of their own.
 const DAY_KEYS_MAX: usize = 64;
 
-/// SHA-256 of no bytes. Every S3-compatible server takes it, over http and https, signed or not,
-/// which cannot be said of `UNSIGNED-PAYLOAD`.
+/// SHA-256 of no bytes. Every S3-compatible server accepts it, over http and https, signed or not,
+/// unlike `UNSIGNED-PAYLOAD`.
 const EMPTY_BODY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// What a range GET asks for.
+/// The parameters of a range GET.
 #[derive(Debug, Clone, Copy)]
 pub struct Get<'a> {
-    /// Where the bucket is served.
+    /// The server of the bucket.
     pub endpoint: &'a Endpoint,
     /// The key, decoded.
     pub key: &'a str,
-    /// Which version; empty for the newest.
+    /// Version ID; empty for the newest.
     pub version_id: &'a str,
-    /// Which bytes; `None` for the whole object.
+    /// Byte range; `None` for the whole object.
     pub range: Option<ByteRange>,
-    /// The entity tag the object must still have, with quotes; empty for any.
+    /// The ETag that the object must still have, with quotes; empty for any.
     pub if_match: &'a str,
-    /// Asks the server to send the checksum it keeps with the object.
+    /// Requests the checksum that the server stores with the object.
     pub with_checksum: bool,
-    /// Says that gzip is accepted: bytes that are stored so come as they are.
+    /// Accepts gzip: objects stored compressed are sent as they are.
     pub accepts_gzip: bool,
 }
 
@@ -57,13 +57,13 @@ pub enum HeadProblem {
     BadValue,
 }
 
-/// Writes heads of GETs, with signatures, one after the other.
+/// Writes heads of signed GETs.
 ///
-/// Its buffers and the keys of the day are used again. One allocation a request is left: aws-sigv4
+/// It reuses its buffers and the day's signing keys. One allocation per request remains: aws-sigv4
 /// returns the signature as a `String` of 64 bytes.
 #[derive(Default)]
 pub struct RequestWriter {
-    /// Wiped at the end: the session token is among what is signed.
+    /// Wiped on drop: the session token is part of what is signed.
     canonical: Zeroizing<Vec<u8>>,
     to_sign: Vec<u8>,
     day_keys: Vec<DayKey>,
@@ -75,11 +75,11 @@ impl fmt::Debug for RequestWriter {
     }
 }
 
-/// The key that signs everything of one day in one region; wiped when it is dropped.
+/// The key that signs everything of one day in one region; wiped on drop.
 struct DayKey {
     access_key: String,
     secret: Zeroizing<String>,
-    /// When the keys that it was made of end.
+    /// When the keys that it was derived from expire.
     expires: Option<SystemTime>,
     region: String,
     service: &'static str,
@@ -88,7 +88,7 @@ struct DayKey {
 }
 
 impl DayKey {
-    /// Whether a new one of these keys takes its place: nothing is signed with it again.
+    /// True if a new key replaces it: nothing is signed with it again.
     fn is_over(&self, keys: &SigningKeys, endpoint: &Endpoint, date: [u8; 8]) -> bool {
         let replaced = self.access_key == keys.access_key
             && self.region == endpoint.region
@@ -97,7 +97,7 @@ impl DayKey {
     }
 }
 
-/// `YYYYMMDDTHHMMSSZ`, as `SigV4` writes the time.
+/// The time as `YYYYMMDDTHHMMSSZ`, for `SigV4`.
 struct Stamp([u8; 16]);
 
 impl Stamp {
@@ -139,16 +139,17 @@ fn date_digits(year: u32, month: u8, day: u8) -> [u8; 8] {
 }
 
 impl RequestWriter {
-    /// A writer without keys yet.
+    /// A writer without cached keys.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Writes the complete head, its empty line included, to the start of `out`; tells its length.
+    /// Writes the complete head, including its empty line, to the start of `out`; returns its
+    /// length.
     ///
-    /// Without `keys` the request is not signed. The signature holds for about 15 minutes from
-    /// `now`: write late, and write again for a retry.
+    /// Without `keys` the request is not signed. A signature is valid for about 15 minutes from
+    /// `now`: write late, and again for a retry.
     pub fn write_get(
         &mut self,
         out: &mut [u8],
@@ -199,7 +200,7 @@ impl RequestWriter {
         v4::calculate_signature(&self.day_keys[day].key[..], &self.to_sign)
     }
 
-    /// Where the key of this day stands, made if it is new.
+    /// Index of the day's signing key; derives it if it is new.
     fn day_key(
         &mut self,
         keys: &SigningKeys,
@@ -239,7 +240,7 @@ impl RequestWriter {
     }
 }
 
-/// The request line and the headers that have nothing to do with who asks.
+/// The request line and the unsigned request's headers.
 fn write_plain(out: &mut &mut [u8], get: &Get<'_>) -> std::io::Result<()> {
     let Endpoint { host, path_prefix, .. } = get.endpoint;
     out.write_all(b"GET ")?;
@@ -266,7 +267,7 @@ fn write_plain(out: &mut &mut [u8], get: &Get<'_>) -> std::io::Result<()> {
         write!(out, "x-amz-checksum-mode: ENABLED\r\n")?;
     }
     if get.accepts_gzip {
-        // Not signed: servers in front of others are known to change it.
+        // Not signed, because reverse proxies may change it.
         write!(out, "accept-encoding: gzip, identity\r\n")?;
     }
     for (name, value) in get.endpoint.headers.iter(true) {
@@ -313,7 +314,7 @@ fn write_canonical(
     }
     write!(out, "\nhost:{host}\n")?;
     if !get.if_match.is_empty() {
-        // SigV4 wants one space where there are several, and none at the ends.
+        // SigV4 wants one space in place of several, and none at the ends.
         out.extend_from_slice(b"if-match:");
         for (at, word) in get.if_match.split(' ').filter(|word| !word.is_empty()).enumerate() {
             write!(out, "{}{word}", if at == 0 { "" } else { " " })?;
@@ -335,7 +336,7 @@ fn write_canonical(
     write!(out, "\n{EMPTY_BODY_SHA256}")
 }
 
-/// The signed headers' names in order; the same headers that [`write_canonical`] writes.
+/// The names of the signed headers in order; the headers of [`write_canonical`].
 fn write_signed_names(
     out: &mut impl Write,
     get: &Get<'_>,
@@ -358,8 +359,8 @@ fn write_signed_names(
     Ok(())
 }
 
-/// The signed headers whose names come after `x-amz-date`, in order: the endpoint's own, and the
-/// session token at its place among them.
+/// The signed headers whose names follow `x-amz-date`, in order: the endpoint's own, and the
+/// session token among them.
 fn last_headers<'a>(
     get: &Get<'a>,
     keys: &'a SigningKeys,
@@ -371,7 +372,7 @@ fn last_headers<'a>(
     before.chain(token).chain(after)
 }
 
-/// First and last byte as the `Range` header counts them.
+/// First and last byte for the `Range` header.
 fn first_and_last(range: Option<ByteRange>) -> Option<(u64, u64)> {
     range.map(|range| {
         assert!(range.length > 0, "a range is never empty");
@@ -403,7 +404,7 @@ mod tests {
         SigningKeys::new(ACCESS, SECRET, token, None).expect("good keys")
     }
 
-    /// The `Authorization` that aws-sigv4 makes for the same target and headers.
+    /// The `Authorization` of aws-sigv4 for the same target and headers.
     fn general(head: &str, endpoint: &Endpoint, keys: &SigningKeys, now: SystemTime) -> String {
         let mut lines = head.trim_end().split("\r\n");
         let target = lines.next().and_then(|line| line.split(' ').nth(1)).expect("a target");
@@ -436,7 +437,7 @@ mod tests {
         proxy
     }
 
-    /// A proxy gets the whole URL, and what is signed is the same without it.
+    /// A proxy gets the whole URL; the signature does not change.
     #[test]
     fn a_proxy_is_asked_for_the_whole_url() {
         for host in ["b.s3.x", "[fd00::1]:9000", "h:9000"] {
@@ -468,7 +469,7 @@ mod tests {
             // `printf me:hunter2 | base64`
             let named = "\r\nproxy-authorization: Basic bWU6aHVudGVyMg==\r\nrange:";
             assert_eq!(write(&endpoint), whole.replace("\r\nrange:", named));
-            // Over TLS the request is the server's alone, and the proxy's user is told elsewhere.
+            // Over TLS only the server sees the request; the proxy's user goes into CONNECT.
             endpoint.tls = true;
             assert_eq!(write(&endpoint), direct);
         }
@@ -527,8 +528,8 @@ mod tests {
             };
             let mut out = [0; 2048];
             writer.write_get(&mut out, &get, Some(keys), now).expect("it fits");
-            let told = |day: &DayKey| (day.access_key.clone(), day.region.clone());
-            writer.day_keys.iter().map(told).collect::<Vec<_>>()
+            let pair_of = |day: &DayKey| (day.access_key.clone(), day.region.clone());
+            writer.day_keys.iter().map(pair_of).collect::<Vec<_>>()
         };
         let pair = |key: &str, region: &str| (key.to_owned(), region.to_owned());
         let hour = Duration::from_secs(3_600);
@@ -626,7 +627,7 @@ mod tests {
     }
 
     /// A directory bucket's request, whose signature was computed with Python's hashlib and hmac
-    /// from the canonical request that the documentation of `SigV4` describes.
+    /// from the canonical request in the documentation of `SigV4`.
     #[test]
     fn a_session_signs_for_its_service() {
         let mut endpoint = endpoint(
@@ -720,7 +721,7 @@ mod tests {
             };
             let mut writer = RequestWriter::new();
             let mut out = [0; REQUEST_HEAD_BYTES_MAX];
-            // Twice: with a new key of the day, and with the kept one.
+            // Twice: with a new signing key, and with the cached one.
             for _ in 0..2 {
                 let length = writer.write_get(&mut out, &get, Some(&keys), now).expect("room");
                 let head = std::str::from_utf8(&out[..length]).expect("text");
