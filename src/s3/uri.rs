@@ -210,7 +210,7 @@ impl S3Uri {
         rest.strip_prefix('/').unwrap_or(rest)
     }
 
-    /// The same object in this version.
+    /// Selects a version of the object.
     ///
     /// # Errors
     /// If the address is not that of one object, or the text cannot be a version ID.
