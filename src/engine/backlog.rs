@@ -1,12 +1,12 @@
-//! What of a stream stands decrypted in memory, between the workers that bring its ranges and the
-//! channel that hands them on in order.
+//! Decrypted bytes of a stream, between the workers that receive its ranges and the channel that
+//! passes them to the reader in order.
 //!
-//! Ranges come at the same time, and one after the other has its turn. The range whose turn it is
-//! may always have a few buffers: the stream goes on, whatever the others hold. Those next in line
-//! may be here whole, so that several cores decrypt one stream; those behind them begin, and leave
-//! the rest to their sockets until they come nearer. A worker that finds no room says so, looks
-//! again, and is woken when there is some. Buffers are used again, the last one first: it is the
-//! one that the cache still has.
+//! Ranges arrive concurrently and take turns. The current range may always have a few buffers, so
+//! the stream advances however much the others hold. The next ranges may be buffered whole, so that
+//! several cores decrypt one stream; later ones are buffered only in part, and leave the rest in
+//! their sockets until they come nearer. A worker that finds no room registers its waker, checks
+//! again, and is woken when there is room. Buffers are reused, the last one first, because it is
+//! still in the CPU cache.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,29 +16,29 @@ use crate::engine::budget::RangeRoom;
 use crate::limits::{BACKLOG_BUFFERS_AT_TURN, BACKLOG_BUFFERS_FAR, BACKLOG_RANGES_NEAR_MIN};
 use crate::sys::{Handle, descriptor};
 
-/// How much of a stream may stand in memory.
+/// Memory limits of a stream's backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// Length of a buffer, in bytes.
     pub buffer_bytes: usize,
-    /// Bytes of all ranges that wait for their turn.
+    /// Most bytes of all ranges before their turn.
     pub ahead_bytes: u64,
     /// Length of a whole range, in bytes.
     pub range_bytes: u64,
 }
 
-/// What of one stream stands in memory. All orders are sequentially consistent: who waits for room
-/// and who makes some each write one thing and then read the other's.
+/// The decrypted bytes of one stream. All atomics are sequentially consistent: a waiter and a
+/// thread that frees room each write one value and then read the other's.
 #[derive(Debug)]
 pub struct Backlog {
     buffer_bytes: usize,
-    /// Buffers of all ranges at most, but for the one whose turn it is.
+    /// Most buffers of all ranges except the current one.
     most: usize,
-    /// So many ranges behind that one may have all there is.
+    /// Number of ranges after the current one that may use all of the room.
     near: u64,
-    /// Number of the range whose turn it is.
+    /// Number of the current range.
     turn: AtomicU64,
-    /// Buffers with bytes.
+    /// Buffers in use.
     used: AtomicUsize,
     /// Ranges that wait for room.
     waiting: AtomicUsize,
@@ -46,7 +46,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// An empty one; the turn is that of range 0.
+    /// An empty backlog; range 0 is current.
     #[must_use]
     pub fn new(room: Room) -> Self {
         let most = usize::try_from(room.ahead_bytes).unwrap_or(usize::MAX) / room.buffer_bytes;
@@ -66,18 +66,18 @@ impl Backlog {
         self.used.load(Ordering::SeqCst)
     }
 
-    /// Bytes of all buffers that are in use.
+    /// Bytes of all buffers in use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         (self.used() * self.buffer_bytes) as u64
     }
 
-    /// It is the turn of this range from now on.
+    /// Makes this range the current one.
     pub fn set_turn(&self, number: u64) {
         self.turn.store(number, Ordering::SeqCst);
     }
 
-    /// True when a range waits for room: who makes some looks for it.
+    /// True if a range waits for room; checked by threads that free some.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
@@ -94,13 +94,13 @@ impl Backlog {
         spare.unwrap_or_else(|| vec![0; self.buffer_bytes])
     }
 
-    /// Takes back one that is not used.
+    /// Takes back an unused buffer.
     pub fn put_back(&self, buffer: Vec<u8>) {
         self.spare().push(buffer);
     }
 }
 
-/// Bytes in a buffer that are not handed on yet.
+/// A buffer with bytes for the reader.
 #[derive(Debug)]
 pub struct Chunk {
     buffer: Vec<u8>,
@@ -123,23 +123,23 @@ struct Queue {
     waker: Option<Handle>,
 }
 
-/// What of one range stands in memory: its worker pushes, the channel pops.
+/// The decrypted bytes of one range: its worker pushes, the channel pops.
 #[derive(Debug)]
 pub struct RangeBacklog {
     backlog: Arc<Backlog>,
-    /// Its place in the stream.
+    /// Its number in the stream.
     number: u64,
     queue: Mutex<Queue>,
     /// Buffers with its bytes.
     own: AtomicUsize,
-    /// Whether there is a waker, for those who need not lock to see that there is none.
+    /// True if `waker` is set; lets readers skip the lock.
     is_waiting: AtomicBool,
-    /// The room of its bytes, until nobody holds them any more.
+    /// The range's share of the byte budget, held until its bytes are released.
     _room: Option<RangeRoom>,
 }
 
 impl RangeBacklog {
-    /// Nothing yet, of the range with this number, whose bytes have this room.
+    /// An empty backlog for the range with this number and share of the byte budget.
     #[must_use]
     pub fn new(backlog: Arc<Backlog>, number: u64, room: Option<RangeRoom>) -> Self {
         Self {
@@ -156,13 +156,13 @@ impl RangeBacklog {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose it is.
+    /// The backlog of its stream.
     #[must_use]
     pub fn backlog(&self) -> &Backlog {
         &self.backlog
     }
 
-    /// True when one more buffer may be filled.
+    /// True if one more buffer may be filled.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let own = self.own.load(Ordering::SeqCst);
@@ -170,7 +170,7 @@ impl RangeBacklog {
         if self.number == turn && own < BACKLOG_BUFFERS_AT_TURN {
             return true;
         }
-        // Nobody takes what stands before its turn: it was dropped, and its worker learns it soon.
+        // Its turn is over: the channel has dropped it, and its worker will soon notice.
         if self.number < turn {
             return false;
         }
@@ -179,7 +179,8 @@ impl RangeBacklog {
         used < most && (is_near || used < most / 2 && own < BACKLOG_BUFFERS_FAR)
     }
 
-    /// Has this counter raised when there is room. Look for room after this, and before waiting.
+    /// Registers a counter to be raised when there is room. Check [`Self::has_room`] again after
+    /// this, before waiting.
     pub fn wait_for_room(&self, waker: &Handle) {
         if self.is_waiting.load(Ordering::SeqCst) {
             return;
@@ -191,7 +192,7 @@ impl RangeBacklog {
         self.is_waiting.store(true, Ordering::SeqCst);
     }
 
-    /// Nobody waits any more.
+    /// Removes the registered counter.
     pub fn stop_waiting(&self) {
         drop(self.take_waker());
     }
@@ -207,7 +208,7 @@ impl RangeBacklog {
         Some(waker)
     }
 
-    /// Wakes its worker, if that waits and there is room.
+    /// Wakes the worker if it waits and there is room.
     pub fn wake(&self) {
         if self.is_waiting.load(Ordering::SeqCst)
             && self.has_room()
@@ -217,7 +218,8 @@ impl RangeBacklog {
         }
     }
 
-    /// Takes the first bytes of this buffer in. Few of them are copied behind the last ones.
+    /// Appends the first `count` bytes of a buffer. A few bytes are copied into the last buffer
+    /// instead.
     pub fn push(&self, buffer: Vec<u8>, count: usize) {
         let is_small = count <= buffer.len() / 4;
         let mut queue = self.queue();
@@ -234,22 +236,22 @@ impl RangeBacklog {
         self.backlog.used.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// True when some are to be handed on.
+    /// True if there are bytes for the reader.
     #[must_use]
     pub fn has_bytes(&self) -> bool {
         !self.queue().chunks.is_empty()
     }
 
-    /// The bytes that are to be handed on next.
+    /// Takes the next bytes for the reader.
     #[must_use]
     pub fn pop(&self) -> Option<Chunk> {
         self.queue().chunks.pop_front()
     }
 
-    /// So many bytes of a chunk are handed on; what is left of it is next.
+    /// Records that `count` bytes of a chunk were passed on; the rest of it comes next.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If the chunk has fewer bytes.
     pub fn hand_on(&self, mut chunk: Chunk, count: usize) {
         chunk.from += count;
         assert!(chunk.from <= chunk.to, "no more than there are");
@@ -261,7 +263,7 @@ impl RangeBacklog {
         }
     }
 
-    /// Gives all buffers back: nobody wants them any more.
+    /// Returns all buffers: the bytes are no longer wanted.
     pub fn clear(&self) {
         let chunks = std::mem::take(&mut self.queue().chunks);
         self.release(chunks.len());
@@ -278,7 +280,7 @@ impl Drop for RangeBacklog {
     fn drop(&mut self) {
         self.stop_waiting();
         self.clear();
-        // One that was popped and not handed on whole.
+        // For a chunk that was popped and not passed on completely.
         self.release(self.own.load(Ordering::SeqCst));
     }
 }
@@ -296,7 +298,7 @@ mod tests {
         RangeBacklog::new(Arc::clone(backlog), number, None)
     }
 
-    /// Fills buffers of a range while there is room, at most so many; how many it were.
+    /// Fills up to `most` buffers of a range while there is room; returns their number.
     fn fill(range: &RangeBacklog, most: usize) -> usize {
         let has_filled = |_: &usize| {
             let has_room = range.has_room();

@@ -1,15 +1,15 @@
-//! Bytes that the streams of a process may have on their way: requested, and not handed on. Pure.
+//! Bounds the bytes in flight of all streams of a process: requested, and not yet passed on. Pure.
 //!
-//! A range that waits for its turn fills its pipe, and then the receive buffer of its socket, which
-//! the kernel lets grow to `tcp_rmem`'s maximum (tcp(7)). All sockets of a machine share one bound
-//! (`tcp_mem`): above it the kernel drops what it has received, for every program. So a request is
-//! sent only when its bytes have room here, and its room comes back when nobody holds its bytes any
-//! more: neither the stream nor a connection that was asked for them. A connection that is asked
-//! for the rest of a late range has that range's room.
+//! A range that waits for its turn fills its pipe, then its socket's receive buffer, which the
+//! kernel lets grow to `tcp_rmem`'s maximum (tcp(7)). All sockets of a machine share one limit
+//! (`tcp_mem`): above it the kernel drops received packets of every program. So a request is sent
+//! only if its bytes have room here, and the room is freed when neither the stream nor a connection
+//! holds the bytes any more. A connection that takes over the rest of a late range uses that
+//! range's room.
 //!
-//! Half of the room is divided: each channel has its part, whatever the others hold. The other half
-//! goes to whoever asks first and has a reader. A channel that holds nothing of its part may always
-//! request one range.
+//! Half of the room is divided: each channel has its own part, whatever the others hold. The other
+//! half goes to the first channel that needs it and has a reader. A channel that holds none of its
+//! own part may always request one range.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,25 +21,25 @@ use crate::limits::{
 use crate::plan::ranges::PartSize;
 use crate::sys::tcp_memory::TcpMemory;
 
-/// The room of all streams of a process.
+/// The byte budget of all streams of a process.
 #[derive(Debug)]
 pub struct StreamBudget {
     limit_bytes: u64,
     channels: AtomicU64,
-    /// Bytes that channels hold beyond their own parts, and all that they hold.
+    /// Bytes that channels hold beyond their own parts, and the total.
     common_bytes: AtomicU64,
     used_bytes: AtomicU64,
-    /// How often the limit is halved, since the machine's TCP memory was under pressure.
+    /// How many times the limit is halved, because the machine's TCP memory was under pressure.
     halvings: AtomicU32,
     /// When the last halving ends, in microseconds.
     relief_us: AtomicU64,
-    /// When the machine's TCP memory is looked at next, in microseconds, and what was seen last.
+    /// When the machine's TCP memory is sampled next, in microseconds, and the last sample.
     look_us: AtomicU64,
     tcp_memory: Mutex<Option<TcpMemory>>,
 }
 
 impl StreamBudget {
-    /// Room for so many bytes.
+    /// A budget of `limit_bytes`.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
         let [common_bytes, used_bytes] = [0; 2].map(AtomicU64::new);
@@ -55,21 +55,21 @@ impl StreamBudget {
         }
     }
 
-    /// One more channel shares it.
+    /// Adds a channel.
     #[must_use]
     pub fn join(self: &Arc<Self>) -> ChannelBudget {
         self.channels.fetch_add(1, Ordering::Relaxed);
         ChannelBudget { budget: Arc::clone(self), own_bytes: Arc::default() }
     }
 
-    /// Bytes that are on their way.
+    /// Bytes in flight.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// True for the one channel that is to look at the machine's TCP memory now, and to note what
-    /// it sees ([`Self::note_memory`]).
+    /// True for the one channel that should sample the machine's TCP memory now and call
+    /// [`Self::note_memory`].
     #[must_use]
     pub fn is_time_to_look(&self, now_us: u64) -> bool {
         let due_us = self.look_us.load(Ordering::Relaxed);
@@ -81,9 +81,9 @@ impl StreamBudget {
                 .is_ok()
     }
 
-    /// Takes note of the machine's TCP memory, as it is now. Under pressure, or where there was
-    /// some since the last time, the limit is halved at once, and again each time; it doubles when
-    /// there was none for [`STREAM_PRESSURE_REST_US`].
+    /// Takes a sample of the machine's TCP memory. Under pressure, now or since the last sample,
+    /// the limit is halved at once, each time; it is doubled after [`STREAM_PRESSURE_REST_US`]
+    /// without pressure.
     pub fn note_memory(&self, now_us: u64, memory: Option<TcpMemory>) {
         let mut last = self.tcp_memory.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *last, memory);
@@ -115,22 +115,21 @@ impl StreamBudget {
     }
 }
 
-/// A channel's side of the room.
+/// A channel's view of the budget.
 #[derive(Debug)]
 pub struct ChannelBudget {
     budget: Arc<StreamBudget>,
-    /// What it holds of its own part.
+    /// Bytes that it holds of its own part.
     own_bytes: Arc<AtomicU64>,
 }
 
 impl ChannelBudget {
-    /// How long the next range may be when so many are to be in flight and `requested` were
-    /// requested since the stream began: at most `longest`, and shorter where that many would have
-    /// no room.
+    /// Length of the next range if `requests` are to be in flight and `requested` were requested
+    /// since the stream began: at most `longest`, shorter if that many would have no room.
     ///
     /// The first ranges are requested at the same time and share the network's rate. Each is longer
-    /// than the one before, so they end one after the other: the reader has its first bytes after
-    /// one of `requests` parts of the time that they take together.
+    /// than the one before, so they end one after the other: the reader gets its first bytes after
+    /// `1 / requests` of the time that all of them take.
     #[must_use]
     pub fn part(&self, requested: u64, requests: u32, longest: PartSize) -> PartSize {
         let share = self.budget.limit_now() / self.budget.channels();
@@ -143,8 +142,8 @@ impl ChannelBudget {
         PartSize::new(growing).map_or(part, |growing| part.min(growing))
     }
 
-    /// Takes room for a range of this many bytes, where there is some. What is common to all is for
-    /// channels that somebody reads: it comes back only as bytes are handed on.
+    /// Reserves room for a range, if there is any. The common half is only for channels with a
+    /// reader, because it is freed only as bytes are passed on.
     #[must_use]
     pub fn take(&self, length_bytes: u64, is_read: bool) -> Option<RangeRoom> {
         let budget = &self.budget;
@@ -173,7 +172,7 @@ impl ChannelBudget {
         })
     }
 
-    /// The room of all channels.
+    /// The budget of all channels.
     #[must_use]
     pub fn all(&self) -> &StreamBudget {
         &self.budget
@@ -186,11 +185,11 @@ impl Drop for ChannelBudget {
     }
 }
 
-/// The room of one range, which comes back when this is dropped.
+/// The room of one range, freed on drop.
 #[derive(Debug)]
 pub struct RangeRoom {
     budget: Arc<StreamBudget>,
-    /// Where it was taken from: the channel's own part; `None`: what is common to all.
+    /// The channel's own part, if the room was taken from there; `None`: the common half.
     own_bytes: Option<Arc<AtomicU64>>,
     length_bytes: u64,
 }
@@ -213,7 +212,7 @@ mod tests {
         Arc::new(StreamBudget::new(limit_mib * MIB))
     }
 
-    /// Takes ranges of so many bytes while there is room.
+    /// Reserves ranges of this length while there is room.
     fn fill(channel: &ChannelBudget, length_bytes: u64) -> Vec<RangeRoom> {
         std::iter::from_fn(|| channel.take(length_bytes, true)).take(1000).collect()
     }

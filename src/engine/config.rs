@@ -1,6 +1,6 @@
-//! What a run may use of this machine: workers, connections, slots. Resolved once, then immutable.
+//! Resources of a run: workers, connections, slots. Resolved once, then immutable.
 //!
-//! Pure but for [`HostFacts::read`]; the numbers' bounds stand in [`crate::limits`].
+//! Pure except for [`HostFacts::read`]; [`crate::limits`] has the bounds.
 
 use std::num::NonZeroUsize;
 
@@ -20,36 +20,36 @@ use crate::limits::{
 use crate::plan::ranges::PartSize;
 use crate::sys::choice::RingChoice;
 
-/// What the user asked for; `None` where nothing was said.
+/// The user's options; `None` if not given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResourceOptions {
     /// Worker threads.
     pub workers: Option<usize>,
-    /// Connections of the whole run, no more and no fewer.
+    /// Exact number of connections of the whole run.
     pub connections: Option<usize>,
-    /// Connections of the whole run at most.
+    /// Most connections of the whole run.
     pub max_connections: Option<usize>,
     /// Bytes of one range GET.
     pub part_size_bytes: Option<u64>,
     /// Bytes of slot memory.
     pub memory_bytes: Option<u64>,
-    /// How the workers talk to the kernel.
+    /// Requested ring.
     pub ring: RingChoice,
 }
 
-/// What this process may use.
+/// Resources of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostFacts {
     /// Processors by cpuset and cgroup quota.
     pub processors: usize,
-    /// Memory by the cgroup's limit and the machine's size, in bytes.
+    /// Memory in bytes: the smaller of the cgroup's limit and the machine's size.
     pub memory_bytes: u64,
-    /// Descriptors that it may have open.
+    /// Most open descriptors.
     pub descriptors: u64,
 }
 
 impl HostFacts {
-    /// Asks the kernel. Where it does not answer, the least is assumed.
+    /// Reads them from the kernel; assumes the minimum for what it does not report.
     #[must_use]
     pub fn read() -> Self {
         // available_parallelism reads the affinity mask and the cgroup's quota (v1 and v2).
@@ -69,13 +69,13 @@ impl HostFacts {
     }
 }
 
-/// Files that hold the limits of this process's own cgroup and of those above it (cgroups(7)).
+/// Files with the memory limits of this process's own cgroup and its parents (cgroups(7)).
 fn own_cgroup_limits() -> Vec<String> {
     cgroup_limits(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default())
 }
 
-/// The same for what `/proc/self/cgroup` says: of version 2, and of version 1 where it has the
-/// memory controller.
+/// The files for a text of `/proc/self/cgroup`: of version 2, and of version 1 if it has the memory
+/// controller.
 fn cgroup_limits(text: &str) -> Vec<String> {
     let mut files = Vec::new();
     for line in text.lines() {
@@ -97,7 +97,7 @@ fn cgroup_limits(text: &str) -> Vec<String> {
     files
 }
 
-/// A number alone in a file; `None` for `max` and for what cannot be read.
+/// The number in a file; `None` for `max` and unreadable files.
 fn read_number(path: &str) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
@@ -108,12 +108,12 @@ fn parse_meminfo(text: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// The shape of a run.
+/// The resources of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Worker threads.
     pub workers: usize,
-    /// Between which numbers of requests in flight the pace is found; each has a connection.
+    /// Bounds on the requests in flight; each has a connection.
     pub pace: Bounds,
     /// Length of a data slot in bytes.
     pub slot_length_bytes: u32,
@@ -121,23 +121,23 @@ pub struct Config {
     pub slots: usize,
     /// Length of a range.
     pub part: PartSize,
-    /// Length of a connection's buffer for ciphertext; 0 without TLS.
+    /// Length of a connection's ciphertext buffer; 0 without TLS.
     pub cipher_length_bytes: u32,
-    /// Nothing but leases takes data slots.
+    /// Only leases use data slots.
     pub leases_alone: bool,
-    /// Slot memory in bytes, control slots and ciphertext included.
+    /// Slot memory in bytes, including control slots and ciphertext buffers.
     pub memory_bytes: u64,
-    /// With more memory there would be more connections at most.
+    /// More memory would allow more connections.
     is_memory_scarce: bool,
-    /// How the workers talk to the kernel.
+    /// Requested ring.
     pub ring: RingChoice,
 }
 
 impl Config {
-    /// Decides by options and facts.
+    /// Resolves options with the facts.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] when a wish is out of bounds or does not fit the memory.
+    /// [`ErrorKind::Usage`] if an option is out of bounds or does not fit the memory.
     pub fn resolve(options: ResourceOptions, facts: HostFacts) -> Result<Self> {
         let part_size = options.part_size_bytes.unwrap_or(PART_BYTES_DEFAULT);
         check("--part-size", part_size, PART_BYTES_MIN, PART_BYTES_MAX)?;
@@ -170,25 +170,25 @@ impl Config {
         Ok(config)
     }
 
-    /// Connections of the whole run at most; every worker has its share.
+    /// Most connections of the whole run; every worker has its share.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.pace.most as usize
     }
 
-    /// Connections at most, where there would be more with more memory.
+    /// Most connections, if memory limits them.
     #[must_use]
     pub fn memory_bounds(&self) -> Option<u64> {
         self.is_memory_scarce.then_some(u64::from(self.pace.most))
     }
 
-    /// Buffers of one connection that are no data slots, in bytes.
+    /// Bytes of one connection's control slot and ciphertext buffer.
     fn connection_bytes(&self) -> u64 {
         u64::from(CONTROL_SLOT_BYTES) + u64::from(self.cipher_length_bytes)
     }
 
-    /// Workers, slots and their length, as this memory has room for them beside the connections:
-    /// each worker has its slots, where memory is scarce short ones.
+    /// Fits workers, slots and their length into this memory beside the connections. Every worker
+    /// has its minimum of slots; if memory is scarce they are shorter.
     fn fit(&mut self, memory: u64) {
         let connections = self.connections();
         let room = memory.saturating_sub(connections as u64 * self.connection_bytes());
@@ -200,7 +200,7 @@ impl Config {
         self.cut_slots(room);
     }
 
-    /// As many slots as there is room for, and as the connections can use.
+    /// As many slots as fit, and as the connections can use.
     fn cut_slots(&mut self, room: u64) {
         let least = (self.workers * SLOTS_PER_WORKER_MIN) as u64;
         let most = (self.connections() as u64 * u64::from(SLOTS_PER_CONNECTION)).max(least);
@@ -209,14 +209,15 @@ impl Config {
         self.memory_bytes = self.memory();
     }
 
-    /// The same run over TLS, within the same memory: ciphertext needs room besides. Where memory
-    /// is scarce there are fewer connections.
+    /// The configuration over TLS, within the same memory, which must also hold ciphertext buffers.
+    /// If memory is scarce there are fewer connections.
     #[must_use]
     pub fn secured(mut self) -> Self {
         let budget = self.memory_bytes;
         let share = budget / TLS_MEMORY_SHARE;
         let usual = self.connections().min(self.workers * TLS_CONNECTIONS_PER_WORKER);
-        // Machines that may have more take fewer of them where each needs more memory.
+        // On machines that allow more connections, TLS uses fewer of them, since each needs more
+        // memory.
         let usual = usual.min(CONNECTIONS_DEFAULT_MAX) as u64;
         self.cipher_length_bytes = TLS_SLOT_BYTES;
         while usual * self.connection_bytes() > share
@@ -224,7 +225,7 @@ impl Config {
         {
             self.cipher_length_bytes /= 2;
         }
-        // What is asked for may take more of the memory than what is only possible.
+        // A requested number may use more of the memory than a possible one.
         let share = if self.pace.is_adaptive() { share } else { budget * 3 / 4 };
         let affordable = share / self.connection_bytes();
         let most = u32::try_from(affordable).unwrap_or(u32::MAX).clamp(1, self.pace.most);
@@ -237,7 +238,7 @@ impl Config {
         self
     }
 
-    /// The same run where all bytes go into pipes: that takes no data slots.
+    /// The configuration for streams, whose bytes go into pipes and use no data slots.
     #[must_use]
     pub fn of_streams(mut self) -> Self {
         self.slot_length_bytes = SLOT_BYTES_MIN;
@@ -246,7 +247,7 @@ impl Config {
         self
     }
 
-    /// The same run where clients lease all that is fetched.
+    /// The configuration for clients that lease all data slots.
     #[must_use]
     pub const fn of_leases(mut self) -> Self {
         self.leases_alone = true;
@@ -259,7 +260,7 @@ impl Config {
             + self.connections() as u64 * self.connection_bytes()
     }
 
-    /// The same run with shorter slots, where the largest object known to come fits one whole.
+    /// The configuration with shorter slots, if the largest known object fits a short one whole.
     #[must_use]
     pub fn fitted(mut self, largest_bytes: u64) -> Self {
         let is_shorter = self.slot_length_bytes > SLOT_BYTES_SMALL;
@@ -271,13 +272,14 @@ impl Config {
         self
     }
 
-    /// How objects are cut.
+    /// How objects are cut into ranges.
     #[must_use]
     pub fn cut(&self) -> Cut {
         Cut { part: self.part, slot_length_bytes: self.slot_length_bytes }
     }
 
-    /// Connections and data slots of worker `number`: an even share, the first ones take the rest.
+    /// Connections and data slots of worker `number`: an even share; the first workers take the
+    /// rest.
     #[must_use]
     pub fn share(&self, number: usize) -> (usize, usize) {
         let share =
@@ -285,20 +287,20 @@ impl Config {
         (share(self.connections()), share(self.slots))
     }
 
-    /// Data slots of all workers that may be leased to clients at the same time.
+    /// Most data slots of all workers that clients may lease at the same time.
     #[must_use]
     pub fn leases_max(&self) -> usize {
         (0..self.workers).map(|number| self.leases_of(self.share(number).1)).sum()
     }
 
-    /// Data slots of a worker with so many that may be leased at the same time.
+    /// Most data slots that may be leased at the same time of a worker with `slots` slots.
     #[must_use]
     pub fn leases_of(&self, slots: usize) -> usize {
         if self.leases_alone { leases_alone_of(slots) } else { leases_of(slots) }
     }
 }
 
-/// What may be in flight, and where the search for the right number begins.
+/// Bounds on requests in flight, and the number that the pace starts with.
 fn bounds(
     options: ResourceOptions,
     facts: HostFacts,
@@ -316,7 +318,7 @@ fn bounds(
     let usual = CONNECTIONS_DEFAULT_MAX.max(workers * CONNECTIONS_DEFAULT_PER_WORKER);
     let wanted = options.max_connections.unwrap_or(usual.min(most));
     check("--max-connections", wanted as u64, 1, most as u64)?;
-    // Descriptors are for files, too.
+    // Files need descriptors, too.
     let sockets = facts.descriptors.saturating_sub(descriptors_besides(workers)) / 2;
     let affordable = (memory / CONNECTION_MEMORY_BYTES).min(sockets);
     let most = wanted.min(usize::try_from(affordable).unwrap_or(usize::MAX).max(1));
@@ -325,20 +327,21 @@ fn bounds(
     Ok(Bounds { least: short(least), start: short(start), ..Bounds::fixed(short(most)) })
 }
 
-/// Memory that goes with each connection, in bytes: its control slot, and as much again for data as
-/// leaves that its share.
+/// Memory per connection in bytes: its control slot, plus enough for data that control slots take
+/// only their share.
 const CONNECTION_MEMORY_BYTES: u64 = CONTROL_SLOT_BYTES as u64 * CONTROL_MEMORY_SHARE;
 
-/// Descriptors that a run of so many workers has besides its connections.
+/// Descriptors of a run with this many workers, except its connections.
 #[must_use]
 pub fn descriptors_besides(workers: usize) -> u64 {
     DESCRIPTORS_OTHER + DESCRIPTORS_PER_WORKER * workers as u64
 }
 
-/// That so many connections, with so many descriptors each, can be open, and so many workers run.
+/// Checks that these connections, with `each` descriptors each, and the workers fit the limit of
+/// open files.
 ///
 /// # Errors
-/// [`ErrorKind::Host`] when the limit of open files is too low.
+/// [`ErrorKind::Host`] if the limit is too low.
 pub fn check_descriptors(
     connections: usize,
     each: u64,
@@ -370,8 +373,8 @@ fn check_memory(connections: usize, memory: u64) -> Result<()> {
     .advise(format!("give at least --memory {needed}, or fewer --connections")))
 }
 
-/// The longest slot of which there are enough for every worker to keep receiving and writing:
-/// connections that wait for one leave their bytes in the socket's buffer meanwhile.
+/// The longest slot that leaves every worker enough slots to keep receiving and writing;
+/// connections that wait for a slot leave their bytes in the socket's buffer.
 fn slot_length(workers: usize, connections: usize, room: u64) -> u32 {
     let busy = connections.min(workers * CONNECTIONS_PER_WORKER_START);
     let busy = busy.min(CONNECTIONS_DEFAULT_MAX) as u64;

@@ -1,10 +1,9 @@
-//! What an endpoint is to the engine: a host and port as they are addressed, over TLS or not, and a
-//! small number. Pure.
+//! Identifies endpoints by small numbers: an endpoint is a host and port, over TLS or not. Pure.
 //!
-//! Buckets that are addressed by path share their server's endpoint. Buckets with a host of their
-//! own (virtual-hosted style), and those of S3 Express, are endpoints of their own: S3 limits the
-//! requests of each by itself. The numbers are those of one engine, which keeps at most
-//! [`ENDPOINTS_MAX`]; all endpoints beyond that share the last number, and what is known of it.
+//! Buckets in path style share their server's endpoint. Buckets with a host of their own
+//! (virtual-hosted style), and those of S3 Express, are separate endpoints, because S3 limits the
+//! requests of each separately. Numbers are per engine, which has at most [`ENDPOINTS_MAX`]; all
+//! further endpoints share the last number and its state.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -12,49 +11,49 @@ use std::sync::{PoisonError, RwLock};
 use crate::limits::ENDPOINTS_MAX;
 use crate::s3::Endpoint;
 
-/// The number of an endpoint in its engine, from 0 on in the order in which they were met.
+/// Number of an endpoint in its engine, from 0 in the order of first use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EndpointNumber(u8);
 
 impl EndpointNumber {
-    /// The first one; there may be no other.
+    /// The first endpoint; there may be no other.
     pub const FIRST: Self = Self(0);
 
-    /// The number at this place; of those beyond the last one, the last one.
+    /// The number with this index; indexes beyond the last number map to the last one.
     #[must_use]
     pub fn at(index: usize) -> Self {
         Self(u8::try_from(index.min(ENDPOINTS_MAX - 1)).expect("few"))
     }
 
-    /// Its place among all.
+    /// Its index.
     #[must_use]
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// Some of the endpoints of an engine.
+/// A set of endpoints of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EndpointSet(u32);
 
 const _: () = assert!(ENDPOINTS_MAX <= u32::BITS as usize, "a bit for each");
 
 impl EndpointSet {
-    /// None of them.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// Takes one in.
+    /// Adds an endpoint.
     pub fn insert(&mut self, endpoint: EndpointNumber) {
         self.0 |= 1 << endpoint.0;
     }
 
-    /// True when it is among them.
+    /// True if the endpoint is in the set.
     #[must_use]
     pub fn has(self, endpoint: EndpointNumber) -> bool {
         self.0 & (1 << endpoint.0) != 0
     }
 
-    /// True when none is.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -67,20 +66,20 @@ struct Known {
     tls: bool,
 }
 
-/// The endpoints that an engine has met.
+/// The endpoints that an engine has used.
 #[derive(Debug, Default)]
 pub struct Endpoints {
     known: RwLock<Vec<Known>>,
-    /// How many there are, for those who ask often.
+    /// Their number, for frequent readers.
     count: AtomicUsize,
-    /// Some did not find a number of their own.
+    /// Some endpoints share the last number.
     has_beyond: AtomicBool,
 }
 
 impl Endpoints {
-    /// The number of an endpoint; a new one for one that was not met before.
+    /// The number of an endpoint; assigns a new one if needed.
     ///
-    /// Asked for an object or a request, not for each range of an object.
+    /// Called once per object or request, not for each range.
     #[must_use]
     pub fn number_of(&self, endpoint: &Endpoint) -> EndpointNumber {
         let is_same = |known: &Known| {
@@ -103,20 +102,20 @@ impl Endpoints {
         EndpointNumber::at(index)
     }
 
-    /// How many have numbers.
+    /// Number of endpoints with numbers.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// True when there are several: only then one may hold up another.
+    /// True if there are several, so that one may delay another.
     #[must_use]
     pub fn are_several(&self) -> bool {
         self.count() > 1
     }
 
-    /// How they are addressed, by number: `https://host` or `http://host:port`. The last one says
-    /// so where others share its number.
+    /// Their addresses by number: `https://host` or `http://host:port`. The last one says so if
+    /// others share its number.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);

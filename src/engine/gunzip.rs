@@ -1,41 +1,41 @@
-//! What a gzip file holds, while its bytes come in pieces of any length.
+//! Decompresses a gzip file whose bytes arrive in pieces of any length.
 //!
-//! A file is one member after the other and nothing else (RFC 1952): bytes behind the last member
-//! are an error, and so are zeros, with which gzip(1) lets tapes be filled up. A file that was
-//! allocated and not written to its end looks just like that.
+//! A file consists of members and nothing else (RFC 1952): bytes after the last member are an
+//! error. So are zeros, which gzip(1) allows as tape padding, because a file that was allocated and
+//! not written to its end looks the same.
 
 use std::fmt;
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-/// What every member begins with.
+/// First bytes of every member.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// Base-two logarithm of the longest window that deflate has (RFC 1951).
+/// Base-two logarithm of deflate's longest window (RFC 1951).
 const WINDOW_BITS: u8 = 15;
 
-/// What is wrong with a file.
+/// A defect of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
-    /// Its first bytes are not those of a member: this one.
+    /// It does not begin with a member but with this byte.
     NotGzip(u8),
-    /// Nor are the bytes behind a member: this one.
+    /// This byte, which is no member, follows a member.
     Behind(u8),
-    /// It ends before its last member does.
+    /// It ends within a member.
     Truncated,
-    /// Another sum was stored (CRC32).
+    /// The stored CRC-32 differs.
     Sum,
-    /// Another length was stored (ISIZE).
+    /// The stored length (ISIZE) differs.
     Length,
-    /// Anything else, in the words of zlib.
+    /// Any other defect, in zlib's words.
     Damaged(String),
 }
 
-/// What is wrong, and where in the file that was seen.
+/// A defect and its position in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Bytes of the file before that.
+    /// Bytes of the file before it.
     pub offset: u64,
-    /// What it is.
+    /// The defect.
     pub wrong: Wrong,
 }
 
@@ -64,32 +64,32 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What became of a piece.
+/// Result of inflating a piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inflated {
-    /// Bytes of the input that were taken.
+    /// Bytes of the input consumed.
     pub taken: usize,
-    /// Bytes of the output that were written, before what is wrong.
+    /// Bytes of the output written, before the defect.
     pub written: usize,
-    /// What is wrong with the file.
+    /// The defect, if any.
     pub result: Result<(), Fault>,
 }
 
-/// A file that is inflated. After a [`Fault`] it is of no use.
+/// A file being inflated. Unusable after a [`Fault`].
 #[derive(Debug, Default)]
 pub struct Gunzip {
-    /// The member that has begun.
+    /// The current member.
     member: Option<Decompress>,
-    /// Of that one, or of the next, in bytes.
+    /// Offset of the current member, or of the next one, in bytes.
     begins_at: u64,
-    /// Bytes that were taken.
+    /// Bytes consumed.
     offset: u64,
     members: u64,
     is_pending: bool,
 }
 
 impl Gunzip {
-    /// Inflates bytes until there are no more, or the output is full.
+    /// Inflates until the input is used up or the output is full.
     pub fn inflate(&mut self, input: &[u8], output: &mut [u8]) -> Inflated {
         let (mut taken, mut written) = (0, 0);
         let result = loop {
@@ -131,7 +131,7 @@ impl Gunzip {
         Inflated { taken, written, result }
     }
 
-    /// Looks at the first bytes of a member: zlib would say less of them.
+    /// Checks the first bytes of a member: zlib's error would say less.
     fn check_magic(&self, input: &[u8]) -> Result<(), Fault> {
         let seen = self.offset - self.begins_at;
         let rest = MAGIC.iter().skip(usize::try_from(seen).unwrap_or(usize::MAX));
@@ -147,16 +147,16 @@ impl Gunzip {
         Ok(())
     }
 
-    /// True when the output was full: there may be more without any further input.
+    /// True if the output was full: there may be more without further input.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.is_pending
     }
 
-    /// The file ends here. One without bytes holds nothing.
+    /// Ends the file. An empty file holds nothing.
     ///
     /// # Errors
-    /// When it ends within a member.
+    /// If it ends within a member.
     pub fn finish(&self) -> Result<(), Fault> {
         match self.member {
             None => Ok(()),
@@ -181,7 +181,7 @@ mod tests {
         encoder.finish().expect("memory")
     }
 
-    /// Bytes that do not repeat soon, some of which deflate makes shorter.
+    /// Bytes that do not repeat soon, some of which deflate shortens.
     fn plain(length: usize) -> Vec<u8> {
         let mut state = 9u32;
         let mut next = || {
@@ -191,8 +191,8 @@ mod tests {
         (0..length).map(|at| if at % 64 < 40 { b'a' } else { next() }).collect()
     }
 
-    /// Inflates pieces into an output of this length at a time; all that was written, and how it
-    /// ended.
+    /// Inflates pieces into an output of this length at a time; returns everything written, and the
+    /// result.
     fn pieces<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
         room: usize,
@@ -216,7 +216,7 @@ mod tests {
         pieces([file], 1 << 16)
     }
 
-    /// Three members, the second of which holds nothing, and what they hold.
+    /// Three members, the second of them empty, and their content.
     fn members() -> (Vec<u8>, Vec<u8>, [usize; 3]) {
         let (first, last) = (plain(700), plain(300));
         let members = [member(&first, 6), member(&[], 6), member(&last, 0)];
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_short_is_told() {
+    fn a_file_that_is_cut_short_is_reported() {
         let (file, wanted, ends) = members();
         for length in 1..file.len() {
             for pieces in [pieces([&file[..length]], 4096), pieces(file[..length].chunks(1), 9)] {
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_wrong_bit_is_told_or_changes_nothing() {
         let (file, wanted, _) = members();
-        let mut told = 0;
+        let mut errors = 0;
         for at in 0..file.len() {
             for bit in 0..8 {
                 let mut file = file.clone();
@@ -271,10 +271,10 @@ mod tests {
                 assert_eq!(end.is_err(), pieces(file.chunks(1), 7).1.is_err(), "{bit} of {at}");
                 let is_near = |fault: &Fault| fault.offset <= file.len() as u64;
                 assert!(end.as_ref().err().is_none_or(is_near));
-                told += u32::from(end.is_err());
+                errors += u32::from(end.is_err());
             }
         }
-        assert!(told as usize > file.len() * 6, "{told}");
+        assert!(errors as usize > file.len() * 6, "{errors}");
     }
 
     #[test]
@@ -298,19 +298,20 @@ mod tests {
                 "its data is corrupt: the {what} of the member before byte {end} does not match"
             )
         };
-        // Each member ends with a sum and a length of four bytes. zlib takes each whole.
+        // Each member ends with a CRC and a length of four bytes. zlib reads each whole.
         check(&changed(first - 8), &text(first - 4, "CRC-32"));
         check(&changed(first - 4), &text(first, "length"));
         for behind in [&[0u8; 3][..], b"\0", b"garbage"] {
             let byte = behind[0];
-            let told =
+            let expected =
                 format!("bytes that are no gzip follow its last member: byte {end} is {byte:#04x}");
-            check(&[&file, behind].concat(), &told);
+            check(&[&file, behind].concat(), &expected);
         }
-        let told = format!("it is truncated: after {} bytes it ends within a gzip member", end + 1);
-        check(&[&file[..], &[0x1f]].concat(), &told);
-        let told = "its data is corrupt near byte 4: unknown compression method";
-        check(b"\x1f\x8b\x07\0", told);
+        let expected =
+            format!("it is truncated: after {} bytes it ends within a gzip member", end + 1);
+        check(&[&file[..], &[0x1f]].concat(), &expected);
+        let expected = "its data is corrupt near byte 4: unknown compression method";
+        check(b"\x1f\x8b\x07\0", expected);
     }
 
     #[test]

@@ -1,14 +1,13 @@
-//! The pipes of a range that goes into a stream: its own, and in its turn the reader's.
+//! The pipes of a range of a stream: its own pipe, and during its turn the reader's.
 //!
-//! Ahead of its turn a range is spliced into a pipe of its own. When its turn has come the channel
-//! offers the reader's pipe and begins to empty the range's own pipe into it. The worker that
-//! brings the range takes the offer, moves what is left in the range's own pipe, and splices out of
-//! the socket into the reader's pipe from there: one splice and one thread less for all bytes
-//! behind the first pipe full.
+//! Before its turn a range is spliced into its own pipe. During its turn the channel offers the
+//! reader's pipe and starts to drain the range's own pipe into it. The range's worker accepts the
+//! offer, moves the rest of the own pipe, and from then on splices from the socket directly into
+//! the reader's pipe: one splice and one thread less for all bytes after the first pipe full.
 //!
-//! Both may empty the range's own pipe at the same time: splice(2) moves bytes from pipe to pipe
-//! under the locks of both, so their order stays. Once its worker has taken the reader's pipe,
-//! nothing goes into the range's own but what came with a head, and that is moved on at once.
+//! Both may drain the range's own pipe at the same time: splice(2) moves bytes between pipes under
+//! the locks of both, so their order stays. Once the worker has the reader's pipe, the own pipe
+//! gets only bytes that arrived together with a head, and those are moved on at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,33 +15,33 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::engine::budget::RangeRoom;
 use crate::sys::Handle;
 
-/// No time: nobody waits.
+/// Marks that the worker does not wait.
 const NEVER_US: u64 = u64::MAX;
 
-/// The pipes of one range, between its worker and its channel.
+/// The pipes of one range, shared by its worker and its channel.
 #[derive(Debug)]
 pub struct Handover {
     writer: Handle,
     reader: Handle,
     outlet: Mutex<Option<Handle>>,
-    /// Whether there is an outlet, for those who need not lock to see that there is none.
+    /// True if there is an outlet; lets readers skip the lock.
     is_offered: AtomicBool,
     is_taken: AtomicBool,
-    /// Bytes that the worker has moved into the outlet, and that were not counted yet.
+    /// Bytes that the worker has moved into the outlet and that were not counted yet.
     moved: AtomicU64,
     /// The worker is between a move and its count.
     is_moving: AtomicBool,
-    /// Since when the worker waits for room in the outlet, and how long it did before, in
+    /// Since when the worker waits for room in the outlet, and its total of earlier waits, in
     /// microseconds.
     waits_since_us: AtomicU64,
     waited_us: AtomicU64,
     has_no_reader: AtomicBool,
-    /// The room of its bytes, until nobody holds them any more.
+    /// The range's share of the byte budget, held until its bytes are released.
     _room: Option<RangeRoom>,
 }
 
 impl Handover {
-    /// A range whose own pipe has these ends, and whose bytes have this room.
+    /// For a range whose own pipe has these ends, with its share of the byte budget.
     #[must_use]
     pub fn new(writer: Handle, reader: Handle, room: Option<RangeRoom>) -> Self {
         Self {
@@ -64,19 +63,19 @@ impl Handover {
         self.outlet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where bytes go into the range's own pipe.
+    /// Write end of the range's own pipe.
     #[must_use]
     pub fn writer(&self) -> &Handle {
         &self.writer
     }
 
-    /// Where they come out.
+    /// Read end of the range's own pipe.
     #[must_use]
     pub fn reader(&self) -> &Handle {
         &self.reader
     }
 
-    /// It is the range's turn: its worker may take the reader's pipe.
+    /// Offers the reader's pipe: it is the range's turn.
     pub fn offer(&self, outlet: &Handle) {
         if !self.is_offered.load(Ordering::Relaxed) {
             *self.outlet() = Some(outlet.clone());
@@ -84,7 +83,8 @@ impl Handover {
         }
     }
 
-    /// Takes the reader's pipe, if it was offered. What stands in the range's own pipe goes first.
+    /// Accepts the reader's pipe, if it was offered. The content of the own pipe must be moved
+    /// first.
     #[must_use]
     pub fn take(&self) -> Option<Handle> {
         if !self.is_offered.load(Ordering::Acquire) {
@@ -95,7 +95,7 @@ impl Handover {
         outlet
     }
 
-    /// True when the worker has taken the reader's pipe.
+    /// True if the worker has accepted the reader's pipe.
     #[must_use]
     pub fn is_taken(&self) -> bool {
         self.is_taken.load(Ordering::Acquire)
@@ -115,7 +115,7 @@ impl Handover {
         moved
     }
 
-    /// True while the reader may have bytes that are not counted yet. Look at this before
+    /// True while the reader may have bytes that are not counted yet. Check this before
     /// [`Self::take_moved`].
     #[must_use]
     pub fn is_moving(&self) -> bool {
@@ -130,12 +130,12 @@ impl Handover {
         }
     }
 
-    /// The worker waits for room in the reader's pipe from now on.
+    /// Records that the worker starts to wait for room in the reader's pipe.
     pub fn wait_begins(&self, now_us: u64) {
         self.waits_since_us.store(now_us, Ordering::Release);
     }
 
-    /// It waits no more.
+    /// Records that the wait is over.
     pub fn wait_ends(&self, now_us: u64) {
         let since_us = self.waits_since_us.swap(NEVER_US, Ordering::AcqRel);
         if since_us != NEVER_US {
@@ -156,12 +156,12 @@ impl Handover {
         self.waited_us.load(Ordering::Acquire) + now_us.saturating_sub(since_us)
     }
 
-    /// Nobody reads the reader's pipe any more.
+    /// Records that the reader has closed its pipe.
     pub fn lose_reader(&self) {
         self.has_no_reader.store(true, Ordering::Release);
     }
 
-    /// True when that is why the range has failed.
+    /// True if the range failed because the reader closed its pipe.
     #[must_use]
     pub fn has_no_reader(&self) -> bool {
         self.has_no_reader.load(Ordering::Acquire)
@@ -183,7 +183,7 @@ mod tests {
         handover.offer(&Handle::Simulated(3));
         assert!(!handover.is_taken(), "nobody has looked");
         for _ in 0..2 {
-            // A second connection that is asked for the same takes it, too.
+            // A second connection for the same range accepts the pipe, too.
             assert!(matches!(handover.take(), Some(Handle::Simulated(3))));
         }
         assert!(handover.is_taken());

@@ -1,9 +1,10 @@
-//! Slots that are leased to clients: how many of a worker's may be, and who is woken when one comes
-//! back.
+//! Slots leased to clients: how many of a worker's slots may be leased, and who is woken when one
+//! returns.
 //!
-//! A lease is reserved when its request is handed to a worker, filled when its bytes have come, and
-//! over when its holder drops it, on any thread. Whoever waits for one says so first and then looks
-//! again: a lease that comes back raises the worker's counter only where somebody waits.
+//! A lease is reserved when its request is given to a worker, filled when its bytes have arrived,
+//! and released when its holder drops it, on any thread. A thread that needs a lease first
+//! registers its demand and then checks again: a returned lease raises the worker's counter only if
+//! there is demand.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -13,29 +14,29 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::limits::{LEASED_SLOTS_SHARE, UNLEASED_SLOTS_SHARE};
 use crate::sys::{Handle, Slot, descriptor};
 
-/// How many of so many data slots of a worker may be leased at the same time.
+/// Most data slots that may be leased at the same time of a worker with `slots` slots.
 #[must_use]
 pub fn leases_of(slots: usize) -> usize {
     slots / LEASED_SLOTS_SHARE
 }
 
-/// The same where nothing else takes slots.
+/// Like [`leases_of`], if nothing but leases uses slots.
 #[must_use]
 pub fn leases_alone_of(slots: usize) -> usize {
     slots - slots.div_ceil(UNLEASED_SLOTS_SHARE)
 }
 
-/// What one worker has leased. All orders are sequentially consistent: who waits and who gives back
-/// each write one thing and then read the other's.
+/// The leases of one worker. All atomics are sequentially consistent: a waiter and a thread that
+/// returns a lease each write one value and then read the other's.
 #[derive(Debug)]
 pub struct Leases {
     /// Wakes the worker.
     counter: Handle,
-    /// How many there may be; none before the worker has its slots.
+    /// Most leases; 0 before the worker has its slots.
     most: AtomicUsize,
-    /// Leases that are reserved or hold a slot.
+    /// Leases that are reserved or filled.
     out: AtomicUsize,
-    /// Those that hold a slot.
+    /// Leases that hold a slot.
     held: AtomicUsize,
     /// The worker waits for a data slot.
     slot_wanted: AtomicBool,
@@ -44,37 +45,37 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// None of a worker that is woken by this counter; `demand` is the number of requests that wait
-    /// for a lease of any worker.
+    /// For a worker that is woken by this counter. `demand`: requests that wait for a lease of any
+    /// worker.
     #[must_use]
     pub fn new(counter: Handle, demand: Arc<AtomicUsize>) -> Self {
         let [most, out, held] = [0; 3].map(AtomicUsize::new);
         Self { counter, most, out, held, slot_wanted: AtomicBool::new(false), demand }
     }
 
-    /// The worker has so many data slots.
+    /// Sets the limit for a worker with this many data slots.
     pub fn set_slots(&self, slots: usize) {
         self.most.store(leases_of(slots), Ordering::SeqCst);
     }
 
-    /// There may be so many, of a worker whose slots nothing else takes.
+    /// Sets the limit directly, for a worker whose slots only leases use.
     pub fn set_most(&self, most: usize) {
         self.most.store(most, Ordering::SeqCst);
     }
 
-    /// How many there may be.
+    /// Most leases.
     #[must_use]
     pub fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }
 
-    /// True when one more may be reserved.
+    /// True if one more may be reserved.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.out.load(Ordering::SeqCst) < self.most.load(Ordering::SeqCst)
     }
 
-    /// Reserves one, if there is room.
+    /// Reserves a lease, if there is room.
     #[must_use]
     pub fn reserve(self: &Arc<Self>) -> Option<Lease> {
         let most = self.most.load(Ordering::SeqCst);
@@ -84,14 +85,14 @@ impl Leases {
         Some(Lease { state: State::Reserved(place) })
     }
 
-    /// Slots that clients hold.
+    /// Slots held by clients.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// Whether the worker waits for a data slot: then it is woken when one comes back. It looks for
-    /// one after this call, and before it waits.
+    /// Sets whether the worker waits for a data slot, so that a returned slot wakes it. The worker
+    /// must check for a slot after this call and before it waits.
     pub fn want_slot(&self, is_wanted: bool) {
         // It changes rarely.
         if self.slot_wanted.load(Ordering::SeqCst) != is_wanted {
@@ -100,7 +101,7 @@ impl Leases {
     }
 }
 
-/// One of the leases that a worker may give.
+/// One of the leases that a worker may grant.
 #[derive(Debug)]
 struct Place {
     leases: Arc<Leases>,
@@ -124,8 +125,8 @@ impl Drop for Place {
     }
 }
 
-/// The data of a range, in the slot of the engine's memory where it was received. It dereferences
-/// to a slice of exactly these bytes, and is empty until its request has completed.
+/// The data of a range, in the slot of the engine's memory that received it. Dereferences to
+/// exactly these bytes; empty until its request has completed.
 ///
 /// Dropping it returns the slot, on any thread, even after the engine has ended.
 #[derive(Default)]
@@ -139,7 +140,7 @@ enum State {
     Empty,
     Reserved(Place),
     Held {
-        /// It goes back before its place does: who is woken finds it.
+        /// Declared before its place, so that it returns first: the woken worker finds it.
         slot: Slot,
         range: Range<usize>,
         /// Only for its drop.
@@ -154,10 +155,10 @@ impl Lease {
         Self::default()
     }
 
-    /// Takes the slot that the bytes were received into, and where they stand in it.
+    /// Stores the slot with the bytes, and their range in it.
     ///
     /// # Panics
-    /// When it was not reserved, or has one.
+    /// If it was not reserved, or already has a slot.
     pub(crate) fn fill(&mut self, slot: Slot, range: Range<usize>) {
         let State::Reserved(mut place) = std::mem::take(&mut self.state) else {
             unreachable!("a lease is reserved once and filled once")
@@ -221,7 +222,7 @@ mod tests {
             lease
         }
 
-        /// True when the worker has been woken since it was asked last.
+        /// True if the worker was woken since the last call.
         fn is_woken(&self) -> bool {
             let Handle::Descriptor(counter) = &self.leases.counter else { unreachable!() };
             let mut polls = [rustix::event::PollFd::new(counter, rustix::event::PollFlags::IN)];
@@ -261,7 +262,7 @@ mod tests {
         drop(bench.lease());
         assert!(bench.is_woken(), "a connection waits for a slot");
         drop(bench.lease());
-        assert!(!bench.is_woken(), "it was told already");
+        assert!(!bench.is_woken(), "it was woken already");
         bench.leases.want_slot(true);
         bench.leases.want_slot(false);
         drop(bench.lease());

@@ -1,5 +1,5 @@
-//! Plain counters: one set per worker, added up at the end; and the few that are watched on the
-//! way.
+//! Plain counters: one set per worker, added up at the end; and a few that are watched during the
+//! run.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,68 +13,68 @@ use crate::link::waiting::Wait;
 use crate::sys::choice::Features;
 use crate::sys::usage::ProcessorTime;
 
-/// What one worker counted.
+/// Counters of one worker.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkerMetrics {
     /// Body bytes received and delivered.
     pub bytes: u64,
-    /// Objects that it finished.
+    /// Objects finished.
     pub objects: u64,
     /// Requests sent.
     pub requests: u64,
-    /// Answers that were what was asked for.
+    /// Successful answers.
     pub answers: u64,
-    /// Connections that it had at once, at most.
+    /// Most connections at once.
     pub connections: u64,
-    /// Connections made.
+    /// Connections opened.
     pub connects: u64,
     /// Turns of its loop: one system call each.
     pub turns: u64,
-    /// Failed attempts that were followed by another, by [`RetryReason`].
+    /// Failed attempts that were retried, by [`RetryReason`].
     pub retries: RetryCounts,
-    /// Why the last of them was tried again.
+    /// Reason of the last retry.
     pub last_retry: Option<RetryReason>,
-    /// Connections that wait before their next try now.
+    /// Connections that currently wait for a retry.
     pub waiting: u32,
-    /// Ranges that were asked for a second time because they were late.
+    /// Late ranges that were requested a second time.
     pub hedges: u64,
-    /// Those where the second answer came first.
+    /// Of these, how many the second answer won.
     pub hedges_won: u64,
-    /// Ranges that were moved from a late connection to another; they are no retries.
+    /// Ranges moved from a late connection to another; they are no retries.
     pub moves: u64,
-    /// Packets that came out of order over connections that were closed: others before them were
-    /// lost on the way, or dropped by this machine.
+    /// Packets received out of order on closed connections: others before them were lost on the
+    /// way, or dropped by this machine.
     pub out_of_order_packets: u64,
-    /// What came from where.
+    /// Counts by address.
     pub addresses: Vec<AddressCount>,
     /// Short writes that were continued.
     pub short_writes: u64,
     /// Large files written past the page cache.
     pub files_direct: u64,
-    /// Large files whose file system refused that.
+    /// Large files whose file system refused direct I/O.
     pub files_buffered: u64,
     /// Time in stages, summed over connections or operations.
     pub stages: Stages,
-    /// How long requests took to the first byte.
+    /// Times of requests to the first byte.
     pub first_bytes: Durations,
-    /// How long ranges took, from their last requests to their last bytes.
+    /// Times of ranges from the last request to the last byte.
     pub ranges: Durations,
-    /// For what it waited.
+    /// Waiting times by cause.
     pub waits: Waits,
-    /// Its time outside the ring, in microseconds.
+    /// Time outside the ring, in microseconds.
     pub loop_us: u64,
-    /// The shortest time in which a connection was made, in microseconds: a round trip.
+    /// Shortest time to connect, in microseconds: one round trip.
     pub connect_us_min: Option<u64>,
-    /// When its last work was done, in microseconds since the run began.
+    /// When it last finished work, in microseconds since the run began.
     pub done_us: u64,
-    /// Of its thread.
+    /// Processor time of its thread.
     pub processor: ProcessorTime,
-    /// What its ring used of the kernel; `None` for a simulated one.
+    /// Kernel features of its ring; `None` if simulated.
     pub features: Option<Features>,
 }
 
-/// Where the time went, in microseconds; sums over all connections or operations of a worker, so a
-/// sum can exceed the run's time.
+/// Time per stage in microseconds, summed over all connections or operations of a worker, so a sum
+/// can exceed the run's time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
     /// From a request's start to the complete head of its answer.
@@ -83,72 +83,71 @@ pub struct Stages {
     pub body_us: u64,
     /// Writes through the ring, from submission to completion.
     pub write_us: u64,
-    /// Connections waited for a free slot.
+    /// Connections waiting for a free slot.
     pub slot_wait_us: u64,
-    /// Calls of the file system besides those: create, small writes, rename. Those that helper
-    /// threads make count, too.
+    /// Other file system calls: create, small writes, rename; including those on helper threads.
     pub file_us: u64,
-    /// Connections waited before a retry.
+    /// Connections waiting before a retry.
     pub backoff_us: u64,
-    /// Checksums of what has come.
+    /// Computing checksums.
     pub verify_us: u64,
-    /// TLS: handshakes, and what is decrypted and encrypted.
+    /// TLS: handshakes, encryption and decryption.
     pub tls_us: u64,
 }
 
-/// How often something took how long, by powers of two of microseconds.
+/// Histogram of durations, by powers of two of microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Durations([u32; 32]);
 
 impl Durations {
-    /// Something took so long.
+    /// Adds one duration.
     pub fn note(&mut self, us: u64) {
         let bits = (u64::BITS - us.leading_zeros()) as usize;
         let count = &mut self.0[bits.min(31)];
         *count = count.saturating_add(1);
     }
 
-    /// Adds those of another.
+    /// Adds another histogram.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine = mine.saturating_add(theirs);
         }
     }
 
-    /// What there was: the time in microseconds that it stayed below, and how often.
+    /// Non-empty buckets: upper bound in microseconds, and count.
     pub fn counts(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         let counts = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(bits, count)| (1 << bits, *count))
     }
 }
 
-/// For what a worker or a feeder waits while its ring sleeps.
+/// What a worker or a feeder waits for while its ring sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitFor {
-    /// The answers to all the requests that may be in flight, or that there are left to send.
+    /// Answers: all allowed requests are in flight, or there are none left to send.
     Requests,
-    /// An endpoint that asked for less.
+    /// An endpoint that asked for fewer requests.
     Refused,
-    /// The next try after a failure.
+    /// The time before a retry.
     Retry,
-    /// What the user bounds of the bytes a second.
+    /// The user's limit of bandwidth.
     Bandwidth,
-    /// A free slot, which other connections have.
+    /// A free slot.
     Memory,
     /// Writes to files.
     Writes,
-    /// Other calls of the file system.
+    /// Other file system calls.
     Files,
-    /// Objects, or requests of a client: there is nothing to do until they come.
+    /// Objects, or requests of a client: there is no work.
     Work,
-    /// More of them, beside what is under way.
+    /// More work in addition to what is in flight.
     MoreWork,
-    /// The other workers, which have all that is left.
+    /// The other workers, which have all remaining work.
     Nothing,
 }
 
 impl WaitFor {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 10] = [
         Self::Requests,
         Self::Refused,
@@ -163,29 +162,29 @@ impl WaitFor {
     ];
 }
 
-/// How long somebody waited for what, in microseconds.
+/// Waiting time by cause, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waits([u64; WaitFor::ALL.len()]);
 
 impl Waits {
-    /// So long for this.
+    /// Adds waiting time.
     pub const fn note(&mut self, what: WaitFor, us: u64) {
         self.0[what as usize] += us;
     }
 
-    /// How long for this.
+    /// Waiting time for this cause.
     #[must_use]
     pub const fn of(&self, what: WaitFor) -> u64 {
         self.0[what as usize]
     }
 
-    /// How long for anything.
+    /// Total waiting time.
     #[must_use]
     pub fn all(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Adds those of another.
+    /// Adds another's waiting times.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine += theirs;
@@ -246,34 +245,34 @@ impl Stages {
     }
 }
 
-/// What came from one address of one endpoint.
+/// Counts of one address of one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressCount {
-    /// The endpoint: several may have one address, a proxy's for instance.
+    /// The endpoint: several may share an address, such as a proxy's.
     pub endpoint: EndpointNumber,
     /// The address.
     pub address: SocketAddr,
-    /// Connections begun to it.
+    /// Connections begun.
     pub connects: u64,
-    /// Ranges that came from it.
+    /// Ranges received.
     pub ranges: u64,
-    /// Their bytes.
+    /// Bytes received.
     pub bytes: u64,
-    /// How often it did not answer, or was far slower than the others.
+    /// How many times it did not answer, or was far slower than the others.
     pub failures: u64,
-    /// From the requests to the heads of their answers, in microseconds together.
+    /// From requests to the heads of their answers, in microseconds, summed.
     pub first_byte_us: u64,
-    /// From there to the last bytes, in microseconds together.
+    /// From the heads to the last bytes, in microseconds, summed.
     pub body_us: u64,
     /// Answers that asked for fewer requests (503, 429).
     pub refused: u64,
-    /// From the first request to the last byte, in microseconds since the run began; `None` where
-    /// nothing came.
+    /// From the first request to the last byte, in microseconds since the run began; `None` if
+    /// nothing was received.
     pub busy_us: Option<(u64, u64)>,
 }
 
 impl AddressCount {
-    /// Nothing came yet.
+    /// Zero counts.
     #[must_use]
     pub const fn new(endpoint: EndpointNumber, address: SocketAddr) -> Self {
         Self {
@@ -290,12 +289,12 @@ impl AddressCount {
         }
     }
 
-    /// They are of the same address of the same endpoint.
+    /// True if both are of one address of one endpoint.
     pub(crate) fn is_of_same(&self, other: &Self) -> bool {
         (self.endpoint, self.address) == (other.endpoint, other.address)
     }
 
-    /// A range of so many bytes came, in so much time, the last of it now.
+    /// Counts a range of `bytes` bytes that took these times and ended now.
     pub(crate) fn brought(
         &mut self,
         bytes: u64,
@@ -313,7 +312,7 @@ impl AddressCount {
         });
     }
 
-    /// Adds what came from the same address.
+    /// Adds counts of the same address.
     pub(crate) fn add(&mut self, other: &Self) {
         self.connects += other.connects;
         self.ranges += other.ranges;
@@ -329,25 +328,25 @@ impl AddressCount {
     }
 }
 
-/// What came from whom, for one client.
+/// Counts for one client.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClientCounts {
-    /// Failed attempts that were followed by another, by [`RetryReason`].
+    /// Failed attempts that were retried, by [`RetryReason`].
     pub retries: RetryCounts,
-    /// Late ranges that were asked for a second time, while the first request went on.
+    /// Late ranges that were requested a second time while the first request continued.
     pub hedges: u64,
-    /// Late ranges that were asked for again on another connection; they are no retries.
+    /// Late ranges that were moved to another connection; they are no retries.
     pub moves: u64,
-    /// What came from where.
+    /// Counts by address.
     pub addresses: Vec<AddressCount>,
-    /// Connections made.
+    /// Connections opened.
     pub connects: u64,
     /// HTTP requests sent.
     pub requests: u64,
 }
 
 impl ClientCounts {
-    /// Those of an address of an endpoint.
+    /// The counts of an address of an endpoint.
     pub(crate) fn address(
         &mut self,
         endpoint: EndpointNumber,
@@ -363,68 +362,68 @@ impl ClientCounts {
     }
 }
 
-/// What an epoch came to.
+/// Counts of one epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EpochCount {
     /// Its number, from 0.
     pub epoch: u64,
-    /// Bytes handed to the reader.
+    /// Bytes passed to the reader.
     pub bytes: u64,
     /// The reader closed before the end.
     pub left_early: bool,
-    /// Every byte was handed to the reader: it did not leave early, and the stream did not fail.
+    /// The reader got every byte: it did not leave early, and the stream did not fail.
     pub complete: bool,
-    /// When its reader came, in microseconds since the run began.
+    /// When its reader opened it, in microseconds since the run began.
     pub opened_us: u64,
-    /// From the reader's coming to the first byte, in microseconds; `None` when there was none.
+    /// From the reader's opening to the first byte, in microseconds; `None` if there was none.
     pub first_byte_us: Option<u64>,
-    /// From the reader's coming to the end, in microseconds.
+    /// From the reader's opening to the end, in microseconds.
     pub elapsed_us: u64,
-    /// The reader had taken all and waited for us, in microseconds.
+    /// How long the reader waited for bytes, in microseconds.
     pub reader_waited_us: u64,
-    /// Of that time: bytes had come and were not inflated yet, in microseconds.
+    /// Of that time, how long received bytes were not inflated yet, in microseconds.
     pub inflating_us: u64,
-    /// The pipe was full and we waited for the reader, in microseconds.
+    /// How long the pipe was full because of the reader, in microseconds.
     pub reader_kept_us: u64,
 }
 
-/// What a feeder counted over all epochs.
+/// Counts of a feeder over all epochs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FeedCount {
     /// The last epochs in order.
     pub epochs: Vec<EpochCount>,
-    /// How many there were before those.
+    /// Number of earlier epochs.
     pub earlier_epochs: u64,
-    /// Bytes of those before.
+    /// Bytes of earlier epochs.
     pub earlier_bytes: u64,
-    /// Failed attempts that were followed by another, by [`RetryReason`].
+    /// Failed attempts that were retried, by [`RetryReason`].
     pub retries: RetryCounts,
-    /// Late ranges that were asked for a second time, while the first request went on.
+    /// Late ranges that were requested a second time while the first request continued.
     pub hedges: u64,
-    /// Late ranges that were asked for again on another connection; they are no retries.
+    /// Late ranges that were moved to another connection; they are no retries.
     pub moves: u64,
-    /// What came from where.
+    /// Counts by address.
     pub addresses: Vec<AddressCount>,
-    /// Connections made.
+    /// Connections opened.
     pub connects: u64,
     /// Requests sent.
     pub requests: u64,
-    /// For what was waited while a reader had taken all that there was.
+    /// What was waited for while a reader waited for bytes.
     pub waits: Waits,
-    /// Size of the smallest private pipe that the kernel gave, in bytes.
+    /// Size of the smallest private pipe, in bytes.
     pub pipe_bytes_min: Option<u64>,
-    /// Most bytes that stood in memory, that were decrypted or inflated.
+    /// Most decrypted or inflated bytes in memory.
     pub backlog_bytes_max: u64,
-    /// Turns of the loop.
+    /// Turns of its loop.
     pub turns: u64,
-    /// How many requests were in flight, and why.
+    /// The requests in flight over time, and why they changed.
     pub pace: Timeline,
-    /// How the endpoints are addressed, by number.
+    /// The endpoints' addresses, by number.
     pub endpoints: Vec<String>,
 }
 
 impl FeedCount {
-    /// Takes in what workers counted for the channel, and the size of its smallest pipe.
+    /// Takes the workers' counts for the channel, and the size of its smallest pipe.
     pub(crate) fn of_client(&mut self, (client, pipe_bytes_min): (ClientCounts, Option<u64>)) {
         let ClientCounts { retries, hedges, moves, addresses, connects, requests } = client;
         (self.retries, self.moves, self.addresses) = (retries, moves, addresses);
@@ -434,8 +433,8 @@ impl FeedCount {
     }
 }
 
-/// What others may watch while a worker runs. Each worker has its own, on cache lines of its own,
-/// and writes it once a turn.
+/// State of a running worker for others to watch. Each worker's is on its own cache lines and
+/// written once per turn.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Gauge {
@@ -447,27 +446,27 @@ pub struct Gauge {
     objects: AtomicU64,
     writes: AtomicU64,
     file_jobs: AtomicU64,
-    /// What has been waited for so long that it is to be told.
+    /// What the worker has been waiting for too long.
     wait: Mutex<Option<Wait>>,
-    /// All that it has counted, for who asks.
+    /// All counts, on request.
     pub snapshot: Snapshot<WorkerMetrics>,
 }
 
 impl Gauge {
-    /// Shows how many writes, and how many other jobs at the file system, have not ended.
+    /// Publishes the numbers of writes and of other file jobs in progress.
     pub fn show_file_work(&self, writes: usize, jobs: usize) {
         self.writes.store(writes as u64, Ordering::Relaxed);
         self.file_jobs.store(jobs as u64, Ordering::Relaxed);
     }
 
-    /// Objects that are whole, and what [`Self::show_file_work`] showed.
+    /// Finished objects, and the numbers of [`Self::show_file_work`].
     #[must_use]
     pub fn objects_and_file_work(&self) -> (u64, u64, u64) {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (count(&self.objects), count(&self.writes), count(&self.file_jobs))
     }
 
-    /// Shows what has been waited for too long, or that nothing has.
+    /// Publishes what has been waited for too long, or `None`.
     pub fn show_wait(&self, wait: Option<Wait>) {
         *self.wait.lock().unwrap_or_else(PoisonError::into_inner) = wait;
     }
@@ -478,7 +477,7 @@ impl Gauge {
         self.wait.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Shows the worker's counts.
+    /// Publishes the worker's counts.
     pub fn show(&self, metrics: &WorkerMetrics) {
         self.bytes.store(metrics.bytes, Ordering::Relaxed);
         self.objects.store(metrics.objects, Ordering::Relaxed);
@@ -488,7 +487,7 @@ impl Gauge {
         self.last_retry.store(reason, Ordering::Relaxed);
     }
 
-    /// How many connections wait before their next try, and why the last one does.
+    /// How many connections wait for a retry, and the reason of the last one.
     #[must_use]
     pub fn waiting(&self) -> Option<(u32, RetryReason)> {
         let waiting = self.waiting.load(Ordering::Relaxed);

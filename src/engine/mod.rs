@@ -1,5 +1,4 @@
-//! The data plane: what is asked for, the workers that fetch it, their pace, and the streams that
-//! bytes become.
+//! The data plane: requests, the workers that carry them out, their pace, and streams.
 
 pub mod backlog;
 pub mod budget;

@@ -1,21 +1,22 @@
-//! On which cores the workers of a run are, and over which network interfaces they connect. Pure.
+//! Places the workers of a run on cores, and assigns network interfaces. Pure.
 //!
-//! What a packet's bytes pass on their way (the interface's queues, the socket, the slot) is best
-//! on one NUMA node: so a worker runs on the node of its interface where it can, and its slots come
-//! to lie there, for a page is allocated on the node of the thread that touches it first (numa(7)).
+//! The data that a packet passes through (the interface's queues, the socket, the slot) should be
+//! on one NUMA node: so a worker runs on the node of its interface if possible, and its slots are
+//! allocated there, because a page is allocated on the node of the thread that first touches it
+//! (numa(7)).
 
 use std::sync::Arc;
 
 use crate::sys::topology::{Interface, Node, in_words};
 
-/// What there is to be placed on.
+/// The resources of this machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Ground<'a> {
     /// The cores that this process may use.
     pub cores: &'a [u32],
-    /// The NUMA nodes and their cores; empty where the kernel says nothing of them.
+    /// The NUMA nodes and their cores; empty if unknown.
     pub nodes: &'a [Node],
-    /// The interfaces that the user named; without one the kernel chooses by its routes.
+    /// The interfaces named by the user; without one the kernel's routes decide.
     pub interfaces: &'a [Interface],
 }
 
@@ -24,17 +25,17 @@ pub struct Ground<'a> {
 pub struct WorkerPlace {
     /// The cores that it may run on; empty: all that this process may use.
     pub cores: Vec<u32>,
-    /// The numbers of its interfaces; its connections take them in turn. Empty: any.
+    /// Indexes of its interfaces, used in turn by its connections. Empty: any.
     pub interfaces: Vec<usize>,
 }
 
 impl Ground<'_> {
-    /// The places of so many workers, by their numbers.
+    /// The places of this many workers, by number.
     ///
-    /// With as many workers as cores each has one; with fewer the kernel places them, since several
-    /// runs on a host would else all sit on its first cores. Interfaces have even shares of the
-    /// workers, on cores of their own node first. Where there are fewer workers than interfaces,
-    /// each worker has several.
+    /// With as many workers as cores each gets one; with fewer the kernel places them, because
+    /// several runs on a host would otherwise share its first cores. Interfaces get even shares of
+    /// the workers, on cores of their own node first. With fewer workers than interfaces, each
+    /// worker has several.
     #[must_use]
     pub fn places(&self, workers: usize) -> Vec<WorkerPlace> {
         if workers == self.cores.len() {
@@ -57,7 +58,7 @@ impl Ground<'_> {
         WorkerPlace { cores: Vec::new(), interfaces }
     }
 
-    /// Has those whose interface is on a node run there, as many as that has cores.
+    /// Pins workers to the node of their interface, as many as it has cores.
     fn keep_near(&self, places: &mut [WorkerPlace]) {
         if self.nodes.len() < 2 {
             return;
@@ -86,7 +87,7 @@ impl Ground<'_> {
         }
         let mut left: Vec<usize> =
             (0..count).map(|at| workers / count + usize::from(at < workers % count)).collect();
-        // On the node of the interface first, then wherever there is a core.
+        // On the node of the interface first, then on any core.
         for is_near in [true, false] {
             let mut goes_on = true;
             while goes_on {
@@ -109,7 +110,7 @@ impl Ground<'_> {
         places
     }
 
-    /// The place in the table of nodes of that which an interface is on.
+    /// Index of an interface's node in the table of nodes.
     fn node_of(&self, interface: usize) -> Option<usize> {
         let number = self.interfaces[interface].node?;
         self.nodes.iter().position(|(node, _)| *node == number)
@@ -121,7 +122,7 @@ impl Ground<'_> {
         self.cores.iter().copied().filter(|core| all.contains(core)).collect()
     }
 
-    /// What came of it for each interface: one line for people.
+    /// The result for each interface, one line each.
     #[must_use]
     pub fn in_words(&self, places: &[WorkerPlace]) -> Vec<String> {
         let line = |(number, interface): (usize, &Interface)| {
@@ -169,8 +170,8 @@ mod tests {
         (0..count).map(|node| (node, (node * each..(node + 1) * each).collect())).collect()
     }
 
-    /// Places, and what must hold of all: every worker is placed, no core has two where each has
-    /// one, each interface has its even share, and no worker is without one.
+    /// Places, with checks that always hold: every worker is placed, no core has two if each worker
+    /// has its own, each interface has its even share, and no worker is without one.
     fn places(
         cores: &[u32],
         nodes: &[Node],
@@ -235,7 +236,7 @@ mod tests {
         let on = [Some(1), Some(0)];
         assert_eq!(near(&places(&cores, &two, &on, 16), &two, &on), 16);
         assert_eq!(near(&places(&cores, &two, &on, 6), &two, &on), 6);
-        // Both are on one node: its cores are shared, and so are the others.
+        // Both are on one node: they share its cores, and the other ones.
         let on = [Some(1), Some(1)];
         let both = places(&cores, &two, &on, 16);
         assert_eq!(near(&both, &two, &on), 8);
@@ -244,7 +245,7 @@ mod tests {
         // With fewer workers all fit there; with more than it has cores some do not.
         assert_eq!(near(&places(&cores, &two, &on, 7), &two, &on), 7);
         assert_eq!(near(&places(&cores, &two, &on, 12), &two, &on), 8);
-        // One alone.
+        // A single one.
         let on = [Some(1)];
         assert_eq!(near(&places(&cores, &two, &on, 4), &two, &on), 4);
         assert_eq!(near(&places(&cores, &two, &on, 16), &two, &on), 8);
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(near(&all, &four, &on), 16, "all cores of both nodes");
         assert!(all[24..].iter().all(|place| place.interfaces == [0]), "node 3");
         assert!(all[8..16].iter().all(|place| place.interfaces == [1]), "node 1");
-        // One whose node nobody knows has the cores that are left.
+        // One with an unknown node gets the remaining cores.
         let on = [Some(2), None];
         let all = places(&cores, &four, &on, 32);
         assert_eq!(near(&all, &four, &on), 8);

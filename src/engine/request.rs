@@ -1,8 +1,8 @@
-//! A range that is asked for by itself: who asks, where its bytes go, and how it ends.
+//! A range that a client requests: who requests it, where its bytes go, and how it ends.
 //!
-//! A client has an [`Inbox`]; each of its requests has a [`Ticket`]. The scheduler hands requests
-//! to workers as it hands out ranges of files; the worker that has one puts its completion into
-//! the inbox, errors as values. A request that is cancelled completes, too.
+//! A client has an [`Inbox`]; each of its requests has a [`Ticket`]. The scheduler assigns requests
+//! to workers like ranges of files; the worker puts the completion into the inbox, with errors as
+//! values. A cancelled request completes, too.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,19 +25,19 @@ pub enum Destination {
     /// Nowhere: the data is counted and dropped.
     Nothing,
     /// A buffer of the caller, as long as the range; the completion returns it. Bytes are received
-    /// straight into it: nothing is copied but what came with the head of an answer.
+    /// directly into it; only those that arrive together with the head of an answer are copied.
     Memory(Vec<u8>),
-    /// Memory that the caller keeps in another way, as long as the range; the completion returns
-    /// it. Bytes are received as into [`Destination::Memory`].
+    /// Other memory of the caller, as long as the range; the completion returns it. Bytes are
+    /// received as into [`Destination::Memory`].
     Place(Box<dyn Place>),
     /// A data slot of the worker, which is leased to the caller: nothing is copied. Pass an empty
     /// lease ([`Lease::new`]); the completion returns it with the data, or empty if the request
     /// failed.
     ///
     /// A range is at most one slot long ([`Engine::lease_bytes_max`]). At most half of the slots
-    /// are leased at the same time ([`Engine::leases_max`]): a further request waits until a
-    /// lease is dropped, on any thread, and delays no other request. A caller that keeps all leases
-    /// must drop some before it waits for more.
+    /// are leased at the same time ([`Engine::leases_max`]): a further request waits until a lease
+    /// is dropped, on any thread, and delays no other request. A caller that keeps all leases must
+    /// drop some before it waits for more.
     ///
     /// [`Engine::lease_bytes_max`]: crate::Engine::lease_bytes_max
     /// [`Engine::leases_max`]: crate::Engine::leases_max
@@ -45,19 +45,19 @@ pub enum Destination {
     /// The write end of a pipe, in order. A full pipe blocks a connection until it is read: submit
     /// fewer such requests than there are connections. The request fails if the pipe has no reader.
     Pipe(Handle),
-    /// One of the two kinds of memory above, while its request is under way.
+    /// Memory of either kind above, while its request is in flight.
     #[doc(hidden)]
     Loan(Loan),
-    /// Into the memory of a stream, in order. Only over TLS: else nothing need be copied.
+    /// The memory of a stream, in order. Only over TLS: otherwise nothing need be copied.
     #[doc(hidden)]
     Backlog(Arc<RangeBacklog>),
-    /// Into the range's own pipe of a stream, and in its turn into the reader's. Not over TLS.
+    /// The range's own pipe of a stream, and in its turn the reader's. Not over TLS.
     #[doc(hidden)]
     Handover(Arc<Handover>),
 }
 
 impl Destination {
-    /// Takes the memory over, where it is a caller's.
+    /// Takes ownership of a caller's memory.
     fn lend(self) -> Self {
         match self {
             Self::Memory(buffer) => Self::Loan(Loan::new(Lender::Buffer(buffer))),
@@ -66,7 +66,7 @@ impl Destination {
         }
     }
 
-    /// Gives it back; `None` where the kernel has not.
+    /// Returns it to the caller; `None` if the kernel still has it.
     fn give_back(self) -> Option<Self> {
         Some(match self {
             Self::Loan(loan) => match loan.give_back()? {
@@ -89,17 +89,18 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// How many there are.
+    /// Number of priorities.
     pub const COUNT: usize = 2;
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug)]
 pub struct Completion {
     /// The token of the request.
     pub token: u64,
-    /// The destination of the request, with its buffer or lease. Nowhere after an error that kept
-    /// the kernel from giving the buffer back, which is lost then: it may still be written to.
+    /// The destination of the request, with its buffer or lease. [`Destination::Nothing`] if an
+    /// error kept the kernel from returning the buffer, which is then lost because it may still be
+    /// written to.
     pub into: Destination,
     /// `Ok` if all data arrived.
     pub result: Result<(), Error>,
@@ -109,19 +110,19 @@ pub struct Completion {
 struct Arrived {
     completions: Vec<Completion>,
     counts: ClientCounts,
-    /// Its client has taken all that has come, and waits for more.
+    /// The client has taken all completions and waits for more.
     is_waited_for: bool,
 }
 
-/// Who is told when clients wait.
+/// Is notified when clients wait.
 pub trait Waits: std::fmt::Debug + Send + Sync {
-    /// One more waits.
+    /// One more client waits.
     fn begin(&self);
 
-    /// One of them does no more.
+    /// A waiting client has stopped waiting.
     fn end(&self);
 
-    /// One that waited, or did not, does so from now on, or does not.
+    /// Updates whether a client waits, and reports a change.
     fn change(&self, waited: &mut bool, waits: bool) {
         match (std::mem::replace(waited, waits), waits) {
             (false, true) => self.begin(),
@@ -131,20 +132,20 @@ pub trait Waits: std::fmt::Debug + Send + Sync {
     }
 }
 
-/// What one endpoint has said to a client.
+/// An endpoint's answers to a client.
 #[derive(Debug, Default)]
 struct Said {
     answers: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Where the completions of one client arrive, and what was counted for it.
+/// The completions and counts of one client.
 #[derive(Debug)]
 pub struct Inbox {
-    /// Raised when something has arrived.
+    /// Raised when a completion has arrived.
     counter: Handle,
     arrived: Mutex<Arrived>,
-    /// How many requests a second its server takes.
+    /// The request rate of its server.
     pacer: Option<Arc<Pacer>>,
     first_byte_us: AtomicU64,
     ended: AtomicU64,
@@ -152,14 +153,14 @@ pub struct Inbox {
     ended_bytes: AtomicU64,
     /// By the endpoint's number.
     said: [Said; ENDPOINTS_MAX],
-    /// Where it is told how long clients wait, where somebody wants to know.
+    /// Is notified when the client waits.
     waited: Option<Arc<dyn Waits>>,
 }
 
 impl Inbox {
-    /// An empty one; `counter` is raised when something arrives. With a pacer its client says how
-    /// many requests are in flight, and repeated ones keep to its rate; without, the engine's pace
-    /// counts them with its own.
+    /// An empty inbox; `counter` is raised when something arrives. With a pacer the client controls
+    /// the requests in flight, and retries keep to the pacer's rate; without one, the engine's pace
+    /// includes them.
     #[must_use]
     pub fn new(counter: Handle, pacer: Option<Arc<Pacer>>) -> Self {
         Self {
@@ -184,14 +185,14 @@ impl Inbox {
         into.append(&mut self.lock().completions);
     }
 
-    /// Tells `waited` when its client waits.
+    /// Notifies `waited` when the client waits.
     #[must_use]
     pub fn with_waited(self, waited: Arc<dyn Waits>) -> Self {
         Self { waited: Some(waited), ..self }
     }
 
-    /// From now on its client waits for what is under way, until something comes that it has not
-    /// taken; or nothing is under way.
+    /// Records that the client waits for requests in flight. The wait ends when a completion
+    /// arrives that it has not taken, or with `false`.
     pub fn note_waiting(&self, waits: bool) {
         let mut arrived = self.lock();
         let waits = waits && arrived.completions.is_empty();
@@ -204,52 +205,51 @@ impl Inbox {
         }
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> ClientCounts {
         self.lock().counts.clone()
     }
 
-    /// The time to the first bytes of all answers, in microseconds together.
+    /// Sum of the times to the first bytes of all answers, in microseconds.
     #[must_use]
     pub fn first_byte_us(&self) -> u64 {
         self.first_byte_us.load(Ordering::Relaxed)
     }
 
-    /// Notes in `totals` how many answers have come to their ends, the time from their requests to
-    /// their last bytes, and the bytes.
-    pub fn tell_ended(&self, totals: &mut Totals) {
+    /// Copies the number, durations and bytes of ended answers into `totals`.
+    pub fn copy_ended_to(&self, totals: &mut Totals) {
         totals.ended = self.ended.load(Ordering::Relaxed);
         totals.ended_us = self.ended_us.load(Ordering::Relaxed);
         totals.ended_bytes = self.ended_bytes.load(Ordering::Relaxed);
     }
 
-    /// Tells what each endpoint has said so far, by its number.
-    pub fn tell_said(&self, mut tell: impl FnMut(EndpointNumber, EndpointTotals)) {
+    /// Calls `report` with the answer counts of each endpoint.
+    pub fn for_each_said(&self, mut report: impl FnMut(EndpointNumber, EndpointTotals)) {
         for (index, said) in self.said.iter().enumerate() {
             let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
             let said =
                 EndpointTotals { answers: load(&said.answers), refused: load(&said.refused) };
             if said != EndpointTotals::default() {
-                tell(EndpointNumber::at(index), said);
+                report(EndpointNumber::at(index), said);
             }
         }
     }
 
-    /// An answer of an endpoint has begun after so many microseconds.
+    /// Records that an endpoint's answer began, after this time.
     pub(crate) fn note_answer(&self, endpoint: EndpointNumber, first_byte_us: u64) {
         self.first_byte_us.fetch_add(first_byte_us, Ordering::Relaxed);
         self.said[endpoint.index()].answers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The last of so many bytes of an answer came so many microseconds after its request.
+    /// Records the end of an answer: its duration and bytes.
     pub(crate) fn note_end(&self, elapsed_us: u64, bytes: u64) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         self.ended_us.fetch_add(elapsed_us, Ordering::Relaxed);
         self.ended_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// An attempt failed and another follows.
+    /// Records a failed attempt that is retried.
     pub(crate) fn note_retry(&self, endpoint: EndpointNumber, reason: RetryReason, is_move: bool) {
         if reason == RetryReason::SlowDown {
             self.said[endpoint.index()].refused.fetch_add(1, Ordering::Relaxed);
@@ -261,47 +261,47 @@ impl Inbox {
         }
     }
 
-    /// An address asked for fewer requests.
+    /// Records that an address asked for fewer requests.
     pub(crate) fn note_refused(&self, endpoint: EndpointNumber, address: SocketAddr) {
         self.lock().counts.address(endpoint, address).refused += 1;
     }
 
-    /// A range is asked for a second time, for it is late.
+    /// Records that a late range is requested a second time.
     pub(crate) fn note_hedge(&self) {
         self.lock().counts.hedges += 1;
     }
 
-    /// A connection is made for it.
+    /// Records a new connection.
     pub(crate) fn note_connect(&self, endpoint: EndpointNumber, address: SocketAddr) {
         let counts = &mut self.lock().counts;
         counts.connects += 1;
         counts.address(endpoint, address).connects += 1;
     }
 
-    /// An address did not answer, or was far slower than the others.
+    /// Records that an address did not answer, or was far slower than the others.
     pub(crate) fn note_blame(&self, endpoint: EndpointNumber, address: SocketAddr) {
         self.lock().counts.address(endpoint, address).failures += 1;
     }
 
-    /// True when its client says how many are in flight; else the engine's pace does.
+    /// True if the client controls the requests in flight; otherwise the engine's pace does.
     #[must_use]
     pub fn is_paced_by_client(&self) -> bool {
         self.pacer.is_some()
     }
 
-    /// Takes the right to send one request to an endpoint again.
+    /// Takes the right to retry a request to an endpoint.
     ///
     /// # Errors
-    /// The time after which to ask again, in microseconds.
+    /// How long to wait before asking again, in microseconds.
     pub(crate) fn take_request(&self, endpoint: EndpointNumber, now_us: u64) -> Result<(), u64> {
         self.pacer.as_ref().map_or(Ok(()), |pacer| pacer.take_request(endpoint, now_us))
     }
 }
 
-/// One request as its client and its worker share it.
+/// One request, shared by its client and its worker.
 #[derive(Debug)]
 pub struct Ticket {
-    /// The number that its client gave it; unique among those of an inbox that have not completed.
+    /// The client's number for it, unique among its requests in flight.
     pub token: u64,
     inbox: Arc<Inbox>,
     /// Its place among the requests that wait for a worker.
@@ -318,91 +318,91 @@ impl Ticket {
         Self { token, inbox, place: AtomicU64::new(0), cancelled, watched }
     }
 
-    /// Its bytes are not wanted any more. Workers notice when they are woken
+    /// Cancels it. Workers notice when they are woken
     /// ([`crate::engine::schedule::Scheduler::cancel`]).
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
     }
 
-    /// It waits for a worker at this place; said by the scheduler, under its lock.
+    /// Sets its place in the queue; called by the scheduler, under its lock.
     pub(crate) fn set_place(&self, place: u64) {
         self.place.store(place, Ordering::Relaxed);
     }
 
-    /// Where it waits or waited; 0 before that.
+    /// Its place in the queue, now or earlier; 0 before that.
     pub(crate) fn place(&self) -> u64 {
         self.place.load(Ordering::Relaxed)
     }
 
-    /// True when they are not.
+    /// True if it was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Has the client's counter raised when more bytes stand in the pipe. Look into the pipe after
-    /// this, and before waiting: what came in between is not told.
+    /// Raises the client's counter once when more bytes are in the pipe. Check the pipe after this
+    /// call and before waiting: bytes that arrived earlier are not reported.
     pub fn watch(&self) {
         self.watched.store(true, Ordering::SeqCst);
     }
 
-    /// More bytes stand in the pipe.
+    /// Records that more bytes are in the pipe.
     pub(crate) fn moved_on(&self) {
         if self.watched.load(Ordering::SeqCst) && self.watched.swap(false, Ordering::SeqCst) {
             descriptor::raise(&self.inbox.counter);
         }
     }
 
-    /// Where it completes.
+    /// The inbox for its completion.
     #[must_use]
     pub fn inbox(&self) -> &Inbox {
         &self.inbox
     }
 }
 
-/// What a worker has of a request.
+/// A worker's side of a request.
 #[derive(Debug)]
 pub struct Errand {
-    /// Whose it is.
+    /// Its ticket.
     pub ticket: Arc<Ticket>,
     /// Where its bytes go.
     pub into: Destination,
     is_complete: bool,
 }
 
-/// What a completed request is counted as.
+/// Counts of a completed request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Brought {
-    /// From where, and how quickly; `None` where nothing came.
+    /// Address and duration; `None` if nothing was received.
     pub from: Option<AddressCount>,
     /// HTTP requests sent for it.
     pub requests: u64,
 }
 
 impl Errand {
-    /// A request whose bytes go there.
+    /// A request with this destination.
     #[must_use]
     pub fn new(ticket: Arc<Ticket>, into: Destination) -> Self {
         Self { ticket, into: into.lend(), is_complete: false }
     }
 
-    /// It can begin only where a worker may lease a slot.
+    /// True if it can begin only with a worker that may lease a slot.
     #[must_use]
     pub fn wants_lease(&self) -> bool {
         matches!(self.into, Destination::Lease(_))
     }
 
-    /// A worker has reserved a lease for it.
+    /// Stores the lease that a worker has reserved for it.
     pub(crate) fn grant(&mut self, reserved: Lease) {
         self.into = Destination::Lease(reserved);
     }
 
-    /// Ends it: its client is told.
+    /// Completes it.
     pub(crate) fn complete(mut self, result: Result<(), Error>, brought: Brought) {
-        self.tell(result, brought);
+        self.deliver(result, brought);
     }
 
-    fn tell(&mut self, result: Result<(), Error>, brought: Brought) {
+    fn deliver(&mut self, result: Result<(), Error>, brought: Brought) {
         self.is_complete = true;
         let into = std::mem::replace(&mut self.into, Destination::Nothing);
         let (mut into, result) = match into.give_back() {
@@ -415,7 +415,7 @@ impl Errand {
         if result.is_err()
             && let Destination::Lease(lease) = &mut into
         {
-            // Its slot is for others, whether it has one or was about to.
+            // Frees its slot or reservation for others.
             *lease = Lease::new();
         }
         let (ticket, token) = (&self.ticket, self.ticket.token);
@@ -431,29 +431,29 @@ impl Errand {
         descriptor::raise(&ticket.inbox.counter);
     }
 
-    /// True when its client says how many are in flight.
+    /// True if the client controls the requests in flight.
     #[must_use]
     pub fn is_paced_by_client(&self) -> bool {
         self.ticket.inbox.is_paced_by_client()
     }
 
-    /// Ends one that nobody has begun.
+    /// Completes a request that no worker has begun.
     pub fn refuse(self, reason: Option<Error>) {
         self.complete(Err(reason.unwrap_or_else(cancelled)), Brought::default());
     }
 }
 
-/// The error of what its client does not want any more.
+/// The error of a cancelled request.
 pub(crate) fn cancelled() -> Error {
     Error::new(ErrorKind::Interrupted, "the request was cancelled")
 }
 
 impl Drop for Errand {
-    /// Every request completes, also one whose worker is gone.
+    /// Every request completes, even if its worker is gone.
     fn drop(&mut self) {
         if !self.is_complete {
             let lost = Error::bug("a worker has ended");
-            self.tell(Err(lost), Brought::default());
+            self.deliver(Err(lost), Brought::default());
         }
     }
 }
@@ -507,10 +507,10 @@ mod tests {
         inbox.note_end(40, 1000);
         inbox.note_end(2, 10);
         let mut totals = Totals::default();
-        inbox.tell_ended(&mut totals);
+        inbox.copy_ended_to(&mut totals);
         assert_eq!((totals.ended, totals.ended_us, totals.ended_bytes), (2, 42, 1010));
         let mut said = Vec::new();
-        inbox.tell_said(|endpoint, said_by_it| said.push((endpoint.index(), said_by_it)));
+        inbox.for_each_said(|endpoint, said_by_it| said.push((endpoint.index(), said_by_it)));
         assert_eq!(said, [(1, EndpointTotals { answers: 1, refused: 1 })]);
     }
 
@@ -525,7 +525,7 @@ mod tests {
         assert!(is_raised(&inbox));
         descriptor::lower(&inbox.counter);
         ticket.moved_on();
-        assert!(!is_raised(&inbox), "it was told already");
+        assert!(!is_raised(&inbox), "it was raised already");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! Which range next: a bounded store of objects and requests between clients and workers.
+//! Assigns ranges to workers: a bounded store of objects and requests.
 //!
 //! A listing pushes objects while there is room; workers take batches of ranges. Any worker may
-//! take any range. Large objects go first within what is known, a few at a time in turn, so that
-//! few files are half done and the tail is short; small ones follow in the order of the listing.
-//! Requests ([`Errand`]) are handed out before those, by priority and in the order in which they
-//! came: how many are in flight is for their clients to say, and for the workers' connections. One
-//! for a lease waits until a worker may give one, and lets the others pass.
+//! take any range. Large objects go first among those known, a few at a time in turn, so that few
+//! files are incomplete and the tail is short; small ones follow in listing order. Requests
+//! ([`Errand`]) go before objects, by priority and in order of arrival: their clients control how
+//! many are in flight, and the workers' connections bound them. A request for a lease waits until a
+//! worker can grant one, and does not block others.
 //!
-//! A worker that may not ask an endpoint for more now ([`EndpointSet`]) is given what is next of
-//! the others: what one endpoint holds back holds up nothing else.
+//! A worker that may not send to some endpoints now ([`EndpointSet`]) gets the next work of the
+//! others, so that one slow endpoint delays no other.
 
 mod objects;
 mod requests;
@@ -31,63 +31,64 @@ use crate::sys::{Handle, descriptor};
 use objects::Objects;
 use requests::Waiting;
 
-/// One range of one object, handed to one worker.
+/// One range of one object, assigned to one worker.
 #[derive(Debug)]
 pub struct Assignment {
     /// The object.
     pub transfer: Arc<Transfer>,
     /// The bytes; of length 0 for folders and empty objects.
     pub range: ByteRange,
-    /// Who asked for it by itself; `None` for a range of an object's file.
+    /// The client's request; `None` for a range of an object's file.
     pub errand: Option<Errand>,
-    /// Where it is served; known when it is handed out.
+    /// Its endpoint; set when it is handed out.
     pub endpoint: EndpointNumber,
 }
 
 impl Assignment {
-    /// A range that is asked for.
+    /// A requested range.
     #[must_use]
     pub fn new(transfer: Arc<Transfer>, range: ByteRange, errand: Option<Errand>) -> Self {
         Self { transfer, range, errand, endpoint: EndpointNumber::FIRST }
     }
 }
 
-/// How much a worker has room for.
+/// How much work a worker can take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Ranges of files, and requests whose clients do not pace them: as the pace allows.
+    /// Ranges of files, and requests that clients do not pace: limited by the pace.
     pub ranges: usize,
-    /// Of all, other requests among them: as there are connections.
+    /// All work, including other requests: limited by connections.
     pub all: usize,
 }
 
-/// What a worker got when it asked for work.
+/// The answer to a worker's request for work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Supply {
     /// Some ranges.
     Given,
-    /// Nothing now; the worker's event counter is raised when there is.
+    /// Nothing now; the worker's event counter is raised when there is work.
     Later,
-    /// The same; what the pace or its endpoint holds back waits, and there is no room for it.
+    /// Nothing now: the pace or an endpoint's rate holds the remaining work back.
     Paced,
     /// Nothing any more.
     Ended,
 }
 
-/// The store.
+/// The store of work.
 #[derive(Debug)]
 pub struct Scheduler {
     state: Mutex<State>,
     endpoints: Arc<Endpoints>,
     stopped: AtomicBool,
-    /// No more objects will come, but for those that begin again.
+    /// No more objects will come, except those that are fetched again.
     complete: AtomicBool,
-    /// How often requests were cancelled.
+    /// Number of cancellations.
     cancels: AtomicU64,
     health: Health,
 }
 
-/// Whether the endpoint still answers: a range's retries are bounded by its tries, a run's here.
+/// Whether the endpoint still answers. A range's retries are bounded by its attempts, a run's by
+/// this.
 #[derive(Debug, Default)]
 struct Health {
     failed_in_a_row: AtomicU32,
@@ -97,13 +98,13 @@ struct Health {
 
 impl Health {
     fn answered(&self) {
-        // Nearly always zero already: then the line stays shared between the cores.
+        // Usually zero already: avoid a write, so that the cache line stays shared.
         if self.failed_in_a_row.load(Ordering::Relaxed) != 0 {
             self.failed_in_a_row.store(0, Ordering::Relaxed);
         }
     }
 
-    /// How many attempts failed in a row and for how long.
+    /// Counts a failed attempt; returns how many failed in a row, and for how long.
     fn failed(&self, now_us: u64) -> (u32, u64) {
         let before = self.failed_in_a_row.fetch_add(1, Ordering::Relaxed);
         if before == 0 {
@@ -113,14 +114,14 @@ impl Health {
         (failed, now_us.saturating_sub(self.since_us.load(Ordering::Relaxed)))
     }
 
-    /// True when all attempts have failed for at least so long.
+    /// True if all attempts have failed for at least this long.
     fn has_failed_for(&self, now_us: u64, time_us: u64) -> bool {
         let elapsed_us = now_us.saturating_sub(self.since_us.load(Ordering::Relaxed));
         self.failed_in_a_row.load(Ordering::Relaxed) > 0 && elapsed_us >= time_us
     }
 }
 
-/// For how long all must fail before a run ends.
+/// For how long all attempts must fail before a run ends.
 fn failing_time_us(retry_for_us: u64) -> u64 {
     retry_for_us.max(FAILING_TIME_MIN_US)
 }
@@ -134,14 +135,14 @@ struct State {
     unfinished: usize,
     complete: bool,
     outcomes: Vec<Outcome>,
-    /// Requests that nobody has begun, by priority.
+    /// Requests that no worker has begun, by priority.
     requests: [Waiting; Priority::COUNT],
-    /// How many requests have come.
+    /// Requests received.
     requests_came: u64,
     sleepers: Vec<Sleeper>,
-    /// Whose turn it is to be woken for a request.
+    /// The next worker to wake for a request.
     next_sleeper: usize,
-    /// Requests that wait for a lease, for those who give one back.
+    /// Requests that wait for a lease, for threads that return one.
     leases_wanted: Arc<AtomicUsize>,
     stop: Option<Error>,
 }
@@ -175,24 +176,24 @@ impl Scheduler {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A worker that panicked ends the run; what it left here is still consistent, for every
-        // change below is complete before anything can panic.
+        // A worker that panicked ends the run; the state is still consistent, because every change
+        // below is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The endpoints of all that was taken.
+    /// The endpoints of all work taken.
     #[must_use]
     pub fn endpoints(&self) -> &Arc<Endpoints> {
         &self.endpoints
     }
 
-    /// What a worker has leased.
+    /// The leases of a worker.
     #[must_use]
     pub fn leases(&self, worker: usize) -> Arc<Leases> {
         Arc::clone(&self.lock().sleepers[worker].leases)
     }
 
-    /// How many more objects it takes now.
+    /// How many more objects may be pushed now.
     #[must_use]
     pub fn room(&self) -> usize {
         OBJECTS_QUEUED_MAX.saturating_sub(self.lock().held)
@@ -201,7 +202,7 @@ impl Scheduler {
     /// Takes objects from the listing.
     ///
     /// # Panics
-    /// When there are more than [`Self::room`] said.
+    /// If there are more than [`Self::room`].
     pub fn push(&self, transfers: impl IntoIterator<Item = Transfer>) {
         let mut state = self.lock();
         for transfer in transfers {
@@ -213,11 +214,10 @@ impl Scheduler {
         state.wake();
     }
 
-    /// Takes a request. One that comes after the run was stopped, or for which there is no room,
-    /// completes at once.
+    /// Takes a request. It completes at once if the run was stopped or the queue is full.
     ///
     /// # Panics
-    /// When it is none.
+    /// If it is not a request.
     pub fn submit(&self, mut request: Assignment, priority: Priority) {
         request.endpoint = self.endpoints.number_of(&request.transfer.endpoint);
         let mut state = self.lock();
@@ -243,13 +243,13 @@ impl Scheduler {
         state.wake_one(for_lease);
     }
 
-    /// Wakes all workers, so that they look at what they are asked.
+    /// Wakes all workers.
     pub fn wake_workers(&self) {
         self.lock().wake_all();
     }
 
-    /// Completes a request that was cancelled, where nobody has begun it; else has the worker look
-    /// for it. It is found at once, however many wait.
+    /// Cancels one request: it completes if no worker has begun it; otherwise the worker looks for
+    /// it. Takes the same time however many wait.
     pub fn cancel_one(&self, ticket: &Ticket) {
         let mut state = self.lock();
         let place = ticket.place();
@@ -267,8 +267,8 @@ impl Scheduler {
         errand.refuse(None);
     }
 
-    /// Has the workers look for requests that were cancelled; those that nobody has begun complete.
-    /// For many at once: it looks at all that wait.
+    /// Wakes the workers to look for cancelled requests; those that no worker has begun complete.
+    /// For many at once: it scans the queue.
     pub fn cancel(&self) {
         self.cancels.fetch_add(1, Ordering::Release);
         let mut state = self.lock();
@@ -280,18 +280,18 @@ impl Scheduler {
         cancelled.into_iter().for_each(|errand| errand.refuse(None));
     }
 
-    /// How often requests were cancelled: whoever saw another number looks. Cheap.
+    /// Number of cancellations: a worker that sees a new number looks for its own. Cheap.
     #[must_use]
     pub fn cancels(&self) -> u64 {
         self.cancels.load(Ordering::Acquire)
     }
 
-    /// Whether the listing is complete.
+    /// True if the listing is complete.
     pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Relaxed)
     }
 
-    /// Says that the listing is complete.
+    /// Records that the listing is complete.
     pub fn complete(&self) {
         let mut state = self.lock();
         state.complete = true;
@@ -299,7 +299,7 @@ impl Scheduler {
         state.wake();
     }
 
-    /// Ends the run early: workers give up what they have. The first reason stays.
+    /// Ends the run early: workers abandon their work. The first reason stays.
     pub fn stop(&self, reason: Error) {
         let mut state = self.lock();
         state.stop.get_or_insert(reason);
@@ -308,7 +308,7 @@ impl Scheduler {
         state.refuse_requests();
     }
 
-    /// True when the run was ended early. Cheap: asked every turn.
+    /// True if the run was ended early. Cheap: checked every turn.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
@@ -320,13 +320,13 @@ impl Scheduler {
         self.lock().stop.clone()
     }
 
-    /// Notes that the endpoint answered rightly: bytes of an object came, or a clear refusal.
+    /// Records a valid answer of the endpoint: bytes of an object, or a clear refusal.
     pub fn answered(&self) {
         self.health.answered();
     }
 
-    /// Notes a failed attempt that brought nothing; too many of them in a row, over at least the
-    /// time that an endpoint is retried for, end the run.
+    /// Records a failed attempt without bytes; too many in a row, over at least the endpoint's
+    /// retry time, end the run.
     pub fn attempt_failed(&self, why: impl std::fmt::Display, now_us: u64, retry_for_us: u64) {
         let (failed, elapsed_us) = self.health.failed(now_us);
         let is_long = elapsed_us >= failing_time_us(retry_for_us);
@@ -344,17 +344,17 @@ impl Scheduler {
         );
     }
 
-    /// After a range was given up because its endpoint did not answer for all the time that it is
-    /// retried: true when no attempt at any other brought anything meanwhile, so that none can fare
+    /// Called after a range was given up because its endpoint did not answer during its whole retry
+    /// time: true if no other attempt brought anything meanwhile, so that no other range can do
     /// better.
     #[must_use]
     pub fn is_endpoint_gone(&self, now_us: u64, retry_for_us: u64) -> bool {
         self.health.has_failed_for(now_us, failing_time_us(retry_for_us))
     }
 
-    /// Hands ranges to a worker, behind what `ready` holds: as many as it has room for, but not
-    /// more than [`RANGES_PER_HANDOUT_MAX`], and of the requests not more than its part. Endpoints
-    /// that it may not ask for more now are passed over.
+    /// Appends ranges for a worker to `ready`: as many as it has room for, but at most
+    /// [`RANGES_PER_HANDOUT_MAX`], and of the requests at most its share. Skips endpoints in
+    /// `passed_over`.
     pub fn take(
         &self,
         worker: usize,
@@ -404,8 +404,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes an object to be fetched again, instead of the one whose outcome said that it may be.
-    /// There is room for it: that one had its place here.
+    /// Takes an object to be fetched again, in place of the one whose outcome allowed it, so there
+    /// is room for it.
     pub fn restart(&self, transfer: Transfer) {
         let mut state = self.lock();
         let endpoint = self.endpoints.number_of(&transfer.endpoint);
@@ -413,7 +413,7 @@ impl Scheduler {
         state.wake();
     }
 
-    /// Says that an object which might have been fetched again is not.
+    /// Records that an object which might have been fetched again is not.
     pub fn give_up(&self) {
         self.lock().end_one();
     }
@@ -425,8 +425,8 @@ impl Scheduler {
         outcomes.append(&mut state.outcomes);
     }
 
-    /// After the workers have ended: completes requests that nobody has begun, settles every range
-    /// that was never handed out, and returns the objects whose last range that was.
+    /// After the workers have ended: completes requests that no worker has begun, settles every
+    /// range that was never handed out, and returns the objects whose last range that was.
     #[must_use]
     pub fn abandon(&self) -> Vec<Arc<Transfer>> {
         let mut state = self.lock();
@@ -453,7 +453,7 @@ impl State {
         self.objects.push(endpoint, Arc::new(transfer));
     }
 
-    /// One object less; the last one of a complete run sends all workers home.
+    /// Records that an object has ended; the last one of a complete run ends all workers.
     fn end_one(&mut self) {
         self.unfinished -= 1;
         if self.complete && self.unfinished == 0 {
@@ -465,8 +465,8 @@ impl State {
         self.requests.iter().map(Waiting::count).sum()
     }
 
-    /// The next request for a worker with these leases, and whether it is paced here; where no more
-    /// of those may be, it is not.
+    /// The next request for a worker with these leases, and whether the engine paces it; not one
+    /// that is paced unless `may_be_paced`.
     fn next_request(
         &mut self,
         may_be_paced: bool,
@@ -477,16 +477,16 @@ impl State {
         requests.find_map(|waiting| waiting.next(may_be_paced, leases, passed_over))
     }
 
-    /// Says how many requests wait for a lease, before anybody looks whether there is one.
+    /// Publishes how many requests wait for a lease, before anyone checks for a free one.
     fn count_leases_wanted(&self) {
         let wanted = self.requests.iter().map(Waiting::leases_wanted).sum();
-        // Nearly always none: then the line stays shared between the cores.
+        // Usually zero already: avoid a write, so that the cache line stays shared.
         if self.leases_wanted.load(Ordering::SeqCst) != wanted {
             self.leases_wanted.store(wanted, Ordering::SeqCst);
         }
     }
 
-    /// Completes the requests that nobody has begun.
+    /// Completes the requests that no worker has begun.
     fn refuse_requests(&mut self) {
         let reason = self.stop.clone();
         while let Some(request) = self.requests.iter_mut().find_map(Waiting::pop) {
@@ -495,8 +495,8 @@ impl State {
         self.count_leases_wanted();
     }
 
-    /// Wakes one who sleeps, each in turn: a request needs one. For a lease it is one who may give
-    /// it; where nobody may, whoever gives one back wakes its worker.
+    /// Wakes one sleeping worker, in turn, for a request. For a lease it must be one that can grant
+    /// it; if none can, the thread that returns a lease wakes its worker.
     fn wake_one(&mut self, for_lease: bool) {
         let count = self.sleepers.len();
         for step in 0..count {
@@ -512,7 +512,7 @@ impl State {
         }
     }
 
-    /// Wakes everybody, asleep or not.
+    /// Wakes every worker, asleep or not.
     fn wake_all(&mut self) {
         self.sleepers.iter_mut().for_each(|sleeper| sleeper.asleep = true);
         self.wake();

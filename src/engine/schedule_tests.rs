@@ -26,7 +26,7 @@ fn transfers_at(sizes: &[(usize, u64)]) -> Vec<Transfer> {
     sizes.iter().enumerate().map(new).collect()
 }
 
-/// Room for so many ranges, and for as many requests.
+/// Room for `count` ranges, and for as many requests.
 fn room(count: usize) -> Room {
     Room { ranges: count, all: count }
 }
@@ -161,7 +161,7 @@ fn request(transfer: &Arc<Transfer>, token: u64, inbox: &Arc<Inbox>) -> Assignme
     Assignment::new(Arc::clone(transfer), ByteRange { offset: token, length: 1 }, errand)
 }
 
-/// Where requests complete whose client says how many are in flight.
+/// The inbox of a client that controls its requests in flight.
 fn paced_by_client() -> Arc<Inbox> {
     let pacer = Arc::new(Pacer::new(Bounds::fixed(1), 1));
     Arc::new(Inbox::new(Handle::Simulated(2), Some(pacer)))
@@ -194,7 +194,7 @@ fn requests_come_first_by_priority_and_in_order() {
 }
 
 #[test]
-fn who_has_no_room_for_ranges_is_told_that_some_wait() {
+fn who_has_no_room_for_ranges_learns_that_some_wait() {
     let scheduler = scheduler();
     let mut ready = VecDeque::new();
     let requests_alone = Room { ranges: 0, all: 4 };
@@ -348,8 +348,8 @@ fn what_one_endpoint_holds_back_holds_up_no_other_and_its_order_stays() {
     let keys = |scheduler: &Scheduler, held: &[usize], count: usize| {
         let mut ready = VecDeque::new();
         scheduler.take(0, room(count), set(held), &mut ready);
-        let told = ready.iter().map(|one| (one.endpoint.index(), one.transfer.object.size_bytes));
-        told.collect::<Vec<_>>()
+        let given = ready.iter().map(|one| (one.endpoint.index(), one.transfer.object.size_bytes));
+        given.collect::<Vec<_>>()
     };
     let scheduler = pushed();
     assert_eq!(keys(&scheduler, &[0], 9), [(1, 2 * MIB), (1, 2 * MIB), (1, 6), (2, 7)]);
@@ -358,7 +358,7 @@ fn what_one_endpoint_holds_back_holds_up_no_other_and_its_order_stays() {
     assert_eq!(keys(&scheduler, &[], 3), [(0, 9 * MIB), (0, 8 * MIB), (0, 9 * MIB)], "in turn");
     assert_eq!(keys(&scheduler, &[1, 2], 64).last(), Some(&(0, 5)));
     assert_eq!(scheduler.take(0, room(9), held, &mut VecDeque::new()), Supply::Later);
-    // Passed over by nobody, they have one order.
+    // Without skipping they have one order.
     let all = keys(&pushed(), &[], 64);
     assert_eq!(all[..3], [(0, 9 * MIB), (0, 8 * MIB), (1, 2 * MIB)]);
     assert_eq!(all[all.len() - 3..], [(0, 5), (1, 6), (2, 7)]);

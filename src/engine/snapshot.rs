@@ -1,51 +1,52 @@
-//! What a worker has counted so far, told while it runs to who asks for it. Pure.
+//! A worker's counts, published on request while it runs. Pure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Where a worker and who asks meet.
+/// Shared by a worker and those who ask for its counts.
 #[derive(Debug, Default)]
 pub struct Snapshot<T> {
     asked: AtomicU64,
-    told: Mutex<Told<T>>,
+    published: Mutex<Published<T>>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Told<T> {
+struct Published<T> {
     /// The last question that this answers.
     question: u64,
     counts: T,
 }
 
 impl<T: Clone> Snapshot<T> {
-    fn lock(&self) -> MutexGuard<'_, Told<T>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Published<T>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks; the worker has to be woken to notice. Returns the number of the question.
+    /// Asks; the worker must be woken to notice. Returns the number of the question.
     pub fn ask(&self) -> u64 {
         self.asked.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// The number of the last question; 0 as long as nobody has asked.
+    /// Number of the last question; 0 if there was none.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Answers all questions up to this one; [`u64::MAX`] those that come, too.
-    pub fn tell(&self, question: u64, counts: T) {
-        *self.lock() = Told { question, counts };
+    /// Answers all questions up to this one; [`u64::MAX`] answers later ones, too.
+    pub fn publish(&self, question: u64, counts: T) {
+        *self.lock() = Published { question, counts };
         self.changed.notify_all();
     }
 
-    /// The answer to a question; after so long, what was told before.
+    /// Waits for the answer to a question; after `at_most`, returns the previous counts.
     pub fn wait(&self, question: u64, at_most: Duration) -> T {
-        let told = self.lock();
-        let waited =
-            self.changed.wait_timeout_while(told, at_most, |told| told.question < question);
+        let published = self.lock();
+        let waited = self
+            .changed
+            .wait_timeout_while(published, at_most, |published| published.question < question);
         waited.unwrap_or_else(PoisonError::into_inner).0.counts.clone()
     }
 }
@@ -62,14 +63,14 @@ mod tests {
         assert_eq!(snapshot.wait(question, Duration::ZERO), 0);
         let counted = 7;
         std::thread::scope(|scope| {
-            scope.spawn(|| snapshot.tell(snapshot.asked(), counted));
+            scope.spawn(|| snapshot.publish(snapshot.asked(), counted));
             assert_eq!(snapshot.wait(question, Duration::from_secs(60)), counted);
         });
         // The next question is another one.
         let question = snapshot.ask();
         let later = 8;
         std::thread::scope(|scope| {
-            scope.spawn(|| snapshot.tell(question, later));
+            scope.spawn(|| snapshot.publish(question, later));
             assert_eq!(snapshot.wait(question, Duration::from_secs(60)), later);
         });
     }

@@ -1,6 +1,6 @@
-//! Starts and pins the workers, and gathers what they counted.
+//! Starts and pins the workers, and collects their counts.
 //!
-//! One thread per worker, each with its own ring, slots and machine; they share the scheduler.
+//! One thread per worker, each with its own ring, slots and host; they share the scheduler.
 
 mod agreement;
 mod seen;
@@ -40,24 +40,24 @@ use crate::sys::{Handle, Pool, Region, descriptor};
 use agreement::{Agreement, Seat};
 pub use seen::{RunProgress, Watched};
 
-/// What a run of the data plane needs.
+/// The configuration of a run of the data plane.
 #[derive(Debug)]
 pub struct RunSetup {
     /// Workers, connections, slots.
     pub config: Config,
-    /// The destination's folder, or those of several; none drops all bytes.
+    /// The destination folders; none: all bytes are dropped.
     pub destination: Vec<Root>,
-    /// What a later run may rely on.
+    /// What is stored for later runs.
     pub keeping: Persistence,
-    /// The configuration of TLS, where an endpoint uses it.
+    /// TLS configuration, if an endpoint uses TLS.
     pub tls: Option<Arc<ClientConfig>>,
-    /// Credentials, as the control plane refreshes them.
+    /// Credentials, refreshed by the control plane.
     pub keys: Arc<PublishedKeys>,
-    /// How long a range is tried again.
+    /// How long a range is retried.
     pub retries: RetryPolicy,
-    /// What the user bounds.
+    /// The user's limit.
     pub bandwidth: Option<Arc<Bandwidth>>,
-    /// Over which interfaces the workers connect; without one as the routes say.
+    /// Interfaces to connect over; none: the kernel's routes decide.
     pub interfaces: Vec<Interface>,
     /// When the run began.
     pub begun: Instant,
@@ -66,9 +66,9 @@ pub struct RunSetup {
 /// The running workers.
 #[derive(Debug)]
 pub struct Workers {
-    /// Where objects go in and outcomes come out.
+    /// Takes objects and returns outcomes.
     pub scheduler: Arc<Scheduler>,
-    /// How many requests are in flight.
+    /// Sets the requests in flight.
     pub pacer: Arc<Pacer>,
     gauges: Vec<Arc<Gauge>>,
     threads: Vec<JoinHandle<WorkerMetrics>>,
@@ -84,7 +84,7 @@ pub struct Workers {
     begun: Instant,
 }
 
-/// What one worker thread is started with.
+/// The parts that a worker thread is started with.
 struct Start {
     number: usize,
     cores: Vec<u32>,
@@ -112,8 +112,8 @@ impl Workers {
     /// Starts all workers and waits until each has its ring.
     ///
     /// # Errors
-    /// [`ErrorKind::Host`] when memory, descriptors or the ring that is asked for are not to be
-    /// had; then no worker is left.
+    /// [`ErrorKind::Host`] if memory, descriptors or the requested ring are not available; then no
+    /// worker is left.
     pub fn start(setup: RunSetup) -> Result<Self> {
         let RunSetup { config, destination, keeping, tls, keys, retries, .. } = setup;
         let RunSetup { bandwidth, interfaces, begun, .. } = setup;
@@ -144,7 +144,7 @@ impl Workers {
             interfaces: interfaces.clone(),
             places: places.clone(),
         };
-        // Dropped before the workers, who wait for it.
+        // Dropped before the workers, which wait for it.
         let mut agreement = Agreement::new(config.ring, writers_of_a_worker(config.workers));
         for (number, (counter, place)) in counters.into_iter().zip(places).enumerate() {
             let (connections, _) = config.share(number);
@@ -213,7 +213,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Ends the workers that have begun, for want of another.
+    /// Ends the workers that have started, because another could not.
     fn not_begun(&mut self, error: Error) -> Error {
         self.scheduler.stop(error.clone());
         for thread in self.threads.drain(..) {
@@ -222,19 +222,19 @@ impl Workers {
         error
     }
 
-    /// Which ring all workers have, and why.
+    /// The ring of all workers, and why it was chosen.
     #[must_use]
     pub fn ring(&self) -> &ChosenRing {
         &self.ring
     }
 
-    /// What of the machine they use.
+    /// The resources in use.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Over which interfaces the workers connect, each with the numbers of its workers.
+    /// The interfaces in use, each with the numbers of its workers.
     #[must_use]
     pub fn interfaces(&self) -> Vec<(Interface, Vec<usize>)> {
         let has = |number: usize| {
@@ -245,20 +245,20 @@ impl Workers {
         named.map(|(number, interface)| (interface, has(number).collect())).collect()
     }
 
-    /// The same in lines for people, with the cores; none where no interface was named.
+    /// The interfaces in use as lines of text, with the cores; none if no interface was named.
     #[must_use]
     pub fn places_in_words(&self) -> Vec<String> {
         let ground = Ground { cores: &[], nodes: &[], interfaces: &self.interfaces };
         ground.in_words(&self.places)
     }
 
-    /// What kind of pages the slots are on.
+    /// The kind of pages of the slots.
     #[must_use]
     pub fn pages(&self) -> Pages {
         self.pages
     }
 
-    /// True when every worker has ended.
+    /// True if every worker has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
@@ -269,7 +269,7 @@ impl Workers {
         self.ended.notified().await;
     }
 
-    /// Ends what is under way, and says what the workers counted that did not panic.
+    /// Ends the run; returns the counts of the workers that did not panic.
     pub fn end(mut self) -> Vec<WorkerMetrics> {
         self.scheduler.stop(Error::new(ErrorKind::Interrupted, "the engine was ended"));
         let counted = self.threads.drain(..).filter_map(|thread| thread.join().ok()).collect();
@@ -277,10 +277,10 @@ impl Workers {
         counted
     }
 
-    /// Joins the workers, and settles what was never handed out.
+    /// Joins the workers, and settles ranges that were never handed out.
     ///
     /// # Errors
-    /// When a worker panicked: a bug, told as such.
+    /// If a worker panicked: a bug, reported as such.
     pub fn join(mut self) -> Result<Vec<WorkerMetrics>> {
         let mut metrics = Vec::new();
         let mut bug = None;
@@ -311,18 +311,19 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// Ends what is under way, and waits until no worker is left.
+    /// Ends the run, and waits until no worker is left.
     fn drop(&mut self) {
-        // Who writes files may wait for a call that does not come back; a run joins its workers.
+        // A worker that writes files may wait for a call that never returns; such a run joins its
+        // workers.
         if self.threads.is_empty() || self.folder.is_some() {
             return;
         }
         self.scheduler.stop(Error::new(ErrorKind::Interrupted, "the engine was ended"));
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A panic has reported itself.
             let _ = thread.join();
         }
-        // Requests that nobody has begun complete, too; there are no objects without a run.
+        // Queued requests complete, too; there are no objects without a run.
         let _ = self.scheduler.abandon();
     }
 }
@@ -330,7 +331,7 @@ impl Drop for Workers {
 /// A counter that wakes a worker, a feeder or a client.
 ///
 /// # Errors
-/// [`ErrorKind::Host`] when descriptors run out.
+/// [`ErrorKind::Host`] if descriptors run out.
 pub fn event_counter() -> Result<Handle> {
     descriptor::event_counter().map_err(|errno| {
         Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
@@ -346,7 +347,7 @@ fn make_region(config: &Config) -> Result<Arc<Region>> {
     })
 }
 
-/// A worker's memory: for data, for heads, and for ciphertext where there is some.
+/// A worker's memory: for data, for heads, and for ciphertext over TLS.
 fn carve(region: &Arc<Region>, config: &Config, number: usize, is_secure: bool) -> [Chunk; 3] {
     let (connections, slots) = config.share(number);
     let secure = if is_secure { connections } else { 0 };
@@ -358,10 +359,10 @@ fn carve(region: &Arc<Region>, config: &Config, number: usize, is_secure: bool) 
     .map(|length| region.carve(length).expect("the region was made for it"))
 }
 
-/// Where so many workers run on this machine, and over which of the interfaces each connects.
+/// Places this many workers on the machine, and assigns interfaces.
 fn places_for(workers: usize, interfaces: &[Interface]) -> Vec<WorkerPlace> {
     let root = Path::new("/");
-    // Without an interface nobody asks which node is near.
+    // NUMA nodes only matter for named interfaces.
     let nodes = if interfaces.is_empty() { Vec::new() } else { topology::nodes(root) };
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let cores: Vec<u32> =
@@ -369,7 +370,7 @@ fn places_for(workers: usize, interfaces: &[Interface]) -> Vec<WorkerPlace> {
     Ground { cores: &cores, nodes: &nodes, interfaces }.places(workers)
 }
 
-/// Has the calling thread run on these cores alone. Where that is forbidden it runs all the same.
+/// Pins the calling thread to these cores. If that is forbidden it runs anyway.
 fn stay_on(cores: &[u32]) {
     match cores {
         [] => {}
@@ -386,13 +387,13 @@ fn stay_on(cores: &[u32]) {
     }
 }
 
-/// A seed that differs from run to run, for jitter and temporary names.
+/// A random seed, for jitter and temporary names.
 pub(crate) fn seed(number: usize) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(number)
 }
 
-/// Ends the run when a worker unwinds: its ranges will never be settled.
+/// Ends the run if a worker panics: its ranges will never be settled.
 struct Guard {
     scheduler: Arc<Scheduler>,
     ended: Arc<Notify>,
@@ -453,35 +454,34 @@ fn work(start: Start) -> WorkerMetrics {
             Error::new(ErrorKind::Host, format!("a worker's ring failed: {errno}"))
                 .advise(errno.advice_for_ring()),
         );
-        gauge.snapshot.tell(u64::MAX, WorkerMetrics::default());
+        gauge.snapshot.publish(u64::MAX, WorkerMetrics::default());
         return WorkerMetrics { features: Some(features), ..WorkerMetrics::default() };
     }
     let (mut metrics, ring, _machine) = worker.into_parts();
     metrics.features = Some(ring.features());
     metrics.processor = ProcessorTime::of_thread();
-    gauge.snapshot.tell(u64::MAX, metrics.clone());
+    gauge.snapshot.publish(u64::MAX, metrics.clone());
     metrics
 }
 
-/// Folders that each worker may keep open: of the descriptors that are left over, half are for
-/// files.
+/// Folders that each worker may keep open: half of the remaining descriptors are for files.
 fn folders_kept(config: &Config, descriptors_max: u64) -> usize {
     let needed = descriptors_besides(config.workers) + config.connections() as u64;
     let each = descriptors_max.saturating_sub(needed) / 2 / config.workers as u64;
     usize::try_from(each).unwrap_or(usize::MAX).clamp(1, FOLDERS_OPEN_MAX)
 }
 
-/// Helper threads that each of so many workers may have for slow calls of the file system.
+/// Helper threads per worker for slow file system calls.
 fn helpers_of_a_worker(workers: usize) -> usize {
     (FILE_HELPERS_MAX / workers).max(FILE_HELPERS_PER_WORKER_MIN)
 }
 
-/// Threads of each of so many workers that write to files, where its ring has none of the kernel's.
+/// Threads per worker that write to files, if its ring is epoll.
 fn writers_of_a_worker(workers: usize) -> usize {
     (RING_WRITERS_MAX / workers).max(RING_WRITERS_PER_WORKER_MIN)
 }
 
-/// That there is no ring, and what to do.
+/// The error that there is no ring, with advice.
 #[must_use]
 pub fn no_ring(error: &SetupError) -> Error {
     Error::new(ErrorKind::Host, error.reason()).advise(error.advice())
@@ -518,7 +518,7 @@ mod tests {
             let set = rustix::thread::sched_getaffinity(None).expect("it can be asked");
             (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).count()
         };
-        // Not the thread of other tests.
+        // In a thread of its own, because tests share theirs.
         let counts = std::thread::spawn(move || {
             stay_on(&[]);
             let any = now();

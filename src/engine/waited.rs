@@ -1,18 +1,18 @@
-//! How long clients of an engine have waited: a clock for who wants to know.
+//! Measures how long clients of an engine have waited.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::engine::request::Waits;
 
-/// How long anybody has waited: time in which several do counts once.
+/// Total time in which at least one client waits.
 #[derive(Debug, Default)]
 pub struct Waited(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
     count: usize,
-    /// Since when somebody does.
+    /// Since when.
     since: Option<Instant>,
     total: Duration,
 }
@@ -22,7 +22,7 @@ impl Waited {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long until now.
+    /// The total until now.
     #[must_use]
     pub fn total(&self) -> Duration {
         let waiting = self.lock();

@@ -1,4 +1,4 @@
-//! A bound that the user sets on the bytes a second of a run, and how those who share it share it.
+//! The user's limit on a run's bytes per second, and its fair division among clients.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,8 +8,8 @@ use crate::limits::{
     BANDWIDTH_YIELD_US, PART_BYTES_DEFAULT, PART_BYTES_MIN,
 };
 
-/// How long parts are within a bound, where the user gives no length, in bytes: what is asked for
-/// comes as fast as it can, and all pause until its time has passed. Short parts make that even.
+/// Part size under a limit, if the user gives none, in bytes. Each part arrives as fast as
+/// possible, and then all clients pause until its time has passed; short parts make that even.
 #[must_use]
 pub fn part_bytes(bytes_per_second: NonZeroU64) -> u64 {
     let bytes = u128::from(bytes_per_second.get()) * u128::from(BANDWIDTH_PART_US) / 1_000_000;
@@ -17,35 +17,35 @@ pub fn part_bytes(bytes_per_second: NonZeroU64) -> u64 {
     (bytes - bytes % PART_BYTES_MIN).max(PART_BYTES_MIN)
 }
 
-/// Bytes a second of a run at most, on average. What is asked for is charged when it is asked for,
-/// and nothing more is asked for until that much time has passed.
+/// Limits the average bytes per second of a run. A request is charged when it is sent, and no other
+/// is sent until its time has passed.
 ///
-/// Those who share it, a channel or a run of files each, get equal parts of it, as far as they ask
-/// for them: who has had more than one that waits lets that go first (start-time fair queueing of
-/// Goyal, Vin and Cheng, 1996). One that does not come for its turn holds nobody up.
+/// Clients (a channel or a run of files each) get equal shares as far as they use them: a client
+/// that is ahead of a waiting one lets it go first (start-time fair queueing of Goyal, Vin and
+/// Cheng, 1996). A client that does not take its turn delays nobody.
 #[derive(Debug)]
 pub struct Bandwidth {
     bytes_per_second: NonZeroU64,
-    /// When the next bytes may be asked for, in microseconds.
+    /// When the next bytes may be requested, in microseconds.
     next_us: AtomicU64,
-    /// How many clients there are.
+    /// Number of clients.
     count: AtomicUsize,
     clients: [Client; BANDWIDTH_CLIENTS_MAX],
-    /// Nobody stands before this: time in which a client did not ask is not saved up.
+    /// Lower bound of every client's position: idle time is not saved up.
     least: AtomicU64,
 }
 
-/// One of those who share a bandwidth.
+/// One client of a bandwidth.
 #[derive(Debug, Default)]
 struct Client {
-    /// The bytes that it was charged, and those that it let pass while it did not ask.
+    /// Bytes charged to it, plus those that it let pass while idle.
     charged: AtomicU64,
-    /// It waits for its turn until then, in microseconds; 0 where it does not wait.
+    /// It waits for its turn until then, in microseconds; 0 if it does not wait.
     waits_until_us: AtomicU64,
 }
 
 impl Bandwidth {
-    /// So many bytes a second.
+    /// A limit in bytes per second.
     #[must_use]
     pub fn new(bytes_per_second: NonZeroU64) -> Self {
         Self {
@@ -57,12 +57,12 @@ impl Bandwidth {
         }
     }
 
-    /// The number of one more client. Those that are too many are one.
+    /// Adds a client; returns its number. Clients beyond the limit share the last number.
     pub fn join(&self) -> usize {
         self.count.fetch_add(1, Ordering::Relaxed).min(BANDWIDTH_CLIENTS_MAX - 1)
     }
 
-    /// How long a client has to wait before it may ask for more, in microseconds; 0 for now.
+    /// How long a client must wait before its next request, in microseconds; 0 if it need not.
     #[must_use]
     pub fn wait_us(&self, client: usize, now_us: u64) -> u64 {
         let next_us = self.next_us.load(Ordering::Relaxed);
@@ -77,12 +77,12 @@ impl Bandwidth {
         wait_us
     }
 
-    /// Where a client stands: who stands before others has had less.
+    /// A client's position: the lowest one has had the least.
     fn place(&self, client: &Client) -> u64 {
         client.charged.load(Ordering::Relaxed).max(self.least.load(Ordering::Relaxed))
     }
 
-    /// True when it has had so much more than one that waits that it lets that go first.
+    /// True if it is so far ahead of a waiting client that it lets that one go first.
     fn is_ahead(&self, client: usize, now_us: u64) -> bool {
         let own = self.place(&self.clients[client]);
         let count = self.count.load(Ordering::Relaxed).min(BANDWIDTH_CLIENTS_MAX);
@@ -94,19 +94,19 @@ impl Bandwidth {
         })
     }
 
-    /// How many bytes one may be ahead of another: with requests that are short the time to wake
-    /// who is next would be lost each time.
+    /// How many bytes a client may be ahead of another. With short requests, waking the next client
+    /// each time would waste time.
     fn tolerance(&self) -> u64 {
         let bytes = u128::from(self.bytes_per_second.get()) * u128::from(BANDWIDTH_AHEAD_US);
         u64::try_from(bytes / 1_000_000).unwrap_or(u64::MAX)
     }
 
-    /// A client asks for so many bytes.
+    /// Charges a client for a request of `bytes` bytes.
     pub fn charge(&self, client: usize, now_us: u64, bytes: u64) {
         let own = &self.clients[client];
         let place = self.place(own);
         self.least.fetch_max(place.saturating_sub(self.tolerance()), Ordering::Relaxed);
-        // The closures always have a value.
+        // The closures always return a value.
         let _ = own.charged.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |charged| {
             Some(charged.max(place).saturating_add(bytes))
         });
@@ -155,7 +155,7 @@ mod tests {
             while now_us < 1_000_000 && asked < rate.saturating_mul(2) {
                 asked = asked.saturating_add(part);
                 bandwidth.charge(only, now_us, part);
-                // At that rate a part takes no time that is counted.
+                // At this rate a part takes no time that is counted.
                 now_us += bandwidth.wait_us(only, now_us).max(1);
             }
             let most = (rate / 4).saturating_mul(5).max(2 * PART_BYTES_MIN);
@@ -174,21 +174,21 @@ mod tests {
     }
 
     const RATE: u64 = 50_000_000;
-    /// Pause between two looks of one that does not sleep.
+    /// Pause between two checks of a client that does not sleep.
     const LOOK_US: u64 = 100;
 
-    /// One that wants all it can get from a time on, until another.
+    /// A client that wants all it can get during a period.
     struct Greedy {
         client: usize,
         bytes: u64,
         wants: std::ops::Range<u64>,
-        /// It looks again then.
+        /// When it checks again.
         look_us: u64,
         got: u64,
     }
 
-    /// Has them ask, the first one first and without any pause; the others sleep until it may be
-    /// their turn. What each got.
+    /// Lets the clients request, the first one without any pause; the others sleep until their turn
+    /// may have come. Returns what each got.
     fn ask(lengths: &[(u64, std::ops::Range<u64>)], seconds: u64) -> Vec<u64> {
         let bandwidth = bandwidth(RATE);
         let begin = |(bytes, wants): &(u64, std::ops::Range<u64>)| {
@@ -222,7 +222,7 @@ mod tests {
             let got = ask(&[(first, always()), (second, always())], 20);
             let sum = got.iter().sum::<u64>();
             assert!(sum > 20 * RATE / 100 * 90, "{first}, {second}: {got:?} is less than allowed");
-            // But for a request of each and what one may be ahead.
+            // Except for a request of each, and the lead that is allowed.
             let apart = 2 * LARGE + 2 * RATE * BANDWIDTH_AHEAD_US / 1_000_000;
             assert!(got[0].abs_diff(got[1]) <= apart, "{first}, {second}: {got:?}");
         }
@@ -235,10 +235,10 @@ mod tests {
     #[test]
     fn who_does_not_come_holds_nobody_up_and_who_comes_late_has_nothing_saved_up() {
         let always = || 0..u64::MAX;
-        // The second one is gone after a second, while it waits.
+        // The second one leaves after a second, while it waits.
         let got = ask(&[(SMALL, always()), (LARGE, 0..1_000_000)], 10);
         assert!(got[0] > 9 * RATE / 100 * 90 && got[0] + got[1] <= 10 * RATE + LARGE, "{got:?}");
-        // The third comes after nine seconds: a third of the last one is its part.
+        // The third joins after nine seconds and gets a third of the last one.
         let got = ask(&[(LARGE, always()), (LARGE, always()), (LARGE, 9_000_000..u64::MAX)], 10);
         assert!(got[2] <= RATE / 3 + 2 * LARGE, "{got:?}");
         assert!(got[2] > 0, "{got:?}");

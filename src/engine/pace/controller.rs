@@ -1,4 +1,4 @@
-//! The controller: windows of goodput in, a number of requests in flight out.
+//! The controller: takes windows of goodput, and sets the number of requests in flight.
 
 mod climb;
 mod first;
@@ -22,48 +22,48 @@ use crate::limits::{
     PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
 };
 
-/// What it is about.
+/// The state of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing is known yet. `filled_us`: when nearly as many requests had been sent as may be in
-    /// flight; `has_leapt`: those are more than it began with.
+    /// Nothing is known yet. `filled_us`: when nearly all allowed requests had been sent;
+    /// `has_leapt`: more are allowed than at the start.
     First { filled_us: Option<u64>, has_leapt: bool },
-    /// Doubles while that pays, or leaps to four times as many; `below` is the level before, and
-    /// what its requests brought each. What brought a little more in one window is measured once
-    /// more: new connections need their time.
+    /// Doubles the level while that pays, or quadruples it; `below` is the previous level and its
+    /// bytes per request. A step that brought only a little more is measured twice, since new
+    /// connections need time.
     Climb { below: Option<Below>, again: bool },
-    /// Stays, and looks beside from time to time.
+    /// Stays, and probes neighbouring levels from time to time.
     Hold,
-    /// The reader of a stream is the limit; `step`: the last step down, while it may turn out to be
-    /// one too many.
+    /// The reader of a stream is the limit; `step`: the last step down, while it may still prove
+    /// too much.
     Reader { step: Option<Step> },
-    /// Looks at a level beside `home`, where this machine was the limit or was not.
+    /// Measures a level beside `home`; `was_full`: this machine was the limit there.
     Probe { home: usize, was_full: bool },
 }
 
-/// Chooses how many requests are in flight.
+/// Chooses the number of requests in flight.
 #[derive(Debug)]
 pub struct Controller {
     bounds: Bounds,
     levels: Levels,
     level: usize,
-    /// The level that it climbed from last.
+    /// The level where the last climb began.
     climbed_from: usize,
     stage: Stage,
     ramp: Ramp,
     window: Window,
-    /// What each endpoint takes, and what it had said before.
+    /// The request rate of each endpoint, and its previous totals.
     rates: Vec<(Rate, EndpointTotals)>,
     timeline: Timeline,
-    /// Of a stream: who waits for whom.
+    /// For a stream: whether the reader or the network is the limit.
     reader: Reader,
-    /// When it looks above next, and below.
+    /// When to probe above next, and below.
     look_up_us: u64,
     look_down_us: u64,
-    /// Time between two looks above, and below.
+    /// Time between two probes above, and below.
     up_pause_us: u64,
     down_pause_us: u64,
-    /// Windows in a row that were far from what is known.
+    /// Consecutive windows that differ much from what is known.
     strange: u32,
     before: Totals,
     ticked_us: u64,
@@ -71,14 +71,14 @@ pub struct Controller {
     first_byte_us: u64,
     /// Usual time of a connection for a piece of a body, or a small object.
     piece_us: u64,
-    /// Usual time of a request, from its beginning to its end; 0 while that is not known.
+    /// Usual time of a request from start to end; 0 if unknown.
     request_us: u64,
-    /// When the first answers had come, and their usual time to a first byte.
+    /// When the first answers arrived, and their usual time to a first byte.
     answered: Option<(u64, u64)>,
 }
 
 impl Controller {
-    /// One that begins at the start of its bounds.
+    /// A controller at the start of its bounds.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         let levels = Levels::new(bounds);
@@ -90,7 +90,7 @@ impl Controller {
             levels,
             stage: Stage::First { filled_us: None, has_leapt: false },
             ramp: Ramp::default(),
-            // The first ones of a stream have connected besides: those after them are measured.
+            // A stream's first requests also had to connect: measure those after them.
             window: Window {
                 ended_least: u64::from(bounds.start) + ordered_ended(bounds.start),
                 ..Window::default()
@@ -110,11 +110,11 @@ impl Controller {
             request_us: 0,
             answered: None,
         };
-        new.tell(0, Change::Start, 0);
+        new.record(0, Change::Start, 0);
         new
     }
 
-    /// What may be asked for now.
+    /// The current limits.
     #[must_use]
     pub fn limits(&self, now_us: u64) -> Limits {
         Limits {
@@ -123,33 +123,33 @@ impl Controller {
         }
     }
 
-    /// Requests a second that may be sent to an endpoint now; `None` while it has not asked for
-    /// less.
+    /// Requests per second that an endpoint currently allows; `None` while it has not asked for
+    /// fewer.
     #[must_use]
     pub fn rate(&self, endpoint: EndpointNumber, now_us: u64) -> Option<u64> {
         self.rates.get(endpoint.index()).and_then(|(rate, _)| rate.per_second(now_us))
     }
 
     /// Time between two requests to an endpoint, in nanoseconds; `None` while it has not asked for
-    /// less.
+    /// fewer.
     #[must_use]
     pub fn interval_ns(&self, endpoint: EndpointNumber, now_us: u64) -> Option<u64> {
         self.rates.get(endpoint.index()).and_then(|(rate, _)| rate.interval_ns(now_us))
     }
 
-    /// What it chose so far.
+    /// The choices so far.
     #[must_use]
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// Takes what has come so far. Calls within [`PACE_TICK_US`] of the last one are ignored.
+    /// Takes the totals so far. Calls within [`PACE_TICK_US`] of the last one are ignored.
     pub fn handle(&mut self, now_us: u64, totals: Totals) {
         let Totals { answers, refused, .. } = totals;
         self.handle_each(now_us, totals, &[EndpointTotals { answers, refused }]);
     }
 
-    /// The same, with what each endpoint has said of that, by its number.
+    /// Like [`Self::handle`], with the totals of each endpoint by number.
     pub fn handle_each(&mut self, now_us: u64, totals: Totals, endpoints: &[EndpointTotals]) {
         if now_us < self.ticked_us + PACE_TICK_US {
             return;
@@ -178,7 +178,7 @@ impl Controller {
         }
     }
 
-    /// Finds out what each endpoint takes; true when one asked for less, and gets it.
+    /// Updates each endpoint's rate; true if one was cut.
     fn judge_rates(
         &mut self,
         (before_us, now_us): (u64, u64),
@@ -199,17 +199,17 @@ impl Controller {
                 continue;
             }
             is_cut = true;
-            self.tell_of(now_us, Some(EndpointNumber::at(index)), Change::Refused, 0);
+            self.record_of(now_us, Some(EndpointNumber::at(index)), Change::Refused, 0);
             if let (Stage::First { .. } | Stage::Climb { .. }, true) = (self.stage, is_only) {
-                // What more requests would bring is not for them to say now. The others of several
-                // endpoints may still say it.
+                // A refusing endpoint cannot show what more requests would bring. With several
+                // endpoints the others still can.
                 self.hold(now_us);
             }
         }
         is_cut
     }
 
-    /// Keeps the usual times of a request, to its first byte and to its last.
+    /// Updates the usual times of a request, to its first byte and to its last.
     fn learn(&mut self, now_us: u64, answers: u64, totals: &Totals) {
         let first_byte_us = totals.first_byte_us.saturating_sub(self.before.first_byte_us);
         if let Some(mean_us) = first_byte_us.checked_div(answers) {
@@ -227,14 +227,14 @@ impl Controller {
         }
     }
 
-    /// Begins to measure once a choice has come into effect: pieces take so long. Where requests
-    /// bring their bytes in waves, new ones have brought theirs once.
+    /// Starts a window once a choice has taken effect, after the time of a piece; if requests bring
+    /// their bytes in waves, once new ones have brought theirs.
     fn begin_window(&mut self, now_us: u64, piece_us: u64) {
         let effect_us = (self.first_byte_us * 3 / 2 + piece_us).max(self.round_us());
         let settle_us = effect_us.clamp(PACE_SETTLE_MIN_US, PACE_SETTLE_MAX_US);
-        // Those that are in flight now, and as many as there are to be.
+        // The requests in flight now, and those of the new level.
         let before = self.before.busy.max(self.levels.requests(self.level));
-        // In a climb requests that were in flight then tell something, too: each step costs time.
+        // A climb also counts requests that were in flight before, because each step costs time.
         let is_climb = matches!(self.stage, Stage::First { .. } | Stage::Climb { .. });
         let beside = if is_climb { 0 } else { ordered_ended(self.levels.requests(self.level)) };
         self.window = Window {
@@ -245,9 +245,10 @@ impl Controller {
         };
     }
 
-    /// How long a window lasts; where nothing is new, it may be longer and tell more.
+    /// Length of a window; longer, and so more exact, in a steady state.
     fn window_us(&self) -> u64 {
-        // Connections that began together bring their pieces together: several rounds of them.
+        // Connections that began together bring their pieces together: measure several rounds of
+        // them.
         let usual_us = self.first_byte_us + PACE_WINDOW_PIECES * self.piece_us;
         let usual_us = usual_us.clamp(PACE_WINDOW_MIN_US, PACE_WINDOW_MAX_US);
         let length_us = match self.stage {
@@ -259,7 +260,7 @@ impl Controller {
         whole_rounds(length_us, self.round_us())
     }
 
-    /// How long one lasts at least, where enough requests ended in it.
+    /// Shortest window if enough requests ended in it.
     fn window_least_us(&self) -> u64 {
         match self.stage {
             Stage::First { .. } | Stage::Climb { .. } => PACE_WINDOW_MIN_US,
@@ -267,19 +268,19 @@ impl Controller {
         }
     }
 
-    /// Usual time of a request, from its beginning to its end, where that matters: requests that
-    /// began together wait together, and then bring their bytes together. 0 where they wait for a
-    /// small part of their time.
+    /// Usual time of a request from start to end, if rounds matter: requests that began together
+    /// wait together, and then bring their bytes together. 0 if waiting is only a small part of
+    /// their time.
     fn round_us(&self) -> u64 {
         let waits = self.first_byte_us * PACE_ROUND_FIRST_BYTES >= self.request_us;
         if waits { self.request_us } else { 0 }
     }
 
-    /// Whether what was chosen has come into effect.
+    /// True if the choice has taken effect.
     fn is_steady(&self, now_us: u64, is_filled: bool, totals: &Totals) -> bool {
         let wanted = u64::from(self.levels.requests(self.level));
-        // Requests above a lowered limit end by themselves, and those below a raised one need
-        // a moment; neither is waited for without end.
+        // Requests above a lowered limit end by themselves, and those below a raised one need a
+        // moment; neither is awaited indefinitely.
         let is_near = is_filled && u64::from(totals.busy) * 8 <= wanted * 9;
         let is_first = matches!(self.stage, Stage::First { .. } | Stage::Climb { below: None, .. });
         let is_answered = !is_first || self.is_begun(now_us, wanted, totals);
@@ -288,10 +289,10 @@ impl Controller {
         now_us >= self.window.settled_us && is_steady
     }
 
-    /// The window's work, when it is over and says something.
+    /// The result of the window, if it is over and meaningful.
     fn measure(&mut self, now_us: u64, totals: &Totals) -> Option<Measured> {
         let wanted = u64::from(self.levels.requests(self.level));
-        // A stream whose bytes have no room for more requests has all that it may have.
+        // A stream whose byte budget is used up has all requests that it may have.
         let is_filled = u64::from(totals.busy) * 8 >= wanted * 7
             || self.bounds.is_ordered && totals.held_up > 0;
         match self.bounds.is_ordered {
@@ -300,7 +301,7 @@ impl Controller {
         }
     }
 
-    /// By what came in its time.
+    /// Measures bytes by the time in which they arrived.
     fn measure_bytes(&mut self, now_us: u64, totals: &Totals, is_filled: bool) -> Option<Measured> {
         let Some((begun_us, at)) = self.window.begun else {
             if self.is_steady(now_us, is_filled, totals) {
@@ -341,7 +342,7 @@ impl Controller {
         };
         let may_rise = !measured.is_full && self.level < self.levels.last();
         if rises && may_rise {
-            // Somebody may have left: this is no time to look below, nor to wait.
+            // A neighbour may have left: do not probe below, and do not wait.
             if self.bounds.is_ordered {
                 self.levels.note(self.level, measured.work, now_us);
             }
@@ -367,7 +368,7 @@ impl Controller {
         }
     }
 
-    /// Looks at a level beside.
+    /// Probes a neighbouring level.
     fn probe(&mut self, now_us: u64, level: usize, change: Change, measured: Measured) {
         self.stage = Stage::Probe { home: self.level, was_full: measured.is_full };
         self.go_to(now_us, level, change, measured);
@@ -376,7 +377,7 @@ impl Controller {
     fn probed(&mut self, now_us: u64, home: usize, was_full: bool, measured: Measured) {
         self.levels.note(self.level, measured.work, now_us);
         let Some(before) = self.levels.known(home, now_us) else {
-            // It was too long ago: there is nothing to compare with.
+            // Too long ago to compare with.
             self.hold(now_us);
             return self.go_to(now_us, home, Change::Back, measured);
         };
@@ -387,7 +388,7 @@ impl Controller {
             (false, false) => PACE_UP_PER_MILLE,
         };
         if self.level > home && measured.work >= per_mille(before, needed) {
-            // There is room again: somebody left, or more was there all the time.
+            // There is room: a neighbour left, or there always was.
             self.up_pause_us = PACE_PAUSE_MIN_US;
             if self.level < self.levels.last() && self.is_worth_a_climb(before, measured) {
                 return self.climb_on(now_us, Change::More, measured);
@@ -396,7 +397,7 @@ impl Controller {
         }
         let is_far_more = measured.work >= per_mille(before, PACE_CLIMB_PER_MILLE);
         if self.level < home && is_far_more && !was_full && !self.bounds.is_ordered {
-            // Fewer do not bring so much more: somebody has left.
+            // Fewer requests cannot bring this much more: a neighbour has left.
             return self.climb_on(now_us, Change::Changed, measured);
         }
         let is_enough = measured.work >= per_mille(before, PACE_DOWN_PER_MILLE)
@@ -406,7 +407,7 @@ impl Controller {
             self.look_down_us = now_us + PACE_PAUSE_MIN_US;
             return self.hold(now_us);
         }
-        // A look above costs next to nothing, one below what is missing there.
+        // A probe above costs almost nothing; one below costs what is missing there.
         if self.level > home {
             self.up_pause_us = self.longer_up_pause_us();
         } else {
@@ -428,28 +429,28 @@ impl Controller {
         let mut effect_us = each_us;
         if level > self.level {
             let from = self.levels.requests(self.level);
-            // Where more bring no more, each takes the longer; a window must see all of them once.
-            // Nobody leaps where that is near.
+            // If more requests bring no more, each takes longer, and a window must include each of
+            // them once. A leap happens only far below that point.
             if !self.is_leap(self.level, level) {
                 let longer_us = self.piece_us * u64::from(self.levels.requests(level));
                 self.piece_us = (longer_us / u64::from(from)).min(PACE_SETTLE_MAX_US);
             }
-            // Where twice as many brought twice as much, none takes longer yet.
+            // If doubling doubled the goodput, none takes longer yet.
             effect_us = if measured.is_clear { effect_us } else { self.piece_us };
-            // What is measured in order waits for the last of them anyway.
+            // An ordered measurement waits for the last of them anyway.
             let time_us = if self.bounds.is_ordered { each_us / 2 } else { effect_us };
             self.ramp = Ramp { from, begun_us: now_us, time_us };
         }
         self.level = level;
-        self.tell(now_us, change, measured.bytes_per_second);
+        self.record(now_us, change, measured.bytes_per_second);
         self.begin_window(now_us, effect_us);
     }
 
-    fn tell(&mut self, now_us: u64, change: Change, bytes_per_second: u64) {
-        self.tell_of(now_us, None, change, bytes_per_second);
+    fn record(&mut self, now_us: u64, change: Change, bytes_per_second: u64) {
+        self.record_of(now_us, None, change, bytes_per_second);
     }
 
-    fn tell_of(
+    fn record_of(
         &mut self,
         now_us: u64,
         endpoint: Option<EndpointNumber>,
@@ -470,7 +471,7 @@ impl Controller {
     }
 }
 
-/// The mean of what was usual, and an eighth of what is new.
+/// Moving average: seven eighths of the old value and one eighth of the new one.
 fn usual(before_us: u64, new_us: u64) -> u64 {
     if before_us == 0 { new_us } else { before_us * 7 / 8 + new_us / 8 }
 }

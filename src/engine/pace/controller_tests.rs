@@ -1,5 +1,5 @@
-//! The controller against networks of arithmetic: so much latency, so much for each connection, so
-//! much for all, less beyond a knee, and noise.
+//! The controller against arithmetic networks: with latency, a rate per connection, a capacity,
+//! losses beyond a knee, and noise.
 
 use std::collections::VecDeque;
 
@@ -8,17 +8,17 @@ use super::*;
 #[path = "controller/exact_tests.rs"]
 mod exact;
 
-/// A network, and what it brings for so many requests.
+/// A network.
 #[derive(Debug, Clone, Copy)]
 struct Network {
     latency_us: f64,
-    /// Of each connection, in bytes a second.
+    /// Rate of one connection, in bytes per second.
     rate: f64,
-    /// Of all together.
+    /// Rate of all connections.
     capacity: f64,
-    /// Bytes of one request.
+    /// Bytes per request.
     size: f64,
-    /// Each doubling beyond so many requests costs such a share of the capacity.
+    /// Each doubling beyond this number of requests costs the share `loss` of the capacity.
     knee: f64,
     loss: f64,
 }
@@ -46,9 +46,9 @@ struct Course {
     bytes: f64,
     answers: f64,
     ended_us: f64,
-    /// What this machine takes, in bytes a second.
+    /// What this machine can take, in bytes per second.
     sink: f64,
-    /// And what it takes for each request, whose slots are two.
+    /// What it can take per request, which has two slots.
     sink_each: f64,
     chance: u64,
 }
@@ -81,14 +81,13 @@ impl Course {
         f64::from(u32::try_from(self.chance >> 32).expect("32 bits")) / f64::from(u32::MAX) - 0.5
     }
 
-    /// Goes on for so many milliseconds; returns the mean goodput. `is_bound`: there is more to
-    /// ask for than may be.
+    /// Runs for a time; returns the mean goodput. `is_bound`: more work than the limit allows.
     fn go_on(&mut self, network: &Network, milliseconds: u64, is_bound: bool) -> f64 {
         let before = self.bytes;
         for _ in 0..milliseconds * 1000 / PACE_TICK_US {
             self.now_us += PACE_TICK_US;
             let wanted = self.controller.limits(self.now_us).requests_in_flight;
-            // What is asked for comes after the latency.
+            // The bytes of a new request arrive after the latency.
             let share = (5e3 / network.latency_us.max(5e3)).min(1.0);
             self.active += (f64::from(wanted) - self.active) * share;
             let brings = network.goodput(self.active);
@@ -137,7 +136,7 @@ fn whole(value: f64) -> u64 {
 
 const LARGE: f64 = 8_388_608.0;
 
-/// As S3 is said to be, as it may be, and as loopback is.
+/// S3 as described, S3 as possible, and loopback.
 const NETWORKS: [Network; 8] = [
     Network { latency_us: 3e4, rate: 9e7, capacity: 4.4e9, size: LARGE, knee: 64.0, loss: 0.01 },
     Network { latency_us: 3e4, rate: 2.5e7, capacity: 4.6e9, size: LARGE, knee: 256.0, loss: 0.03 },
@@ -146,7 +145,7 @@ const NETWORKS: [Network; 8] = [
     Network { latency_us: 2e4, rate: 1e9, capacity: 3.5e8, size: 39e3, knee: 256.0, loss: 0.03 },
     Network { latency_us: 3e2, rate: 1e9, capacity: 9.7e8, size: 39e3, knee: 16.0, loss: 0.03 },
     Network { latency_us: 3e4, rate: 9e7, capacity: 5e10, size: LARGE, knee: 900.0, loss: 0.1 },
-    // Four times as many as at first are too many.
+    // Four times the first number is too many.
     Network { latency_us: 2e4, rate: 1e9, capacity: 1e8, size: 39e3, knee: 64.0, loss: 0.1 },
 ];
 
@@ -176,8 +175,7 @@ fn where_each_step_doubles_the_goodput_it_climbs_at_once() {
     }
 }
 
-/// How many are in flight so long after the first requests, of so many bytes each, were sent, where
-/// nobody has answered them.
+/// Requests allowed after a time in which the first requests, of `size` bytes each, had no answers.
 fn unanswered(size: u64, milliseconds: u64, change: impl Fn(&mut Totals)) -> u32 {
     let mut controller = Controller::new(BOUNDS);
     for now_us in (PACE_TICK_US..=milliseconds * 1000).step_by(5_000) {
@@ -210,7 +208,8 @@ fn small_objects_that_wait_are_many_before_the_first_answer() {
     assert_eq!(unanswered(39_000, 100, answered), 32, "what comes is measured");
 }
 
-/// A server that takes so long for an object of 39 KB, and so many a second, one after the other.
+/// A server that takes `alone_us` for an object of 39 KB, and serves `per_second`, one after the
+/// other.
 fn in_a_queue(alone_us: u64, per_second: u64, milliseconds: u64) -> Vec<Moment> {
     let mut controller = Controller::new(BOUNDS);
     let mut flying: VecDeque<(u64, u64)> = VecDeque::new();
@@ -243,29 +242,29 @@ fn in_a_queue(alone_us: u64, per_second: u64, milliseconds: u64) -> Vec<Moment> 
 fn small_objects_that_queue_are_soon_fewer_again() {
     for (alone_us, per_second) in [(20_000, 1_000), (100_000, 300), (300_000, 100), (250_000, 32)] {
         let moments = in_a_queue(alone_us, per_second, 8_000);
-        let told: Vec<_> =
+        let choices: Vec<_> =
             moments.iter().map(|moment| (moment.change, moment.requests_in_flight)).collect();
-        let back = told.iter().position(|(change, _)| *change == Change::Back);
-        let (early, late) = told.split_at(back.unwrap_or_else(|| panic!("{told:?}")));
-        assert!(early.iter().all(|(_, requests)| *requests <= 256), "{told:?}");
-        assert!(early.iter().any(|(_, requests)| *requests >= 128), "{told:?}");
+        let back = choices.iter().position(|(change, _)| *change == Change::Back);
+        let (early, late) = choices.split_at(back.unwrap_or_else(|| panic!("{choices:?}")));
+        assert!(early.iter().all(|(_, requests)| *requests <= 256), "{choices:?}");
+        assert!(early.iter().any(|(_, requests)| *requests >= 128), "{choices:?}");
         let most = late.iter().map(|(_, requests)| *requests).max();
-        assert!(most <= Some(2 * BOUNDS.start), "{alone_us}, {per_second}: {told:?}");
+        assert!(most <= Some(2 * BOUNDS.start), "{alone_us}, {per_second}: {choices:?}");
     }
     let most = |moments: Vec<Moment>| moments.iter().map(|moment| moment.requests_in_flight).max();
     assert_eq!(most(in_a_queue(20_000, 1_000_000, 400)), Some(1024), "nothing queues");
 }
 
-/// How a line serves those that have something to send.
+/// How a line serves the requests that have bytes to send.
 #[derive(Debug, Clone, Copy)]
 enum Service {
     InTurn,
     Equally,
 }
 
-/// A network in which each request waits for its first byte, and a line serves all of them: those
-/// that began together bring their bytes together. The most requests that are in flight within so
-/// long, and the moments of the way there.
+/// A network in which each request waits for its first byte, and a line serves all of them:
+/// requests that began together bring their bytes together. Returns the most requests in flight in
+/// this time, and the moments.
 fn in_waves(
     service: Service,
     latency_us: u64,
@@ -327,9 +326,9 @@ fn a_part_of_a_wave_is_not_taken_for_goodput() {
                 for pair in moments.windows(2).skip(1) {
                     let requests = f64::from(pair[0].requests_in_flight);
                     let full = line.min(requests * LARGE * 1e6 / latency_us);
-                    let told = pair[1].bytes_per_second;
+                    let measured = pair[1].bytes_per_second;
                     let at = (service, latency_us, line, requests);
-                    assert!(told <= whole(full * 1.05), "{told} of {full} B/s: {at:?}");
+                    assert!(measured <= whole(full * 1.05), "{measured} of {full} B/s: {at:?}");
                 }
             }
         }
@@ -345,13 +344,13 @@ fn a_wave_of_pieces_is_not_taken_for_goodput() {
     }
 }
 
-/// A stream: ranges that began together end together, and each is handed on when all before it are,
-/// so that bytes come in crowds. The most in flight after two seconds, the goodput of the seconds
-/// after that, and the moments.
+/// A stream: ranges that began together end together, and each is passed on after all before it, so
+/// that bytes come in crowds. Returns the most requests after two seconds, the goodput after that,
+/// and the moments.
 fn in_order(latency_us: u32, rate: f64, line: f64) -> (u32, f64, Vec<Moment>) {
     let bounds = Bounds { piece_bytes: whole(LARGE), is_ordered: true, ..BOUNDS };
     let mut controller = Controller::new(bounds);
-    // When the first byte of each comes, and what is left of it.
+    // When the first byte of each arrives, and what is left of it.
     let mut flying: VecDeque<(u64, f64)> = VecDeque::new();
     let (mut bytes, mut answers, mut most, mut settled) = (0.0, 0, 0, 0.0);
     let (mut ended, mut ended_us) = (0, 0);
@@ -405,7 +404,7 @@ fn crowds_of_what_comes_in_order_are_not_taken_for_goodput() {
         (20_000, 5e7, 8e9),
     ] {
         let (most, goodput, moments) = in_order(latency_us, rate, line);
-        // Where they are asked for in turn, and where all are asked for at once.
+        // If requests are staggered, and if all are sent at once.
         let of = |requests: f64| {
             let latency = f64::from(latency_us) / 1e6;
             let at_once =
@@ -414,9 +413,9 @@ fn crowds_of_what_comes_in_order_are_not_taken_for_goodput() {
         };
         for pair in moments.windows(2) {
             let (least, most) = of(f64::from(pair[0].requests_in_flight));
-            let told = pair[1].bytes_per_second;
-            let is_right = told >= whole(least * 0.85) && told <= whole(most * 1.1);
-            assert!(is_right, "{least} {told} {most} at {:?} of {line}: {moments:?}", pair[0]);
+            let measured = pair[1].bytes_per_second;
+            let is_right = measured >= whole(least * 0.85) && measured <= whole(most * 1.1);
+            assert!(is_right, "{least} {measured} {most} at {:?} of {line}: {moments:?}", pair[0]);
         }
         let (_, best) = of(1024.0);
         assert!(goodput >= 0.93 * best, "{} with {most}: {moments:?}", goodput / best);
@@ -469,7 +468,7 @@ fn a_machine_that_takes_no_more_is_not_given_more() {
     for seed in 1..=40 {
         let mut course = Course::new(seed);
         course.sink = 2e9;
-        // What the disk takes goes up and down, as disks do; the network could always do more.
+        // The disk's rate varies, as disks do; the network could always bring more.
         let mut reached = 0.0;
         for round in 0..40 {
             course.sink = if round % 3 == 0 { 1.6e9 } else { 2e9 };
@@ -477,13 +476,13 @@ fn a_machine_that_takes_no_more_is_not_given_more() {
             above += u32::from(course.requests() > BOUNDS.start);
         }
         assert!(reached >= 0.95, "{reached} of what the disk takes, seed {seed}");
-        // The disk is the limit no more.
+        // The disk is no longer the limit.
         course.sink = f64::INFINITY;
         let reached = course.go_on(&NETWORKS[0], 3000, true);
         let reached = reached.max(course.go_on(&NETWORKS[0], 1000, true));
         assert!(reached >= 0.9 * NETWORKS[0].best(), "{reached} B/s, seed {seed}");
     }
-    // It looks above from time to time.
+    // It probes above from time to time.
     assert!(above < 40 * 40 / 4, "{above} times of {}", 40 * 40);
 }
 
@@ -491,7 +490,7 @@ fn a_machine_that_takes_no_more_is_not_given_more() {
 fn a_disk_that_takes_more_at_once_gets_more() {
     for seed in 1..=40 {
         let mut course = Course::new(seed);
-        // A file system far away: each write takes long, and they go side by side.
+        // A remote file system: each write takes long, and writes overlap.
         course.sink_each = 2e7;
         course.go_on(&NETWORKS[0], 8000, true);
         let reached = course.go_on(&NETWORKS[0], 1000, true);
@@ -523,15 +522,15 @@ fn refusals_bring_a_rate_and_end_the_climb() {
     let rate = limits.requests_per_second.expect("a rate");
     assert!((1_500..=2_100).contains(&rate), "{rate}");
     assert!(limits.requests_in_flight <= 2 * BOUNDS.start);
-    let told = controller.timeline().moments().iter();
-    assert!(told.clone().any(|moment| moment.change == Change::Refused));
+    let mut moments = controller.timeline().moments().iter();
+    assert!(moments.any(|moment| moment.change == Change::Refused));
 }
 
-/// A stream as its reader, its network and its requests make it.
+/// A stream with its reader, its network and its requests.
 struct Reading {
     controller: Controller,
     totals: Totals,
-    /// Bytes of one request.
+    /// Bytes per request.
     size: f64,
     bytes: f64,
     ended_us: f64,
@@ -550,14 +549,14 @@ impl Reading {
         self.controller.limits(self.now_us).requests_in_flight
     }
 
-    /// Time passes with a reader that takes so many bytes a second, and a network in which each
-    /// request brings `each` bytes a second. The most requests meanwhile, and the part of the
-    /// reader's rate that it got.
+    /// Runs for a time with a reader of this rate, and a network in which each request brings
+    /// `each` bytes per second. Returns the most requests, and the share of its rate that the
+    /// reader got.
     fn read(&mut self, milliseconds: u32, reader: f64, each: f64) -> (u32, f64) {
         self.read_from(milliseconds, reader, |requests| each * requests)
     }
 
-    /// The same, of a network that brings this for so many requests.
+    /// Like [`Self::read`], with a network that brings `network(requests)`.
     fn read_from(
         &mut self,
         milliseconds: u32,
@@ -592,7 +591,7 @@ impl Reading {
     }
 }
 
-/// Bytes a second of one request.
+/// Bytes per second of one request.
 const EACH: f64 = 60e6;
 
 #[test]
@@ -623,7 +622,7 @@ fn a_step_too_many_is_taken_back_and_not_tried_again_for_half_a_minute() {
         let backs = steps(&reading, true);
         assert!((4..=5).contains(&backs), "{backs} times too few in 150 s for {reader}");
     }
-    // Each step is looked at for half a second, whatever the reader takes.
+    // Each step is watched for half a second, whatever the reader takes.
     let mut reading = Reading::new();
     reading.read(1_400, 50e6, EACH);
     assert_eq!(steps(&reading, false), 2, "{:?}", reading.controller.timeline());
@@ -636,7 +635,7 @@ fn a_reader_that_becomes_fast_has_what_it_needs_within_two_seconds() {
     assert!(reading.requests() <= 6);
     let (most, _) = reading.read(2_000, 1.8e9, EACH);
     assert!(most >= 30, "{most} after two seconds");
-    // One look whether fewer are enough is in that.
+    // This includes one probe of fewer requests.
     let (_, part) = reading.read(5_000, 1.8e9, EACH);
     assert!(part >= 0.98, "{part} with {} requests", reading.requests());
     // And back.
@@ -669,8 +668,8 @@ fn bursts_that_are_too_short_to_be_measured_leave_no_more_requests() {
     assert!(reading.requests() <= 32, "{}", reading.requests());
 }
 
-/// A server that is soon done with small objects, and of whose large ones those end first that did
-/// not wait.
+/// A server that answers small objects quickly; of its large objects those end first that did not
+/// wait.
 #[test]
 fn large_objects_after_small_ones_are_not_compared_with_them() {
     let mut controller = Reading::new().controller;
@@ -679,7 +678,7 @@ fn large_objects_after_small_ones_are_not_compared_with_them() {
     for now_us in (0..3_000_000).step_by(1_000) {
         totals.busy = controller.limits(now_us).requests_in_flight;
         let is_small = now_us < 100_000;
-        // Bytes of a request, how long those took that ended, and how many end in a millisecond.
+        // Bytes per request, duration of those that ended, and how many end per millisecond.
         let (size, took_us, count) = match is_small {
             true => (4e3, 20_000.0, f64::from(totals.busy) / 20.0),
             false => (LARGE / 16.0, 20_000.0, 80e6 / (LARGE / 16.0) / 1e3),
@@ -698,8 +697,8 @@ fn large_objects_after_small_ones_are_not_compared_with_them() {
     }
 }
 
-/// A sender that brings the most with up to 128 requests and less than half of it beyond, as one
-/// with BBR does over loopback, and whose rate goes up and down by a fifth every tenth of a second.
+/// A sender that brings the most with up to 128 requests and less than half of it beyond, like one
+/// with BBR over loopback, and whose rate varies by a fifth every tenth of a second.
 #[test]
 fn a_fast_reader_keeps_what_the_network_brings_whatever_its_noise() {
     let brings = |requests: f64| match requests {
@@ -729,10 +728,10 @@ fn requests_whose_bytes_have_no_room_are_no_choice() {
     let mut controller = Reading::new().controller;
     let mut totals = Totals { is_bound: true, ..Totals::default() };
     for now_us in (0..20_000_000).step_by(5_000) {
-        // 24 are all that have room, whatever is wanted.
+        // Only 24 have room, whatever is wanted.
         let wanted = controller.limits(now_us).requests_in_flight;
         totals.busy = wanted.min(24);
-        // Those that wait for their turn have completed, and are in flight no more.
+        // Those that wait for their turn have completed, and are no longer in flight.
         totals.busy = totals.busy.saturating_sub(20);
         totals.held_up = if wanted > 24 { 24 } else { 0 };
         totals.bytes += 10_000_000 * u64::from(wanted.min(24)) / 24;

@@ -1,20 +1,21 @@
-//! Numbers of requests in flight that a controller chooses from, and what each was seen to bring.
+//! The numbers of requests in flight that a controller chooses from, and the goodput measured with
+//! each.
 
 use super::Bounds;
 use crate::limits::{PACE_CHANGED_PER_MILLE, PACE_KNOWN_FOR_US, PACE_NEARLY_BEST_PER_MILLE};
 
-/// Levels to each side of the start: 2^20 times as many requests are more than any bound.
+/// Levels on each side of the start: 2^20 times as many requests exceed any bound.
 const LEVELS_BESIDE_MAX: i32 = 40;
 
-/// What one level brought.
+/// The result of one level.
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    /// Work a second, the last windows' mean.
+    /// Work per second, the mean of the last windows.
     work: u64,
     at_us: u64,
 }
 
-/// All levels between the bounds: from each to the next but one it doubles.
+/// All levels between the bounds: every second one doubles.
 #[derive(Debug)]
 pub(super) struct Levels {
     requests: Vec<u32>,
@@ -34,7 +35,7 @@ impl Levels {
         Self { known: vec![None; requests.len()], requests }
     }
 
-    /// The level of exactly so many requests, or the next above.
+    /// The level of exactly this number of requests, or the next above.
     pub(super) fn of(&self, requests: u32) -> usize {
         self.requests.partition_point(|known| *known < requests).min(self.last())
     }
@@ -47,54 +48,54 @@ impl Levels {
         self.requests.len() - 1
     }
 
-    /// A window at this level brought so much work a second.
+    /// Records the work per second of a window at this level.
     pub(super) fn note(&mut self, level: usize, work: u64, now_us: u64) {
         let mean = match self.known(level, now_us) {
             Some(before) if before.abs_diff(work) <= per_mille(before, PACE_CHANGED_PER_MILLE) => {
                 before - before / 3 + work / 3
             }
-            // What it was before the network changed is nothing to be averaged with.
+            // A value from before the network changed must not be averaged.
             _ => work,
         };
         self.known[level] = Some(Known { work: mean, at_us: now_us });
     }
 
-    /// What it brought lately.
+    /// Its recent result.
     pub(super) fn known(&self, level: usize, now_us: u64) -> Option<u64> {
         let known = self.known[level]?;
         (now_us.saturating_sub(known.at_us) < PACE_KNOWN_FOR_US).then_some(known.work)
     }
 
-    /// Whether no level above this one was measured lately.
+    /// True if no level above this one was measured recently.
     pub(super) fn is_new_above(&self, level: usize, now_us: u64) -> bool {
         (level + 1..self.requests.len()).all(|above| self.known(above, now_us).is_none())
     }
 
-    /// The most that any level brought lately.
+    /// The best recent result of any level.
     pub(super) fn best(&self, now_us: u64) -> u64 {
         (0..self.requests.len()).filter_map(|level| self.known(level, now_us)).max().unwrap_or(0)
     }
 
-    /// The lowest level that brought nearly the best.
+    /// The lowest level whose result is nearly the best.
     pub(super) fn choose(&self, now_us: u64) -> Option<usize> {
         let enough = per_mille(self.best(now_us), PACE_NEARLY_BEST_PER_MILLE);
         (0..self.requests.len())
             .find(|level| self.known(*level, now_us).is_some_and(|work| work >= enough))
     }
 
-    /// Nothing is known any more: the network has changed.
+    /// Forgets all results: the network has changed.
     pub(super) fn forget(&mut self) {
         self.known.fill(None);
     }
 }
 
-/// So many thousandths.
+/// `share` thousandths of a value.
 pub(super) fn per_mille(value: u64, share: u64) -> u64 {
     let product = u128::from(value) * u128::from(share) / 1000;
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
-/// The nearest number of requests; what is beyond any bound stays beyond it.
+/// The nearest number of requests; saturates.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
 fn round(requests: f64) -> u32 {
     requests.round() as u32

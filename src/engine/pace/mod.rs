@@ -1,19 +1,20 @@
-//! How many requests are in flight, and how many are sent a second: found out while they run. Pure.
+//! Finds the number of requests in flight, and the requests per second, while a run is in progress.
+//! Pure.
 //!
-//! [`Controller`] decides: it is told the time and what has come so far ([`Totals`]) and says what
-//! may be asked for ([`Limits`]). Goodput is its signal. It climbs by doubling while that pays,
-//! keeps to the fewest requests with which nearly the best was reached, and looks beside from time
-//! to time, for neighbours come and go. An endpoint that asks for less (503, 429) is given a rate
-//! of requests (`rate`); what a user bounds is a rate of bytes ([`Bandwidth`]). [`Pacer`] is the
-//! controller of a run as its workers share it, each by its [`Share`].
+//! [`Controller`] decides: it takes the time and the totals so far ([`Totals`]) and returns limits
+//! ([`Limits`]). Its signal is goodput. It climbs by doubling while that pays, keeps to the fewest
+//! requests that nearly reached the best, and probes neighbouring levels from time to time, because
+//! neighbours come and go. An endpoint that asks for fewer requests (503, 429) gets a request rate
+//! (`rate`); the user's limit is a rate of bytes ([`Bandwidth`]). [`Pacer`] shares a run's
+//! controller among its workers, each with its [`Share`].
 //!
-//! A run may have several endpoints ([`EndpointNumber`]). What each asks for is its own: there is a
-//! rate for each. How many requests are in flight is one number for all of them, for that is what
-//! the machine, its network and its memory take, and what the user bounds; and goodput is that of
-//! all, for a controller of each would take for its own knee what the others leave it. So the sum
-//! stays within its bounds whatever each endpoint does, there is nothing to divide, and one
-//! endpoint is the case of several where there is one. Requests that an endpoint holds back count
-//! for nothing: the workers keep them aside, and have others in flight meanwhile.
+//! A run may have several endpoints ([`EndpointNumber`]), each with its own request rate. The
+//! number of requests in flight is one for all of them, because the machine, its network and its
+//! memory, and the user's limit, bound the sum; and goodput is that of all, because a controller
+//! per endpoint would take what the others leave for its own knee. So the sum stays within its
+//! bounds whatever each endpoint does, nothing has to be divided, and one endpoint is a case of
+//! several. Requests that an endpoint holds back do not count: workers set them aside and have
+//! others in flight.
 
 mod bandwidth;
 mod controller;
@@ -33,20 +34,19 @@ pub use timeline::{Change, Moment, Timeline};
 use crate::engine::endpoints::EndpointNumber;
 use crate::limits::PACE_PIECE_BYTES;
 
-/// Between which numbers of requests in flight a controller may choose.
+/// Bounds on the requests in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Fewest.
     pub least: u32,
-    /// Where it begins.
+    /// The start.
     pub start: u32,
     /// Most.
     pub most: u32,
-    /// A choice shows in what comes after so many bytes of a connection: a slot's, or for what must
-    /// come in order a whole range's.
+    /// A choice takes effect after this many bytes of a connection: a slot, or for ordered bytes a
+    /// whole range.
     pub piece_bytes: u64,
-    /// What is asked for is handed on in order: bytes that came wait for those before them, and
-    /// what was handed on in a short time says little.
+    /// Bytes are passed on in order: they wait for those before them, so a short time says little.
     pub is_ordered: bool,
 }
 
@@ -63,59 +63,58 @@ impl Bounds {
         }
     }
 
-    /// False where there is no choice.
+    /// False if there is no choice.
     #[must_use]
     pub const fn is_adaptive(&self) -> bool {
         self.least < self.most
     }
 }
 
-/// What has come so far: of one worker, or of all together.
+/// Totals so far, of one worker or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Body bytes.
     pub bytes: u64,
-    /// Requests that were sent.
+    /// Requests sent.
     pub asked: u64,
-    /// Bytes that they ask for.
+    /// Bytes that they request.
     pub asked_bytes: u64,
-    /// Answers that were what was asked for.
+    /// Successful answers.
     pub answers: u64,
-    /// Answers that asked for less (503, 429).
+    /// Answers that asked for fewer requests (503, 429).
     pub refused: u64,
-    /// From requests to the first bytes of their answers, in microseconds together.
+    /// From requests to the first bytes of their answers, in microseconds, summed.
     pub first_byte_us: u64,
-    /// Requests whose last byte has come.
+    /// Requests whose last byte has arrived.
     pub ended: u64,
-    /// From those requests to their last bytes, in microseconds together.
+    /// From those requests to their last bytes, in microseconds, summed.
     pub ended_us: u64,
     /// Bytes of those requests.
     pub ended_bytes: u64,
-    /// Of a stream: time that its reader waited for bytes, and time that bytes waited for it, in
-    /// microseconds.
+    /// For a stream: how long its reader waited for bytes, in microseconds.
     pub reader_waited_us: u64,
-    /// See above.
+    /// For a stream: how long bytes waited for its reader, in microseconds.
     pub reader_kept_us: u64,
-    /// Requests in flight now.
+    /// Requests in flight.
     pub busy: u32,
-    /// There was more to ask for than might be.
+    /// There was more work than the limit allowed.
     pub is_bound: bool,
-    /// Requests among them whose bytes find no slot free because writes have the slots: the disk is
-    /// slower than the network. Of a stream all of them, while its bytes have no room for more.
+    /// Requests in flight without a slot because writes have the slots: the disk is slower than the
+    /// network. For a stream all of them, while its byte budget is used up.
     pub held_up: u32,
 }
 
-/// Of that, what one endpoint has said.
+/// The totals of one endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndpointTotals {
-    /// Answers that were what was asked for.
+    /// Successful answers.
     pub answers: u64,
-    /// Answers that asked for less (503, 429).
+    /// Answers that asked for fewer requests (503, 429).
     pub refused: u64,
 }
 
 impl EndpointTotals {
-    /// Those of one endpoint, in a list that has as many as were needed so far.
+    /// The entry of an endpoint in a list, which grows as needed.
     pub fn of(all: &mut Vec<Self>, endpoint: EndpointNumber) -> &mut Self {
         if all.len() <= endpoint.index() {
             all.resize(endpoint.index() + 1, Self::default());
@@ -124,11 +123,11 @@ impl EndpointTotals {
     }
 }
 
-/// What may be asked for.
+/// Limits on requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Requests in flight.
     pub requests_in_flight: u32,
-    /// Requests a second of the first endpoint; `None` while it has not asked for less.
+    /// Requests per second of the first endpoint; `None` while it has not asked for fewer.
     pub requests_per_second: Option<u64>,
 }

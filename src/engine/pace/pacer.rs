@@ -1,5 +1,5 @@
-//! A controller as the workers of a run share it: counters in, their shares of the limits out. No
-//! lock is waited for.
+//! Shares a run's controller among its workers: they report counters and get their shares of the
+//! limits. Never waits for a lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -27,30 +27,30 @@ struct Cell {
     endpoints: [EndpointCell; ENDPOINTS_MAX],
 }
 
-/// What an endpoint has said to one worker.
+/// An endpoint's answers to one worker.
 #[derive(Debug, Default)]
 struct EndpointCell {
     answers: AtomicU64,
     refused: AtomicU64,
 }
 
-/// When requests may be sent to one endpoint.
+/// The request rate of one endpoint.
 #[derive(Debug, Default)]
 struct Turnstile {
-    /// Nanoseconds between two requests of a limited rate; 0 where it is not.
+    /// Nanoseconds between two requests; 0 if unlimited.
     interval_ns: AtomicU64,
-    /// When the next request of a limited rate is due, in nanoseconds.
+    /// When the next request is due, in nanoseconds.
     due_ns: AtomicU64,
 }
 
-/// What others see of a controller while its workers run.
+/// The state of a controller while its workers run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PaceSeen {
     /// Requests that may be in flight.
     pub wanted: u32,
-    /// Requests that are.
+    /// Requests in flight.
     pub in_flight: u32,
-    /// Answers that were what was asked for.
+    /// Successful answers.
     pub answers: u64,
     /// Answers that asked for fewer requests (503, 429).
     pub refused: u64,
@@ -61,19 +61,19 @@ pub struct PaceSeen {
 pub struct Pacer {
     controller: Mutex<Controller>,
     cells: Vec<Cell>,
-    /// When the controller is told next, in microseconds.
+    /// When the controller is called next, in microseconds.
     next_us: AtomicU64,
     requests_in_flight: AtomicU32,
     /// One for each endpoint.
     turnstiles: [Turnstile; ENDPOINTS_MAX],
-    /// So many endpoints have said something.
+    /// Number of endpoints that have answered.
     endpoints: AtomicUsize,
-    /// What the user bounds, of all pacers of a run together, and our number among these.
+    /// The user's limit, shared by all pacers of a run, and our client number.
     bandwidth: Option<(Arc<Bandwidth>, usize)>,
 }
 
 impl Pacer {
-    /// How many requests may be in flight and are, and what the endpoints have answered.
+    /// The current state.
     #[must_use]
     pub fn seen(&self) -> PaceSeen {
         let mut seen = PaceSeen {
@@ -90,12 +90,12 @@ impl Pacer {
         seen
     }
 
-    /// Says that nothing more is asked for; what was answered stays.
+    /// Reports that nothing more is requested; answer counts stay.
     pub fn rest(&self) {
         self.requests_in_flight.store(0, Ordering::Relaxed);
     }
 
-    /// A controller for so many workers.
+    /// A controller for this many workers.
     #[must_use]
     pub fn new(bounds: Bounds, workers: usize) -> Self {
         let controller = Controller::new(bounds);
@@ -111,7 +111,7 @@ impl Pacer {
         }
     }
 
-    /// The same within this bandwidth.
+    /// Adds the user's bandwidth limit.
     #[must_use]
     pub fn within(mut self, bandwidth: Option<Arc<Bandwidth>>) -> Self {
         self.bandwidth = bandwidth.map(|bandwidth| {
@@ -121,14 +121,14 @@ impl Pacer {
         self
     }
 
-    /// Shows a worker's counts, and has the controller decide where it is time. All are of the
+    /// Reports a worker's counts, and calls the controller if it is time. All counts are of the
     /// first endpoint.
     pub fn note(&self, worker: usize, now_us: u64, counts: Totals) {
         let Totals { answers, refused, .. } = counts;
         self.note_each(worker, now_us, counts, &[EndpointTotals { answers, refused }]);
     }
 
-    /// The same; what was answered and refused is what each endpoint has said, by its number.
+    /// Like [`Self::note`], with the answers of each endpoint by number.
     ///
     /// # Panics
     /// With more endpoints than [`ENDPOINTS_MAX`].
@@ -162,7 +162,7 @@ impl Pacer {
         if now_us < self.next_us.load(Ordering::Relaxed) {
             return;
         }
-        // One of the workers is enough.
+        // One worker is enough.
         let mut controller = match self.controller.try_lock() {
             Ok(controller) => controller,
             Err(TryLockError::Poisoned(poison)) => poison.into_inner(),
@@ -182,7 +182,7 @@ impl Pacer {
         }
     }
 
-    /// One for a single worker whose server is known to take so many requests a second.
+    /// For a single worker, with a known request rate.
     #[cfg(test)]
     pub(super) fn slowed(bounds: Bounds, requests_per_second: u64) -> Self {
         let pacer = Self::new(bounds, 1);
@@ -191,7 +191,7 @@ impl Pacer {
         pacer
     }
 
-    /// What an endpoint has said to all workers.
+    /// An endpoint's answers to all workers.
     fn totals_of(&self, endpoint: usize) -> EndpointTotals {
         let cells = self.cells.iter().map(|cell| &cell.endpoints[endpoint]);
         cells.fold(EndpointTotals::default(), |all, cell| EndpointTotals {
@@ -200,7 +200,7 @@ impl Pacer {
         })
     }
 
-    /// The counts of all workers, with what the endpoints have said to them.
+    /// The counts of all workers, with the endpoints' answers.
     fn totals(&self, said: &[EndpointTotals]) -> Totals {
         let answers = said.iter().map(|said| said.answers).sum();
         let refused = said.iter().map(|said| said.refused).sum();
@@ -222,8 +222,8 @@ impl Pacer {
         })
     }
 
-    /// Requests that a worker may have in flight: an even share, the first ones take the rest, and
-    /// one at least.
+    /// Requests that a worker may have in flight: an even share, at least one; the first workers
+    /// take the rest.
     #[must_use]
     pub fn share(&self, worker: usize) -> usize {
         let all = self.requests_in_flight.load(Ordering::Relaxed) as usize;
@@ -231,11 +231,11 @@ impl Pacer {
         (all / workers + usize::from(worker < all % workers)).max(1)
     }
 
-    /// Takes the right to send one request to an endpoint; where that asked for less, it may have
-    /// to wait.
+    /// Takes the right to send one request to an endpoint; if the endpoint asked for fewer, it may
+    /// have to wait.
     ///
     /// # Errors
-    /// The time after which to ask again, in microseconds.
+    /// How long to wait before asking again, in microseconds.
     pub fn take_request(&self, endpoint: EndpointNumber, now_us: u64) -> Result<(), u64> {
         let Turnstile { interval_ns, due_ns } = &self.turnstiles[endpoint.index()];
         let interval_ns = interval_ns.load(Ordering::Relaxed);
@@ -250,21 +250,21 @@ impl Pacer {
         taken.map(|_| ()).map_err(|due_ns| (due_ns - now_ns) / 1000 + 1)
     }
 
-    /// How long the user's bound makes a request wait, in microseconds.
+    /// How long the user's limit delays a request, in microseconds.
     #[must_use]
     pub fn bandwidth_wait_us(&self, now_us: u64) -> u64 {
         let bandwidth = self.bandwidth.as_ref();
         bandwidth.map_or(0, |(bandwidth, number)| bandwidth.wait_us(*number, now_us))
     }
 
-    /// So many bytes are asked for.
+    /// Charges a request of `bytes` bytes.
     pub fn charge(&self, now_us: u64, bytes: u64) {
         if let Some((bandwidth, number)) = &self.bandwidth {
             bandwidth.charge(*number, now_us, bytes);
         }
     }
 
-    /// What was chosen, and the most requests that were allowed in flight.
+    /// The choices so far, and the most requests allowed in flight.
     #[must_use]
     pub fn timeline(&self) -> Timeline {
         self.controller.lock().unwrap_or_else(PoisonError::into_inner).timeline().clone()
@@ -301,7 +301,7 @@ mod tests {
                 Err(wait_us) => now_us += wait_us,
             }
         }
-        // After a rest those of 10 ms more, at once.
+        // After a pause, additionally those of 10 ms at once.
         assert!((1_008..=1_012).contains(&sent), "{sent}");
     }
 

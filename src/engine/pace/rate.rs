@@ -1,20 +1,21 @@
-//! How many requests a second a server takes that asks for less (503 "Slow Down", 429).
+//! Finds the request rate of a server that asks for fewer requests (503 "Slow Down", 429).
 //!
-//! What it served while it refused others is what it takes; the rate goes a little below that and
-//! back up along a cubic (RFC 9438 has the idea): quickly to just below where it was refused,
-//! slowly past it, then ever faster, for a limit that has gone must be noticed in seconds.
+//! What a server served while it refused other requests is what it can take. The rate drops
+//! slightly below that and grows back along a cubic (like RFC 9438): quickly to just below the
+//! refused rate, slowly past it, then ever faster, because a limit that has gone must be noticed
+//! within seconds.
 //!
-//! Below what was served a limit refuses next to nothing. What is refused there too is refused at
-//! random, whatever the rate: then there is none for a while. A slice of requests is too few to
-//! tell; that is told by all since the first refusals ([`Row`]).
+//! Below the served rate a limit refuses almost nothing. Refusals there are random faults,
+//! independent of the rate: then there is no rate for a while. One slice has too few requests to
+//! distinguish the two; all since the first refusals decide ([`Row`]).
 //!
-//! A server that serves less than [`RATE_FEW`] requests a second refuses most of what is sent at
-//! that rate, which faults do not. From there on slices end by the number of their requests: what
-//! comes in a fixed time is too few. The rate is cut to a quarter while most is refused, to the
-//! rate at which nothing was where it is known, and doubled where nothing is refused for a while.
-//! While nothing is served at all it stays at half of [`RATE_FEW`]: the server may be away. Where
-//! many are refused at less than what was served before, a lower rate is no help, whatever the
-//! share: it is [`RATE_FEW`] for [`RATE_FAULTS_US`].
+//! A server that serves less than [`RATE_FEW`] requests per second refuses most of what is sent at
+//! that rate, unlike faults. Below it, slices end by their number of requests, because a fixed time
+//! has too few. The rate is quartered while most requests are refused, or set to a rate at which
+//! none was if known, and doubled if none is refused for a while. While nothing is served at all it
+//! stays at half of [`RATE_FEW`]: the server may be down. If many requests are refused at a rate
+//! below an earlier served one, a lower rate does not help, whatever the share: the rate is
+//! [`RATE_FEW`] for [`RATE_FAULTS_US`].
 
 use crate::limits::{
     RATE_CUT_PER_MILLE, RATE_FAULTS_PER_MILLE, RATE_FAULTS_SLICES, RATE_FAULTS_TOLERATED_PER_MILLE,
@@ -25,60 +26,59 @@ use crate::limits::{
     RATE_USED_PER_MILLE,
 };
 
-/// Requests of a slice with fewer refusals than count: from here on that many are tolerated.
+/// Requests of a slice with too few refusals to judge: from here on that many are tolerated.
 const UNCLEAR_REQUESTS: u64 = RATE_REFUSED_MIN * 1000 / RATE_TOLERATED_PER_MILLE;
 
-/// Requests of few after which the earlier ones count half.
+/// Requests at few per second after which earlier ones count half.
 const FEW_ROW_REQUESTS: u64 = RATE_SLICE_REQUESTS * 5;
 
-/// The rate, while there is one.
+/// The request rate, if limited.
 #[derive(Debug, Default)]
 pub(super) struct Rate {
     limit: Option<Limit>,
     slice: Slice,
-    /// When it was told last.
+    /// Time of the last call.
     called_us: u64,
-    /// Answers in 1,000 seconds of the last slice in which nothing was refused.
+    /// Served requests per 1,000 seconds of the last slice without refusals.
     clean: u64,
-    /// Refusals that are no answer to the rate, in thousandths of the requests, and until when they
-    /// are taken for that.
+    /// Refusals that count as faults, in thousandths of the requests, and until when.
     tolerated: u64,
     tolerated_until_us: u64,
-    /// What was refused lately.
+    /// Recent refusals.
     row: Option<Row>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Limit {
-    /// What was served when it was refused last, in requests in 1,000 seconds.
+    /// Requests per 1,000 seconds that were served at the last cut.
     served: u64,
     cut_us: u64,
-    /// Next to nothing was served: that tells no rate. It is looked for from below, by doubling.
+    /// Almost nothing was served, which gives no rate. It is found from below, by doubling.
     is_guess: bool,
-    /// It was doubled since: what is refused now tells a rate.
+    /// It was doubled since: refusals now give a rate.
     is_doubled: bool,
-    /// The highest rate of few requests since the cut at which nothing was refused, in requests in
-    /// 1,000 seconds; 0 if there was none.
+    /// The highest rate of few requests since the cut without refusals, in requests per 1,000
+    /// seconds; 0 if there was none.
     clean: u64,
-    /// At most [`RATE_FEW`], of a server that refused most requests.
+    /// At most [`RATE_FEW`], for a server that refused most requests.
     is_few: bool,
 }
 
-/// What came since more was refused than is tolerated: a single slice of it tells little.
+/// Counts since more was refused than tolerated: a single slice says little.
 #[derive(Debug, Clone, Copy, Default)]
 struct Row {
     all: Count,
-    /// After the last cut, if there was one.
+    /// Counts since the last cut, if any.
     since_cut: Count,
-    /// The most that was served between two cuts of few requests since many of them are refused, in
-    /// requests in 1,000 seconds; and cuts to less than that after which many were refused, too.
+    /// The most served between two cuts of few requests since many are refused, in requests per
+    /// 1,000 seconds; and the cuts below it after which many were still refused.
     most_served: u64,
     in_vain: u32,
     is_cut: bool,
-    /// Slices in which more was refused than is tolerated.
+    /// Slices with more refusals than tolerated.
     slices: u32,
-    /// Where there is no rate, it ends when no such slice comes before; where there is one, it ends
-    /// when that is again what was served.
+    /// Without a rate it ends then unless there is another such slice; with a rate it ends when the
+    /// rate is back at what was served.
     until_us: u64,
 }
 
@@ -88,8 +88,8 @@ impl Row {
         self.since_cut.add(new);
     }
 
-    /// What is refused of less than what was served before was not refused for the rate, nor what
-    /// is refused of the least rate.
+    /// Refusals below a rate that was served before are not caused by the rate, nor are refusals of
+    /// the lowest rate.
     fn judge_few(&mut self, rate: u64) {
         let share = self.since_cut.refused_per_mille();
         let served = rate * (1000 - share) / 1000;
@@ -102,7 +102,7 @@ impl Row {
         }
     }
 
-    /// The row of few requests has no end: what was long ago counts half.
+    /// The row of few requests has no end: old counts are halved.
     fn forget(&mut self) {
         if self.all.requests > FEW_ROW_REQUESTS {
             let Count { requests, refused } = self.all;
@@ -133,7 +133,7 @@ impl Count {
     }
 }
 
-/// What came since it was judged last.
+/// Counts since the last decision.
 #[derive(Debug, Default, Clone, Copy)]
 struct Slice {
     begun_us: u64,
@@ -142,21 +142,22 @@ struct Slice {
 }
 
 impl Rate {
-    /// Of a server from which nothing had come until now.
+    /// For a server that has not answered before this time.
     pub(super) fn begun(now_us: u64) -> Self {
         Self { called_us: now_us, ..Self::default() }
     }
 
-    /// What came since the last call. True when the server asked for less and gets it.
+    /// Takes the counts since the last call. True if the server asked for fewer and the rate is
+    /// cut.
     pub(super) fn handle(&mut self, now_us: u64, answers: u64, refused: u64) -> bool {
         if self.slice.answers + self.slice.refused == 0 {
-            // Before that nothing came: it says nothing of what the server takes.
+            // Nothing came before that, which says nothing about the server.
             self.slice.begun_us = self.called_us;
         }
         self.called_us = now_us;
         let few = self.limit.filter(|limit| limit.is_few);
         if few.is_some_and(|limit| limit.is_in_grace(now_us)) {
-            // It would be a large part of what is judged next.
+            // They would be a large part of the next slice.
             self.slice = Slice { begun_us: now_us, ..Slice::default() };
             return false;
         }
@@ -165,12 +166,12 @@ impl Rate {
         let Slice { begun_us, answers, refused } = self.slice;
         let elapsed_us = now_us.saturating_sub(begun_us);
         let requests = answers + refused;
-        // A single refusal may be the first of a few: the next ones must not fall into another
+        // A single refusal may be the first of several: the next ones must not fall into another
         // slice, alone again.
         let is_unclear = (1..RATE_REFUSED_MIN).contains(&refused);
         let enough = if is_unclear { UNCLEAR_REQUESTS } else { RATE_SLICE_REQUESTS };
         let is_full = match few {
-            Some(limit) => limit.is_told(now_us, self.slice),
+            Some(limit) => limit.is_conclusive(now_us, self.slice),
             None => requests >= enough || elapsed_us >= RATE_SLICE_MAX_US,
         };
         if elapsed_us < RATE_SLICE_MIN_US || !is_full {
@@ -186,7 +187,7 @@ impl Rate {
             None => now_us < row.until_us,
         });
         let in_grace = self.limit.is_some_and(|limit| limit.is_in_grace(now_us));
-        // What is refused above what was served says nothing of faults.
+        // Refusals above the served rate say nothing about faults.
         let is_tried = few.is_some_and(|limit| limit.is_tried(begun_us));
         let new = Count { requests, refused };
         if let Some(row) = &mut self.row
@@ -205,7 +206,7 @@ impl Rate {
             return false;
         }
         if in_grace || refused < RATE_REFUSED_MIN || is_tolerated {
-            // Most is refused whatever the rate: it grows no further.
+            // Most is refused whatever the rate: do not grow.
             let are_most = is_tolerated && new.refused_per_mille() > RATE_FAULTS_PER_MILLE;
             if let Some(limit) = self.limit.as_mut().filter(|_| are_most) {
                 limit.stay(now_us, elapsed_us);
@@ -219,7 +220,7 @@ impl Rate {
         }
     }
 
-    /// A slice in which more than what was served was tried, and refused. True: the rate is cut.
+    /// A slice above the served rate with refusals. True: the rate is cut.
     fn refused_above(&mut self, now_us: u64, slice: Slice, limit: Limit) -> bool {
         let elapsed_us = now_us.saturating_sub(slice.begun_us);
         let served = rate_of(slice.answers, elapsed_us).max(limit.served / 2);
@@ -229,12 +230,12 @@ impl Rate {
         true
     }
 
-    /// Nothing was served since the last cut of few requests: the server may be away, which tells
+    /// Nothing was served since the last cut of few requests: the server may be down, which gives
     /// no rate.
     fn refused_all(&mut self, now_us: u64, row: Row, limit: Limit) {
         let refused = row.since_cut.refused;
         if refused >= RATE_FEW_REQUESTS * 2 && limit.served <= row.most_served {
-            // One that has a limit would have served some.
+            // A server with a limit would have served some.
             self.lift_few(now_us);
         } else if refused >= RATE_SLICE_REQUESTS {
             self.row = None;
@@ -242,7 +243,7 @@ impl Rate {
         }
     }
 
-    /// A rate of few requests does not help: for a while there are as many as are few.
+    /// A rate of few requests does not help: uses [`RATE_FEW`] for a while.
     fn lift_few(&mut self, now_us: u64) {
         let served = RATE_FEW * 1000;
         self.row = None;
@@ -250,7 +251,7 @@ impl Rate {
         self.limit = Some(Limit { served, cut_us: now_us, ..Limit::default() });
     }
 
-    /// A slice in which more was refused than is tolerated. True when the rate is cut.
+    /// A slice with more refusals than tolerated. True if the rate is cut.
     fn refused(&mut self, now_us: u64, slice: Slice) -> bool {
         let Slice { begun_us, answers, refused } = slice;
         let (requests, elapsed_us) = (answers + refused, now_us.saturating_sub(begun_us));
@@ -261,7 +262,7 @@ impl Rate {
         let new = Count { requests, refused };
         let mut row = self.row.unwrap_or(Row { all: new, since_cut: new, ..Row::default() });
         if few.is_some() && answers > 0 && row.since_cut.answers() == answers && !row.is_cut {
-            // Before, nothing was served: it was away, perhaps.
+            // Nothing was served before: it may have been down.
             (row.all, row.since_cut) = (new, new);
         }
         row.slices += 1;
@@ -275,7 +276,7 @@ impl Rate {
                 return false;
             }
             row.judge_few(limit.served);
-            // Much more than in all of the row may be a limit that fell.
+            // Many more than in the whole row may be a limit that fell.
             let are_faults = may_be_faults && share <= of_row * 2 && row.is_cut;
             let are_faults = are_faults && row.slices >= RATE_FAULTS_SLICES;
             if row.in_vain >= RATE_FEW_IN_VAIN || are_faults {
@@ -293,21 +294,21 @@ impl Rate {
                 (self.limit, self.row) = (None, None);
                 return false;
             }
-            // Far less was sent than might be: to allow less would change nothing.
+            // Far less was sent than allowed: a lower rate would change nothing.
             if rate.is_some_and(|rate| sent * 2 < rate) {
                 return false;
             }
         }
-        // A few refusals come by chance: where there was no rate, it takes more than one slice.
+        // A few refusals occur by chance: without a rate, more than one slice is needed.
         let is_settled = rate.is_some() && now_us >= self.tolerated_until_us;
         if !is_settled && (row.slices == 1 || share <= self.tolerated(now_us)) {
             return false;
         }
         self.row = Some(Row { since_cut: Count::default(), is_cut: true, ..row });
-        // Where less was sent than might be, what was served tells less than the share.
+        // If less was sent than allowed, the served rate is less exact than the share.
         let by_share = rate.unwrap_or(sent) * (1000 - share) / 1000;
         let served = if may_be_faults { served.max(by_share) } else { served };
-        // A server that is away for a moment serves nothing, and takes all again after it.
+        // A server that is briefly down serves nothing, and takes everything again afterwards.
         let was_guess = self.limit.is_some_and(|limit| limit.is_guess && !limit.is_doubled);
         let is_guess = served < known / 4 || was_guess;
         let cut = if few.is_some() { known / 4 } else { known / 2 };
@@ -323,20 +324,20 @@ impl Rate {
             && new.refused_per_mille() >= RATE_FEW_REFUSED_PER_MILLE;
         let is_few = few.is_some() || are_most && served <= RATE_FEW * 1000;
         if is_few && few.is_none() {
-            // So many are no faults.
+            // This many are no faults.
             (self.row, self.tolerated_until_us) = (None, now_us);
         }
         self.limit = Some(Limit { served, cut_us: now_us, is_guess, is_few, ..Limit::default() });
         true
     }
 
-    /// So many thousandths of the requests may be refused now without a word about the rate.
+    /// Refusals tolerated now, in thousandths of the requests.
     fn tolerated(&self, now_us: u64) -> u64 {
         let faults = if now_us < self.tolerated_until_us { self.tolerated } else { 0 };
         faults.max(RATE_TOLERATED_PER_MILLE)
     }
 
-    /// A slice in which nothing was refused, or of few requests no more than are faults.
+    /// A slice without refusals, or, for few requests, with no more than faults.
     fn served_all(&mut self, now_us: u64, answers: u64, elapsed_us: u64) {
         let served = rate_of(answers, elapsed_us);
         let Some(limit) = &mut self.limit else {
@@ -362,60 +363,60 @@ impl Rate {
         }
     }
 
-    /// Requests a second that may be sent, at least one; `None` where nothing limits them.
+    /// Requests per second that may be sent, at least one; `None` if unlimited.
     #[must_use]
     pub(super) fn per_second(&self, now_us: u64) -> Option<u64> {
         self.limit.map(|limit| (limit.rate(now_us) / 1000).max(1))
     }
 
-    /// Time from one request to the next, in nanoseconds; `None` where nothing limits them.
+    /// Time between two requests, in nanoseconds; `None` if unlimited.
     #[must_use]
     pub(super) fn interval_ns(&self, now_us: u64) -> Option<u64> {
         self.limit.map(|limit| 1_000_000_000_000 / limit.rate(now_us))
     }
 }
 
-/// A rate that has grown so far past what was refused, in thousandths, limits nothing.
+/// A rate that has grown to this many thousandths of the served one is no limit any more.
 const RATE_GONE_PER_MILLE: u64 = 8000;
 
-/// A count within a time as a rate, in requests in 1,000 seconds.
+/// A count within a time, in requests per 1,000 seconds.
 fn rate_of(count: u64, elapsed_us: u64) -> u64 {
     count * 1_000_000_000 / elapsed_us.max(1)
 }
 
 impl Limit {
-    /// Few requests a second are tried, from now on.
+    /// Tries few requests per second from now on.
     fn few(served: u64, now_us: u64) -> Self {
         let cut_us = now_us.saturating_sub(RATE_GRACE_US);
         Self { served, cut_us, is_guess: true, is_few: true, ..Self::default() }
     }
 
-    /// What was sent before the last cut may still be refused.
+    /// Requests sent before the last cut may still be refused.
     fn is_in_grace(&self, now_us: u64) -> bool {
         let is_cut = !(self.is_few && self.is_doubled);
         is_cut && now_us < self.cut_us + RATE_GRACE_US
     }
 
-    /// It is more than what was served.
+    /// The rate is above what was served.
     fn is_tried(&self, now_us: u64) -> bool {
         self.is_doubled || self.per_mille(now_us) > 1000
     }
 
-    /// Nothing was refused a little above what was served: there may be far more.
+    /// Nothing was refused slightly above the served rate: far more may be possible.
     fn may_double(&self, now_us: u64) -> bool {
         self.is_few
             && self.served * 2 <= RATE_FEW * 1000
             && self.per_mille(now_us) >= 1000 + RATE_CUT_PER_MILLE
     }
 
-    /// Whether a slice of few requests tells something.
-    fn is_told(&self, now_us: u64, slice: Slice) -> bool {
+    /// True if a slice of few requests is meaningful.
+    fn is_conclusive(&self, now_us: u64, slice: Slice) -> bool {
         let Slice { begun_us, answers, refused } = slice;
         let (requests, elapsed_us) = (answers + refused, now_us.saturating_sub(begun_us));
         let is_tried = self.is_tried(now_us);
         // The rate is far too high.
         let is_far = refused >= RATE_FEW_REQUESTS && refused * 2 > requests;
-        // What is tried above what was served is too much; it is no part of another slice.
+        // Refusals above the served rate mean too much; they must not become part of another slice.
         let is_too_much = is_tried && refused >= RATE_REFUSED_MIN;
         let is_below = is_tried && !self.is_tried(begun_us) && requests > 0;
         let is_clean =
@@ -423,7 +424,7 @@ impl Limit {
         requests >= RATE_SLICE_REQUESTS || is_far || is_too_much || is_below || is_clean
     }
 
-    /// Twice as many requests, to be looked at again.
+    /// Twice as many requests, to be judged again.
     fn doubled(self, now_us: u64) -> Self {
         let served = self.served * 2;
         let is_few = self.is_few && served <= RATE_FEW * 1000;
@@ -431,8 +432,8 @@ impl Limit {
         Self { served, cut_us: now_us, is_guess, is_doubled, is_few, ..self }
     }
 
-    /// A rate that nobody makes use of tells nothing about the server: it does not grow meanwhile
-    /// (as a congestion window, RFC 7661), or the first use of it would be far too much.
+    /// A rate that is not used says nothing about the server, so it does not grow meanwhile (like a
+    /// congestion window, RFC 7661); otherwise its first use would be far too much.
     fn stay(&mut self, now_us: u64, elapsed_us: u64) {
         let grows_since_us = self.cut_us + self.plateau_us() + elapsed_us;
         if now_us > grows_since_us {
@@ -440,32 +441,32 @@ impl Limit {
         }
     }
 
-    /// Whether fewer requests were sent than the rate was when the slice began; one more may be in
-    /// the next slice.
+    /// True if fewer requests were sent than the rate at the slice's start allowed; one may fall
+    /// into the next slice.
     fn is_unused(&self, now_us: u64, answers: u64, elapsed_us: u64) -> bool {
         rate_of(answers + 1, elapsed_us) * 1000
             < self.rate(now_us.saturating_sub(elapsed_us)) * RATE_USED_PER_MILLE
     }
 
-    /// Requests in 1,000 seconds that may be sent.
+    /// Requests per 1,000 seconds that may be sent.
     fn rate(&self, now_us: u64) -> u64 {
         (self.per_mille(now_us) * self.served / 1000).max(1)
     }
 
-    /// It has grown so far that it limits nothing.
+    /// True if it has grown so far that it limits nothing.
     fn is_gone(&self, now_us: u64) -> bool {
         self.per_mille(now_us) > RATE_GONE_PER_MILLE
     }
 
-    /// After so long the rate is again what was served; few requests need longer to tell anything.
+    /// Time until the rate is back at what was served; few requests need longer to be meaningful.
     fn plateau_us(&self) -> u64 {
         let requests_us = |requests: u64| requests * 1_000_000_000 / self.served;
         let us = requests_us(RATE_PLATEAU_REQUESTS).clamp(RATE_PLATEAU_US, RATE_PLATEAU_MAX_US);
         us.max(requests_us(RATE_FEW_PLATEAU_REQUESTS))
     }
 
-    /// Where the rate is on its way, in thousandths of what was served: [`RATE_CUT_PER_MILLE`]
-    /// below at first, there again after [`Self::plateau_us`].
+    /// The rate in thousandths of what was served: [`RATE_CUT_PER_MILLE`] below it at first, equal
+    /// after [`Self::plateau_us`].
     fn per_mille(&self, now_us: u64) -> u64 {
         let elapsed_us = i128::from(now_us.saturating_sub(self.cut_us));
         let plateau_us = i128::from(self.plateau_us());
@@ -488,8 +489,8 @@ mod few_tests;
 mod tests {
     use super::*;
 
-    /// A server that serves so many requests a second, and a client that asks for all it may or
-    /// `wanted`; returns what was served and refused in each second.
+    /// A server of `limit` requests per second, and a client that sends all it may, or `wanted`;
+    /// returns served and refused requests per second.
     fn seconds(
         rate: &mut Rate,
         from_us: u64,
@@ -498,7 +499,7 @@ mod tests {
         wanted: u64,
     ) -> Vec<(u64, u64)> {
         const TICK_US: u64 = 10_000;
-        let mut told = Vec::new();
+        let mut seen = Vec::new();
         let (mut owed, mut room) = (0, 0);
         for second in 0..seconds {
             let (mut served, mut refused) = (0, 0);
@@ -514,9 +515,9 @@ mod tests {
                 refused += asked - answers;
                 rate.handle(now_us, answers, asked - answers);
             }
-            told.push((served, refused));
+            seen.push((served, refused));
         }
-        told
+        seen
     }
 
     #[test]
@@ -532,13 +533,13 @@ mod tests {
         let cases = limits.flat_map(|limit| [11, 13, 16, 20, 70].map(|tenths| (limit, tenths)));
         for (limit, tenths) in cases {
             let mut rate = Rate::default();
-            let told = seconds(&mut rate, 0, 20, limit, limit * tenths / 10);
-            let settled = &told[4..];
+            let seen = seconds(&mut rate, 0, 20, limit, limit * tenths / 10);
+            let settled = &seen[4..];
             let served: u64 = settled.iter().map(|(served, _)| served).sum();
             let refused: u64 = settled.iter().map(|(_, refused)| refused).sum();
             let all = limit * settled.len() as u64;
-            assert!(served * 100 >= all * 93, "{limit}, {tenths}: {told:?}");
-            assert!(refused * 100 <= all * 2, "{limit}, {tenths}: {told:?}");
+            assert!(served * 100 >= all * 93, "{limit}, {tenths}: {seen:?}");
+            assert!(refused * 100 <= all * 2, "{limit}, {tenths}: {seen:?}");
         }
     }
 
@@ -546,8 +547,8 @@ mod tests {
     fn a_limit_that_rises_is_won_back_within_three_seconds() {
         let mut rate = Rate::default();
         seconds(&mut rate, 0, 10, 1_000, 20_000);
-        let told = seconds(&mut rate, 10_000_000, 8, 2_000, 20_000);
-        assert!(told[3..].iter().all(|(served, _)| *served >= 1_850), "{told:?}");
+        let seen = seconds(&mut rate, 10_000_000, 8, 2_000, 20_000);
+        assert!(seen[3..].iter().all(|(served, _)| *served >= 1_850), "{seen:?}");
     }
 
     #[test]
@@ -557,9 +558,9 @@ mod tests {
         seconds(&mut rate, 10_000_000, 20, 1_000, 500);
         let unused = rate.per_second(30_000_000).expect("a rate");
         assert!((900..1_200).contains(&unused), "{unused}");
-        let told = seconds(&mut rate, 30_000_000, 10, 1_000, 20_000);
-        let refused: u64 = told.iter().map(|(_, refused)| refused).sum();
-        assert!(refused <= 200, "{told:?}");
+        let seen = seconds(&mut rate, 30_000_000, 10, 1_000, 20_000);
+        let refused: u64 = seen.iter().map(|(_, refused)| refused).sum();
+        assert!(refused <= 200, "{seen:?}");
     }
 
     #[test]
@@ -573,8 +574,8 @@ mod tests {
                 rate.handle(now_us, 0, asked.max(1));
             }
             let from_us = 3_000_000 + away_ms * 1_000;
-            let told = seconds(&mut rate, from_us, 8, 10_000, 1_600);
-            assert!(told[5..].iter().all(|(served, _)| *served >= 1_500), "{away_ms}: {told:?}");
+            let seen = seconds(&mut rate, from_us, 8, 10_000, 1_600);
+            assert!(seen[5..].iter().all(|(served, _)| *served >= 1_500), "{away_ms}: {seen:?}");
         }
     }
 
@@ -611,14 +612,14 @@ mod tests {
             (self.0 >> 33) % bound
         }
 
-        /// How many of so many requests are refused at random.
+        /// How many of `requests` are refused at random.
         pub(super) fn refused(&mut self, requests: u64, per_mille: u64) -> u64 {
             (0..requests).filter(|_| self.next_below(1000) < per_mille).count() as u64
         }
     }
 
-    /// A server that refuses at random, and a client that wants so many requests a second, a burst
-    /// of them each so many microseconds: the least rate it was given, and the one after `seconds`.
+    /// A server that refuses at random, and a client that wants a number of requests per second in
+    /// bursts: returns the lowest rate, and the one after `seconds`.
     fn refused_at_random(
         seed: u64,
         per_mille: u64,
@@ -636,7 +637,7 @@ mod tests {
             }
             let allowed = rate.per_second(now_us);
             least = least.min(allowed.unwrap_or(u64::MAX));
-            // What was not sent may be sent later only within a tick.
+            // Requests not sent may be sent later only within a tick.
             let new = allowed.unwrap_or(1_000_000) * TICK_US;
             owed = (owed + new).min(new.max(1_000_000));
             let asked = waiting.min(owed / 1_000_000);
@@ -657,7 +658,7 @@ mod tests {
                 let (least, _) = refused_at_random(seed, per_mille, (wanted, burst_us), 40);
                 let (_, later) = refused_at_random(seed, per_mille, (wanted, burst_us), 3);
                 let case = format!("{wanted} each {burst_us} us, {per_mille}, seed {seed}");
-                // Two cuts by a quarter of the requests, each told by a few of them.
+                // Two cuts by a quarter of the requests, each judged by a few of them.
                 let is_few = wanted < RATE_FEW * 2;
                 let bound = if per_mille < 250 && !is_few { wanted / 2 } else { wanted / 4 };
                 assert!(least >= bound, "{case}: {least}");

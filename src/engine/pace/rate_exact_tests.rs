@@ -1,8 +1,8 @@
-//! A rate at its thresholds: a little more or less than what decides, a little sooner or later.
+//! A rate at its thresholds: slightly more or less than what decides, slightly sooner or later.
 
 use super::*;
 
-/// A server that is told of each 5 milliseconds.
+/// A server that is judged every 5 milliseconds.
 struct Server {
     rate: Rate,
     now_us: u64,
@@ -15,7 +15,7 @@ impl Server {
         Self { rate: Rate::default(), now_us: 0, due: (0, 0) }
     }
 
-    /// One that serves 1,000 requests a second, was asked for more, and refuses no more.
+    /// A server of 1,000 requests per second that was asked for more, and no longer refuses.
     fn slowed() -> Self {
         let mut server = Self::new();
         assert!((0..20).any(|_| server.goes_on(50, 1000, 300)), "it is cut");
@@ -24,8 +24,7 @@ impl Server {
         server
     }
 
-    /// Time passes in which so many a second are answered, and so many refused. True when the rate
-    /// was cut.
+    /// Runs for a time with answers and refusals per second. True if the rate was cut.
     fn goes_on(&mut self, milliseconds: u64, answers: u64, refused: u64) -> bool {
         let mut is_cut = false;
         for _ in 0..milliseconds / 5 {
@@ -53,7 +52,7 @@ fn refusals_of_50_ms_make_no_rate_and_those_of_100_do() {
 
 #[test]
 fn a_rate_needs_40_requests_of_which_many_are_refused() {
-    // Of 100 a second the half.
+    // Half of 100 per second.
     let mut server = Server::new();
     assert!(!server.goes_on(350, 50, 50));
     assert!(server.goes_on(150, 50, 50));
@@ -61,7 +60,7 @@ fn a_rate_needs_40_requests_of_which_many_are_refused() {
 
 #[test]
 fn a_rate_of_few_requests_needs_2_seconds() {
-    // Of 8 a second the half.
+    // Half of 8 per second.
     let mut server = Server::new();
     assert!(!server.goes_on(1_800, 4, 4));
     assert!(server.goes_on(700, 4, 4));
@@ -138,7 +137,7 @@ fn with_faults_12_percent_are_tolerated_and_20_are_not() {
 fn a_server_that_still_refuses_some_after_the_first_cut_keeps_its_rate() {
     let mut server = Server::new();
     assert!(server.goes_on(100, 1000, 300));
-    // What was sent before.
+    // Requests sent before the cut.
     assert!(!server.goes_on(150, 1000, 300), "no second cut for that");
     server.goes_on(50, 1000, 0);
     server.goes_on(50, 1000, 300);

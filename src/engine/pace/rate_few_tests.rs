@@ -1,11 +1,11 @@
-//! A rate of few requests a second, as a client meets it that has 32 requests in flight, or wants
-//! so many a second, and pauses before each further try.
+//! A rate of few requests per second, for a client with 32 requests in flight, or a wanted number
+//! per second, that pauses before each retry.
 
 use super::tests::Random;
 use super::*;
 
-/// A server that serves so many requests in 1,000 seconds, and so many at once after a pause; and
-/// refuses others at random.
+/// A server of `rate` requests per 1,000 seconds, and `burst` at once after a pause, that also
+/// refuses at random.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
     rate: u64,
@@ -18,17 +18,17 @@ struct Client {
     now_us: u64,
     terms: Terms,
     random: Random,
-    /// Millionths of requests that the server may serve in 1,000 seconds.
+    /// Millionths of requests per 1,000 seconds that the server may serve.
     tokens: u64,
     due_ns: u64,
-    /// When each request that waits may be sent, and how often it was.
+    /// When each waiting request may be sent, and its number of attempts.
     waiting: Vec<(u64, u32)>,
-    /// When each answer comes: what was asked, and whether it is refused.
+    /// When each answer arrives: attempts, and whether it is a refusal.
     answers: Vec<(u64, u32, bool)>,
     served: u64,
     refused: u64,
     most_tries: u32,
-    /// New requests a second, however many are answered.
+    /// New requests per second, however many are answered.
     wanted: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Client {
         }
     }
 
-    /// One that wants so many a second, however many are answered.
+    /// A client that wants this many per second, however many are answered.
     fn wanting(wanted: u64, seed: u64, terms: Terms) -> Self {
         Self { wanted: Some(wanted), waiting: Vec::new(), ..Self::new(seed, terms) }
     }
@@ -67,7 +67,7 @@ impl Client {
         self.random.refused(1, self.terms.random_per_mille) == 0
     }
 
-    /// A millisecond passes.
+    /// Advances by a millisecond.
     fn step(&mut self) {
         self.now_us += 1_000;
         self.tokens = (self.tokens + self.terms.rate * 1_000).min(self.terms.burst * TOKEN);
@@ -120,7 +120,7 @@ impl Client {
         }
     }
 
-    /// Goes on until so many are served; the seconds that takes, and refusals.
+    /// Runs until `count` are served; returns the seconds, and the refusals.
     fn serve(&mut self, count: u64) -> (f64, u64) {
         let (from_us, served, refused) = (self.now_us, self.served, self.refused);
         while self.served < served + count && self.now_us < from_us + 3_000_000_000 {
@@ -130,16 +130,16 @@ impl Client {
     }
 }
 
-/// Refusals for each of so many requests that are served, and how much longer these take than a
-/// server of so many in 1,000 seconds needs, in percent.
+/// Refusals per served request, and the time needed in percent of the server's minimum for this
+/// many.
 fn served(client: &mut Client, count: u64) -> (f64, f64) {
     let (seconds, refused) = client.serve(count);
     let percent = seconds * client.terms.rate as f64 * 100.0 / (count * 1000) as f64;
     (refused as f64 / count as f64, percent)
 }
 
-/// A bucket without room for bursts refuses every second request at a rate that is a little too
-/// high: it takes longer to find.
+/// A token bucket without bursts refuses every second request at a rate that is slightly too high:
+/// finding it takes longer.
 #[test]
 fn a_server_of_few_requests_a_second_refuses_few_and_is_used_up() {
     let rates = [1_000, 3_000, 5_000, 10_000, 16_000, 20_000, 25_000, 30_000];
@@ -150,7 +150,7 @@ fn a_server_of_few_requests_a_second_refuses_few_and_is_used_up() {
             let (refused, percent) = served(&mut client, 300);
             let (later, percent_later) = served(&mut client, 300);
             let case = format!("{rate} at {burst}: {refused}, {percent}; {later}, {percent_later}");
-            // Without a rate they are about 70 already: those that begin, and their next tries.
+            // Without a rate there are about 70 at first: the initial requests, and their retries.
             assert!(refused <= if rate < 5_000 { 0.55 } else { 0.4 }, "{case}");
             assert!(later <= 0.16, "{case}");
             let most = if burst == 1 { 175.0 } else { 105.0 };
@@ -177,7 +177,7 @@ fn few_requests_a_second_become_many_within_half_a_minute_when_a_server_allows_t
     }
 }
 
-/// A client of large objects sends few requests a second by itself.
+/// A client of large objects sends few requests per second anyway.
 #[test]
 fn few_requests_that_are_refused_at_random_are_sent_all_the_same() {
     for wanted in [2, 5, 10, 20, 40] {
@@ -195,7 +195,7 @@ fn few_requests_that_are_refused_at_random_are_sent_all_the_same() {
     }
 }
 
-/// One that refuses a fifth at random, too, is still used for a third of its rate.
+/// A server that also refuses a fifth at random is still used for a third of its rate.
 #[test]
 fn a_rate_of_few_requests_and_faults_together_do_not_bring_it_to_a_stop() {
     for rate in [1_000, 5_000, 10_000, 25_000, 50_000] {
@@ -209,7 +209,7 @@ fn a_rate_of_few_requests_and_faults_together_do_not_bring_it_to_a_stop() {
     }
 }
 
-/// It refuses everything for a while: that tells no rate.
+/// It refuses everything for a while, which gives no rate.
 #[test]
 fn a_server_that_comes_back_serves_as_before_after_six_seconds() {
     for (from_ms, away_ms) in [(0, 5_000), (0, 20_000), (5_000, 3_000), (5_000, 15_000)] {
@@ -261,11 +261,11 @@ fn only_who_refuses_four_of_five_gets_less_than_16_requests_a_second() {
 }
 
 #[test]
-fn four_refusals_of_seven_tell_that_a_rate_is_far_too_high_and_three_do_not() {
+fn four_refusals_of_seven_show_that_a_rate_is_far_too_high_and_three_do_not() {
     let limit = Limit { served: 8_000, cut_us: 0, is_few: true, ..Limit::default() };
-    for (answers, refused, is_told) in [(3, 4, true), (0, 3, false), (4, 4, false)] {
+    for (answers, refused, expected) in [(3, 4, true), (0, 3, false), (4, 4, false)] {
         let slice = Slice { begun_us: 300_000, answers, refused };
-        assert_eq!(limit.is_told(1_500_000, slice), is_told, "{refused} after {answers}");
+        assert_eq!(limit.is_conclusive(1_500_000, slice), expected, "{refused} after {answers}");
     }
 }
 
@@ -278,7 +278,7 @@ fn one_request_a_second_is_one_again_after_6_and_is_doubled_after_12() {
     assert!(!may_double(11) && may_double(12));
 }
 
-/// What the client was served in each of so many seconds.
+/// What the client was served in each second.
 fn each_second(client: &mut Client, seconds: u64) -> Vec<u64> {
     let mut all = Vec::new();
     for _ in 0..seconds {
@@ -289,7 +289,7 @@ fn each_second(client: &mut Client, seconds: u64) -> Vec<u64> {
     all
 }
 
-/// Two of three servers behind an address are gone, or more.
+/// Two or more of three servers behind an address are down.
 #[test]
 fn what_is_mostly_refused_whatever_the_rate_keeps_a_quarter_of_32_requests_a_second() {
     for random_per_mille in [600, 670, 750, 850] {
@@ -315,14 +315,14 @@ fn an_outage_of_a_minute_and_then_faults_are_over_within_15_seconds() {
             client.terms.random_per_mille = random_per_mille;
             each_second(&mut client, 15);
             let served: u64 = each_second(&mut client, 10).iter().sum();
-            // 32 a second.
+            // 32 per second.
             let whole = 320 * (1000 - random_per_mille) / 1000;
             assert!(served >= whole, "{random_per_mille}, {seed}: {served} of {whole}");
         }
     }
 }
 
-/// It may be away: its ranges must come to their ends as those of any other.
+/// It may be down: its ranges must end like those of any other server.
 #[test]
 fn who_serves_nothing_is_sent_16_requests_a_second_for_ever() {
     for from_ms in [0, 3_000] {
@@ -361,7 +361,7 @@ fn a_rate_of_few_is_lifted_after_two_cuts_in_vain() {
         row.judge_few(rate);
         row.in_vain
     };
-    // 4 a second were served.
+    // 4 per second were served.
     assert_eq!(in_vain(16_000, 20, 15), 0);
     assert_eq!((in_vain(4_000, 20, 15), in_vain(1_000, 8, 6)), (1, 2));
     assert_eq!(in_vain(1_000, 20, 4), 0, "it helps");

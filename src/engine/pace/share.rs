@@ -1,5 +1,5 @@
-//! One worker's or feeder's side of a pacer: how many requests it may have in flight, and when it
-//! may send the next.
+//! One worker's or feeder's share of a pacer: how many requests it may have in flight, and when it
+//! may send the next one.
 
 use std::sync::Arc;
 
@@ -7,36 +7,36 @@ use super::{EndpointTotals, Pacer, Timeline, Totals};
 use crate::engine::endpoints::EndpointNumber;
 use crate::limits::{ENDPOINTS_MAX, PACE_FIRST_LOOKS_US, PACE_TICK_US};
 
-/// A worker's part of what a run may ask for.
+/// A worker's share of a run's limits.
 #[derive(Debug)]
 pub struct Share {
     pacer: Arc<Pacer>,
-    /// Its number among those that share the pacer.
+    /// Its number among the sharers of the pacer.
     number: usize,
-    /// What it may send to each endpoint.
+    /// Its right to send to each endpoint.
     rights: [Right; ENDPOINTS_MAX],
-    /// When the next bytes may be asked for, where the user bounds them, in microseconds.
+    /// When the next bytes may be requested under the user's limit, in microseconds.
     bytes_next_us: u64,
-    /// What each endpoint has said.
+    /// The answers of each endpoint.
     said: Vec<EndpointTotals>,
-    /// Requests that were sent, and bytes that they ask for.
+    /// Requests sent, and bytes requested.
     asked: u64,
     asked_bytes: u64,
-    /// When the first of them was.
+    /// Time of the first request.
     asked_us: u64,
 }
 
-/// Whether a worker may send a request to one endpoint.
+/// A worker's right to send a request to one endpoint.
 #[derive(Debug, Clone, Copy, Default)]
 struct Right {
-    /// When the next request may be sent, where the server asked for less, in microseconds.
+    /// When the next request may be sent under the endpoint's rate, in microseconds.
     next_us: u64,
-    /// The right to send one was taken, and not used yet.
+    /// The right was taken and not used yet.
     is_taken: bool,
 }
 
 impl Share {
-    /// The part of worker `number`.
+    /// The share of worker `number`.
     #[must_use]
     pub fn new(pacer: Arc<Pacer>, number: usize) -> Self {
         let rights = [Right::default(); ENDPOINTS_MAX];
@@ -52,20 +52,19 @@ impl Share {
         }
     }
 
-    /// How many more requests it may have in flight than those that are `busy`.
+    /// How many more requests may be in flight if `busy` are.
     #[must_use]
     pub fn room(&self, busy: usize) -> usize {
         self.pacer.share(self.number).saturating_sub(busy)
     }
 
-    /// Whether a request may be sent to an endpoint now. The right to it is kept until one was
-    /// [`Self::sent`].
+    /// True if a request may be sent to an endpoint now. The right is kept until [`Self::sent`].
     pub fn may_send(&mut self, endpoint: EndpointNumber, now_us: u64) -> bool {
         self.bytes_next_us = now_us.saturating_add(self.pacer.bandwidth_wait_us(now_us));
         self.bytes_next_us <= now_us && self.may_send_again(endpoint, now_us)
     }
 
-    /// The same of a request whose bytes are charged already.
+    /// Like [`Self::may_send`], for a request whose bytes are charged already.
     pub fn may_send_again(&mut self, endpoint: EndpointNumber, now_us: u64) -> bool {
         let right = &mut self.rights[endpoint.index()];
         if !right.is_taken && right.next_us <= now_us {
@@ -76,32 +75,33 @@ impl Share {
         right.is_taken
     }
 
-    /// A request for so many bytes was sent to an endpoint, after [`Self::may_send`].
+    /// Records that a request of `bytes` bytes was sent to an endpoint, after [`Self::may_send`].
     pub fn sent(&mut self, endpoint: EndpointNumber, now_us: u64, bytes: u64) {
         self.rights[endpoint.index()].is_taken = false;
         self.pacer.charge(now_us, bytes);
     }
 
-    /// True while the next request to an endpoint has to wait because that asked for less, or the
-    /// user did.
+    /// True while the next request to an endpoint must wait for the endpoint's rate or the user's
+    /// limit.
     #[must_use]
     pub fn is_slowed(&self, endpoint: EndpointNumber, now_us: u64) -> bool {
         now_us < self.next_us(endpoint)
     }
 
-    /// Until when it has to, or had to, in microseconds.
+    /// Until when it must wait, or had to, in microseconds.
     #[must_use]
     pub fn next_us(&self, endpoint: EndpointNumber) -> u64 {
         self.next_again_us(endpoint).max(self.bytes_next_us)
     }
 
-    /// The same of a request whose bytes are charged already: what the endpoint asked for alone.
+    /// Like [`Self::next_us`], for a request whose bytes are charged already: the endpoint's rate
+    /// only.
     #[must_use]
     pub fn next_again_us(&self, endpoint: EndpointNumber) -> u64 {
         self.rights[endpoint.index()].next_us
     }
 
-    /// A request for so many bytes is on its way.
+    /// Counts a request of `bytes` bytes.
     pub fn asked(&mut self, now_us: u64, bytes: u64) {
         if self.asked == 0 {
             self.asked_us = now_us;
@@ -110,8 +110,7 @@ impl Share {
         self.asked_bytes += bytes;
     }
 
-    /// How long its worker may sleep: where nothing was answered yet, that alone may be what there
-    /// is to tell.
+    /// How long the worker may sleep: before the first answer, the pacer must be called often.
     #[must_use]
     pub fn sleep_max_us(&self, now_us: u64) -> u64 {
         let is_new = self.asked > 0 && now_us < self.asked_us + PACE_FIRST_LOOKS_US;
@@ -119,24 +118,24 @@ impl Share {
         if is_new && !is_answered() { PACE_TICK_US } else { u64::MAX }
     }
 
-    /// What an endpoint has said, to be counted on.
+    /// The answer counts of an endpoint, to be updated.
     pub fn said(&mut self, endpoint: EndpointNumber) -> &mut EndpointTotals {
         EndpointTotals::of(&mut self.said, endpoint)
     }
 
-    /// Whose side it is.
+    /// The pacer.
     #[must_use]
     pub fn pacer(&self) -> Arc<Pacer> {
         Arc::clone(&self.pacer)
     }
 
-    /// Tells the pacer what has come, and what was asked and the endpoints have said.
+    /// Reports the totals so far to the pacer, with the requests and the endpoints' answers.
     pub fn note(&self, now_us: u64, came: Totals) {
         let came = Totals { asked: self.asked, asked_bytes: self.asked_bytes, ..came };
         self.pacer.note_each(self.number, now_us, came, &self.said);
     }
 
-    /// What was chosen so far.
+    /// The choices so far.
     #[must_use]
     pub fn timeline(&self) -> Timeline {
         self.pacer.timeline()

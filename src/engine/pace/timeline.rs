@@ -1,9 +1,9 @@
-//! What a controller chose, when and why: as many moments as fit a report.
+//! The choices of a controller: when and why, as many as fit a report.
 
 use crate::engine::endpoints::EndpointNumber;
 use crate::limits::TIMELINE_MOMENTS_MAX;
 
-/// Why a controller chose.
+/// The reason of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -15,19 +15,19 @@ pub enum Change {
     Fewer,
     /// More had brought no more.
     Back,
-    /// What came has changed: all is looked at again.
+    /// Goodput has changed: everything is measured again.
     Changed,
-    /// The server asked for less (503, 429).
+    /// The server asked for fewer requests (503, 429).
     Refused,
-    /// The reader is slower than the network: fewer requests are enough for it, or one step more
-    /// than was tried.
+    /// The reader is slower than the network: fewer requests suffice for it, or one step more than
+    /// was tried.
     Reader,
-    /// The bytes of more requests have no room.
+    /// The byte budget has no room for more requests.
     Room,
 }
 
 impl Change {
-    /// Why, in words.
+    /// The reason, in words.
     #[must_use]
     pub const fn in_words(self) -> &'static str {
         match self {
@@ -46,21 +46,21 @@ impl Change {
 /// One choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// When, in microseconds since the run began.
+    /// Time, in microseconds since the run began.
     pub at_us: u64,
-    /// Why.
+    /// The reason.
     pub change: Change,
-    /// The endpoint that asked for less; `None` for what concerns all of them.
+    /// The endpoint that asked for fewer requests; `None` if it concerns all.
     pub endpoint: Option<EndpointNumber>,
     /// Requests in flight from here on.
     pub requests_in_flight: u32,
-    /// Requests a second from here on, where that endpoint asked for less, or the only one.
+    /// Requests per second from here on, if that endpoint, or the only one, has a rate.
     pub requests_per_second: Option<u64>,
-    /// Bytes a second that were seen before.
+    /// Bytes per second measured before.
     pub bytes_per_second: u64,
 }
 
-/// The choices in order. Where there are too many, those in the middle of the past go.
+/// The choices in order. If there are too many, those in the middle are dropped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeline {
     moments: Vec<Moment>,
@@ -70,20 +70,20 @@ pub struct Timeline {
 impl Timeline {
     pub(super) fn push(&mut self, moment: Moment) {
         if self.moments.len() == TIMELINE_MOMENTS_MAX {
-            // The beginning tells how it was found, the end how it is.
+            // The beginning shows how the number was found, the end what it is.
             self.moments.remove(TIMELINE_MOMENTS_MAX / 2);
             self.left_out += 1;
         }
         self.moments.push(moment);
     }
 
-    /// Those that are kept.
+    /// The stored choices.
     #[must_use]
     pub fn moments(&self) -> &[Moment] {
         &self.moments
     }
 
-    /// How many are not.
+    /// Number of dropped choices.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out

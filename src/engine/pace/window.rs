@@ -1,35 +1,35 @@
-//! What of a controller is measured: windows of time, and what came in one. Pure.
+//! Measurements of a controller: windows of time, and what arrived in them. Pure.
 
 use super::Totals;
 use crate::limits::{
     PACE_HELD_UP_PER_MILLE, PACE_REQUEST_BYTES, PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US,
 };
 
-/// One measurement: it begins when what was chosen has come into effect.
+/// One measurement; it begins when the choice has taken effect.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Window {
     /// Not before this time.
     pub(super) settled_us: u64,
-    /// When it was chosen what is measured, and how many requests will have ended when it is over,
-    /// where bytes come in order.
+    /// When the choice was made, and, for ordered bytes, the number of ended requests at which it
+    /// is over.
     pub(super) chosen_us: u64,
     pub(super) ended_least: u64,
-    /// Begun then, with what had come.
+    /// When it began, and the totals then.
     pub(super) begun: Option<(u64, Totals)>,
     pub(super) ticks: u64,
-    /// Those of them in which there was more to ask for.
+    /// Ticks in which there was more work than allowed.
     pub(super) bound_ticks: u64,
-    /// Those in which many of the requests found no slot.
+    /// Ticks in which many requests had no slot.
     pub(super) full_ticks: u64,
     pub(super) busy_ticks: u64,
 }
 
 impl Window {
-    /// Takes in how things stand; `is_filled`: about as many requests are in flight as may be.
+    /// Records the state at one tick; `is_filled`: nearly all allowed requests are in flight.
     pub(super) fn note(&mut self, totals: &Totals, is_filled: bool) {
         let busy = u64::from(totals.busy);
         self.ticks += 1;
-        // A busy worker comes late to those of its connections that are free again.
+        // A busy worker notices late that a connection is free.
         self.bound_ticks += u64::from(totals.is_bound || is_filled);
         let held_up = u64::from(totals.held_up) * 1000;
         let is_full = totals.held_up > 0 && held_up >= busy * PACE_HELD_UP_PER_MILLE;
@@ -37,13 +37,13 @@ impl Window {
         self.busy_ticks += busy;
     }
 
-    /// Begins to look how things stand.
+    /// Resets the records of ticks.
     pub(super) fn forget(&mut self) {
         (self.ticks, self.bound_ticks, self.full_ticks, self.busy_ticks) = (0, 0, 0, 0);
     }
 
-    /// What it came to, in bytes a second and with what requests count besides; `None` where there
-    /// was nothing more to ask for: more requests would have brought nothing.
+    /// The result, as bytes per second and as work; `None` if there was too little work: more
+    /// requests would have brought nothing.
     pub(super) fn measured(
         &self,
         came: &Came,
@@ -60,7 +60,7 @@ impl Window {
     }
 }
 
-/// What came in so long.
+/// What arrived in a period.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Came {
     pub(super) elapsed_us: u64,
@@ -87,13 +87,13 @@ impl Came {
         }
     }
 
-    /// How much of the time the reader of a stream waited for bytes, in thousandths.
+    /// Share of the time that a stream's reader waited for bytes, in thousandths.
     pub(super) fn reader_waited_per_mille(&self) -> Option<u64> {
         let time_us = self.reader_waited_us + self.reader_kept_us;
         (self.reader_waited_us * 1000).checked_div(time_us)
     }
 
-    /// How many pieces of so many bytes, or small objects.
+    /// Number of pieces of this length, or of small objects.
     pub(super) fn pieces(&self, piece_bytes: u64) -> u64 {
         (self.bytes / piece_bytes).max(self.answers)
     }
@@ -102,15 +102,15 @@ impl Came {
         self.bytes * 1000 / (self.elapsed_us / 1000).max(1)
     }
 
-    /// Bytes a second, and what requests count besides.
+    /// Work per second: bytes, plus a constant per request.
     pub(super) fn work(&self) -> u64 {
         let work = self.bytes + self.answers * PACE_REQUEST_BYTES;
         work * 1000 / (self.elapsed_us / 1000).max(1)
     }
 
-    /// What so many requests in flight bring by the time that those which ended took (Little's
-    /// law): bytes a second, and with what requests count besides. What is handed on in order comes
-    /// in crowds, but each of a crowd has taken its time.
+    /// Bytes and work per second of the requests in flight, from the durations of those that ended
+    /// (Little's law). Ordered bytes are passed on in crowds, but each request of a crowd has its
+    /// own duration.
     pub(super) fn by_ended(&self, window: &Window) -> (u64, u64) {
         let bring = |bytes: u64| {
             let each = u128::from(bytes) * 1_000_000 / u128::from(self.ended_us.max(1));
@@ -120,12 +120,12 @@ impl Came {
         (bring(self.ended_bytes), bring(self.ended_bytes + self.ended * PACE_REQUEST_BYTES))
     }
 
-    /// Bytes of a request that ended, on average; `None` where none has.
+    /// Mean bytes of an ended request; `None` if none has ended.
     pub(super) fn ended_each_bytes(&self) -> Option<u64> {
         self.ended_bytes.checked_div(self.ended)
     }
 
-    /// What it came to, where nothing follows from it.
+    /// The result, if no decision depends on it.
     pub(super) fn unjudged(&self) -> Measured {
         Measured {
             work: self.work(),
@@ -136,34 +136,33 @@ impl Came {
         }
     }
 
-    /// How long a connection took for a piece of so many bytes, or a small object.
+    /// Time of a connection for a piece of this length, or a small object.
     pub(super) fn each_us(&self, window: &Window, piece_bytes: u64) -> u64 {
         self.elapsed_us * window.busy_ticks / window.ticks.max(1) / self.pieces(piece_bytes).max(1)
     }
 
-    /// Usual time of a request that ended.
+    /// Mean time of an ended request.
     pub(super) fn each_ended_us(&self) -> u64 {
         self.ended_us / self.ended.max(1)
     }
 }
 
-/// What a window came to.
+/// The result of a window.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
-    /// Bytes a second, and what requests count besides.
+    /// Work per second: bytes, plus a constant per request.
     pub(super) work: u64,
     pub(super) bytes_per_second: u64,
     /// This machine was the limit: more requests bring nothing, whatever was measured.
     pub(super) is_full: bool,
     /// It was clear before the end of its time.
     pub(super) is_clear: bool,
-    /// Bytes of one request, about.
+    /// Approximate bytes of one request.
     pub(super) request_bytes: u64,
 }
 
-/// A raised level comes into effect little by little: requests that are all sent at once are all
-/// answered at once, and a window then sees one crowd of answers more than its time brings, or one
-/// less.
+/// A raised level takes effect gradually: requests that are all sent at once are all answered at
+/// once, and a window would see one crowd of answers too many or too few.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ramp {
     pub(super) from: u32,
@@ -172,12 +171,12 @@ pub(super) struct Ramp {
 }
 
 impl Ramp {
-    /// Whether there may be more soon.
+    /// True while the limit still rises.
     pub(super) fn is_rising(&self, now_us: u64) -> bool {
         now_us.saturating_sub(self.begun_us) < self.time_us
     }
 
-    /// How many there may be on the way to so many.
+    /// The limit on the way to `to`.
     pub(super) fn requests(&self, to: u32, now_us: u64) -> u32 {
         let elapsed_us = now_us.saturating_sub(self.begun_us);
         let Some(more) = to.checked_sub(self.from).filter(|_| elapsed_us < self.time_us) else {
@@ -188,9 +187,9 @@ impl Ramp {
     }
 }
 
-/// The whole rounds of requests that are nearest to this time, at least one: what begins together
-/// waits together, and a part of a round brings all of it or nothing. Rounds that are longer than a
-/// window are ignored: most of such a time bytes come.
+/// The whole number of rounds of requests nearest to this time, at least one: requests that begin
+/// together wait together, so part of a round brings all of it or nothing. Rounds longer than a
+/// window are ignored, because bytes arrive most of such a time.
 pub(super) fn whole_rounds(time_us: u64, round_us: u64) -> u64 {
     if !(1..=PACE_WINDOW_MAX_US).contains(&round_us) {
         return time_us;

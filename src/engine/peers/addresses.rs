@@ -1,9 +1,9 @@
-//! How the addresses of the endpoints fare: where to connect next. Pure.
+//! The state of the endpoints' addresses, and the choice of where to connect. Pure.
 //!
-//! What is known of an address is shared by all workers of a run ([`SharedAddresses`]):
-//! connections are spread by how many all of them have open, and what one found dead the others
-//! leave alone. Its mutex is taken at a connection's beginning, at a failure and at the end of a
-//! range, and held for one look at a short list. What came from where each one counts for itself.
+//! All workers of a run share it ([`SharedAddresses`]): connections are spread by how many are open
+//! in total, and an address that one worker finds dead is avoided by all. Its mutex is taken when a
+//! connection is opened, at a failure, and at the end of a range, and held while a short list is
+//! searched. Each worker has its own counts of what came from each address.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,20 +15,19 @@ use crate::engine::metrics::AddressCount;
 use crate::limits::{ADDRESS_AVOID_BASE_US, ADDRESS_AVOID_MAX_US, ADDRESSES_KEPT_MAX};
 use crate::link::failure::Failure;
 
-/// What a run knows of all addresses that it met. The times that it is given are all by one clock,
-/// in microseconds.
+/// A run's knowledge of all addresses it has used. All times are by one clock, in microseconds.
 #[derive(Debug, Default)]
 pub struct SharedAddresses {
     known: Mutex<Known>,
-    /// How many workers share it.
+    /// Number of workers that share it.
     workers: AtomicUsize,
-    /// An address was found to serve fewer connections than were opened.
+    /// Some address was found to serve fewer connections than were opened.
     has_limited: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// How many connections were begun: ties are broken in turn.
+    /// Number of connections begun, to break ties in turn.
     begun: usize,
     addresses: Vec<Health>,
 }
@@ -38,9 +37,9 @@ struct Health {
     address: SocketAddr,
     open: Arc<Counts>,
     served: Served,
-    /// Ranges came from it since it failed last.
+    /// Ranges came from it since its last failure.
     is_good: bool,
-    /// Failures since the last range that came from here; those of one moment count once.
+    /// Failures since the last range from it; simultaneous ones count once.
     failed_in_a_row: u32,
     avoid_until_us: u64,
 }
@@ -49,10 +48,10 @@ struct Health {
 #[derive(Debug, Default)]
 struct Counts {
     open: AtomicUsize,
-    /// Those of them that were ever answered.
+    /// Open connections that were answered at least once.
     answered: AtomicUsize,
-    /// How long the quickest first answer took, in microseconds; 0 while there was none. Slower
-    /// ones may have waited for others to go.
+    /// The fastest first answer, in microseconds; 0 while there was none. Slower ones may have
+    /// waited for other connections to close.
     first_answer_us: AtomicU64,
 }
 
@@ -70,7 +69,7 @@ impl Health {
         }
     }
 
-    /// As many are open as it serves.
+    /// True if as many are open as it serves.
     fn is_full(&self) -> bool {
         self.served.most().is_some_and(|most| self.open() >= most)
     }
@@ -87,25 +86,25 @@ pub struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// Where it leads.
+    /// Its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The head of an answer has come over it, so long after it was connected.
+    /// Records the head of an answer, `after_us` after it was connected.
     pub fn note_answer(&mut self, after_us: u64) {
         if self.answers == 0 {
             let least_us = |us: u64| (us == 0 || after_us < us).then_some(after_us.max(1));
             let first_answer_us = &self.open.first_answer_us;
-            // An error says that there was one as quick.
+            // An error means that another was as fast.
             let _ = first_answer_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, least_us);
             self.open.answered.fetch_add(1, Ordering::Relaxed);
         }
         self.answers += 1;
     }
 
-    /// How many have.
+    /// Number of its answers.
     #[must_use]
     pub fn answers(&self) -> u64 {
         self.answers
@@ -126,16 +125,16 @@ impl SharedAddresses {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many connections lead to this address now.
+    /// Number of open connections to this address.
     #[must_use]
     pub fn open(&self, address: SocketAddr) -> usize {
         self.lock().of(address).map_or(0, Health::open)
     }
 
-    /// Begins a connection: to none that failed lately or serves no more, and not to `other_than`,
-    /// where there is a choice; of the others to the one with the fewest open connections, in turn.
-    /// One that has failed is tried by one connection at a time until a range comes from it. `None`
-    /// where there is no address.
+    /// Opens a connection: not to an address that failed lately or is full, nor to `other_than`, if
+    /// there is a choice; of the others to the one with the fewest open connections, in turn. A
+    /// failed address is tried by one connection at a time until a range comes from it. `None` if
+    /// there is no address.
     fn connect(
         &self,
         of: &[SocketAddr],
@@ -171,8 +170,8 @@ impl Known {
     fn find(&mut self, address: SocketAddr) -> &mut Health {
         let at = self.addresses.iter().position(|health| health.address == address);
         let at = at.unwrap_or_else(|| {
-            // Names that are resolved again and again bring new ones: the oldest goes, one without
-            // connections before the others.
+            // Names that are resolved repeatedly yield new addresses: drop the oldest one,
+            // preferably without connections.
             if self.addresses.len() == ADDRESSES_KEPT_MAX {
                 let unused = self.addresses.iter().position(|health| health.open() == 0);
                 self.addresses.remove(unused.unwrap_or(0));
@@ -191,8 +190,8 @@ impl Known {
     }
 }
 
-/// An address as one endpoint has it: what is known of the address is the same for all endpoints
-/// that have it, and what came from there is counted for each.
+/// An address of one endpoint: what is known of the address is shared by its endpoints, and counts
+/// are separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The endpoint.
@@ -201,7 +200,7 @@ pub struct Place {
     pub address: SocketAddr,
 }
 
-/// A worker's view: what all know, and what it counted itself.
+/// One worker's view: the shared knowledge, and its own counts.
 #[derive(Debug)]
 pub struct Addresses {
     shared: Arc<SharedAddresses>,
@@ -211,7 +210,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// A view of what all know.
+    /// A view of the shared knowledge.
     #[must_use]
     pub fn new(shared: Arc<SharedAddresses>) -> Self {
         let number = shared.workers.fetch_add(1, Ordering::Relaxed);
@@ -231,9 +230,9 @@ impl Addresses {
         &mut self.counts[at]
     }
 
-    /// Begins a connection to one of these addresses of an endpoint: not to one that failed lately,
-    /// nor to `other_than`, where there is a choice, and then where all have the fewest open. It
-    /// counts as open until what is returned is dropped. `None` where there is no address.
+    /// Opens a connection to one of these addresses of an endpoint: not to one that failed lately,
+    /// nor to `other_than`, if there is a choice, and then to the one with the fewest open
+    /// connections. It counts as open until the result is dropped. `None` if there is no address.
     pub fn connect(
         &mut self,
         endpoint: EndpointNumber,
@@ -246,13 +245,15 @@ impl Addresses {
         Some(open)
     }
 
-    /// It failed, or was far slower than its peers: for a while all avoid it, longer each time.
+    /// Records that it failed, or was far slower than its peers: all avoid it for a while, longer
+    /// each time.
     pub fn failed(&mut self, at: Place, now_us: u64) {
         self.count(at).failures += 1;
         let mut known = self.shared.lock();
         let health = known.find(at.address);
         health.is_good = false;
-        // What breaks many connections at once, or those begun before it was known, is one failure.
+        // A cause that breaks many connections at once, or those opened before it was known, is one
+        // failure.
         if now_us >= health.avoid_until_us {
             let doubled = ADDRESS_AVOID_BASE_US << health.failed_in_a_row.min(16);
             health.failed_in_a_row = health.failed_in_a_row.saturating_add(1);
@@ -260,21 +261,21 @@ impl Addresses {
         }
     }
 
-    /// An attempt failed there, before its time where it was ended as late. That alone says little
-    /// of an address from which ranges came.
+    /// Records a failed attempt. An attempt that was ended early because it was late says little
+    /// about an address from which ranges came.
     pub fn blame(&mut self, at: Place, failure: Failure, was_late: bool, now_us: u64) {
         if !was_late || failure == Failure::ConnectTimeout || !self.is_good(at.address) {
             self.failed(at, now_us);
         }
     }
 
-    /// True when ranges came from it, and it has not failed since.
+    /// True if ranges came from it since its last failure.
     #[must_use]
     pub fn is_good(&self, address: SocketAddr) -> bool {
         self.shared.lock().of(address).is_some_and(|health| health.is_good)
     }
 
-    /// A range came from it.
+    /// Records a range that came from it.
     pub fn brought(&mut self, at: Place, bytes: u64, times: RangeTimes, now_us: u64) {
         let RangeTimes { first_byte_us, body_us, is_first } = times;
         self.count(at).brought(bytes, (first_byte_us, body_us), now_us);
@@ -284,8 +285,8 @@ impl Addresses {
         (health.is_good, health.failed_in_a_row, health.avoid_until_us) = (true, 0, 0);
     }
 
-    /// A connection has waited so long for an answer. Where it is its first one, and others of its
-    /// address are answered meanwhile, that serves no more than those.
+    /// Records that a connection has waited this long for an answer. If it is its first, and others
+    /// of the address are answered meanwhile, the address serves no more than those.
     pub fn waits(&self, connection: &OpenConnection, waited_us: u64, now_us: u64) {
         let mut known = self.shared.lock();
         let health = known.find(connection.address);
@@ -298,8 +299,8 @@ impl Addresses {
         }
     }
 
-    /// The slowest first byte of this address lately; the quickest first answer of a connection
-    /// where none was answered twice.
+    /// The slowest recent first byte of this address, or the fastest first answer of a connection
+    /// if none was answered twice.
     #[must_use]
     pub fn slowest_us(&self, address: SocketAddr) -> Option<u64> {
         let known = self.shared.lock();
@@ -307,14 +308,14 @@ impl Addresses {
         health.served.slowest_us().or(health.counts().first_answer_us)
     }
 
-    /// Some address was found to serve only so many connections.
+    /// True if some address was found to serve a limited number of connections.
     #[must_use]
     pub fn has_limited(&self) -> bool {
         self.shared.has_limited.load(Ordering::Relaxed)
     }
 
-    /// As many connections as this worker may have to an endpoint with these addresses: its share
-    /// of those that are served, and one at least. `None` where nothing says how many are.
+    /// Most connections that this worker may have to an endpoint with these addresses: its share of
+    /// those that are served, at least one. `None` if no limit is known.
     #[must_use]
     pub fn served(&self, of: &[SocketAddr], now_us: u64) -> Option<usize> {
         let mut known = self.shared.lock();
@@ -331,32 +332,32 @@ impl Addresses {
         (!of.is_empty()).then_some((all / workers + rest).max(1))
     }
 
-    /// Whether connections to this address have waited for their first answer for long, and only
-    /// such.
+    /// True if connections to this address have waited long for their first answer, and only such
+    /// connections.
     #[must_use]
     pub fn has_unanswered(&self, address: SocketAddr, now_us: u64) -> bool {
         let known = self.shared.lock();
         known.of(address).is_some_and(|health| health.served.has_unanswered(now_us))
     }
 
-    /// It asked for fewer requests.
+    /// Records that it asked for fewer requests.
     pub fn refused(&mut self, at: Place) {
         self.count(at).refused += 1;
     }
 
-    /// What was counted here.
+    /// This worker's counts.
     #[must_use]
     pub fn counts(&self) -> Vec<AddressCount> {
         self.counts.clone()
     }
 }
 
-/// How long a range took.
+/// Duration of a range.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RangeTimes {
     /// From the request to the head of its answer, in microseconds.
     pub first_byte_us: u64,
-    /// From there to its last byte, in microseconds.
+    /// From the head to the last byte, in microseconds.
     pub body_us: u64,
     /// It was the first one of its connection.
     pub is_first: bool,
@@ -383,7 +384,7 @@ mod tests {
         [Addresses::new(Arc::clone(&shared)), Addresses::new(shared)]
     }
 
-    /// Where a connection would lead that ends at once.
+    /// The address of a connection that ends at once.
     fn chosen(addresses: &mut Addresses, all: &[SocketAddr], now_us: u64) -> SocketAddr {
         addresses.connect(EndpointNumber::FIRST, all, None, now_us).expect("one of them").address()
     }
@@ -403,7 +404,7 @@ mod tests {
             assert!(most.expect("three") - least.expect("three") <= 1, "{counts:?}");
         }
         assert_eq!(all.map(|at| shared.open(at)), [3; 3]);
-        // Those that end make room, whoever had them.
+        // Connections that end make room, whoever had them.
         open.retain(|open| open.address() != address(2));
         for turn in 0..3 {
             open.push(
@@ -435,7 +436,7 @@ mod tests {
         let elsewhere = one.connect(EndpointNumber::FIRST, &[address(1), address(2)], None, 0);
         assert_eq!(elsewhere.expect("one").address(), address(2));
         assert!(!other.has_unanswered(address(1), UNANSWERED_AFTER_US), "that was before");
-        // More are tried later, also where another address says nothing of how many it serves.
+        // More are tried later, also if another address has no known limit.
         assert_eq!(one.served(&[address(2), address(1)], SERVED_PAUSE_MIN_US), None);
         let most = one.shared.lock().of(address(1)).and_then(|health| health.served.most());
         assert_eq!(most, Some(6));
@@ -460,7 +461,7 @@ mod tests {
         }
         let later = [0; 2].map(|_| chosen(&mut other, &all, ADDRESS_AVOID_BASE_US));
         assert!(later.contains(&address(1)), "{later:?}");
-        // Longer each time, and not for ever.
+        // Longer each time, up to a limit.
         let mut now_us = 0;
         for _ in 0..40 {
             now_us += ADDRESS_AVOID_MAX_US;

@@ -1,39 +1,39 @@
-//! The clock that connections are judged by: it stands still while their own loop does. Pure.
+//! The clock by which connections are judged: it stands still while their worker is busy. Pure.
 //!
-//! A slow call of the file system, or a process that is stopped (SIGSTOP, a busy machine), keeps
-//! the worker from its connections; no connection is late because of that. So this clock counts the
-//! time in the ring, up to what the worker asked to wait, and of the time between two waits no more
-//! than [`LOOP_PAUSE_MIN_US`]. It moves only when the ring is entered and left: when a connection
-//! is judged, whatever had come by then has been reaped.
+//! A slow file system call, or a stopped process (SIGSTOP, a busy machine), keeps the worker from
+//! its connections, which are not late because of it. So this clock counts the time in the ring, up
+//! to the requested wait, and at most [`LOOP_PAUSE_MIN_US`] of the time between two waits. It moves
+//! only when the ring is entered and left, so everything that had arrived is reaped before a
+//! connection is judged.
 
 use crate::limits::LOOP_PAUSE_MIN_US;
 
-/// Time as connections are judged by it.
+/// The time by which connections are judged.
 #[derive(Debug, Default)]
 pub struct NetworkClock {
     now_us: u64,
     /// When the ring was last entered or left, in the host's time.
     seen_us: u64,
-    /// How long the ring was asked to wait, when it was last entered.
+    /// The requested wait of the last entry.
     wait_us: u64,
 }
 
 impl NetworkClock {
-    /// What it shows, in microseconds: from the worker's beginning, and never more than has passed.
+    /// Its time in microseconds since the worker began; at most the real time.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// The ring is entered: since it was left the worker was busy.
+    /// Records that the ring is entered: until now the worker was busy.
     pub fn ring_entered(&mut self, host_us: u64, wait_us: u64) {
         let busy_us = self.since_seen_us(host_us);
         self.now_us += busy_us.min(LOOP_PAUSE_MIN_US);
         self.wait_us = wait_us;
     }
 
-    /// The ring is left. When that took longer than was asked for, the worker was stopped, and
-    /// nobody knows from when on: the longer it was, the less of the wait counts.
+    /// Records that the ring is left. If that took longer than requested, the worker was stopped at
+    /// an unknown time: the longer it took, the less of the wait counts.
     pub fn ring_left(&mut self, host_us: u64) {
         let elapsed_us = self.since_seen_us(host_us);
         let over_us = elapsed_us.saturating_sub(self.wait_us);
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::limits::{HEDGE_AFTER_MIN_US, TURN_WAIT_MAX_US};
 
-    /// A turn: busy for so long, then in the ring for so long of what it asked for.
+    /// A turn: busy for a time, then in the ring for `elapsed_us` of the requested `wait_us`.
     fn turn(clock: &mut NetworkClock, busy_us: u64, wait_us: u64, elapsed_us: u64) -> u64 {
         let before_us = clock.now_us();
         let host_us = clock.seen_us + busy_us;

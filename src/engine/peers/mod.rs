@@ -1,9 +1,8 @@
-//! How connections and addresses fare beside each other, so that one far behind is noticed. Pure.
+//! Compares connections and addresses with each other, to find those far behind. Pure.
 //!
-//! [`Paces`]: how long the steps of a connection usually take. [`Addresses`]: where to connect
-//! next, by what all workers know ([`SharedAddresses`]). [`NetworkClock`]: the time that all of it
-//! goes by. What is done about a late one is for those who drive the connections to say, within the
-//! bounds that are given here.
+//! [`Paces`]: usual durations of the steps of a connection. [`Addresses`]: where to connect, from
+//! the knowledge of all workers ([`SharedAddresses`]). [`NetworkClock`]: the time by which they
+//! judge. The drivers of connections decide what to do about a late one, within the bounds here.
 
 mod addresses;
 mod clock;
@@ -17,19 +16,19 @@ pub use pace::Paces;
 use crate::limits::{HEDGES_AT_ONCE_MAX, HEDGES_PER_100_REQUESTS_MAX};
 use crate::link::conn::Conn;
 
-/// What a connection waits for: each has its own pace.
+/// What a connection waits for: each phase has its own pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The connection is made, its handshake included.
+    /// Connecting, including the TLS handshake.
     Connect,
-    /// An answer's head is waited for.
+    /// Waiting for an answer's head.
     Head,
-    /// A piece of a body is on its way.
+    /// Receiving a piece of a body.
     Body,
 }
 
 impl Phase {
-    /// Where a connection is that has a range.
+    /// The phase of a connection that has a range.
     #[must_use]
     pub fn of(conn: &Conn) -> Self {
         if conn.is_connecting() {
@@ -42,26 +41,26 @@ impl Phase {
     }
 }
 
-/// Why a connection's attempt is ended before its timeout.
+/// Why an attempt is ended before its timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LateEnd {
-    /// Its range goes on at once on another connection.
+    /// Its range continues at once on another connection.
     Move,
     /// It is stuck: the attempt has failed.
     Stuck,
-    /// Its server answers no more connections than it has: the range waits for one of those.
+    /// Its server answers no further connection: the range waits for one that is answered.
     Unserved,
 }
 
-/// Whether one more late range may be asked for again, of so many that were.
+/// True if one more late range may be requested again, after `asked_again` ones.
 #[must_use]
 pub fn is_within_budget(asked_again: u64, requests: u64, connections: usize) -> bool {
     let at_once = connections.min(HEDGES_AT_ONCE_MAX) as u64;
     asked_again < at_once + requests * HEDGES_PER_100_REQUESTS_MAX / 100
 }
 
-/// Whether so many of the busy connections are late that it is the network, the server or this
-/// machine, and another connection does not help.
+/// True if most of the busy connections are late and more than a quarter of all are busy: then the
+/// network, the server or this machine is the cause, and another connection does not help.
 #[must_use]
 pub fn is_general(late: usize, busy: usize, connections: usize) -> bool {
     late * 2 > busy && busy * 4 > connections

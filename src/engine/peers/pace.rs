@@ -1,4 +1,4 @@
-//! How long things usually take, so that what takes far longer is noticed. Pure.
+//! Usual durations, to recognize what takes far longer. Pure.
 
 use super::Phase;
 use crate::limits::{
@@ -10,12 +10,12 @@ use crate::limits::{
 #[derive(Debug)]
 struct Pace {
     recent_us: [u32; PACE_SAMPLES],
-    /// Which of them were ended because they were stuck: they take at least so long.
+    /// Which of them were ended because they were stuck: they take at least this long.
     stuck: [bool; PACE_SAMPLES],
     noted: usize,
-    /// Nine of ten took at most so long, when it was last worked out.
+    /// The 90th percentile, when it was last computed.
     usual_us: Option<u32>,
-    /// With so many requests in flight.
+    /// The requests in flight then.
     usual_busy: usize,
 }
 
@@ -33,7 +33,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Notes one that is over, or was ended because it was stuck.
+    /// Records one that is over, or was ended because it was stuck.
     fn note(&mut self, duration_us: u64, busy: usize, is_stuck: bool) {
         let at = self.noted % PACE_SAMPLES;
         self.recent_us[at] = u32::try_from(duration_us).unwrap_or(u32::MAX);
@@ -45,9 +45,9 @@ impl Pace {
         }
     }
 
-    /// What nine of ten take at most. Where most were stuck, the server is slow, and would never be
-    /// waited for if they counted for nothing; where few were, they hang, and the others tell how
-    /// long an answer takes.
+    /// Computes the 90th percentile. If most were stuck, the server is slow, and would never be
+    /// awaited if they were ignored; if few were, those hang, and the others show how long an
+    /// answer takes.
     fn work_out(&self) -> u32 {
         let known = self.noted.min(PACE_SAMPLES);
         let last = (self.noted - PACE_SAMPLES_MIN..self.noted).map(|number| number % PACE_SAMPLES);
@@ -63,20 +63,20 @@ impl Pace {
         *usual_us
     }
 
-    /// What is usual with so many in flight: where they share a line that is full, twice as many
-    /// take twice as long.
+    /// The usual duration with `busy` requests in flight: on a full line, twice as many take twice
+    /// as long.
     fn usual_us(&self, busy: usize) -> Option<u64> {
         let (busy, before) = (busy.max(self.usual_busy) as u64, self.usual_busy as u64);
         Some(u64::from(self.usual_us?) * busy / before)
     }
 
-    /// After so long one that is not over is late; `None` while too little is known.
+    /// Duration after which an operation is late; `None` while too little is known.
     fn late_after_us(&self, busy: usize) -> Option<u64> {
         let usual_us = self.usual_us(busy)?;
         Some((usual_us * HEDGE_FACTOR).max(HEDGE_AFTER_MIN_US))
     }
 
-    /// After so long one that is not over will hardly ever be; `None` while too little is known.
+    /// Duration after which an operation will hardly ever end; `None` while too little is known.
     fn stuck_after_us(&self, busy: usize) -> Option<u64> {
         let usual_us = self.usual_us(busy)?;
         let late_us = usual_us * HEDGE_FACTOR;
@@ -85,41 +85,41 @@ impl Pace {
     }
 }
 
-/// The paces of all that connections wait for.
+/// The paces of all phases.
 #[derive(Debug, Default)]
 pub struct Paces {
     phases: [Pace; 3],
-    /// Requests in flight now.
+    /// Requests in flight.
     busy: usize,
 }
 
 impl Paces {
-    /// So many requests are in flight now.
+    /// Sets the number of requests in flight.
     pub fn set_busy(&mut self, busy: usize) {
         self.busy = busy;
     }
 
-    /// Notes how long something took; `is_stuck`: at least, for it was ended because it was stuck.
+    /// Records a duration; `is_stuck`: it was ended because it was stuck, so this is a minimum.
     pub fn note(&mut self, phase: Phase, duration_us: u64, is_stuck: bool) {
         self.phases[phase as usize].note(duration_us, self.busy, is_stuck);
     }
 
-    /// The same of a small object's body, which comes with its head as a rule: where that is not
-    /// known by itself, a head's pace is.
+    /// The phase by which a small object's body is judged: it usually comes with its head, so the
+    /// head's pace applies while its own is unknown.
     #[must_use]
     pub fn phase_of_whole(&self, phase: Phase) -> Phase {
         let is_known = self.phases[phase as usize].usual_us.is_some();
         if phase == Phase::Body && !is_known { Phase::Head } else { phase }
     }
 
-    /// After so long it is late; longer for what was moved so often already.
+    /// Duration after which a phase is late; doubled for each move of the range so far.
     #[must_use]
     pub fn late_after_us(&self, phase: Phase, moves: u32) -> Option<u64> {
         self.phases[phase as usize].late_after_us(self.busy).map(|after_us| after_us << moves)
     }
 
-    /// After so long an attempt is over, as after its timeout; longer for each of the attempts, the
-    /// first one excepted: where all is stuck, patience is what helps.
+    /// Duration after which an attempt is over, like a timeout; doubled for each attempt after the
+    /// first one, because if everything is stuck, only patience helps.
     #[must_use]
     pub fn stuck_after_us(&self, phase: Phase, attempts: u32) -> Option<u64> {
         let doublings = attempts.saturating_sub(1).min(STUCK_DOUBLINGS_MAX);

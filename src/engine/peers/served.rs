@@ -1,27 +1,27 @@
-//! How many connections an address serves at a time, where that is fewer than were opened. Pure.
+//! Finds how many connections an address serves at a time, if fewer than were opened. Pure.
 //!
-//! A server with so many threads, each for one connection until that is closed, accepts more
-//! connections than it answers; the kernel does that for it. Such a connection waits for its first
-//! answer while others of the address are answered again and again. Then no more are opened than
-//! were answered, and twice as many are tried after a while. Where connections that were answered
-//! before wait as long, requests hang whatever their connection: that says nothing of how many are
-//! served.
+//! A server with a fixed number of threads, each for one connection until it is closed, accepts
+//! more connections than it answers, because the kernel does so. Such a connection waits for its
+//! first answer while others of the address are answered repeatedly. Then no more connections are
+//! opened than were answered, and twice as many are tried after a while. If connections that were
+//! answered before wait as long, requests hang regardless of the connection, which says nothing
+//! about how many are served.
 
 use crate::limits::{
     SERVED_PAUSE_MAX_US, SERVED_PAUSE_MIN_US, SERVED_TRIAL_US, UNANSWERED_AFTER_US,
     UNANSWERED_ANSWERS_MIN, UNANSWERED_FACTOR, UNANSWERED_MIN, UNANSWERED_SHARE,
 };
 
-/// What is known of an address.
+/// State of an address.
 #[derive(Debug, Default)]
 pub(super) struct Served {
-    /// Answers of all its connections.
+    /// Answers on all its connections.
     answers: u64,
-    /// The slowest first byte lately, of connections that had been answered before; it becomes less
-    /// with each answer.
+    /// The slowest recent first byte of connections that had been answered before; decays with each
+    /// answer.
     slowest_us: Option<u64>,
-    /// When a connection was seen last that waits for its first answer for too long, and one that
-    /// was answered before.
+    /// When a connection last waited too long for its first answer, and when one that was answered
+    /// before did.
     unanswered_us: Option<u64>,
     hung_us: Option<u64>,
     limit: Option<Limit>,
@@ -29,17 +29,17 @@ pub(super) struct Served {
 
 #[derive(Debug, Clone, Copy)]
 struct Limit {
-    /// So many were answered.
+    /// Number of answered connections.
     served: usize,
-    /// Twice as many are tried.
+    /// Twice as many are being tried.
     is_trial: bool,
-    /// The trial's end, or when the next one begins.
+    /// The end of the trial, or the beginning of the next one.
     until_us: u64,
     pause_us: u64,
 }
 
-/// How many connections of an address are open, how many of them were ever answered, and how long
-/// the quickest first answer of one took.
+/// Open connections of an address, how many of them were ever answered, and their fastest first
+/// answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Open {
     pub(super) all: usize,
@@ -48,7 +48,7 @@ pub(super) struct Open {
 }
 
 impl Served {
-    /// An answer has come to its end, so long after its request to its first byte.
+    /// Records the end of an answer, and the time from its request to its first byte.
     pub(super) fn answered(&mut self, first_byte_us: u64, is_first: bool) {
         self.answers += 1;
         if !is_first {
@@ -62,36 +62,36 @@ impl Served {
         self.answers
     }
 
-    /// The slowest first byte lately, of connections that had been answered before.
+    /// The slowest recent first byte of connections that had been answered before.
     pub(super) fn slowest_us(&self) -> Option<u64> {
         self.slowest_us
     }
 
-    /// Whether an answer is waited for too long beside the others.
+    /// True if this wait is too long compared with other answers.
     fn is_too_long(&self, waited_us: u64) -> bool {
         self.slowest_us.is_some_and(|slowest_us| is_too_long(waited_us, slowest_us))
     }
 
-    /// A connection that was answered before waits for its next answer.
+    /// Records that a connection that was answered before waits for its next answer.
     pub(super) fn waits_again(&mut self, waited_us: u64, now_us: u64) {
         if self.is_too_long(waited_us) {
             (self.hung_us, self.limit) = (Some(now_us), None);
         }
     }
 
-    /// Requests hang lately, whatever their connection.
+    /// True if requests hang lately, regardless of their connection.
     fn is_hung(&self, now_us: u64) -> bool {
         self.hung_us.is_some_and(|hung_us| now_us < hung_us + UNANSWERED_AFTER_US)
     }
 
-    /// Connections wait for their first answer lately, and only such.
+    /// True if connections wait for their first answer lately, and only such connections.
     pub(super) fn has_unanswered(&self, now_us: u64) -> bool {
         let is_late = |us| now_us < us + UNANSWERED_AFTER_US;
         self.unanswered_us.is_some_and(is_late) && !self.is_hung(now_us)
     }
 
-    /// A connection that was opened at so many answers waits for its first one. True when that is a
-    /// new word about how many are served.
+    /// Records that a connection, opened after `answers_before` answers, waits for its first one.
+    /// True if the limit is new.
     pub(super) fn waits(
         &mut self,
         waited_us: u64,
@@ -110,7 +110,7 @@ impl Served {
         }
         let unanswered = open.all.saturating_sub(open.answered);
         let is_new = match self.limit {
-            // Those that are open beside the served ones wait for their turn.
+            // Connections above the limit wait for their turn.
             Some(limit) => limit.is_trial,
             None => unanswered >= UNANSWERED_MIN && unanswered * UNANSWERED_SHARE >= open.all,
         };
@@ -120,7 +120,7 @@ impl Served {
         is_new
     }
 
-    /// Tries twice as many when it is time, and goes on where they are answered.
+    /// Tries twice as many when it is time, and keeps going while they are answered.
     pub(super) fn look(&mut self, open: Open, now_us: u64) {
         let Some(limit) = &mut self.limit else { return };
         if now_us < limit.until_us {
@@ -130,7 +130,7 @@ impl Served {
             return self.go_back(open, now_us);
         }
         if limit.is_trial && open.answered <= limit.served {
-            // Nobody had a use for more.
+            // More were not needed.
             self.limit = None;
             return;
         }
@@ -142,18 +142,18 @@ impl Served {
         (limit.is_trial, limit.until_us) = (true, now_us + trial_us.max(SERVED_TRIAL_US));
     }
 
-    /// No more than these are answered.
+    /// Sets the limit to the answered connections.
     fn go_back(&mut self, open: Open, now_us: u64) {
         let before_us = self.limit.map_or(SERVED_PAUSE_MIN_US / 2, |limit| limit.pause_us);
         let pause_us = (before_us * 2).min(SERVED_PAUSE_MAX_US);
         let until_us = now_us + pause_us;
-        // A trial has too many, not those that were answered before it.
+        // The trial opened too many, not those that were answered before it.
         let before = self.limit.map_or(1, |limit| limit.served);
         let served = open.answered.max(before);
         self.limit = Some(Limit { served, is_trial: false, until_us, pause_us });
     }
 
-    /// As many connections as may be open; `None` where nothing says how many are served.
+    /// Most connections that may be open; `None` if no limit is known.
     pub(super) fn most(&self) -> Option<usize> {
         let limit = self.limit?;
         Some(if limit.is_trial { limit.served * 2 } else { limit.served })
@@ -174,7 +174,7 @@ mod tests {
         Open { all, answered, first_answer_us: None }
     }
 
-    /// One whose answers take so long.
+    /// An address with this first byte time.
     fn answering(first_byte_us: u64) -> Served {
         let mut served = Served::default();
         (0..100).for_each(|_| served.answered(first_byte_us, false));
@@ -202,7 +202,7 @@ mod tests {
         assert!(served.waits(UNANSWERED_AFTER_US, 0, FOUR_OF_32, 0));
         served.look(open(4, 4), SERVED_PAUSE_MIN_US);
         assert_eq!(served.most(), Some(8));
-        // They are being connected anew.
+        // They are being connected again.
         let end_us = SERVED_PAUSE_MIN_US + SERVED_TRIAL_US;
         served.look(open(8, 0), end_us);
         assert_eq!(served.most(), Some(4));
@@ -213,7 +213,7 @@ mod tests {
         let mut served = answering(2_000_000);
         assert!(!served.waits(7_900_000, 0, FOUR_OF_32, 0));
         assert!(served.waits(8_000_000, 0, FOUR_OF_32, 0));
-        // What is slow at first only is not.
+        // One that is slow only at first has no limit.
         let mut served = Served::default();
         (0..100).for_each(|_| served.answered(5_000, true));
         assert!(!served.waits(60_000_000, 0, FOUR_OF_32, 0), "none was answered twice");

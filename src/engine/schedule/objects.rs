@@ -1,8 +1,8 @@
-//! Objects that are to be fetched, range by range: large ones first, a few at a time in turn, then
-//! small ones in the order of the listing.
+//! Objects to be fetched, range by range: large ones first, a few at a time in turn, then small
+//! ones in listing order.
 //!
-//! That is one order over all endpoints. Who asks may name endpoints to be passed over: those
-//! behind them come forward, and those of one endpoint are found without a look at the others'.
+//! The order spans all endpoints. The caller may name endpoints to skip: objects behind them move
+//! up, and each endpoint's objects are found without scanning those of others.
 
 use std::cmp::Ordering as Order;
 use std::collections::{BinaryHeap, VecDeque};
@@ -20,18 +20,18 @@ use crate::plan::ranges::Ranges;
 pub(super) struct Objects {
     /// By the endpoint's number.
     queues: Vec<Queue>,
-    /// Large ones with ranges handed out and ranges left: of those that are not passed over
-    /// [`OBJECTS_OPEN_MAX`], and of all [`OBJECTS_OPEN_ALL_MAX`] while one is not passed over.
+    /// Large objects that are partly handed out: [`OBJECTS_OPEN_MAX`] of endpoints that are not
+    /// skipped, and [`OBJECTS_OPEN_ALL_MAX`] in total while one is not skipped.
     open: VecDeque<Open>,
-    /// How many small ones have come.
+    /// Number of small objects pushed.
     came: u64,
 }
 
-/// Those of one endpoint that nobody has begun.
+/// The objects of one endpoint that no worker has begun.
 #[derive(Debug, Default)]
 struct Queue {
     large: BinaryHeap<BySize>,
-    /// Each with how many had come before it.
+    /// Each with the number of those pushed before it.
     small: VecDeque<(u64, Arc<Transfer>)>,
 }
 
@@ -68,7 +68,7 @@ impl PartialEq for BySize {
 impl Eq for BySize {}
 
 impl Objects {
-    /// Takes one in.
+    /// Adds an object.
     pub(super) fn push(&mut self, endpoint: EndpointNumber, transfer: Arc<Transfer>) {
         if self.queues.len() <= endpoint.index() {
             self.queues.resize_with(endpoint.index() + 1, Queue::default);
@@ -82,13 +82,13 @@ impl Objects {
         }
     }
 
-    /// True when all their ranges are handed out.
+    /// True if all ranges are handed out.
     pub(super) fn is_empty(&self) -> bool {
         let is_empty = |queue: &Queue| queue.large.is_empty() && queue.small.is_empty();
         self.open.is_empty() && self.queues.iter().all(is_empty)
     }
 
-    /// The next range of an endpoint that is not passed over.
+    /// The next range of an endpoint that is not skipped.
     pub(super) fn next(&mut self, passed_over: EndpointSet) -> Option<Assignment> {
         let may_be = |open: &&Open| !passed_over.has(open.endpoint);
         let mut given = self.open.iter().filter(may_be).count();
@@ -112,7 +112,7 @@ impl Objects {
         Some(Assignment { transfer, range, errand: None, endpoint })
     }
 
-    /// The queues that are not passed over.
+    /// The queues that are not skipped.
     fn queues(&mut self, passed_over: EndpointSet) -> impl Iterator<Item = (usize, &mut Queue)> {
         let queues = self.queues.iter_mut().enumerate();
         queues.filter(move |(index, _)| !passed_over.has(EndpointNumber::at(*index)))
@@ -153,7 +153,7 @@ mod tests {
             let endpoint = EndpointNumber::at(number % ENDPOINTS);
             objects.push(endpoint, Arc::new(Transfer::new(object, to, key, cut)));
         }
-        // All but one are passed over, each in turn.
+        // All but one are skipped, each in turn.
         for turn in 0..ENDPOINTS * 8 {
             let mut passed_over = EndpointSet::EMPTY;
             let asked = EndpointNumber::at(turn % ENDPOINTS);

@@ -1,5 +1,5 @@
-//! Requests of one priority that nobody has begun: in the order in which they came, but that those
-//! which must wait let the others pass.
+//! Requests of one priority that no worker has begun, in order of arrival; those that must wait do
+//! not block others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use crate::engine::endpoints::{EndpointNumber, EndpointSet};
 use crate::engine::lease::Leases;
 use crate::engine::request::Errand;
 
-/// Requests by how many had come before them: the first is next, and any of them is found.
+/// Requests by number of arrival: the first is next, and any can be found.
 type Queue = BTreeMap<u64, Assignment>;
 
 /// Requests of one priority.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// How many are in flight is for their clients to say, and which endpoint has room.
+    /// Their clients control how many are in flight, and the endpoints' rates.
     paced_by_client: Queue,
     /// The others, by the endpoint's number.
     endpoints: Vec<OfEndpoint>,
 }
 
-/// Requests to one endpoint that the pace of this engine counts.
+/// Requests to one endpoint that this engine's pace counts.
 #[derive(Debug, Default)]
 struct OfEndpoint {
     paced_here: Queue,
-    /// Those that need a lease of the worker that takes them, too.
+    /// Those that also need a lease of the worker that takes them.
     for_lease: Queue,
 }
 
@@ -45,19 +45,19 @@ impl Waiting {
         self.paced_by_client.len() + self.endpoints.iter().map(of).sum::<usize>()
     }
 
-    /// Those that wait for a lease.
+    /// Requests that wait for a lease.
     pub(super) fn leases_wanted(&self) -> usize {
         self.endpoints.iter().map(|endpoint| endpoint.for_lease.len()).sum()
     }
 
-    /// True when there are some that only the pace holds back from a worker with these leases.
+    /// True if there are some that only the pace holds back from a worker with these leases.
     pub(super) fn has_paced(&self, leases: &Leases) -> bool {
         let has =
             |for_lease| self.endpoints.iter().any(|endpoint| !endpoint.queue(for_lease).is_empty());
         has(false) || has(true) && leases.has_room()
     }
 
-    /// Takes one in, before which so many had come.
+    /// Adds a request with its number of arrival.
     pub(super) fn push(&mut self, number: u64, request: Assignment) {
         let errand = request.errand.as_ref().expect("a request");
         let (for_lease, by_client) = (errand.wants_lease(), errand.is_paced_by_client());
@@ -73,8 +73,8 @@ impl Waiting {
         self.endpoints[index].queue_mut(for_lease).insert(number, request);
     }
 
-    /// The next one for a worker with these leases, and whether it is paced here; where no more of
-    /// those may be, it is not. Of those that are paced here endpoints are passed over.
+    /// The next request for a worker with these leases, and whether the engine paces it; not one
+    /// that is paced unless `may_be_paced`. Endpoints in `passed_over` are skipped for paced ones.
     pub(super) fn next(
         &mut self,
         may_be_paced: bool,
@@ -117,17 +117,17 @@ impl Waiting {
         [&mut self.paced_by_client].into_iter().chain(self.endpoints.iter_mut().flat_map(of))
     }
 
-    /// Takes one out, whatever it waits for.
+    /// Removes a request, whatever it waits for.
     pub(super) fn pop(&mut self) -> Option<Assignment> {
         self.queues().find_map(|queue| queue.pop_first().map(|(_, request)| request))
     }
 
-    /// Takes this one out, if it is here: a look into each queue, however long they are.
+    /// Removes the request with this number, if it is here: one look-up per queue.
     pub(super) fn take(&mut self, number: u64) -> Option<Assignment> {
         self.queues().find_map(|queue| queue.remove(&number))
     }
 
-    /// Takes those out that were cancelled.
+    /// Removes cancelled requests.
     pub(super) fn take_cancelled(&mut self, into: &mut Vec<Errand>) {
         for queue in self.queues() {
             queue.retain(|_, request| {

@@ -1,4 +1,4 @@
-//! What comes next in a channel's stream: objects and the ends of epochs, in order, bounded.
+//! The content of a channel's stream: objects and ends of epochs, in order, bounded.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,23 +17,23 @@ use crate::sys::{Handle, descriptor};
 /// One step of the stream.
 #[derive(Debug, Clone)]
 pub enum StreamStep {
-    /// Bytes of an object; of length 0 for an object without bytes, where each is told.
+    /// Bytes of an object; of length 0 for an object without bytes, if objects are logged.
     Range(Arc<Transfer>, ByteRange),
-    /// Bytes that are written as they stand here.
+    /// Bytes to be written as they are.
     Inline(InlineBytes),
     /// The end of an epoch.
     EpochEnd {
-        /// How many objects it had, those without bytes among them.
+        /// Number of its objects, including those without bytes.
         objects: u64,
     },
 }
 
-/// What a stream is made of, in order.
+/// One item of a stream, in order.
 #[derive(Debug)]
 pub enum FeedItem {
-    /// All of an object.
+    /// A whole object.
     Object(Arc<Transfer>),
-    /// Bytes beside those of objects; the place of the stream must be a pipe that does not wait.
+    /// Bytes between objects; the outlet of the stream must be a non-blocking pipe.
     Inline(InlineBytes),
 }
 
@@ -43,14 +43,14 @@ impl From<Arc<Transfer>> for FeedItem {
     }
 }
 
-/// What the feed has now.
+/// The next step of the feed.
 #[derive(Debug)]
 pub enum NextStep {
-    /// This.
+    /// A step.
     StreamStep(StreamStep),
     /// Nothing yet; the counter is raised when there is.
     Later,
-    /// Nothing any more.
+    /// The stream has ended.
     Ended,
 }
 
@@ -59,52 +59,52 @@ pub enum NextStep {
 pub struct StreamFeed {
     state: Mutex<State>,
     stopped: AtomicBool,
-    /// Stopped by the user, whatever stopped it before.
+    /// Stopped by the user, perhaps after another reason.
     interrupted: AtomicBool,
     /// The epoch that is being read, or waits for its reader.
     reading: AtomicU64,
-    /// How many epochs have had a reader.
+    /// Number of epochs that have had a reader.
     opened: AtomicU64,
     counter: Handle,
     part: PartSize,
-    /// How objects ended, where that is told of each.
+    /// How objects ended, if they are logged.
     log: Option<Mutex<Vec<Streamed>>>,
-    /// Something was taken out of it, or has become of the channel, since its supplier has looked.
+    /// Notified when something was taken or the channel's state has changed.
     moved: Notify,
-    /// Something has become of a channel since whoever serves it has looked: of all that share it.
+    /// Notified when the state of any channel that shares it has changed.
     events: Arc<Notify>,
 }
 
-/// How an object of a stream ended: all of it was handed on, or it failed.
+/// The end of an object of a stream: all of it was passed on, or it failed.
 #[derive(Debug)]
 pub struct Streamed {
     /// Its epoch, from 0.
     pub epoch: u64,
-    /// The rest.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
 #[derive(Debug, Default)]
 struct State {
     objects: VecDeque<Entry>,
-    /// The object in front, and which of its bytes are still to come.
+    /// The current object, and its remaining bytes.
     open: Option<(Arc<Transfer>, ByteRange)>,
-    /// How many objects were pushed since the last end of an epoch.
+    /// Objects pushed since the last end of an epoch.
     pushed: u64,
-    /// Bytes beside those of objects that wait.
+    /// Queued bytes between objects.
     inline_bytes: usize,
     complete: bool,
     asleep: bool,
-    /// Epochs before this one are not wanted any more.
+    /// Earlier epochs are skipped.
     wanted: u64,
-    /// The epoch of what comes next.
+    /// The epoch of the next item.
     epoch: u64,
     stop: Option<Error>,
 }
 
 #[derive(Debug)]
 enum Entry {
-    /// All of an object, or these bytes of it.
+    /// A whole object, or these bytes of it.
     Object(Arc<Transfer>, Option<ByteRange>),
     Inline(InlineBytes),
     EpochEnd {
@@ -130,15 +130,15 @@ impl StreamFeed {
         }
     }
 
-    /// The same, which notifies those who serve the channel of what becomes of it: it was stopped,
-    /// an epoch begins or has a reader, an object has ended.
+    /// Notifies `events` of changes of the channel: it was stopped, an epoch begins or has a
+    /// reader, an object has ended.
     #[must_use]
     pub fn notifying(self, events: Arc<Notify>) -> Self {
         Self { events, ..self }
     }
 
-    /// Waits until something was taken out of it, an epoch begins or has a reader, or it is
-    /// stopped: since the last wait.
+    /// Waits until something was taken, an epoch begins or has a reader, or the feed is stopped,
+    /// since the last wait.
     pub async fn moved(&self) {
         self.moved.notified().await;
     }
@@ -148,19 +148,19 @@ impl StreamFeed {
         self.events.notify_one();
     }
 
-    /// The same, which keeps how each object ended until [`Self::collect`] takes that.
+    /// Logs how each object ends, until [`Self::collect`].
     #[must_use]
     pub fn logged(self) -> Self {
         Self { log: Some(Mutex::default()), ..self }
     }
 
-    /// True when it is told how each object ends.
+    /// True if it logs how each object ends.
     #[must_use]
     pub fn is_logged(&self) -> bool {
         self.log.is_some()
     }
 
-    /// Notes how an object of an epoch ended, at this time.
+    /// Logs the end of an object of an epoch.
     pub fn note_end(
         &self,
         epoch: u64,
@@ -175,7 +175,7 @@ impl StreamFeed {
         self.events.notify_one();
     }
 
-    /// Moves what was noted since the last call into `into`.
+    /// Moves the log since the last call into `into`.
     pub fn collect(&self, into: &mut Vec<Streamed>) {
         if let Some(log) = &self.log {
             into.append(&mut log.lock().unwrap_or_else(PoisonError::into_inner));
@@ -198,7 +198,7 @@ impl StreamFeed {
         }
     }
 
-    /// How many more items it takes now; what was noted and not collected takes room, too.
+    /// How many more items it takes now; uncollected log entries use room, too.
     #[must_use]
     pub fn room(&self) -> usize {
         let state = self.lock();
@@ -208,7 +208,7 @@ impl StreamFeed {
         FEED_OBJECTS_MAX.saturating_sub(state.objects.len() + self.log_length())
     }
 
-    /// How many ranges wait to be taken, the next epoch's included.
+    /// Number of ranges that wait to be taken, including those of the next epoch.
     #[must_use]
     pub fn ranges_left(&self) -> u64 {
         let state = self.lock();
@@ -219,8 +219,8 @@ impl StreamFeed {
         waiting.sum::<u64>() + state.open.as_ref().map_or(0, |(_, left)| self.ranges(*left))
     }
 
-    /// Takes what comes next; objects without bytes add nothing to the stream, and stand in it only
-    /// where it is told how each object ends.
+    /// Appends items. Objects without bytes add nothing to the stream, and become steps only if
+    /// objects are logged.
     pub fn push<I: Into<FeedItem>>(&self, items: impl IntoIterator<Item = I>) {
         let mut state = self.lock();
         for item in items {
@@ -240,7 +240,7 @@ impl StreamFeed {
         self.wake(&mut state);
     }
 
-    /// Takes some bytes of an object, which must lie in it, as the next object.
+    /// Appends bytes of an object, which must be inside it, as the next object.
     pub fn push_part(&self, transfer: Arc<Transfer>, window: ByteRange) {
         let mut state = self.lock();
         state.pushed += 1;
@@ -248,7 +248,7 @@ impl StreamFeed {
         self.wake(&mut state);
     }
 
-    /// How many ranges these bytes are, if none is cut shorter than usual.
+    /// Number of ranges of these bytes, at the usual length.
     fn ranges(&self, bytes: ByteRange) -> u64 {
         Ranges::count_of(bytes.length, self.part)
     }
@@ -261,7 +261,7 @@ impl StreamFeed {
         self.wake(&mut state);
     }
 
-    /// Says that no epoch follows.
+    /// Ends the stream: no epoch follows.
     pub fn complete(&self) {
         let mut state = self.lock();
         state.complete = true;
@@ -281,13 +281,13 @@ impl StreamFeed {
         self.notify();
     }
 
-    /// True when the channel was ended early.
+    /// True if the channel was ended early.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// True when the user has ended the channel, be it after a failure.
+    /// True if the user has ended the channel, perhaps after a failure.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Acquire)
@@ -299,19 +299,19 @@ impl StreamFeed {
         self.reading.load(Ordering::Acquire)
     }
 
-    /// Says which epoch that is.
+    /// Sets the epoch that is being read.
     pub fn set_reading(&self, epoch: u64) {
         self.reading.store(epoch, Ordering::Release);
         self.notify();
     }
 
-    /// How many epochs have had a reader.
+    /// Number of epochs that have had a reader.
     #[must_use]
     pub fn opened(&self) -> u64 {
         self.opened.load(Ordering::Acquire)
     }
 
-    /// Says how many those are.
+    /// Sets the number of epochs that have had a reader.
     pub fn set_opened(&self, epochs: u64) {
         self.opened.store(epochs, Ordering::Release);
         self.notify();
@@ -323,7 +323,7 @@ impl StreamFeed {
         self.lock().stop.clone()
     }
 
-    /// The epoch that a reader has closed early is not wanted any more: its rest is passed over.
+    /// Skips the rest of an epoch whose reader has closed early.
     pub fn skip_epoch(&self, epoch: u64) {
         let mut state = self.lock();
         state.wanted = state.wanted.max(epoch + 1);
@@ -338,7 +338,7 @@ impl StreamFeed {
         let mut state = self.lock();
         let waiting = state.objects.len();
         let next = state.take(part);
-        // What is passed over makes room as well, though it is no step.
+        // Skipped items free room, too, although they are no step.
         let has_moved = state.objects.len() < waiting || matches!(next, NextStep::StreamStep(_));
         drop(state);
         if has_moved {
@@ -419,7 +419,7 @@ mod tests {
         Arc::new(Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut))
     }
 
-    /// The next step as a text: `key first+length`, "end of" objects, "later" or "ended".
+    /// The next step as text: `key first+length`, "end of" objects, "later" or "ended".
     fn next(feed: &StreamFeed) -> String {
         match feed.next(PART) {
             NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
@@ -549,7 +549,7 @@ mod tests {
         assert_eq!(take(&feed), ["b 4096+4096", "b 8192+808", "later"]);
     }
 
-    /// Whether something was taken out, or has become of the channel, since this was asked last.
+    /// True if something was taken, or the channel's state has changed, since the last call.
     fn has_moved(feed: &StreamFeed) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         pin!(feed.moved()).poll(&mut context).is_ready()
@@ -562,7 +562,7 @@ mod tests {
         assert_eq!((take(&feed), has_moved(&feed)), (["a 0+1".to_owned()], true));
         feed.push([transfer("a", 1)]);
         feed.skip_epoch(0);
-        // The supplier looks before anything is passed over, finds no room and waits again.
+        // The supplier checks before anything is skipped, finds no room and waits again.
         assert!(has_moved(&feed) && !has_moved(&feed));
         assert_eq!((next(&feed), feed.room()), ("later".to_owned(), FEED_OBJECTS_MAX));
         assert!(has_moved(&feed), "there is room");

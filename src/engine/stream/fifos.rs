@@ -1,9 +1,9 @@
 //! The named pipes of a channel: `NAME_0`, `NAME_1`, ... in a folder.
 //!
-//! Only what this run has made is removed; a pipe that somebody else has made for it is written to,
-//! and stays ([`Fifos::taking_others`]). Names may be given to other pipes meanwhile, so device and
-//! inode are compared; and as each pipe is kept open (O_PATH, which makes no reader and no writer),
-//! no other file gets its inode number.
+//! Only pipes that this run has created are removed; a pipe that another program created for it is
+//! written to, and stays ([`Fifos::taking_others`]). Other pipes may take the names meanwhile, so
+//! device and inode are compared; and each pipe is kept open (O_PATH, which makes neither a reader
+//! nor a writer), so no other file gets its inode number.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -23,44 +23,44 @@ use crate::sys::Handle;
 /// Permissions of named pipes and markers, before the umask.
 const MODE: Mode = Mode::from_raw_mode(0o666);
 
-/// Device and inode: what a file is, whatever its name.
+/// Device and inode: identifies a file whatever its name.
 pub(super) type Identity = (u64, u64);
 
 fn identity(stat: &Stat) -> Identity {
     (stat.st_dev, stat.st_ino)
 }
 
-/// What an open file is; `None` where the kernel does not say.
+/// Identity of an open file; `None` if the kernel does not report it.
 pub(super) fn stat_identity(file: &OwnedFd) -> Option<Identity> {
     rustix::fs::fstat(file).ok().as_ref().map(identity)
 }
 
-/// Whether this very file has the name.
+/// True if exactly this file has the name.
 pub(super) fn is_named(folder: &OwnedFd, name: &str, file: Option<Identity>) -> bool {
     let found = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
     file.is_some() && found.ok().as_ref().map(identity) == file
 }
 
-/// A pipe that this run made, or that was there for it.
+/// A pipe that this run created, or that existed for it.
 #[derive(Debug)]
 struct Made {
     epoch: u64,
     name: String,
     pipe: Arc<OwnedFd>,
     identity: Identity,
-    /// Somebody else made it: it keeps its name.
+    /// Another program created it: it keeps its name.
     is_others: bool,
 }
 
 impl Made {
-    /// Opens this very pipe, whatever has its name now; `None` where that cannot be done.
+    /// Opens exactly this pipe, whatever has its name now; `None` if that is impossible.
     fn open(&self, folder: &OwnedFd, access: OFlags) -> Option<OwnedFd> {
         let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let path = format!("/proc/self/fd/{}", self.pipe.as_raw_fd());
         let opened = rustix::fs::open(path, flags, Mode::empty()).ok();
         let same = |file: &OwnedFd| stat_identity(file) == Some(self.identity);
         opened.filter(same).or_else(|| {
-            // Without /proc: by its name, as long as that is its name.
+            // Without /proc: by name, if that is still its name.
             let is_named = is_named(folder, &self.name, Some(self.identity));
             let flags = flags | OFlags::NOFOLLOW;
             let opened = || rustix::fs::openat(folder, &self.name, flags, Mode::empty()).ok();
@@ -68,7 +68,7 @@ impl Made {
         })
     }
 
-    /// Removes its name, if that is still its name and was given by this run.
+    /// Unlinks it, if it still has its name and this run created it.
     fn unlink(&self, folder: &OwnedFd) {
         if !self.is_others && is_named(folder, &self.name, Some(self.identity)) {
             let _ = rustix::fs::unlinkat(folder, &self.name, AtFlags::empty());
@@ -81,25 +81,24 @@ impl Made {
 pub struct Fifos {
     folder: Arc<OwnedFd>,
     channel: String,
-    /// The pipes that were made and are not withdrawn.
+    /// The pipes that were created and not withdrawn.
     made: Vec<Made>,
-    /// Whether retired pipes keep their names until this is dropped, and those that do.
+    /// True if retired pipes keep their names until this is dropped; and those pipes.
     keeps_names: bool,
     retired: Vec<Made>,
-    /// Whether a pipe that is there already was made for this run.
+    /// True if an existing pipe was created for this run.
     takes_others: bool,
-    /// What waits for the reader of the awaited epoch; `None` before the first, and where it cannot
-    /// wait.
+    /// Waits for the reader of the awaited epoch; `None` before the first, and if it cannot wait.
     opener: Option<Opener>,
     awaited: Option<u64>,
-    /// Readers of epochs before this one are not waited for: that has failed.
+    /// Readers of earlier epochs are not awaited, because that has failed.
     awaited_from: u64,
-    /// Goes when no pipe is left.
+    /// Released when no pipe is left.
     lock: Option<ChannelLock>,
 }
 
 impl Fifos {
-    /// The pipes of a channel, none of which is there yet. Without a lock another process may serve
+    /// The pipes of a channel, none of which exists yet. Without a lock another process may serve
     /// the same channel.
     #[must_use]
     pub fn new(folder: Arc<OwnedFd>, channel: String, lock: Option<ChannelLock>) -> Self {
@@ -117,24 +116,24 @@ impl Fifos {
         }
     }
 
-    /// A named pipe that is there already is used, and stays: somebody has made it (mkfifo(1)), and
-    /// its reader may wait in it. Not so where a run before was killed, or may have been: it may be
-    /// that one's, and its reader may have a part of the old stream.
+    /// Uses an existing named pipe, and leaves it there: another program created it (mkfifo(1)),
+    /// and its reader may be waiting in it. Not if an earlier run was killed, or may have been: the
+    /// pipe may be that run's, and its reader may have part of the old stream.
     #[must_use]
     pub fn taking_others(mut self) -> Self {
         self.takes_others = self.lock.as_ref().is_some_and(|lock| !lock.was_left());
         self
     }
 
-    /// Pipes that are retired keep their names until this is dropped: whoever opens one then waits
-    /// in it, and does not find it missing. For readers that are ended themselves.
+    /// Retired pipes keep their names until this is dropped: a reader that opens one then waits in
+    /// it instead of finding it missing. For readers that will be ended anyway.
     #[must_use]
     pub fn keeping_names(mut self, keeps: bool) -> Self {
         self.keeps_names = keeps;
         self
     }
 
-    /// Makes the pipe of an epoch.
+    /// Creates the pipe of an epoch.
     pub(super) fn offer(&mut self, epoch: u64) -> Result<(), Error> {
         let (folder, name) = (&*self.folder, format!("{}_{epoch}", self.channel));
         let at = |step, errno: Code| FileError { step, path: name.clone(), errno: errno.into() };
@@ -160,7 +159,7 @@ impl Fifos {
         Ok(())
     }
 
-    /// Opens the pipe of an epoch for writing; `None` while nobody reads it.
+    /// Opens the pipe of an epoch for writing; `None` while it has no reader.
     pub(super) fn open(&mut self, epoch: u64) -> Result<Option<OwnedFd>, Error> {
         let folder = &*self.folder;
         let Some(made) = self.made.iter().find(|made| made.epoch == epoch) else {
@@ -172,11 +171,11 @@ impl Fifos {
         {
             self.awaited = None;
             match opened {
-                // Whatever has its name now: its reader opened it by that name. One that has left
-                // has had its epoch, but does not hide that the pipe was replaced.
+                // Whatever has its name now, its reader opened it by that name. A reader that has
+                // left has had its epoch, but must not hide that the pipe was replaced.
                 Ok(file) if has_reader(&file) || is_named() => return Ok(Some(file)),
                 Ok(_) => {}
-                // Without /proc it fails each time; a lack of descriptors may be over soon.
+                // Without /proc it fails each time; a lack of descriptors may be temporary.
                 Err(errno) => {
                     self.opener = None;
                     self.awaited_from = if errno == Code::NOENT { u64::MAX } else { epoch + 1 };
@@ -193,7 +192,7 @@ impl Fifos {
         match rustix::fs::openat(folder, &made.name, flags, Mode::empty()) {
             Ok(file) if stat_identity(&file) == Some(made.identity) => Ok(Some(file)),
             Ok(_) | Err(Code::NOENT) => Err(replaced(made)),
-            // Nobody has it open for reading (fifo(7)).
+            // It has no reader (fifo(7)).
             Err(Code::NXIO) => Ok(None),
             Err(errno) => {
                 let (step, path) = ("open pipe", made.name.clone());
@@ -202,15 +201,15 @@ impl Fifos {
         }
     }
 
-    /// Waits for the reader of an epoch, for which [`Self::open`] has found none. Returns a counter
-    /// that is raised when one has come; `None` where that cannot be waited for.
+    /// Waits for the reader of an epoch, after [`Self::open`] found none. Returns a counter that is
+    /// raised when one has opened it; `None` if it cannot be awaited.
     pub(super) fn await_reader(&mut self, epoch: u64) -> Option<Handle> {
         if epoch < self.awaited_from {
             return None;
         }
         let made = self.made.iter().find(|made| made.epoch == epoch)?;
-        // Only a reader ends the wait: none begins where we may not be one, for a moment. Once it
-        // has begun this would end it.
+        // Only a reader ends the wait, so do not start one if this process cannot briefly become a
+        // reader. Once the wait has begun this would end it.
         if self.awaited != Some(epoch) {
             made.open(&self.folder, OFlags::RDONLY)?;
         }
@@ -231,15 +230,15 @@ impl Fifos {
             return;
         }
         self.awaited = None;
-        // A reader ends it, for however short a time it is there.
+        // A reader ends it, however short.
         match (made.open(&self.folder, OFlags::RDONLY), &mut self.opener) {
             (Some(_reader), Some(opener)) => opener.finish(),
-            // Without one the thread stays until this pipe has a reader or the process ends.
+            // Otherwise the thread stays until this pipe has a reader or the process ends.
             _ => self.opener = None,
         }
     }
 
-    /// Removes the pipe of an epoch. A reader that waits in open(2) for a writer is let go: it
+    /// Removes the pipe of an epoch. A reader that waits in open(2) for a writer is released: it
     /// opens and sees the end.
     pub(super) fn withdraw(&mut self, epoch: u64) {
         if let Some(made) = self.forget(epoch) {
@@ -250,12 +249,12 @@ impl Fifos {
         }
     }
 
-    /// Removes the pipe of an epoch, and keeps its readers waiting: they see no end for as long as
-    /// what is returned is open. `None` when there are none, and the pipe keeps no name.
+    /// Removes the pipe of an epoch, and keeps its readers waiting: they see no end while the
+    /// returned file is open. `None` if there are none, and the pipe does not keep its name.
     pub(super) fn retire(&mut self, epoch: u64) -> Option<OwnedFd> {
         let made = self.forget(epoch)?;
         if self.keeps_names {
-            // A reader besides: whoever is to hold this until the last reader leaves holds it on.
+            // Opened for reading, too, so that it stays open until the last reader leaves.
             let held = made.open(&self.folder, OFlags::RDWR);
             self.stop_waiting(&made);
             self.retired.push(made);
@@ -263,25 +262,25 @@ impl Fifos {
         }
         let before = made.open(&self.folder, OFlags::WRONLY);
         made.unlink(&self.folder);
-        // One that came since; from here on nobody can.
+        // A reader that came since; from here on there can be no other.
         let held = before.or_else(|| made.open(&self.folder, OFlags::WRONLY));
         self.stop_waiting(&made);
         held
     }
 
-    /// Makes `CHANNEL_N.ok` appear with a line of JSON in it.
+    /// Creates the completion marker `CHANNEL_N.ok` with a line of JSON in it.
     pub(super) fn mark(&self, whole: WholeEpoch) -> Result<(), Error> {
         let WholeEpoch { epoch, objects, bytes } = whole;
         let (folder, name) = (&*self.folder, self.marker(epoch));
         let text = format!("{{\"epoch\":{epoch},\"objects\":{objects},\"bytes\":{bytes}}}\n");
-        // No other process makes this one: see the lock. A run that was killed may have left it.
+        // The lock keeps other processes from creating this one. A killed run may have left it.
         let unfinished = format!("{OWN_PREFIX}{}.ok", self.channel);
         let at = |errno: Code| FileError { step: "make", path: name.clone(), errno: errno.into() };
         remove(folder, &unfinished).map_err(at)?;
         let made = write(folder, &unfinished, text.as_bytes())
             .and_then(|()| rustix::fs::renameat(folder, &unfinished, folder, &name));
         if let Err(errno) = made {
-            // The error that is told is the first.
+            // The first error is returned.
             let _ = remove(folder, &unfinished);
             return Err(at(errno).into());
         }
@@ -317,15 +316,15 @@ impl Drop for Fifos {
     }
 }
 
-/// Whether somebody has the pipe of this write end open for reading.
+/// True if the pipe of this write end has a reader.
 fn has_reader(writer: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(writer, PollFlags::empty())];
-    // It does not wait; what it cannot tell the next write does.
+    // Does not block; the next write reports what this misses.
     let _ = poll(&mut polled, Some(&Timespec::default()));
     !polled[0].revents().contains(PollFlags::ERR)
 }
 
-/// Removes a file; that there is none is as good.
+/// Removes a file; succeeds if there is none.
 fn remove(folder: &OwnedFd, name: &str) -> Result<(), Code> {
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Err(Code::NOENT) => Ok(()),
@@ -333,7 +332,7 @@ fn remove(folder: &OwnedFd, name: &str) -> Result<(), Code> {
     }
 }
 
-/// Writes a small file that is not there yet.
+/// Writes a small new file.
 fn write(folder: &OwnedFd, name: &str, text: &[u8]) -> Result<(), Code> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, name, flags, MODE)?;
@@ -351,7 +350,7 @@ fn replaced(made: &Made) -> Error {
         .advise("let nothing else make or remove pipes of this channel, and start again")
 }
 
-/// A pipe as it is, without being a reader or a writer of it.
+/// Opens a pipe without becoming a reader or a writer of it.
 fn look(folder: &OwnedFd, name: &str) -> Result<(OwnedFd, Identity), Code> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let pipe = rustix::fs::openat(folder, name, flags, Mode::empty())?;
@@ -362,14 +361,15 @@ fn look(folder: &OwnedFd, name: &str) -> Result<(OwnedFd, Identity), Code> {
     }
 }
 
-/// Refuses what has a pipe's name and is none.
+/// The error for a file with a pipe's name that is no pipe.
 fn no_pipe(name: &str) -> Error {
     let message = format!("{name} exists and is not a named pipe");
     Error::new(ErrorKind::Destination, message).advise("remove it or choose another channel name")
 }
 
-/// Removes a pipe that an earlier run left; anything else is somebody's. It is not used again: its
-/// reader may have a part of the old stream. Who waits in open(2) for its writer sees the end.
+/// Removes a pipe that an earlier run left; refuses other files. It is not reused, because its
+/// reader may have part of the old stream. A reader that waits in open(2) for its writer sees the
+/// end.
 fn remove_left(folder: &OwnedFd, name: &str) -> Result<(), Code> {
     let (pipe, identity) = look(folder, name)?;
     let (name, pipe) = (name.to_owned(), Arc::new(pipe));

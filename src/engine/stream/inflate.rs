@@ -1,14 +1,14 @@
-//! Objects that are inflated on their way into a stream.
+//! Inflates objects on their way into a stream.
 //!
-//! The feeder hands the bytes of an object to its [`Inflation`], a few pieces ahead; threads of the
-//! run ([`Inflaters`]) inflate them into buffers of the stream ([`crate::engine::backlog`]), and
-//! the feeder hands those on. The object whose turn it is may always have a few buffers, those
-//! behind it share what is left. So a stream of several objects is inflated by several cores; one
-//! object by one, since deflate has no places where another could begin.
+//! The feeder passes the bytes of an object to its [`Inflation`], a few pieces ahead; threads of
+//! the run ([`Inflaters`]) inflate them into buffers of the stream ([`crate::engine::backlog`]),
+//! which the feeder passes on. The current object may always have a few buffers; those behind it
+//! share the rest. So several cores can inflate a stream of several objects, but only one core
+//! inflates one object, because deflate has no points where another could start.
 //!
-//! No thread waits for a reader, nor for bytes: an inflation without bytes, or without room, is
-//! left, and the feeder hands it over again when it has some. A turn of one is at most one buffer
-//! of the stream, however small what it inflates is.
+//! No thread waits for a reader or for bytes: an inflation without input or room is set aside, and
+//! the feeder queues it again when it has some. A turn fills at most one buffer of the stream,
+//! however small its input.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,22 +28,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// How an object ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// All of it is among the bytes.
+    /// All of its bytes are in the output.
     Whole,
-    /// It is not.
+    /// It failed.
     Failed(Failure),
 }
 
-/// Why not all of an object can be inflated.
+/// Why an object cannot be inflated completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// It is no gzip file, or a damaged one.
+    /// It is not a gzip file, or a damaged one.
     Faulty(Fault),
-    /// Our own bug.
+    /// A bug of inrush.
     Bug,
 }
 
-/// Bytes that wait for an inflater.
+/// Input that waits for an inflater.
 #[derive(Debug)]
 struct Piece {
     buffer: Vec<u8>,
@@ -54,31 +54,31 @@ struct Piece {
 #[derive(Debug, Default)]
 struct State {
     input: VecDeque<Piece>,
-    /// All of the object was handed over.
+    /// All of the object was passed in.
     is_whole: bool,
-    /// There is more to be had of what was taken already.
+    /// Consumed input has more output.
     is_pending: bool,
     /// It waits for a thread, or has one.
     is_queued: bool,
     is_dropped: bool,
     ended: Option<Ended>,
-    /// That it failed was told.
-    is_told: bool,
+    /// Its failure was reported.
+    is_reported: bool,
 }
 
-/// One object that is inflated.
+/// One object being inflated.
 #[derive(Debug)]
 pub struct Inflation {
     number: u64,
     output: RangeBacklog,
-    /// Raised when bytes are there, or when some are needed.
+    /// Raised when there is output, or input is needed.
     counter: Handle,
     state: Mutex<State>,
     gunzip: Mutex<Gunzip>,
 }
 
 impl Inflation {
-    /// The object with this number in the stream; `counter` wakes its feeder.
+    /// For the object with this number in the stream; `counter` wakes its feeder.
     #[must_use]
     pub fn new(backlog: Arc<Backlog>, number: u64, counter: Handle) -> Self {
         let output = RangeBacklog::new(backlog, number, None);
@@ -86,36 +86,36 @@ impl Inflation {
         Self { number, output, counter, state, gunzip }
     }
 
-    /// Its place among the objects of the stream.
+    /// Its number among the objects of the stream.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// What is inflated and not handed on.
+    /// Inflated bytes that were not passed on yet.
     #[must_use]
     pub fn output(&self) -> &RangeBacklog {
         &self.output
     }
 
-    /// True when one more piece may be handed over.
+    /// True if one more piece of input may be passed in.
     #[must_use]
     pub fn takes_input(&self) -> bool {
         let state = lock(&self.state);
         state.ended.is_none() && state.input.len() < INFLATE_PIECES_MAX
     }
 
-    /// Takes the first bytes of a buffer of the stream as the next of the object.
+    /// Passes in the first `count` bytes of a buffer of the stream.
     pub fn push(&self, buffer: Vec<u8>, count: usize) {
         lock(&self.state).input.push_back(Piece { buffer, from: 0, to: count });
     }
 
-    /// Nothing follows what was pushed.
+    /// Marks the end of the input.
     pub fn complete(&self) {
         lock(&self.state).is_whole = true;
     }
 
-    /// Nobody wants what is left of it.
+    /// Abandons the rest of it.
     pub fn give_up(&self) {
         let mut state = lock(&self.state);
         state.is_dropped = true;
@@ -125,24 +125,24 @@ impl Inflation {
         self.output.clear();
     }
 
-    /// How it ended; all of its bytes are there then.
+    /// How it ended; then all of its output is there.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
         lock(&self.state).ended.clone()
     }
 
-    /// How it failed, if it did; told once.
+    /// Its failure, if any; reported once.
     #[must_use]
     pub fn take_failure(&self) -> Option<Failure> {
         let mut state = lock(&self.state);
         let Some(Ended::Failed(failure)) = state.ended.clone() else { return None };
-        (!std::mem::replace(&mut state.is_told, true)).then_some(failure)
+        (!std::mem::replace(&mut state.is_reported, true)).then_some(failure)
     }
 
-    /// True when all of it is inflated and handed on.
+    /// True if all of it is inflated and passed on.
     #[must_use]
     pub fn is_handed_on(&self) -> bool {
-        // In this order: its last bytes come before its end.
+        // In this order: its last bytes precede its end.
         self.ended() == Some(Ended::Whole) && !self.output.has_bytes()
     }
 
@@ -151,7 +151,7 @@ impl Inflation {
         has_work && state.ended.is_none() && !state.is_dropped && self.output.has_room()
     }
 
-    /// One turn; true when there is more to do at once.
+    /// One turn; true if there is more to do at once.
     fn turn(&self) -> bool {
         let ended = catch_unwind(AssertUnwindSafe(|| self.inflate()));
         let ended = ended.unwrap_or(Some(Ended::Failed(Failure::Bug)));
@@ -166,7 +166,8 @@ impl Inflation {
         is_queued
     }
 
-    /// Inflates into one buffer until it is full, or all that came is taken; how the object ended.
+    /// Inflates into one buffer until it is full or the input is used up; returns how the object
+    /// ended, if it did.
     fn inflate(&self) -> Option<Ended> {
         let mut gunzip = lock(&self.gunzip);
         let backlog = self.output.backlog();
@@ -236,21 +237,20 @@ impl Shared {
     }
 }
 
-/// The threads of a run that inflate, whatever the channel.
+/// A run's threads for inflating, shared by all channels.
 #[derive(Debug)]
 pub struct Inflaters {
-    /// What to do about an object that cannot be inflated.
+    /// Advice for an object that cannot be inflated.
     pub advice: &'static str,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Inflaters {
-    /// Starts so many threads. Without any, feeders inflate themselves: for tests that have one
-    /// thread.
+    /// Starts threads. With 0, feeders inflate themselves: for single-threaded tests.
     ///
     /// # Errors
-    /// When the machine starts no more.
+    /// If the machine cannot start a thread.
     pub fn start(count: usize, advice: &'static str) -> Result<Self, Error> {
         let threads = Vec::with_capacity(count);
         let mut inflaters = Self { advice, shared: Arc::default(), threads };
@@ -263,13 +263,13 @@ impl Inflaters {
         Ok(inflaters)
     }
 
-    /// How many inflate at the same time.
+    /// Number of threads, at least 1.
     #[must_use]
     pub fn count(&self) -> usize {
         self.threads.len().max(1)
     }
 
-    /// Hands an inflation to a thread, if it has something to do.
+    /// Queues an inflation for a thread, if it has work.
     pub fn hand_over(&self, inflation: &Arc<Inflation>) {
         let mut state = lock(&inflation.state);
         if state.is_queued || !inflation.is_runnable(&state) {
@@ -291,7 +291,7 @@ impl Drop for Inflaters {
         lock(&self.shared.queue).is_over = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A panic has reported itself.
             let _ = thread.join();
         }
     }
@@ -309,7 +309,7 @@ mod tests {
 
     const BUFFER_BYTES: usize = 1000;
 
-    /// Room for so many buffers ahead of the object whose turn it is.
+    /// Room for `ahead` buffers ahead of the current object.
     fn backlog(ahead: u64) -> Arc<Backlog> {
         let (buffer_bytes, ahead_bytes) = (BUFFER_BYTES, ahead * BUFFER_BYTES as u64);
         Arc::new(Backlog::new(Room { buffer_bytes, ahead_bytes, range_bytes: 1 << 20 }))
@@ -321,7 +321,7 @@ mod tests {
         encoder.finish().expect("memory")
     }
 
-    /// An object on its way, and what of it was not handed over yet.
+    /// An object in flight, and its input that was not passed in yet.
     struct Object {
         inflation: Arc<Inflation>,
         file: Vec<u8>,
@@ -335,7 +335,7 @@ mod tests {
             Self { inflation, file, got: Vec::new() }
         }
 
-        /// What a feeder does in a turn, but for what it hands on.
+        /// A feeder's turn, except for passing bytes on.
         fn feed(&mut self, inflaters: &Inflaters) {
             while self.inflation.takes_input() && !self.file.is_empty() {
                 let mut buffer = self.inflation.output().backlog().take_buffer();
@@ -350,7 +350,7 @@ mod tests {
             inflaters.hand_over(&self.inflation);
         }
 
-        /// Takes one chunk; true when there was one.
+        /// Takes one chunk; true if there was one.
         fn take(&mut self) -> bool {
             let output = self.inflation.output();
             let Some(chunk) = output.pop() else { return false };
@@ -375,7 +375,7 @@ mod tests {
                 while !objects[turn].inflation.is_handed_on() {
                     objects.iter_mut().skip(turn).for_each(|object| object.feed(&inflaters));
                     objects[turn].take();
-                    // Those that look for room at the same time may all find the last buffer.
+                    // Threads that check for room at the same time may all find the last buffer.
                     let most = (5 + 4 + threads) * BUFFER_BYTES;
                     assert!(backlog.used_bytes() <= most as u64, "{}", backlog.used_bytes());
                 }
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_once_and_behind_what_came_before_it() {
+    fn a_failure_is_reported_once_and_behind_what_came_before_it() {
         let inflaters = Inflaters::start(0, "").expect("no threads");
         let backlog = backlog(5);
         let file = [gzip(&[7; 500]), vec![0]].concat();

@@ -1,14 +1,14 @@
-//! Bytes of a stream that inrush itself writes, between those of objects: the headers and the
-//! padding of records, values of a manifest. Immutable, shared, at most [`INLINE_BYTES_MAX`].
+//! Bytes of a stream that inrush itself writes between objects: headers and padding of records,
+//! values of a manifest. Immutable, shared, at most [`INLINE_BYTES_MAX`].
 
 use std::sync::Arc;
 
 use crate::limits::INLINE_BYTES_MAX;
 
-/// So many need no memory of their own: the end of one record and the header of the next.
+/// Up to this length they are stored inline: the end of one record and the header of the next.
 const SHORT_BYTES_MAX: usize = 22;
 
-/// Bytes for the reader of a stream; never none.
+/// Bytes for the reader of a stream; never empty.
 #[derive(Debug, Clone)]
 pub struct InlineBytes(Form);
 
@@ -19,10 +19,10 @@ enum Form {
 }
 
 impl InlineBytes {
-    /// A copy of these.
+    /// Copies these bytes.
     ///
     /// # Panics
-    /// When there are none, or more than [`INLINE_BYTES_MAX`].
+    /// If there are none, or more than [`INLINE_BYTES_MAX`].
     #[must_use]
     pub fn new(given: &[u8]) -> Self {
         assert!((1..=INLINE_BYTES_MAX).contains(&given.len()), "{} bytes", given.len());

@@ -1,9 +1,8 @@
-//! One process alone serves a channel: a lock on a file beside its named pipes. The base folder of
-//! a training job has one of the same kind.
+//! A lock on a file, so that only one process serves a channel. The base folder of a training job
+//! has a lock of this kind, too.
 //!
-//! Whoever holds the lock (flock(2)) on `.inrush-CHANNEL.lock` owns the pipes of that channel. The
-//! kernel frees it when its holder dies, however that happens: a file that a killed run left locks
-//! nobody out.
+//! The holder of the lock (flock(2)) on `.inrush-CHANNEL.lock` owns the channel's pipes. The kernel
+//! releases it when its holder dies in any way: a file left by a killed run locks nobody out.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,29 +18,29 @@ use crate::sys::descriptor::is_ours;
 
 /// Permissions of a lock file, before the umask.
 const LOCK_MODE: Mode = Mode::from_raw_mode(0o666);
-/// How often a lock file may vanish between its opening and its lock before that is an error.
+/// How many times a lock file may vanish between opening and locking before that is an error.
 const VANISHED_MAX: u32 = 100;
 
-/// A lock on a file of a folder, for as long as it lives.
+/// A lock on a file of a folder, held until it is dropped.
 #[derive(Debug)]
 pub struct FileLock {
     folder: Arc<OwnedFd>,
     name: String,
     file: OwnedFd,
-    /// A holder before has left the file: it was killed.
+    /// An earlier holder has left the file: it was killed.
     was_left: bool,
 }
 
 /// Why a lock was not taken; nothing was changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotLocked {
-    /// Another process has it: this one, where that is known.
+    /// Another process has it, with this PID if known.
     Taken(Option<u32>),
     /// The file system has no locks.
     Unsupported,
-    /// What has the name is no regular file.
+    /// The file of this name is not regular.
     NotRegular,
-    /// The file cannot be used: what was tried, and why it failed.
+    /// The file cannot be used: what was tried, and the error.
     Unusable(&'static str, Code),
 }
 
@@ -49,7 +48,7 @@ impl FileLock {
     /// Takes the lock on the file of this name.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it was not taken.
     pub fn take(folder: &Arc<OwnedFd>, name: &str) -> Result<Self, NotLocked> {
         Self::take_by(folder, name, |file| {
             rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
@@ -66,7 +65,7 @@ impl FileLock {
             let (file, is_ours) = match open(folder, name) {
                 Ok(Some(opened)) => opened,
                 Ok(None) => return Err(NotLocked::NotRegular),
-                // It was removed between two looks.
+                // It was removed in between.
                 Err(Code::EXIST) => continue,
                 Err(errno) => return Err(NotLocked::Unusable("open", errno)),
             };
@@ -79,12 +78,12 @@ impl FileLock {
                 }
                 Err(errno) => return Err(NotLocked::Unusable("lock", errno)),
             }
-            // Its holder may have removed it before it let go: then it locks nobody out.
+            // Its holder may have removed it before releasing it: then it locks nobody out.
             if !is_named(folder, name, stat_identity(&file)) {
                 continue;
             }
             let was_left = is_ours && rustix::fs::fstat(&file).is_ok_and(|found| found.st_size > 0);
-            // Without the number a second run cannot name this one, and that is all.
+            // Without the PID a second run cannot name this one; nothing else depends on it.
             if is_ours {
                 let number = format!("{}\n", std::process::id());
                 let _ = rustix::fs::ftruncate(&file, 0);
@@ -98,13 +97,14 @@ impl FileLock {
 }
 
 impl Drop for FileLock {
-    /// Removes the file while it is still locked: who has opened it sees that it is gone.
+    /// Removes the file while it is still locked: processes that have opened it see that it is
+    /// gone.
     fn drop(&mut self) {
         remove(&self.folder, &self.name, &self.file);
     }
 }
 
-/// A process that has a lock, in words.
+/// The holder of a lock, in words.
 #[must_use]
 pub fn holder_in_words(number: Option<u32>) -> String {
     number.map_or_else(
@@ -119,22 +119,22 @@ pub fn not_regular_in_words(name: &str) -> String {
     format!("{name} is not used as lock file: it is no regular file")
 }
 
-/// The right to serve a channel, for as long as it lives.
+/// The right to serve a channel, held until it is dropped.
 #[derive(Debug)]
 pub struct ChannelLock(FileLock);
 
 impl ChannelLock {
-    /// Takes the lock of a channel in this folder; `None` where the file system has no locks.
+    /// Takes the lock of a channel in this folder; `None` if the file system has no locks.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`] when another process serves the channel, or the lock file cannot
-    /// be used; then nothing was changed.
+    /// [`ErrorKind::Destination`] if another process serves the channel, or the lock file cannot be
+    /// used; then nothing was changed.
     pub fn take(folder: &Arc<OwnedFd>, channel: &str) -> Result<Option<Self>, Error> {
         let name = name_of(channel);
         Self::of(FileLock::take(folder, &name), &name)
     }
 
-    /// Whether a run that served the channel before was killed: then its pipes may be there.
+    /// True if an earlier run of the channel was killed: then its pipes may exist.
     pub(super) fn was_left(&self) -> bool {
         self.0.was_left
     }
@@ -167,32 +167,32 @@ impl ChannelLock {
     }
 }
 
-/// The name of the lock file of a channel.
+/// Name of a channel's lock file.
 fn name_of(channel: &str) -> String {
     format!("{OWN_PREFIX}{channel}.lock")
 }
 
-/// Opens the lock file, made where there is none, and changes nothing of it. `None`:
-/// [`NotLocked::NotRegular`]. With it comes whether it may be written to: what another user's file,
-/// or one with a second name (a hard link), has in it may be precious; it locks others out all the
-/// same, as where a server shows this user's files as another's.
+/// Opens the lock file, creating it if needed, without changing it. `None`:
+/// [`NotLocked::NotRegular`]. Also returns whether it may be written to: the content of another
+/// user's file, or of one with a second hard link, may be needed. Such a file still locks others
+/// out, as on a server that shows this user's files as another's.
 ///
 /// # Errors
-/// [`Code::EXIST`] where it is gone again.
+/// [`Code::EXIST`] if it is gone again.
 fn open(folder: &OwnedFd, name: &str) -> Result<Option<(OwnedFd, bool)>, Code> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let new = flags | OFlags::CREATE | OFlags::EXCL;
     match rustix::fs::openat(folder, name, new, LOCK_MODE) {
-        // Ours, even where a server gives it to nobody.
+        // Ours, even if a server assigns it to nobody.
         Ok(file) => return Ok(Some((file, true))),
         Err(Code::EXIST) => {}
         Err(errno) => return Err(errno),
     }
-    // Without O_NONBLOCK a device or pipe of that name could be waited for.
+    // Without O_NONBLOCK, opening a device or pipe of that name could block.
     let flags = flags | OFlags::NONBLOCK;
     let mut opened = rustix::fs::openat(folder, name, flags, Mode::empty());
     if opened.as_ref().is_err_and(|errno| [Code::ACCESS, Code::PERM].contains(errno)) {
-        // To be read is enough for flock(2).
+        // Read access is enough for flock(2).
         opened = rustix::fs::openat(folder, name, flags - OFlags::RDWR, Mode::empty());
     }
     match opened {
@@ -206,7 +206,8 @@ fn open(folder: &OwnedFd, name: &str) -> Result<Option<(OwnedFd, bool)>, Code> {
     }
 }
 
-/// Takes the lock; what a process that was just killed held may be free a little later.
+/// Takes the lock; retries, because the lock of a process that was just killed is released a little
+/// later.
 fn locked(
     file: &OwnedFd,
     lock: &impl Fn(&OwnedFd) -> Result<(), Code>,
@@ -224,17 +225,17 @@ fn locked(
     }
 }
 
-/// The process that has written its number there.
+/// The PID in the file.
 fn holder(file: &OwnedFd) -> Option<u32> {
     let mut text = [0; 16];
     let count = rustix::io::pread(file, &mut text, 0).unwrap_or(0);
     std::str::from_utf8(&text[..count]).ok()?.trim().parse().ok()
 }
 
-/// Removes the lock file, if that is what has the name.
+/// Removes the lock file, if it still has its name.
 fn remove(folder: &OwnedFd, name: &str, file: &OwnedFd) {
     if is_named(folder, name, stat_identity(file)) {
-        // What cannot be removed is taken over by the next run.
+        // If it cannot be removed, the next run takes it over.
         let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
     }
 }
@@ -284,7 +285,7 @@ mod tests {
         let root = Arc::new(open_destination(folder.path()).unwrap());
         let removals = std::cell::Cell::new(3);
         let held = FileLock::take_by(&root, NAME, |_| {
-            // Its holder removes it just before it is free.
+            // Its holder removes it just before releasing it.
             if removals.get() > 0 {
                 removals.set(removals.get() - 1);
                 fs::remove_file(folder.path().join(NAME)).unwrap();

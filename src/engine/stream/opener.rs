@@ -1,8 +1,8 @@
 //! A thread that opens named pipes for writing, and blocks in open(2) until each has a reader.
 //!
-//! No other event says that somebody waits in open(2) for a writer: inotify(7) reports an open once
-//! it has returned, which is after the writer has come. A reader that comes and goes at once is
-//! seen as well: the kernel counts readers for those who wait for one.
+//! No other event reports that a reader waits in open(2) for a writer: inotify(7) reports an open
+//! once it has returned, which is after the writer has come. Even a reader that comes and goes at
+//! once is noticed, because the kernel counts readers for processes that wait for one.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -26,15 +26,15 @@ pub(super) struct Opener {
 }
 
 impl Opener {
-    /// Starts the thread; `None` where the system has no thread or no descriptor left.
+    /// Starts the thread; `None` if the system has no thread or no descriptor left.
     pub(super) fn start() -> Option<Self> {
         let event = descriptor::event_counter().ok()?;
         let (asked, pipes) = sync_channel::<Arc<OwnedFd>>(1);
-        let (tell, opened) = sync_channel(1);
+        let (report, opened) = sync_channel(1);
         let raised = event.clone();
         let work = move || {
             while let Ok(pipe) = pipes.recv() {
-                if tell.send(open(&pipe)).is_err() {
+                if report.send(open(&pipe)).is_err() {
                     return;
                 }
                 descriptor::raise(&raised);
@@ -45,14 +45,14 @@ impl Opener {
         Some(Self { asked, opened, event, is_asked: false })
     }
 
-    /// Asks for this pipe, unless one is asked for already. Returns the counter that is raised when
-    /// [`Self::take`] has it.
+    /// Requests the opening of this pipe, unless a request is pending. Returns the counter that is
+    /// raised when [`Self::take`] has the result.
     pub(super) fn ask(&mut self, pipe: &Arc<OwnedFd>) -> Option<Handle> {
         self.is_asked = self.is_asked || self.asked.try_send(Arc::clone(pipe)).is_ok();
         self.is_asked.then(|| self.event.clone())
     }
 
-    /// The pipe that was asked for, once it has a reader, or why it cannot be opened.
+    /// The requested pipe, once it has a reader, or the error of opening it.
     pub(super) fn take(&mut self) -> Option<Opened> {
         let opened = match self.opened.try_recv() {
             Err(TryRecvError::Empty) => return None,

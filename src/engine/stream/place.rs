@@ -1,4 +1,4 @@
-//! The real machine of Pipe mode: named pipes below a folder, or standard output.
+//! The real host of Pipe mode: named pipes in a folder, or standard output.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use crate::limits::PIPE_BYTES;
 use crate::sys::tcp_memory::TcpMemory;
 use crate::sys::{Errno, Handle, descriptor};
 
-/// Where a channel's bytes go.
+/// The destination of a channel's bytes.
 #[derive(Debug)]
 pub enum Place {
     /// Named pipes in a folder.
     Fifos(Fifos),
-    /// A pipe that is there already, for one epoch: standard output.
+    /// An existing pipe, for one epoch: standard output.
     Output(Handle),
 }
 
-/// The machine of one channel.
+/// The host of one channel.
 #[derive(Debug)]
 pub struct SystemPipeHost {
     begun: Instant,
@@ -29,7 +29,7 @@ pub struct SystemPipeHost {
 }
 
 impl SystemPipeHost {
-    /// A machine that feeds this place, in a run that began then.
+    /// A host that feeds this place, in a run that began at `begun`.
     #[must_use]
     pub fn new(begun: Instant, place: Place) -> Self {
         Self { begun, place }
@@ -67,7 +67,7 @@ impl PipeHost for SystemPipeHost {
             Place::Fifos(fifos) => fifos,
         };
         let Some(file) = fifos.open(epoch)? else { return Ok(None) };
-        // A smaller pipe than wished for is right, only slower.
+        // A smaller pipe works, too, only slower.
         let _ = descriptor::grow_pipe(file.as_fd(), PIPE_BYTES);
         Ok(Some(Handle::from(file)))
     }
@@ -118,7 +118,7 @@ impl PipeHost for SystemPipeHost {
         let Handle::Descriptor(outlet) = outlet else { return true };
         let mut polled = [PollFd::new(outlet, PollFlags::empty())];
         let wait = Duration::from_micros(wait_us).try_into().ok();
-        // One that is interrupted is followed by the next.
+        // An interrupted wait is followed by the next one.
         let _ = rustix::event::poll(&mut polled, wait.as_ref());
         polled[0].revents().contains(PollFlags::ERR)
     }

@@ -1,5 +1,5 @@
-//! How all workers of an engine come to rings of one kind: each tries io_uring on its own thread,
-//! for the kernel ties a ring to the thread that made it; when one is refused, all take epoll.
+//! Makes all workers of an engine use rings of one kind: each tries io_uring on its own thread,
+//! because the kernel ties a ring to the thread that created it; if one is refused, all use epoll.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -8,14 +8,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sys::choice::{AnyRing, ChosenRing, RingChoice, RingKind};
 use crate::sys::uring::SetupError;
 
-/// What a worker's attempt came to.
+/// Result of a worker's attempt.
 type Attempt = std::result::Result<(), SetupError>;
 
-/// Those who agree, from the side of who starts them.
+/// The starter's side of the agreement.
 pub(super) struct Agreement {
     choice: RingChoice,
     writers: usize,
-    tell: SyncSender<Attempt>,
+    report: SyncSender<Attempt>,
     attempts: Receiver<Attempt>,
     verdicts: Vec<SyncSender<RingKind>>,
 }
@@ -24,31 +24,31 @@ pub(super) struct Agreement {
 pub(super) struct Seat {
     choice: RingChoice,
     writers: usize,
-    tell: SyncSender<Attempt>,
+    report: SyncSender<Attempt>,
     verdict: Receiver<RingKind>,
 }
 
 impl Agreement {
-    /// Nobody has a seat yet. Each may have so many threads for writes to files.
+    /// An agreement without workers. Each may have up to `writers` threads for writes to files.
     pub(super) fn new(choice: RingChoice, writers: usize) -> Self {
-        let (tell, attempts) = sync_channel(crate::limits::WORKERS_MAX);
-        Self { choice, writers, tell, attempts, verdicts: Vec::new() }
+        let (report, attempts) = sync_channel(crate::limits::WORKERS_MAX);
+        Self { choice, writers, report, attempts, verdicts: Vec::new() }
     }
 
-    /// A seat for one more worker.
+    /// Adds a worker.
     pub(super) fn seat(&mut self) -> Seat {
         let (say, verdict) = sync_channel(1);
         self.verdicts.push(say);
-        Seat { choice: self.choice, writers: self.writers, tell: self.tell.clone(), verdict }
+        Seat { choice: self.choice, writers: self.writers, report: self.report.clone(), verdict }
     }
 
-    /// Hears all attempts, and tells each worker which kind it is.
+    /// Collects all attempts, and sends the kind of ring to each worker.
     ///
     /// # Errors
-    /// When io_uring was asked for and one of them could not have it.
+    /// If io_uring was requested and one worker could not have it.
     pub(super) fn settle(self) -> Result<ChosenRing> {
-        // One that ends without a word must not be waited for.
-        drop(self.tell);
+        // A worker that ends without an answer must not be awaited.
+        drop(self.report);
         let mut refused = None;
         for _ in &self.verdicts {
             match self.attempts.recv() {
@@ -61,7 +61,7 @@ impl Agreement {
         }
         let chosen = ChosenRing::new(self.choice, refused).map_err(|error| no_ring(&error))?;
         for verdict in &self.verdicts {
-            // One that is gone is missed when it is to be ready.
+            // A lost worker is noticed when it should be ready.
             let _ = verdict.send(chosen.kind);
         }
         Ok(chosen)
@@ -69,22 +69,22 @@ impl Agreement {
 }
 
 impl Seat {
-    /// A ring for the calling thread with room for so many operations; `None` when there is to be
-    /// no worker.
+    /// A ring for the calling thread with room for `entries` operations; `None` if the worker
+    /// should end.
     pub(super) fn ring(self, entries: u32) -> Option<std::result::Result<AnyRing, SetupError>> {
-        let Self { choice, writers, tell, verdict } = self;
+        let Self { choice, writers, report, verdict } = self;
         let tried = match choice {
             RingChoice::Epoll => Ok(None),
             RingChoice::Auto | RingChoice::IoUring => {
                 AnyRing::new(RingKind::IoUring, entries, writers).map(Some)
             }
         };
-        let _ = tell.send(tried.as_ref().map(drop).map_err(Clone::clone));
-        drop(tell);
+        let _ = report.send(tried.as_ref().map(drop).map_err(Clone::clone));
+        drop(report);
         let kind = verdict.recv().ok()?;
         match tried {
             Ok(Some(ring)) if kind == RingKind::IoUring => Some(Ok(ring)),
-            // A ring that others could not have goes first, with its memory.
+            // Free a ring that other workers could not have first, with its memory.
             tried => {
                 drop(tried);
                 Some(AnyRing::new(kind, entries, writers))
@@ -104,7 +104,7 @@ mod tests {
             let seats = [agreement.seat(), agreement.seat()];
             let threads = seats.map(|seat| {
                 std::thread::spawn(move || {
-                    let ring = seat.ring(8).expect("it is told").expect("a ring");
+                    let ring = seat.ring(8).expect("it gets an answer").expect("a ring");
                     ring.features().kind
                 })
             });
@@ -122,8 +122,8 @@ mod tests {
             let mut agreement = Agreement::new(choice, 1);
             let (first, second) = (agreement.seat(), agreement.seat());
             let error = SetupError::missing("connect");
-            first.tell.send(Ok(())).expect("heard");
-            second.tell.send(Err(error.clone())).expect("heard");
+            first.report.send(Ok(())).expect("heard");
+            second.report.send(Err(error.clone())).expect("heard");
             match agreement.settle() {
                 Ok(chosen) => {
                     assert!(agreed && chosen.kind == RingKind::Epoll);

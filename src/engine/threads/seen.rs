@@ -1,4 +1,4 @@
-//! What others see of the workers while they run.
+//! The workers' state for observers, while they run.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,38 +10,38 @@ use crate::limits::metrics::SNAPSHOT_WAIT_MAX;
 use crate::link::failure::RetryReason;
 use crate::link::waiting::Wait;
 
-/// How far the workers are.
+/// Progress of the workers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunProgress {
     /// Body bytes delivered.
     pub bytes: u64,
-    /// Failed attempts that were followed by another.
+    /// Failed attempts that were retried.
     pub retries: u64,
-    /// Connections that wait before their next try, and why the last of them does.
+    /// Connections that wait for a retry, and the reason of the last one.
     pub waiting: Option<(u32, RetryReason)>,
     /// The pace.
     pub pace: PaceSeen,
-    /// Writes to files that have not ended, and other calls of the file system.
+    /// Writes to files in progress, and other file system calls.
     pub file_work: (u64, u64),
 }
 
-/// What others see of all workers.
+/// Counts of all workers for observers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Watched {
     /// Body bytes delivered.
     pub bytes: u64,
-    /// Objects that are whole.
+    /// Finished objects.
     pub objects: u64,
-    /// Failed attempts that were followed by another.
+    /// Failed attempts that were retried.
     pub retries: u64,
-    /// Connections that wait before their next try.
+    /// Connections that wait for a retry.
     pub waiting: u32,
     /// The pace.
     pub pace: PaceSeen,
 }
 
 impl Workers {
-    /// How far all workers are.
+    /// Progress of all workers.
     #[must_use]
     pub fn progress(&self) -> RunProgress {
         let mut all = RunProgress { pace: self.pacer.seen(), ..RunProgress::default() };
@@ -59,7 +59,7 @@ impl Workers {
         all
     }
 
-    /// Tells how far all workers are, also when they have ended.
+    /// A function that returns the counts of all workers, even after they have ended.
     pub fn watch(&self) -> impl Fn() -> Watched + Send + use<> {
         let (gauges, pacer) = (self.gauges.clone(), Arc::clone(&self.pacer));
         move || {
@@ -74,8 +74,8 @@ impl Workers {
         }
     }
 
-    /// Says what is stuck and what is left, for a process that must end without its workers.
-    /// `folder`: where files go, for people.
+    /// A function that describes what is stuck and what is left, for a process that must end
+    /// without its workers. `folder`: the destination, for messages.
     pub fn last_words(&self, folder: Option<String>) -> impl Fn() -> String + Send + use<> {
         let gauges = self.gauges.clone();
         move || {
@@ -110,22 +110,23 @@ impl Workers {
         }
     }
 
-    /// What all workers have counted so far. One that does not answer at once has what it told
-    /// before.
+    /// The counts of all workers so far; the previous counts for a worker that does not answer in
+    /// time.
     #[must_use]
     pub fn counted(&self) -> Vec<WorkerMetrics> {
         let asked: Vec<u64> = self.gauges.iter().map(|gauge| gauge.snapshot.ask()).collect();
         self.scheduler.wake_workers();
         let until = now() + SNAPSHOT_WAIT_MAX;
-        let told = self.gauges.iter().zip(asked);
-        told.map(|(gauge, question)| {
-            let left = until.saturating_duration_since(now());
-            gauge.snapshot.wait(question, left)
-        })
-        .collect()
+        let asked = self.gauges.iter().zip(asked);
+        asked
+            .map(|(gauge, question)| {
+                let left = until.saturating_duration_since(now());
+                gauge.snapshot.wait(question, left)
+            })
+            .collect()
     }
 
-    /// What any worker has waited for longest, where that is long enough to be told.
+    /// The longest wait of any worker, if it is long enough to be reported.
     #[must_use]
     pub fn longest_wait(&self) -> Option<Wait> {
         let waits = self.gauges.iter().filter_map(|gauge| gauge.wait());

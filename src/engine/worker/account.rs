@@ -1,4 +1,4 @@
-//! For what a worker waits while its ring sleeps: one look at its own numbers a turn.
+//! What a worker waits for while its ring sleeps, determined once per turn.
 
 use super::Worker;
 use crate::engine::metrics::WaitFor;
@@ -9,7 +9,7 @@ use crate::link::failure::RetryReason;
 use crate::sys::Ring;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// For what the ring is about to sleep.
+    /// What the ring is about to sleep for.
     pub(super) fn sleeps_for(&self) -> WaitFor {
         let for_disk = match self.file_jobs > self.writes.count() {
             true => WaitFor::Files,
@@ -18,7 +18,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let busy = self.busy();
         let has_file_work = self.file_jobs > 0 || !self.writes.is_empty();
         if !self.slot_queue.is_empty() {
-            // Where those that wait for a slot have none because it is being written.
+            // Connections without a slot wait for the disk if the slots are being written.
             return if self.held_up() > 0 { for_disk } else { WaitFor::Memory };
         }
         if self.file_jobs >= FILE_JOBS_MAX || busy == 0 && has_file_work {
@@ -45,8 +45,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Answers who has asked what it has counted so far.
-    pub(super) fn tell_who_asks(&mut self) {
+    /// Publishes the counts if they were requested.
+    pub(super) fn publish_counts(&mut self) {
         let asked = self.gauge.snapshot.asked();
         if asked == self.answered {
             return;
@@ -56,6 +56,6 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         metrics.addresses = self.addresses.counts();
         metrics.connections = self.connections.len() as u64;
         metrics.processor = self.host.processor_time();
-        self.gauge.snapshot.tell(asked, metrics);
+        self.gauge.snapshot.publish(asked, metrics);
     }
 }

@@ -1,4 +1,4 @@
-//! One connection of a worker: what it is about, its socket, its buffers.
+//! One connection of a worker: its state, its socket, its buffers.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use crate::engine::peers::Place;
 use crate::link::conn::{Ask, BufferRange, Conn, EtagDigest, Target};
 use crate::sys::{Op, Slot};
 
-/// What a connection is about.
+/// The state of a connection.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "a range is moved within its connection, not allocated"
 )]
 pub(super) enum ConnectionState {
-    /// It may be given a range.
+    /// Available for a range.
     Free { since_us: u64 },
     /// It has a range.
     Busy(Job),
-    /// Another connection brings its range; the end of its operation is waited for.
+    /// Another connection has taken its range over; its operation must still end.
     Lost {
-        /// The range, where the operation fills memory of its client: it does not end before.
+        /// The range, if the operation fills memory of a client, which cannot be returned before.
         fills: Option<usize>,
     },
 }
@@ -35,19 +35,19 @@ impl ConnectionState {
         job
     }
 
-    /// The range of a busy connection, to change it.
+    /// The range of a busy connection, mutable.
     pub(super) fn job_mut(&mut self) -> &mut Job {
         let Self::Busy(job) = self else { unreachable!("only a busy connection has a range") };
         job
     }
 }
 
-/// A buffer that belongs to a connection, also while the kernel has it.
+/// A buffer of a connection, which may be in an operation.
 #[derive(Debug)]
 pub(super) struct OwnSlot(Option<Slot>);
 
 impl OwnSlot {
-    /// It is in an operation.
+    /// True if it is in an operation.
     pub(super) fn is_lent(&self) -> bool {
         self.0.is_none()
     }
@@ -57,7 +57,7 @@ impl OwnSlot {
         self.0.take().expect("not in flight")
     }
 
-    /// Takes it back from one.
+    /// Takes it back from an operation.
     pub(super) fn put_back(&mut self, slot: Slot) {
         self.0 = Some(slot);
     }
@@ -76,20 +76,20 @@ impl OwnSlot {
 pub(super) struct Connection {
     pub(super) conn: Conn,
     pub(super) state: ConnectionState,
-    /// Its socket, while there is one.
+    /// Its socket, if open.
     pub(super) link: Option<Link>,
-    /// The network interface that its latest socket is bound to, where the user named some.
+    /// Interface that its latest socket is bound to, if the user named any.
     pub(super) interface: Option<Arc<str>>,
-    /// What the kernel has of it.
+    /// Its operation in flight.
     pub(super) operation: Option<Operation>,
     /// For requests, and for heads of answers to range requests.
     pub(super) control: OwnSlot,
-    /// For ciphertext; there is none in a run without TLS.
+    /// For ciphertext; absent in a run without TLS.
     pub(super) cipher: OwnSlot,
 }
 
 impl Connection {
-    /// A connection without a socket; with a buffer for ciphertext in a run over TLS.
+    /// A connection without a socket; with a ciphertext buffer in a run over TLS.
     pub(super) fn new(control: Slot, cipher: Option<Slot>, slot_length: u32) -> Self {
         Self {
             conn: Conn::new(slot_length),
@@ -110,7 +110,7 @@ impl Connection {
         self.link.as_ref().is_some_and(|link| matches!(link.security, Security::On(_)))
     }
 
-    /// Where it leads, while it has a socket.
+    /// Its address, if it has a socket.
     pub(super) fn place(&self) -> Option<Place> {
         self.link.as_ref().map(Link::place)
     }
@@ -120,12 +120,12 @@ impl Connection {
         self.link.as_ref().expect("it is connected")
     }
 
-    /// Its open socket, to change it.
+    /// Its open socket, mutable.
     pub(super) fn link_mut(&mut self) -> &mut Link {
         self.link.as_mut().expect("it is connected")
     }
 
-    /// Gives it a range, and asks for the bytes of this version of the object.
+    /// Gives it a range, and requests the bytes of this version of the object.
     pub(super) fn begin(&mut self, job: Job, etag: Option<EtagDigest>) {
         let transfer = job.object();
         self.conn.ask(Ask {
@@ -141,17 +141,17 @@ impl Connection {
         self.state = ConnectionState::Busy(job);
     }
 
-    /// It has no range any more.
+    /// Releases it from its range.
     pub(super) fn let_go(&mut self, now_us: u64) {
         self.state = ConnectionState::Free { since_us: now_us };
     }
 
-    /// True for a receive of body bytes, straight into the data slot.
+    /// True for a receive of body bytes directly into the data slot.
     pub(super) fn fills_data(&self, op: &Op) -> bool {
         matches!(op, Op::Receive { .. }) && !self.control.is_lent() && !self.is_secure()
     }
 
-    /// Takes an operation's slot back, to where it is missing.
+    /// Puts an operation's slot back where it is missing.
     pub(super) fn take_back(&mut self, op: Op) -> Target {
         let Some(slot) = op.into_slot() else { return Target::Control };
         if self.is_secure() {
@@ -162,14 +162,14 @@ impl Connection {
             self.control.put_back(slot);
             return Target::Control;
         }
-        // Without a range it goes back to its pool.
+        // Without a range it returns to its pool.
         if let ConnectionState::Busy(job) = &mut self.state {
             job.data = Some(slot);
         }
         Target::Data
     }
 
-    /// A piece of a buffer that the kernel has not.
+    /// Part of a buffer that is not in an operation.
     pub(super) fn piece(&self, piece: BufferRange) -> &[u8] {
         let buffer = match piece.target {
             Target::Control => Some(self.control.bytes()),

@@ -1,8 +1,8 @@
-//! Ranges that were asked for by themselves ([`crate::engine::request`]): how they begin, what is
-//! counted for their clients, and how they end.
+//! Ranges requested by clients ([`crate::engine::request`]): how they begin, what is counted for
+//! the clients, and how they end.
 //!
-//! Where a client says how many are in flight they are not paced here. What fails them fails no
-//! object and ends no run.
+//! If a client controls its requests in flight, they are not paced here. Their failures fail no
+//! object and end no run.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::sys::{Loan, Ring, Slot};
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it stays with its range, and is not allocated")]
 pub(super) enum Purpose {
-    /// Its object's file, or nothing, as the run's sink says.
+    /// Its object's file, or nothing, depending on the run's sink.
     Sink,
     /// A client.
     Errand {
@@ -36,7 +36,7 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// Of a range that was handed out.
+    /// The purpose of a range that was handed out.
     pub(super) fn of(errand: Option<Errand>) -> Self {
         match errand {
             None => Self::Sink,
@@ -44,7 +44,7 @@ impl Purpose {
         }
     }
 
-    /// Notes why it fails.
+    /// Records why it fails.
     pub(super) fn fail(&mut self, error: Error) {
         if let Self::Errand { failure, .. } = self {
             failure.get_or_insert(error);
@@ -61,7 +61,7 @@ impl Purpose {
 }
 
 impl Route {
-    /// Where the bytes of such a range go, as its connection sees it.
+    /// The route of a range's bytes, as its connection sees it.
     pub(super) fn of(purpose: &Purpose, shape: Shape) -> Self {
         let Purpose::Errand { errand, .. } = purpose else {
             return Self::Sink { is_whole: shape == Shape::Whole };
@@ -85,7 +85,7 @@ impl Route {
         }
     }
 
-    /// The same for a second connection that is asked for the rest of the range.
+    /// The route for a second connection that is asked for the rest of the range.
     pub(super) fn of_rival(&self) -> Self {
         match self {
             Self::Sink { is_whole } => Self::Sink { is_whole: *is_whole },
@@ -94,7 +94,7 @@ impl Route {
         }
     }
 
-    /// How a body is taken.
+    /// How a body is received.
     pub(super) fn manner(&self) -> Manner {
         match self {
             Self::Sink { is_whole: true } => Manner::Whole,
@@ -103,12 +103,12 @@ impl Route {
         }
     }
 
-    /// How many of its kind are in flight is for its client to say.
+    /// True if its client controls the requests in flight.
     pub(super) fn is_paced_by_client(&self) -> bool {
         self.ticket().is_some_and(|ticket| ticket.inbox().is_paced_by_client())
     }
 
-    /// The client's side, where there is one.
+    /// The client's ticket, if there is a client.
     pub(super) fn ticket(&self) -> Option<&Arc<Ticket>> {
         match self {
             Self::Sink { .. } => None,
@@ -133,7 +133,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.begin_on(index, job, etag);
     }
 
-    /// Gives a range to a free connection, wherever that leads now.
+    /// Gives a range to a free connection, wherever that is connected now.
     pub(super) fn begin_on(&mut self, index: usize, job: Job, etag: Option<EtagDigest>) {
         let connection = &self.connections[index];
         let endpoint = &job.object().endpoint;
@@ -148,13 +148,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.drive(index);
     }
 
-    /// Why nothing more is tried for a connection's range: its object fails, or its client does not
-    /// want it any more.
+    /// Why a connection's range must not be retried: its object has failed, or its client has
+    /// cancelled it.
     pub(super) fn failure_of(&self, index: usize) -> Option<Error> {
         self.failure_of_job(self.connections[index].state.job())
     }
 
-    /// The same of a range, whoever has it.
+    /// Like [`Self::failure_of`], for a range without a connection.
     pub(super) fn failure_of_job(&self, job: &Job) -> Option<Error> {
         let Some(ticket) = job.into.ticket() else {
             return job.object().failure().cloned();
@@ -163,7 +163,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         failure.or_else(|| ticket.is_cancelled().then(cancelled))
     }
 
-    /// A connection's range fails for this reason, and with it its object, where it has one.
+    /// Fails a connection's range, and its object if it has one.
     pub(super) fn fail_job(&mut self, index: usize, error: Error) {
         let job = self.connections[index].state.job();
         match job.into.ticket() {
@@ -172,7 +172,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Gives up what clients do not want any more.
+    /// Gives up cancelled requests.
     pub(super) fn give_up_cancelled(&mut self) {
         let cancels = self.scheduler.cancels();
         if self.cancels_seen == cancels {
@@ -208,14 +208,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Notes what a request's range brought, from where.
+    /// Records the address and times of a request's range.
     pub(super) fn count_brought(&mut self, range: usize, from: AddressCount) {
         if let Purpose::Errand { brought, .. } = self.ranges.purpose_mut(range) {
             brought.from = Some(from);
         }
     }
 
-    /// So many bytes of a connection's range were delivered.
+    /// Counts delivered bytes of a connection's range.
     pub(super) fn count_bytes(&mut self, index: usize, count: u64) {
         self.metrics.bytes += count;
         if self.connections[index].state.job().into.is_paced_by_client() {
@@ -223,7 +223,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// One more HTTP request is sent for a range.
+    /// Counts an HTTP request for a range.
     pub(super) fn count_request(&mut self, range: usize) {
         self.metrics.requests += 1;
         if let Purpose::Errand { brought, .. } = self.ranges.purpose_mut(range) {
@@ -231,7 +231,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// The loan that a connection's range goes into, and where in it the next piece begins.
+    /// The loan of a connection's range, and the offset of the next piece in it.
     fn loan(&self, index: usize) -> Option<(&Loan, u64)> {
         let ConnectionState::Busy(job) = &self.connections[index].state else { return None };
         let Route::Client(_) = job.into else { return None };
@@ -240,15 +240,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         Some((loan, job.piece_at - self.ranges.offset(job.range)))
     }
 
-    /// The piece of a client's memory that a connection fills next; `None` where there is no such
-    /// memory, and nothing within while somebody else has it: a connection that lost the range, and
-    /// whose operation the kernel has not given back.
+    /// The piece of a client's memory that a connection fills next; outer `None` if its range has
+    /// no such memory, inner `None` while it is in use by a connection that lost the range and
+    /// whose operation has not ended.
     pub(super) fn lent_piece(&self, index: usize) -> Option<Option<Slot>> {
         let (loan, at) = self.loan(index)?;
         Some(loan.part(at, self.data.slot_length_bytes()))
     }
 
-    /// Goes on with the connections that have waited for a piece of their client's memory.
+    /// Resumes connections that waited for a piece of their client's memory.
     pub(super) fn serve_loan_queue(&mut self) {
         for _ in 0..self.loan_queue.len() {
             let Some(index) = self.loan_queue.pop_front() else { return };
@@ -259,13 +259,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Takes a piece of a client's range: with its slot, or away. In its own memory it stands
-    /// already.
+    /// Delivers a piece of a client's range: leases its slot, or drops it. In a client's own memory
+    /// it is in place already.
     pub(super) fn deliver_to_client(&mut self, range: usize, piece: SlotBytes) {
         let Purpose::Errand { errand, .. } = self.ranges.purpose_mut(range) else { return };
         let SlotBytes { slot, at, length } = piece;
         match &mut errand.into {
-            // A range that is at most a slot long is one piece, whichever connection brings it.
+            // A range of at most a slot is one piece, whichever connection receives it.
             Destination::Lease(lease) => lease.fill(slot, at as usize..(at + length) as usize),
             Destination::Loan(_) => assert!(slot.is_lent(), "it is received where it belongs"),
             Destination::Nothing

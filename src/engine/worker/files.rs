@@ -1,8 +1,8 @@
-//! A worker's jobs at the destination's file system: begun here, done by its machine at once or
-//! aside, and what follows when they have ended.
+//! A worker's jobs at the destination's file system: begun here, run by its host at once or on a
+//! helper thread, and handled when they have ended.
 //!
-//! Nothing here waits. A range is settled when what it wrote is noted, an object when its file has
-//! its name; both hear of it by an event.
+//! Nothing here waits. A range is settled when its record in the journal is written, an object when
+//! its file is named; both by events.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::files::sink::Sink;
 use crate::files::transfer::{Outcome, Shape, Transfer};
 use crate::sys::Ring;
 
-/// Token of a job that holds no range's bytes and settles none; others are numbers of ranges.
+/// Token of a job that holds no range's bytes and settles none; other tokens are range numbers.
 pub(super) const NO_RANGE: u64 = u64::MAX;
-/// Token of the note that a range ends with.
+/// Token of the journal record that ends a range.
 const RANGE_ENDS: u64 = u64::MAX - 1;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
@@ -26,7 +26,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.host.begin(FileTask { token, transfer: Arc::clone(transfer), job });
     }
 
-    /// Folders and empty files: nothing to fetch.
+    /// Creates folders and empty files: nothing is fetched.
     pub(super) fn make_empty(&mut self, transfer: &Arc<Transfer>) {
         match (self.sink, transfer.shape) {
             (Sink::Null, _) => self.settle(transfer),
@@ -37,17 +37,18 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Writes a small object's file; its range ends no sooner.
+    /// Writes a small object's file; its range ends with it.
     pub(super) fn write_whole(&mut self, range: usize, transfer: &Arc<Transfer>, piece: SlotBytes) {
         self.ranges.job_begins(range);
         self.begin_file(range as u64, transfer, FileJob::WriteWhole(Some(piece)));
     }
 
-    /// Every byte of a range is written, or it was given up.
+    /// Every byte of a range is written, or the range was given up.
     pub(super) fn end_range(&mut self, range: usize) {
         let transfer = self.ranges.transfer(range);
         let has_failed = transfer.failure().is_some();
-        // What was written when its object failed, say because the run was stopped, is there.
+        // What was written before its object failed, for example because the run was stopped,
+        // counts.
         let is_all = !has_failed || transfer.keeps_prefixes() && self.ranges.is_written(range);
         let left = if is_all { None } else { self.prefix_to_note(range, true) };
         let (transfer, offset, purpose) = self.ranges.remove(range);
@@ -82,7 +83,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Tells how an object ended.
+    /// Reports the outcome of an object.
     fn conclude(&mut self, transfer: &Arc<Transfer>) {
         let result = match transfer.failure() {
             Some(error) => Err(error.clone()),
@@ -93,7 +94,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.scheduler.finish(Outcome { transfer: Arc::clone(transfer), elapsed_us, result });
     }
 
-    /// Takes in the jobs that have ended; true when there were any.
+    /// Handles jobs that have ended; true if there were any.
     pub(super) fn take_files(&mut self) -> bool {
         let before = self.file_jobs_ended;
         while let Some(done) = self.host.finished() {
@@ -124,7 +125,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// After a stop: small objects whose jobs have not begun are not written.
+    /// After a stop: takes back small objects whose jobs have not begun.
     pub(super) fn recall_files(&mut self, reason: &Error) {
         while let Some(FileTask { token, transfer, job }) = self.host.recall() {
             self.file_jobs -= 1;
@@ -142,10 +143,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn file_failed(&mut self, transfer: &Transfer, error: FileError) {
         let ends_run = error.ends_run();
         let error = Error::from(error).within(transfer.name());
-        // Of several destinations others may fare better: the run goes on with them.
+        // Other destinations may work: the run continues with them.
         if ends_run && !transfer.fail_at_place(&error) {
             self.scheduler.stop(error.clone());
-            // Many jobs may find out the same: the first one says it for all.
+            // Many jobs may find the same error: report the first one for all.
             return transfer.fail(self.scheduler.stop_reason().unwrap_or(error));
         }
         transfer.fail(error);

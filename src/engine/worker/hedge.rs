@@ -1,19 +1,19 @@
-//! Ranges far behind their peers are asked for a second time, on another address.
+//! Requests ranges that are far behind their peers a second time, on another address.
 //!
-//! While all connections are busy a late one ends its own attempt and asks elsewhere for what is
-//! missing, at most [`MOVES_MAX`] times for one range, each time after twice the wait. A free
-//! connection is made its rival instead.
+//! While all connections are busy, a late connection ends its own attempt and requests the missing
+//! bytes elsewhere, at most [`MOVES_MAX`] times per range, each time after twice the wait. If a
+//! connection is free, it becomes a rival instead.
 //!
-//! The late connection and its rival share one range. Whichever first has bytes of it (an answer's
-//! head, or the next piece of a body) keeps it; the other is ended before anything of the winner is
-//! delivered, so no byte has two writers. A rival begins at the first byte that was not delivered.
-//! Into memory of a client the winner receives only when the kernel has given back what the other
-//! was receiving there; until then the request does not complete, whatever becomes of the winner.
-//! A connection that is being ended wins only with all that its operation was to bring: a part of
-//! it had come before, and nothing since.
-//! The budget of both is [`HEDGES_PER_100_REQUESTS_MAX`] and one for each connection. What neither
-//! helps is ended like a timeout, and counts as one, after [`STUCK_FACTOR`] times the usual, and
-//! after twice as long for each try more.
+//! The late connection and its rival share one range. The first that has bytes of it (an answer's
+//! head, or the next piece of a body) keeps it; the other is ended before any of the winner's bytes
+//! are delivered, so no byte is written twice. A rival begins at the first byte that was not
+//! delivered. Into a client's memory the winner receives only once the kernel has given back the
+//! other's operation there; the request does not complete before that, whatever happens to the
+//! winner. A connection that is being ended wins only with everything that its operation was to
+//! receive, because a part had arrived before it was late, and nothing since. The budget of both is
+//! [`HEDGES_PER_100_REQUESTS_MAX`] and one for each connection. If neither helps, the attempt is
+//! ended and counted like a timeout, after [`STUCK_FACTOR`] times the usual duration, doubled for
+//! each further attempt.
 //!
 //! [`HEDGES_PER_100_REQUESTS_MAX`]: crate::limits::HEDGES_PER_100_REQUESTS_MAX
 //! [`STUCK_FACTOR`]: crate::limits::STUCK_FACTOR
@@ -29,17 +29,17 @@ use crate::link::conn::Manner;
 use crate::s3::ByteRange;
 use crate::sys::Ring;
 
-/// What is done about the connection that is latest.
+/// What to do about the latest connection.
 #[derive(Debug, Clone, Copy)]
 enum LateRemedy {
     Hedge,
     Move,
-    /// Its attempt is ended, as by its timeout.
+    /// End its attempt, as by its timeout.
     End,
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Asks for late ranges a second time.
+    /// Requests late ranges a second time.
     pub(super) fn hedge(&mut self) {
         let clock_us = self.clock.now_us();
         if clock_us < self.hedge_look_us {
@@ -47,9 +47,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         self.hedge_look_us = clock_us + HEDGE_LOOK_US;
         let left = self.is_within_budget();
-        // While the server asks for less, no range is asked for twice at once.
+        // While the server asks for fewer requests, no range is requested twice at once.
         let has_free = [false, true].map(|by_client| self.has_room(by_client));
-        // A rival may need the only slot, which the late one has.
+        // A rival may need the only slot, which the late connection has.
         let has_slot = self.data.free() > 0;
         let (mut busy, mut late, mut latest) = (0usize, 0usize, None);
         for (index, connection) in self.connections.iter().enumerate() {
@@ -62,7 +62,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let has_free = has_free[usize::from(by_client)] && has_slot && !is_slowed;
             let remedy = match (job.rival(), has_free) {
                 _ if self.is_stuck(index) => LateRemedy::End,
-                // The second one is no better; the one that stays may be given another.
+                // The second one is no better; the one that stays may get another rival.
                 (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
                 (None, true) if left => LateRemedy::Hedge,
                 (None, false) if left && job.moves < MOVES_MAX => LateRemedy::Move,
@@ -73,8 +73,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
         }
         let Some((index, _, remedy)) = latest else { return };
-        // Where not all are late, or another address has answered, it is this address that is
-        // silent; so it may be where there is one connection.
+        // If not all are late, or another address has answered, this address is silent; so it may
+        // be if there is only one connection.
         let is_there =
             self.is_unheard(index) && (busy == 1 || late < busy || self.is_heard_elsewhere(index));
         let is_general = !is_there && peers::is_general(late, busy, self.connections.len());
@@ -94,7 +94,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         peers::is_within_budget(asked_again, self.metrics.requests, self.connections.len())
     }
 
-    /// Whether a connection's range may be asked for a second time.
+    /// True if a connection's range may be requested a second time.
     pub(super) fn may_ask_again(&self, index: usize) -> bool {
         let endpoint = self.connections[index].state.job().endpoint;
         self.is_within_budget()
@@ -102,7 +102,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             && !self.share.is_slowed(endpoint, self.now_us)
     }
 
-    /// How long a connection's operation has been late, in microseconds; `None` when it is not.
+    /// How long a connection's operation has been late, in microseconds; `None` if it is not.
     fn late_by_us(&self, index: usize) -> Option<u64> {
         let connection = &self.connections[index];
         let ConnectionState::Busy(job) = &connection.state else { return None };
@@ -122,9 +122,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         is_late.then(|| elapsed_us - late_after_us)
     }
 
-    /// Whether a connection waits for an address from which nothing has come since it failed last,
-    /// where its endpoint has others: before it is known how long an answer usually takes, that
-    /// one may be the only one that does not answer.
+    /// True if a connection waits for an address without a success since its last failure, and its
+    /// endpoint has others: before the usual time of an answer is known, this may be the only
+    /// address that does not answer.
     fn is_unheard(&self, index: usize) -> bool {
         let connection = &self.connections[index];
         let ConnectionState::Busy(job) = &connection.state else { return false };
@@ -135,7 +135,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             && connection.place().is_some_and(is_unheard)
     }
 
-    /// What a connection's operation is compared with.
+    /// The phase that a connection's operation is judged by.
     fn phase(&self, index: usize) -> Phase {
         let connection = &self.connections[index];
         let phase = Phase::of(&connection.conn);
@@ -145,7 +145,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Whether ranges came from another address of its endpoint.
+    /// True if ranges came from another address of its endpoint.
     fn is_heard_elsewhere(&self, index: usize) -> bool {
         let connection = &self.connections[index];
         let at = connection.link.as_ref().map(Link::address);
@@ -154,7 +154,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         others.into_iter().any(|address| self.addresses.is_good(address))
     }
 
-    /// So late that the attempt is over, as after its timeout.
+    /// True if it is so late that the attempt is over, as after its timeout.
     fn is_stuck(&self, index: usize) -> bool {
         let connection = &self.connections[index];
         let Some(operation) = &connection.operation else { return false };
@@ -171,13 +171,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let bytes = job.bytes;
         let etag = connection.conn.etag().or(transfer.etag);
         let delivered = self.delivered(late);
-        // What is fetched again is no progress.
+        // Bytes that are fetched again are no progress.
         let attempts = job.attempts.without_first(delivered);
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
         let by_client = job.into.is_paced_by_client();
         let mut job = job.for_rest(left, attempts);
         let is_unanswered = connection.is_unanswered();
-        // Best is one that is open to another address already, or that this one has answered.
+        // Prefer an idle connection to another address, or one that this address has answered.
         let elsewhere = self.free.iter().rposition(|free| {
             let connection = &self.connections[*free];
             let is_other = |link: &Link| {
@@ -190,7 +190,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Some(position) => self.free.remove(position),
             None => match self.free_connection(by_client, &transfer.endpoint) {
                 Some(index) => index,
-                // The room has gone meanwhile.
+                // There is no room any more.
                 None => return,
             },
         };
@@ -216,7 +216,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Rivalry::HedgedBy(loser) => loser,
             Rivalry::HedgeOf(loser) => {
                 self.metrics.hedges_won += 1;
-                // Where both have one address that answers, it may be the connection alone.
+                // If both use one address that answers, the connection alone may be slow.
                 let winners = self.connections[index].place();
                 if let Some(place) = self.connections[loser].place()
                     && winners != Some(place)
@@ -229,7 +229,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.release(loser);
     }
 
-    /// Takes its range from a connection that another one brings; the range is not settled by it.
+    /// Takes its range from a connection that lost it; the range is not settled by that.
     pub(super) fn release(&mut self, index: usize) {
         self.end_waiting(index);
         let job = self.connections[index].state.job();
@@ -248,7 +248,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.end_early(index);
     }
 
-    /// The kernel has nothing of a connection that lost its range.
+    /// The operation of a connection that lost its range has ended.
     pub(super) fn released(&mut self, index: usize) {
         let fills = match self.connections[index].state {
             ConnectionState::Lost { fills } => fills,

@@ -1,4 +1,4 @@
-//! A range while a connection has it: which bytes, what it waits for, and how its tries went.
+//! The state of a range on a connection: its bytes, what it waits for, and its attempts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,42 +22,41 @@ use crate::sys::Slot;
 /// What a range waits for.
 #[derive(Debug)]
 pub(super) enum JobState {
-    /// Nothing but its connection's actions and operations.
+    /// Only its connection's actions and operations.
     Active,
-    /// The same, and a poll has found bytes: the next operation takes them.
+    /// Like `Active`, and a poll has found bytes for the next operation.
     Readable,
     /// This action waits for bytes, without a data slot: the operation in flight is a poll.
     ForBytes(Action),
-    /// This action waits for a data slot, or for a piece of its client's memory, in a queue of the
-    /// worker.
+    /// This action is queued for a data slot, or for a piece of its client's memory.
     ForSlot {
         action: Action,
         since_us: u64,
         /// A poll has found bytes for it.
         is_readable: bool,
     },
-    /// The pipe that it goes into is full: the operation in flight polls it. Or the memory of its
-    /// stream is: then nothing is in flight.
+    /// Its pipe is full: the operation in flight polls it. Or the memory of its stream is: then
+    /// nothing is in flight.
     ForRoom,
-    /// An attempt failed: this follows, once its actions are carried out.
+    /// An attempt failed: this follows once its actions are carried out.
     Failed(AfterFailure),
-    /// The next try.
+    /// It waits until its next attempt.
     Backoff { until_us: u64 },
 }
 
 impl JobState {
-    /// An action waits: the connection is asked for no other.
+    /// True if an action waits: the connection must not be asked for another.
     pub(super) fn is_parked(&self) -> bool {
         matches!(self, Self::ForBytes(_) | Self::ForSlot { .. } | Self::ForRoom)
     }
 
-    /// This action waits for a data slot from now on.
+    /// Makes this action wait for a data slot.
     pub(super) fn wait_for_slot(&mut self, action: Action, since_us: u64) {
         let is_readable = matches!(self, Self::Readable);
         *self = Self::ForSlot { action, since_us, is_readable };
     }
 
-    /// A data slot has come: the action that it is for, and since when that has waited.
+    /// A data slot is available: returns its action, and since when that has waited.
     pub(super) fn slot_came(&mut self) -> (Action, u64) {
         let Self::ForSlot { action, since_us, is_readable } = *self else {
             unreachable!("who waits for a slot has an action for it")
@@ -66,7 +65,7 @@ impl JobState {
         (action, since_us)
     }
 
-    /// A poll has found bytes, the end of the stream, or room: the action that they are for.
+    /// A poll has found bytes, the end of the stream, or room: returns the action for it.
     pub(super) fn poll_ended(&mut self) -> Action {
         let (action, next) = match *self {
             Self::ForBytes(action) => (action, Self::Readable),
@@ -77,7 +76,7 @@ impl JobState {
         action
     }
 
-    /// An operation begins; true when it takes what a poll has found.
+    /// An operation begins; true if it takes what a poll has found.
     pub(super) fn operation_begins(&mut self) -> bool {
         let follows_poll = matches!(self, Self::Readable);
         if follows_poll {
@@ -86,7 +85,7 @@ impl JobState {
         follows_poll
     }
 
-    /// What follows a failed attempt, once.
+    /// Takes what follows a failed attempt, once.
     pub(super) fn take_failure(&mut self) -> Option<AfterFailure> {
         if !matches!(self, Self::Failed(_)) {
             return None;
@@ -102,24 +101,24 @@ impl JobState {
 #[derive(Debug)]
 pub(super) enum AfterFailure {
     Resume,
-    /// It waits without its connection until another one is free.
+    /// It waits without a connection until another one is free.
     Park,
     Backoff {
         until_us: u64,
     },
     GiveUp(Error),
-    /// Its rival goes on alone.
+    /// Its rival continues alone.
     Yield,
 }
 
 /// Whether two connections were asked for one range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rivalry {
-    /// No other was.
+    /// Only this one.
     Alone,
-    /// It is late, and this one was asked for the same.
+    /// It is late, and this one was asked for the same range.
     HedgedBy(usize),
-    /// It is the second one: this one is late.
+    /// It is the second one; this one is late.
     HedgeOf(usize),
 }
 
@@ -127,7 +126,7 @@ pub(super) enum Rivalry {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     asked_us: u64,
-    /// When the head of its answer had come.
+    /// When the head of its answer had arrived.
     answered_us: Option<u64>,
     /// Version of the keys that signed it.
     keys_version: u64,
@@ -136,9 +135,10 @@ pub(super) struct Request {
 /// Where the bytes of a range go.
 #[derive(Debug)]
 pub(super) enum Route {
-    /// Its object's file, or nothing, as the run's sink says; a small object comes whole.
+    /// Its object's file, or nothing, depending on the run's sink; small objects are received
+    /// whole.
     Sink { is_whole: bool },
-    /// A client's memory, a slot that is leased to it, or nothing.
+    /// A client's memory, a slot leased to it, or nothing.
     Client(Arc<Ticket>),
     /// A client's pipe, or the memory of a stream.
     Stream(Flow),
@@ -149,37 +149,37 @@ pub(super) enum Route {
 pub(super) struct Job {
     pub(super) state: JobState,
     transfer: Arc<Transfer>,
-    /// Where it is served.
+    /// Its endpoint.
     pub(super) endpoint: EndpointNumber,
     pub(super) into: Route,
-    /// What is asked for: the range, or what of it another connection had not delivered.
+    /// The requested bytes: the range, or the rest that another connection had not delivered.
     pub(super) bytes: ByteRange,
     /// Number of the range among the worker's.
     pub(super) range: usize,
-    /// The slot that is filled next, when the kernel has it not.
+    /// The slot that is filled next, unless it is in an operation.
     pub(super) data: Option<Slot>,
-    /// Where in the object its bytes begin.
+    /// Offset of its bytes in the object.
     pub(super) piece_at: u64,
     pub(super) rivalry: Rivalry,
-    /// How often it was moved from a late connection to another.
+    /// How many times it was moved from a late connection to another.
     pub(super) moves: u32,
     pub(super) attempts: Attempts,
-    /// Why the last of its attempts failed, and how many in a row have failed so.
+    /// Why its last attempt failed, and how many in a row have failed for this reason.
     pub(super) last_failure: Option<Failure>,
     alike: u32,
-    /// How the bytes of the last whole body were wrong, where they were, and who sent them.
+    /// Checksum mismatch of the last whole body, if any, and its sender.
     pub(super) mismatch: Option<(Mismatch, SocketAddr)>,
     /// The one before was wrong in the same way.
     pub(super) is_wrong_alike: bool,
-    /// The attempt that fails now was ended for this reason, not after its timeout.
+    /// The failing attempt was ended early for this reason, not by its timeout.
     pub(super) late_end: Option<LateEnd>,
-    /// What its last request had of headers that not all servers bear.
+    /// The optional headers of its last request.
     pub(super) sent: OptionalHeaders,
-    /// The server answered 412, and has not shown that it understands `If-Match`.
+    /// The server answered 412, and has not shown that it supports `If-Match`.
     pub(super) without_if_match: bool,
-    /// The last answer was in chunks: what the next request says of gzip.
+    /// The last answer was chunked: the value of accept-encoding for the next request.
     pub(super) accept_gzip: Option<bool>,
-    /// The next connect goes to another address than this, where there is one.
+    /// The next connect avoids this address, if there is another one.
     pub(super) other_than: Option<SocketAddr>,
     request: Option<Request>,
 }
@@ -217,7 +217,7 @@ impl Job {
         }
     }
 
-    /// What its next request has of headers that not all servers bear.
+    /// The optional headers of its next request.
     pub(super) fn headers(&self) -> OptionalHeaders {
         let habits = &self.transfer.endpoint.habits;
         let is_refused = self.without_if_match || habits.has(Habit::MisreadsIfMatch);
@@ -227,12 +227,12 @@ impl Job {
         }
     }
 
-    /// Whether the ETag of its object is known.
+    /// True if the ETag of its object is known.
     pub(super) fn names_version(&self) -> bool {
         !self.transfer.object.etag.is_empty()
     }
 
-    /// What an answer to it with the right bytes has shown of its server.
+    /// Records what a correct answer to it has shown about its server.
     pub(super) fn note_habits(&self) {
         let endpoint = &self.transfer.endpoint;
         if self.sent.if_match {
@@ -245,7 +245,7 @@ impl Job {
         }
     }
 
-    /// The same range for another connection, which is asked for these of its bytes.
+    /// A job for this range on another connection, which is asked for these bytes.
     pub(super) fn for_rest(&self, bytes: ByteRange, attempts: Attempts) -> Self {
         let object = (self.object(), self.endpoint);
         Self {
@@ -255,7 +255,7 @@ impl Job {
         }
     }
 
-    /// The same for another connection's next try, with what the tries before have shown.
+    /// Like [`Self::for_rest`], for a retry, with what earlier attempts have shown.
     pub(super) fn for_next_try(&self, bytes: ByteRange, attempts: Attempts) -> Self {
         Self {
             moves: self.moves,
@@ -267,7 +267,7 @@ impl Job {
         }
     }
 
-    /// Notes why an attempt failed; true where the server sends the same wrong answer each time.
+    /// Records why an attempt failed; true if the server keeps sending the same wrong answer.
     pub(super) fn note_failure(&mut self, failure: Failure) -> bool {
         let is_alike = self.last_failure.replace(failure) == Some(failure);
         self.alike = if is_alike { self.alike + 1 } else { 1 };
@@ -279,9 +279,9 @@ impl Job {
         self.alike
     }
 
-    /// Notes that the bytes of a whole body from this address were wrong; true where a further try
-    /// cannot help: another address sent the same, or there is none. Else the next try goes to
-    /// another address: one node, or a cache before it, may send the same wrong bytes each time.
+    /// Records that a whole body from this address was wrong; true if a retry cannot help: another
+    /// address sent the same bytes, or there is none. Otherwise the retry uses another address,
+    /// because one node, or a cache in front of it, may send the same wrong bytes each time.
     pub(super) fn note_mismatch(&mut self, mismatch: Mismatch, from: SocketAddr) -> bool {
         let before = self.mismatch.replace((mismatch, from));
         let alike = before.filter(|(before, _)| *before == mismatch);
@@ -295,7 +295,7 @@ impl Job {
         Arc::clone(&self.transfer)
     }
 
-    /// How its body is taken.
+    /// How its body is received.
     pub(super) fn manner(&self) -> Manner {
         self.into.manner()
     }
@@ -308,12 +308,12 @@ impl Job {
         flow
     }
 
-    /// It waits for whoever reads the stream, and not for the network.
+    /// True if it waits for the reader of the stream, not for the network.
     pub(super) fn awaits_room(&self) -> bool {
         matches!(self.state, JobState::ForRoom)
     }
 
-    /// The connection that was asked for the same range.
+    /// The other connection that was asked for the same range.
     pub(super) fn rival(&self) -> Option<usize> {
         match self.rivalry {
             Rivalry::Alone => None,
@@ -321,12 +321,12 @@ impl Job {
         }
     }
 
-    /// A request for it is written.
+    /// A request for it was written.
     pub(super) fn asked(&mut self, now_us: u64, keys_version: u64) {
         self.request = Some(Request { asked_us: now_us, answered_us: None, keys_version });
     }
 
-    /// The head of the answer has come; returns how long it took, in microseconds.
+    /// The head of the answer has arrived; returns how long it took, in microseconds.
     pub(super) fn answered(&mut self, now_us: u64) -> u64 {
         let request = self.request.as_mut().expect("an answer has a request");
         request.answered_us = Some(now_us);
@@ -344,7 +344,7 @@ impl Job {
         self.request.map_or(0, |request| request.keys_version)
     }
 
-    /// How quickly its last request was answered; `None` when it was not.
+    /// Times of its last request; `None` if it was not answered.
     pub(super) fn times(&self, now_us: u64) -> Option<RangeTimes> {
         let Request { asked_us, answered_us, .. } = self.request?;
         let answered_us = answered_us?;

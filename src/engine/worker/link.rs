@@ -1,4 +1,4 @@
-//! A connection's open socket: where it leads, and what lies on it.
+//! A connection's open socket, its address, and its security.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::sys::{Errno, Handle, Op, Ring};
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: Handle,
-    /// Where it leads.
+    /// Its endpoint.
     pub(super) endpoint: Arc<Endpoint>,
     number: EndpointNumber,
     /// Counts as open at its address, for all workers.
@@ -27,37 +27,37 @@ pub(super) struct Link {
     pub(super) connected_us: Option<u64>,
     pub(super) answered_us: Option<u64>,
     pub(super) security: Security,
-    /// What its low-water mark is now, in bytes (SO_RCVLOWAT).
+    /// Its low-water mark in bytes (SO_RCVLOWAT).
     low_water: u32,
-    /// Calls on it return at once (O_NONBLOCK), while a body is spliced out of it.
+    /// O_NONBLOCK is set, while a body is spliced out of it.
     pub(super) is_nonblocking: bool,
-    /// When the connection must have been made, handshake included, by the worker's clock.
+    /// Deadline of connecting, including the handshake, by the worker's clock.
     pub(super) connected_by_us: u64,
 }
 
 impl Link {
-    /// The address that it leads to.
+    /// Its address.
     pub(super) fn address(&self) -> SocketAddr {
         self.open.address()
     }
 
-    /// The same, with the endpoint that it is an address of.
+    /// Its address with its endpoint.
     pub(super) fn place(&self) -> Place {
         Place { endpoint: self.number, address: self.address() }
     }
 
-    /// How it counts there.
+    /// Its entry among the open connections.
     pub(super) fn open(&self) -> &OpenConnection {
         &self.open
     }
 
-    /// The head of an answer has come.
+    /// Records the head of an answer.
     pub(super) fn note_answer(&mut self, clock_us: u64) {
         self.answered_us.get_or_insert(clock_us);
         self.open.note_answer(clock_us.saturating_sub(self.connected_us.unwrap_or(clock_us)));
     }
 
-    /// It wakes nobody for a few bytes.
+    /// True if a few bytes do not wake its receiver.
     pub(super) fn is_patient(&self) -> bool {
         self.low_water > 1
     }
@@ -66,7 +66,7 @@ impl Link {
         Arc::ptr_eq(&self.endpoint, endpoint)
     }
 
-    /// The TLS session on a connection's socket.
+    /// The TLS session of a connection's socket.
     pub(super) fn secure_mut(link: &mut Option<Self>) -> &mut Secure {
         let Some(Self { security: Security::On(secure), .. }) = link else {
             unreachable!("only asked for while there is a session")
@@ -74,7 +74,7 @@ impl Link {
         secure
     }
 
-    /// The same, for whoever decrypts.
+    /// The TLS session, for decryption.
     pub(super) fn session_mut(link: &mut Option<Self>) -> &mut Session {
         Self::secure_mut(link).session_mut()
     }
@@ -130,8 +130,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Closes a connection's socket, where it has one, and counts what came over it out of order:
-    /// one system call for a socket, and none for a request.
+    /// Closes a connection's socket, if any, and counts its out-of-order packets: one system call
+    /// per socket, and none per request.
     pub(super) fn close(&mut self, index: usize) {
         if let Some(link) = self.connections[index].link.take() {
             let count = self.host.out_of_order_packets(&link.socket).unwrap_or(0);
@@ -139,13 +139,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// The same of an idle one, which may be connected again.
+    /// Closes an idle connection, which may be connected again.
     pub(super) fn hang_up(&mut self, index: usize) {
         self.connections[index].conn.reset();
         self.close(index);
     }
 
-    /// A receive is woken when so many bytes have come.
+    /// Makes a receive wake only once this many bytes have arrived.
     pub(super) fn set_low_water(&mut self, index: usize, low_water: u32) {
         let link = self.connections[index].link_mut();
         if link.low_water != low_water {

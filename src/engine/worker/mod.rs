@@ -1,11 +1,11 @@
 //! One thread, one ring, one loop: turns the connections' actions into operations, and completions
 //! into events.
 //!
-//! A turn reads the clock, gives free connections work, ends what is late, submits and waits in one
-//! system call, takes all completions, then applies them. What is late is judged after all that had
-//! come was taken, and by a clock that stands still while the worker itself pauses
-//! ([`crate::engine::peers::NetworkClock`]). Nothing is allocated per range and no lock is taken
-//! but for the hand-out of work. Generic over ring and host: tests run the same code on a seeded
+//! A turn reads the clock, assigns work to free connections, ends late operations, submits and
+//! waits in one system call, reaps all completions, then applies them. Lateness is judged after
+//! everything that had arrived was reaped, and by a clock that stands still while the worker itself
+//! is busy ([`crate::engine::peers::NetworkClock`]). No memory is allocated per range, and no lock
+//! is taken except to get work. Generic over ring and host: tests run the same code in a seeded
 //! simulation.
 
 mod account;
@@ -60,39 +60,39 @@ use unserved::ServedShare;
 
 /// Token of the operation that waits for the event counter.
 const TOKEN_WAKE: u64 = 1 << 40;
-/// Tokens from here on belong to writes; below are the connections' numbers.
+/// Tokens from here on belong to writes; lower ones are connection numbers.
 const TOKEN_WRITE: u64 = 1 << 32;
 
-/// What a worker is given.
+/// The parts of a worker.
 #[derive(Debug)]
 pub struct Parts<R, H> {
     /// Its ring.
     pub ring: R,
-    /// Its machine.
+    /// Its host.
     pub host: H,
-    /// Data slots, for the connections that have bytes.
+    /// Data slots, for connections that receive bytes.
     pub data: Pool,
     /// Control slots of [`CONTROL_SLOT_BYTES`]; one per connection.
     pub control: Pool,
-    /// Over TLS: its configuration and slots for ciphertext, one per connection.
+    /// Over TLS: its configuration, and slots for ciphertext, one per connection.
     pub tls: Option<(Arc<ClientConfig>, Pool)>,
-    /// How many connections at most.
+    /// Most connections.
     pub connections: usize,
-    /// How many of them are used now.
+    /// Limits the connections in use.
     pub pacer: Arc<Pacer>,
-    /// How long a range is tried again.
+    /// How long a range is retried.
     pub retries: RetryPolicy,
     /// Where the bytes go.
     pub sink: Sink,
-    /// Which range next.
+    /// Assigns ranges.
     pub scheduler: Arc<Scheduler>,
     /// Its number among the workers.
     pub number: usize,
     /// Raised when there is work again.
     pub counter: Handle,
-    /// For those who watch.
+    /// Its state for observers.
     pub gauge: Arc<Gauge>,
-    /// What all workers know of the endpoints' addresses.
+    /// The workers' shared knowledge of addresses.
     pub addresses: Arc<SharedAddresses>,
 }
 
@@ -105,8 +105,8 @@ pub struct Worker<R, H> {
     control: Pool,
     tls: Option<(Arc<ClientConfig>, Pool)>,
     retries: RetryPolicy,
-    /// Retries because the endpoint did not answer, or asked for less: bounded by time, and not by
-    /// the run's budget.
+    /// Retries because the endpoint did not answer, or asked for fewer requests: bounded by time,
+    /// not by the run's retry budget.
     retries_excused: u64,
     retries_logged: u64,
     sink: Sink,
@@ -115,65 +115,66 @@ pub struct Worker<R, H> {
     counter: Handle,
     gauge: Arc<Gauge>,
     share: Share,
-    /// Data slots that clients have, or will.
+    /// Data slots leased to clients, or reserved.
     leases: Arc<Leases>,
-    /// Ranges that connections have and whose clients say how many are in flight.
+    /// Ranges on connections whose clients control the requests in flight.
     unpaced: usize,
-    /// What came of those.
+    /// Counts of those.
     unpaced_bytes: u64,
     unpaced_first_byte_us: u64,
-    /// Ranges of the others that have come, and the time from their requests to their last bytes.
+    /// Ended ranges of the others, the sum of their times from request to last byte, and their
+    /// bytes.
     paced_ranges: u64,
     paced_ranges_us: u64,
     paced_ranges_bytes: u64,
-    /// Up to there the scheduler's cancels were seen to.
+    /// The scheduler's cancellations handled so far.
     cancels_seen: u64,
     /// Buffers for plaintext on its way into pipes.
     spare: Vec<Vec<u8>>,
-    /// Connections, made when they are needed first.
+    /// Connections, created on first use.
     connections: Vec<Connection>,
     connections_max: usize,
-    /// Free connections, the last used on top: it is the one most likely still open.
+    /// Free connections, the last used on top, because it is the one most likely still open.
     free: Vec<usize>,
     /// Connections that wait for a data slot, in order.
     slot_queue: VecDeque<usize>,
-    /// Those that wait for a piece of their client's memory, which the kernel has for another.
+    /// Connections that wait for a piece of their client's memory, which is in another's operation.
     loan_queue: VecDeque<usize>,
     ready: VecDeque<Assignment>,
-    /// Ranges that wait for their next try without a connection, at most [`parked_max`].
+    /// Ranges that wait for a retry without a connection, at most [`parked_max`].
     parked: VecDeque<Parked>,
     supply: Supply,
-    /// When it asks for work again that was told to wait for its counter: a wake-up may be lost.
+    /// When it asks for work again although it should wait for its counter: a wake-up may be lost.
     ask_again_us: u64,
     ranges: Ranges,
     writes: Writes,
-    /// File jobs that have not ended.
+    /// File jobs in progress.
     file_jobs: usize,
     file_jobs_ended: u64,
     completions: Vec<Completion>,
     awaiting: bool,
     now_us: u64,
-    /// What connections are judged by.
+    /// The clock by which connections are judged.
     clock: NetworkClock,
     addresses: Addresses,
-    /// How long each phase of a request usually takes.
+    /// Usual durations of each phase of a request.
     paces: Paces,
     /// When late ranges are looked for next.
     hedge_look_us: u64,
     /// When slow ranges are looked for next.
     prefix_look_us: u64,
-    /// Endpoints that serve only so many connections at a time.
+    /// Endpoints that serve a limited number of connections.
     served: Vec<ServedShare>,
     unserved_look_us: u64,
-    /// When is looked next for what is waited for too long.
+    /// When long waits are looked for next.
     wait_look_us: u64,
-    /// What keeps a range from being asked for that may else be, since the last look.
+    /// What keeps an otherwise possible range from being requested, since the last look.
     held: Option<WaitFor>,
-    /// When the ring was last entered, and for what it sleeps since then.
+    /// When the ring was last entered, and what it has slept for since.
     entered: (u64, WaitFor),
     /// When it was last left.
     left_us: u64,
-    /// The last question for its counts that it has answered.
+    /// The last request for its counts that it has answered.
     answered: u64,
     /// Length of a data slot in bytes.
     slot_length: u64,
@@ -184,7 +185,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// A worker, ready to run.
     ///
     /// # Panics
-    /// When there is no data slot, or control slots are too short.
+    /// If there is no data slot, or control slots are too short.
     #[must_use]
     pub fn new(parts: Parts<R, H>) -> Self {
         let Parts { ring, host, data, control, connections, .. } = parts;
@@ -254,14 +255,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Runs until there is no more work, or the run is stopped.
     ///
     /// # Errors
-    /// Only when the ring itself fails; then the run cannot go on.
+    /// Only if the ring itself fails; then the run cannot continue.
     pub fn run(&mut self) -> Result<(), Errno> {
         self.left_us = self.host.now_us();
         while self.turn()? {}
         self.quiesce()
     }
 
-    /// What it counted, the ring and the host.
+    /// Its counts, the ring and the host.
     #[must_use]
     pub fn into_parts(self) -> (WorkerMetrics, R, H) {
         assert!(self.ranges.is_empty() && self.writes.is_empty(), "nothing is left in flight");
@@ -271,7 +272,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// One turn of the loop; false when the worker's work is done.
     ///
     /// # Errors
-    /// When the ring fails.
+    /// If the ring fails.
     pub fn turn(&mut self) -> Result<bool, Errno> {
         let Some(wait_us) = self.prepare() else { return Ok(false) };
         self.wait(wait_us)?;
@@ -299,7 +300,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.note_slow();
         self.watch_counter();
         let longest_us = self.tend();
-        // What has ended may make room for more.
+        // Ended jobs may make room for more.
         let goes_on = self.take_files() || has_more || self.finds_slot();
         let wait_us = if goes_on { 0 } else { longest_us };
         self.gauge.show_file_work(self.writes.count(), self.file_jobs);
@@ -310,10 +311,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         Some(wait_us)
     }
 
-    /// The second half: waits for completions, at most so long, and takes them in.
+    /// The second half: waits at most `wait_us` for completions, and handles them.
     ///
     /// # Errors
-    /// When the ring fails.
+    /// If the ring fails.
     pub fn wait(&mut self, wait_us: u64) -> Result<(), Errno> {
         self.ring.enter(wait_us)?;
         self.metrics.turns += 1;
@@ -327,7 +328,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.serve_loan_queue();
         self.serve_slot_queue();
         self.gauge.show(&self.metrics);
-        self.tell_who_asks();
+        self.publish_counts();
         self.show_waiting();
         self.note_pace();
         Ok(())
@@ -361,7 +362,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         Ok(())
     }
 
-    /// Takes all completions, then applies them.
+    /// Reaps all completions, then applies them.
     fn collect(&mut self) {
         let mut completions = std::mem::take(&mut self.completions);
         while let Some(completion) = self.ring.reap() {
@@ -379,7 +380,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             TOKEN_WAKE => {
                 self.awaiting = false;
                 crate::sys::descriptor::lower(&self.counter);
-                if self.is_told_later() {
+                if self.must_wait_for_work() {
                     self.supply = Supply::Given;
                 }
             }
@@ -402,13 +403,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Gives free connections something to do; true when the next turn has more to do at once.
+    /// Assigns work to free connections; true if the next turn has more to do at once.
     fn assign(&mut self) -> bool {
-        if self.is_told_later() && self.ask_again_us <= self.now_us {
+        if self.must_wait_for_work() && self.ask_again_us <= self.now_us {
             self.supply = Supply::Given;
         }
         self.held = None;
-        // Objects that take no connection. There may be thousands, and a file system may be slow.
+        // Objects that need no connection. There may be thousands, and a file system may be slow.
         let mut settled = 0;
         let mut held = self.held_endpoints();
         while settled < EMPTY_OBJECTS_PER_TURN_MAX {
@@ -442,7 +443,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
                 match connection {
                     Ok(_) => {}
-                    // Those of others go on.
+                    // Those of other endpoints continue.
                     Err(Wait::ForEndpoint) if self.scheduler.endpoints().are_several() => {
                         held.insert(endpoint);
                     }
@@ -453,8 +454,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         true
     }
 
-    /// The next range that may be begun, in order, of those that are here or are still to be taken;
-    /// those of `held` endpoints are passed over.
+    /// The next range that may be begun, among those here and those still to be taken; skips `held`
+    /// endpoints.
     fn next_ready(&mut self, held: EndpointSet) -> Option<usize> {
         let may_begin = |next: &Assignment| {
             let by_client = next.errand.as_ref().is_some_and(Errand::is_paced_by_client);
@@ -467,7 +468,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.take_ranges(held).then_some(here)
     }
 
-    /// Asks for ranges where a connection is free; false when there are none now.
+    /// Takes ranges from the scheduler if a connection is free; false if there are none now.
     fn take_ranges(&mut self, held: EndpointSet) -> bool {
         let room = self.room();
         let may_get = match self.supply {
@@ -479,23 +480,23 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return false;
         }
         self.supply = self.scheduler.take(self.number, room, held, &mut self.ready);
-        if self.is_told_later() {
+        if self.must_wait_for_work() {
             self.ask_again_us = self.now_us + TURN_WAIT_MAX_US;
         }
         self.supply == Supply::Given
     }
 
-    /// It was told to wait for its counter.
-    fn is_told_later(&self) -> bool {
+    /// True if it should wait for its counter.
+    fn must_wait_for_work(&self) -> bool {
         matches!(self.supply, Supply::Later | Supply::Paced)
     }
 
-    /// Ends late operations, wakes sleeping connections, closes idle ones; returns how long the
+    /// Ends late operations, resumes waiting connections, closes idle ones; returns how long the
     /// ring may wait, in microseconds.
     fn tend(&mut self) -> u64 {
         let clock_us = self.clock.now_us();
         let mut wait_us = TURN_WAIT_MAX_US;
-        if self.is_told_later() && self.ask_again_us > self.now_us {
+        if self.must_wait_for_work() && self.ask_again_us > self.now_us {
             wait_us = wait_us.min(self.ask_again_us - self.now_us);
         }
         wait_us = wait_us.min(self.slowed_wait_us().unwrap_or(u64::MAX));
@@ -508,7 +509,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         wait_us
     }
 
-    /// The same for one connection.
+    /// Like [`Self::tend`], for one connection.
     fn tend_connection(&mut self, index: usize, clock_us: u64) -> u64 {
         let connection = &mut self.connections[index];
         if let Some(operation) = &connection.operation {
@@ -581,13 +582,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     self.end_early(index);
                 }
             } else if !connection.is_free() {
-                // A hedge's two connections have one range, which the last of them settles.
+                // A hedge's two connections share a range, which the last of them settles.
                 self.give_up(index, &reason);
             }
         }
     }
 
-    /// Takes a data slot for connections that wait for one.
+    /// Assigns data slots to connections that wait for one.
     fn serve_slot_queue(&mut self) {
         while !self.slot_queue.is_empty() {
             let Some(slot) = self.take_slot() else { return };

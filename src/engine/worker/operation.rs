@@ -1,5 +1,5 @@
-//! What the kernel has of a connection: one operation at a time, how long it may take, and what its
-//! end means.
+//! A connection's operation in the kernel: one at a time, its time limit, and the meaning of its
+//! end.
 
 use super::Worker;
 use super::connection::{Connection, ConnectionState};
@@ -10,15 +10,15 @@ use crate::limits::{RECEIVE_LOOK_US, TURN_WAIT_MAX_US};
 use crate::link::conn::{Action, Event, Target};
 use crate::sys::{Errno, Op, Ring};
 
-/// Whether an operation's end was asked for before it had come.
+/// Whether an operation's early end was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     No,
-    /// It waits for many bytes, and few may have come: it goes on with those, or for fewer.
+    /// It waits for many bytes, and few may have arrived: it continues with those, or for fewer.
     Look,
     /// After its timeout, after a stop, or because another connection was first.
     Asked,
-    /// It is late beside others.
+    /// It is late compared with others.
     Late(LateEnd),
 }
 
@@ -26,25 +26,25 @@ enum Ending {
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) submitted_us: u64,
-    /// When something is to be done about it; once its end has been asked for, when that is asked
-    /// for again.
+    /// When to act on it; once its end was requested, when to repeat the request.
     pub(super) deadline_us: u64,
-    /// When its time is over.
+    /// Its timeout.
     timeout_us: u64,
     ending: Ending,
-    /// It takes what a poll has found: how long that takes tells nothing.
+    /// It takes what a poll has found, so its duration says nothing.
     follows_poll: bool,
-    /// It receives into memory that a client has lent.
+    /// It receives into memory lent by a client.
     fills_loan: bool,
 }
 
 impl Operation {
-    /// Its end has been asked for.
+    /// True if its end was requested.
     pub(super) fn is_ending(&self) -> bool {
         self.ending != Ending::No
     }
 
-    /// The kernel writes into memory of a client until it is given back.
+    /// True if it receives into a client's memory, which the kernel writes until the operation
+    /// ends.
     pub(super) fn fills_loan(&self) -> bool {
         self.fills_loan
     }
@@ -64,12 +64,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // A handshake has several operations, and one deadline.
         let timeout_us = match connection.conn.is_connecting() {
             true => connection.link().connected_by_us,
-            // Whoever reads a pipe may take any time.
+            // The reader of a pipe may take any time.
             false if connection.state.job().awaits_room() => u64::MAX,
             false => clock_us + connection.conn.timeout_us(self.retries.timeouts),
         };
-        // What waits for many bytes is not woken by few, be they the last: a close_notify, say.
-        // A receive that is to fill its place is looked at where its end tells what had come.
+        // A receive that waits for many bytes is not woken by a few, even if they are the last,
+        // such as a close_notify. A receive with `fill` is checked only if its cancellation returns
+        // what had arrived.
         let is_patient = match op {
             Op::Receive { fill: true, .. } => self.ring.keeps_what_came(),
             _ => connection.link().is_patient(),
@@ -90,19 +91,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn launch(&mut self, index: usize, op: Op, operation: Operation) {
         self.connections[index].operation = Some(operation);
         if let Err(op) = self.ring.submit(index as u64, op) {
-            // The ring has room for every connection and slot; a kernel short of memory has not.
+            // The ring has room for every connection and slot, but a kernel short of memory has
+            // not.
             self.connection_done(index, op, Err(Errno::AGAIN));
         }
     }
 
-    /// Asks for the end of an operation whose time is over, or which is to be looked at.
+    /// Requests the end of an operation whose time is over, or which should be checked.
     pub(super) fn end_overdue(&mut self, index: usize) {
         let operation = self.connections[index].operation.as_ref().expect("it has an operation");
         let is_look = operation.deadline_us < operation.timeout_us;
         self.end_operation(index, if is_look { Ending::Look } else { Ending::Asked });
     }
 
-    /// Nothing had come: from now on the first byte ends the operation.
+    /// Nothing had arrived: from now on the first byte ends the operation.
     fn wait_for_first_byte(&mut self, index: usize, mut op: Op, operation: Operation) {
         self.set_low_water(index, 1);
         if let Op::Receive { fill, .. } = &mut op {
@@ -112,14 +114,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.launch(index, op, Operation { deadline_us, ending: Ending::No, ..operation });
     }
 
-    /// Asks for a connection's operation to be ended, and again later if it is not: the kernel may
-    /// have had no room for the request.
+    /// Requests the end of a connection's operation, and repeats that later if needed: the kernel
+    /// may have had no room for the request.
     pub(super) fn end_early(&mut self, index: usize) {
         self.end_operation(index, Ending::Asked);
     }
 
-    /// Asks for the end of a late operation before its timeout. It may still succeed: then nothing
-    /// has been moved, and nothing has failed.
+    /// Requests the end of a late operation before its timeout. It may still succeed: then nothing
+    /// was moved, and nothing has failed.
     pub(super) fn end_late(&mut self, index: usize, why: LateEnd) {
         self.end_operation(index, Ending::Late(why));
     }
@@ -135,7 +137,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.ring.cancel(index as u64);
     }
 
-    /// A connection's operation is over.
+    /// A connection's operation has ended.
     pub(super) fn connection_done(&mut self, index: usize, op: Op, result: Result<u32, Errno>) {
         let connection = &mut self.connections[index];
         let operation = connection.operation.take().expect("it had an operation");
@@ -148,15 +150,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return self.wait_for_first_byte(index, op, operation);
         }
         let is_ended = operation.is_ending() && (operation.ending != Ending::Look || !is_wanted);
-        // What was ended because it was stuck takes at least so long: where a slow server has most
-        // of them so, none would ever be waited for long enough.
+        // An operation that was ended because it was stuck takes at least this long: if a slow
+        // server has mostly such, none would ever be awaited long enough otherwise.
         let is_stuck = operation.ending == Ending::Late(LateEnd::Stuck);
         // A request is sent at once, however long its answer takes.
         let is_over = result.is_ok() && !is_ended && !matches!(op, Op::Send { .. });
         let is_partial = is_ended && is_partly_filled(&op, result);
-        let is_told = is_over || is_stuck && !is_partial;
-        // What comes after a poll had come before.
-        if is_told
+        let is_measured = is_over || is_stuck && !is_partial;
+        // Bytes after a poll had arrived before.
+        if is_measured
             && !operation.follows_poll
             && !job.awaits_room()
             && !connection.conn.is_beside_body()
@@ -168,13 +170,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 *least_us = Some(least_us.map_or(elapsed_us, |least_us| least_us.min(elapsed_us)));
             }
         }
-        // What was to be filled and was ended comes back as a success with what it had: that came
-        // before it was late. What follows is as late, and a rival goes on alone.
+        // A cancelled receive with `fill` returns success with the bytes that it had, which arrived
+        // before it was late. The rest is as late, and a rival continues alone.
         let has_rival = job.rival().is_some();
         let failed = match result {
             Ok(_) if is_partial && has_rival => Some(Event::Expired),
             Ok(_) if !self.scheduler.is_stopped() => None,
-            // What had come is kept for a later run.
+            // The received bytes are kept for a later run.
             Ok(count) if !has_rival && connection.fills_data(&op) => Some(Event::Cut(count)),
             Err(errno) if !(is_ended && errno == Errno::CANCELED) => Some(Event::Failed(errno)),
             _ => Some(Event::Expired),
@@ -190,7 +192,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let still_late =
             late_end.filter(|_| is_partial && self.connections[index].operation.is_some());
         if let Some(late_end) = still_late {
-            // It has waited since the one before it began.
+            // It has waited since the previous one began.
             let next = self.connections[index].operation.as_mut().expect("it is under way");
             next.submitted_us = operation.submitted_us;
             self.end_late(index, late_end);
@@ -209,7 +211,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if is_ended && self.move_what_came(index) {
             match (self.connections[index].conn.body_left(), late_end) {
                 (0, _) => return,
-                // Slow, and not silent.
+                // Slow, but not silent.
                 (_, None) => return self.move_on(index),
                 (_, Some(_)) => {}
             }
@@ -218,7 +220,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         connection.take_back(op);
         let job = connection.state.job_mut();
         job.late_end = late_end.filter(|_| is_ended);
-        // Had it been a poll, the next attempt asks again for what it was for.
+        // After a poll, the next attempt requests its bytes again.
         job.state = JobState::Active;
         connection.conn.handle(event);
     }
@@ -243,7 +245,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// There are bytes for a request that waited without a slot, or an end of it.
+    /// There are bytes, or an end, for a request that waited without a slot.
     fn polled(&mut self, index: usize) {
         let job = self.connections[index].state.job_mut();
         let had_no_room = job.awaits_room();
@@ -254,7 +256,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Bytes stand in a buffer.
+    /// Bytes are in a buffer.
     pub(super) fn received(&mut self, index: usize, count: u32, target: Target) {
         let Connection { conn, state, control, .. } = &mut self.connections[index];
         let awaited = conn.awaits_head();
@@ -266,7 +268,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.head_came(index, awaited);
     }
 
-    /// Counts an answer whose head has come, where it was waited for; it may be the first of two.
+    /// Counts an answer whose head has arrived, if it was awaited; it may be the first of two.
     pub(super) fn head_came(&mut self, index: usize, awaited: bool) {
         let Connection { conn, state, link, .. } = &mut self.connections[index];
         let job = state.job_mut();
@@ -296,7 +298,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 }
 
-/// True for a receive that was to fill its place and did so in part.
+/// True for a receive with `fill` that was filled in part.
 fn is_partly_filled(op: &Op, result: Result<u32, Errno>) -> bool {
     matches!((op, result), (Op::Receive { length, fill: true, .. }, Ok(n)) if 0 < n && n < *length)
 }

@@ -1,5 +1,5 @@
-//! How many connections a worker uses, and when it may ask: its side of the pacer, and what waits
-//! for an answer without a slot.
+//! How many connections a worker uses, and when it may send: its side of the pacer; and which
+//! requests wait for an answer without a slot.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::limits::{
 use crate::s3::Endpoint;
 use crate::sys::{Ring, Slot};
 
-/// What a range waits for that is not asked for now.
+/// What a range that cannot be requested now waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     /// Its endpoint asked for fewer requests, or answers no more connections.
@@ -27,26 +27,25 @@ pub(super) enum Wait {
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Connections that have something to do.
+    /// Number of busy connections.
     pub(super) fn busy(&self) -> usize {
         self.connections.len() - self.free.len()
     }
 
-    /// How many more may have, of all and of those that are paced here.
+    /// How many more may become busy, in total and of those paced here.
     pub(super) fn room(&self) -> Room {
         let busy = self.busy();
         let all = self.connections_max.saturating_sub(busy);
         Room { ranges: self.share.room(busy - self.unpaced.min(busy)).min(all), all }
     }
 
-    /// True when one more may have something to do, of those that are paced by their clients or
-    /// here.
+    /// True if one more may become busy, of those paced by clients or here.
     pub(super) fn has_room(&self, by_client: bool) -> bool {
         let room = self.room();
         if by_client { room.all > 0 } else { room.ranges > 0 }
     }
 
-    /// A connection for one more range of this endpoint, if there may be one.
+    /// A connection for one more range of this endpoint, if allowed.
     pub(super) fn free_connection(
         &mut self,
         by_client: bool,
@@ -63,9 +62,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }))
     }
 
-    /// A connection that is free: the one that was used last. Where there are several endpoints,
-    /// one that leads there already, or nowhere; those that lead elsewhere are kept while there may
-    /// be more, and then the one goes that was used the longest time ago.
+    /// Takes a free connection: the last used. With several endpoints, one that is connected there
+    /// already, or to none; others are kept while more may be opened, and then the least recently
+    /// used is closed.
     fn take_free(&mut self, endpoint: &Arc<Endpoint>) -> Option<usize> {
         let from = self.free.len().saturating_sub(FREE_CONNECTIONS_LOOKED_AT_MAX);
         let link = |index: &usize| self.connections[*index].link.as_ref();
@@ -84,7 +83,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// A connection for a range that is asked for now.
+    /// A connection for a range that is requested now.
     ///
     /// # Errors
     /// What it waits for.
@@ -110,8 +109,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         Ok(connection)
     }
 
-    /// Takes the right to send a connection's request again. Where the endpoint's rate makes it
-    /// wait, it waits until its turn.
+    /// Takes the right to send a connection's request again. If the endpoint's rate delays it, it
+    /// waits for its turn.
     ///
     /// # Errors
     /// When to ask again, in microseconds.
@@ -139,7 +138,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         Err(self.share.next_again_us(endpoint))
     }
 
-    /// Tells the pacer what has come of what it paces. What clients pace is for them to tell.
+    /// Reports the totals of what it paces to the pacer. Clients report what they pace.
     pub(super) fn note_pace(&mut self) {
         let more = matches!(self.supply, Supply::Given | Supply::Paced) || !self.ready.is_empty();
         let came = Totals {
@@ -151,20 +150,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             busy: u32::try_from(self.busy().saturating_sub(self.unpaced)).unwrap_or(u32::MAX),
             is_bound: more && !self.has_room(false),
             held_up: u32::try_from(self.held_up()).unwrap_or(u32::MAX),
-            // Those are counted by the share.
+            // The share counts these.
             answers: 0,
             refused: 0,
             asked: 0,
             asked_bytes: 0,
-            // No worker has a reader.
+            // Workers have no reader.
             reader_waited_us: 0,
             reader_kept_us: 0,
         };
         self.share.note(self.now_us, came);
     }
 
-    /// A data slot, where the connections that the pace asks for may use one more: memory that no
-    /// pace needs is not touched, however far the writes are behind.
+    /// Takes a data slot, if the connections that the pace allows may use one more: memory that the
+    /// pace does not need is not touched, however far the writes are behind.
     pub(super) fn take_slot(&self) -> Option<Slot> {
         if self.may_use_slot() { self.data.take() } else { None }
     }
@@ -175,30 +174,30 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.slots_in_use() < most.max(SLOTS_PER_WORKER_MIN)
     }
 
-    /// Data slots that connections and writes have. Those that clients hold are no part of them:
-    /// they hold up nothing, and come back when it pleases the clients.
+    /// Data slots of connections and writes, without those leased to clients, which delay nothing
+    /// here and return at the clients' pace.
     fn slots_in_use(&self) -> usize {
         (self.data.count() - self.data.free()).saturating_sub(self.leases.held())
     }
 
-    /// Before the ring waits: true when there is a data slot for a connection that waits for one.
-    /// If not, a lease that comes back from now on ends the wait.
+    /// Before the ring waits: true if there is a data slot for a connection that waits for one. If
+    /// not, a returned lease ends the wait from now on.
     pub(super) fn finds_slot(&self) -> bool {
         let is_waiting = !self.slot_queue.is_empty();
         self.leases.want_slot(is_waiting);
         is_waiting && self.data.free() > 0 && self.may_use_slot()
     }
 
-    /// Connections that wait for a slot because the file system is behind. Where it is slow
-    /// connections that have the slots, more of them bring more.
+    /// Connections that wait for a slot because the file system is behind. If slow connections hold
+    /// the slots instead, more connections bring more.
     pub(super) fn held_up(&self) -> usize {
-        // Each that does not wait for one has one at most; the others are being written.
+        // Each that does not wait for a slot has at most one; the others are being written.
         let receiving = self.busy().saturating_sub(self.slot_queue.len());
         if self.slots_in_use() >= receiving * 2 { self.slot_queue.len() } else { 0 }
     }
 
-    /// Whether a small object's request waits for its answer without a data slot: where many of
-    /// them are taken, those that are left are for bytes that are there.
+    /// True if a small object's request should wait for its answer without a data slot: if many are
+    /// taken, the rest is for bytes that have arrived.
     pub(super) fn polls_first(&self, index: usize) -> bool {
         let connection = &self.connections[index];
         let job = connection.state.job();

@@ -1,11 +1,11 @@
-//! Ranges that wait for their next try without a connection: the pauses of what one endpoint
-//! refuses, or cannot bring now, take no connection that another endpoint could use. A try takes
-//! one: where nothing answers, for as long as a connect may take.
+//! Ranges that wait for their retry without a connection, so that the pauses of one endpoint take
+//! no connection that another could use. A retry needs a connection again; if nothing answers, for
+//! as long as a connect may take.
 //!
-//! Only where there are several endpoints, or where a server answers no more connections than it
-//! has ([`super::unserved`]); else a range keeps its connection, for nobody else wants it. What
-//! comes first is what was parked: new ranges of its endpoint wait behind it. Each endpoint has its
-//! part of the places, which no other can fill, and of the leases that parked requests keep.
+//! Only with several endpoints, or if a server answers a limited number of connections
+//! ([`super::unserved`]); otherwise a range keeps its connection, because nothing else needs it.
+//! Parked ranges go first: new ranges of their endpoint wait behind them. Each endpoint has its
+//! share of the places, which no other can fill, and of the leases that parked requests hold.
 
 use std::sync::Arc;
 
@@ -22,31 +22,31 @@ use crate::link::conn::{EtagDigest, Manner};
 use crate::s3::ByteRange;
 use crate::sys::Ring;
 
-/// A range that waits for its next try.
+/// A range that waits for its retry.
 #[derive(Debug)]
 pub(super) struct Parked {
     pub(super) job: Job,
-    /// The version that it was answered with, or was listed with.
+    /// The version of its last answer, or of the listing.
     etag: Option<EtagDigest>,
     until_us: u64,
 }
 
-/// How many ranges of a worker with so many connections may be parked at most: as many as it has
-/// connections, and what of their parts the other endpoints had not used before.
+/// Most parked ranges of a worker with this many connections: as many as connections, plus the
+/// unused shares of other endpoints.
 pub(super) const fn parked_max(connections: usize) -> usize {
     2 * connections + ENDPOINTS_MAX
 }
 
-/// How many ranges are parked, by endpoint.
+/// Numbers of parked ranges, by endpoint.
 #[derive(Debug)]
 struct Counts {
     all: usize,
     ranges: [usize; ENDPOINTS_MAX],
-    /// Those of them that have a lease reserved.
+    /// Those with a reserved lease.
     leases: [usize; ENDPOINTS_MAX],
 }
 
-/// What the endpoints of a worker have between them.
+/// What the endpoints of a worker share.
 #[derive(Debug, Clone, Copy)]
 struct Means {
     endpoints: usize,
@@ -57,7 +57,7 @@ struct Means {
 }
 
 impl Means {
-    /// How many places are an endpoint's own.
+    /// Places reserved for one endpoint.
     fn places(&self) -> usize {
         (self.connections / self.endpoints.max(1)).max(1)
     }
@@ -74,13 +74,13 @@ impl Counts {
         self.leases[endpoint.index()] += usize::from(has_lease);
     }
 
-    /// One more of this endpoint finds a place: one that anybody may have, or one of its own.
+    /// True if one more of this endpoint finds a place: a shared one or one of its own.
     fn has_place(&self, endpoint: EndpointNumber, means: Means) -> bool {
         self.all < means.connections || self.ranges[endpoint.index()] < means.places()
     }
 
-    /// No new range of this endpoint is begun: it has its part of the places or of the leases, or
-    /// some where no place is left that anybody may have.
+    /// True if no new range of this endpoint may begin: it has its share of the places or of the
+    /// leases, or it has some and no shared place is left.
     fn holds(&self, endpoint: EndpointNumber, means: Means) -> bool {
         let (ranges, leases) = (self.ranges[endpoint.index()], self.leases[endpoint.index()]);
         let most = means.share.min(means.places()).max(1);
@@ -114,9 +114,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Takes the range from a connection that waits for its next try, where another endpoint could
-    /// use the connection. One whose client says how many are in flight keeps it: that client has
-    /// connections enough.
+    /// Takes the range from a connection that waits for its retry, if another endpoint could use
+    /// the connection. A range whose client controls the requests in flight keeps it, because that
+    /// client has connections enough.
     pub(super) fn park(&mut self, index: usize, until_us: u64) {
         let several = self.scheduler.endpoints().are_several();
         if several && !self.connections[index].state.job().into.is_paced_by_client() {
@@ -124,8 +124,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Takes the range from a connection that waits for its next try; false where there is no place
-    /// for it.
+    /// Parks the range of a connection that waits for its retry; false if there is no place for it.
     pub(super) fn set_aside(&mut self, index: usize, until_us: u64) -> bool {
         let connection = &self.connections[index];
         let job = connection.state.job();
@@ -146,7 +145,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         true
     }
 
-    /// How many bytes of a connection's range need not be asked for again.
+    /// Bytes of a connection's range that need not be requested again.
     pub(super) fn delivered(&self, index: usize) -> u64 {
         let connection = &self.connections[index];
         match connection.state.job().manner() {
@@ -156,7 +155,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Goes on with parked ranges whose time has come, and gives up those that nobody wants.
+    /// Resumes parked ranges whose time has come, and gives up cancelled ones.
     pub(super) fn resume_parked(&mut self) {
         for _ in 0..self.parked.len() {
             let Some(mut parked) = self.parked.pop_front() else { return };
@@ -170,8 +169,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Takes the right to go on with a parked range. Where the endpoint's rate makes it wait, it
-    /// waits until its turn.
+    /// Takes the right to resume a parked range. If the endpoint's rate delays it, it waits for its
+    /// turn.
     fn resume(&mut self, parked: &mut Parked) -> bool {
         let endpoint = parked.job.endpoint;
         if !self.has_room(false) || self.is_full(endpoint) {
@@ -216,8 +215,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// When the first parked range may go on, in microseconds from now; one that waits for a
-    /// connection is woken by what ends.
+    /// When the first parked range may resume, in microseconds from now; one that waits for a
+    /// connection is woken when one is freed.
     pub(super) fn parked_wait_us(&self) -> Option<u64> {
         let until = self.parked.iter().filter_map(|parked| {
             let until_us = parked.until_us.max(self.share.next_again_us(parked.job.endpoint));
@@ -226,11 +225,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         until.min()
     }
 
-    /// When the first endpoint that is slowed may be asked again, in microseconds from now, where
-    /// ranges of it may be waiting.
+    /// When the first slowed endpoint may be sent to again, in microseconds from now, if ranges of
+    /// it may be waiting.
     pub(super) fn slowed_wait_us(&self) -> Option<u64> {
         let endpoints = self.scheduler.endpoints();
-        // Of several endpoints the ranges may be with the scheduler, which was told to keep them.
+        // With several endpoints the ranges may still be with the scheduler.
         if self.ready.is_empty() && !(endpoints.are_several() && self.supply == Supply::Paced) {
             return None;
         }
@@ -241,9 +240,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         waits.min()
     }
 
-    /// The endpoints that no new range is asked of now: those that asked for less and have had it,
-    /// and those that have their part of what is parked. None where there is only one: whatever
-    /// waits then, waits for that one.
+    /// The endpoints without new requests now: those whose rate is used up, and those with their
+    /// share of parked ranges. None if there is only one: then everything waits for that one.
     pub(super) fn held_endpoints(&self) -> EndpointSet {
         let endpoints = self.scheduler.endpoints();
         let mut held = EndpointSet::EMPTY;

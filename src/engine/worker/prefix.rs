@@ -1,8 +1,8 @@
-//! What stands at the start of a range that is under way: noted from time to time and when its run
-//! ends, so that a later run goes on behind it.
+//! Records the written prefix of a range in progress, from time to time and at the end of its run,
+//! so that a later run continues after it.
 //!
-//! A range is delivered in order and its writes end in any order: what stands ends where the first
-//! write that has not ended begins.
+//! A range is delivered in order and its writes end in any order: the prefix ends where the first
+//! write in flight begins.
 
 use super::Worker;
 use super::files::NO_RANGE;
@@ -14,14 +14,14 @@ use crate::files::transfer::Transfer;
 use crate::limits::{DIRECT_ALIGNMENT_BYTES, PREFIX_PAUSE_US};
 use crate::sys::Ring;
 
-/// Which bytes of a range are written, as places in its object.
+/// Which bytes of a range are written, as offsets in its object.
 #[derive(Debug)]
 pub(super) struct Prefix {
-    /// Where the last write that was begun ends.
+    /// End of the last write that was begun.
     pub(super) reached: u64,
-    /// Where the first write that failed begins.
+    /// Beginning of the first write that failed.
     failed: u64,
-    /// What was noted last ends here.
+    /// End of the last recorded prefix.
     noted: u64,
     noted_us: u64,
 }
@@ -32,18 +32,18 @@ impl Prefix {
         Self { reached: offset, failed: u64::MAX, noted: offset, noted_us: now_us }
     }
 
-    /// A write that begins there failed.
+    /// Records a failed write that begins there.
     pub(super) fn fail(&mut self, offset: u64) {
         self.failed = self.failed.min(offset);
     }
 
-    /// Where what stands ends, once no write is in flight.
+    /// End of the prefix, if no write is in flight.
     pub(super) fn stands(&self) -> u64 {
         self.reached.min(self.failed)
     }
 
-    /// Where what stands ends, if that is further than was noted; then it counts as noted. `first`
-    /// is where the first write in flight begins.
+    /// End of the prefix, if that is further than recorded; then it counts as recorded. `first`:
+    /// where the first write in flight begins.
     fn advance(&mut self, first: Option<u64>, now_us: u64) -> Option<u64> {
         self.noted_us = now_us;
         let end = first.unwrap_or(self.reached).min(self.stands());
@@ -56,7 +56,7 @@ impl Prefix {
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Notes what slow ranges have reached.
+    /// Records the prefixes of slow ranges.
     pub(super) fn note_slow(&mut self) {
         if self.now_us < self.prefix_look_us {
             return;
@@ -70,8 +70,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Writes what a connection has of a slot that it was filling, where a run ends that a later
-    /// one goes on with: on a slow connection that is all that it brought in seconds.
+    /// Writes the received part of a slot at the end of a run that can be resumed: on a slow
+    /// connection that is everything it received in seconds.
     pub(super) fn keep_undelivered(&mut self, index: usize, transfer: &Transfer, why: ErrorKind) {
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
@@ -91,7 +91,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.write(range, slot, kept, offset);
     }
 
-    /// Notes what stands at the start of a range that is not complete.
+    /// Records the prefix of an incomplete range.
     fn note_prefix(&mut self, range: usize) {
         if let Some(note) = self.prefix_to_note(range, false) {
             let transfer = self.ranges.transfer(range);
@@ -99,12 +99,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// What stands at the start of a range that is not complete, where that is more than was noted.
+    /// The job that records the prefix of an incomplete range, if it has grown.
     pub(super) fn prefix_to_note(&mut self, range: usize, run_ends: bool) -> Option<FileJob> {
         let first = self.writes.first_of(range);
         let (transfer, prefix) = self.ranges.find(range)?;
         let file = transfer.created_file().filter(|_| transfer.keeps_prefixes())?;
-        // What has no room now may have it when the run ends.
+        // A prefix without room now may have it when the run ends.
         if !file.journal.as_ref().is_none_or(|journal| journal.has_room(run_ends)) {
             return None;
         }

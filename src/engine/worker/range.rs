@@ -1,5 +1,5 @@
-//! Slabs of a worker: ranges that are not settled and writes in flight. Filled at start, never
-//! grown past what slots and connections allow.
+//! A worker's slabs: ranges that are not settled, and writes in flight. Allocated at the start for
+//! all slots and connections, and never grown.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use super::verify::Check;
 use crate::files::transfer::Transfer;
 use crate::sys::Slot;
 
-/// How often a write may make no progress before it is an error.
+/// How many times a write may make no progress before it is an error.
 pub(super) const WRITE_TRIES_MAX: u32 = 16;
 
 /// A range from its hand-out until its last byte is written.
 #[derive(Debug)]
 struct RangeState {
     transfer: Arc<Transfer>,
-    /// Where it begins in the object.
+    /// Its offset in the object.
     offset: u64,
     /// Which of its bytes are written.
     prefix: Prefix,
-    /// Its connection has received (or given up) all of it.
+    /// Its connection has received all of it, or given it up.
     fetched: bool,
-    /// Writes that have not ended, file jobs that hold its bytes, and operations that still fill
-    /// its client's memory for a connection which lost it.
+    /// Writes in flight, file jobs that hold its bytes, and operations that still fill its client's
+    /// memory for a connection that lost it.
     writes: u32,
-    /// What its bytes are compared with, where they are a whole object. It is the range's and not
-    /// its connection's: another one may go on with it.
+    /// The checksum that its bytes are compared with, if they are a whole object. It belongs to the
+    /// range, because another connection may continue it.
     check: Check,
     /// What it is fetched for.
     purpose: Purpose,
@@ -45,7 +45,7 @@ impl Ranges {
         Self { entries: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
     }
 
-    /// Takes a range in.
+    /// Adds a range.
     pub(super) fn insert(
         &mut self,
         transfer: Arc<Transfer>,
@@ -53,7 +53,7 @@ impl Ranges {
         now_us: u64,
         purpose: Purpose,
     ) -> usize {
-        // One per connection, and one per write in flight for those whose connection went on.
+        // One per connection, and one per write in flight for ranges whose connection has moved on.
         let index = self.free.pop().expect("as many as connections and slots");
         let (check, prefix) = (Check::None, Prefix::new(offset, now_us));
         self.entries[index] = Some(RangeState {
@@ -68,7 +68,7 @@ impl Ranges {
         index
     }
 
-    /// Those that are not settled, by number.
+    /// All numbers; see [`Self::find`].
     pub(super) fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
         0..self.entries.len()
     }
@@ -91,67 +91,67 @@ impl Ranges {
         &self.get(index).purpose
     }
 
-    /// The same, to change it.
+    /// What it is fetched for, mutable.
     pub(super) fn purpose_mut(&mut self, index: usize) -> &mut Purpose {
         &mut self.get_mut(index).purpose
     }
 
-    /// Where it begins in its object.
+    /// Its offset in its object.
     pub(super) fn offset(&self, index: usize) -> u64 {
         self.get(index).offset
     }
 
-    /// What its bytes are compared with.
+    /// The checksum that its bytes are compared with.
     pub(super) fn check(&mut self, index: usize) -> &mut Check {
         &mut self.get_mut(index).check
     }
 
-    /// The object that it belongs to.
+    /// Its object.
     pub(super) fn transfer(&self, index: usize) -> Arc<Transfer> {
         Arc::clone(&self.get(index).transfer)
     }
 
-    /// A file job has all its bytes; it ends as a write does.
+    /// A file job has all its bytes; it ends like a write.
     pub(super) fn job_begins(&mut self, index: usize) {
         self.get_mut(index).writes += 1;
     }
 
-    /// One more write is to be done, which ends there in the object.
+    /// Counts a write that ends at this offset in the object.
     pub(super) fn write_begins(&mut self, index: usize, end: u64) {
         let range = self.get_mut(index);
         range.writes += 1;
         range.prefix.reached = end;
     }
 
-    /// A write ended; true when the range is complete.
+    /// A write ended; true if the range is complete.
     pub(super) fn write_ends(&mut self, index: usize) -> bool {
         let range = self.get_mut(index);
         range.writes -= 1;
         range.fetched && range.writes == 0
     }
 
-    /// Its connection is done with it; true when the range is complete.
+    /// Its connection is done with it; true if the range is complete.
     pub(super) fn fetched(&mut self, index: usize) -> bool {
         let range = self.get_mut(index);
         range.fetched = true;
         range.writes == 0
     }
 
-    /// True when all bytes up to the range's end are written, whoever wrote its beginning.
+    /// True if all bytes up to the range's end are written, whoever wrote its beginning.
     pub(super) fn is_written(&self, index: usize) -> bool {
         let Some(range) = &self.entries[index] else { return false };
         let (size_bytes, part) = (range.transfer.object.size_bytes, range.transfer.part.bytes());
         range.prefix.stands() == size_bytes.min((range.offset / part + 1) * part)
     }
 
-    /// Takes a complete range out: its object, where it begins there, and what it was fetched for.
+    /// Removes a complete range: returns its object, offset and purpose.
     pub(super) fn remove(&mut self, index: usize) -> (Arc<Transfer>, u64, Purpose) {
         self.free.push(index);
         let state = self.entries[index].take().expect("a range that is not settled");
         (state.transfer, state.offset, state.purpose)
     }
 
-    /// True when every range is settled.
+    /// True if every range is settled.
     pub(super) fn is_empty(&self) -> bool {
         self.free.len() == self.entries.len()
     }
@@ -166,19 +166,19 @@ pub(super) struct WriteState {
     pub(super) done: u32,
     /// Bytes to write.
     pub(super) length: u32,
-    /// Offset in the file of the first one.
+    /// Offset in the file of the first byte.
     pub(super) offset: u64,
     /// When it began.
     pub(super) begun_us: u64,
     /// It must stay aligned.
     pub(super) direct: bool,
-    /// Tries in a row without progress.
+    /// Consecutive tries without progress.
     pub(super) stuck: u32,
-    /// Its bytes, while the file is not there yet.
+    /// Its bytes, while the file is not created yet.
     pub(super) waiting: Option<Slot>,
 }
 
-/// All writes of a worker that have not ended.
+/// All writes of a worker in progress.
 #[derive(Debug)]
 pub(super) struct Writes {
     entries: Vec<Option<WriteState>>,
@@ -191,7 +191,7 @@ impl Writes {
         Self { entries: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
     }
 
-    /// Takes a write in.
+    /// Adds a write.
     pub(super) fn insert(&mut self, state: WriteState) -> usize {
         let index = self.free.pop().expect("a write holds a slot");
         self.entries[index] = Some(state);
@@ -206,7 +206,7 @@ impl Writes {
         })
     }
 
-    /// Where the first write of a range that has not ended begins.
+    /// Where the first write in flight of a range begins.
     pub(super) fn first_of(&self, range: usize) -> Option<u64> {
         let writes = self.entries.iter().flatten();
         writes.filter(|write| write.range == range).map(|write| write.offset).min()
@@ -217,23 +217,23 @@ impl Writes {
         self.entries[index].as_ref().expect("a write in flight")
     }
 
-    /// The write, to change it.
+    /// The write, mutable.
     pub(super) fn get_mut(&mut self, index: usize) -> &mut WriteState {
         self.entries[index].as_mut().expect("a write in flight")
     }
 
-    /// Takes an ended write out.
+    /// Removes an ended write.
     pub(super) fn remove(&mut self, index: usize) -> WriteState {
         self.free.push(index);
         self.entries[index].take().expect("a write in flight")
     }
 
-    /// How many have not ended.
+    /// Number of writes in progress.
     pub(super) fn count(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// True when all have ended.
+    /// True if all have ended.
     pub(super) fn is_empty(&self) -> bool {
         self.free.len() == self.entries.len()
     }

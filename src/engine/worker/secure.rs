@@ -1,4 +1,4 @@
-//! TLS between a connection and the ring: what [`crate::link::conn`] asks for as plaintext is sent
+//! TLS between a connection and the ring: what [`crate::link::conn`] handles as plaintext is sent
 //! and received as ciphertext through the connection's own buffer.
 
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::link::conn::{Action, Event, Target};
 use crate::link::tls::session::{Fault, Need, Read, Session};
 use crate::sys::{Errno, Op, Ring};
 
-/// What the connection waits for, while TLS does its part.
+/// What the connection waits for while TLS works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
     /// Nothing.
     Nothing,
     /// The session.
     Handshake,
-    /// That its request of this length is on the wire.
+    /// Its request of this length to be sent.
     Send(u32),
     /// Plaintext.
     Receive { target: Target, at: u32, length: u32 },
@@ -29,18 +29,18 @@ pub(super) enum Wish {
     Move,
 }
 
-/// What lies on a connection's socket.
+/// The security of a connection's socket.
 #[derive(Debug)]
 pub(super) enum Security {
     /// No TLS, or not yet.
     Plain,
-    /// There is a session, or one is being made.
+    /// A session, or a handshake.
     On(Secure),
-    /// TLS has failed, for this reason: the socket is about to be closed.
+    /// TLS has failed for this reason: the socket is about to be closed.
     Failed(Fault),
 }
 
-/// A connection's session. The buffer under it is the connection's.
+/// A connection's session. Its buffer belongs to the connection.
 #[derive(Debug)]
 pub(super) struct Secure {
     session: Session,
@@ -54,7 +54,7 @@ impl Secure {
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// The socket is connected: a proxy must lead on first, where there is one.
+    /// The socket is connected: opens a tunnel through the proxy, if there is one.
     pub(super) fn tunnel_or_secure(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         let Some(request) = connection.link().endpoint.tunnel_request() else {
@@ -65,7 +65,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         connection.conn.handle(Event::Tunnel { length });
     }
 
-    /// The socket leads to the server: the session comes next.
+    /// The socket leads to the server: begins the session.
     pub(super) fn secure_begin(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         let length = u32::try_from(connection.cipher.bytes().len()).expect("a slot's length");
@@ -91,7 +91,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 secure.wish = Wish::Send(length);
                 self.secure_go_on(index);
             }
-            // It was closed before the request: the connection knows what that means.
+            // It was closed before the request: the connection handles that.
             Err(Fault::Ended) => conn.handle(Event::Failed(Errno::RESET)),
             Err(fault) => self.secure_failed(index, fault),
         }
@@ -106,7 +106,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.secure_go_on(index);
     }
 
-    /// Takes the slot that plaintext goes to, once there is some; false when none is free.
+    /// Takes the slot for plaintext, once there is some; false if none is free.
     fn takes_slot(&mut self, index: usize) -> bool {
         let Connection { link, state, .. } = &mut self.connections[index];
         let secure = Link::secure_mut(link);
@@ -139,7 +139,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.secure_go_on(index);
     }
 
-    /// Goes on until the connection has what it waits for, or the ring has something to do.
+    /// Continues until the connection has what it waits for, or the ring has something to do.
     fn secure_go_on(&mut self, index: usize) {
         if matches!(self.secure(index).wish, Wish::Move) {
             self.secure(index).wish = Wish::Nothing;
@@ -163,10 +163,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     Target::Data => job.data.as_deref_mut(),
                 };
                 let into = slot.map(|slot| &mut slot[at as usize..(at + length) as usize]);
-                // Without a slot nothing has come yet.
+                // Without a slot nothing has arrived yet.
                 let read = into.map_or(Ok(Read::More), |into| session.read(buffer, into));
                 if at == 0 && read == Ok(Read::More) && target == Target::Data {
-                    // Part of a record: others may use the slot until the rest of it is there.
+                    // Part of a record: others may use the slot until the rest arrives.
                     job.data = None;
                 }
                 read.map(|read| match read {
@@ -180,7 +180,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match event {
             Ok(Some(ready)) => {
                 *wish = Wish::Nothing;
-                self.secure_tell(index, goal, ready);
+                self.secure_report(index, goal, ready);
             }
             Ok(None) => match session.need(buffer) {
                 Ok(need) => self.secure_submit(index, need),
@@ -190,7 +190,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    fn secure_tell(&mut self, index: usize, wish: Wish, ready: Ready) {
+    fn secure_report(&mut self, index: usize, wish: Wish, ready: Ready) {
         let connection = &mut self.connections[index];
         match (ready, wish) {
             (Ready::Open, _) => connection.conn.handle(Event::Connected),
@@ -222,7 +222,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.submit(index, Op::Send { socket, slot, at, length });
             }
             Need::Receive { at, length } => {
-                // So much will surely come: a body's ciphertext is longer than the body.
+                // This much will surely arrive: a body's ciphertext is longer than the body.
                 let held = Link::secure_mut(&mut connection.link).session.held_bytes();
                 let surely = connection.conn.body_left().saturating_sub(held as u64);
                 let Fill { length, low_water, fill } =
@@ -244,20 +244,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 /// How ciphertext is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fill {
-    /// At most so many bytes,
+    /// Most bytes,
     length: u32,
-    /// whenever so many are there (SO_RCVLOWAT),
+    /// wake-up threshold (SO_RCVLOWAT),
     low_water: u32,
-    /// and not before it is full.
+    /// and whether to wait until it is full.
     fill: bool,
 }
 
 impl Fill {
-    /// The receive into this much room, when so many bytes will surely come.
+    /// The receive into this much room, when `surely` bytes will surely arrive.
     ///
-    /// The mark asks for as much again beyond the receive: a tail shorter than the mark would never
-    /// wake it. So towards its end a body comes in halves of what is left. Whoever reads a stream
-    /// has what comes `soon` without waiting for more.
+    /// The mark requires as much again beyond the receive, because a tail shorter than the mark
+    /// would never wake it. So towards its end a body is received in halves of the rest. The reader
+    /// of a stream gets the next `soon` bytes without waiting for more.
     fn of(room: u32, surely: u64, soon: u32) -> Self {
         if soon < RECEIVE_LOW_WATER_BYTES_MIN {
             return Self { length: room, low_water: 1, fill: false };

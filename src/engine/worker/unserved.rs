@@ -1,12 +1,12 @@
-//! Servers that answer only so many connections at a time: no more are opened than those, and
-//! ranges that found none wait without one ([`super::parked`]).
+//! Servers that answer a limited number of connections: no more are opened, and ranges without a
+//! connection wait without one ([`super::parked`]).
 //!
-//! How many an address serves is found out by all workers together ([`crate::engine::peers`]). Each
-//! may have its share, and one at least. Where these are more than are served, connections take
-//! turns: one is closed after a range, and the server answers another.
+//! All workers together find out how many an address serves ([`crate::engine::peers`]). Each may
+//! have its share, at least one. If these are more than are served, connections take turns: one is
+//! closed after a range, and the server answers another.
 //!
-//! Ranges that are paced by their clients are no part of that: one of a stream keeps its connection
-//! until its turn comes, so the range whose turn it is must not wait for one.
+//! Ranges paced by clients are exempt: a stream's range keeps its connection until its turn comes,
+//! so the current range must not wait for one.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::limits::{SERVED_TURN_US, UNANSWERED_AFTER_US, UNANSWERED_FACTOR, UNAN
 use crate::s3::Endpoint;
 use crate::sys::Ring;
 
-/// As many connections as a worker may have to an endpoint that serves only so many.
+/// Most connections of a worker to an endpoint that serves a limited number.
 #[derive(Debug)]
 pub(super) struct ServedShare {
     number: EndpointNumber,
@@ -30,8 +30,8 @@ pub(super) struct ServedShare {
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Looks for connections that nothing answers while others are answered, and takes the ranges
-    /// from those that are more than are served.
+    /// Finds connections that are not answered while others are, and takes the ranges from the
+    /// surplus ones.
     pub(super) fn look_for_unserved(&mut self) {
         let clock_us = self.clock.now_us();
         if clock_us < self.unserved_look_us {
@@ -54,8 +54,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Asks for what a connection that nothing answers waits for on one that was answered and
-    /// is idle, too; or closes one such, where what waits is another worker's.
+    /// Requests the range of an unanswered connection again on an idle one that was answered
+    /// before; or closes an idle one, if another worker's connection waits.
     fn use_idle(&mut self) {
         for at in (0..self.free.len()).rev() {
             // One may have been taken meanwhile.
@@ -82,14 +82,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             });
             match waiting {
                 Some(waiting) if self.may_ask_again(waiting) => self.start_hedge(waiting),
-                // The server answers one more then, and not all connections lost their use.
+                // The server then answers one more, and not all connections lose their use.
                 None if has_rested => return self.hang_up(index),
                 Some(_) | None => {}
             }
         }
     }
 
-    /// For how long a connection has waited for an answer: its first one, or another.
+    /// How long a connection has waited for an answer: its first one, or another.
     fn waited_for_answer_us(&self, connection: &Connection) -> Option<u64> {
         if connection.is_unanswered() {
             return Some(self.waited_us(connection));
@@ -98,7 +98,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         job.waited_us(self.now_us).filter(|_| connection.conn.awaits_head())
     }
 
-    /// For how long one has been connected.
+    /// How long it has been connected.
     fn waited_us(&self, connection: &Connection) -> u64 {
         let connected_us = connection.link().connected_us;
         connected_us.map_or(0, |us| self.clock.now_us().saturating_sub(us))
@@ -124,7 +124,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.served = shares;
     }
 
-    /// Ends what waits on the connections that were opened last: the server takes them in order.
+    /// Ends the waits of the connections opened last: the server takes them in order.
     fn end_unserved(&mut self, at: usize) {
         let ServedShare { number, most, .. } = self.served[at];
         let is_limited = |job: &Job| job.endpoint == number && !job.into.is_paced_by_client();
@@ -141,7 +141,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Connections that have a range of this endpoint.
+    /// Connections with a range of this endpoint.
     fn busy_at(&self, endpoint: EndpointNumber) -> usize {
         let is_at = |connection: &&Connection| match &connection.state {
             ConnectionState::Busy(job) => job.endpoint == endpoint,
@@ -150,25 +150,25 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.connections.iter().filter(is_at).count()
     }
 
-    /// As many as it may have, where the endpoint serves only so many.
+    /// Its limit of connections, if the endpoint serves a limited number.
     fn served_share(&self, endpoint: EndpointNumber) -> Option<usize> {
         let mut shares = self.served.iter();
         shares.find(|share| share.number == endpoint).map(|share| share.most)
     }
 
-    /// It has as many as it may have.
+    /// True if it has reached its limit.
     pub(super) fn is_full(&self, endpoint: EndpointNumber) -> bool {
         self.served_share(endpoint).is_some_and(|most| self.busy_at(endpoint) >= most)
     }
 
-    /// It has more.
+    /// True if it exceeds its limit.
     pub(super) fn is_over_full(&self, index: usize) -> bool {
         let job = self.connections[index].state.job();
         let most = self.served_share(job.endpoint).filter(|_| !job.into.is_paced_by_client());
         most.is_some_and(|most| self.busy_at(job.endpoint) > most)
     }
 
-    /// A range of a connection has ended: closes it where others wait for an answer.
+    /// A range of a connection has ended: closes the connection if others wait for an answer.
     pub(super) fn give_way(&mut self, index: usize, endpoint: EndpointNumber) {
         let Some(most) = self.served_share(endpoint) else { return };
         let Some(link) = &self.connections[index].link else { return };
@@ -185,13 +185,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 }
 
 impl Connection {
-    /// It has a range, and a socket over which nothing was ever answered.
+    /// True if it has a range, and a socket over which nothing was ever answered.
     pub(super) fn is_unanswered(&self) -> bool {
         let is_new = |link: &Link| link.open().answers() == 0;
         matches!(self.state, ConnectionState::Busy(_)) && self.link.as_ref().is_some_and(is_new)
     }
 
-    /// The kernel has an operation of it whose end was not asked for.
+    /// True if it has an operation whose end was not requested.
     fn is_endable(&self) -> bool {
         self.operation.as_ref().is_some_and(|operation| !operation.is_ending())
     }

@@ -1,8 +1,8 @@
 //! A worker's part in verification: the sum over an object's ranges, and the checksum of a range
 //! that is a whole object.
 //!
-//! Bytes are counted when they are delivered, in the slot where they were just received: each of a
-//! range's bytes is delivered once, by whichever connection brought it.
+//! Bytes are counted when they are delivered, in the slot where they were received: each byte of a
+//! range is delivered once, by whichever connection received it.
 
 use super::Worker;
 use crate::checksum::{InOrder, Sequence};
@@ -10,19 +10,19 @@ use crate::files::host::FileHost;
 use crate::files::transfer::{Shape, Transfer};
 use crate::sys::Ring;
 
-/// What the bytes of a range that is a whole object are compared with.
+/// What the bytes of a whole object's range are compared with.
 #[derive(Debug)]
 pub(super) enum Check {
-    /// No checksum was asked for, or no byte has come.
+    /// No checksum was requested, or no byte has arrived.
     None,
-    /// There is nothing to compare them with, for this reason.
+    /// Nothing, for this reason.
     Unverified(&'static str),
-    /// What is stored, and what has come.
+    /// The stored checksum, and the computation so far.
     Against(Box<Sequence>),
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Takes a piece in that was received and is about to be written.
+    /// Counts a piece that was received and is about to be written.
     pub(super) fn count_in(&mut self, index: usize, transfer: &Transfer, bytes: &[u8], at: u64) {
         if let Some(sum) = transfer.verification.sum() {
             let begun_us = self.host.now_us();
@@ -33,8 +33,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let connection = &self.connections[index];
         let check = self.ranges.check(connection.state.job().range);
         if at == 0 {
-            let told = connection.conn.comparison().basis();
-            let of_answer = told.map(|told| told.map(InOrder::of_one_piece));
+            let basis = connection.conn.comparison().basis();
+            let of_answer = basis.map(|basis| basis.map(InOrder::of_one_piece));
             *check = match transfer.verification.known().map(Ok).or(of_answer) {
                 None => Check::None,
                 Some(Err(reason)) => Check::Unverified(reason),
@@ -42,7 +42,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             };
         }
         match check {
-            // A small object's body was compared with it as it came.
+            // A small object's body was compared as it arrived.
             Check::Against(sequence) if transfer.shape == Shape::Ranges => {
                 let begun_us = self.host.now_us();
                 sequence.update(bytes);
@@ -52,7 +52,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Tells what became of the checksum that came with a whole object's answer.
+    /// Records the result of the checksum in a whole object's answer.
     pub(super) fn compare(&mut self, index: usize, transfer: &Transfer) {
         let check = self.ranges.check(self.connections[index].state.job().range);
         match std::mem::replace(check, Check::None) {

@@ -1,4 +1,4 @@
-//! For whom a worker waits, for those who tell it.
+//! The longest wait of a worker, for messages.
 
 use super::Worker;
 use super::connection::{Connection, ConnectionState};
@@ -10,7 +10,7 @@ use crate::link::waiting::Wait;
 use crate::sys::Ring;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Shows the connection that has waited for longest, if that is long enough to be told.
+    /// Publishes the connection that has waited longest, if that is long enough to be reported.
     pub(super) fn show_waiting(&mut self) {
         if self.now_us < self.wait_look_us {
             return;
@@ -39,8 +39,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 }
 
 impl Connection {
-    /// How long it has waited for the network in vain, if that is long enough to be told. Failures
-    /// go by the host's time, an operation in flight by the worker's clock.
+    /// How long it has waited for the network, if that is long enough to be reported. Failures are
+    /// timed by the host's clock, an operation in flight by the worker's.
     fn waited_us(&self, job: &Job, now_us: u64, clock_us: u64) -> Option<u64> {
         let submitted_us = self.operation.as_ref().map(|operation| operation.submitted_us);
         let is_waiting = submitted_us.is_some() || matches!(job.state, JobState::Backoff { .. });
@@ -60,7 +60,7 @@ impl Connection {
 }
 
 impl Job {
-    /// Its object, and its bytes where they are not all.
+    /// Its object, and its bytes unless they are all of it.
     pub(super) fn told_range(&self) -> String {
         let transfer = self.object();
         match self.bytes.length < transfer.object.size_bytes {

@@ -10,7 +10,7 @@ use crate::files::transfer::Transfer;
 use crate::sys::{Errno, Handle, Op, Ring, Slot};
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Writes `slot[..length]` to a large object's file, once that is there; counts it in its
+    /// Writes `slot[..length]` to a large object's file once that exists, and counts it in its
     /// range.
     pub(super) fn write(&mut self, range: usize, slot: Slot, length: u32, offset: u64) {
         let transfer = self.ranges.transfer(range);
@@ -41,7 +41,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         waiting.filter_map(move |(index, range)| is_its(range).then_some(index))
     }
 
-    /// A large object's file is there, or could not be made.
+    /// A large object's file was created, or could not be.
     pub(super) fn file_created(&mut self, transfer: &Arc<Transfer>, is_ours: bool) {
         if let Some(file) = transfer.created_file().filter(|_| is_ours) {
             self.metrics.files_direct += u64::from(file.direct);
@@ -52,7 +52,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Starts a write that had to wait for its file; ends it where there is none.
+    /// Starts a write that had to wait for its file; ends it if there is none.
     fn start_write(&mut self, index: usize, transfer: &Transfer) {
         let state = self.writes.get_mut(index);
         let mut slot = state.waiting.take().expect("it has its bytes until it begins");
@@ -118,7 +118,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.write_ended(state.range);
     }
 
-    /// A write of a range, or a job that had its bytes, has ended.
+    /// A write of a range, or a job with its bytes, has ended.
     pub(super) fn write_ended(&mut self, range: usize) {
         if self.ranges.write_ends(range) {
             self.end_range(range);

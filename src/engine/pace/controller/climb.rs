@@ -1,4 +1,4 @@
-//! How a controller climbs: by doubling, or leaping, while that pays. Pure.
+//! How a controller climbs: it doubles, or leaps, while that pays. Pure.
 
 use super::{Controller, Stage};
 use crate::engine::pace::levels::per_mille;
@@ -10,16 +10,16 @@ use crate::limits::{
     PACE_REQUEST_BYTES, PACE_UNLIKE_FACTOR, PACE_WINDOW_MIN_US,
 };
 
-/// What a climb came from.
+/// Where a climb came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Below {
     pub(super) level: usize,
-    /// Bytes that a request brought there.
+    /// Bytes per request there.
     request_bytes: u64,
 }
 
 impl Below {
-    /// Whether requests brought so much more or less there that the two cannot be compared.
+    /// True if bytes per request differ too much to compare the two levels.
     fn is_unlike(self, measured: Measured) -> bool {
         let most = self.request_bytes.max(measured.request_bytes);
         let least = self.request_bytes.min(measured.request_bytes).max(PACE_REQUEST_BYTES);
@@ -28,23 +28,23 @@ impl Below {
 }
 
 impl Controller {
-    /// True when so much more came already than before that the rest of the window cannot change
-    /// what follows: the best number is far above, and each step on the way to it costs time.
+    /// True if the gain of a step is already so large that the rest of the window cannot change
+    /// the decision: the best number is far above, and each step costs time.
     pub(super) fn is_clear(
         &self,
         now_us: u64,
         elapsed_us: u64,
         (pieces, work): (u64, u64),
     ) -> bool {
-        // Requests that began together bring their pieces together: what came of a part of the time
-        // that one of them takes at most (see `go_to`) would say too much.
+        // Requests that began together bring their pieces together, so a window shorter than one of
+        // them takes at most (see `go_to`) would show too much.
         let requests = u64::from(self.levels.requests(self.level));
         let needed_us = whole_rounds(PACE_WINDOW_MIN_US.max(self.piece_us), self.round_us());
         let is_long = elapsed_us >= needed_us;
         is_long && pieces >= requests && self.is_far_more(now_us, work)
     }
 
-    /// Whether this step of a climb has brought nearly all that it could bring.
+    /// True if this step of a climb has brought nearly all that it could.
     pub(super) fn is_far_more(&self, now_us: u64, work: u64) -> bool {
         let Stage::Climb { below: Some(Below { level: below, .. }), .. } = self.stage else {
             return false;
@@ -54,7 +54,7 @@ impl Controller {
         known.is_some_and(|before| work >= per_mille(before, needed))
     }
 
-    /// What the step from the level below has to bring, where twice as many have to bring this.
+    /// The gain that the step from the level below needs, given the gain for a doubling.
     fn gain(&self, below: usize, doubled_per_mille: u64) -> u64 {
         match self.is_leap(below, self.level) {
             true => per_mille(doubled_per_mille, doubled_per_mille),
@@ -66,7 +66,7 @@ impl Controller {
         self.levels.requests(level) / self.levels.requests(below).max(1) > 2
     }
 
-    /// Whether requests do nothing but wait, so that the best number is far above.
+    /// True if requests mostly wait, so that the best number is far above.
     fn mostly_waits(&self, measured: Measured) -> bool {
         self.request_us > 0
             && self.first_byte_us >= PACE_LEAP_FIRST_BYTE_US
@@ -85,27 +85,27 @@ impl Controller {
         self.levels.note(self.level, measured.work, now_us);
         let below = from.map(|below| below.level);
         if self.bounds.is_ordered && from.is_some_and(|below| below.is_unlike(measured)) {
-            // Small objects came before large ones, or after them: what they bring says nothing of
-            // how many of the others are best.
+            // Small objects came before or after large ones: what they bring says nothing about the
+            // best number for the others.
             self.levels.forget();
             return self.hold(now_us);
         }
-        // A disk that is the limit may still take more at once: not for noise.
+        // A disk that is the limit may still take more requests, but noise must not decide.
         let needed = if measured.is_full { PACE_FULL_UP_PER_MILLE } else { PACE_CLIMB_PER_MILLE };
         let before = below.and_then(|below| self.levels.known(below, now_us));
         if let Some((below, before)) = below.zip(before)
             && self.is_leap(below, self.level)
             && measured.work < per_mille(before, self.gain(below, PACE_KNEE_PER_MILLE))
         {
-            // It was too far: from the level between it goes on as always.
+            // The leap was too far: continue from the level between with normal steps.
             let between = self.levels.requests(below).saturating_mul(2);
             self.stage = Stage::Climb { below: from, again: false };
             return self.go_to(now_us, self.levels.of(between), Change::Back, measured);
         }
         let pays =
             before.map_or(!measured.is_full, |before| measured.work >= per_mille(before, needed));
-        // What comes in order is exact, and a step too far fills memory with what waits for its
-        // turn: what is still above is found by looking.
+        // Ordered measurements are exact, and a step too far fills memory with bytes that wait for
+        // their turn: probes find what is left above.
         let knee = match self.bounds.is_ordered {
             true => PACE_CLEAR_PER_MILLE,
             false => PACE_KNEE_PER_MILLE,
@@ -124,8 +124,8 @@ impl Controller {
             return;
         }
         let best = self.levels.choose(now_us).unwrap_or(self.level);
-        // Where twice as many as at first bring no more, fewer may bring as much, and so they may
-        // where the last step that paid brought far less than twice as much; elsewhere they do not.
+        // If doubling the first level brings no more, fewer requests may bring as much; likewise if
+        // the last step that paid brought far less than twice as much. Otherwise they do not.
         let is_first = below.is_some_and(|below| best <= below && self.climbed_from == below);
         let half = self.levels.of(self.levels.requests(best) / 2);
         let is_near_knee = self
@@ -133,7 +133,7 @@ impl Controller {
             .known(half, now_us)
             .zip(self.levels.known(best, now_us))
             .is_some_and(|(half, best)| best < per_mille(half, PACE_KNEE_PER_MILLE));
-        // A look at what comes in order takes long, and costs what is missing meanwhile.
+        // A probe of an ordered stream takes long, and costs what is missing meanwhile.
         let is_quick = !self.bounds.is_ordered && (is_first || is_near_knee);
         let looks_at_once = is_quick || measured.is_full;
         self.down_pause_us = PACE_DOWN_PAUSE_US;
@@ -143,12 +143,12 @@ impl Controller {
             self.go_to(now_us, best, Change::Back, measured);
         }
         if self.bounds.is_ordered {
-            // From here on it is measured otherwise.
+            // Later measurements use another method.
             self.levels.forget();
         }
     }
 
-    /// Twice as many may pay again.
+    /// Climbs again: doubling may pay.
     pub(super) fn climb_on(&mut self, now_us: u64, change: Change, measured: Measured) {
         self.climbed_from = self.level;
         self.multiply(now_us, 2, change, measured);

@@ -1,34 +1,34 @@
-//! The controller at its thresholds: networks without noise that bring a little more or a little
-//! less than what decides, and take a little longer or a little less long.
+//! The controller at its thresholds: networks without noise that bring slightly more or less than
+//! what decides, or take slightly more or less time.
 
 use super::*;
 
-/// A run in virtual time, told each [`STEP_US`].
+/// A run in virtual time, with a call every [`STEP_US`].
 struct Exact {
     controller: Controller,
     totals: Totals,
     now_us: u64,
-    /// Bytes of a request.
+    /// Bytes per request.
     size: u64,
     /// Time of a request to its first byte.
     first_byte_us: u64,
-    /// And to its last; 0 for as long as so many requests take (Little's law).
+    /// Time of a request to its last byte; 0: computed from the requests in flight (Little's law).
     request_us: u64,
-    /// Nobody answers before.
+    /// Time of the first answer.
     answers_from_us: u64,
-    /// Bytes come all at once each so many microseconds.
+    /// Bytes arrive in crowds at this interval in microseconds.
     crowd_us: u64,
-    /// New requests bring nothing for so long.
+    /// How long new requests bring nothing.
     connect_us: u64,
-    /// Requests in flight lately, with the time from which they bring their bytes.
+    /// Recent numbers of requests in flight, and the time from which they bring bytes.
     bring: VecDeque<(u64, u32)>,
-    /// Millionths of a byte that are on their way.
+    /// Millionths of a byte in flight.
     due: u128,
 }
 
 const STEP_US: u64 = 5_000;
 
-/// What a network brings, in bytes a second, is told in thousandths of this.
+/// A network's goodput is given in thousandths of this, in bytes per second.
 const BASE: u64 = 4_000_000_000;
 
 impl Exact {
@@ -36,7 +36,7 @@ impl Exact {
         Self::with(BOUNDS)
     }
 
-    /// Of a stream.
+    /// A stream.
     fn in_order() -> Self {
         Self::with(Bounds { is_ordered: true, ..BOUNDS })
     }
@@ -57,7 +57,7 @@ impl Exact {
         }
     }
 
-    /// Time passes where so many requests bring so many thousandths of [`BASE`] at this time.
+    /// Runs for a time, with goodput by time and requests in thousandths of [`BASE`].
     fn run_at(&mut self, milliseconds: u64, brings: impl Fn(u64, u32) -> u64) {
         for _ in 0..milliseconds * 1000 / STEP_US {
             self.now_us += STEP_US;
@@ -93,12 +93,12 @@ impl Exact {
         }
     }
 
-    /// Time passes where so many requests always bring so many thousandths of [`BASE`].
+    /// Runs for a time, with goodput by requests in thousandths of [`BASE`].
     fn run(&mut self, milliseconds: u64, brings: impl Fn(u32) -> u64) {
         self.run_at(milliseconds, |_, requests| brings(requests));
     }
 
-    /// The same until the controller is where it should be, for 20 seconds at most.
+    /// Like [`Self::run`] until the controller has reached a state, for at most 20 seconds.
     fn run_until(&mut self, is_there: impl Fn(&Self) -> bool, brings: impl Fn(u32) -> u64) {
         for _ in 0..20_000_000 / STEP_US {
             if is_there(self) {
@@ -117,7 +117,7 @@ impl Exact {
         self.controller.timeline().moments()
     }
 
-    /// The choices after so long.
+    /// The choices after this time.
     fn choices(mut self, milliseconds: u64, brings: impl Fn(u32) -> u64) -> Vec<(Change, u32)> {
         self.run(milliseconds, brings);
         self.moments().iter().map(|moment| (moment.change, moment.requests_in_flight)).collect()
@@ -130,7 +130,7 @@ fn next(choices: &[(Change, u32)], choice: (Change, u32)) -> (Change, u32) {
     choices[at.unwrap_or_else(|| panic!("no {choice:?}: {choices:?}")) + 1]
 }
 
-/// A network that brings 1000 for 32 requests and more, 700 for fewer, and for one number another.
+/// A network that brings 1000 with 32 requests or more, 700 with fewer, and `brings` with `number`.
 fn flat_but(number: u32, brings: u64) -> impl Fn(u32) -> u64 {
     move |requests| match requests {
         _ if requests == number => brings,
@@ -204,7 +204,7 @@ fn a_number_between_is_tried_at_once_after_a_gain_of_30_percent() {
 
 #[test]
 fn what_another_number_brought_20_seconds_ago_binds_no_more() {
-    // A step down brings nearly what 32 bring, but not nearly what 64 have brought once.
+    // A step down brings nearly what 32 bring, but not nearly what 64 once brought.
     let mut exact = Exact::new();
     let mut brings = |seconds: u64| {
         exact.run(seconds * 1000, |requests| match requests {
@@ -261,15 +261,15 @@ fn new_connections_have_20_ms_to_bring_something_and_no_longer() {
     let moments = exact.moments();
     for pair in moments.windows(2).skip(2) {
         let brings = u64::from(pair[0].requests_in_flight) * BASE / 20;
-        let told = pair[1].bytes_per_second;
-        assert!(told >= brings * 95 / 100, "{told} of {brings}: {moments:?}");
+        let measured = pair[1].bytes_per_second;
+        assert!(measured >= brings * 95 / 100, "{measured} of {brings}: {moments:?}");
     }
     assert!(moments.iter().any(|moment| moment.requests_in_flight == 1024), "{moments:?}");
     let took_us = between_us(moments, 128, 256);
-    assert!(took_us >= 60_000, "{took_us} us tell little: {moments:?}");
+    assert!(took_us >= 60_000, "{took_us} us show little: {moments:?}");
 }
 
-/// When so many requests were chosen after so many others.
+/// Time between the choice of `before` requests and that of `after`.
 fn between_us(moments: &[Moment], before: u32, after: u32) -> u64 {
     let pair = moments
         .windows(2)
@@ -283,16 +283,20 @@ fn requests_that_wait_for_a_fifth_of_their_time_are_measured_in_rounds() {
     let brings = |request_us| move |requests| u64::from(requests) * 2_000_000 / request_us;
     let request_us = 200_000;
     let first_byte_us = 40_000;
-    // Those that began together bring their bytes at the same time.
+    // Requests that began together bring their bytes at the same time.
     let mut exact =
         Exact { size: 8 << 20, request_us, first_byte_us, crowd_us: request_us, ..Exact::new() };
     exact.run(2_000, brings(request_us));
     for pair in exact.moments().windows(2).skip(1) {
         let right = BASE / 1000 * brings(request_us)(pair[0].requests_in_flight);
-        let told = pair[1].bytes_per_second;
-        assert!(right.abs_diff(told) < right / 20, "{told} of {right}: {:?}", exact.moments());
+        let measured = pair[1].bytes_per_second;
+        assert!(
+            right.abs_diff(measured) < right / 20,
+            "{measured} of {right}: {:?}",
+            exact.moments()
+        );
     }
-    // Where they wait for a twelfth of it, that would only last longer.
+    // If they wait for a twelfth of their time, rounds would only take longer.
     let (request_us, first_byte_us) = (380_000, 32_000);
     let mut exact = Exact { size: 8 << 20, request_us, first_byte_us, ..Exact::new() };
     exact.run(2_000, brings(request_us));
@@ -301,7 +305,7 @@ fn requests_that_wait_for_a_fifth_of_their_time_are_measured_in_rounds() {
 
 #[test]
 fn a_step_of_a_climb_takes_at_most_800_ms_with_slow_connections() {
-    // A piece takes 0.3 s, and 0.4.
+    // A piece takes 0.3 s, and 0.42.
     for (piece_us, first) in [(300_000, 28), (420_000, 20)] {
         let (request_us, size) = (piece_us * 8, 8 << 20);
         let mut exact = Exact { size, request_us, first_byte_us: 1_000, ..Exact::new() };
@@ -354,8 +358,8 @@ fn half_a_second_of_30_percent_less_is_no_change_and_a_second_is() {
         exact.run_until(is_quiet, flat_but(32, 1000));
         exact.run(milliseconds, |requests| flat_but(32, 1000)(requests) * left / 10);
         let choices = exact.choices(1000, flat_but(32, 1000));
-        let is_told = choices.iter().any(|(change, _)| *change == Change::Changed);
-        assert_eq!(is_told, has_changed, "{milliseconds} ms, {left}: {choices:?}");
+        let is_recorded = choices.iter().any(|(change, _)| *change == Change::Changed);
+        assert_eq!(is_recorded, has_changed, "{milliseconds} ms, {left}: {choices:?}");
     }
 }
 
@@ -370,7 +374,7 @@ fn looks_above_come_each_second_and_looks_below_each_8_seconds() {
         let below = moments.iter().filter(|moment| moment.change == Change::Fewer);
         below.map(|moment| moment.at_us).collect::<Vec<_>>()
     };
-    // The first pause of 2 s is doubled, for the look was in vain.
+    // The first pause of 2 s is doubled, because the probe was in vain.
     let below = looks_below(moments);
     let pause_us = below[1] - below[0];
     assert!((3_500_000..6_000_000).contains(&pause_us), "{pause_us} us: {moments:?}");
@@ -384,7 +388,7 @@ fn looks_above_come_each_second_and_looks_below_each_8_seconds() {
 
 #[test]
 fn more_small_objects_count_as_more_work_than_their_bytes() {
-    // As many bytes, of objects of 64 KiB instead of 256.
+    // The same bytes, in objects of 64 KiB instead of 256.
     let mut exact = Exact { size: 256 << 10, ..Exact::new() };
     exact.run_until(|exact| exact.requests() > 32, |_| 1000);
     exact.size = 64 << 10;
@@ -429,7 +433,7 @@ fn a_look_that_costs_13_percent_ends_after_2_rounds_and_one_of_7_after_6() {
     }
 }
 
-/// What is handed on while none of them ends says nothing of their number.
+/// Bytes passed on while no request ends say nothing about their number.
 #[test]
 fn a_stream_is_measured_once_its_requests_have_ended_however_long_they_take() {
     let mut exact = Exact { size: 800_000_000, ..Exact::in_order() };
@@ -448,8 +452,8 @@ fn a_reader_that_waits_for_4_percent_of_the_time_is_the_limit_not_for_9() {
             brings.min(requests * EACH)
         });
         let moments = reading.controller.timeline().moments();
-        let is_told = moments.iter().any(|moment| moment.change == Change::Reader);
-        assert_eq!(is_told, is_limit, "{waits}: {moments:?}");
+        let is_recorded = moments.iter().any(|moment| moment.change == Change::Reader);
+        assert_eq!(is_recorded, is_limit, "{waits}: {moments:?}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a controller does before anything is known: small objects that wait for their first answer
-//! are asked for in larger numbers at once. Pure.
+//! What a controller does before anything is known: it requests more small objects at once while
+//! they wait for their first answer. Pure.
 
 use super::{Controller, Stage};
 use crate::engine::pace::Totals;
@@ -11,11 +11,11 @@ use crate::limits::{
 };
 
 impl Controller {
-    /// Small objects that nobody answers soon only wait, however many there are of them: four times
-    /// as many are asked for before anything is measured.
+    /// Small objects without early answers only wait, regardless of their number: requests four
+    /// times as many before anything is measured.
     pub(super) fn leap_unanswered(&mut self, now_us: u64, totals: &Totals) {
         let Stage::First { filled_us, .. } = &mut self.stage else { return };
-        // None has failed either: all that were sent are still in flight.
+        // None has failed: all requests sent are still in flight.
         let is_in_flight = totals.asked <= u64::from(totals.busy);
         let is_unanswered = self.answered.is_none() && totals.refused == 0 && is_in_flight;
         let requests = self.levels.requests(self.level);
@@ -32,11 +32,11 @@ impl Controller {
         self.stage = Stage::First { filled_us: None, has_leapt: true };
         self.level = to;
         self.climbed_from = to;
-        self.tell(now_us, Change::More, 0);
+        self.record(now_us, Change::More, 0);
         self.begin_window(now_us, 0);
     }
 
-    /// The first measurement: what was asked for before any answer may have been too much.
+    /// Takes the first measurement: the leap before any answer may have been too far.
     pub(super) fn begun(&mut self, now_us: u64, has_leapt: bool, measured: Measured) {
         self.stage = Stage::Climb { below: None, again: false };
         // How long the first ones waited, and how long one takes now (Little's law).
@@ -47,7 +47,7 @@ impl Controller {
         if !has_leapt || takes_us < alone_us * PACE_LEAP_QUEUE_FACTOR {
             return self.climbed(now_us, None, false, measured);
         }
-        // It was too far: they queue somewhere. So many are served while one waits.
+        // Too far: they queue somewhere. This many are served while one waits.
         self.levels.note(self.level, measured.work, now_us);
         let served = u32::try_from(requests * alone_us / takes_us.max(1)).unwrap_or(u32::MAX);
         let level = self.levels.of(served.max(self.bounds.start));
@@ -55,9 +55,9 @@ impl Controller {
         self.go_to(now_us, level, Change::Back, measured);
     }
 
-    /// At first they connect, and a stream's later ranges come before they can be handed on: what
-    /// requests bring is seen once each has brought a piece, or a small object; of those that wait
-    /// long for their first byte, once they have ended.
+    /// True if the first measurement can begin. At first requests connect, and a stream's later
+    /// ranges arrive before they can be passed on. Their goodput shows once each has brought a
+    /// piece or a small object, or, with long waits for the first byte, once they have ended.
     pub(super) fn is_begun(&self, now_us: u64, wanted: u64, totals: &Totals) -> bool {
         let pieces = totals.bytes / self.bounds.piece_bytes;
         if totals.answers < wanted || (totals.answers < wanted * 2 && pieces < wanted) {

@@ -1,4 +1,4 @@
-//! How what is handed on in order is measured: it comes in crowds. Pure.
+//! Measures goodput of bytes that are passed on in order, and so in crowds. Pure.
 
 use super::{Controller, Stage};
 use crate::engine::pace::Totals;
@@ -12,15 +12,15 @@ use crate::limits::{
 };
 
 impl Controller {
-    /// How long one lasts of what is handed on in order, which comes in crowds: requests that began
-    /// together are handed on together.
+    /// Length of a window for ordered bytes, which are passed on in crowds: requests that began
+    /// together are passed on together.
     fn ordered_window_us(&self) -> u64 {
         let rounds_us = self.request_us * PACE_ORDERED_ROUNDS;
         whole_rounds(rounds_us.max(PACE_ORDERED_WINDOW_MIN_US), self.request_us)
     }
 
-    /// The next pause after a look above that found nothing. What is handed on in order waits in
-    /// memory: there a look above costs as much as one below.
+    /// The next pause after a probe above that brought nothing. Ordered bytes wait in memory, so a
+    /// probe above costs as much as one below.
     pub(super) fn longer_up_pause_us(&self) -> u64 {
         let most_us = match self.bounds.is_ordered {
             true => PACE_DOWN_PAUSE_MAX_US,
@@ -29,14 +29,14 @@ impl Controller {
         (self.up_pause_us * 2).min(most_us)
     }
 
-    /// Whether a step up that brought more is followed by twice as many. What is handed on in order
-    /// may bring a little more by chance: then the step is enough.
+    /// True if a successful step up should be followed by a climb. An ordered stream may bring a
+    /// little more by chance: then one step is enough.
     pub(super) fn is_worth_a_climb(&self, before: u64, measured: Measured) -> bool {
         let needed = per_mille(before, PACE_ORDERED_CLIMB_PER_MILLE);
         !self.bounds.is_ordered || measured.work >= needed
     }
 
-    /// Whether a look at a level beside has brought clearly less already: it costs what is missing.
+    /// True if a probe has already brought clearly less: it costs what is missing.
     fn is_lost(&self, now_us: u64, came: &Came) -> bool {
         let Stage::Probe { home, .. } = self.stage else { return false };
         let least_us = (self.request_us * PACE_ORDERED_LOST_ROUNDS).max(PACE_WINDOW_HOLD_MIN_US);
@@ -44,10 +44,10 @@ impl Controller {
         came.elapsed_us >= least_us && came.work() < per_mille(home, PACE_ORDERED_LOST_PER_MILLE)
     }
 
-    /// Once all that were in flight at the choice have ended. A climb goes by how long requests
-    /// took, which few of them tell. Later it is what was handed on, over several times that a
-    /// request takes: the times of requests go up and down by more than a step brings, and those
-    /// that began while their number fell say nothing of it.
+    /// Measures once all requests that were in flight at the choice have ended. A climb uses the
+    /// durations of requests, which few of them suffice for. Later the bytes passed on count, over
+    /// several request times, because the durations vary more than a step brings, and requests that
+    /// began while their number fell say nothing about it.
     pub(super) fn measure_ordered(
         &mut self,
         now_us: u64,
@@ -62,7 +62,7 @@ impl Controller {
             Some(begun) => begun,
             None => *self.window.begun.insert(now),
         };
-        // How many are in flight counts from where that has come into effect.
+        // Requests in flight count only once the choice has taken effect.
         if self.ramp.is_rising(now_us) || u64::from(totals.busy) * 8 > wanted * 9 {
             self.window.forget();
         }
@@ -73,7 +73,7 @@ impl Controller {
             true => now_us >= self.window.chosen_us + self.window_least_us(),
             false => came.elapsed_us >= self.ordered_window_us() || self.is_lost(now_us, &came),
         };
-        // However long that takes: what was handed on before says nothing of them.
+        // However long that takes: earlier bytes say nothing about these requests.
         if totals.ended < self.window.ended_least || !is_long {
             return None;
         }
@@ -89,20 +89,20 @@ impl Controller {
             false => (came.bytes_per_second(), came.work()),
         };
         self.piece_us = came.each_ended_us().min(PACE_SETTLE_MAX_US);
-        // While the reader is the limit, or none is there, that says nothing of the network.
+        // While the reader is the limit, or absent, goodput says nothing about the network.
         let waited = came.reader_waited_per_mille();
         if waited.is_none_or(|waited| waited < PACE_READER_WAITED_PER_MILLE) {
             return None;
         }
         let is_clear = self.is_far_more(now_us, brings.1);
         let measured = window.measured(&came, brings, is_clear)?;
-        // What was handed on may be of a few large ones that others wait for.
+        // The bytes passed on may belong to a few large requests that others waited for.
         let request_bytes = came.ended_each_bytes().unwrap_or(measured.request_bytes);
         Some(Measured { request_bytes, ..measured })
     }
 }
 
-/// How many requests of a stream must end for a measurement, where so many may be in flight.
+/// How many requests of a stream must end for a measurement, if `requests` may be in flight.
 pub(super) fn ordered_ended(requests: u32) -> u64 {
     u64::from(requests).min(PACE_SAMPLES_MIN as u64)
 }

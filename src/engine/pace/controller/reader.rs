@@ -1,10 +1,10 @@
-//! What a controller does while the reader of a stream is the limit: goodput is the reader's rate
-//! then, whatever is requested, and says nothing of the network. Pure.
+//! What a controller does while the reader of a stream is the limit: goodput is then the reader's
+//! rate, whatever is requested, and says nothing about the network. Pure.
 //!
-//! While the reader waits for bytes for less than [`PACE_READER_WAITED_PER_MILLE`] of the time, the
-//! number of requests in flight shrinks step by step, and neither grows nor is anything measured.
-//! It goes one step back when the reader waits longer after a step than before, and climbs when it
-//! waits for long without one: then the network is the limit again.
+//! While the reader waits for bytes less than [`PACE_READER_WAITED_PER_MILLE`] of the time, the
+//! number of requests in flight shrinks step by step; it does not grow, and nothing is measured.
+//! One step is taken back if the reader waits longer after it than before. The controller climbs
+//! again if the reader waits long without a step: then the network is the limit again.
 
 use super::{Controller, Stage};
 use crate::engine::pace::Totals;
@@ -17,40 +17,40 @@ use crate::limits::{
     PACE_READER_WINDOW_US, PACE_READER_WINDOWS,
 };
 
-/// What is known of a stream's reader.
+/// State of a stream's reader.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    /// When the window began, and with what.
+    /// When the window began, and the totals then.
     begun: (u64, Totals),
-    /// Windows in a row in which the reader was slow.
+    /// Consecutive windows in which the reader was slow.
     slow: u32,
     floor: Floor,
-    /// Bytes and waiting time when one of them grew last, and when that was.
+    /// Bytes and waiting time when one of them last grew, and when that was.
     moved: (u64, u64, u64),
 }
 
-/// The fewest requests that are enough for a reader.
+/// The fewest requests that suffice for a reader.
 #[derive(Debug, Clone, Copy, Default)]
 struct Floor {
     level: usize,
-    /// For one that takes about so many bytes a second, or more.
+    /// Applies to readers of about this many bytes per second, or more.
     bytes_per_second: u64,
-    /// Until then: the network may have changed.
+    /// Expires then, because the network may have changed.
     until_us: u64,
 }
 
 /// A step down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Step {
-    /// The level before.
+    /// The level before it.
     from: usize,
-    /// How much of the time the reader waited there, in thousandths.
+    /// Share of the time that the reader waited there, in thousandths.
     waited_per_mille: u64,
 }
 
 impl Step {
-    /// The step was one too many where the reader waits for so many thousandths of the time, or is
-    /// not the limit any more.
+    /// The step was too much if the reader waits at least this share of the time, in thousandths,
+    /// or is no longer the limit.
     fn too_much_per_mille(self) -> u64 {
         let missed = self.waited_per_mille + PACE_READER_MISSED_PER_MILLE;
         missed.min(PACE_READER_WAITED_PER_MILLE)
@@ -58,8 +58,8 @@ impl Step {
 }
 
 impl Controller {
-    /// A measurement begins after a rest of the reader: what came before it and comes after it in
-    /// that time says nothing.
+    /// Restarts the measurement after a rest of the reader: a window with a rest in it says
+    /// nothing.
     pub(super) fn pass_over_rest(&mut self, now_us: u64, totals: &Totals) {
         let Totals { bytes, reader_waited_us, reader_kept_us, .. } = *totals;
         let (bytes_before, waited_before_us, since_us) = self.reader.moved;
@@ -70,7 +70,7 @@ impl Controller {
         }
     }
 
-    /// Looks whether the reader waits for the network, or the network for the reader.
+    /// Checks whether the reader or the network is the limit.
     pub(super) fn look_at_reader(&mut self, now_us: u64, totals: &Totals) {
         let (begun_us, at) = self.reader.begun;
         if now_us < begun_us + PACE_READER_WINDOW_US {
@@ -78,7 +78,7 @@ impl Controller {
         }
         let came = Came::between(&at, totals, now_us - begun_us);
         self.reader.begun = (now_us, *totals);
-        // A reader at rest says nothing of what it needs.
+        // A resting reader says nothing about its needs.
         let Some(waited) = came.reader_waited_per_mille().filter(|_| came.bytes > 0) else {
             return;
         };
@@ -97,8 +97,8 @@ impl Controller {
                 self.go_to(now_us, step.from, Change::Reader, measured);
             }
             Stage::Reader { .. } if !is_slow => {
-                // The network is the limit again. What the reader took is not what so many requests
-                // bring: that is measured before there are more.
+                // The network is the limit again. The reader's rate is not what these requests can
+                // bring: measure that before adding more.
                 self.levels.forget();
                 self.up_pause_us = PACE_PAUSE_MIN_US;
                 self.look_down_us = now_us + PACE_DOWN_PAUSE_US;
@@ -110,11 +110,11 @@ impl Controller {
         }
     }
 
-    /// Fewer requests are enough for the reader, as far as is known.
+    /// Tries fewer requests, unless they are known to be too few.
     fn shrink(&mut self, now_us: u64, waited_per_mille: u64, measured: Measured) {
         self.reader.slow = 0;
-        // A step up that a burst has begun, and is not needed for what the reader takes now: else
-        // each burst that is too short for a measurement would leave twice as many.
+        // Take back a step up that a burst caused and that the reader's rate does not need:
+        // otherwise each burst too short for a measurement would leave twice as many requests.
         let is_enough = |level: &usize| {
             self.levels.known(*level, now_us).is_some_and(|work| work >= measured.work)
         };
@@ -136,7 +136,7 @@ impl Controller {
         self.stage = Stage::Reader { step: Some(step) };
     }
 
-    /// The level that a step up came from whose measurement is not over.
+    /// The level before a step up that is still being measured.
     fn before_step_up(&self) -> Option<usize> {
         let before = match self.stage {
             Stage::Climb { below: Some(below), .. } => below.level,
@@ -146,19 +146,19 @@ impl Controller {
         (before < self.level).then_some(before)
     }
 
-    /// A number of requests whose bytes have no room is no choice: the one that it came from is
-    /// taken, or the one that fits.
+    /// If the byte budget has no room for the chosen requests, returns to the level before the step
+    /// up, or to the number that fits.
     pub(super) fn fit_room(&mut self, now_us: u64, totals: &Totals) {
         let fits = self.levels.of(totals.held_up.max(self.bounds.least));
         if totals.held_up > 0 && fits < self.level {
             let before = self.before_step_up();
             if before.is_some() {
-                // A look above was in vain; where others took the room, none was.
+                // A probe above was in vain; if other streams took the room, no probe was.
                 self.up_pause_us = self.longer_up_pause_us();
             }
             self.level = fits.min(before.unwrap_or(fits));
             self.hold(now_us);
-            self.tell(now_us, Change::Room, 0);
+            self.record(now_us, Change::Room, 0);
             self.begin_window(now_us, self.piece_us);
         }
     }

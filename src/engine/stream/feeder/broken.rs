@@ -1,4 +1,4 @@
-//! The epochs that cannot be had whole, until somebody reads them.
+//! Epochs that cannot be delivered whole, until their reader opens them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,28 +6,27 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::files::transfer::Transfer;
 
-/// Of each such epoch an object that cannot be had, and why: the first that was noted. Those of
-/// different epochs stand beside each other: where a reader passes over one of them, the next one
-/// still cannot be had.
+/// One failed object per such epoch, with its error: the first recorded. Entries of different
+/// epochs are independent: if a reader skips one of these epochs, the next one is still broken.
 ///
-/// It has no more epochs than are fetched at the same time.
+/// Its size is bounded by the epochs that are fetched at the same time.
 #[derive(Debug, Default)]
 pub(super) struct Broken(BTreeMap<u64, (Arc<Transfer>, Error)>);
 
 impl Broken {
-    /// An object of this epoch cannot be had.
+    /// Records a failed object of this epoch.
     pub(super) fn note(&mut self, epoch: u64, transfer: Arc<Transfer>, error: Error) {
         self.0.entry(epoch).or_insert((transfer, error));
     }
 
-    /// What is wrong with this epoch, which is the current one. What was wrong with those before is
-    /// of no use any more.
+    /// Takes the failure of this epoch, which is the current one, and drops those of earlier
+    /// epochs.
     pub(super) fn take(&mut self, epoch: u64) -> Option<(Arc<Transfer>, Error)> {
         self.forget_before(epoch);
         self.0.remove(&epoch)
     }
 
-    /// The epochs before this one are over.
+    /// Drops the failures of earlier epochs.
     pub(super) fn forget_before(&mut self, epoch: u64) {
         self.0 = self.0.split_off(&epoch);
     }
@@ -59,14 +58,14 @@ mod tests {
 
     #[test]
     fn an_epoch_that_is_passed_over_hides_no_later_one() {
-        // Whichever comes first.
+        // In either order.
         for order in [[(1, "one"), (2, "two")], [(2, "two"), (1, "one")]] {
             let mut broken = Broken::default();
             order.into_iter().for_each(|(epoch, key)| note(&mut broken, epoch, key));
             assert_eq!(take(&mut broken, 0), None, "the one before is whole");
-            // Its reader has left the first of them before it was met.
+            // Its reader left the first of them before reaching the failure.
             assert_eq!(take(&mut broken, 2).as_deref(), Some("two"), "{order:?}");
-            assert_eq!(take(&mut broken, 2), None, "it is told once");
+            assert_eq!(take(&mut broken, 2), None, "it is reported once");
         }
     }
 

@@ -1,12 +1,11 @@
-//! The loop that feeds one channel: many ranges at once on their way in, one stream out.
+//! The loop that feeds one channel: many ranges in flight, one stream out.
 //!
-//! Each range is a request to the workers ([`crate::engine::request`]), with a pipe of its own that
-//! they fill, or over TLS with a share of the channel's memory ([`crate::engine::backlog`]). The
-//! window keeps them in the order of the stream: the front one is handed on, the others fill. With
-//! a pipe the front one is offered the reader's, into which its worker moves the rest
-//! ([`crate::engine::handover`]). The reader's pace is the back-pressure: a full pipe is not
-//! polled, and what waits costs nothing.
-//! Generic over ring and host, like the workers.
+//! Each range is a request to the workers ([`crate::engine::request`]), which fill a pipe of its
+//! own, or over TLS its share of the channel's memory ([`crate::engine::backlog`]). The window
+//! keeps ranges in stream order: the front one is passed to the reader while the others fill. With
+//! pipes, the worker of the front range is offered the reader's pipe, into which it moves the rest
+//! ([`crate::engine::handover`]). The reader's rate is the back-pressure: a full pipe is not
+//! polled, and waiting ranges cost nothing. Generic over ring and host, like the workers.
 
 mod broken;
 mod outlet;
@@ -41,43 +40,43 @@ use window::{Lost, Window};
 
 /// Token of the wait for the channel's counter.
 const TOKEN_WAKE: u64 = 1 << 40;
-/// Token of the poll for room at the reader's end.
+/// Token of the poll for room in the reader's pipe.
 const TOKEN_ROOM: u64 = 1 << 41;
-/// Token of the poll for the reader's going.
+/// Token of the poll for the reader's hang-up.
 const TOKEN_GONE: u64 = 1 << 42;
 /// Token of the wait for a reader.
 const TOKEN_READER: u64 = 1 << 43;
 
-/// What a feeder is given.
+/// The parts of a feeder.
 #[derive(Debug)]
 pub struct FeederParts<R, H> {
     /// Its ring.
     pub ring: R,
-    /// Its machine.
+    /// Its host.
     pub host: H,
-    /// What comes next.
+    /// The content of the stream.
     pub feed: Arc<StreamFeed>,
-    /// Raised when the feed has something again, or a range has come.
+    /// Raised when the feed has something, or a range has arrived.
     pub counter: Handle,
-    /// Who hands its requests to the workers.
+    /// Assigns its requests to workers.
     pub scheduler: Arc<Scheduler>,
-    /// Between which numbers of ranges in flight the pace is found.
+    /// Bounds on the ranges in flight.
     pub connections: Bounds,
     /// The longest range.
     pub part: PartSize,
-    /// What all streams of the process may have on their way.
+    /// The byte budget of all streams of the process.
     pub budget: Arc<StreamBudget>,
-    /// How much of what comes over TLS may stand in memory.
+    /// Memory for bytes decrypted from TLS.
     pub room: Room,
-    /// What inflates the objects, if they are to be inflated.
+    /// Threads that inflate the objects, if they are to be inflated.
     pub inflaters: Option<Arc<Inflaters>>,
-    /// What the user bounds.
+    /// The user's limit.
     pub bandwidth: Option<Arc<Bandwidth>>,
-    /// How many epochs there will be; `None` for ever.
+    /// Number of epochs; `None`: no end.
     pub epochs: Option<u64>,
-    /// Whether a reader whose stream fails is kept waiting, and sees no end of file.
+    /// True if the readers of a failed stream are held, and see no end of file.
     pub holds: bool,
-    /// Whether each epoch that its reader got whole is marked.
+    /// True if each epoch that its reader got whole gets a completion marker.
     pub marks: bool,
 }
 
@@ -91,37 +90,37 @@ pub struct Feeder<R, H> {
     epochs: Option<u64>,
     holds: bool,
     marks: bool,
-    /// All of the epoch is handed on: when to look whether its reader has taken it, and since when
-    /// that is waited for.
+    /// The whole epoch was passed on: when to check again whether its reader has taken it, and
+    /// since when.
     unread: Option<(u64, u64)>,
-    /// How long the worker of the range at the head has waited for the reader, as it was counted.
+    /// How long the front range's worker has waited for the reader, as counted so far.
     kept_us: u64,
     pieces_max: usize,
     range_length: RangeLength,
     budget: ChannelBudget,
-    /// A range waits for room in it.
+    /// A range waits for room in the budget.
     lacks_room: bool,
     share: Share,
-    /// What the pacer is told.
+    /// Totals for the pacer.
     came: Totals,
-    /// The stream from its head on: what is fetched and not handed on.
+    /// Requested ranges that were not passed on yet, in stream order.
     window: Window,
     outlet: Outlet,
     staging: Staging,
     epoch: u64,
-    /// The epoch whose outlet the ring polls for room, and for the reader's going.
+    /// The epoch whose outlet the ring polls for room, and for the reader's hang-up.
     room_polled: Option<u64>,
     gone_polled: Option<u64>,
     awaiting: bool,
-    /// Raised when the reader that is waited for has come; `None` where nothing says that.
+    /// Raised when the awaited reader has opened the FIFO; `None` if nothing reports that.
     reader_event: Option<Handle>,
     reader_polled: bool,
-    /// The feed may have something; looked at again at this time whatever its counter says.
+    /// The feed may have something; it is checked again at this time whatever its counter says.
     fed: bool,
     feed_look_us: u64,
-    /// The next range of the stream, which may not be asked for yet.
+    /// The next range of the stream, which may not be requested yet.
     pending: Option<(Arc<Transfer>, ByteRange)>,
-    /// Epochs that cannot be had whole: told when their reader comes, which perhaps none does.
+    /// Epochs that cannot be delivered whole; reported when a reader opens them, if ever.
     broken: Broken,
     ended: bool,
     now_us: u64,
@@ -131,10 +130,10 @@ pub struct Feeder<R, H> {
 }
 
 impl<R: Ring, H: PipeHost> Feeder<R, H> {
-    /// A feeder, ready to run; the first epoch's place is made.
+    /// A feeder, ready to run; creates the first epoch's FIFO.
     ///
     /// # Errors
-    /// When that place cannot be made.
+    /// If that FIFO cannot be created.
     pub fn new(parts: FeederParts<R, H>) -> Result<Self, Error> {
         let FeederParts { ring, mut host, feed, counter, scheduler, connections, .. } = parts;
         let (epochs, holds, marks) = (parts.epochs, parts.holds, parts.marks);
@@ -187,8 +186,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Runs until every epoch has been read, or the channel is stopped.
     ///
     /// # Errors
-    /// What made the stream impossible to go on with: then the reader saw an early end, or it has
-    /// left. The feed knows at once.
+    /// Why the stream could not continue: the reader saw an early end, or has left. The feed is
+    /// stopped at once.
     pub fn run(&mut self) -> Result<(), Error> {
         let outcome = loop {
             match self.turn() {
@@ -206,7 +205,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         self.close_up();
         self.count.pace = self.share.timeline();
-        // The last answers came after the last turn told of some.
+        // Include answers that arrived after the last turn.
         self.note_pace();
         self.share.pacer().rest();
         self.count.endpoints = self.window.endpoint_names();
@@ -216,13 +215,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         outcome
     }
 
-    /// What others may look at while it runs: how many requests it wants in flight, and has.
+    /// The pacer, for observers: requests wanted and in flight.
     #[must_use]
     pub fn pacer(&self) -> Arc<Pacer> {
         self.share.pacer()
     }
 
-    /// What was counted.
+    /// The counts.
     #[must_use]
     pub fn count(&self) -> &FeedCount {
         &self.count
@@ -238,7 +237,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// One turn; false when all is done.
     ///
     /// # Errors
-    /// When the ring fails.
+    /// If the ring fails.
     pub fn turn(&mut self) -> Result<bool, Errno> {
         let Some(wait_us) = self.prepare() else { return Ok(false) };
         self.wait(wait_us)?;
@@ -273,10 +272,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         Some(self.longest_wait_us())
     }
 
-    /// The second half: waits for completions, at most so long, and takes them in.
+    /// The second half: waits for completions, at most `wait_us`, and handles them.
     ///
     /// # Errors
-    /// When the ring fails.
+    /// If the ring fails.
     pub fn wait(&mut self, wait_us: u64) -> Result<(), Errno> {
         let before = self.now_us;
         self.ring.enter(wait_us)?;
@@ -291,7 +290,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         Ok(())
     }
 
-    /// Tells the pacer what the reader got. A reader that is slower than the network binds nothing.
+    /// Reports the reader's progress to the pacer. A reader slower than the network does not count
+    /// as a bound.
     fn note_pace(&mut self) {
         self.take_moved();
         self.came.bytes += self.window.take_inflated();
@@ -300,29 +300,29 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             || self.window.is_inflating();
         self.came.busy = u32::try_from(self.window.requests()).unwrap_or(u32::MAX);
         self.came.is_bound = self.room() == 0 && !is_full && !self.ended;
-        // Those that have completed and wait for their turn have room, too.
+        // Ranges that have completed and wait for their turn use the budget, too.
         let ranges = u32::try_from(self.window.ranges()).unwrap_or(u32::MAX);
         self.came.held_up = if self.lacks_room { ranges } else { 0 };
         self.came.first_byte_us = self.window.inbox().first_byte_us();
-        self.window.inbox().tell_ended(&mut self.came);
+        self.window.inbox().copy_ended_to(&mut self.came);
         self.range_length.note(&self.came);
         let share = &mut self.share;
-        self.window.inbox().tell_said(|endpoint, said| *share.said(endpoint) = said);
+        self.window.inbox().for_each_said(|endpoint, said| *share.said(endpoint) = said);
         self.share.note(self.now_us, self.came);
     }
 
-    /// How long the next range may be.
+    /// Longest length of the next range.
     fn part_now(&self) -> PartSize {
         let requests = u32::try_from(self.share.room(0)).unwrap_or(u32::MAX);
         self.budget.part(self.window.requested(), requests, self.range_length.longest())
     }
 
-    /// How many more ranges may be in flight, or wait in their pipes for their turn.
+    /// How many more ranges may be in flight or wait for their turn.
     fn room(&self) -> usize {
         self.share.room(self.window.ranges())
     }
 
-    /// Says who waited for whom while the ring slept.
+    /// Attributes the time that the ring slept to the reader or the network.
     fn account(&mut self, before_us: u64, slept_us: u64) {
         let what = self.waits_for(before_us);
         let kept_us = self.window.handover().map_or(0, |pipes| pipes.waited_us(self.now_us));
@@ -334,7 +334,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             };
             self.current.reader_kept_us += kept_us;
             self.current.reader_waited_us += slept_us - kept_us;
-            // What waits for a processor to inflate it does not wait for the network.
+            // Bytes that wait to be inflated do not wait for the network.
             let is_inflating = self.window.is_inflating();
             let behind_us = if is_inflating { slept_us } else { kept_us };
             self.came.reader_kept_us += behind_us;
@@ -347,7 +347,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// For what it waits, if its reader has taken all there is.
+    /// What it waits for, while its reader waits for bytes.
     fn waits_for(&self, now_us: u64) -> WaitFor {
         match &self.pending {
             Some(_) if self.lacks_room => WaitFor::Memory,
@@ -364,8 +364,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// A range that cannot be had ends the channel, for a stream with a hole is no stream; but not
-    /// before somebody reads its epoch, if that is not the first.
+    /// A range that cannot be fetched ends the channel, because a stream must have no gap; but only
+    /// once a reader opens its epoch, unless it is the first.
     fn take_completions(&mut self) {
         let is_open = matches!(self.outlet, Outlet::Open { .. });
         let mut has_left = false;
@@ -386,8 +386,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.broken.note(self.epoch + lost.epochs, lost.transfer, lost.error);
     }
 
-    /// Hands what has come to those who inflate it. What cannot be inflated is as what cannot be
-    /// had.
+    /// Passes received bytes to the inflaters. An object that cannot be inflated counts as failed.
     fn inflate(&mut self) {
         if self.failure.is_some() {
             return;
@@ -401,11 +400,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Fails where it has come to an epoch that cannot be had whole.
+    /// Fails if the current epoch cannot be delivered whole.
     fn meet_broken(&mut self) {
         let has_reader = match self.outlet {
             Outlet::Open { .. } | Outlet::Left { .. } => true,
-            // The first fails at once.
+            // The first epoch fails at once.
             Outlet::Wanted { .. } => self.epoch == 0,
             Outlet::Skipping | Outlet::Closed => false,
         };
@@ -419,13 +418,14 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Asks for the next ranges of the stream.
+    /// Requests the next ranges of the stream.
     fn assign(&mut self) {
-        // What could not be asked for is a hole: nothing may stand behind it, no end of file least.
+        // A range that could not be requested is a gap: nothing may follow it, above all no end of
+        // file.
         if self.failure.is_some() {
             return;
         }
-        // A wake-up that was lost costs a pause, not the stream.
+        // A lost wake-up costs a pause, not the stream.
         self.fed |= self.feed_look_us <= self.now_us;
         while self.fed && !self.ended && self.window.takes_more(self.pieces_max) {
             let step = match self.pending.take() {
@@ -434,7 +434,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             };
             match step {
                 NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
-                    // What asks for nothing waits for nothing, the end of an epoch least of all.
+                    // Steps without a request wait for nothing, above all the end of an epoch.
                     let asks = range.length > 0;
                     let endpoint = self.window.endpoint_of(&transfer);
                     let may_ask = self.room() > 0 && self.share.may_send(endpoint, self.now_us);
@@ -469,7 +469,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// How long the ring may wait, in microseconds.
+    /// Longest wait of the ring, in microseconds.
     fn longest_wait_us(&self) -> u64 {
         let longest_us = if self.rests() { REST_WAIT_MAX_US } else { TURN_WAIT_MAX_US };
         let mut next_us = self.now_us + longest_us;
@@ -488,7 +488,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         next_us.saturating_sub(self.now_us)
     }
 
-    /// Nothing is to be done before the ring says so: nobody reads, or the reader takes nothing.
+    /// True if only the ring can change something: there is no reader, or it takes nothing.
     fn rests(&self) -> bool {
         let (open, is_watched) = match self.outlet {
             Outlet::Wanted { .. } => (None, self.reader_event.is_none() || self.reader_polled),
@@ -522,18 +522,18 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
             TOKEN_ROOM => {
                 self.room_polled = None;
-                self.reader_stirred(&op, result);
+                self.on_reader_event(&op, result);
             }
             TOKEN_GONE => {
                 self.gone_polled = None;
-                self.reader_stirred(&op, result);
+                self.on_reader_event(&op, result);
             }
             token => unreachable!("{token} is no token of a feeder"),
         }
     }
 }
 
-/// The pause until the next look at what has been waited for so long.
+/// Pause until the next check of something awaited this long.
 fn pause_us(first_us: u64, waited_us: u64) -> u64 {
     let longest_us = (waited_us / PAUSE_SHARE).clamp(PAUSE_SHORT_US, REST_WAIT_MAX_US);
     (first_us + waited_us).min(longest_us)

@@ -1,4 +1,4 @@
-//! The reader's end of a feeder: waits for a reader, watches it, closes behind it.
+//! The reader's end of a feeder: waits for a reader, watches it, and closes after it.
 
 use std::sync::Arc;
 
@@ -18,19 +18,20 @@ use crate::sys::{Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring, descrip
 /// The reader's end of the current epoch.
 #[derive(Debug)]
 pub(super) enum Outlet {
-    /// Nobody reads yet, since then; looked for again at this time.
+    /// No reader yet; `look_us`: the next check.
     Wanted { since_us: u64, look_us: u64 },
     /// Open for writing.
     Open { handle: Handle, full: bool },
-    /// The reader has closed after all was handed on: waits until that is known to be right.
+    /// The reader has closed after everything was passed on: waits until that is known to be
+    /// complete.
     Left { handle: Handle },
-    /// The reader left before the end of its epoch was listed: waits for that.
+    /// The reader left before the end of its epoch was listed: waits for that end.
     Skipping,
     /// All epochs are over.
     Closed,
 }
 
-/// Makes an epoch's place; what says that an earlier run's reader got it whole is gone before.
+/// Creates an epoch's FIFO; removes an earlier run's completion marker first.
 pub(super) fn offer(host: &mut impl PipeHost, marks: bool, epoch: u64) -> Result<(), Error> {
     if marks {
         host.unmark(epoch)?;
@@ -39,10 +40,10 @@ pub(super) fn offer(host: &mut impl PipeHost, marks: bool, epoch: u64) -> Result
 }
 
 impl<R: Ring, H: PipeHost> Feeder<R, H> {
-    /// Opens the epoch's place when somebody reads there; then the next epoch's place appears.
+    /// Opens the epoch's FIFO once it has a reader, and creates that of the next epoch.
     pub(super) fn look_for_reader(&mut self) {
         let Outlet::Wanted { since_us, look_us } = self.outlet else { return };
-        // After a failure nothing is opened: the next place may be what could not be made.
+        // After a failure nothing is opened: creating the next FIFO may be what failed.
         if look_us > self.now_us || self.failure.is_some() {
             return;
         }
@@ -61,7 +62,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
             Ok(None) => {
                 self.reader_event = self.host.await_reader(self.epoch);
-                // Where a reader is told of, a look shows that the place is still there.
+                // If a reader is reported by an event, a check only confirms that the FIFO is still
+                // there.
                 let pause_us = match self.reader_event {
                     Some(_) => REST_WAIT_MAX_US,
                     None => pause_us(READER_WAIT_FIRST_US, self.now_us - since_us),
@@ -72,8 +74,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Hands on what is at the head of the stream, until the reader's pipe is full or nothing is
-    /// there.
+    /// Passes the front of the stream on, until the reader's pipe is full or nothing has arrived.
     pub(super) fn deliver(&mut self) {
         loop {
             if let Outlet::Left { handle } = &self.outlet {
@@ -114,14 +115,14 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Takes away what was handed on.
+    /// Removes what was passed on.
     fn pop(&mut self) {
         if let Some(transfer) = self.window.pop() {
             self.feed.note_end(self.epoch, transfer, self.now_us, Ok(()));
         }
     }
 
-    /// Hands on what has come of the range at the head; true when that is all of it.
+    /// Passes on what has arrived of the front range; true if that is all of it.
     fn deliver_range(&mut self, out: &Handle) -> bool {
         if self.window.inflated_range().is_some() {
             return self.deliver_inflated(out);
@@ -135,12 +136,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 _ => return false,
             };
             if range.left == 0 {
-                // What came with its last byte may still be judged.
+                // Its last bytes may still be rejected.
                 return range.came;
             }
             let moved = match &mut range.inlet {
                 Inlet::Pipe { handover, .. } if handover.is_taken() && !range.came => {
-                    // Its worker moves the rest; how many that are is seen at its end, or earlier.
+                    // Its worker moves the rest; the count is taken at its end, or earlier.
                     if self.current.first_byte_us.is_none() {
                         range.watch();
                     }
@@ -179,8 +180,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Hands on what is inflated of the object at the head; true when that is all that its range
-    /// there is for.
+    /// Passes on inflated bytes of the front object; true if that is everything that its range
+    /// adds.
     fn deliver_inflated(&mut self, out: &Handle) -> bool {
         while let Some(range) = self.window.inflated_range() {
             if range.is_over() && !self.staging.has_bytes() {
@@ -195,7 +196,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                         self.set_full();
                         return false;
                     }
-                    // What comes later, and its end, wake the channel.
+                    // Later bytes, and its end, wake the channel.
                     if !range.inflation.output().has_bytes() {
                         return range.is_over();
                     }
@@ -213,7 +214,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         false
     }
 
-    /// The reader's pipe took nothing for this reason, which is not of the moment.
+    /// The reader's pipe failed with this error, which is not transient.
     fn write_failed(&mut self, errno: Errno) {
         match errno {
             Errno::PIPE => self.reader_left(),
@@ -221,8 +222,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Writes bytes of our own; true when that is all of them. No endpoint brought them: the pace
-    /// does not learn of them, nor do they count as the first byte.
+    /// Writes our own bytes; true if that is all of them. They come from no endpoint, so the pace
+    /// ignores them, and they do not count as the first byte.
     fn deliver_inline(&mut self, out: &Handle) -> bool {
         while let Some(StreamPiece::Inline(inline)) = self.window.front()
             && !inline.left().is_empty()
@@ -250,8 +251,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         true
     }
 
-    /// Which pipe a splice that moved less than it could waits for: the range's, which is empty, or
-    /// the reader's, which is full. False when bytes have come meanwhile.
+    /// True if a splice that moved less than it could waits for a pipe: the range's, which is
+    /// empty, or the reader's, which is full. False if bytes have arrived meanwhile.
     fn is_held_up(&mut self) -> bool {
         let Some(StreamPiece::Range(range)) = self.window.front() else { return false };
         let has_more = match &range.inlet {
@@ -259,7 +260,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             Inlet::Memory(_) => self.staging.has_bytes(),
         };
         if has_more {
-            // Where more has just come there is room still, and the poll says so.
+            // If bytes have only just arrived there is still room, and the poll reports it.
             self.set_full();
             return true;
         }
@@ -270,7 +271,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Counts what the worker of the range at the head has moved into the reader's pipe.
+    /// Counts what the front range's worker has moved into the reader's pipe.
     pub(super) fn take_moved(&mut self) {
         let Some(StreamPiece::Range(range)) = self.window.front() else { return };
         let moved = range.take_moved();
@@ -279,35 +280,36 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Counts bytes that came, and that the reader's pipe has.
+    /// Counts received bytes that are in the reader's pipe.
     fn delivered(&mut self, count: u64) {
         self.handed_on(count);
         self.came.bytes += count;
     }
 
-    /// Counts bytes of objects that the reader's pipe has; of what is inflated others came.
+    /// Counts bytes in the reader's pipe; for inflated objects the received bytes differ.
     fn handed_on(&mut self, count: u64) {
         let since = self.now_us.saturating_sub(self.current.opened_us);
         self.current.first_byte_us.get_or_insert(since);
         self.current.bytes += count;
     }
 
-    /// The reader's pipe takes no more now.
+    /// Records that the reader's pipe is full.
     fn set_full(&mut self) {
         if let Outlet::Open { full, .. } = &mut self.outlet {
             *full = true;
         }
     }
 
-    /// Nothing moved out of a pipe that somebody writes to: the kernel contradicts itself.
+    /// A splice from a non-empty pipe into one with room moved nothing: the kernel contradicts
+    /// itself.
     fn nothing_moved(&mut self) {
         self.failure = Some(Error::new(ErrorKind::Host, "a splice moved nothing"));
     }
 
-    /// The reader has closed: what is left of the epoch is not wanted. One that took all of it has
-    /// not left early, though it saw no end of file.
+    /// The reader has closed: drops the rest of the epoch. A reader that took all of it has not
+    /// left early, even if it saw no end of file.
     pub(super) fn reader_left(&mut self) {
-        // It may have bytes that are not counted yet. The next poll says again that it has left.
+        // It may have uncounted bytes. The next poll reports the hang-up again.
         if self.window.handover().is_some_and(|pipes| pipes.is_moving()) {
             return;
         }
@@ -322,8 +324,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.leave_early();
     }
 
-    /// All of the epoch was handed on, and its reader has closed: ends the epoch once that is known
-    /// to be right; true when it has ended.
+    /// The whole epoch was passed on, and its reader has closed: ends the epoch once it is known to
+    /// be complete; true if it has ended.
     fn end_behind_reader(&mut self, handle: &Handle) -> bool {
         loop {
             if let Some(range) = self.window.inflated_range()
@@ -343,7 +345,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
         }
         let Some(objects) = self.window.epoch_end() else { return false };
-        // Nothing is taken out any more: it is looked at now.
+        // The pipe has no reader any more: check it now.
         self.unread = None;
         let is_taken = match self.marks {
             true => self.is_marked(handle, objects),
@@ -358,7 +360,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.failure.is_none()
     }
 
-    /// What is left of the epoch is not wanted.
+    /// Drops the rest of the epoch.
     fn leave_early(&mut self) {
         self.current.left_early = true;
         if let Outlet::Open { handle, .. } | Outlet::Left { handle } = &self.outlet {
@@ -371,7 +373,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if self.window.drop_epoch() {
             self.finish_epoch();
         } else {
-            // Its end is still in the feed, and comes next, for the rest is passed over.
+            // Its end is still in the feed, and comes next, because the rest is skipped.
             self.pending = None;
             self.lacks_room = false;
             self.leave_outlet();
@@ -389,8 +391,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.count.epochs.push(std::mem::take(&mut self.current));
     }
 
-    /// True once the reader has taken the epoch's last byte, and is told so: the marker is there
-    /// before the end of file. No event says that a pipe is empty, so it is looked at.
+    /// True once the reader has taken the epoch's last byte and the completion marker exists, which
+    /// precedes the end of file. No event reports an empty pipe, so it is polled.
     pub(super) fn is_marked(&mut self, outlet: &Handle, objects: u64) -> bool {
         let (look_us, since_us) = self.unread.unwrap_or((self.now_us, self.now_us));
         if self.now_us < look_us {
@@ -414,12 +416,12 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         outcome.map_err(|error| self.failure = Some(error)).is_ok()
     }
 
-    /// Unlinks the place, then closes it: nobody can open it between the two and wait for bytes.
+    /// Unlinks the FIFO, then closes it: no reader can open it in between and wait for bytes.
     fn leave_outlet(&mut self) {
         self.unread = None;
         self.host.withdraw(self.epoch);
         self.end_count();
-        // The polls that still hold it are ended by the next look: see `end_stale_polls`.
+        // The next turn ends the polls that still hold it open: see `end_stale_polls`.
         self.outlet = Outlet::Skipping;
     }
 
@@ -438,7 +440,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.look_for_reader();
     }
 
-    /// Keeps the counter and the reader's end watched.
+    /// Keeps polling the counter and the reader's end.
     pub(super) fn watch(&mut self) {
         if !self.awaiting {
             let op = Op::Poll { handle: self.counter.clone(), events: POLL_IN };
@@ -458,15 +460,15 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             let op = Op::Poll { handle: handle.clone(), events: POLL_OUT };
             self.room_polled = self.ring.submit(TOKEN_ROOM, op).is_ok().then_some(epoch);
         }
-        // While it is full the other poll tells of the reader's going, too.
+        // While it is full the other poll reports the hang-up, too.
         if !*full && self.gone_polled.is_none() {
             let op = Op::Poll { handle: handle.clone(), events: 0 };
             self.gone_polled = self.ring.submit(TOKEN_GONE, op).is_ok().then_some(epoch);
         }
     }
 
-    /// Ends the polls of an outlet that is closed: they hold its pipe open, and its reader sees no
-    /// end of file before they are gone. A cancel may be lost, so each turn asks again.
+    /// Ends the polls of a closed outlet: they hold its pipe open, so its reader sees no end of
+    /// file before. A cancel may be lost, so each turn repeats it.
     fn end_stale_polls(&mut self) {
         let open = matches!(self.outlet, Outlet::Open { .. }).then_some(self.epoch);
         for (polled, token) in [(self.room_polled, TOKEN_ROOM), (self.gone_polled, TOKEN_GONE)] {
@@ -476,7 +478,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    pub(super) fn reader_stirred(&mut self, op: &Op, result: Result<u32, Errno>) {
+    pub(super) fn on_reader_event(&mut self, op: &Op, result: Result<u32, Errno>) {
         let Outlet::Open { handle, full } = &mut self.outlet else { return };
         let Op::Poll { handle: polled, .. } = op else { unreachable!("a poll") };
         let same = match (&*handle, polled) {
@@ -495,8 +497,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
     }
 
-    /// Takes every place away and everything back from the kernel. Readers of a stream that failed
-    /// see their end, or are held.
+    /// Removes every FIFO and takes everything back from the kernel. Readers of a failed stream see
+    /// its end, or are held.
     pub(super) fn close_up(&mut self) {
         let has_failed = self.feed.is_stopped() && !self.feed.is_interrupted();
         let held = if self.holds && has_failed { self.retire_places() } else { Vec::new() };
@@ -505,7 +507,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             self.host.withdraw(self.epoch + 1);
         }
         self.staging.clear();
-        // A worker moves bytes into the reader's pipe until it learns that nobody wants more.
+        // A worker moves bytes into the reader's pipe until it learns of the end.
         self.take_moved();
         let last = self.window.handover().cloned();
         self.settle();
@@ -517,7 +519,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.hold(held);
     }
 
-    /// Takes the places away; returns what keeps their readers from seeing an end.
+    /// Removes the FIFOs; returns handles that keep their readers from seeing an end.
     fn retire_places(&mut self) -> Vec<Handle> {
         let mut held = Vec::new();
         if let Outlet::Open { handle, .. } | Outlet::Left { handle } = &self.outlet {
@@ -542,7 +544,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     fn settle(&mut self) {
         self.window.clear();
         for turn in 0..SETTLE_TURNS_MAX {
-            // Why the last ones were given up is told already.
+            // Their errors were reported already.
             drop(self.window.take_completions());
             if self.window.requests() == 0 {
                 self.ring.cancel(TOKEN_WAKE);
@@ -569,7 +571,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 }
 
-/// The error of a reader's pipe, or of one before it, that takes nothing.
+/// The error of a failed write to the reader's pipe, or to one before it.
 fn unwritable(errno: Errno) -> Error {
     if matches!(errno.named(), Named::MFILE | Named::NFILE) {
         return no_pipe(errno);
@@ -578,7 +580,7 @@ fn unwritable(errno: Errno) -> Error {
         .advise("see the reader's end")
 }
 
-/// What was cancelled comes back at once; after so many looks it is left.
+/// Turns to wait for cancelled operations, which normally return at once.
 const SETTLE_TURNS_MAX: u32 = 1000;
-/// Longest wait between two of these looks, in microseconds.
+/// Longest wait of one of these turns, in microseconds.
 const SETTLE_WAIT_US: u64 = 10_000;

@@ -1,13 +1,13 @@
-//! How long a stream's ranges may be, by the time that their requests take. Pure.
+//! Limits the length of a stream's ranges by the durations of requests. Pure.
 //!
-//! Where many requests share a slow network, each takes the longer, and the reader waits for the
-//! one that is next. Shorter ranges end sooner.
+//! If many requests share a slow network, each takes longer, and the reader waits for the next one.
+//! Shorter ranges end sooner.
 
 use crate::engine::pace::Totals;
 use crate::limits::{PART_BYTES_MIN, STREAM_REQUEST_US, STREAM_REQUESTS_JUDGED};
 use crate::plan::ranges::PartSize;
 
-/// The longest range for now.
+/// The current limit.
 #[derive(Debug)]
 pub(super) struct RangeLength {
     most: PartSize,
@@ -16,7 +16,7 @@ pub(super) struct RangeLength {
 }
 
 impl RangeLength {
-    /// Begins with the longest.
+    /// Starts with the longest.
     pub(super) fn new(most: PartSize) -> Self {
         Self { most, now: most, judged: Totals::default() }
     }
@@ -26,10 +26,10 @@ impl RangeLength {
         self.now
     }
 
-    /// Takes in what has ended. Requests whose bodies take longer than [`STREAM_REQUEST_US`] become
-    /// shorter while the reader waits for them: the time that they wait for the reader is none of
-    /// theirs, and the time to their first byte does not depend on their length. Those that take
-    /// less than a quarter of it become longer.
+    /// Takes the totals so far. Requests whose bodies take longer than [`STREAM_REQUEST_US`] are
+    /// shortened while the reader waits for them; the time that they wait for the reader does not
+    /// count, and the time to their first byte does not depend on their length. Those that take
+    /// less than a quarter of it are lengthened.
     pub(super) fn note(&mut self, totals: &Totals) {
         let ended = totals.ended.saturating_sub(self.judged.ended);
         if ended < STREAM_REQUESTS_JUDGED {
@@ -63,8 +63,8 @@ mod tests {
         PartSize::new(bytes).expect("aligned")
     }
 
-    /// So many requests of the longest length end, which take so long; the reader waits for this
-    /// part of the time, in thousandths.
+    /// Ends `requests` requests of the longest length that took `each_us`; the reader waits for
+    /// this share of the time, in thousandths.
     fn end(length: &mut RangeLength, requests: u64, each_us: u64, waited_per_mille: u64) -> u64 {
         let mut totals = length.judged;
         for _ in 0..requests {
@@ -82,7 +82,7 @@ mod tests {
     fn ranges_that_take_longer_than_a_second_become_shorter() {
         let mut length = RangeLength::new(part(8 * MIB));
         assert_eq!(end(&mut length, 100, 999_000, 1000), 8 * MIB, "they take less");
-        assert_eq!(end(&mut length, 3, 3_900_000, 1000), 8 * MIB, "too few to tell");
+        assert_eq!(end(&mut length, 3, 3_900_000, 1000), 8 * MIB, "too few to judge");
         assert_eq!(end(&mut length, 4, 3_900_000, 1000), 2 * MIB);
         assert_eq!(end(&mut length, 100, 60_000_000, 1000), MIB, "no shorter: requests cost");
     }

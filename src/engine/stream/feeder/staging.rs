@@ -1,9 +1,9 @@
-//! Bytes on their way out of memory to the reader.
+//! Moves bytes from memory to the reader.
 //!
 //! They are written into a pipe of the channel's own and spliced from there: the reader's pipe is
-//! locked while pages change hands, and not while bytes are copied, so its reader copies at the
-//! same time. And no call waits: a splice need not, while whether a write into standard output
-//! waits is a property of the open file (O_NONBLOCK), which other processes share.
+//! locked only while pages change hands, not while bytes are copied, so its reader can copy at the
+//! same time. Also, no call blocks: a splice can be non-blocking, but whether a write into standard
+//! output blocks is a property of the open file (O_NONBLOCK), which other processes share.
 
 use crate::engine::backlog::RangeBacklog;
 use crate::files::host::{PipeHost, PrivatePipe};
@@ -14,28 +14,28 @@ use crate::sys::{Errno, Handle};
 #[derive(Debug, Default)]
 pub(super) struct Staging {
     pipe: Option<PrivatePipe>,
-    /// Bytes that stand in it.
+    /// Bytes in the pipe.
     staged: u64,
-    /// What the kernel gave.
+    /// Size that the kernel granted.
     capacity_bytes: Option<u64>,
 }
 
 impl Staging {
-    /// True when bytes stand in it.
+    /// True if the pipe has bytes.
     pub(super) fn has_bytes(&self) -> bool {
         self.staged > 0
     }
 
-    /// Size of the pipe in bytes, once there was one.
+    /// Size of the pipe in bytes, if there was one.
     pub(super) fn capacity_bytes(&self) -> Option<u64> {
         self.capacity_bytes
     }
 
-    /// Moves bytes of this range to the reader; how many.
+    /// Moves bytes of this range to the reader; returns their number.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] when there is nothing to move or no room, [`Errno::PIPE`] when nobody
-    /// reads, EMFILE when there can be no pipe.
+    /// [`Errno::AGAIN`] if there is nothing to move or no room, [`Errno::PIPE`] if there is no
+    /// reader, EMFILE if no pipe can be created.
     pub(super) fn hand_on(
         &mut self,
         host: &mut impl PipeHost,
@@ -62,7 +62,7 @@ impl Staging {
         Ok(moved)
     }
 
-    /// Drops what stands in it.
+    /// Drops the content of the pipe.
     pub(super) fn clear(&mut self) {
         (self.pipe, self.staged) = (None, 0);
     }

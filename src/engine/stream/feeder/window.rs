@@ -1,5 +1,5 @@
-//! What of a stream is on its way: ranges that workers bring, each into a pipe of its own or
-//! into memory, bytes of our own, and the ends of epochs, in the order of the stream.
+//! The part of a stream that is in flight, in stream order: ranges that workers receive, each into
+//! its own pipe or into memory, our own bytes, and the ends of epochs.
 
 mod inflating;
 
@@ -23,12 +23,12 @@ use crate::s3::ByteRange;
 use crate::sys::{Errno, Handle};
 use inflating::Inflating;
 
-/// Where a range's bytes come out.
+/// The source of a range's bytes.
 #[derive(Debug)]
 pub(super) enum Inlet {
     /// They are spliced into its own pipe, and in its turn into the reader's.
     Pipe { own: PrivatePipe, handover: Arc<Handover> },
-    /// They were decrypted into memory.
+    /// They are decrypted into memory.
     Memory(Arc<RangeBacklog>),
 }
 
@@ -36,25 +36,25 @@ pub(super) enum Inlet {
 #[derive(Debug)]
 pub(super) struct Range {
     transfer: Arc<Transfer>,
-    /// The object ends with it.
+    /// It is the last range of its object.
     is_last: bool,
     ticket: Arc<Ticket>,
     pub(super) inlet: Inlet,
-    /// What inflates its object, if that is to be inflated.
+    /// Inflates its object, if that is to be inflated.
     pub(super) inflation: Option<Arc<Inflation>>,
-    /// Bytes that are not handed on yet, to the reader or to what inflates them.
+    /// Bytes not passed on yet, to the reader or to the inflater.
     pub(super) left: u64,
-    /// The worker has brought all of it.
+    /// The worker has received all of it.
     pub(super) came: bool,
 }
 
 impl Range {
-    /// Has the channel woken when more of it comes.
+    /// Wakes the channel when more of it arrives.
     pub(super) fn watch(&self) {
         self.ticket.watch();
     }
 
-    /// Takes note of what its worker has moved into the reader's pipe; how many bytes.
+    /// Takes the number of bytes that its worker has moved into the reader's pipe.
     pub(super) fn take_moved(&mut self) -> u64 {
         let Inlet::Pipe { handover, .. } = &self.inlet else { return 0 };
         let moved = handover.take_moved();
@@ -63,7 +63,7 @@ impl Range {
     }
 }
 
-/// Bytes that the feeder writes itself.
+/// Bytes that the feeder itself writes.
 #[derive(Debug)]
 pub(super) struct Inline {
     bytes: InlineBytes,
@@ -71,12 +71,12 @@ pub(super) struct Inline {
 }
 
 impl Inline {
-    /// Those that are not handed on yet.
+    /// Those not passed on yet.
     pub(super) fn left(&self) -> &[u8] {
         &self.bytes.bytes()[self.written..]
     }
 
-    /// So many of them are.
+    /// Records that `count` of them were passed on.
     pub(super) fn hand_on(&mut self, count: usize) {
         self.written += count;
     }
@@ -94,18 +94,18 @@ pub(super) enum StreamPiece {
     },
 }
 
-/// A range that will not come.
+/// A range that cannot be fetched.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) error: Error,
-    /// Its worker found that nobody reads the stream.
+    /// Its worker found that the stream has no reader.
     pub(super) has_no_reader: bool,
     pub(super) transfer: Arc<Transfer>,
-    /// How many epochs end before it in the window.
+    /// Ends of epochs before it in the window.
     pub(super) epochs: u64,
 }
 
-/// The pieces that are not handed on yet.
+/// The pieces not passed on yet.
 #[derive(Debug)]
 pub(super) struct Window {
     scheduler: Arc<Scheduler>,
@@ -113,24 +113,24 @@ pub(super) struct Window {
     backlog: Arc<Backlog>,
     inflating: Option<Inflating>,
     pieces: VecDeque<StreamPiece>,
-    /// Number of the first piece; they are counted on. A request's is its token.
+    /// Number of the first piece. Numbers are consecutive, and the token of a range's request.
     first: u64,
-    /// How many of the pieces are ranges, and how many ranges were taken away before them.
+    /// Ranges among the pieces, and ranges removed before them.
     ranges: usize,
     ranges_before: u64,
-    /// How many of them are bytes of our own, and how many bytes that is.
+    /// Pieces of our own bytes, and their length.
     inlines: usize,
     inline_bytes: usize,
-    /// Requests that have not completed, those that are not wanted any more among them.
+    /// Requests that have not completed, including abandoned ones.
     requests: usize,
-    /// Pipes without bytes.
+    /// Empty pipes.
     free: Vec<PrivatePipe>,
     arrived: Vec<Completion>,
     pipe_bytes_min: Option<u64>,
 }
 
 impl Window {
-    /// An empty one, whose requests go to these workers and complete in this inbox.
+    /// An empty window; requests go to this scheduler and complete in this inbox.
     pub(super) fn new(scheduler: Arc<Scheduler>, inbox: Arc<Inbox>, room: Room) -> Self {
         Self {
             scheduler,
@@ -150,7 +150,7 @@ impl Window {
         }
     }
 
-    /// The same, whose objects these threads inflate; `counter` is raised for it.
+    /// Adds threads that inflate its objects; they raise `counter`.
     pub(super) fn inflated(
         self,
         inflaters: Option<Arc<Inflaters>>,
@@ -166,24 +166,24 @@ impl Window {
         }
     }
 
-    /// How many pieces there are.
+    /// Number of pieces.
     pub(super) fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// True when there may be one more, of so many besides bytes of our own.
+    /// True if one more piece may be added, within `pieces_max` besides our own bytes.
     pub(super) fn takes_more(&self, pieces_max: usize) -> bool {
         self.pieces.len() - self.inlines <= pieces_max
             && self.inlines < INLINE_AHEAD_PIECES_MAX
             && self.inline_bytes < INLINE_AHEAD_BYTES_MAX
     }
 
-    /// How many of them are ranges.
+    /// Number of ranges.
     pub(super) fn ranges(&self) -> usize {
         self.ranges
     }
 
-    /// How many ranges were requested since the stream began.
+    /// Ranges requested since the stream began.
     pub(super) fn requested(&self) -> u64 {
         self.ranges_before + self.ranges as u64
     }
@@ -193,37 +193,37 @@ impl Window {
         self.requests
     }
 
-    /// What was counted for this channel, and the size of its smallest pipe.
+    /// The channel's counts, and the size of its smallest pipe.
     pub(super) fn counts(&self) -> (ClientCounts, Option<u64>) {
         (self.inbox.counts(), self.pipe_bytes_min)
     }
 
-    /// Memory that has bytes of the stream now.
+    /// Memory that holds bytes of the stream.
     pub(super) fn backlog_bytes(&self) -> u64 {
         let inflated = self.inflating.as_ref().map_or(0, Inflating::used_bytes);
         self.backlog.used_bytes() + inflated
     }
 
-    /// What its requests have come to so far.
+    /// The inbox of its requests.
     pub(super) fn inbox(&self) -> &Inbox {
         &self.inbox
     }
 
-    /// The endpoint that a range is asked of.
+    /// The endpoint of an object.
     pub(super) fn endpoint_of(&self, transfer: &Transfer) -> EndpointNumber {
         self.scheduler.endpoints().number_of(&transfer.endpoint)
     }
 
-    /// How the endpoints are addressed, by number.
+    /// The endpoints' addresses, by number.
     pub(super) fn endpoint_names(&self) -> Vec<String> {
         self.scheduler.endpoints().names()
     }
 
-    /// Requests the next range of the stream, whose bytes have this room; an object without bytes
-    /// needs none.
+    /// Requests the next range of the stream, with its room in the byte budget; an object without
+    /// bytes needs none.
     ///
     /// # Errors
-    /// When there is no pipe for it.
+    /// If no pipe can be created for it.
     pub(super) fn ask(
         &mut self,
         host: &mut impl PipeHost,
@@ -268,7 +268,7 @@ impl Window {
         Ok(())
     }
 
-    /// A pipe without bytes.
+    /// Takes an empty pipe, or creates one.
     fn pipe(&mut self, host: &mut impl PipeHost) -> Result<PrivatePipe, Error> {
         if let Some(pipe) = self.free.pop() {
             return Ok(pipe);
@@ -279,25 +279,25 @@ impl Window {
         Ok(pipe)
     }
 
-    /// Bytes of our own stand behind what was asked for.
+    /// Appends our own bytes.
     pub(super) fn push_inline(&mut self, bytes: InlineBytes) {
         self.inlines += 1;
         self.inline_bytes += bytes.bytes().len();
         self.pieces.push_back(StreamPiece::Inline(Inline { bytes, written: 0 }));
     }
 
-    /// The epoch ends behind what was asked for.
+    /// Appends the end of the epoch.
     pub(super) fn end_epoch(&mut self, objects: u64) {
         self.pieces.push_back(StreamPiece::EpochEnd { objects });
     }
 
-    /// Takes in what has come; returns the ranges that will not come.
+    /// Takes completions; returns the ranges that cannot be fetched.
     pub(super) fn take_completions(&mut self) -> Vec<Lost> {
         self.inbox.collect(&mut self.arrived);
         let mut lost = Vec::new();
         for Completion { token, result, .. } in self.arrived.drain(..) {
             self.requests -= 1;
-            // What was dropped from the window completes, too, and nobody cares how.
+            // Ranges dropped from the window complete, too, and are ignored.
             let Some(index) = token.checked_sub(self.first) else { continue };
             let index = usize::try_from(index).expect("a place in the window");
             let StreamPiece::Range(range) = &mut self.pieces[index] else {
@@ -321,12 +321,12 @@ impl Window {
         lost
     }
 
-    /// The head of the stream.
+    /// The front of the stream.
     pub(super) fn front(&mut self) -> Option<&mut StreamPiece> {
         self.pieces.front_mut()
     }
 
-    /// The pipes of the range at the head of the stream, where it has some.
+    /// The pipes of the front range, if it has some.
     pub(super) fn handover(&self) -> Option<&Arc<Handover>> {
         match self.pieces.front()? {
             StreamPiece::Range(Range { inlet: Inlet::Pipe { handover, .. }, .. }) => Some(handover),
@@ -334,7 +334,7 @@ impl Window {
         }
     }
 
-    /// How many objects the epoch had, where its end is the head of the stream.
+    /// Number of objects of the epoch, if its end is the front.
     pub(super) fn epoch_end(&self) -> Option<u64> {
         match self.pieces.front()? {
             StreamPiece::EpochEnd { objects } => Some(*objects),
@@ -342,8 +342,8 @@ impl Window {
         }
     }
 
-    /// True when the end of the epoch follows, and all before it was handed on, as far as that is
-    /// known of what is inflated.
+    /// True if the end of the epoch follows and everything before it was passed on, as far as is
+    /// known for inflated objects.
     pub(super) fn is_epoch_handed_on(&self) -> bool {
         let mut ranges = self.pieces.iter().skip_while(|piece| match piece {
             StreamPiece::Range(range) => range.left == 0 && !range.has_inflated(),
@@ -353,7 +353,8 @@ impl Window {
         matches!(ranges.next(), Some(StreamPiece::EpochEnd { .. }))
     }
 
-    /// Takes the head away, which was handed on to its end; returns the object that ends with it.
+    /// Removes the front piece, which was passed on completely; returns the object that ends with
+    /// it.
     pub(super) fn pop(&mut self) -> Option<Arc<Transfer>> {
         self.first += 1;
         let object = match self.pieces.pop_front()? {
@@ -387,13 +388,13 @@ impl Window {
         self.inline_bytes -= inline.bytes.bytes().len();
     }
 
-    /// It is the turn of the first range: those that waited for room may have it now.
+    /// Makes the first range current: ranges that waited for room may have it now.
     fn next_turn(&self) {
         self.backlog.set_turn(self.ranges_before);
         self.wake();
     }
 
-    /// Wakes those that wait for room in memory, where there is some.
+    /// Wakes ranges that wait for room in memory, if there is some.
     pub(super) fn wake(&self) {
         if !self.backlog.is_awaited() {
             return;
@@ -405,7 +406,7 @@ impl Window {
         }
     }
 
-    /// Drops what is left of the epoch at the head; true when its end was among that.
+    /// Drops the rest of the current epoch; true if that included its end.
     pub(super) fn drop_epoch(&mut self) -> bool {
         let mut over = false;
         while !over && let Some(piece) = self.pieces.pop_front() {
@@ -440,7 +441,7 @@ impl Window {
     }
 }
 
-/// The error of a pipe that cannot be made.
+/// The error of a pipe that cannot be created.
 pub(super) fn no_pipe(errno: Errno) -> Error {
     Error::new(ErrorKind::Host, format!("cannot make a pipe: {errno}"))
         .advise("raise the limit of open files (ulimit -n)")

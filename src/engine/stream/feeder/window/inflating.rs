@@ -1,5 +1,5 @@
-//! A window whose objects are inflated: what has come of them goes to the inflaters, object by
-//! object, those behind the head of the stream as well.
+//! A window with inflated objects: received bytes go to the inflaters, object by object, also for
+//! objects behind the front of the stream.
 
 use std::sync::Arc;
 
@@ -15,50 +15,50 @@ use crate::limits::{
 use crate::s3::uri::shown;
 use crate::sys::{Errno, Handle};
 
-/// What inflates the objects of a stream.
+/// Inflates the objects of a stream.
 #[derive(Debug)]
 pub(super) struct Inflating {
     inflaters: Arc<Inflaters>,
     backlog: Arc<Backlog>,
-    /// Objects that may have begun, at most.
+    /// Most objects that may have begun.
     begun_max: usize,
     /// Wakes the feeder.
     counter: Handle,
-    /// The object that was asked for last, and how many there were.
+    /// The object requested last, and the number of objects.
     last: Option<Arc<Inflation>>,
     objects: u64,
-    /// Bytes that were handed over since this was asked last.
+    /// Bytes passed to the inflaters since the last call.
     taken: u64,
 }
 
-/// The range at the head of the stream, whose object is inflated.
+/// The front range, whose object is inflated.
 #[derive(Debug)]
 pub(in crate::engine::stream::feeder) struct InflatedRange {
     pub(in crate::engine::stream::feeder) inflation: Arc<Inflation>,
-    /// All of it came and was handed over.
+    /// All of it was received and passed to the inflater.
     is_taken: bool,
     is_last: bool,
 }
 
 impl InflatedRange {
-    /// True when all that the stream has of it was handed on.
+    /// True if everything that it adds to the stream was passed on.
     pub(in crate::engine::stream::feeder) fn is_over(&self) -> bool {
         self.is_taken && (!self.is_last || self.inflation.is_handed_on())
     }
 }
 
-/// What of a stream's room is for bytes as they come, what for those that are inflated, and how
-/// many objects may have begun on so many threads: what waits for its inflater is of that half.
+/// Divides a stream's room into received and inflated bytes, and computes how many objects may have
+/// begun with this many threads. Input that waits for its inflater belongs to the inflated half.
 pub(super) fn share(room: Room, threads: usize) -> (Room, Room, usize) {
     let half_bytes = room.ahead_bytes / INFLATE_MEMORY_SHARE;
     let received = Room { ahead_bytes: room.ahead_bytes - half_bytes, ..room };
     let object_bytes = (INFLATE_PIECES_MAX * room.buffer_bytes) as u64;
     let has_room_for = half_bytes / INFLATE_INPUT_SHARE / object_bytes.max(1);
     let wanted = threads * INFLATE_OBJECTS_PER_THREAD;
-    // The one at the head always has.
+    // The front object always has room.
     let begun_max = usize::try_from(has_room_for).unwrap_or(wanted).clamp(1, wanted.max(1));
     let ahead_bytes = half_bytes.saturating_sub(begun_max as u64 * object_bytes);
-    // As many objects may take all of it as there are threads besides the one at the head.
+    // As many objects as there are threads, besides the front one, may use all of it.
     let range_bytes = ahead_bytes / 2 / threads.max(1) as u64;
     (received, Room { ahead_bytes, range_bytes, ..room }, begun_max)
 }
@@ -77,7 +77,7 @@ impl Inflating {
         self.backlog.used_bytes()
     }
 
-    /// What inflates the object of the next range.
+    /// The inflation of the next range's object.
     pub(super) fn inflation(&mut self, is_first: bool) -> Arc<Inflation> {
         if let Some(last) = self.last.as_ref().filter(|_| !is_first) {
             return Arc::clone(last);
@@ -90,12 +90,13 @@ impl Inflating {
 }
 
 impl Range {
-    /// True when inflated bytes of its object are to be handed on.
+    /// True if inflated bytes of its object are ready to be passed on.
     pub(super) fn has_inflated(&self) -> bool {
         self.inflation.as_ref().is_some_and(|inflation| inflation.output().has_bytes())
     }
 
-    /// Hands over what has come of it, as far as there is room; true when that is all of it.
+    /// Passes received bytes to the inflater, as far as there is room; true if that is all of the
+    /// range.
     fn hand_over(
         &mut self,
         host: &mut impl PipeHost,
@@ -129,7 +130,7 @@ impl Range {
         Ok(true)
     }
 
-    /// Reads what has come of it; how many bytes.
+    /// Reads received bytes; returns their number.
     fn read(&self, host: &mut impl PipeHost, into: &mut [u8]) -> Result<usize, Errno> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
         match &self.inlet {
@@ -153,10 +154,10 @@ impl Range {
 }
 
 impl Window {
-    /// Hands what has come to the inflaters; returns the objects that cannot be inflated.
+    /// Passes received bytes to the inflaters; returns the objects that cannot be inflated.
     ///
     /// # Errors
-    /// What a read of a pipe says.
+    /// The error of reading a pipe.
     pub(in crate::engine::stream::feeder) fn inflate(
         &mut self,
         host: &mut impl PipeHost,
@@ -167,7 +168,7 @@ impl Window {
         };
         let most = *begun_max;
         let (mut lost, mut epochs, mut objects) = (Vec::new(), 0, 0);
-        // The object, and whether it lacks bytes that come before those of its next range.
+        // The object, and whether it lacks bytes that precede its next range.
         let mut current: Option<(u64, bool)> = None;
         for piece in &mut self.pieces {
             let range = match piece {
@@ -202,17 +203,17 @@ impl Window {
                 lost.push(Lost { error, has_no_reader: false, transfer, epochs });
             }
         }
-        // What was taken made room for those that wait.
+        // Taken bytes made room for ranges that wait.
         self.wake();
         Ok(lost)
     }
 
-    /// Bytes that were handed to the inflaters since the last call.
+    /// Bytes passed to the inflaters since the last call.
     pub(in crate::engine::stream::feeder) fn take_inflated(&mut self) -> u64 {
         self.inflating.as_mut().map_or(0, |inflating| std::mem::take(&mut inflating.taken))
     }
 
-    /// The range at the head, where its object is inflated.
+    /// The front range, if its object is inflated.
     pub(in crate::engine::stream::feeder) fn inflated_range(&self) -> Option<InflatedRange> {
         let StreamPiece::Range(range) = self.pieces.front()? else { return None };
         let inflation = Arc::clone(range.inflation.as_ref()?);
@@ -220,7 +221,7 @@ impl Window {
         Some(InflatedRange { inflation, is_taken, is_last: range.is_last })
     }
 
-    /// True when the object at the head has bytes enough, and waits for a processor.
+    /// True if the front object has enough bytes and waits for a processor.
     pub(in crate::engine::stream::feeder) fn is_inflating(&self) -> bool {
         self.inflated_range().is_some_and(|range| {
             let inflation = &range.inflation;
@@ -228,8 +229,8 @@ impl Window {
         })
     }
 
-    /// It is the turn of the first object. Where no range is here it stays whose it was: more of
-    /// that object may come.
+    /// Makes the first object current. Without any range it stays the same: more of that object may
+    /// arrive.
     fn set_turn_to_inflate(&self) {
         let first = self.pieces.iter().find_map(|piece| match piece {
             StreamPiece::Range(range) => range.inflation.as_ref(),
@@ -267,7 +268,7 @@ mod tests {
             assert_eq!(begun_max, expected, "{ahead_bytes} bytes, {threads} threads");
             let waiting = begun_max as u64 * 2 * BUFFER_BYTES;
             let sum = received.ahead_bytes + inflated.ahead_bytes + waiting;
-            // One object has what it needs, however little there is.
+            // One object gets what it needs, however little there is.
             assert!(sum <= ahead_bytes.max(4 * BUFFER_BYTES), "{sum} of {ahead_bytes}");
         };
         check(1 << 30, 64, 128);
