@@ -1,4 +1,4 @@
-//! The control plane of a program: asks a server about objects, on a thread of its own.
+//! A program's client: a thread with the control plane, which looks up and lists objects.
 
 use std::fmt;
 use std::rc::Rc;
@@ -26,16 +26,16 @@ use crate::s3::uri::{KEY_BYTES_MAX, KeyPattern, S3Uri, quote_etag, shown};
 use crate::s3::{Endpoint, OBJECT_BYTES_MAX, Object};
 use crate::sys::topology::Interface;
 
-/// Questions that wait for the control plane's thread, at most.
+/// Maximum number of questions queued for the client's thread.
 const QUESTIONS_MAX: usize = 64;
-/// Batches of a listing that wait for their reader, at most.
+/// Maximum number of batches queued for the reader of a listing.
 const BATCHES_MAX: usize = 4;
 
 /// One version of an object on the server. Requests fail if the object has been replaced since.
 #[derive(Debug, Clone)]
 pub struct RemoteObject {
     pub(super) transfer: Arc<Transfer>,
-    /// Whose keys sign for it.
+    /// The signing keys and TLS configuration of the client that found it.
     pub(super) shared: Arc<Shared>,
 }
 
@@ -64,15 +64,15 @@ impl RemoteObject {
         &self.transfer.object.etag
     }
 
-    /// When it was last written, as exactly as the server said it: a listing to the millisecond, a
-    /// HEAD to the second.
+    /// When it was last modified, as precisely as the server sends it: milliseconds from a listing,
+    /// seconds from a HEAD. `None` if the server sent no valid time.
     #[must_use]
     pub fn modified(&self) -> Option<SystemTime> {
         humantime::parse_rfc3339(&self.transfer.object.last_modified).ok()
     }
 }
 
-/// A bucket whose server is known, for objects that the caller knows from elsewhere.
+/// A bucket with its endpoint, for objects whose size and ETag the caller already knows.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     endpoint: Arc<Endpoint>,
@@ -80,11 +80,11 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// An object as an earlier listing or HEAD told of it: nothing is asked. Without an ETag
-    /// (empty), the first answer's counts.
+    /// Makes an object from the result of an earlier listing or HEAD, without a request. With an
+    /// empty ETag, the ETag of the first response is used.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for what can be no key, size or ETag.
+    /// [`ErrorKind::Usage`] for an invalid key, size or ETag.
     pub fn object(&self, key: &str, size_bytes: u64, etag: &str) -> Result<RemoteObject> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             let message = format!("a key has 1 to {KEY_BYTES_MAX} bytes, not {}", key.len());
@@ -104,7 +104,7 @@ impl Bucket {
     }
 }
 
-/// What is told of the end of a question; on the client's thread.
+/// The callback of a question. It is called on the client's thread.
 pub(super) struct Answer<T> {
     then: Option<Box<dyn FnOnce(Result<T>) + Send>>,
 }
@@ -122,7 +122,7 @@ impl<T> Answer<T> {
 }
 
 impl<T> Drop for Answer<T> {
-    /// Who waits is told, also when the client goes in the middle.
+    /// Reports [`gone`] if the client ends before there is an answer.
     fn drop(&mut self) {
         if let Some(then) = self.then.take() {
             then(Err(gone()));
@@ -136,7 +136,7 @@ impl<T> fmt::Debug for Answer<T> {
     }
 }
 
-/// A question to the control plane.
+/// A question for the client's thread.
 #[derive(Debug)]
 enum Question {
     Head(S3Uri, Answer<RemoteObject>),
@@ -145,12 +145,12 @@ enum Question {
     Pages(S3Uri, Depth, Pages),
 }
 
-/// What the control plane gives to workers.
+/// What the client's thread shares with the engine's workers.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) keys: Arc<PublishedKeys>,
     pub(super) tls: Option<Arc<ClientConfig>>,
-    /// Over which network interfaces; without one as the routes say.
+    /// Network interfaces to connect over; if empty, the routing table decides.
     pub(super) interfaces: Vec<Interface>,
 }
 
@@ -176,8 +176,8 @@ pub struct Client {
     pub(super) shared: Arc<Shared>,
 }
 
-/// The control plane's thread: it answers questions, and renews credentials and addresses, until
-/// the client and all engines that use it are gone.
+/// The client's thread. It answers questions and renews credentials and addresses until the client
+/// and all its engines are dropped.
 #[derive(Debug)]
 pub(super) struct ControlThread {
     questions: Option<mpsc::Sender<Question>>,
@@ -230,7 +230,7 @@ impl Client {
         questions.blocking_send(question).map_err(|_| gone())
     }
 
-    /// What renews credentials and addresses, for an engine that uses them.
+    /// The thread that renews credentials and addresses; an engine holds it to keep it running.
     pub(super) fn thread(&self) -> Arc<ControlThread> {
         Arc::clone(&self.thread)
     }
@@ -246,11 +246,11 @@ impl Client {
         answered.blocking_recv().unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Looks up one object (HEAD) without waiting for it. Every character of the key is meant as it
-    /// is written. `then` is called once, on the client's thread or here: it must return soon.
+    /// Looks up one object (HEAD) without blocking. The key is taken literally. `then` is called
+    /// once, on the client's thread or on this one, and must return soon.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for an invalid address. Errors of the server come to `then`.
+    /// [`ErrorKind::Usage`] for an invalid address. Errors of the server are passed to `then`.
     pub fn head_then(
         &self,
         uri: &str,
@@ -259,11 +259,11 @@ impl Client {
         self.ask(Question::Head(S3Uri::parse_exact(uri, 0)?, Answer::new(then)))
     }
 
-    /// Finds out where a bucket is served, without waiting for it: it asks once (HEAD) for the
-    /// object that is named, which need not exist. `then` is called as by [`Client::head_then`].
+    /// Finds the endpoint of a bucket without blocking, with one HEAD of the object in `uri`, which
+    /// need not exist. `then` is called as by [`Client::head_then`].
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for an invalid address. Errors of the server come to `then`.
+    /// [`ErrorKind::Usage`] for an invalid address. Errors of the server are passed to `then`.
     pub fn bucket_then(
         &self,
         uri: &str,
@@ -272,10 +272,10 @@ impl Client {
         self.ask(Question::Bucket(S3Uri::parse_exact(uri, 0)?, Answer::new(then)))
     }
 
-    /// Lists what begins with a prefix, in which every character is meant as it is written, in the
-    /// order of keys: all objects or, if not `recursive`, those up to the next slash and the
-    /// prefixes that go on behind it. `notify` is called on the client's thread whenever there is
-    /// something to take: it must return at once.
+    /// Lists the keys that start with a prefix, in key order; the prefix is taken literally.
+    /// Without `recursive`, it lists the objects up to the next slash and the common prefixes
+    /// beyond it. `notify` is called on the client's thread whenever [`Listing::try_next`] has
+    /// something to return; it must return at once.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] for an invalid address. Errors of the server come as pages.
@@ -291,7 +291,7 @@ impl Client {
         Ok(listing)
     }
 
-    /// Lists the objects below a prefix, in the order of the server. Pages are requested while the
+    /// Lists the objects under a prefix, in the server's order. It requests pages while the
     /// iterator is read.
     ///
     /// # Errors
@@ -304,7 +304,8 @@ impl Client {
             if is_over {
                 return None;
             }
-            // The end is an empty batch. Without one the client has gone in the middle.
+            // An empty batch marks the end. A closed channel without one means that the client has
+            // ended.
             let batch = listed.blocking_recv().unwrap_or_else(|| Err(gone()));
             is_over = batch.as_ref().map_or(true, Vec::is_empty);
             Some(batch)
@@ -320,7 +321,7 @@ impl Drop for ControlThread {
     fn drop(&mut self) {
         self.questions = None;
         if let Some(thread) = self.handle.take() {
-            // One that panicked has said so.
+            // A thread that panicked has already reported it.
             let _ = thread.join();
         }
     }
@@ -334,14 +335,14 @@ async fn open(options: ControlOptions) -> Result<(Rc<Control>, Shared)> {
     Ok((control, shared))
 }
 
-/// Answers questions until nobody can ask any more.
+/// Answers questions until all senders are dropped.
 async fn answer(control: Rc<Control>, shared: Arc<Shared>, mut asked: mpsc::Receiver<Question>) {
     let upkeep = spawn_local(upkeep(Rc::clone(&control)));
     while let Some(question) = asked.recv().await {
         let (control, shared) = (Rc::clone(&control), Arc::clone(&shared));
         spawn_local(async move {
             match question {
-                // Who does not wait any more needs no answer.
+                // Sending to a caller that no longer waits fails, which is ignored.
                 Question::Head(uri, answer) => {
                     let found = head(&control, &uri).await;
                     answer.give(found.map(|found| remote(found, &shared)));
@@ -370,11 +371,11 @@ async fn head(control: &Control, uri: &S3Uri) -> Result<FoundObject> {
         Error::new(ErrorKind::NotFound, format!("{uri} is not there"))
             .advise("check bucket and key")
     })?;
-    // Asking may have led to another region.
+    // The requests above may have found another region.
     Ok((object, control.endpoint(&uri.bucket).await?))
 }
 
-/// Where a bucket is served: a question leads to its region.
+/// Finds the bucket's endpoint: a HEAD follows redirects to its region.
 async fn bucket(control: &Control, shared: Arc<Shared>, uri: &S3Uri) -> Result<Bucket> {
     let KeyPattern::Exact { key, .. } = &uri.key else { unreachable!("it was parsed so") };
     let _ = control.head(&uri.bucket, key, "").await?;
@@ -392,14 +393,14 @@ async fn list(
     while let Some(batch) = walk.next_batch().await? {
         let batch = batch.into_iter().map(|entry| remote((entry.object, entry.endpoint), shared));
         if batches.send(Ok(batch.collect())).await.is_err() {
-            // Its reader has enough.
+            // The reader has dropped the iterator.
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// An object, and where it is served.
+/// An object and its endpoint.
 pub(super) type FoundObject = (Object, Arc<Endpoint>);
 
 pub(super) fn remote((object, endpoint): FoundObject, shared: &Arc<Shared>) -> RemoteObject {

@@ -1,4 +1,5 @@
-//! The engine for programs: ranges of objects into memory, leased slots, pipes, or nowhere.
+//! The engine for programs: reads ranges of objects into memory, leased slots or pipes, or discards
+//! them.
 
 use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -39,23 +40,23 @@ pub struct EngineOptions {
     pub connections: Option<usize>,
     /// Maximum number of requests in flight.
     pub max_connections: Option<usize>,
-    /// Memory for buffers, in bytes [default: a share of the free memory of the control group].
+    /// Memory for buffers, in bytes [default: a share of the control group's free memory].
     pub memory_bytes: Option<u64>,
-    /// Bytes a second at most, on average.
+    /// Maximum average throughput in bytes per second.
     pub bandwidth_limit_bytes_per_second: Option<NonZeroU64>,
-    /// How the workers talk to the kernel [default: io_uring, or epoll where that is unavailable].
+    /// Kernel interface of the workers [default: io_uring, or epoll where that is unavailable].
     pub ring: RingChoice,
-    /// An endpoint that does not answer is retried for so long [default: a minute].
+    /// How long to retry an endpoint that does not answer [default: one minute].
     pub retry_for: Option<Duration>,
-    /// An attempt that has no connection ends after this time [default: 10 seconds].
+    /// Timeout for connecting [default: 10 seconds].
     pub connect_timeout: Option<Duration>,
-    /// An attempt that receives nothing ends after this time [default: 30 seconds].
+    /// Timeout for an attempt that receives no data [default: 30 seconds].
     pub read_timeout: Option<Duration>,
-    /// A range fails after so many attempts in a row without new data; while the endpoint does not
-    /// answer, only after `retry_for` has passed as well [default: 8].
+    /// Number of attempts in a row without new data after which a range fails; while the endpoint
+    /// does not answer, `retry_for` must have passed as well [default: 8].
     pub max_attempts: Option<NonZeroU32>,
-    /// This engine's number, from 0, and how many share the machine: it takes its part of the
-    /// workers, connections, memory and bandwidth that one alone would have.
+    /// This engine's number, from 0, and the number of engines that share the machine. Each takes
+    /// its part of the workers, connections, memory and bandwidth of a single engine.
     pub share: Option<(usize, usize)>,
 }
 
@@ -72,13 +73,13 @@ impl EngineOptions {
         Self { workers: Some(workers), ..self }
     }
 
-    /// Sets how the workers talk to the kernel.
+    /// Sets the kernel interface of the workers.
     #[must_use]
     pub fn ring(self, ring: RingChoice) -> Self {
         Self { ring, ..self }
     }
 
-    /// Sets which of how many engines on this machine it is; the first is 0.
+    /// Sets this engine's number, from 0, and the number of engines that share the machine.
     #[must_use]
     pub fn share(self, number: usize, engines: usize) -> Self {
         Self { share: Some((number, engines)), ..self }
@@ -90,14 +91,14 @@ impl EngineOptions {
         Self { connections: Some(connections), ..self }
     }
 
-    /// Checks what [`Engine::start`] would refuse on this machine, for who starts it later.
+    /// Checks now what [`Engine::start`] would reject on this machine later.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] for invalid options.
     pub fn check(self) -> Result<()> {
         match share::resolve(self, HostFacts::read()) {
             Err(error) if error.kind() == ErrorKind::Usage => Err(error),
-            // What else is missing may be there when it starts.
+            // Other errors are about resources, which may be available when the engine starts.
             _ => Ok(()),
         }
     }
@@ -108,13 +109,13 @@ impl EngineOptions {
 pub struct Request {
     /// The object, in this version.
     pub object: RemoteObject,
-    /// The bytes, start inclusive and end exclusive; not empty, and within the object.
+    /// The range in bytes: start inclusive, end exclusive, not empty, within the object.
     pub range: Range<u64>,
-    /// Where they go; a buffer must be as long as the range.
+    /// Where the bytes go; a buffer must have the length of the range.
     pub into: Destination,
-    /// Its priority among the requests that wait.
+    /// Its priority among the waiting requests.
     pub priority: Priority,
-    /// A number that the caller chooses and the completion returns. Unique among pending requests.
+    /// A number that the completion returns. Unique among the caller's pending requests.
     pub token: u64,
 }
 
@@ -170,12 +171,12 @@ pub struct Request {
 #[derive(Debug)]
 pub struct Engine {
     workers: Workers,
-    /// Renews what the workers use.
+    /// Renews the workers' credentials and addresses.
     _thread: Arc<ControlThread>,
     shared: Arc<Shared>,
     slot_length_bytes: u32,
     leases_max: usize,
-    /// How long callers have waited, since when.
+    /// How long callers have waited for completions.
     waited: Arc<Waited>,
     begun: Instant,
     is_fixed: bool,
@@ -186,8 +187,8 @@ impl Engine {
     /// Starts the workers, for objects of this client.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for invalid options; [`ErrorKind::Host`] if memory, descriptors or
-    /// the ring that was chosen are unavailable.
+    /// [`ErrorKind::Usage`] for invalid options; [`ErrorKind::Host`] if memory, descriptors or the
+    /// chosen ring are unavailable.
     #[expect(clippy::disallowed_methods, reason = "a run begins when it is started")]
     pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
         let (config, bandwidth_limit) = share::resolve(options, HostFacts::read())?;
@@ -227,33 +228,33 @@ impl Engine {
         })
     }
 
-    /// How the workers talk to the kernel.
+    /// The kernel interface of the workers.
     #[must_use]
     pub fn ring(&self) -> RingKind {
         self.workers.ring().kind
     }
 
-    /// Why that is not io_uring, and what to do, where io_uring was wanted but is not available.
-    /// The same is logged as a warning when the engine starts (`tracing`).
+    /// If io_uring was wanted and is unavailable: why, and how to fix it. The engine logs this text
+    /// as a warning when it starts (`tracing`).
     #[must_use]
     pub fn ring_fallback(&self) -> Option<String> {
         self.workers.ring().fallback()
     }
 
-    /// Length in bytes of the longest range for a [`Destination::Lease`]: one data slot.
+    /// Maximum length in bytes of a range for a [`Destination::Lease`]: one data slot.
     #[must_use]
     pub fn lease_bytes_max(&self) -> u64 {
         self.slot_length_bytes.into()
     }
 
-    /// Maximum number of leases at the same time; further requests wait until some are dropped.
+    /// Maximum number of leases at a time; further requests wait until leases are dropped.
     #[must_use]
     pub fn leases_max(&self) -> usize {
         self.leases_max
     }
 
-    /// What the limit of all reads so far was, as of commands with `--explain`. Time in which the
-    /// program waited for no read counts as its own ([`LimitPart::Reader`]).
+    /// What limited all reads so far, as `--explain` reports it. Time in which the program waited
+    /// for no read counts as the program's own ([`LimitPart::Reader`]).
     ///
     /// [`LimitPart::Reader`]: crate::LimitPart::Reader
     #[must_use]
@@ -268,7 +269,7 @@ impl Engine {
         asked.limit(self.workers.config(), &self.workers.counted())
     }
 
-    /// A queue of requests and their completions. There may be several.
+    /// Makes a queue of requests and their completions. An engine may have several.
     ///
     /// # Errors
     /// [`ErrorKind::Host`] if no descriptor is available.
@@ -286,7 +287,8 @@ impl Engine {
         })
     }
 
-    /// Reads one range and waits for it; a long range is split into parallel requests.
+    /// Reads one range and blocks until it is complete; a long range is split into parallel
+    /// requests.
     ///
     /// # Errors
     /// The error of the first request that failed.
@@ -334,13 +336,13 @@ impl Requests {
         self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a range. Failures of the network, the server or the destination come with its
+    /// Submits a request. Errors of the network, the server or the destination come with its
     /// completion.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for a range beyond the object, an object that another client found, a
-    /// buffer of another length, a range that is too long for a lease, or a token that is under
-    /// way; then nothing was asked for.
+    /// [`ErrorKind::Usage`] for a range outside the object, an object of another client, a buffer
+    /// whose length is not the range's, a range too long for a lease, or a token in use; the
+    /// request is then not submitted.
     pub fn submit(&self, request: Request) -> Result<()> {
         let Request { object, range, into, priority, token } = request;
         check(&object, &range)?;
@@ -366,7 +368,7 @@ impl Requests {
         Ok(())
     }
 
-    /// A destination that takes a range of so many bytes.
+    /// Checks that the destination takes a range of `length_bytes`, and returns it ready for use.
     fn fit(&self, into: Destination, length_bytes: u64) -> Result<Destination> {
         let most = u64::from(self.slot_length_bytes);
         match into {
@@ -386,9 +388,10 @@ impl Requests {
                 Err(Error::new(ErrorKind::Usage, message)
                     .advise("ask for several shorter ranges, or for a buffer"))
             }
-            // What an earlier request had brought would else wait for itself.
+            // A fresh lease: a slot held by a used one would stay taken while the request waits for
+            // a slot.
             Destination::Lease(_) => Ok(Destination::Lease(Lease::new())),
-            // Whoever made it may hold a part of it, or have lent less.
+            // The loan's maker may hold a part of its memory, or have lent less than the range.
             Destination::Loan(_) => {
                 Err(Error::new(ErrorKind::Usage, "memory is lent as a buffer or a place"))
             }
@@ -396,14 +399,14 @@ impl Requests {
         }
     }
 
-    /// Wakes who waits for completions ([`Requests::wait`]), from any thread.
+    /// Makes a handle that wakes [`Requests::wait`] from any thread.
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker { counter: self.counter.clone() }
     }
 
-    /// Cancels a request; it completes soon, as cancelled or with what it had come to. False when
-    /// none with this token is under way.
+    /// Cancels a request. It completes soon, as cancelled or with its result. Returns false if no
+    /// request with this token is pending.
     pub fn cancel(&self, token: u64) -> bool {
         let ticket = self.tickets().get(&token).cloned();
         if let Some(ticket) = &ticket {
@@ -413,13 +416,13 @@ impl Requests {
         ticket.is_some()
     }
 
-    /// Requests whose completions have not been taken.
+    /// The number of requests whose completions have not been taken.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.tickets().len()
     }
 
-    /// Takes what has completed; waits for the first at most so long.
+    /// Takes all completions; if there are none, waits for the first, at most `at_most`.
     #[must_use]
     pub fn wait(&self, at_most: Duration) -> Vec<Completion> {
         let mut arrived = Vec::new();
@@ -428,7 +431,7 @@ impl Requests {
             && let Handle::Descriptor(counter) = &self.counter
         {
             let timeout = at_most.try_into().ok();
-            // One that is interrupted is like one that is over.
+            // An interrupted wait counts as a timeout.
             let _ =
                 rustix::event::poll(&mut [PollFd::new(counter, PollFlags::IN)], timeout.as_ref());
             descriptor::lower(&self.counter);
@@ -446,7 +449,7 @@ impl Requests {
 }
 
 impl AsFd for Requests {
-    /// Readable (poll(2), epoll(7)) while completions may wait; [`Requests::wait`] takes them.
+    /// Readable (poll(2), epoll(7)) when there may be completions; [`Requests::wait`] takes them.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.counter {
             Handle::Descriptor(counter) => counter.as_fd(),
@@ -455,14 +458,14 @@ impl AsFd for Requests {
     }
 }
 
-/// Makes [`Requests::wait`] return, whether or not something has completed.
+/// Makes [`Requests::wait`] return, with or without completions.
 #[derive(Debug, Clone)]
 pub struct Waker {
     counter: Handle,
 }
 
 impl Waker {
-    /// Wakes it now; one that does not wait returns at once when it waits next.
+    /// Wakes a waiting [`Requests::wait`]; if none waits, the next one returns at once.
     pub fn wake(&self) {
         descriptor::raise(&self.counter);
     }
@@ -493,11 +496,11 @@ fn length_of(bytes: u64) -> Result<usize> {
 }
 
 impl Destination {
-    /// A pipe by the descriptor of its write end. Its calls do not wait from here on (O_NONBLOCK),
-    /// for all who share it.
+    /// A pipe, given the descriptor of its write end. Sets O_NONBLOCK, which affects all processes
+    /// that share the pipe's open file description.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`] for what is no pipe.
+    /// [`ErrorKind::Destination`] if it is no pipe.
     pub fn pipe(writer: OwnedFd) -> Result<Self, Error> {
         let handle = Handle::from(writer);
         let outcome = descriptor::unread(&handle)

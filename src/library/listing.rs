@@ -1,5 +1,5 @@
-//! A listing page by page, for who must not wait: the client's thread fetches ahead, a few pages at
-//! most, and says when there is one.
+//! A listing for callers that must not block: the client's thread fetches a few pages ahead and
+//! notifies the reader of each.
 
 use std::fmt;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use crate::s3::list::{ListQuery, Page};
 use crate::s3::uri::{KeyPattern, S3Uri, shown};
 use crate::s3::{Endpoint, Object, is_folder_mark};
 
-/// Pages that wait for their reader, at most.
+/// Maximum number of pages queued for the reader.
 const PAGES_MAX: usize = 4;
 
 /// One entry of a listing.
@@ -27,7 +27,7 @@ const PAGES_MAX: usize = 4;
 pub enum Listed {
     /// An object.
     Object(RemoteObject),
-    /// What keys have in common up to the next slash, that slash included.
+    /// A common prefix of keys, up to and including the next slash.
     Prefix(String),
 }
 
@@ -39,12 +39,13 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The next page, where it has come; `None` at the end. After an error the listing is over.
+    /// The next page if it is available; `None` at the end. An error ends the listing.
     pub fn try_next(&mut self) -> Poll<Option<Result<Vec<Listed>>>> {
         if self.is_over {
             return Poll::Ready(None);
         }
-        // The end is an empty page. Without one the client has gone in the middle.
+        // An empty page marks the end. A closed channel without one means that the client has
+        // ended.
         let page = match self.pages.try_recv() {
             Err(mpsc::error::TryRecvError::Empty) => return Poll::Pending,
             Err(mpsc::error::TryRecvError::Disconnected) => Err(gone()),
@@ -55,13 +56,13 @@ impl Listing {
     }
 }
 
-/// The client's side of a listing. Its reader is told when it is dropped, too.
+/// The client's side of a listing. Dropping it notifies the reader, too.
 pub(super) struct Pages {
     pages: Option<mpsc::Sender<Result<Vec<Listed>>>>,
     notify: Box<dyn Fn() + Send>,
 }
 
-/// Both sides of a listing.
+/// Makes both sides of a listing.
 pub(super) fn channel(notify: impl Fn() + Send + 'static) -> (Pages, Listing) {
     let (sender, receiver) = mpsc::channel(PAGES_MAX);
     let pages = Pages { pages: Some(sender), notify: Box::new(notify) };
@@ -82,7 +83,7 @@ impl Drop for Pages {
 }
 
 impl Pages {
-    /// Lists, and hands on all pages and the end.
+    /// Lists the objects, and sends all pages and the end.
     pub(super) async fn fill(
         self,
         control: &Rc<Control>,
@@ -92,13 +93,13 @@ impl Pages {
     ) {
         let listed = match depth {
             Depth::Level => self.level(control, shared, &uri).await,
-            // Nobody asks for less than a level here.
+            // Callers ask for all keys or for one level only.
             Depth::All | Depth::First => self.all(control, shared, uri).await,
         };
         self.hand_on(listed.map(|()| Vec::new())).await;
     }
 
-    /// False when nobody reads any more.
+    /// Sends a page and notifies the reader. Returns false if the reader is gone.
     async fn hand_on(&self, page: Result<Vec<Listed>>) -> bool {
         let Some(pages) = &self.pages else { return false };
         let is_read = pages.send(page).await.is_ok();
@@ -131,7 +132,7 @@ impl Pages {
         let mut cycle = CycleGuard::default();
         loop {
             let page = control.list_page(&uri.bucket, &query).await?;
-            // Asking may have led to another region.
+            // The request may have found another region.
             let endpoint = control.endpoint(&uri.bucket).await?;
             query.token = page.next_token.clone();
             let level = in_order(page);
@@ -150,7 +151,7 @@ impl Pages {
     }
 }
 
-/// A page lists objects and folders apart; here in one order, by their names.
+/// Merges the objects and folders of a page into one list, ordered by name.
 fn in_order(page: Page) -> Vec<(String, Option<Object>)> {
     let objects = page.objects.into_iter().map(|object| (object.key.clone(), Some(object)));
     let mut all: Vec<_> =
@@ -159,10 +160,10 @@ fn in_order(page: Page) -> Vec<(String, Option<Object>)> {
     all
 }
 
-/// What of a level was asked for.
+/// The requested part of a level.
 struct Wanted<'a> {
     uri: &'a S3Uri,
-    /// What the server was asked for: in directory buckets the folder of the prefix.
+    /// The prefix sent to the server: in directory buckets, the folder of the wanted prefix.
     listed: &'a str,
     prefix: &'a str,
 }
@@ -185,7 +186,7 @@ impl Wanted<'_> {
                 return Err(Error::new(ErrorKind::Endpoint, message));
             }
             let size_bytes = object.as_ref().map_or(1, |object| object.size_bytes);
-            // The mark of the folder itself, as listings of all objects leave it out.
+            // The folder's own marker object: recursive listings omit it, too.
             let is_own_mark = name == self.prefix && is_folder_mark(&name, size_bytes);
             if !name.starts_with(self.prefix) || is_own_mark {
                 continue;

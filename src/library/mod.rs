@@ -1,8 +1,7 @@
-//! The public face of the library: a client of a server, and an engine that reads ranges of
-//! its objects.
+//! The public API: a client of a server, and an engine that reads ranges of its objects.
 //!
-//! Everything here is also at the crate's root. Nothing of the process is touched: no limits, no
-//! signals, no environment, no standard streams.
+//! Everything here is re-exported at the crate's root. The library changes no state of the process:
+//! no limits, signals, environment or standard streams.
 
 mod client;
 mod engine;

@@ -1,4 +1,4 @@
-//! Options of a client: which server, as whom, and what it is asked.
+//! Options of a client: server, credentials and request settings.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::s3::proxy::Proxies;
 use crate::s3::sign::SigningKeys;
 
 /// Server and credentials. Options that are `None` come from the environment and the profile, as in
-/// the AWS tools. Proxies are those of `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+/// the AWS tools. Proxies come from `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct ClientOptions {
@@ -31,40 +31,39 @@ pub struct ClientOptions {
     pub profile: Option<String>,
     /// Access key and secret key [default: the credential chain of the AWS tools].
     pub keys: Option<(String, Zeroizing<String>)>,
-    /// Send requests without a signature, for public buckets.
+    /// Send unsigned requests, for public buckets.
     pub anonymous: bool,
-    /// File of CA certificates (PEM) to trust instead of those of the system.
+    /// File of CA certificates (PEM) to trust instead of the system's.
     pub ca_bundle: Option<PathBuf>,
-    /// Verify no TLS certificates: anyone on the network path can read and change the data. The
-    /// servers that give credentials are verified even so.
+    /// Do not verify TLS certificates: anyone on the network path can read and change the data.
+    /// Certificates of the servers that issue credentials are still verified.
     pub no_verify_ssl: bool,
     /// Where requests put the bucket's name.
     pub addressing_style: AddressingStyle,
-    /// Use AWS endpoints that have IPv4 and IPv6 addresses [default: the environment, the profile].
+    /// Use AWS endpoints with IPv4 and IPv6 addresses [default: the environment, the profile].
     pub use_dualstack_endpoint: bool,
     /// Use AWS endpoints with FIPS 140 validated cryptography [default: as above].
     pub use_fips_endpoint: bool,
     /// Pay for requests to requester-pays buckets.
     pub requester_pays: bool,
-    /// File with the SSE-C key: 32 bytes, or the same in base64; https only [default: the base64
-    /// in `INRUSH_SSE_C_KEY`].
+    /// File with the SSE-C key: 32 bytes, raw or in base64; https only [default: the base64 in
+    /// `INRUSH_SSE_C_KEY`].
     pub sse_c_key_file: Option<PathBuf>,
-    /// Network interfaces to connect over, by name: workers are divided among them, listings use
-    /// the first [default: as the routes of the system say].
+    /// Names of the network interfaces to connect over: workers are divided among them, listings
+    /// use the first [default: the system's routes decide].
     pub interfaces: Vec<String>,
-    /// Requests that list one source at the same time.
+    /// Maximum number of concurrent requests that list one source.
     pub list_requests: Option<usize>,
-    /// An endpoint that does not answer is asked again for so long [default: a minute].
+    /// How long to retry an endpoint that does not answer [default: one minute].
     pub retry_for: Option<Duration>,
-    /// An attempt that has no connection ends after this time [default: 3 seconds for listings, 10
-    /// for ranges].
+    /// Timeout for connecting [default: 3 seconds for listings, 10 for ranges].
     pub connect_timeout: Option<Duration>,
-    /// An attempt that receives nothing ends after this time [default: 30 seconds].
+    /// Timeout for an attempt that receives no data [default: 30 seconds].
     pub read_timeout: Option<Duration>,
 }
 
 impl fmt::Debug for ClientOptions {
-    /// Without the secret.
+    /// Omits the secret key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientOptions")
             .field("endpoint_url", &self.endpoint_url)
@@ -106,13 +105,13 @@ impl ClientOptions {
         Self { keys: Some((access_key.into(), Zeroizing::new(secret_key.into()))), ..self }
     }
 
-    /// Sends requests without a signature.
+    /// Sends unsigned requests.
     #[must_use]
     pub fn anonymous(self) -> Self {
         Self { anonymous: true, ..self }
     }
 
-    /// The same for the control plane.
+    /// Converts the options to those of the control plane.
     pub(super) fn control(self) -> Result<ControlOptions> {
         let credentials = match (self.anonymous, self.keys) {
             (true, _) => CredentialSource::Anonymous,
@@ -151,7 +150,7 @@ impl ClientOptions {
     }
 }
 
-/// How long an attempt waits, as the user says.
+/// Checks the timeouts that the caller gave; `None` leaves the default.
 pub(super) fn timeouts(connect: Option<Duration>, read: Option<Duration>) -> Result<Timeouts> {
     for (name, time) in [("connect_timeout", connect), ("read_timeout", read)] {
         let Some(time) = time.filter(|time| !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(time)) else {
@@ -164,7 +163,7 @@ pub(super) fn timeouts(connect: Option<Duration>, read: Option<Duration>) -> Res
     Ok(Timeouts { connect_us: connect.map(micros), read_us: read.map(micros) })
 }
 
-/// A time in microseconds, as far as they go.
+/// Microseconds, saturating at `u64::MAX`.
 pub(super) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
@@ -175,7 +174,7 @@ mod tests {
 
     #[test]
     fn options_do_not_tell_the_secret() {
-        let told = format!("{:?}", ClientOptions::new().keys("AKID", "hush"));
-        assert!(told.contains("AKID") && !told.contains("hush"), "{told}");
+        let text = format!("{:?}", ClientOptions::new().keys("AKID", "hush"));
+        assert!(text.contains("AKID") && !text.contains("hush"), "{text}");
     }
 }

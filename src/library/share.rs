@@ -1,5 +1,5 @@
-//! What an engine takes where several share one machine, as the workers of a data loader do. Pure
-//! but for what it is told of the machine.
+//! The resources of an engine that shares its machine with others, such as the workers of a data
+//! loader. Pure: host facts in, configuration out.
 
 use std::num::NonZeroU64;
 
@@ -8,10 +8,10 @@ use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ATTEMPTS_WISHED_MAX, MEMORY_BYTES_MIN};
 
-/// Decides what the engine has, and how many bytes a second at most.
+/// Resolves the engine's configuration and its maximum bytes per second.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] when a wish is out of bounds, or the share is none.
+/// [`ErrorKind::Usage`] if an option is out of range, or the share's number is not below its count.
 pub(super) fn resolve(
     options: EngineOptions,
     facts: HostFacts,
@@ -40,7 +40,7 @@ pub(super) fn resolve(
         return Err(Error::new(ErrorKind::Usage, message)
             .advise("give a number from 0, and how many engines there are"));
     }
-    // The first ones take the rest.
+    // The first `total % engines` engines take one more each.
     let part = |total: usize| (total / engines + usize::from(number < total % engines)).max(1);
     let parts = engines as u64;
     let connections = connections.map(part);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_engine_refuses_is_told_before_it_starts() {
+    fn invalid_options_are_refused_before_the_engine_starts() {
         let options = EngineOptions::new();
         assert_eq!(options.check(), Ok(()));
         let attempts = NonZeroU32::new(ATTEMPTS_WISHED_MAX + 1);
