@@ -121,7 +121,7 @@ pub struct Request {
 
 /// The workers that read ranges: one thread for each processor, each with its own io_uring, or
 /// epoll where that is unavailable. They run until the engine is dropped. Credentials and addresses
-/// are renewed as long as the engine or its client is there.
+/// are renewed until both the engine and its client are dropped.
 ///
 /// ```no_run
 /// # fn main() -> inrush::Result<()> {
