@@ -96,7 +96,7 @@ pub fn run(args: Args, begun: Instant) -> u8 {
     crate::sys::threads::hide_refusals();
     let messages = args.messages();
     if messages.log_format == LogFormat::Json {
-        crate::report::progress::tell_as_json();
+        crate::report::progress::use_json_lines();
     }
     crate::report::log::start(messages.verbose);
     if messages.no_progress {

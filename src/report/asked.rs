@@ -1,4 +1,4 @@
-//! What the limit of workers was that programs ask for what they need: the facts, gathered.
+//! Gathers the facts for [`Limit`] where programs ask for what they read: mounts and the library.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use crate::engine::metrics::WorkerMetrics;
 use crate::report::limit::{Asker, Limit, LimitFacts};
 use crate::sys::{tcp_memory, usage};
 
-/// What the workers do not know of a program that asks.
+/// What the workers do not know about the programs that ask.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     /// Who asks.
     pub asker: Asker,
-    /// Since the workers were started.
+    /// Time since the workers were started.
     pub elapsed: Duration,
-    /// Of that: somebody waited for what was under way.
+    /// Part of `elapsed` in which a program waited for a read.
     pub waited: Duration,
     /// The number of requests in flight was given.
     pub is_fixed: bool,
-    /// What the user bounds, in bytes a second.
+    /// The user's bandwidth limit, in bytes per second.
     pub bandwidth_limit: Option<NonZeroU64>,
 }
 
 impl Asked {
-    /// Judges by what the workers have counted.
+    /// Judges from the workers' counts.
     #[must_use]
     pub fn limit(&self, config: &Config, workers: &[WorkerMetrics]) -> Limit {
         let sum = |count: fn(&WorkerMetrics) -> u64| workers.iter().map(count).sum();
@@ -39,7 +39,8 @@ impl Asked {
             ..of_machine(config)
         };
         if self.asker == Asker::Library {
-            // What the program itself computes keeps no read waiting that its workers wait for.
+            // Only the workers' processor time counts: no read waits for what the program itself
+            // computes.
             facts.cpu_seconds = workers.iter().map(|worker| worker.processor.cpu_seconds).sum();
         }
         facts.take_workers(workers);
@@ -48,7 +49,7 @@ impl Asked {
     }
 }
 
-/// What this process has had of its machine so far, and what its workers may have.
+/// What this process has used of its machine so far, and what its workers may use.
 #[must_use]
 pub fn of_machine(config: &Config) -> LimitFacts {
     LimitFacts {

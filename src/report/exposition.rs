@@ -1,58 +1,59 @@
-//! The numbers of a run as Prometheus reads them: their names, which stay, and the text. Pure.
+//! A run's metrics in Prometheus' text format. Their names are stable. Pure.
 
 use prometheus::core::Collector;
 use prometheus::{Counter, Gauge, GaugeVec, Opts, Registry, TextEncoder};
 
-/// What the text is, for the `Content-Type` of an answer.
+/// The `Content-Type` of the text.
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// Says what runs: always 1, with labels.
+/// The metric that identifies the run: always 1, with labels.
 pub const INFO: &str = "inrush_info";
 
-/// The numbers of a run at one moment.
+/// The values of a run's metrics at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Numbers {
     /// Name of the command.
     pub command: &'static str,
     /// When it began, in seconds since 1970.
     pub started_seconds: f64,
-    /// When it ended, in the same way; 0 while it runs.
+    /// When it ended, in seconds since 1970; 0 while it runs.
     pub ended_seconds: f64,
     /// Its exit code; 0 while it runs.
     pub exit_code: u8,
     /// Body bytes received and delivered.
     pub bytes: u64,
-    /// Objects that are whole.
+    /// Objects that are complete.
     pub objects: u64,
     /// Objects that failed.
     pub failed_objects: u64,
-    /// Objects that were there already.
+    /// Objects that were already there.
     pub kept_objects: u64,
-    /// Objects that are listed and to be downloaded.
+    /// Objects that were listed and are to be downloaded.
     pub known_objects: u64,
     /// Their bytes.
     pub known_bytes: u64,
-    /// Failed attempts that were followed by another.
+    /// Failed attempts that were retried.
     pub retries: u64,
-    /// Questions of the control plane that were asked again.
+    /// Retried control-plane requests.
     pub control_retries: u64,
-    /// Answers that were what was asked for.
+    /// Responses with the requested data.
     pub answers: u64,
-    /// Answers that asked for fewer requests.
+    /// Responses that asked for fewer requests.
     pub refused: u64,
-    /// Connections that wait before their next try.
+    /// Connections that wait before a retry.
     pub waiting: u32,
     /// Requests that may be in flight.
     pub wanted: u32,
-    /// Requests that are in flight.
+    /// Requests in flight.
     pub in_flight: u32,
     /// Processor seconds of the process.
     pub cpu_seconds: f64,
-    /// Highest resident set of the process, in bytes.
+    /// Peak resident set size of the process, in bytes.
     pub peak_rss_bytes: u64,
-    /// The machine's TCP memory in use, in bytes; 0 here and below where the kernel does not say.
+    /// The machine's TCP memory in use, in bytes; 0 here and below if the kernel does not report
+    /// it.
     pub tcp_memory_bytes: u64,
-    /// Most of it since the command began.
+    /// Its maximum since the command began.
     pub tcp_memory_peak_bytes: u64,
     /// Its pressure mark.
     pub tcp_memory_pressure_bytes: u64,
@@ -60,7 +61,7 @@ pub struct Numbers {
     pub tcp_memory_pressures: u64,
     /// How often sockets were pruned.
     pub tcp_pruned: u64,
-    /// Received packets that were dropped for want of memory.
+    /// Received packets dropped for lack of memory.
     pub tcp_dropped: u64,
     /// Files of mounts that were opened.
     pub opened_files: u64,
@@ -76,30 +77,30 @@ pub struct Numbers {
     pub cache_misses: u64,
 }
 
-/// What a number may do.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grow.
+    /// It only grows.
     Counter,
-    /// Anything.
+    /// It may change either way.
     Gauge,
 }
 
-/// A number by its name.
+/// A metric.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
     /// Its name.
     pub name: &'static str,
-    /// What it may do.
+    /// Its type.
     pub kind: Kind,
-    /// What it is.
+    /// Its description.
     pub help: &'static str,
     value: fn(&Numbers) -> f64,
 }
 
 macro_rules! metrics {
     ($($name:literal $kind:ident $help:literal $value:expr;)*) => {
-        /// All numbers but [`INFO`].
+        /// All metrics except [`INFO`].
         pub const METRICS: &[Metric] = &[$(
             Metric { name: $name, kind: Kind::$kind, help: $help, value: $value }
         ),*];
@@ -182,10 +183,10 @@ impl Metric {
     }
 }
 
-/// The text of all numbers.
+/// The text of all metrics.
 ///
 /// # Errors
-/// When a name is no name: a bug.
+/// If a metric's name is invalid: a bug.
 pub fn text(numbers: &Numbers) -> Result<String, prometheus::Error> {
     let registry = Registry::new();
     let info = GaugeVec::new(
@@ -253,11 +254,11 @@ mod tests {
             cache_misses: 28,
         };
         // In the order of the table, which is that of the fields.
-        let told: Vec<f64> = METRICS.iter().map(|metric| metric.value(&numbers)).collect();
+        let values: Vec<f64> = METRICS.iter().map(|metric| metric.value(&numbers)).collect();
         let whole = (1..=14).map(f64::from);
         let rest = [15.5].into_iter().chain((16..=28).map(f64::from));
         let expected: Vec<f64> = [1.5, 1.75].into_iter().chain(whole).chain(rest).collect();
-        assert_eq!(told, expected);
+        assert_eq!(values, expected);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Which part of the machine, the network or the server was the limit of a run, and how far the run
-//! was from it. Pure: counters in, a verdict and a sentence out.
+//! Finds which part of the machine, the network or the server was the limit of a run, and how far
+//! the run was from it. Pure: counters in, a verdict and a sentence out.
 //!
-//! Each part has its share of the run's time: that in which the workers could do nothing before
-//! this part had done something. Processors are different: their share is the time in which a
-//! worker ran, or was ready to and had no processor. Where that is most of the time nothing else
-//! counts, for a worker that runs waits for nobody.
+//! Each part's share is the fraction of the run's time in which the workers waited for it and could
+//! do nothing else. The processors' share is the fraction in which a worker ran, or was runnable
+//! without a processor. If that is most of the time, only the processors count, because a running
+//! worker waits for nothing.
 
 use std::collections::BTreeMap;
 
@@ -14,37 +14,38 @@ use crate::engine::metrics::{FeedCount, WaitFor, WorkerMetrics};
 use crate::sys::tcp_memory::TcpMemoryUse;
 use crate::text::size::{Binary, Decimal, Short, counted};
 
-/// From this share of the time on the processors are the limit, whatever else was waited for.
+/// From this share on the processors are the limit, whatever else was waited for.
 const PROCESSOR_SHARE: f64 = 0.7;
-/// A kind of work is named where it has this share of the time on processors.
+/// A kind of work is named from this share of the processors' time on.
 const WORK_SHARE: f64 = 0.25;
-/// No part is the limit that has less of the time.
+/// A part with a smaller share is not the limit.
 const LEAST_SHARE: f64 = 0.2;
-/// A run that has this share of what the user allows was bounded by that.
+/// From this share of the user's bandwidth limit on, that limit is what bounded the run.
 const BOUND_SHARE: f64 = 0.9;
-/// Of what a receive buffer holds so much is payload, and of that so much is had of a full one.
+/// A receive buffer is the limit if the bytes in flight reach this share of it: a part of the
+/// buffer is overhead, and a full one still reaches only a part of the rest.
 const WINDOW_SHARE: f64 = 0.2;
-/// With fewer ranges for each connection, smaller ones keep more connections busy.
+/// Below this number of ranges per connection, smaller ranges keep more connections busy.
 const FEW_RANGES: u64 = 2;
-/// A round trip that is shorter fills any buffer, in seconds.
+/// A shorter round trip fills any buffer, in seconds.
 const ROUND_TRIP_LEAST: f64 = 0.001;
 
 /// What may be the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// What the server and the network between bring.
+    /// The bandwidth of the server and of the network to it.
     OriginBandwidth,
     /// The server asked for fewer requests (503, 429).
     RequestRate,
-    /// Each of the requests in flight waits for its first byte.
+    /// Each request in flight waits for its first byte.
     Latency,
-    /// Attempts failed and were tried again.
+    /// Attempts failed and were retried.
     Retries,
     /// Receive buffers are too short for the round trip.
     SocketBuffers,
-    /// TCP sockets of the machine have more memory than the kernel's pressure mark: it drops
-    /// received packets of every program.
+    /// The machine's TCP sockets exceed the kernel's memory pressure mark, so it drops received
+    /// packets of every program.
     TcpMemory,
     /// `--bandwidth-limit`.
     BandwidthLimit,
@@ -52,92 +53,92 @@ pub enum Part {
     Disk,
     /// Creating, writing whole and renaming files.
     Files,
-    /// Who reads the pipe, or asks for what it reads.
+    /// The reader of the pipe, or the program that requests what it reads.
     Reader,
     /// Processors.
     Cpu,
     /// `--memory`.
     Memory,
-    /// Listing, and questions about objects.
+    /// Listing, and requests about objects.
     Listing,
-    /// Credentials, addresses and the start.
+    /// Credentials, addresses and startup.
     Startup,
-    /// Nothing had much of the time.
+    /// No part had much of the time.
     None,
 }
 
-/// What is known of a run.
+/// The facts about a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LimitFacts {
     /// Body bytes.
     pub bytes: u64,
     /// From the start of the program to the end of its work.
     pub seconds: f64,
-    /// The same, and the time before the first reader of a stream came.
+    /// `seconds`, plus the time before the first reader of a stream came.
     pub whole_seconds: f64,
-    /// Of that: credentials and addresses.
+    /// Part of `seconds` spent on credentials and addresses.
     pub startup_seconds: f64,
-    /// Of that: listing, before there was a worker.
+    /// Part of `seconds` spent listing before there was a worker.
     pub listing_seconds: f64,
-    /// Of that: after the last worker had ended (`--durability`).
+    /// Part of `seconds` after the last worker had ended (`--durability`).
     pub syncing_seconds: f64,
-    /// How many workers there were.
+    /// Number of workers.
     pub workers: u64,
-    /// Of a worker on average: for what it waited, in seconds.
+    /// Seconds that a worker waited on average, by cause.
     pub waits: [f64; WaitFor::ALL.len()],
-    /// The same: how long it ran, or was ready to.
+    /// Seconds that a worker ran or was runnable, on average.
     pub running_seconds: f64,
-    /// The same: outside its ring, without a processor and without asking for one.
+    /// Seconds that a worker was blocked outside its ring, on average: neither running nor
+    /// runnable.
     pub blocked_seconds: f64,
-    /// All processors' time of the process, in seconds, and how many processors it may use.
+    /// Seconds of processor time of the process.
     pub cpu_seconds: f64,
-    /// How many that are.
+    /// Processors that the process may use.
     pub processors: u64,
-    /// Of the workers' processor time the share that was the program's own and not the kernel's: in
-    /// it they compute. 0 to 1.
+    /// Share of the workers' processor time spent in user mode, where they compute: 0 to 1.
     pub user_share: f64,
-    /// Of the workers together: their time outside their rings, in which they compute, in seconds.
+    /// Seconds outside the ring, where workers compute; the sum over the workers.
     pub outside_seconds: f64,
-    /// The same of checksums.
+    /// Part of `outside_seconds` spent on checksums.
     pub verify_seconds: f64,
-    /// The same of TLS.
+    /// Part of `outside_seconds` spent on TLS.
     pub tls_seconds: f64,
-    /// Requests together: to the first byte, and from there to the last, in seconds.
+    /// Seconds to the first byte, summed over the requests.
     pub first_byte_seconds: f64,
-    /// The latter.
+    /// Seconds from the first byte to the last, summed over the requests.
     pub body_seconds: f64,
-    /// Answers.
+    /// Number of responses.
     pub requests: u64,
-    /// Bytes of a range; 0 where that is not known.
+    /// Bytes of a range; 0 if unknown.
     pub part_bytes: u64,
-    /// Most requests in flight.
+    /// Maximum number of requests in flight.
     pub connections: u64,
-    /// They were given (`--connections`).
+    /// `connections` was given (`--connections`).
     pub is_fixed: bool,
     /// A round trip, in seconds.
     pub round_trip_seconds: Option<f64>,
-    /// Longest receive buffer of a socket, in bytes.
+    /// Maximum receive buffer of a socket, in bytes.
     pub receive_buffer_bytes: Option<u64>,
-    /// What was seen of the machine's TCP memory.
+    /// The machine's TCP memory.
     pub tcp_memory: Option<TcpMemoryUse>,
-    /// Of a stream: its reader was waited for, or what had come was not decompressed, in seconds.
+    /// For a stream: seconds in which its reader was waited for.
     pub reader_seconds: f64,
-    /// The latter.
+    /// For a stream: seconds in which received bytes waited for decompression.
     pub inflating_seconds: f64,
-    /// `--memory`, or what was taken of it, in bytes.
+    /// `--memory`, or the memory taken by default, in bytes.
     pub memory_bytes: u64,
-    /// There were as many connections as it has room for, and there might be more.
+    /// The connections reached the number that fits the memory, and more were possible.
     pub is_memory_bound: bool,
-    /// What the user bounds, in bytes a second.
+    /// The user's bandwidth limit, in bytes per second.
     pub bandwidth_limit: Option<u64>,
-    /// Who asks for what is fetched.
+    /// Who requests what is fetched.
     pub asker: Asker,
 }
 
-/// Who asks for what is fetched.
+/// Who requests what is fetched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Asker {
-    /// The command itself: all of a listing, or the reader of a pipe what is next.
+    /// The command itself: it fetches all of a listing, or what a pipe's reader needs next.
     #[default]
     Command,
     /// Programs that read the files of a mount.
@@ -147,11 +148,11 @@ pub enum Asker {
 }
 
 impl LimitFacts {
-    /// What the workers of a run counted.
+    /// Sets the facts that the workers of a run counted.
     pub fn take_workers(&mut self, workers: &[WorkerMetrics]) {
         let mut all = WorkerMetrics::default();
         workers.iter().for_each(|worker| all.add(worker));
-        // One that others left nothing to do tells nothing.
+        // A worker's time without work, because others took it all, does not count.
         let idle_us = all.waits.of(WaitFor::Nothing);
         let all_us = (all.loop_us + all.waits.all()).max(1);
         let busy = all_us.saturating_sub(idle_us) as f64 / all_us as f64;
@@ -173,9 +174,10 @@ impl LimitFacts {
         self.round_trip_seconds = all.connect_us_min.map(seconds);
     }
 
-    /// Of the channels of a stream, after [`Self::take_workers`]: who waited for whom.
+    /// Sets the facts about the channels of a stream; call it after [`Self::take_workers`].
     pub fn take_feeds<'a>(&mut self, feeds: impl Iterator<Item = &'a FeedCount>) {
-        // What a worker of a stream waits for is what its feeder has not asked for.
+        // The feeders' waits replace the workers': a worker of a stream waits for its feeder's
+        // requests.
         self.waits = [0.0; WaitFor::ALL.len()];
         (self.first_byte_seconds, self.body_seconds) = (0.0, 0.0);
         let mut channels = 0.0;
@@ -186,7 +188,7 @@ impl LimitFacts {
             }
             let mut ended_us = None;
             for epoch in &feed.epochs {
-                // Until it opens the pipe again, the next reader is waited for.
+                // Between two epochs the next reader is waited for, until it opens the pipe.
                 let absent_us = ended_us.map_or(0, |us| epoch.opened_us.saturating_sub(us));
                 ended_us = Some(epoch.opened_us + epoch.elapsed_us);
                 self.reader_seconds += seconds(epoch.reader_kept_us + absent_us);
@@ -204,18 +206,19 @@ impl LimitFacts {
         self.inflating_seconds /= channels;
     }
 
-    /// Of programs that ask for what they need, after [`Self::take_workers`]: how long one of them
-    /// waited for it, in seconds. The rest of the time they asked for nothing, or for no more.
+    /// Sets how many seconds a program waited for what it asked for; call it after
+    /// [`Self::take_workers`]. The rest of the time the programs asked for nothing, or for no more.
     pub fn take_asker(&mut self, asker: Asker, waited_seconds: f64) {
         self.asker = asker;
         let waited = waited_seconds.clamp(0.0, self.seconds);
         self.reader_seconds = self.seconds - waited;
         self.waits[WaitFor::Work as usize] = 0.0;
         self.waits[WaitFor::Nothing as usize] = 0.0;
-        // With more under way a worker would not have slept so, but nobody asked for more.
+        // The worker slept for lack of further work, but nobody asked for more: it waited for
+        // requests.
         self.waits[WaitFor::Requests as usize] +=
             std::mem::take(&mut self.waits[WaitFor::MoreWork as usize]);
-        // One worker may have waited while others did not, and while nobody waited for it.
+        // Scales the waits: one worker may have waited while others, or the programs, did not.
         let each = self.outside_seconds / f64::max(self.workers as f64, 1.0);
         let active = self.waits.iter().sum::<f64>() + each;
         let scale = waited / active.max(1e-9);
@@ -223,7 +226,7 @@ impl LimitFacts {
         self.blocked_seconds *= scale.min(1.0);
     }
 
-    /// An option as this asker writes it.
+    /// An option's name in this asker's notation.
     fn option(&self, name: &str) -> String {
         match self.asker {
             Asker::Library => name.replace('-', "_"),
@@ -231,18 +234,18 @@ impl LimitFacts {
         }
     }
 
-    /// Requests are smaller than they may be: objects are, and no option makes them larger.
+    /// True if objects are smaller than a range, so that no option makes requests larger.
     fn has_small_objects(&self) -> bool {
         self.part_bytes > 0 && self.bytes < self.requests.saturating_mul(self.part_bytes) / 2
     }
 
-    /// There were too few ranges for more connections to have something to do.
+    /// True if there were too few ranges to keep more connections busy.
     fn has_few_ranges(&self) -> bool {
         let known = self.part_bytes > 0 && self.requests > 0;
         known && self.requests < FEW_RANGES * self.connections && !self.has_small_objects()
     }
 
-    /// What brings more bytes at the same time where each connection has its rate.
+    /// Advice to have more requests in flight, for connections of limited rate each.
     fn more_at_once(&self) -> Option<String> {
         if self.asker != Asker::Command {
             let connections = || format!("use more {}", self.option("connections"));
@@ -255,13 +258,13 @@ impl LimitFacts {
         self.is_fixed.then(|| "try more --connections".to_owned())
     }
 
-    /// What makes fewer requests, or more of them at the same time.
+    /// Advice to have more requests in flight, and to make requests larger.
     fn fewer_requests(&self) -> (&'static str, &'static str) {
         if self.asker != Asker::Command {
             let more = if self.is_fixed { "allow more connections" } else { "read more at once" };
             return (more, "larger reads");
         }
-        // It goes on to more by itself.
+        // An adaptive run raises the number by itself.
         let more = if self.is_fixed { "use more --connections" } else { "measure a longer run" };
         match self.has_small_objects() {
             true => (more, "larger objects"),
@@ -269,9 +272,9 @@ impl LimitFacts {
         }
     }
 
-    /// What a part alone would have allowed, where without all other waiting it were so much: with
-    /// a bound of the user's never more than that, and of it just that. A short run may have been a
-    /// little faster.
+    /// Applies the user's bandwidth limit to a part's ceiling: no ceiling exceeds it, and that of
+    /// [`Part::BandwidthLimit`] is the limit itself. A short run may exceed it slightly, so the
+    /// ceiling is at least the measured speed.
     fn bounded(&self, part: Part, speed: f64, ceiling: f64) -> f64 {
         let Some(limit) = self.bandwidth_limit.map(|limit| limit as f64) else { return ceiling };
         let ceiling = if part == Part::BandwidthLimit { limit } else { ceiling.min(limit) };
@@ -289,7 +292,7 @@ impl LimitFacts {
         self.waits[what as usize]
     }
 
-    /// What of a run's time the network, and who is behind it, has: for what of that.
+    /// The part to which waiting for the network is attributed.
     fn network(&self) -> Part {
         if self.is_memory_bound {
             return Part::Memory;
@@ -309,12 +312,12 @@ impl LimitFacts {
         Part::OriginBandwidth
     }
 
-    /// The kind of work that had most of the processors' time, where one had much of it.
+    /// The kind of work with the largest share of the processors' time, if that share is large.
     ///
-    /// Each is known by the clock, which goes on while a worker has no processor. Where others keep
-    /// the processors busy most of that time passes at wake-ups, outside of any work. So a kind has
-    /// the share of the time outside the ring that it has by the clock, and that time has what of
-    /// the processors' time was not the kernel's: to receive and to write is the kernel's work.
+    /// Each kind's time is measured by the clock, which runs on while a worker has no processor. If
+    /// other programs keep the processors busy, most of that delay occurs at wake-ups, outside any
+    /// work. So the clock only gives a kind's share of the time outside the ring; that time is
+    /// taken to have used the workers' user time, because receiving and writing is system time.
     fn work(&self) -> Option<&'static str> {
         let share = |seconds: f64| {
             self.user_share.clamp(0.0, 1.0) * (seconds / self.outside_seconds.max(1e-9)).min(1.0)
@@ -328,13 +331,13 @@ impl LimitFacts {
         most.filter(|(_, share)| *share >= WORK_SHARE).map(|(name, _)| name)
     }
 
-    /// The share of the run's time that each part has.
+    /// Each part's share of the run's time.
     fn shares(&self) -> BTreeMap<Part, f64> {
         let whole = self.seconds.max(1e-9);
         let running = self.running_seconds;
         let of_all = self.cpu_seconds / self.processors.max(1) as f64;
         let (requests, retries) = (self.waited(WaitFor::Requests), self.waited(WaitFor::Retry));
-        // While the kernel drops what the network brings, that is why it is waited for.
+        // Waits that coincide with TCP memory pressure are attributed to it.
         let pressure = self.tcp_pressure_share();
         let times = [
             (self.network(), requests * (1.0 - pressure)),
@@ -361,28 +364,27 @@ impl LimitFacts {
     }
 }
 
-/// What was the limit of a run.
+/// The limit of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limit {
-    /// Which part.
+    /// The part.
     pub part: Part,
-    /// Of the processors: for what they were needed most, where one kind of work had much of it.
+    /// For [`Part::Cpu`]: the kind of work that needed most of the processors' time, if one did.
     pub work: Option<&'static str>,
     /// The share of the run's time in which it was waited for, 0 to 1.
     pub share: f64,
-    /// What the run came to; null where no byte came.
+    /// The run's throughput; null without bytes.
     pub bytes_per_second: Option<u64>,
-    /// What this part alone would have allowed: the run without all other waiting, within
-    /// `--bandwidth-limit`.
+    /// The throughput if only this part had been waited for, within `--bandwidth-limit`.
     pub ceiling_bytes_per_second: Option<u64>,
     /// The share of each part.
     pub shares: BTreeMap<Part, f64>,
-    /// All that in a sentence.
+    /// The verdict in a sentence.
     pub sentence: String,
 }
 
 impl Limit {
-    /// Judges.
+    /// Finds the limit.
     #[must_use]
     pub fn of(facts: &LimitFacts) -> Self {
         let shares = facts.shares();
@@ -392,7 +394,7 @@ impl Limit {
             largest.map_or((Part::None, 0.0), |(part, share)| (*part, *share));
         let speed =
             (facts.bytes > 0 && facts.seconds > 0.0).then(|| facts.bytes as f64 / facts.seconds);
-        // Late wake-ups are made up for: then processors cost nothing.
+        // At the bandwidth limit late wake-ups are caught up, so busy processors cost nothing.
         let is_at_bound = part == Part::BandwidthLimit
             && speed
                 .zip(facts.bandwidth_limit)
@@ -422,7 +424,7 @@ impl Limit {
 }
 
 impl Limit {
-    /// As it stands in summaries.
+    /// The verdict as it stands in summaries.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers and strings under fixed names become JSON")
@@ -442,7 +444,7 @@ fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-/// The verdict in words: what, how much of the time, how far from it, what helps.
+/// The verdict in words: the part, its share, the possible speed and advice.
 fn sentence(
     facts: &LimitFacts,
     part: Part,
@@ -451,18 +453,18 @@ fn sentence(
     speeds: Option<(f64, f64)>,
 ) -> String {
     let (what, advice) = words(facts, part, work);
-    let mut told = format!("the limit: {what}, {:.0} % of the time", share * 100.0);
+    let mut text = format!("the limit: {what}, {:.0} % of the time", share * 100.0);
     if part == Part::None {
         return format!("the limit: {what}");
     }
     if let Some((speed, ceiling)) = speeds {
         let (speed, ceiling) = (Decimal(whole(speed)), Decimal(whole(ceiling)));
-        told += &format!("; {speed}/s of at most {ceiling}/s");
+        text += &format!("; {speed}/s of at most {ceiling}/s");
     }
     if let Some(advice) = advice {
-        told += &format!("; {advice}");
+        text += &format!("; {advice}");
     }
-    told
+    text
 }
 
 fn words(facts: &LimitFacts, part: Part, work: Option<&'static str>) -> (String, Option<String>) {
@@ -530,7 +532,7 @@ fn words(facts: &LimitFacts, part: Part, work: Option<&'static str>) -> (String,
     }
 }
 
-/// The processors, and for what they were needed most.
+/// The processors, and the kind of work that needed most of their time.
 fn processors(facts: &LimitFacts, work: Option<&'static str>) -> String {
     let kind = match work {
         Some("verification") => ", most of all for checksums",
@@ -541,7 +543,7 @@ fn processors(facts: &LimitFacts, work: Option<&'static str>) -> String {
     format!("the processors ({}){kind}", counted(facts.workers, "worker", "workers"))
 }
 
-/// That of the machine's TCP memory: how much there was, against which mark, and what it cost.
+/// The machine's TCP memory: its use, the pressure mark and the damage.
 fn tcp_memory(facts: &LimitFacts) -> (String, Option<String>) {
     let seen = facts.tcp_memory.unwrap_or_default();
     let mut what =

@@ -1,4 +1,4 @@
-//! The line of progress: what fits into a terminal's width, the most important first. Pure.
+//! The progress line: as many fields as fit the terminal's width, the most important first. Pure.
 
 use crate::link::failure::RetryReason;
 use crate::link::waiting::Wait;
@@ -8,53 +8,53 @@ use crate::text::size::{Count, Decimal, PerSecond, Seconds, counted};
 /// Columns of the bar between its brackets.
 const BAR_COLUMNS: usize = 24;
 
-/// The speed that is shown follows changes within this time, in seconds.
+/// Averaging time in seconds of the displayed speed.
 const SHOWN_SECONDS: f64 = 5.0;
 
-/// The speed that the time left is computed from follows changes within this time, in seconds: long
-/// against a stall, so that one does not multiply the estimate.
+/// Averaging time in seconds of the speed behind the time left: longer than a stall, so that one
+/// does not multiply the estimate.
 const ETA_SECONDS: f64 = 60.0;
 
-/// An object takes about as long as so many bytes more: small objects after large ones bring fewer
-/// bytes a second.
+/// An object costs about as much time as this number of bytes: small objects transfer fewer bytes
+/// per second than large ones.
 const ETA_OBJECT_BYTES: u64 = 128 << 10;
 
-/// How early the count of objects is left out. It and what comes after it make room for the bar.
+/// The rank of the object count. Fields of this and the next two ranks make room for the bar.
 const OBJECTS_RANK: u8 = 5;
 
-/// Where a run stands.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProgressState {
     /// Body bytes delivered.
     pub bytes_done: u64,
     /// Bytes of all objects listed so far.
     pub bytes_known: u64,
-    /// Objects that ended, well or not.
+    /// Objects that succeeded or failed.
     pub objects_done: u64,
     /// Objects listed so far.
     pub objects_known: u64,
-    /// Objects beside those that are there already.
+    /// Objects that were already there, which `objects_known` excludes.
     pub objects_kept: u64,
-    /// Whether that is all of them.
+    /// The listing is complete.
     pub listing_complete: bool,
-    /// Failed attempts that were followed by another.
+    /// Failed attempts that were retried.
     pub retries: u64,
-    /// Connections that wait before their next try, and why the last of them does.
+    /// Connections that wait before a retry, and the reason of the last of them.
     pub waiting: Option<(u32, RetryReason)>,
-    /// What is under way.
+    /// What is in progress.
     pub under_way: UnderWay,
 }
 
-/// What a run has under way.
+/// What a run has in progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UnderWay {
     /// Requests in flight.
     pub requests_in_flight: u32,
-    /// So many may be: the pace has chosen that.
+    /// Maximum number of requests in flight, chosen by the pace.
     pub requests_wanted: u32,
-    /// Writes to files that have not ended.
+    /// Unfinished writes to files.
     pub writes: u64,
-    /// Other calls of the file system that have not.
+    /// Other unfinished file system calls.
     pub file_jobs: u64,
 }
 
@@ -63,13 +63,13 @@ pub struct UnderWay {
 pub struct ChannelState {
     /// Its name.
     pub name: String,
-    /// The epoch that is handed on, or whose reader is waited for.
+    /// The epoch that is being written, or whose reader is waited for.
     pub epoch: u64,
-    /// Its reader has come.
+    /// Its reader has opened the pipe.
     pub has_reader: bool,
 }
 
-/// A mean speed that forgets: what is older than the time of `over_seconds` counts little.
+/// An exponential moving average of the speed, with time constant `over_seconds`.
 #[derive(Debug, Clone, Copy)]
 struct Mean {
     over_seconds: f64,
@@ -88,18 +88,18 @@ impl Mean {
         self.weight = self.weight.mul_add(kept, 1.0 - kept);
     }
 
-    /// Bytes per second; 0 before anything was added.
+    /// Bytes per second; 0 before the first [`Self::add`].
     fn bytes_per_second(&self) -> f64 {
         if self.weight > 0.0 { self.weighted / self.weight } else { 0.0 }
     }
 }
 
-/// How fast bytes come, now and on the whole.
+/// The throughput: current and long-term.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Speed {
     last: Option<(f64, u64, u64)>,
     shown: Mean,
-    /// Of bytes, and of what objects count besides.
+    /// Counts bytes plus [`ETA_OBJECT_BYTES`] for each object.
     steady: Mean,
 }
 
@@ -110,7 +110,7 @@ impl Default for Speed {
 }
 
 impl Speed {
-    /// So many bytes and objects were done at this time, in seconds by any clock.
+    /// Records the bytes and objects done by this time, in seconds of any clock.
     pub(super) fn add(&mut self, at_seconds: f64, bytes_done: u64, objects_done: u64) {
         let now = (at_seconds, bytes_done, work(bytes_done, objects_done));
         let (then, before, work_before) = *self.last.get_or_insert(now);
@@ -118,14 +118,14 @@ impl Speed {
         if seconds <= 0.0 {
             return;
         }
-        // Less than before: a range that failed its checksum is not done any more.
+        // The count can fall: a range that fails its checksum is no longer done.
         let bytes = bytes_done.saturating_sub(before) as f64;
         self.shown.add(bytes, seconds);
         self.steady.add(now.2.saturating_sub(work_before) as f64, seconds);
         self.last = Some(now);
     }
 
-    /// Time for so many more bytes and objects; `None` while none have come.
+    /// The time left for `bytes` and `objects`; `None` before any were done.
     fn left(&self, bytes: u64, objects: u64) -> Option<String> {
         let speed = self.steady.bytes_per_second();
         let seconds = (speed > 0.0).then(|| (work(bytes, objects) as f64 / speed).ceil())?;
@@ -136,15 +136,15 @@ impl Speed {
     }
 }
 
-/// What bytes and objects count together.
+/// The work of bytes and objects, in bytes.
 fn work(bytes: u64, objects: u64) -> u64 {
     bytes.saturating_add(objects.saturating_mul(ETA_OBJECT_BYTES))
 }
 
-/// What the line has, in the order of the line: how early it is left out, and its words.
+/// The line's fields in order: the rank, of which the highest is left out first, and the text.
 type Fields = Vec<(u8, String)>;
 
-/// The line for a terminal of so many columns; it leaves the last of them free.
+/// The line for a terminal of `columns` columns; the last one stays free.
 pub(super) fn line(
     state: &ProgressState,
     speed: &Speed,
@@ -198,7 +198,7 @@ fn fields(state: &ProgressState, speed: &Speed) -> Fields {
     fields
 }
 
-/// Leaves out what matters least until the rest fits, and puts the bar before it where there is
+/// Leaves out the least important fields until the rest fits, and puts the bar in front if there is
 /// room.
 fn fit(fields: Fields, state: &ProgressState, room: usize) -> String {
     for rank in (OBJECTS_RANK..OBJECTS_RANK + 3).rev().filter(|_| state.listing_complete) {
@@ -211,7 +211,7 @@ fn fit(fields: Fields, state: &ProgressState, room: usize) -> String {
     shorten(fields, room)
 }
 
-/// Leaves out what matters least until the rest fits.
+/// Leaves out the least important fields until the rest fits.
 fn shorten(mut fields: Fields, room: usize) -> String {
     loop {
         let line = joined(&fields);
@@ -227,7 +227,7 @@ fn joined(fields: &[(u8, String)]) -> String {
     words.join(", ")
 }
 
-/// The line of streams that have received so many bytes.
+/// The progress line of streams.
 pub(super) fn stream_line(
     received_bytes: u64,
     speed: &Speed,
@@ -254,7 +254,7 @@ pub(super) fn stream_line(
     shorten(fields, room)
 }
 
-/// What is between the brackets of a bar.
+/// The text between the brackets of a bar.
 pub(super) fn bar(done: u64, known: u64) -> String {
     let columns = |step: &usize| {
         let done = u128::from(done) * BAR_COLUMNS as u128;
@@ -265,12 +265,12 @@ pub(super) fn bar(done: u64, known: u64) -> String {
     format!("{:BAR_COLUMNS$}", format!("{}{head}", "=".repeat(full)))
 }
 
-/// The same where it is not known how much there is.
+/// The bar when the total is unknown.
 pub(super) fn bar_of_unknown() -> String {
     ".".repeat(BAR_COLUMNS)
 }
 
-/// What is waited for, in so many columns: all, or less of it; `None` where nothing fits.
+/// The wait in at most `room` columns, shortened if necessary; `None` if no form fits.
 pub(super) fn waiting(wait: &Wait, room: usize) -> Option<String> {
     let elapsed = wait.elapsed_us / 1_000_000;
     let (whom, tries) = (&wait.whom, wait.tries);
@@ -310,11 +310,11 @@ mod tests {
             has_reader,
         };
         let channels = [channel("train", 3, true), channel("eval", 0, false)];
-        let told = |columns| stream_line(1_240_000_000, &speed(), &channels, None, columns);
+        let text = |columns| stream_line(1_240_000_000, &speed(), &channels, None, columns);
         let short = "1.24 GB received, 100 MB/s, train epoch 3";
-        assert_eq!(told(120), format!("{short}, eval waits for a reader of epoch 0"));
-        assert_eq!(told(60), short);
-        assert_eq!(told(20), "1.24 GB received");
+        assert_eq!(text(120), format!("{short}, eval waits for a reader of epoch 0"));
+        assert_eq!(text(60), short);
+        assert_eq!(text(20), "1.24 GB received");
     }
 
     fn speed() -> Speed {
@@ -327,25 +327,25 @@ mod tests {
 
     #[test]
     fn what_matters_least_is_left_out_first() {
-        let told = |columns| line(&KNOWN, &speed(), None, columns);
+        let text = |columns| line(&KNOWN, &speed(), None, columns);
         let all = "1 GB of 4 GB, 100 MB/s, 32 s left, 3 waiting after slow down, 7 retries, \
                    12 of 1,234 objects, 9 skipped";
-        assert_eq!(told(200), format!("[======>                 ] {all}"));
+        assert_eq!(text(200), format!("[======>                 ] {all}"));
         assert_eq!(log_line(&KNOWN, &speed()), all);
         let bar = "[======>                 ]";
-        assert_eq!(told(120), format!("{bar} {}", all.trim_end_matches(", 9 skipped")));
+        assert_eq!(text(120), format!("{bar} {}", all.trim_end_matches(", 9 skipped")));
         let short = all.split(", 12 of").next().expect("a part");
-        assert_eq!(told(100), format!("{bar} {short}"));
-        assert_eq!(told(80), short);
-        assert_eq!(told(40), "1 GB of 4 GB, 100 MB/s, 32 s left");
+        assert_eq!(text(100), format!("{bar} {short}"));
+        assert_eq!(text(80), short);
+        assert_eq!(text(40), "1 GB of 4 GB, 100 MB/s, 32 s left");
         let calm = ProgressState { retries: 1, waiting: None, objects_kept: 0, ..KNOWN };
         let known = "1 GB of 4 GB, 100 MB/s, 32 s left, 1 retry";
         assert_eq!(line(&calm, &speed(), None, 80), format!("{bar} {known}"));
-        // From the first byte on the line looks alike.
+        // The line's form is final from the first byte on.
         let start = ProgressState { bytes_done: 0, objects_known: 1, objects_done: 0, ..calm };
-        let told = line(&start, &Speed::default(), None, 80);
+        let text = line(&start, &Speed::default(), None, 80);
         assert_eq!(
-            told,
+            text,
             format!("[>{}] 0 B of 4 GB, 0 B/s, 1 retry, 0 of 1 object", " ".repeat(23))
         );
         let listing = ProgressState { listing_complete: false, retries: 0, ..calm };
@@ -364,21 +364,21 @@ mod tests {
             why: "connect failed: refused".to_owned(),
         };
         for columns in 40..=200 {
-            let told = line(&KNOWN, &speed(), None, columns);
-            assert!(told.chars().count() < columns, "{columns}: {told}");
+            let text = line(&KNOWN, &speed(), None, columns);
+            assert!(text.chars().count() < columns, "{columns}: {text}");
             let ends = ["left", "down", "retries", "objects", "skipped"];
-            assert!(ends.iter().any(|end| told.ends_with(end)), "{columns}: {told}");
-            let told = line(&KNOWN, &speed(), Some(&wait), columns);
-            assert!(told.chars().count() < columns, "{columns}: {told}");
+            assert!(ends.iter().any(|end| text.ends_with(end)), "{columns}: {text}");
+            let text = line(&KNOWN, &speed(), Some(&wait), columns);
+            assert!(text.chars().count() < columns, "{columns}: {text}");
             let ends = ["try 3, 4 s", ":443", " s, connect failed: refused"];
-            assert!(ends.iter().any(|end| told.ends_with(end)), "{columns}: {told}");
+            assert!(ends.iter().any(|end| text.ends_with(end)), "{columns}: {text}");
         }
-        let told = line(&KNOWN, &speed(), Some(&wait), 200);
-        assert_eq!(told, format!("1 GB of 4 GB, {wait}"));
+        let text = line(&KNOWN, &speed(), Some(&wait), 200);
+        assert_eq!(text, format!("1 GB of 4 GB, {wait}"));
         assert_eq!(line(&KNOWN, &speed(), Some(&wait), 40), "1 GB of 4 GB, waiting: try 3, 4 s");
         let first = Wait { why: String::new(), ..wait };
-        let told = line(&KNOWN, &speed(), Some(&first), 70);
-        assert_eq!(told, "1 GB of 4 GB, waiting for s3.eu-west-1.amazonaws.com:443: try 3, 4 s");
+        let text = line(&KNOWN, &speed(), Some(&first), 70);
+        assert_eq!(text, "1 GB of 4 GB, waiting for s3.eu-west-1.amazonaws.com:443: try 3, 4 s");
     }
 
     #[test]
@@ -396,7 +396,7 @@ mod tests {
         }
         assert!(longest > 1.1, "a stall counts: {longest}");
         assert!(longest < 2.5, "the estimate was {longest} times what it should be");
-        // What is shown as speed follows at once.
+        // The displayed speed follows at once.
         assert!((speed.shown.bytes_per_second() / 1e8 - 1.0).abs() < 0.01);
         assert_eq!(Speed::default().left(1, 1), None);
         assert_eq!(speed.left(0, 0).as_deref(), Some("0 s left"));
@@ -404,7 +404,7 @@ mod tests {
         assert!(left.contains(" min ") && left.ends_with(" s left"), "{left}");
     }
 
-    /// 2 GB/s of large objects, and then 8,000 small ones a second.
+    /// 2 GB/s of large objects, and then 8,000 small ones per second.
     #[test]
     fn small_objects_after_large_ones_have_their_time_from_the_start() {
         let mut speed = Speed::default();
@@ -420,10 +420,10 @@ mod tests {
     #[test]
     fn more_than_all_is_shown_as_all() {
         let more = ProgressState { bytes_done: 5_000_000_000, ..KNOWN };
-        let told = line(&more, &Speed::default(), None, 200);
+        let text = line(&more, &Speed::default(), None, 200);
         assert!(
-            told.starts_with("[========================] 4 GB of 4 GB, 0 B/s, 3 wait"),
-            "{told}"
+            text.starts_with("[========================] 4 GB of 4 GB, 0 B/s, 3 wait"),
+            "{text}"
         );
     }
 }

@@ -1,9 +1,9 @@
-//! What is decided, and why, in lines on standard error: `--verbose`.
+//! The log on standard error (`--verbose`): decisions and their reasons.
 //!
-//! Events come from the control plane's thread alone, by `tracing`: a worker logs nothing, and what
-//! it did is told from what it counted. Without `--verbose` nobody listens, and an event costs one
-//! comparison. Of the libraries below only warnings could be of use to users, and those come as
-//! errors: their events are left out.
+//! Only the control plane's thread emits events (`tracing`). Workers log nothing; their counts are
+//! logged instead. Without `--verbose` there is no subscriber, and an event costs one comparison.
+//! Events of dependencies are left out: only their warnings could help users, and those also come
+//! as errors.
 
 use std::io::{self, Write};
 
@@ -16,11 +16,11 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use crate::report::progress;
 use crate::text::shown::shown;
 
-/// The events of this crate begin so.
+/// The target prefix of this crate's events.
 const TARGET: &str = "inrush";
 
-/// Logs from here on: decisions, files and retries once `--verbose` is given, every request of the
-/// control plane when it is given twice. Does nothing for 0.
+/// Starts the log: decisions, files and retries with one `--verbose`, every control-plane request
+/// with two. Does nothing for 0.
 pub fn start(verbose: u8) {
     let level = match verbose {
         0 => return,
@@ -31,11 +31,11 @@ pub fn start(verbose: u8) {
     let lines = layer().with_writer(Lines).with_ansi(false).without_time();
     let lines = lines.with_level(false).with_target(false);
     let chosen = lines.with_filter(Targets::new().with_target(TARGET, level));
-    // A process has one: only its first command begins to log.
+    // A process has one subscriber: only its first command starts the log.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(chosen));
 }
 
-/// Standard error, a line for each event.
+/// Standard error, with a line for each event.
 #[derive(Debug)]
 struct Lines;
 
@@ -58,7 +58,7 @@ struct Line {
 }
 
 impl Write for Line {
-    /// Writes an event; names in it come from the world.
+    /// Writes an event. It may contain names from outside, so control characters are escaped.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let text = shown(text.trim_end_matches('\n'));

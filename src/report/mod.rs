@@ -1,4 +1,4 @@
-//! What users and their programs read of a run: progress, summary, document, data.
+//! What users and programs see of a run: progress, logs, summaries, documents and data.
 
 pub mod asked;
 pub mod bench;

@@ -1,7 +1,7 @@
-//! Standard output for data, and files for reports: where lines leave the program.
+//! Standard output for data, and files for reports.
 //!
-//! What people read goes to standard error: see [`crate::report::progress`]. A reader of standard
-//! output that has seen enough (`inrush ls .. | head`) ends the output, not the run's success.
+//! Messages for people go to standard error: see [`crate::report::progress`]. A reader that closes
+//! standard output early (`inrush ls .. | head`) ends the output, not the run's success.
 
 use std::cell::{OnceCell, RefCell};
 use std::fmt;
@@ -18,16 +18,16 @@ use tokio::task::{spawn_blocking, spawn_local};
 
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 
-/// How a ring says that the kernel has no thread to do it in.
+/// io_uring's error if the kernel has no thread for an operation.
 const CANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
 
-/// Buffer of an output in bytes: some hundred lines for one system call.
+/// Buffer size of an output in bytes: some hundred lines per system call.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Lines of a report that wait for the write under way, in bytes: about a thousand of them.
+/// Maximum bytes of report lines queued behind a write in progress: about a thousand lines.
 const REPORT_WAITING_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
-/// Lines to standard output.
+/// Lines for standard output.
 #[derive(Debug)]
 pub struct Lines<W: Write = StdoutLock<'static>> {
     writer: BufWriter<W>,
@@ -35,7 +35,7 @@ pub struct Lines<W: Write = StdoutLock<'static>> {
 }
 
 impl Lines {
-    /// Standard output, for this writer alone.
+    /// Locks standard output for this writer.
     #[must_use]
     pub fn stdout() -> Self {
         Self::to(io::stdout().lock())
@@ -47,15 +47,15 @@ impl<W: Write> Lines<W> {
         Self { writer: BufWriter::with_capacity(BUFFER_BYTES, writer), gone: false }
     }
 
-    /// Writes one line; `Break` when nobody reads any more.
+    /// Writes one line; returns `Break` if the reader is gone.
     ///
     /// # Errors
-    /// When standard output takes no bytes for another reason, a full disk for one.
+    /// If standard output cannot be written for another reason, such as a full disk.
     pub fn line(&mut self, text: &str) -> Result<ControlFlow<()>> {
         self.attempt(|writer| writeln!(writer, "{text}"))
     }
 
-    /// Writes bytes as they are; `Break` when nobody reads any more.
+    /// Writes bytes unchanged; returns `Break` if the reader is gone.
     ///
     /// # Errors
     /// As for [`Self::line`].
@@ -63,7 +63,7 @@ impl<W: Write> Lines<W> {
         self.attempt(|writer| writer.write_all(bytes))
     }
 
-    /// Hands over what is still held back; for streams with pauses.
+    /// Writes buffered data; for streams with pauses.
     ///
     /// # Errors
     /// As for [`Self::line`].
@@ -92,7 +92,7 @@ impl<W: Write> Lines<W> {
     }
 }
 
-/// Why an output takes no more, for programs.
+/// The reason of an output error, for programs.
 fn reason(error: &io::Error) -> ErrorReason {
     match error.kind() {
         Io::StorageFull | Io::QuotaExceeded => ErrorReason::NoSpace,
@@ -100,10 +100,10 @@ fn reason(error: &io::Error) -> ErrorReason {
     }
 }
 
-/// Prints all of these bytes to standard output.
+/// Prints all bytes to standard output.
 ///
 /// # Errors
-/// As for [`Lines::line`]; a reader that is gone is none.
+/// As for [`Lines::line`]; a reader that is gone is no error.
 pub fn print(bytes: &[u8]) -> Result<()> {
     let mut lines = Lines::stdout();
     let _ = lines.raw(bytes)?;
@@ -111,13 +111,13 @@ pub fn print(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Prints help or a usage error where it belongs; returns the exit code: 0, 2, or that of an
-/// output that takes no bytes.
+/// Prints help or a usage error to the right stream. Returns the exit code: 0, 2, or that of a
+/// standard output that cannot be written.
 #[must_use]
 pub fn leave(refusal: &clap::Error) -> u8 {
     let printed = refusal.print().and_then(|()| io::stdout().flush());
     match printed {
-        // Nobody to tell: standard error cannot be written.
+        // Standard error failed, so the failure cannot be reported.
         _ if refusal.use_stderr() => ErrorKind::Usage.exit_code(),
         Err(error) if error.kind() != Io::BrokenPipe => {
             let _ = writeln!(io::stderr(), "error: cannot write to standard output: {error}");
@@ -127,21 +127,21 @@ pub fn leave(refusal: &clap::Error) -> u8 {
     }
 }
 
-/// A file of lines, such as the report of every object. It is written through the runtime's ring,
-/// or where there is none by a helper thread, so a slow disk, or a pipe that nobody reads, holds
-/// nothing else up.
+/// A file of lines, such as the report of every object. The runtime's ring writes it, or a helper
+/// thread if there is no ring, so a slow disk or a pipe without reader blocks nothing else.
 ///
-/// What an earlier run left in it stays until the first lines are written, or [`Self::finish`].
+/// The file keeps an earlier run's lines until the first lines are written, or until
+/// [`Self::finish`].
 ///
-/// Clones write to the same file: each may be finished by itself.
+/// Clones write to the same file; each may be finished separately.
 #[derive(Debug, Clone)]
 pub struct ReportWriter {
     shared: Rc<Shared>,
 }
 
-/// The file itself.
+/// The open file.
 enum File {
-    /// Written through the runtime's ring, which there is none of with musl.
+    /// Written through the runtime's ring, which does not exist with musl.
     #[cfg(not(target_env = "musl"))]
     Ring(tokio_uring::fs::File),
     /// Written by a helper thread.
@@ -149,7 +149,7 @@ enum File {
 }
 
 impl File {
-    /// Opens it, or creates it; with `empties` without what is in it.
+    /// Opens or creates the file; with `empties` truncates it.
     #[cfg_attr(
         target_env = "musl",
         expect(unused_variables, reason = "with musl there is no runtime with a ring")
@@ -169,7 +169,7 @@ impl File {
         Ok(Self::Plain(Arc::new(opened.await.expect("opening a file does not panic")?)))
     }
 
-    /// Writes these bytes at the end of the file, which is there; gives their memory back.
+    /// Appends bytes to a file that is `end_bytes` long, and returns their buffer.
     #[cfg_attr(
         target_env = "musl",
         expect(unused_variables, reason = "other writes go where the last one ended")
@@ -187,7 +187,7 @@ impl File {
     }
 }
 
-/// Writes all of it, where the last write to this file ended (write(2)).
+/// Writes all bytes at the file's offset, where the last write ended (write(2)).
 fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(file, bytes) {
@@ -200,17 +200,17 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What the writer and its task share.
+/// State shared by the writer, its clones and its writing task.
 struct Shared {
-    /// As it was opened: with what an earlier run left in it.
+    /// The file as opened, with an earlier run's lines.
     found: File,
-    /// The same, emptied; not of a pipe or a device, which have nothing to empty.
+    /// The truncated file; unset for a pipe or a device, which cannot be truncated.
     emptied: OnceCell<File>,
     path: PathBuf,
     ring: bool,
     is_regular: bool,
     state: RefCell<Written>,
-    /// A write has ended.
+    /// Notified when a write has ended.
     ended: Notify,
 }
 
@@ -222,21 +222,21 @@ impl fmt::Debug for Shared {
 
 #[derive(Debug, Default)]
 struct Written {
-    /// Lines that are not handed over to the file yet.
+    /// Lines that are queued for the file.
     waiting: Vec<u8>,
-    /// Where they go in the file.
+    /// Their offset in the file.
     offset_bytes: u64,
-    /// A write is under way.
+    /// A write is in progress.
     writing: bool,
-    /// Why the file takes no more.
+    /// The error of a failed write; no further lines are taken.
     failed: Option<io::Error>,
 }
 
 impl ReportWriter {
-    /// Opens the file, or creates it; with `ring` inside a tokio-uring runtime.
+    /// Opens or creates the file; with `ring` inside a tokio-uring runtime.
     ///
     /// # Errors
-    /// When it cannot be written: that is found out before any byte moves.
+    /// If it cannot be written; the caller learns this before any data is transferred.
     pub async fn create(path: &Path, ring: bool) -> Result<Self> {
         match File::open(path, ring, false).await {
             Ok(found) => {
@@ -255,7 +255,7 @@ impl ReportWriter {
                 });
                 Ok(Self { shared })
             }
-            // The kernel opens it for io_uring, in a thread that counts as this user's.
+            // io_uring opens it in a kernel thread, which counts against the user's limit.
             Err(error) if error.raw_os_error() == Some(CANCELED) => {
                 let why = format!("{error}, when creating the report {}", path.display());
                 Err(Error::no_thread(why))
@@ -269,10 +269,10 @@ impl ReportWriter {
         }
     }
 
-    /// Adds a line. It is written soon, or by [`Self::finish`].
+    /// Adds a line. It is written soon, at the latest by [`Self::finish`].
     ///
     /// # Errors
-    /// When the file takes no more.
+    /// If an earlier write failed.
     pub fn line(&mut self, line: &str) -> Result<()> {
         let mut state = self.shared.state.borrow_mut();
         if let Some(error) = &state.failed {
@@ -287,35 +287,34 @@ impl ReportWriter {
         Ok(())
     }
 
-    /// True when so much waits for the file that no lines should be added until
-    /// [`Self::keep_up`] has ended.
+    /// True if the queue is full: add no lines before [`Self::keep_up`] returns.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         let state = self.shared.state.borrow();
         state.writing && state.waiting.len() >= REPORT_WAITING_BYTES_MAX
     }
 
-    /// Waits until it is not behind any more. The future may be dropped and made again.
+    /// Waits until the queue has room. The future may be dropped and made again.
     pub async fn keep_up(&self) {
         while self.is_behind() {
             self.shared.ended.notified().await;
         }
     }
 
-    /// True when no line was added so far.
+    /// True if no line has been added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let state = self.shared.state.borrow();
         state.offset_bytes == 0 && state.waiting.is_empty() && !state.writing
     }
 
-    /// Hands everything over to the file.
+    /// Writes all queued lines.
     ///
     /// # Errors
-    /// When the file takes no more.
+    /// If a write fails.
     pub async fn finish(self) -> Result<()> {
-        // A task of its own goes on where this future is dropped: a clone would wait for ever for
-        // a write that nobody ends.
+        // A spawned task writes: if this future were the writer and were dropped, clones would wait
+        // forever for the end of its write.
         if !std::mem::replace(&mut self.shared.state.borrow_mut().writing, true) {
             drop(spawn_local(Rc::clone(&self.shared).write()));
         }
@@ -328,7 +327,7 @@ impl ReportWriter {
         }
     }
 
-    /// Where it is written to.
+    /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
@@ -341,19 +340,19 @@ impl ReportWriter {
 }
 
 impl Shared {
-    /// The file, emptied when it is asked for the first time.
+    /// The file to write to; a regular file is truncated on first use.
     async fn file(&self) -> io::Result<&File> {
         if !self.is_regular {
             return Ok(&self.found);
         }
         if self.emptied.get().is_none() {
-            // One writes at a time: nobody was quicker.
+            // Only one task writes at a time, so the cell is still unset.
             let _ = self.emptied.set(File::open(&self.path, self.ring, true).await?);
         }
         Ok(self.emptied.get().unwrap_or(&self.found))
     }
 
-    /// Writes all that waits, and what comes meanwhile.
+    /// Writes the queue, including lines added meanwhile, until it is empty.
     async fn write(self: Rc<Self>) {
         let file = match self.file().await {
             Ok(file) => file,
@@ -379,7 +378,7 @@ impl Shared {
             state.offset_bytes += lines.len() as u64;
             state.failed = written.err();
             if state.waiting.is_empty() {
-                // Its memory is used again.
+                // The buffer is reused.
                 lines.clear();
                 state.waiting = lines;
             }
@@ -394,7 +393,7 @@ impl Shared {
 mod tests {
     use super::*;
 
-    /// Runs it on both runtimes of the control plane.
+    /// Runs the case on both runtimes of the control plane.
     fn with_and_without_a_ring(case: impl AsyncFn(bool)) {
         #[cfg(not(target_env = "musl"))]
         tokio_uring::start(case(true));
@@ -403,7 +402,7 @@ mod tests {
         tokio::task::LocalSet::new().block_on(&runtime, case(false));
     }
 
-    /// A pipe below a folder, and both ends of it: so it opens at once, and nobody reads it.
+    /// A pipe in a folder, and both its ends: opening it does not block, and nobody reads it.
     fn unread_pipe(folder: &Path) -> (PathBuf, OwnedFd) {
         let path = folder.join("pipe");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
@@ -413,7 +412,7 @@ mod tests {
         (path, reader)
     }
 
-    /// Reads so many bytes in a thread of its own.
+    /// Reads `count` bytes in a thread.
     fn read(reader: OwnedFd, count: usize) -> std::thread::JoinHandle<Vec<u8>> {
         std::thread::spawn(move || {
             let mut bytes = vec![0; count];
@@ -546,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_on_a_full_disk_is_told() {
+    fn a_report_on_a_full_disk_is_an_error() {
         let full = Path::new("/dev/full");
         if !full.exists() {
             return;

@@ -1,9 +1,9 @@
-//! What people see while a run goes on, on standard error: a bar, notes, errors.
+//! Messages for people on standard error: a progress bar, notes, warnings, errors.
 //!
 //! The bar is drawn on a terminal only. Without one, or with `--no-progress`, notes are plain
-//! lines, and without one a long run tells now and then how far it is; with `--quiet` there is
-//! nothing of these. Errors are always printed. Data goes to standard
-//! output: see [`crate::report::out`].
+//! lines, and without a terminal a long run reports its progress every 30 s; with `--quiet` there is
+//! none of these. Errors are always printed. Data goes to standard output: see
+//! [`crate::report::out`].
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -23,38 +23,38 @@ use crate::text::shown::shown;
 
 pub use crate::report::line::{ChannelState, ProgressState, UnderWay};
 
-/// The line comes as it shall be; where it is wider than the terminal all the same, as wide
-/// characters are, it is cut.
+/// The line is already formatted. It is cut if it is wider than the terminal, as with wide
+/// characters.
 const TEMPLATE: &str = "{wide_msg}";
 
-/// The same with lines for the stages below it.
+/// The line, with the stages' lines below it.
 const TEMPLATE_STAGES: &str = "{wide_msg}\n{prefix}";
 
-/// The same with a sign of life, before there are bytes to tell of.
+/// A spinner and a wait, before there is progress to show.
 const TEMPLATE_WAITING: &str = "{spinner} {wide_msg}";
 
-/// Columns of the spinner and the space behind it.
+/// Columns of the spinner and the following space.
 const SPINNER_COLUMNS: usize = 2;
 
-/// Columns where the terminal does not say how many it has.
+/// Columns if the terminal does not report its width.
 const COLUMNS_DEFAULT: usize = 80;
 
-/// How long a run goes on without a bar before it tells how far it is, and how often it does then.
+/// Interval of the lines that report progress where there is no bar.
 const LOG_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often the sign of life before a wait moves.
+/// Interval of the spinner's frames.
 const SPIN: Duration = Duration::from_millis(250);
 
-/// Lines on standard error are for programs.
+/// Lines on standard error are JSON.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Lines are JSON from here on, and no bar is drawn.
-pub fn tell_as_json() {
+/// Makes all further lines JSON, and draws no bar.
+pub fn use_json_lines() {
     draw_no_bar();
     IS_JSON.store(true, Ordering::Relaxed);
 }
 
-/// A line for programs, where lines are for them.
+/// A line for programs, if lines are JSON.
 pub(crate) fn as_json(level: &str, message: &str) -> Option<String> {
     IS_JSON.load(Ordering::Relaxed).then(|| json_line(level, message, now()))
 }
@@ -69,26 +69,26 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// Log lines go between all others, or nobody wants a bar.
+/// No bar is drawn: lines are JSON, or the log would interrupt it.
 static HAS_NO_BAR: AtomicBool = AtomicBool::new(false);
 
-/// From here on no bar is drawn.
+/// Draws no bar from now on.
 pub fn draw_no_bar() {
     HAS_NO_BAR.store(true, Ordering::Relaxed);
 }
 
-/// Below the bar is how far each stage is.
+/// Lines for the stages are drawn below the bar.
 static HAS_STAGES: AtomicBool = AtomicBool::new(false);
 
-/// From here on there are lines for the stages below the bar.
+/// Draws lines for the stages below the bar from now on.
 pub fn show_stages() {
     HAS_STAGES.store(true, Ordering::Relaxed);
 }
 
-/// What is drawn while lines are logged: they go above it.
+/// The bar that the log's lines go above.
 static DRAWN: Mutex<Option<(ProgressBar, Arc<Waits>)>> = Mutex::new(None);
 
-/// Calls what writes lines to standard error; what is drawn there makes room.
+/// Calls `write`, which writes to standard error, while the bar is hidden.
 pub(crate) fn above_bar<T>(write: impl FnOnce() -> T) -> T {
     let drawn = lock(&DRAWN).clone();
     match drawn {
@@ -103,51 +103,51 @@ pub(crate) fn above_bar<T>(write: impl FnOnce() -> T) -> T {
 /// The bar, and the lines above it.
 #[derive(Debug)]
 pub struct Progress {
-    /// Drawn on a terminal; `None` elsewhere and with `--quiet`.
+    /// `None` without a terminal and with `--quiet`.
     bar: Option<ProgressBar>,
     speed: Mutex<Speed>,
-    /// For lines in the place of the bar; `None` where nobody wants any.
+    /// Lines in place of the bar; `None` with a bar, `--quiet` or `--no-progress`.
     log: Option<Mutex<Log>>,
-    /// How many columns the terminal has now: it may change its size.
+    /// The terminal's current width; it may change.
     columns: fn() -> usize,
     waits: Arc<Waits>,
     quiet: bool,
     has_stages: bool,
 }
 
-/// When lines are due where there is no bar.
+/// When progress lines are due where there is no bar.
 #[derive(Debug)]
 struct Log {
     begun: Instant,
-    told: Duration,
+    last: Duration,
 }
 
 impl Log {
     #[expect(clippy::disallowed_methods, reason = "people are told how long it goes on")]
     fn begin() -> Self {
-        Self { begun: Instant::now(), told: Duration::ZERO }
+        Self { begun: Instant::now(), last: Duration::ZERO }
     }
 
-    /// Whether one is due so long after the beginning; then it is told.
+    /// Whether a line is due `elapsed` after the beginning; then the next one is a pause later.
     fn is_due(&mut self, elapsed: Duration) -> bool {
-        let is_due = elapsed >= self.told + LOG_PAUSE;
+        let is_due = elapsed >= self.last + LOG_PAUSE;
         if is_due {
-            self.told = elapsed;
+            self.last = elapsed;
         }
         is_due
     }
 }
 
-/// What the bar and those who look for waits share.
+/// State shared by the bar and the tellers.
 #[derive(Debug, Default)]
 struct Waits {
-    /// What is waited for now.
+    /// The current wait.
     now: Mutex<Option<Wait>>,
-    /// The bar is drawn, and tells it.
+    /// The bar is drawn, and shows the wait.
     is_drawn: AtomicBool,
-    /// Nobody is to be told any more.
+    /// No more waits are shown.
     is_hushed: AtomicBool,
-    /// The line that tells it before.
+    /// The line that shows the wait before the bar is drawn.
     line: Mutex<Option<ProgressBar>>,
 }
 
@@ -167,8 +167,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells what is waited for: on a terminal in the line of progress, elsewhere now and then in a
-/// line of its own.
+/// Shows waits: in the progress line on a terminal, otherwise in lines of their own from time to
+/// time.
 #[derive(Debug)]
 pub struct Teller {
     waits: Arc<Waits>,
@@ -178,7 +178,7 @@ pub struct Teller {
 }
 
 impl Teller {
-    /// Tells this, or that nothing is waited for any more. `now_us` goes by any clock.
+    /// Shows this wait, or none. `now_us` is the time of any clock.
     pub fn look(&mut self, now_us: u64, wait: Option<Wait>) {
         lock(&self.waits.now).clone_from(&wait);
         if self.quiet {
@@ -196,7 +196,7 @@ impl Teller {
                 let mut line = lock(&self.waits.line);
                 let line = line.get_or_insert_with(|| {
                     let line = ProgressBar::new_spinner().with_style(style(TEMPLATE_WAITING));
-                    // Where there is no thread to turn it, it stands still.
+                    // Without a thread to turn it, the spinner stands still.
                     let _ = start_in_library(AssertUnwindSafe(|| line.enable_steady_tick(SPIN)));
                     line
                 });
@@ -213,7 +213,7 @@ impl Teller {
 }
 
 impl Progress {
-    /// Progress on standard error; nothing but errors when not `enabled`.
+    /// Progress on standard error; only errors if not `enabled`.
     #[must_use]
     pub fn new(enabled: bool) -> Self {
         let progress = Self::on(ProgressDrawTarget::stderr(), enabled, columns);
@@ -223,7 +223,7 @@ impl Progress {
         }
     }
 
-    /// With lines for the stages below the bar, and those that are logged above it.
+    /// Adds lines for the stages below the bar, and lets the log print above it.
     fn with_stages(mut self) -> Self {
         if let Some(bar) = &self.bar {
             bar.set_style(style(TEMPLATE_STAGES));
@@ -252,7 +252,7 @@ impl Progress {
         }
     }
 
-    /// One who tells what is waited for.
+    /// Makes a teller that shows waits here.
     #[must_use]
     pub fn teller(&self) -> Teller {
         Teller {
@@ -263,13 +263,13 @@ impl Progress {
         }
     }
 
-    /// True where a bar is drawn, which is to be kept up to date.
+    /// True if there is a bar, which needs updates.
     #[must_use]
     pub fn has_bar(&self) -> bool {
         self.bar.is_some()
     }
 
-    /// Shows where the run stands; cheap enough for several times a second.
+    /// Shows the progress of a run; cheap enough for several times per second.
     pub fn update(&self, state: &ProgressState) {
         let Some(bar) = &self.bar else {
             let Some(log) = &self.log else { return };
@@ -287,7 +287,7 @@ impl Progress {
         bar.tick();
     }
 
-    /// The line that is due so long after the beginning where there is no bar, if one is.
+    /// The progress line that is due `elapsed` after the beginning, if one is.
     fn log_at(&self, elapsed: Duration, state: &ProgressState) -> Option<String> {
         let mut speed = lock(&self.speed);
         speed.add(elapsed.as_secs_f64(), state.bytes_done, state.objects_done);
@@ -295,7 +295,7 @@ impl Progress {
         is_due.then(|| log_line(state, &speed))
     }
 
-    /// The same of streams that have received so many bytes.
+    /// Shows the progress of streams.
     pub fn update_stream(&self, received_bytes: u64, channels: impl Iterator<Item = ChannelState>) {
         let Some(bar) = &self.bar else { return };
         self.waits.is_drawn.store(true, Ordering::Relaxed);
@@ -315,22 +315,22 @@ impl Progress {
         }
     }
 
-    /// Prints a line that an option of its own asks for, also when quiet.
+    /// Prints a line that an option asks for, even when quiet.
     pub fn report(&self, line: impl Display) {
         self.print(&plain("info", line));
     }
 
-    /// Prints an error in one line, always.
+    /// Prints a one-line error, always.
     pub fn error(&self, error: impl Display) {
         self.print(&labelled("error", error));
     }
 
-    /// Prints a warning in one line, always: it is about safety.
+    /// Prints a one-line warning, always: it is about safety.
     pub fn warn(&self, line: impl Display) {
         self.print(&labelled("warning", line));
     }
 
-    /// From here on nothing but errors is printed, nor by those who tell what is waited for.
+    /// From now on prints only errors; tellers print nothing.
     pub fn hush(&mut self) {
         self.finish();
         self.forget();
@@ -338,7 +338,7 @@ impl Progress {
         (self.bar, self.quiet) = (None, true);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.waits.clear_line();
         if let Some(bar) = &self.bar {
@@ -346,18 +346,18 @@ impl Progress {
         }
     }
 
-    /// Lines that are logged need not make room for it any more.
+    /// Detaches the bar from the log.
     fn forget(&mut self) {
         if std::mem::take(&mut self.has_stages) {
             let mut drawn = lock(&DRAWN);
-            // Another may have taken its place.
+            // Another bar may have replaced it.
             let is_own = |(_, waits): &mut (_, Arc<Waits>)| Arc::ptr_eq(waits, &self.waits);
             let _ = drawn.take_if(is_own);
         }
     }
 
     fn print(&self, line: &str) {
-        // It comes back at the next look.
+        // The next [`Teller::look`] draws it again.
         self.waits.clear_line();
         match &self.bar {
             Some(bar) => bar.suspend(|| to_stderr(line)),
@@ -373,7 +373,7 @@ impl Drop for Progress {
     }
 }
 
-/// A message behind its label, which has the colour of clap's own errors or of a warning.
+/// A message after its label, coloured as clap colours errors and warnings.
 fn labelled(label: &str, message: impl Display) -> String {
     if let Some(line) = as_json(label, &shown(&message.to_string())) {
         return line;
@@ -389,13 +389,13 @@ fn plain(level: &str, message: impl Display) -> String {
     as_json(level, &message).unwrap_or(message)
 }
 
-/// Unlike `eprintln!` this does not panic when standard error is closed. Colours go to a terminal
-/// alone, and not with `NO_COLOR`.
+/// Unlike `eprintln!` this does not panic if standard error is closed. Only a terminal gets
+/// colours, and none with `NO_COLOR`.
 fn to_stderr(line: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{line}");
 }
 
-/// Columns of the terminal that standard error is.
+/// Width of the terminal on standard error.
 fn columns() -> usize {
     let size = terminal_size::terminal_size_of(io::stderr());
     size.map_or(COLUMNS_DEFAULT, |(width, _)| usize::from(width.0))
@@ -411,7 +411,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps all that is drawn.
+    /// Records everything drawn.
     #[derive(Debug, Clone, Default)]
     struct Screen(Arc<Mutex<String>>);
 
@@ -479,7 +479,7 @@ mod tests {
     };
 
     #[test]
-    fn an_end_is_told_when_it_is_known() {
+    fn an_end_is_reported_when_it_is_known() {
         let (screen, progress) = screen(true);
         progress.update(&LISTING);
         let drawn = screen.taken();
@@ -530,7 +530,7 @@ mod tests {
         let at = |words: &str| drawn.find(words).unwrap_or_else(|| panic!("{words}: {drawn}"));
         assert!(at("1 GB of 4 GB, ") < at("list  "), "{drawn}");
         assert!(at("pace    [==================>     ] 3 of 4 requests in flight") < at("write  "));
-        // The line is written while nothing is drawn, and then all is drawn again.
+        // The line is written while nothing is drawn, and then everything is drawn again.
         let before = above_bar(|| screen.taken());
         assert!(!before.contains("in flight"), "{before}");
         let after = screen.taken();
@@ -568,9 +568,9 @@ mod tests {
 
     #[test]
     fn labels_have_the_colour_of_claps_own() {
-        let told = labelled("error", "no\u{1b} such bucket");
-        assert!(told.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m no"), "{told:?}");
-        assert_eq!(told.matches('\u{1b}').count(), 3, "none of the message: {told:?}");
+        let text = labelled("error", "no\u{1b} such bucket");
+        assert!(text.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m no"), "{text:?}");
+        assert_eq!(text.matches('\u{1b}').count(), 3, "none of the message: {text:?}");
         let mut plain = anstream::StripStream::new(Vec::new());
         writeln!(plain, "{}", labelled("warning", "w")).expect("memory");
         assert_eq!(plain.into_inner(), b"warning: w\n");

@@ -1,5 +1,5 @@
-//! The lines below the line of progress, with `--verbose`: how far each stage of a run to files is.
-//! Pure.
+//! The lines below the progress line with `--verbose`: the progress of each stage of a download to
+//! files. Pure.
 
 use crate::report::line::{ProgressState, UnderWay, bar, bar_of_unknown};
 use crate::text::size::{Count, Decimal, counted};
@@ -7,11 +7,11 @@ use crate::text::size::{Count, Decimal, counted};
 /// Columns of a stage's name.
 const NAME_COLUMNS: usize = 8;
 
-/// A line for each stage, for a terminal of so many columns; the last of them is left free.
+/// A line for each stage, for a terminal of `columns` columns; the last one stays free.
 pub(super) fn lines(state: &ProgressState, columns: usize) -> Vec<String> {
     let UnderWay { requests_in_flight, requests_wanted, writes, file_jobs } = state.under_way;
     let known = counted(state.objects_known, "object", "objects");
-    // What is done of what is not all known yet says nothing.
+    // Before the listing is complete, a fraction done would be misleading.
     let of_known = |done: u64, all: u64| match state.listing_complete {
         true => bar(done, all),
         false => bar_of_unknown(),
@@ -76,15 +76,15 @@ mod tests {
             ]
         );
         let listing = ProgressState { listing_complete: false, ..STATE };
-        let told = lines(&listing, 100);
-        assert_eq!(told[0], "list    [........................] 1,234 objects, 4 GB so far");
-        assert_eq!(told[1], lines(&STATE, 100)[1], "the pace is known");
-        assert!(told[2..].iter().all(|line| line.contains("[........................]")));
+        let text = lines(&listing, 100);
+        assert_eq!(text[0], "list    [........................] 1,234 objects, 4 GB so far");
+        assert_eq!(text[1], lines(&STATE, 100)[1], "the pace is known");
+        assert!(text[2..].iter().all(|line| line.contains("[........................]")));
         let idle = ProgressState { under_way: UnderWay::default(), ..STATE };
         assert!(lines(&idle, 100)[3].ends_with("617 of 1,234 objects"));
         let call = UnderWay { file_jobs: 1, ..UnderWay::default() };
-        let told = lines(&ProgressState { under_way: call, ..STATE }, 100);
-        assert!(told[3].ends_with("objects, 0 writes and 1 call under way"), "{told:?}");
+        let text = lines(&ProgressState { under_way: call, ..STATE }, 100);
+        assert!(text[3].ends_with("objects, 0 writes and 1 call under way"), "{text:?}");
     }
 
     #[test]

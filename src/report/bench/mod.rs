@@ -1,5 +1,5 @@
-//! What `bench` measured: the document, a table, CSV, a page ([`page()`]), the sentence at the end.
-//! Pure: measurements in, text out.
+//! The results of `bench`: the document, a table, CSV, a page ([`page()`]) and the verdict. Pure:
+//! measurements in, text out.
 
 mod page;
 
@@ -13,21 +13,21 @@ use crate::text::size::Decimal;
 
 pub use page::page;
 
-/// What one run of a stage came to.
+/// The result of one run of a stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Measured {
-    /// Bytes that were moved.
+    /// Bytes moved.
     pub bytes: u64,
-    /// How long that took.
+    /// Elapsed time.
     pub seconds: f64,
-    /// The former by the latter.
+    /// `bytes` over `seconds`.
     pub bytes_per_second: f64,
-    /// Processor time of whoever moved them.
+    /// Processor time used.
     pub cpu_seconds: f64,
 }
 
 impl Measured {
-    /// So many bytes in so much time.
+    /// Makes a result, and computes its throughput.
     #[must_use]
     pub fn new(bytes: u64, seconds: f64, cpu_seconds: f64) -> Self {
         let bytes_per_second = bytes as f64 / seconds.max(1e-9);
@@ -44,21 +44,21 @@ pub struct Setting {
     pub value: String,
 }
 
-/// What several runs came to.
+/// The spread of the results of several runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The one in the middle; of an even number the mean of both.
+    /// The median; of an even number, the mean of the middle two.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub least: f64,
-    /// The most.
+    /// The maximum.
     pub most: f64,
-    /// The difference of both by the median.
+    /// `(most - least) / median`.
     pub spread: f64,
 }
 
 impl Spread {
-    /// Of some numbers.
+    /// Computes the spread of some numbers.
     #[must_use]
     pub fn of(numbers: impl Iterator<Item = f64>) -> Self {
         let mut numbers: Vec<f64> = numbers.collect();
@@ -77,15 +77,15 @@ impl Spread {
 pub struct Counted {
     /// Packets that interfaces received and dropped.
     pub received_packets_dropped: Option<u64>,
-    /// TCP segments that this machine sent again.
+    /// TCP segments that this machine retransmitted.
     pub tcp_segments_retransmitted: Option<u64>,
-    /// Times that a receive queue was pruned for want of buffers.
+    /// How often a receive queue was pruned for want of buffers.
     pub tcp_receive_queues_pruned: Option<u64>,
     /// The share of each core that was in use.
     pub core_use: Vec<f64>,
-    /// What the ENAs held back, by the names of their driver; null where that cannot be read.
+    /// Packets that the ENAs queued or dropped, by the driver's counter names; null if unreadable.
     pub ena_allowance_exceeded: Option<BTreeMap<String, u64>>,
-    /// Why not.
+    /// Why they are unreadable.
     pub ena_unavailable: Option<String>,
 }
 
@@ -94,29 +94,28 @@ pub struct Counted {
 pub struct Step {
     /// The stage.
     pub stage: String,
-    /// What was swept; null for the stages alone.
+    /// The swept option and its value; null for a stage alone.
     pub setting: Option<Setting>,
     /// Each run after the warm-up.
     pub runs: Vec<Measured>,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: Spread,
-    /// Processor time for 10^12 bytes, the median.
+    /// Median processor time for 10^12 bytes.
     pub cpu_seconds_per_terabyte: f64,
-    /// What was the limit of the run that is nearest to the median, as in its own document; null of
-    /// what has none.
+    /// The limit of the run nearest to the median, as in its own document; null if it has none.
     pub limit: Option<Value>,
-    /// How long its requests took.
+    /// Histograms of that run's request times.
     pub latencies: Option<Value>,
-    /// How it went on.
+    /// Bytes and retries over time.
     pub course: Option<Value>,
-    /// How many requests were in flight.
+    /// Requests in flight over time.
     pub pace: Option<Value>,
     /// What the machine counted.
     pub counted: Counted,
 }
 
 impl Step {
-    /// Of these runs.
+    /// Makes a step of these runs.
     #[must_use]
     pub fn new(stage: &str, setting: Option<Setting>, runs: Vec<Measured>) -> Self {
         let costs = runs.iter().map(|run| run.cpu_seconds * 1e12 / (run.bytes as f64).max(1.0));
@@ -130,7 +129,7 @@ impl Step {
         }
     }
 
-    /// Its setting as it was typed.
+    /// The setting as typed.
     fn set(&self) -> String {
         let setting = self.setting.as_ref();
         setting.map_or_else(|| "-".to_owned(), |set| format!("{}={}", set.name, set.value))
@@ -142,20 +141,20 @@ impl Step {
     }
 }
 
-/// All that was measured.
+/// All results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct BenchReport {
-    /// What it is: `bench`.
+    /// The kind of document: `bench`.
     pub kind: &'static str,
     /// Version of the program.
     pub version: &'static str,
-    /// All steps are there.
+    /// All steps were measured.
     pub complete: bool,
     /// The exit code; 0 while it runs.
     pub exit_code: u8,
-    /// Why they are not; null where they are, and while it runs.
+    /// Why steps are missing; null if none are, and while it runs.
     pub error: Option<String>,
-    /// The same out of a closed set.
+    /// The kind of `error`, from a closed set.
     pub error_kind: Option<&'static str>,
     /// Where the objects were.
     pub source: String,
@@ -163,17 +162,17 @@ pub struct BenchReport {
     pub destination: Option<String>,
     /// The workload's name.
     pub workload: Option<String>,
-    /// Options that all steps had, but for those that are swept.
+    /// Options that all steps had, without the swept ones.
     pub options: Vec<Setting>,
     /// Processors that the process may use.
     pub processors: u64,
-    /// Runs that were not counted, before those of each step.
+    /// Uncounted runs before those of each step.
     pub warm_up: u32,
     /// Each step, in order.
     pub steps: Vec<Step>,
-    /// Steps that cannot be had here, and why.
+    /// Steps that cannot run here, and why.
     pub skipped: Vec<String>,
-    /// What the limit was.
+    /// The verdict.
     pub sentence: String,
 }
 
@@ -184,7 +183,7 @@ impl BenchReport {
         serde_json::to_string(self).expect("numbers and strings under fixed names become JSON")
     }
 
-    /// A row for each run.
+    /// One row for each run.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut text =
@@ -207,7 +206,7 @@ impl BenchReport {
         text
     }
 
-    /// The table for people, and the sentence.
+    /// The table for people, and the verdict.
     #[must_use]
     pub fn to_table(&self) -> String {
         let mut text = format!(
@@ -216,7 +215,7 @@ impl BenchReport {
         );
         for step in &self.steps {
             let Spread { median, least, most, spread } = step.bytes_per_second;
-            let [median, least, most] = [median, least, most].map(|rate| told(rate).to_string());
+            let [median, least, most] = [median, least, most].map(|rate| decimal(rate).to_string());
             let _ = writeln!(
                 text,
                 "{:<14} {:<20} {median:>11} {least:>11} {most:>11} {:>5.0} % {:>9.0}  {}",
@@ -234,8 +233,8 @@ impl BenchReport {
         text
     }
 
-    /// Says what the limit was, by what the run as a whole waited for and by what the stages alone
-    /// could do; and which value of a sweep was the best.
+    /// Names the limit, from what the whole run waited for and from the speed of each stage alone,
+    /// and the best value of each sweep.
     #[must_use]
     pub fn verdict(&self) -> String {
         let of = |stage: &str| self.steps.iter().find(|step| step.stage == stage);
@@ -248,7 +247,7 @@ impl BenchReport {
             Some((name, step.bytes_per_second.median))
         };
         let parts = match whole.stage.as_str() {
-            // Large files are written past the page cache, where the file system can do that.
+            // Large files are written past the page cache where the file system supports it.
             "get" => [part(NETWORK, &["network"]), part(DISK, &["disk", "disk-buffered"])],
             "stream" => [part(NETWORK, &["network"]), part(PIPE, &["pipe"])],
             "mount" => [part(NETWORK, &["network"]), None],
@@ -263,7 +262,7 @@ impl BenchReport {
         sentence
     }
 
-    /// The fastest of the swept values, of each option that has several.
+    /// The fastest value of each option that was swept over several.
     fn best(&self) -> Option<String> {
         let mut swept: BTreeMap<&str, Vec<&Step>> = BTreeMap::new();
         for step in &self.steps {
@@ -273,7 +272,7 @@ impl BenchReport {
         }
         let best = swept.into_values().filter(|steps| steps.len() > 1).filter_map(|steps| {
             let rate = |step: &Step| step.bytes_per_second.median;
-            // The same without the option: a value that brings no more is not worth a word.
+            // The stage without the option: it wins unless a value is faster.
             let plain = |step: &&Step| step.stage == steps[0].stage && step.setting.is_none();
             let plain = self.steps.iter().find(plain);
             let name = steps[0].setting.as_ref().map(|setting| setting.name.clone())?;
@@ -283,20 +282,20 @@ impl BenchReport {
                 Some(_) => best.set(),
                 None => format!("no --{name}"),
             };
-            Some(format!("best: {set} with {}/s", told(rate(best))))
+            Some(format!("best: {set} with {}/s", decimal(rate(best))))
         });
         let best: Vec<String> = best.collect();
         (!best.is_empty()).then(|| best.join("; "))
     }
 }
 
-/// The parts of a download, as the sentence names them.
+/// The parts of a download, as the verdict names them.
 const NETWORK: &str = "network";
 const DISK: &str = "disk";
 const PIPE: &str = "pipe";
 
 impl Step {
-    /// What this step as a whole came to, held against the parts alone, the slowest first.
+    /// Compares this step with the parts alone, given slowest first.
     fn held_against(&self, parts: &[(&str, f64)]) -> String {
         let rate = self.bytes_per_second.median;
         let is_limit = |(name, ceiling): &(&str, f64)| {
@@ -305,13 +304,13 @@ impl Step {
         };
         let limit = parts.iter().position(is_limit);
         let mut sentence = match limit.map(|limit| &parts[limit]) {
-            // It varies by more than it holds back.
+            // The whole was faster than the part alone: the part's speed varies.
             Some((name, ceiling)) if rate > *ceiling => {
-                let (rate, ceiling) = (told(rate), told(*ceiling));
+                let (rate, ceiling) = (decimal(rate), decimal(*ceiling));
                 format!("the {name} is the limit: {rate}/s, and {ceiling}/s alone")
             }
             Some((name, ceiling)) => {
-                format!("the {name} is the limit: {} of {}/s", told(rate), told(*ceiling))
+                format!("the {name} is the limit: {} of {}/s", decimal(rate), decimal(*ceiling))
             }
             None => {
                 let limit = self.limit.as_ref().and_then(|limit| limit["sentence"].as_str());
@@ -320,19 +319,19 @@ impl Step {
                     "disk" | "disk-buffered" => "the disk",
                     _ => "the limit is not known",
                 });
-                format!("{}: {}/s: {limit}", self.stage, told(rate))
+                format!("{}: {}/s: {limit}", self.stage, decimal(rate))
             }
         };
         let others = parts.iter().enumerate().filter(|(index, _)| Some(*index) != limit);
         for (_, (name, ceiling)) in others {
-            let (how, ceiling) = (synced(name), told(*ceiling));
+            let (how, ceiling) = (synced(name), decimal(*ceiling));
             let _ = write!(sentence, "; the {name} alone did {ceiling}/s{how}");
         }
         sentence
     }
 
-    /// Whether what the run itself waited for allows that this part was its limit: processors,
-    /// which all parts share, are none of them.
+    /// True if what the run waited for allows this part as its limit. All parts share the
+    /// processors, so where those were the limit no part was.
     fn may_be_limited_by(&self, name: &str) -> bool {
         match self.limiting_part() {
             "-" | "none" => true,
@@ -349,14 +348,15 @@ fn synced(name: &str) -> &'static str {
     if name == DISK { ", synced at the end" } else { "" }
 }
 
-/// A stage alone is the limit where all of them together did so much of what it does.
+/// A part is the limit if the whole reached at least this share of the part's speed alone.
 const REACHED_SHARE: f64 = 0.75;
 
-/// What alone does less than the whole is no limit of it; so much is between two runs anyway.
+/// A part is not the limit if the whole was faster than this multiple of the part alone; two runs
+/// differ by up to 10 % anyway.
 const EXCEEDED_SHARE: f64 = 1.1;
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes a second")]
-fn told(rate: f64) -> Decimal {
+fn decimal(rate: f64) -> Decimal {
     Decimal(rate.max(0.0).round() as u64)
 }
 
@@ -380,37 +380,37 @@ mod tests {
             report(whole(3_000_000_000)).verdict(),
             "the disk is the limit: 3 GB of 3.10 GB/s; the network alone did 4.20 GB/s"
         );
-        let told = report(whole(1_000_000_000)).verdict();
+        let verdict = report(whole(1_000_000_000)).verdict();
         assert_eq!(
-            told,
+            verdict,
             "get: 1 GB/s: the limit is not known; the disk alone did 3.10 GB/s, synced at the end; \
              the network alone did 4.20 GB/s"
         );
-        let told = report(whole(3_200_000_000)).verdict();
+        let verdict = report(whole(3_200_000_000)).verdict();
         assert!(
-            told.starts_with("the disk is the limit: 3.20 GB/s, and 3.10 GB/s alone;"),
-            "{told}"
+            verdict.starts_with("the disk is the limit: 3.20 GB/s, and 3.10 GB/s alone;"),
+            "{verdict}"
         );
         assert_eq!(report(vec![]).verdict(), "nothing was measured");
     }
 
     #[test]
     fn each_kind_of_run_is_held_against_its_stages() {
-        // Files are written past the page cache, or through it where there is no other way.
+        // Files are written past the page cache, or through it if the file system cannot do that.
         let disks = [step("disk", 4_000), step("disk-buffered", 9_000), step("get", 3_900)];
-        let told = report(disks.to_vec()).verdict();
-        assert_eq!(told, "the disk is the limit: 3.90 kB of 4 kB/s");
-        let told = report(vec![step("disk-buffered", 4_000), step("get", 3_900)]).verdict();
-        assert_eq!(told, "the disk is the limit: 3.90 kB of 4 kB/s");
+        let verdict = report(disks.to_vec()).verdict();
+        assert_eq!(verdict, "the disk is the limit: 3.90 kB of 4 kB/s");
+        let verdict = report(vec![step("disk-buffered", 4_000), step("get", 3_900)]).verdict();
+        assert_eq!(verdict, "the disk is the limit: 3.90 kB of 4 kB/s");
         let streams = [step("network", 9_000), step("pipe", 2_000), step("stream", 1_900)];
-        let told = report(streams.to_vec()).verdict();
+        let verdict = report(streams.to_vec()).verdict();
         assert!(
-            told.starts_with("the pipe is the limit: 1.90 kB of 2 kB/s; the network"),
-            "{told}"
+            verdict.starts_with("the pipe is the limit: 1.90 kB of 2 kB/s; the network"),
+            "{verdict}"
         );
         let mounts = [step("network", 2_000), step("mount", 1_900)];
-        let told = report(mounts.to_vec()).verdict();
-        assert_eq!(told, "the network is the limit: 1.90 kB of 2 kB/s");
+        let verdict = report(mounts.to_vec()).verdict();
+        assert_eq!(verdict, "the network is the limit: 1.90 kB of 2 kB/s");
         let limit = serde_json::json!({ "part": "cpu", "sentence": "the limit: the processors" });
         let alone = Step { limit: Some(limit), ..step("network", 5_000) };
         assert_eq!(report(vec![alone]).verdict(), "network: 5 kB/s: the limit: the processors");
@@ -434,10 +434,10 @@ mod tests {
         assert_eq!(whole(320_000_000, "cpu"), format!("get: 320 MB/s: the limit: cpu{alone}"));
         assert!(whole(320_000_000, "files").starts_with("the disk is the limit: 320 MB of 328"));
         assert!(whole(320_000_000, "latency").starts_with("get: 320 MB/s: the limit: latency"));
-        let told = whole(500_000_000, "origin_bandwidth");
+        let verdict = whole(500_000_000, "origin_bandwidth");
         assert!(
-            told.starts_with("the network is the limit: 500 MB of 584 MB/s; the disk"),
-            "{told}"
+            verdict.starts_with("the network is the limit: 500 MB of 584 MB/s; the disk"),
+            "{verdict}"
         );
     }
 
@@ -449,13 +449,13 @@ mod tests {
         };
         let first = limited(step("network", 5_000), "cpu");
         let steps = vec![first.clone(), swept("2", 3_000), swept("8", 7_000), swept("16", 6_000)];
-        let told = report(steps).verdict();
-        assert_eq!(told, "network: 5 kB/s: the limit: cpu; best: connections=8 with 7 kB/s");
+        let verdict = report(steps).verdict();
+        assert_eq!(verdict, "network: 5 kB/s: the limit: cpu; best: connections=8 with 7 kB/s");
         let fast = limited(step("network", 8_000), "cpu");
-        let told = report(vec![fast, swept("2", 3_000), swept("8", 7_000)]).verdict();
-        assert!(told.ends_with("; best: no --connections with 8 kB/s"), "{told}");
-        let told = report(vec![first, swept("2", 3_000)]).verdict();
-        assert!(!told.contains("best"), "{told}");
+        let verdict = report(vec![fast, swept("2", 3_000), swept("8", 7_000)]).verdict();
+        assert!(verdict.ends_with("; best: no --connections with 8 kB/s"), "{verdict}");
+        let verdict = report(vec![first, swept("2", 3_000)]).verdict();
+        assert!(!verdict.contains("best"), "{verdict}");
         assert_eq!(report(vec![step("tls", 5_000)]).verdict(), "tls: 5 kB/s: one core");
     }
 

@@ -1,6 +1,6 @@
-//! The page of a bench: well-formed HTML with pictures of its own, which asks for nothing else.
+//! The page of a bench: well-formed HTML with inline SVG that loads nothing else.
 //!
-//! What is drawn stands beside it as data attributes, as the document has it.
+//! The data of each picture are in data attributes, with the document's values.
 
 use std::fmt::Write as _;
 
@@ -43,10 +43,10 @@ pub fn page(report: &BenchReport) -> String {
     text + "</body></html>\n"
 }
 
-/// Text that is no markup.
+/// Text with markup escaped.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    // No XML can have control characters.
+    // XML allows no control characters.
     for letter in shown(text).chars() {
         match letter {
             '<' => safe += "&lt;",
@@ -84,7 +84,7 @@ fn table(report: &BenchReport) -> String {
 /// A number of a step.
 type Number = fn(&Step) -> f64;
 
-/// Two pictures for each option that was swept: throughput and cost.
+/// Two pictures for each swept option: throughput and cost.
 fn sweeps(report: &BenchReport) -> String {
     let mut names: Vec<&str> = Vec::new();
     for setting in report.steps.iter().filter_map(|step| step.setting.as_ref()) {
@@ -123,12 +123,12 @@ fn begin(kind: &str, name: &str, title: &str, most: f64) -> String {
     )
 }
 
-/// How high something is drawn.
+/// The y coordinate of a number.
 fn high(number: f64, most: f64) -> f64 {
     (HEIGHT - MARGIN) * (1.0 - number / most.max(1e-12) * 0.95)
 }
 
-/// Points at even distances, with a line through them.
+/// Evenly spaced points, with a line through them.
 fn curve(kind: &str, name: &str, unit: &str, points: &[(&str, f64)]) -> String {
     let most = points.iter().map(|(_, number)| *number).fold(0.0, f64::max);
     let mut text = begin(kind, name, &format!("{kind} by {name} ({unit})"), most);
@@ -154,7 +154,7 @@ fn numbers<'a>(list: &'a Value, name: &'a str) -> impl Iterator<Item = f64> + 'a
     list.iter().map(move |entry| entry[name].as_f64().unwrap_or(0.0))
 }
 
-/// How often requests took how long.
+/// Histograms of the request times.
 fn histograms(step: &Step) -> String {
     let Some(latencies) = &step.latencies else { return String::new() };
     let mut text = String::new();
@@ -184,7 +184,7 @@ fn histograms(step: &Step) -> String {
     text
 }
 
-/// Goodput, requests in flight and retries by time.
+/// Goodput, requests in flight and retries over time.
 fn timeline(step: &Step) -> String {
     let Some(course) = &step.course else { return String::new() };
     let times: Vec<f64> = numbers(course, "seconds").collect();

@@ -6,21 +6,21 @@ use super::json;
 use crate::s3::buckets::Bucket;
 use crate::text::shown::shown;
 
-/// A bucket that the credentials see.
+/// A bucket that the credentials may list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListedBucket<'a> {
-    /// What it is: `bucket`.
+    /// The kind of line: `bucket`.
     pub kind: &'static str,
     /// Its name.
     pub bucket: &'a str,
-    /// When it was made, in ISO 8601; empty when the server did not say.
+    /// Creation time in ISO 8601; empty if the server did not send it.
     pub creation_date: &'a str,
-    /// Its region; null when the server did not say.
+    /// Its region; null if the server did not send it.
     pub region: Option<&'a str>,
 }
 
 impl<'a> ListedBucket<'a> {
-    /// Tells of a bucket.
+    /// Makes the line of a bucket.
     #[must_use]
     pub fn new(bucket: &'a Bucket) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl<'a> ListedBucket<'a> {
         json(self)
     }
 
-    /// The line for people: time, as of objects, and name.
+    /// The line for people: time, formatted as for objects, and name.
     #[must_use]
     pub fn to_text(&self) -> String {
         let time = if self.creation_date.is_empty() { "-" } else { self.creation_date };
@@ -68,9 +68,9 @@ mod tests {
 
     #[test]
     fn lines_of_json() {
-        let told = bucket("lab", "2024-01-02T03:04:05.000Z", "eu-west-1");
+        let lab = bucket("lab", "2024-01-02T03:04:05.000Z", "eu-west-1");
         assert_eq!(
-            ListedBucket::new(&told).to_json(),
+            ListedBucket::new(&lab).to_json(),
             concat!(
                 r#"{"kind":"bucket","bucket":"lab","creation_date":"2024-01-02T03:04:05.000Z","#,
                 r#""region":"eu-west-1"}"#

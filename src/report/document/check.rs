@@ -1,4 +1,4 @@
-//! What `verify` finds: a line for each object, and what all of them come to.
+//! The results of `verify`: a line for each object, and a summary.
 
 use std::collections::BTreeMap;
 
@@ -15,33 +15,33 @@ use crate::text::size::{Count, Decimal, Seconds, counted, rate};
 /// Why a file whose MD5 is not the ETag is not validated.
 const ETAG_NOT_MD5: &str = "no checksum is stored, and the ETag is not the MD5 of the file";
 
-/// What was found of one object.
+/// The result for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// Its file has the stored checksum, by this algorithm.
+    /// Its file matches the stored checksum, computed by this algorithm.
     Validated(&'static str),
-    /// It has no bytes, and so has its file; or it stands for a folder, which is there.
+    /// It has no bytes, and its file is empty; or it stands for a folder, which exists.
     Empty,
-    /// Its file has its size, and this is why no more is known.
+    /// The size of its file is right; this is why its contents could not be verified.
     NotValidated(&'static str),
-    /// As [`Self::Validated`], or without an algorithm as [`Self::Empty`], and its file has the
-    /// mark of a download since now.
+    /// As [`Self::Validated`], or without an algorithm [`Self::Empty`]; the file has now been
+    /// marked as downloaded.
     Adopted(Option<&'static str>),
-    /// The same, and why its file could not be marked.
+    /// As [`Self::Adopted`], but its file could not be marked, for this reason.
     NotAdopted(Option<&'static str>, String),
-    /// There is no file, and why.
+    /// It has no file, for this reason.
     Missing(String),
     /// Its file has another size or checksum: both values.
     Mismatch(String),
-    /// Its file has its size, no checksum is stored, and the ETag is not the file's MD5, which it
-    /// need not be: both values.
+    /// The size of its file is right, no checksum is stored, and the ETag is not the file's MD5,
+    /// which it need not be: both values.
     OtherEtag(String),
-    /// What kept it from being checked.
+    /// Why it could not be checked.
     Unknown(String),
 }
 
 impl Finding {
-    /// Why this is a failure; `None` when it is none.
+    /// Why this counts as a failure; `None` if it does not.
     #[must_use]
     pub fn failure(&self, strict: bool) -> Option<String> {
         match self {
@@ -74,31 +74,32 @@ impl Finding {
     }
 }
 
-/// What is told of one object; fields that `get` tells too have its names.
+/// The line of one object; it shares field names with the lines of `get`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckedLine<'a> {
-    /// What it is: `object`.
+    /// The kind of line: `object`.
     pub kind: &'static str,
     /// Its bucket.
     pub bucket: &'a str,
-    /// Its key, as S3 keeps it.
+    /// Its key, as S3 stores it.
     pub key: &'a str,
-    /// The path of its file below the folder, `/`-separated; null when it can have none.
+    /// The path of its file relative to the folder, `/`-separated; null if no file may have that
+    /// name.
     pub path: Option<&'a str>,
     /// Its size, as listed.
     pub bytes: u64,
-    /// Whether that is as it shall be.
+    /// Whether its file is as it should be.
     pub status: Status,
-    /// Why it is not; null when it is.
+    /// Why it is not; null if it is.
     pub error: Option<String>,
     /// Whether the file was compared with a checksum.
     pub verified: Verified,
-    /// Whether the file was given the mark of a download.
+    /// Whether the file was marked as downloaded.
     pub adopted: bool,
 }
 
 impl<'a> CheckedLine<'a> {
-    /// Tells of a finding.
+    /// Makes the line of a finding.
     #[must_use]
     pub fn new(
         bucket: &'a str,
@@ -128,18 +129,18 @@ impl<'a> CheckedLine<'a> {
     }
 }
 
-/// What all findings come to.
+/// The summary of all findings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CheckSummary {
-    /// Objects that the source has.
+    /// Objects of the source.
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Objects whose file has the stored checksum.
+    /// Objects whose file matches the stored checksum.
     pub validated_objects: u64,
-    /// Objects whose file has their size, and no more is known.
+    /// Objects whose file has the right size and could not be verified further.
     pub not_validated_objects: u64,
-    /// Objects without bytes, and so their files.
+    /// Objects without bytes, whose files are empty, too.
     pub empty_objects: u64,
     /// Objects without a file.
     pub missing_objects: u64,
@@ -147,29 +148,29 @@ pub struct CheckSummary {
     pub mismatched_objects: u64,
     /// Objects that could not be checked.
     pub unknown_objects: u64,
-    /// How many of all these count as failures.
+    /// How many of all these are failures.
     pub failed_objects: u64,
-    /// How many files were given the mark of a download; null where none was to be.
+    /// Files that were marked as downloaded; null if that was not wanted.
     pub adopted_objects: Option<u64>,
-    /// Why objects were not validated, and how many.
+    /// Number of objects that were not validated, by reason.
     pub not_validated: BTreeMap<&'static str, u64>,
-    /// Bytes of files that were read.
+    /// Bytes read from files.
     pub bytes_read: u64,
     /// From the start of the process.
     pub seconds: f64,
-    /// 10^9 bytes of files a second.
+    /// 10^9 bytes of files per second.
     pub gigabytes_per_second: f64,
-    /// Questions (LIST, HEAD and the like) that were asked again, by reason.
+    /// Retried control-plane requests (LIST, HEAD and the like), by reason.
     pub control_retries: BTreeMap<&'static str, u64>,
-    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
-    /// said; 0 where no correction was in use.
+    /// Seconds by which the signing time was ahead of this machine's clock, according to a server;
+    /// 0 if no correction was in use.
     pub clock_correction_seconds: i64,
-    /// How the process ends.
+    /// The exit code.
     pub exit_code: u8,
 }
 
 impl CheckSummary {
-    /// Counts a finding of an object of so many bytes.
+    /// Counts a finding for an object of `bytes` bytes.
     pub fn count(&mut self, finding: &Finding, bytes: u64, strict: bool) {
         self.objects += 1;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -198,7 +199,7 @@ impl CheckSummary {
         } += 1;
     }
 
-    /// Notes what is known at the end.
+    /// Records what is known at the end.
     pub fn end(
         &mut self,
         bytes_read: u64,
@@ -274,7 +275,7 @@ mod tests {
     #[test]
     fn lines_of_objects() {
         let object = Object { key: "a/b".to_owned(), size_bytes: 7, ..Object::default() };
-        let told = |finding: &Finding, strict| {
+        let line_of = |finding: &Finding, strict| {
             CheckedLine::new("bucket", &object, "b", finding, strict).to_json()
         };
         let not = r#""not validated","algorithm":null,"reason":"#;
@@ -308,16 +309,18 @@ mod tests {
             r#"{"kind":"object","bucket":"bucket","key":"a/b","path":"b","bytes":7,"status":""#;
         for (finding, expected) in findings().iter().zip(expected) {
             let expected = format!("{start}{expected}}},\"adopted\":false}}");
-            assert_eq!(told(finding, false), expected);
+            assert_eq!(line_of(finding, false), expected);
         }
-        assert!(told(&findings()[2], true).contains(r#""failed","error":"cannot be verified: "#));
-        assert!(told(&findings()[1], true).contains(r#""ok""#));
+        assert!(
+            line_of(&findings()[2], true).contains(r#""failed","error":"cannot be verified: "#)
+        );
+        assert!(line_of(&findings()[1], true).contains(r#""ok""#));
         let other = Finding::OtherEtag("7 is not 8".to_owned());
         for (strict, parts) in [
             (false, [r#""ok","error":null"#, r#""not validated""#, "of the file (7 is not 8)\""]),
             (true, [r#""failed","error":"mismatch: 7 is"#, r#""mismatch""#, r#":"7 is not 8""#]),
         ] {
-            let line = told(&other, strict);
+            let line = line_of(&other, strict);
             assert!(parts.iter().all(|part| line.contains(part)), "{line}");
         }
     }

@@ -1,5 +1,5 @@
-//! How a run went on: bytes and retries by time, in as many points as fit a report; and how long
-//! its requests took.
+//! The course of a run: bytes and retries over time, with at most [`POINTS_MAX`] points; and
+//! histograms of its request times.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use serde::Serialize;
 
 use crate::engine::metrics::Durations;
 
-/// Most points that are kept.
+/// Maximum number of points kept.
 const POINTS_MAX: usize = 512;
 
-/// How far a run was.
+/// The progress of a run at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CoursePoint {
-    /// When, since the program began.
+    /// Seconds since the program began.
     pub seconds: f64,
     /// Body bytes so far.
     pub bytes: u64,
-    /// Failed attempts so far that were followed by another.
+    /// Failed attempts so far that were retried.
     pub retries: u64,
 }
 
 impl CoursePoint {
-    /// So far was it after this time.
+    /// Makes a point.
     #[must_use]
     pub fn new(elapsed: Duration, bytes: u64, retries: u64) -> Self {
         Self { seconds: elapsed.as_secs_f64(), bytes, retries }
     }
 }
 
-/// Points of a run in order. Where there would be too many, every other one goes.
+/// Points of a run, in order. When there are too many, every other one is dropped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Course {
     points: Vec<CoursePoint>,
-    /// One of so many is kept.
+    /// One of `stride` points is kept.
     stride: usize,
     left_out: usize,
 }
@@ -45,7 +45,7 @@ impl Default for Course {
 }
 
 impl Course {
-    /// Takes the next point in.
+    /// Adds the next point.
     pub fn note(&mut self, point: CoursePoint) {
         if self.left_out + 1 < self.stride {
             self.left_out += 1;
@@ -63,41 +63,41 @@ impl Course {
         }
     }
 
-    /// Those that are kept.
+    /// The points kept.
     #[must_use]
     pub fn points(&self) -> &[CoursePoint] {
         &self.points
     }
 }
 
-/// So many took less than a time, and no less than half of it.
+/// A bucket of a histogram: times below `below_seconds`, and at least half of it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bucket {
-    /// That time.
+    /// The upper bound.
     pub below_seconds: f64,
-    /// How many.
+    /// Number of times in the bucket.
     pub count: u32,
 }
 
-/// How long requests took.
+/// Histograms of request times.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Latencies {
-    /// To the first byte of the answer.
+    /// From the request to the first byte of the response.
     pub first_byte: Vec<Bucket>,
-    /// To the last byte of a range.
+    /// From the request to the last byte of the range.
     pub range: Vec<Bucket>,
 }
 
 impl Latencies {
-    /// Of what was counted.
+    /// Makes the histograms of these counts.
     #[must_use]
     pub fn new(first_bytes: &Durations, ranges: &Durations) -> Self {
-        let told = |counted: &Durations| {
+        let buckets = |counted: &Durations| {
             let counts = counted.counts();
             let bucket = |(us, count)| Bucket { below_seconds: super::seconds(us), count };
             counts.map(bucket).collect()
         };
-        Self { first_byte: told(first_bytes), range: told(ranges) }
+        Self { first_byte: buckets(first_bytes), range: buckets(ranges) }
     }
 }
 
@@ -119,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_told_by_powers_of_two() {
+    fn durations_are_counted_by_powers_of_two() {
         let mut first = Durations::default();
         [3, 4, 7, 1 << 40].into_iter().for_each(|us| first.note(us));
-        let told = Latencies::new(&first, &Durations::default());
-        let counts: Vec<_> = told.first_byte.iter().map(|bucket| bucket.count).collect();
+        let latencies = Latencies::new(&first, &Durations::default());
+        let counts: Vec<_> = latencies.first_byte.iter().map(|bucket| bucket.count).collect();
         assert_eq!(counts, [1, 2, 1]);
-        assert!((told.first_byte[1].below_seconds - 8e-6).abs() < 1e-12);
-        assert!(told.range.is_empty());
+        assert!((latencies.first_byte[1].below_seconds - 8e-6).abs() < 1e-12);
+        assert!(latencies.range.is_empty());
     }
 }

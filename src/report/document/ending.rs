@@ -1,4 +1,4 @@
-//! How a run ended, for programs: what every document of `--json` has beside its own fields.
+//! How a run ended, for programs: the fields that every document of `--json` has beside its own.
 
 use serde::Serialize;
 
@@ -8,20 +8,20 @@ use crate::error::{Error, ErrorReason};
 /// A summary, and why the run failed.
 #[derive(Serialize)]
 struct Ended<'a, S> {
-    /// What it is: `summary`.
+    /// The kind of document: `summary`.
     kind: &'static str,
     #[serde(flatten)]
     summary: &'a S,
-    /// What went wrong, as on standard error; null when nothing did.
+    /// The error, as on standard error; null if there was none.
     error: Option<String>,
-    /// Why, out of a closed set; null when nothing did.
+    /// Its kind, from a closed set; null if there was none.
     error_kind: Option<ErrorReason>,
 }
 
-/// All that there is to tell of a run that failed before it had a summary.
+/// The document of a run that failed before it had a summary.
 #[derive(Serialize)]
 struct Failed {
-    /// What it is: `error`.
+    /// The kind of document: `error`.
     kind: &'static str,
     version: &'static str,
     exit_code: u8,
@@ -40,8 +40,8 @@ pub fn summary_json(summary: &impl Serialize, error: Option<&Error>) -> String {
     })
 }
 
-/// The document of a run that failed before it had a summary, and the last line of a listing that
-/// failed.
+/// The document of a run that failed before it had a summary; also the last line of a failed
+/// listing.
 #[must_use]
 pub fn failure_json(error: &Error) -> String {
     json(&Failed {

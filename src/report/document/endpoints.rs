@@ -1,5 +1,5 @@
-//! What came from which endpoint and from which of its addresses, and over which network interface:
-//! for `--json`, and for people.
+//! Counts for each endpoint, address, network interface and destination: for `--json` and for
+//! people.
 
 use serde::Serialize;
 
@@ -13,80 +13,80 @@ use crate::text::size::{Decimal, Short, counted, rate};
 /// What came from one address of an endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AddressLine {
-    /// The endpoint, as it is addressed.
+    /// The endpoint's address in requests.
     pub endpoint: String,
-    /// The address and its port.
+    /// The IP address and port.
     pub address: String,
-    /// Connections begun to it.
+    /// Connections attempted.
     pub connects: u64,
-    /// Ranges that came from it.
+    /// Ranges received.
     pub ranges: u64,
-    /// Their bytes.
+    /// Bytes of these ranges.
     pub bytes: u64,
-    /// How often it did not answer, or was far slower than the others.
+    /// How often the address did not answer, or was far slower than the others.
     pub failures: u64,
-    /// Answers that asked for fewer requests (503, 429).
+    /// Responses that asked for fewer requests (503, 429).
     pub slow_downs: u64,
-    /// Mean time from a request to the head of its answer; null where none came.
+    /// Mean time from a request to the head of its response; null without responses.
     pub first_byte_seconds: Option<f64>,
-    /// Bytes per second of one connection while bodies came; null where none came.
+    /// Bytes per second of one connection while it received bodies; null without bodies.
     pub bytes_per_second: Option<f64>,
     /// Bytes per second of all connections together, from the first request to the last byte; null
-    /// where nothing came.
+    /// if nothing was received.
     pub goodput_bytes_per_second: Option<f64>,
 }
 
-/// What one of several destinations took.
+/// What one of several destinations received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DestinationLine {
-    /// The folder, as it was typed.
+    /// The folder, as typed.
     pub path: String,
-    /// Objects that are whole there now, and were not before.
+    /// Objects that this run completed there.
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Why it takes no more objects; `None` where it does.
+    /// Why it receives no more objects; `None` if it does.
     pub left_out: Option<String>,
-    /// Objects that were to go there, and went to others for that.
+    /// Objects planned for it that went to other destinations instead.
     pub moved_objects: u64,
 }
 
-/// What came over one of the network interfaces that were named.
+/// What came over one of the named network interfaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InterfaceLine {
     /// Its name.
     pub interface: String,
-    /// The NUMA node of its device; null where the kernel says none.
+    /// The NUMA node of its device; null if the kernel names none.
     pub numa_node: Option<u32>,
     /// The numbers of the workers that connected over it.
     pub workers: Vec<usize>,
-    /// What came for these workers; null where one of them has other interfaces, too.
+    /// Bytes of these workers; null if one of them has other interfaces, too.
     pub bytes: Option<u64>,
 }
 
-/// What came from one endpoint: from all its addresses together.
+/// What came from one endpoint: the sum of its addresses.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EndpointLine {
-    /// The endpoint, as it is addressed.
+    /// The endpoint's address in requests.
     pub endpoint: String,
-    /// Connections begun to it.
+    /// Connections attempted.
     pub connects: u64,
-    /// Ranges that came from it.
+    /// Ranges received.
     pub ranges: u64,
-    /// Their bytes.
+    /// Bytes of these ranges.
     pub bytes: u64,
-    /// How often an address of it did not answer, or was far slower than the others.
+    /// How often one of its addresses did not answer, or was far slower than the others.
     pub failures: u64,
-    /// Answers that asked for fewer requests (503, 429).
+    /// Responses that asked for fewer requests (503, 429).
     pub slow_downs: u64,
-    /// Mean time from a request to the head of its answer; null where none came.
+    /// Mean time from a request to the head of its response; null without responses.
     pub first_byte_seconds: Option<f64>,
     /// Bytes per second of all connections together, from the first request to the last byte; null
-    /// where nothing came.
+    /// if nothing was received.
     pub goodput_bytes_per_second: Option<f64>,
 }
 
-/// The name of an endpoint among those of its run.
+/// The name of an endpoint of the run.
 pub(super) fn name_of(endpoint: EndpointNumber, names: &[String]) -> String {
     names.get(endpoint.index()).cloned().unwrap_or_default()
 }
@@ -101,7 +101,7 @@ fn goodput(count: &AddressCount) -> Option<f64> {
 }
 
 impl InterfaceLine {
-    /// One for each interface, given with the numbers of its workers.
+    /// Makes the line of each interface, given the numbers of its workers.
     pub(super) fn all(
         interfaces: &[(Interface, Vec<usize>)],
         counted: &[WorkerMetrics],
@@ -144,7 +144,7 @@ impl AddressLine {
 }
 
 impl EndpointLine {
-    /// One for each endpoint that anything was asked of, in the order of their numbers.
+    /// Makes the line of each endpoint that was used, in the order of their numbers.
     pub(super) fn all(counts: &[AddressCount], names: &[String]) -> Vec<Self> {
         let mut all: Vec<AddressCount> = Vec::new();
         for count in counts {
@@ -170,7 +170,7 @@ impl EndpointLine {
         }
     }
 
-    /// For people: a line for each where there are several.
+    /// A line for each endpoint, for people; none for a single endpoint.
     pub(super) fn in_words(all: &[Self]) -> Vec<String> {
         if all.len() < 2 {
             return Vec::new();

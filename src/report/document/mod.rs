@@ -1,8 +1,8 @@
-//! What a run comes to: a summary of all, a line for each object. Numbers into JSON and words.
+//! The documents of a run: its summary, and a line for each object, in JSON and in words.
 //!
-//! Pure: plain data in, text out. Lines leave the program through [`crate::report::out`], words for
-//! people through [`crate::report::progress`]. Field names are read by scripts: they may be added,
-//! not renamed.
+//! Pure: plain data in, text out. [`crate::report::out`] prints the lines,
+//! [`crate::report::progress`] the words for people. Scripts read the field names: they may be
+//! added, not renamed.
 
 mod bucket;
 mod check;
@@ -44,23 +44,23 @@ pub use streamed::StreamedLine;
 pub use summary::{DirectIo, Earlier, StageSeconds, Summary, SummaryInputs};
 pub use train::{AllFilesTold, CommandTold, FilesTold, PlannedChannel, TrainPlan, TrainSummary};
 
-/// How often something was tried again: only the reasons that there were, by name.
+/// Retries by name of their reason, without zeros.
 fn by_name(counts: &RetryCounts) -> BTreeMap<&'static str, u64> {
     let counts = RetryReason::ALL.into_iter().zip(counts);
     counts.filter(|(_, count)| **count > 0).map(|(reason, count)| (reason.name(), *count)).collect()
 }
 
-/// The same in words, after what it is that was tried again; `None` when nothing was.
+/// The retries in words, after the noun for what was retried; `None` if there were none.
 fn tried_again(one: &str, many: &str, reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
     let all: u64 = reasons.values().sum();
-    let told = reasons
+    let counted_reasons = reasons
         .iter()
         .map(|(name, count)| format!("{} {}", Count(*count), RetryReason::words(name)))
         .collect::<Vec<_>>();
-    (all > 0).then(|| format!("{}: {}", counted(all, one, many), told.join(", ")))
+    (all > 0).then(|| format!("{}: {}", counted(all, one, many), counted_reasons.join(", ")))
 }
 
-/// Questions of the control plane that were asked again, in words.
+/// Retried control-plane requests, in words.
 fn asked_again(reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
     tried_again(
         "listing or metadata request was retried",
@@ -69,7 +69,7 @@ fn asked_again(reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
     )
 }
 
-/// That a server's time signed, in words; `None` where ours did.
+/// A notice that requests were signed with the server's time; `None` if they were not.
 fn clock_corrected(ahead_seconds: i64) -> Option<String> {
     let side = if ahead_seconds < 0 { "behind" } else { "ahead of" };
     let seconds = Count(ahead_seconds.unsigned_abs());
@@ -81,7 +81,7 @@ fn clock_corrected(ahead_seconds: i64) -> Option<String> {
     })
 }
 
-/// What was seen of the machine's TCP memory, in words.
+/// The machine's TCP memory, in words.
 fn tcp_memory_in_words(seen: &TcpMemoryUse) -> String {
     let mut line = format!("TCP memory of the machine: at most {}", Binary(seen.peak_bytes));
     if let Some(mark) = seen.pressure_bytes {
@@ -96,7 +96,7 @@ fn tcp_memory_in_words(seen: &TcpMemoryUse) -> String {
     line
 }
 
-/// Packets that came out of order, in words; `None` where all came in order.
+/// Packets that arrived out of order, in words; `None` if there were none.
 fn out_of_order(packets: u64) -> Option<String> {
     let count = counted(packets, "packet", "packets");
     (packets > 0).then(|| format!("{count} came out of order: earlier ones were lost or dropped"))
@@ -112,7 +112,7 @@ fn gigabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e9
 }
 
-/// The line of JSON that stands for plain data.
+/// Plain data as one line of JSON.
 pub(crate) fn json(data: &impl serde::Serialize) -> String {
     serde_json::to_string(data).expect("numbers and strings under fixed names become JSON")
 }

@@ -1,4 +1,4 @@
-//! What programs read of a mount: a line for each file that was open, and the summary at its end.
+//! The report of a mount: a line for each file that was open, and the summary at its end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,43 +17,43 @@ use crate::text::size::{Count, Decimal, counted};
 /// What was read, of one open file or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ReadCounts {
-    /// Reads that the kernel asked for.
+    /// Read requests of the kernel.
     pub reads: u64,
     /// Those that failed.
     pub failed_reads: u64,
-    /// Bytes that it asked for, as far as the file has them.
+    /// Bytes requested, up to the end of the file.
     pub asked_bytes: u64,
-    /// Bytes that it was given.
+    /// Bytes returned to the kernel.
     pub served_bytes: u64,
-    /// Bytes that came from the server for them, read ahead ones with them.
+    /// Bytes received from the server for them, including readahead.
     pub received_bytes: u64,
 }
 
 /// The line of a file that was open (`mount --report`).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReadFileLine<'a> {
-    /// What it is: `file`.
+    /// The kind of line: `file`.
     pub kind: &'static str,
-    /// The bucket of its object.
+    /// Its object's bucket.
     pub bucket: &'a str,
-    /// The key of its object.
+    /// Its object's key.
     pub key: &'a str,
-    /// The size of its object.
+    /// Its object's size.
     pub bytes: u64,
     /// How long it was open.
     pub seconds: f64,
     /// It was read from the cache.
     pub cached: bool,
-    /// What was read of it; left out where that was from the cache, which the kernel may read by
-    /// itself.
+    /// What was read; absent for a cached file, which the kernel may read by itself.
     #[serde(flatten)]
     pub counts: Option<ReadCounts>,
-    /// Why a read of it failed, the first that did; null when none did.
+    /// The first error of its reads; null if there was none.
     pub error: Option<String>,
 }
 
 impl<'a> ReadFileLine<'a> {
-    /// Tells of a file that was open so long. Without counts it was read from the cache.
+    /// Makes the line of a file that was open for `open`. Without counts it was read from the
+    /// cache.
     #[must_use]
     pub fn new(
         bucket: &'a str,
@@ -84,33 +84,33 @@ impl<'a> ReadFileLine<'a> {
 /// What was listed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct MountedCounts {
-    /// Files that are shown.
+    /// Visible files.
     pub files: u64,
     /// The sum of their sizes.
     pub bytes: u64,
-    /// Keys that cannot be names.
+    /// Keys that are no valid names.
     pub hidden_keys: u64,
-    /// Only folders that programs used were listed, and are counted.
+    /// Only the folders that programs used were listed and counted.
     pub lazy: bool,
 }
 
-/// What the cache of a mount came to.
+/// The results of a mount's cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CacheCounts {
     /// Opened files that were read from the cache.
     pub hits: u64,
     /// Opened files that were not.
     pub misses: u64,
-    /// Objects that were written to the cache.
+    /// Objects written to the cache.
     pub kept_objects: u64,
     /// Their bytes.
     pub kept_bytes: u64,
-    /// Objects that were removed to make room.
+    /// Objects removed to make room.
     pub evicted_objects: u64,
 }
 
 impl CacheCounts {
-    /// For people.
+    /// The results for people.
     #[must_use]
     pub fn in_words(self) -> String {
         let Self { hits, misses, kept_objects, kept_bytes, evicted_objects } = self;
@@ -125,78 +125,78 @@ impl CacheCounts {
     }
 }
 
-/// What a mount came to.
+/// The summary of a mount.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MountSummary {
     /// Version of the program.
     pub version: &'static str,
-    /// What the process exits with.
+    /// The exit code.
     pub exit_code: u8,
     /// From the start of the program to its end.
     pub seconds: f64,
     /// What was listed.
     #[serde(flatten)]
     pub mounted: MountedCounts,
-    /// Files that programs opened, each time they did.
+    /// Number of times that programs opened files.
     pub opens: u64,
-    /// What was read of all of them.
+    /// What was read of all files.
     #[serde(flatten)]
     pub counts: ReadCounts,
-    /// Bytes received for each byte served; null when none was.
+    /// Bytes received for each byte served; null if none was served.
     pub read_amplification: Option<f64>,
     /// Open files whose objects turned out to be replaced or deleted.
     pub changed_files: u64,
-    /// What the cache came to; null without one.
+    /// The results of the cache; null without one.
     pub cache: Option<CacheCounts>,
-    /// Files that were closed while the file of `--report` was too far behind to take their lines.
+    /// Files closed while the file of `--report` was too far behind to take their lines.
     pub unreported_files: u64,
-    /// HTTP requests sent for what was read.
+    /// HTTP requests sent for reads.
     pub requests: u64,
     /// Connections made.
     pub connects: u64,
-    /// Failed attempts that were followed by another, by reason; only those there were.
+    /// Failed attempts that were retried, by reason, without zeros.
     pub retries: BTreeMap<&'static str, u64>,
-    /// Late ranges that were asked for a second time, while the first request went on.
+    /// Late ranges that were requested a second time while the first request went on.
     pub hedges: u64,
-    /// Late ranges that were asked for again on another connection.
+    /// Late ranges that were requested again on another connection.
     pub moves: u64,
-    /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
+    /// Retried control-plane requests (LIST, HEAD and the like), by reason.
     pub control_retries: BTreeMap<&'static str, u64>,
     /// Processor time of the process.
     pub cpu_seconds: f64,
-    /// Highest resident set of the process.
+    /// Peak resident set size of the process.
     pub peak_rss_bytes: u64,
-    /// What was seen of the machine's TCP memory; null where the kernel does not say it.
+    /// The machine's TCP memory; null if the kernel does not report it.
     pub tcp_memory: Option<TcpMemoryUse>,
-    /// How the data plane talked to the kernel.
+    /// The workers' kernel interface.
     pub ring: RingTold,
-    /// How the kernel's requests came.
+    /// The transport of the kernel's FUSE requests.
     pub fuse: FuseTold,
     /// Which part of the machine, the network, the server or the programs was the limit.
     pub limit: Limit,
 }
 
-/// How the kernel's requests came.
+/// The transport of the kernel's FUSE requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FuseTransport {
-    /// From `/dev/fuse`, one by one.
+    /// `/dev/fuse`, one request at a time.
     #[default]
     Device,
-    /// Over io_uring.
+    /// FUSE over io_uring.
     IoUring,
 }
 
-/// How the kernel's requests came, and why.
+/// The transport of the kernel's FUSE requests, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct FuseTold {
     /// `io_uring` or `device`.
     pub transport: FuseTransport,
-    /// Why it is not io_uring, where that was wanted; null else.
+    /// If io_uring was wanted and is unavailable: why; otherwise null.
     pub io_uring_unavailable: Option<String>,
 }
 
-/// What was counted over all files.
+/// Counts over all files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AllReads {
     /// Files opened.
@@ -207,14 +207,14 @@ pub struct AllReads {
     pub changed_files: u64,
     /// Files without a line in the report.
     pub unreported_files: u64,
-    /// What was asked of the server, and how.
+    /// Counts of the client's requests.
     pub client: ClientCounts,
-    /// Where there is a cache.
+    /// The results of the cache, if there is one.
     pub cache: Option<CacheCounts>,
 }
 
 impl MountSummary {
-    /// Puts a mount's counts together. What the process used is filled in by the caller.
+    /// Combines a mount's counts. The caller fills in what the process used.
     #[must_use]
     pub fn new(
         mounted: MountedCounts,
@@ -253,7 +253,7 @@ impl MountSummary {
         }
     }
 
-    /// For people.
+    /// The summary for people.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let Self { counts, .. } = self;

@@ -1,5 +1,4 @@
-//! Lines about single objects: how it ended (`--report`), that it is there (`ls`), that it would
-//! move (`--dry-run`).
+//! Lines about single objects: downloaded (`--report`), listed (`ls`) or planned (`--dry-run`).
 
 use serde::Serialize;
 
@@ -11,32 +10,32 @@ use crate::s3::Object;
 use crate::text::shown::shown;
 use crate::text::size::{Binary, Decimal};
 
-/// How one object ended.
+/// The result of one object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ObjectLine<'a> {
-    /// What it is: `object`.
+    /// The kind of line: `object`.
     pub kind: &'static str,
-    /// The channel of a training job whose object it is; left out elsewhere.
+    /// The training job's channel that has the object; absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<&'a str>,
     /// Its bucket.
     pub bucket: &'a str,
-    /// Its key, as S3 keeps it.
+    /// Its key, as S3 stores it.
     pub key: &'a str,
-    /// Which of several destinations it is below, as that was typed; left out where there is one.
+    /// Its destination, as typed; absent if there is only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<&'a str>,
-    /// Its path below the destination, `/`-separated; null when nothing is written.
+    /// Its path relative to the destination, `/`-separated; null if nothing is written.
     pub path: Option<&'a str>,
     /// Its size, as listed.
     pub bytes: u64,
-    /// From its first request to its name at the destination.
+    /// From its first request until its file has its final name.
     pub seconds: f64,
-    /// Failed attempts that others followed, over all its ranges.
+    /// Failed attempts that were retried, over all its ranges.
     pub retries: u32,
     /// How it ended.
     pub status: Status,
-    /// Why it failed; null when it did not.
+    /// Why it failed; null if it did not.
     pub error: Option<String>,
     /// Whether its bytes were compared with a checksum.
     pub verified: Verified,
@@ -46,31 +45,31 @@ pub struct ObjectLine<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It is whole.
+    /// It is complete.
     Ok,
     /// It is not at the destination.
     Failed,
-    /// It was left as an earlier run, or somebody else, had made it.
+    /// Its existing file, of an earlier run or another program, was kept.
     Kept,
 }
 
-/// Why an object was left as it is.
+/// Why an existing file was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptReason {
     /// An earlier run completed it, and it has not changed since.
     Same,
-    /// An earlier run had fetched all of it; it got its name now.
+    /// An earlier run had downloaded all of it; this run gave it its final name.
     Finished,
-    /// There is a file, and none is to be replaced.
+    /// A file exists, and no file is to be replaced.
     Present,
-    /// There is a file of another program, of the object's size and time.
+    /// A file of another program has the object's size and time.
     SizeAndTime,
-    /// The same of the object's size, and no more is to be compared.
+    /// A file of another program has the object's size, and only sizes are compared.
     Size,
 }
 
 impl KeptReason {
-    /// Why, in words.
+    /// The reason in words.
     #[must_use]
     pub const fn explain(self) -> &'static str {
         self.unverified()
@@ -94,14 +93,14 @@ impl KeptReason {
 pub struct Verified {
     /// `validated`, `not validated`, or `empty`: there is nothing to verify.
     pub verdict: &'static str,
-    /// What the checksum was computed by; null when the object was not validated.
+    /// The checksum's algorithm; null if the object was not validated.
     pub algorithm: Option<&'static str>,
-    /// Why it was not, and what was checked instead; null when it was.
+    /// Why it was not validated, and what was checked instead; null if it was.
     pub reason: Option<String>,
 }
 
 impl<'a> ObjectLine<'a> {
-    /// Tells of an outcome.
+    /// Makes the line of an outcome.
     #[must_use]
     pub fn new(outcome: &'a Outcome) -> Self {
         let transfer = &*outcome.transfer;
@@ -122,7 +121,7 @@ impl<'a> ObjectLine<'a> {
         }
     }
 
-    /// Tells of an object that was left as it is.
+    /// Makes the line of an object whose file was kept.
     #[must_use]
     pub fn kept(transfer: &'a Transfer, kept: KeptReason) -> Self {
         Self {
@@ -144,13 +143,13 @@ impl<'a> ObjectLine<'a> {
         }
     }
 
-    /// The same of a channel.
+    /// Sets the channel.
     #[must_use]
     pub fn of_channel(self, channel: Option<&'a str>) -> Self {
         Self { channel, ..self }
     }
 
-    /// The same at one of several destinations.
+    /// Sets the destination.
     #[must_use]
     pub fn at(self, destination: Option<&'a str>) -> Self {
         Self { destination, ..self }
@@ -181,7 +180,7 @@ impl Verified {
         Self { verdict: "validated", algorithm: Some(algorithm), reason: None }
     }
 
-    /// Of an object that has no bytes.
+    /// The verdict for an object without bytes.
     pub(super) fn empty() -> Self {
         Self { verdict: "empty", algorithm: None, reason: Some(NO_BYTES.to_owned()) }
     }
@@ -191,7 +190,7 @@ impl Verified {
     }
 }
 
-/// How an object that was kept had been verified when it was downloaded.
+/// How a kept object was verified when it was downloaded.
 fn kept_after(earlier: Result<Algorithm, &'static str>) -> String {
     let kept = KeptReason::Same.unverified();
     match earlier {
@@ -200,7 +199,7 @@ fn kept_after(earlier: Result<Algorithm, &'static str>) -> String {
     }
 }
 
-/// Why an object was not validated, and what was checked all the same.
+/// Why an object was not validated, and what was checked nevertheless.
 fn unverified(transfer: &Transfer, reason: &str) -> String {
     let checked = match (transfer.shape, transfer.etag.is_some()) {
         (Shape::Folder | Shape::Empty, _) => return reason.to_owned(),
@@ -214,25 +213,25 @@ fn unverified(transfer: &Transfer, reason: &str) -> String {
     format!("{reason}; {checked}")
 }
 
-/// An object that is there, for `ls`.
+/// A listed object, for `ls`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListedLine<'a> {
-    /// What it is: `object`.
+    /// The kind of line: `object`.
     pub kind: &'static str,
     /// Its bucket.
     pub bucket: &'a str,
-    /// Its key, as S3 keeps it.
+    /// Its key, as S3 stores it.
     pub key: &'a str,
     /// Its size.
     pub bytes: u64,
-    /// Its entity tag, with its quotes; empty when the origin gave none.
+    /// Its ETag, with quotes; empty if the server sent none.
     pub etag: &'a str,
-    /// When it was last written, in ISO 8601; empty when the origin gave none.
+    /// When it was last modified, in ISO 8601; empty if the server sent no time.
     pub last_modified: &'a str,
 }
 
 impl<'a> ListedLine<'a> {
-    /// Tells of a listed object.
+    /// Makes the line of a listed object.
     #[must_use]
     pub fn new(bucket: &'a str, object: &'a Object) -> Self {
         Self {
@@ -278,19 +277,19 @@ impl Sizes {
     }
 }
 
-/// A folder on the level that `ls` lists: what starts all keys up to a slash.
+/// A folder on the level that `ls` lists: a common prefix of keys up to a slash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListedFolder<'a> {
-    /// What it is: `folder`.
+    /// The kind of line: `folder`.
     pub kind: &'static str,
     /// Its bucket.
     pub bucket: &'a str,
-    /// What its keys start with; it ends in a slash.
+    /// The common prefix; it ends in a slash.
     pub key: &'a str,
 }
 
 impl<'a> ListedFolder<'a> {
-    /// Tells of a folder.
+    /// Makes the line of a folder.
     #[must_use]
     pub const fn new(bucket: &'a str, key: &'a str) -> Self {
         Self { kind: "folder", bucket, key }
@@ -302,21 +301,21 @@ impl<'a> ListedFolder<'a> {
         json(self)
     }
 
-    /// The line for people: `PRE` stands where an object has its size.
+    /// The line for people, with `PRE` instead of a size.
     #[must_use]
     pub fn to_text(&self) -> String {
         format!("{:24} {:>15} s3://{}/{}", "", "PRE", self.bucket, shown(self.key))
     }
 }
 
-/// What `ls` listed, for `--summarize`.
+/// The totals of a listing, for `--summarize`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ListedTotal {
-    /// What it is: `summary`.
+    /// The kind of line: `summary`.
     pub kind: &'static str,
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
-    /// Bytes of all of them.
+    /// Their total bytes.
     pub bytes: u64,
 }
 
@@ -339,30 +338,30 @@ impl ListedTotal {
         json(self)
     }
 
-    /// The lines for people, as `aws s3 ls --summarize` has them.
+    /// The lines for people, as `aws s3 ls --summarize` prints them.
     #[must_use]
     pub fn to_text(&self, sizes: Sizes) -> String {
         format!("\nTotal Objects: {}\n   Total Size: {}", self.objects, sizes.text(self.bytes))
     }
 }
 
-/// An object that would move, for `--dry-run`.
+/// An object that would be downloaded, for `--dry-run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlannedLine<'a> {
-    /// What it is: `object`.
+    /// The kind of line: `object`.
     pub kind: &'static str,
     /// Its bucket.
     pub bucket: &'a str,
-    /// Its key, as S3 keeps it.
+    /// Its key, as S3 stores it.
     pub key: &'a str,
-    /// Where it would go: the path below the destination; null when nothing is written.
+    /// Its path relative to the destination; null if nothing is written.
     pub path: Option<&'a str>,
     /// Its size.
     pub bytes: u64,
 }
 
 impl<'a> PlannedLine<'a> {
-    /// Tells what would become of an object.
+    /// Makes the line of a planned transfer.
     #[must_use]
     pub fn new(transfer: &'a Transfer) -> Self {
         Self {
@@ -380,14 +379,14 @@ impl<'a> PlannedLine<'a> {
         json(self)
     }
 
-    /// The line for people; `place` is the whole path of its file.
+    /// The line for people; `place` is the full path of its file.
     #[must_use]
     pub fn to_text(&self, place: Option<&str>) -> String {
         format!("(dry run) {}", moved(self.bucket, self.key, place, self.bytes))
     }
 }
 
-/// An object that moves to a place, in words. The place is the whole path of its file.
+/// A transfer in words; `place` is the full path of the file.
 #[must_use]
 pub fn moved(bucket: &str, key: &str, place: Option<&str>, bytes: u64) -> String {
     let (key, bytes) = (shown(key), Decimal(bytes));
@@ -397,12 +396,12 @@ pub fn moved(bucket: &str, key: &str, place: Option<&str>, bytes: u64) -> String
     }
 }
 
-/// What a run would do, for `--dry-run`.
+/// The totals of a `--dry-run`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct PlannedTotal {
-    /// What the process exits with.
+    /// The exit code.
     pub exit_code: u8,
-    /// Objects that would move.
+    /// Objects that would be downloaded.
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -410,19 +409,19 @@ pub struct PlannedTotal {
     pub deleted_files: u64,
 }
 
-/// A file that was removed, or would be, since the source has it no more.
+/// A file that was or would be removed because the source no longer has its object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RemovedLine<'a> {
-    /// What it is: `deleted`.
+    /// The kind of line: `deleted`.
     pub kind: &'static str,
-    /// Its path below the destination.
+    /// Its path relative to the destination.
     pub path: &'a str,
     /// `deleted`, or `would_be_deleted`.
     pub status: &'static str,
 }
 
 impl<'a> RemovedLine<'a> {
-    /// Tells of a file; `dry` when it is still there.
+    /// Makes the line of a file; with `dry` it has not been removed.
     #[must_use]
     pub fn new(path: &'a str, dry: bool) -> Self {
         let status = if dry { "would_be_deleted" } else { "deleted" };
@@ -435,7 +434,7 @@ impl<'a> RemovedLine<'a> {
         json(self)
     }
 
-    /// The line for people, of a file that would be removed; `place` is its whole path.
+    /// The line for people, of a file that would be removed; `place` is its full path.
     #[must_use]
     pub fn to_text(&self, place: Option<&str>) -> String {
         format!("(dry run) delete: {}", shown(place.unwrap_or(self.path)))

@@ -1,47 +1,47 @@
-//! How many requests a run had in flight, when and why, for its report.
+//! The number of requests in flight over a run, and why it changed.
 
 use serde::Serialize;
 
 use super::endpoints::name_of;
 use crate::engine::pace::{Change, Moment, Timeline};
 
-/// What the pace of a run was.
+/// The pace of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PaceTold {
-    /// It was looked for; else it was given (`--connections`).
+    /// It was adapted; false if it was given (`--connections`).
     pub adaptive: bool,
-    /// What was chosen, in order.
+    /// The choices, in order.
     pub timeline: Vec<PaceLine>,
-    /// Choices in the middle that are left out.
+    /// Number of choices omitted from the middle.
     pub left_out: u64,
 }
 
 /// One choice.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PaceLine {
-    /// When, since the run began.
+    /// Seconds since the run began.
     pub seconds: f64,
     /// Why.
     pub change: Change,
-    /// The endpoint that asked for less; null for what concerns all of them together.
+    /// The endpoint that asked for less; null for a choice about all of them.
     pub endpoint: Option<String>,
-    /// Requests in flight from here on, one on each connection.
+    /// Requests in flight from now on, one on each connection.
     pub requests_in_flight: u32,
-    /// Requests a second from here on, where the server asked for less; else null.
+    /// Requests per second from now on if the server asked for fewer; otherwise null.
     pub requests_per_second: Option<u64>,
-    /// Bytes a second that were seen before; 0 where that was not measured.
+    /// Bytes per second measured before the choice; 0 if not measured.
     pub bytes_per_second: u64,
 }
 
 impl PaceTold {
-    /// What a timeline tells, with the names of the endpoints by number.
+    /// Converts a timeline, with the names of the endpoints by number.
     #[must_use]
     pub fn new(adaptive: bool, timeline: &Timeline, endpoints: &[String]) -> Self {
         let lines = timeline.moments().iter().map(|moment| PaceLine::new(moment, endpoints));
         Self { adaptive, timeline: lines.collect(), left_out: timeline.left_out() }
     }
 
-    /// The number that was given, if it was.
+    /// The number of requests in flight, if it was given.
     #[must_use]
     pub fn fixed(&self) -> Option<u64> {
         let given = self.timeline.first().filter(|_| !self.adaptive);

@@ -1,4 +1,4 @@
-//! How the data plane talked to the kernel.
+//! The kernel interface of the workers, for reports.
 
 use serde::Serialize;
 
@@ -6,47 +6,47 @@ use crate::engine::metrics::WorkerMetrics;
 use crate::sys::choice::{ChosenRing, RingKind};
 use crate::sys::uring::{SetupError, SetupMode};
 
-/// Which ring the workers and feeders of streams had.
+/// The ring of the workers and of the feeders of streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RingTold {
     /// `io_uring` or `epoll`.
     pub kind: RingKind,
-    /// Why it is not io_uring, where that was wanted; null else.
+    /// If io_uring was wanted and is unavailable: why; otherwise null.
     pub io_uring_unavailable: Option<String>,
 }
 
 impl RingTold {
-    /// Tells of a choice.
+    /// Makes the report of a choice.
     #[must_use]
     pub fn new(ring: &ChosenRing) -> Self {
         let io_uring_unavailable = ring.refused.as_ref().map(SetupError::cause);
         Self { kind: ring.kind, io_uring_unavailable }
     }
 
-    /// The same for people.
+    /// The choice for people.
     #[must_use]
     pub fn in_words(&self) -> String {
         in_words(self.kind, self.io_uring_unavailable.as_deref())
     }
 }
 
-/// What the rings used of the kernel, all of them: the least that one did.
+/// The kernel features that all rings used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RingUse {
     /// `io_uring` or `epoll`.
     pub kind: RingKind,
-    /// Set-up flags of io_uring in force; null without it.
+    /// Setup flags of io_uring; null without io_uring.
     pub mode: Option<SetupMode>,
     /// The slots are registered with every ring.
     pub registered_slots: bool,
-    /// The descriptor of every ring is registered: it never is so far.
+    /// Every ring's own descriptor is registered; never so far.
     pub registered_ring: bool,
-    /// Why it is not io_uring, where that was wanted; null else.
+    /// If io_uring was wanted and is unavailable: why; otherwise null.
     pub io_uring_unavailable: Option<String>,
 }
 
 impl RingUse {
-    /// What these workers' rings used; `None` when none of them had one of the kernel's.
+    /// The features common to these workers' rings; `None` if no worker had a ring.
     #[must_use]
     pub fn of(workers: &[WorkerMetrics], io_uring_unavailable: Option<&str>) -> Option<Self> {
         let rank = |mode| match mode {
@@ -73,7 +73,7 @@ impl RingUse {
         })
     }
 
-    /// The same for people.
+    /// The features for people.
     #[must_use]
     pub fn in_words(&self) -> String {
         let flags = match self.mode {
@@ -114,17 +114,17 @@ mod tests {
             registered_ring: false,
         };
         let worker = WorkerMetrics { features: Some(features), ..WorkerMetrics::default() };
-        let told = RingUse::of(&[worker.clone(), worker.clone()], Some("no")).expect("a ring");
-        assert_eq!(told.in_words(), "ring: epoll (io_uring is not available: no)");
+        let used = RingUse::of(&[worker.clone(), worker.clone()], Some("no")).expect("a ring");
+        assert_eq!(used.in_words(), "ring: epoll (io_uring is not available: no)");
         assert_eq!(
-            serde_json::to_value(&told).expect("JSON"),
+            serde_json::to_value(&used).expect("JSON"),
             serde_json::json!({
                 "kind": "epoll", "mode": null, "registered_slots": false,
                 "registered_ring": false, "io_uring_unavailable": "no"
             })
         );
-        let told = RingUse::of(&[worker], None).expect("a ring");
-        assert_eq!(told.in_words(), "ring: epoll");
+        let used = RingUse::of(&[worker], None).expect("a ring");
+        assert_eq!(used.in_words(), "ring: epoll");
         assert_eq!(RingUse::of(&[WorkerMetrics::default()], None), None);
     }
 }

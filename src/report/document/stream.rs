@@ -1,4 +1,4 @@
-//! The summary of streams: for `--json`, and in a line per epoch for people.
+//! The summary of streams: for `--json`, and as a line for each epoch for people.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,108 +19,107 @@ use crate::text::size::{Binary, Decimal, Seconds, Short, counted, rate};
 /// The name of the channel that writes to standard output.
 pub const STDOUT_NAME: &str = "-";
 
-/// Of an epoch's time so much at least is waiting before it is said who waited.
+/// The summary names who was waited for from this share of an epoch's time on.
 const LIMIT_SHARE: f64 = 0.1;
 
-/// What a run of `pipe` or `cat` came to.
+/// The results of a run of `pipe` or `cat`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StreamSummary {
     /// Version of the program.
     pub version: &'static str,
-    /// What the process exits with.
+    /// The exit code.
     pub exit_code: u8,
     /// From the start of the program to its end.
     pub seconds: f64,
     /// Bytes of all epochs of all channels.
     pub bytes: u64,
-    /// Processor time of the process for 10^12 bytes; null when there were none.
+    /// Processor time for 10^12 bytes; null if there were no bytes.
     pub cpu_seconds_per_terabyte: Option<f64>,
     /// Processor time of the process.
     pub cpu_seconds: f64,
-    /// Highest resident set of the process.
+    /// Peak resident set size of the process.
     pub peak_rss_bytes: u64,
-    /// What was seen of the machine's TCP memory; null where the kernel does not say it.
+    /// The machine's TCP memory; null if the kernel does not report it.
     pub tcp_memory: Option<TcpMemoryUse>,
-    /// Packets that came out of order over the connections: others before them were lost on the
-    /// way, or dropped by this machine.
+    /// Packets that arrived out of order: earlier ones were lost, or dropped by this machine.
     pub out_of_order_packets: u64,
-    /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
+    /// Retried control-plane requests (LIST, HEAD and the like), by reason.
     pub control_retries: BTreeMap<&'static str, u64>,
-    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
-    /// said; 0 where no correction was in use.
+    /// Seconds by which the signing time was ahead of this machine's clock, according to a server;
+    /// 0 if no correction was in use.
     pub clock_correction_seconds: i64,
-    /// How the data plane talked to the kernel; null when it did not begin.
+    /// The workers' kernel interface; null if there were no workers.
     pub ring: Option<RingTold>,
-    /// Which part of the machine, the network or the server was the limit; null where there was no
-    /// stream.
+    /// Which part of the machine, the network or the server was the limit; null without a stream.
     pub limit: Option<Limit>,
     /// Each channel.
     pub channels: Vec<ChannelSummary>,
 }
 
-/// What a channel came to.
+/// The results of a channel.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ChannelSummary {
     /// Its name; `-` for standard output.
     pub name: String,
-    /// Epochs before those that are told.
+    /// Number of epochs before those in `epochs`.
     pub earlier_epochs: u64,
     /// Their bytes.
     pub earlier_bytes: u64,
-    /// Each epoch that was opened, the last ones when there were very many.
+    /// Each opened epoch; only the last ones if there were very many.
     pub epochs: Vec<EpochSummary>,
-    /// Failed attempts that were followed by another, by reason; only those there were.
+    /// Failed attempts that were retried, by reason, without zeros.
     pub retries: BTreeMap<&'static str, u64>,
-    /// Late ranges that were asked for a second time, while the first request went on.
+    /// Late ranges that were requested a second time while the first request went on.
     pub hedges: u64,
-    /// Late ranges that were asked for again on another connection.
+    /// Late ranges that were requested again on another connection.
     pub moves: u64,
-    /// What came from which endpoint.
+    /// What came from each endpoint.
     pub endpoints: Vec<EndpointLine>,
-    /// What came from which address of which endpoint; the times are those that were waited for the
+    /// What came from each address of each endpoint; its times are those spent waiting for the
     /// network.
     pub addresses: Vec<AddressLine>,
     /// Requests sent.
     pub requests: u64,
     /// Connections made.
     pub connects: u64,
-    /// How many requests were in flight, and why.
+    /// Requests in flight over time, and why.
     pub pace: PaceTold,
-    /// Size of the smallest private pipe; null when none was needed. Below 1 MiB the kernel refused
-    /// more (pipe-user-pages-soft, pipe-max-size): right, only slower.
+    /// Size of the smallest private pipe; null if none was needed. Below 1 MiB the kernel refused a
+    /// larger one (pipe-user-pages-soft, pipe-max-size), which only costs speed.
     pub pipe_bytes_min: Option<u64>,
-    /// Most decrypted bytes that stood in memory ahead of their turn.
+    /// Maximum decrypted bytes held in memory out of order.
     pub backlog_bytes_max: u64,
 }
 
-/// What an epoch came to.
+/// The results of an epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EpochSummary {
     /// Its number, from 0.
     pub epoch: u64,
-    /// Bytes handed to the reader.
+    /// Bytes passed to the reader.
     pub bytes: u64,
-    /// From the reader's coming to the end.
+    /// From the reader's open to the end.
     pub seconds: f64,
-    /// `bytes` over `seconds`, in 10^9; null for an epoch that took no time.
+    /// `bytes` over `seconds`, in 10^9; null if it took no time.
     pub gigabytes_per_second: Option<f64>,
-    /// From the reader's coming to the first byte; null when there was none.
+    /// From the reader's open to the first byte; null if there was none.
     pub first_byte_seconds: Option<f64>,
-    /// The reader had taken all there was and waited for us: the network is the bottleneck.
+    /// The pipe was empty and the reader waited: the network is the bottleneck.
     pub reader_waited_seconds: f64,
-    /// Of that time: bytes had come and were not decompressed yet: the processor is the bottleneck.
+    /// Part of that time in which received bytes waited for decompression: the processor is the
+    /// bottleneck.
     pub gunzip_waited_seconds: f64,
-    /// The pipe was full and we waited: the reader is the bottleneck.
+    /// The pipe was full and inrush waited: the reader is the bottleneck.
     pub waited_for_reader_seconds: f64,
     /// The reader closed before the end.
     pub left_early: bool,
-    /// Every byte was handed to the reader: it did not leave early, and the stream neither failed
+    /// Every byte was passed to the reader: it did not leave early, and the stream neither failed
     /// nor was interrupted.
     pub complete: bool,
 }
 
 impl StreamSummary {
-    /// Puts a run's counts together.
+    /// Combines a run's counts.
     pub fn new<'a>(
         channels: impl Iterator<Item = (&'a str, &'a FeedCount)>,
         elapsed: Duration,
@@ -153,8 +152,8 @@ impl StreamSummary {
         }
     }
 
-    /// Judges what the limit was, by what workers and feeders counted; `known` has what the machine
-    /// and the user say, and the processors' time of the workers and feeders.
+    /// Judges the limit from the counts of workers and feeders. `known` has the facts about the
+    /// machine, the user's options, and the workers' and feeders' processor time.
     pub fn explain<'a>(
         &mut self,
         known: LimitFacts,
@@ -163,7 +162,7 @@ impl StreamSummary {
     ) {
         let out_of_order = workers.iter().map(|worker| worker.out_of_order_packets);
         self.out_of_order_packets = out_of_order.sum();
-        // Before the first reader came, somebody else was waited for.
+        // The time before the first reader came is not the stream's.
         let opened_us =
             feeds.clone().filter_map(|feed| feed.epochs.first()).map(|epoch| epoch.opened_us);
         let opened_us = opened_us.min();
@@ -181,13 +180,13 @@ impl StreamSummary {
         let is_fed = feeds.clone().next().is_some();
         facts.take_feeds(feeds);
         if is_fed && opened_us.is_none() {
-            // None came.
+            // No reader came.
             facts.reader_seconds = facts.seconds;
         }
         self.limit = Some(Limit::of(&facts));
     }
 
-    /// For people: a line for each epoch; with `stats` what the run cost, too.
+    /// A line for each epoch, for people; with `stats`, also what the run cost.
     #[must_use]
     pub fn lines(&self, stats: bool) -> Vec<String> {
         let mut lines = Vec::new();
@@ -281,7 +280,7 @@ impl EpochSummary {
         }
     }
 
-    /// What it came to, and who was waited for.
+    /// The epoch in words, and who was waited for.
     fn in_words(&self) -> String {
         let mut line = format!("{} in {}", Decimal(self.bytes), Seconds(self.seconds));
         if let Some(rate) = rate(self.bytes, self.seconds) {
@@ -335,22 +334,22 @@ mod tests {
 
     #[test]
     fn who_is_the_limit_is_said() {
-        let told = |epoch| summary("train", epoch).lines(false).concat();
+        let text = |epoch| summary("train", epoch).lines(false).concat();
         let start = "train_3: 136 MB in 8.5 s (16 MB/s), first byte after 12 ms";
-        assert_eq!(told(epoch()), start);
+        assert_eq!(text(epoch()), start);
         let kept = EpochCount { reader_kept_us: 5_100_000, reader_waited_us: 9, ..epoch() };
         let limit = "; inrush was idle for 5.1 s: the reader is the limit";
-        assert_eq!(told(kept.clone()), format!("{start}{limit}"));
+        assert_eq!(text(kept.clone()), format!("{start}{limit}"));
         let waited = EpochCount { reader_waited_us: 6_000_000, left_early: true, ..kept };
         let limit = "; waited 6.0 s for the network; the reader closed early";
-        assert_eq!(told(waited), format!("{start}{limit}"));
+        assert_eq!(text(waited), format!("{start}{limit}"));
         let waited = EpochCount { reader_waited_us: 6_000_000, inflating_us: 4_000_000, ..epoch() };
         let limit = "; waited 6.0 s for gunzip: the processor is the limit";
-        assert_eq!(told(waited), format!("{start}{limit}"));
+        assert_eq!(text(waited), format!("{start}{limit}"));
         let cut = EpochCount { complete: false, ..epoch() };
-        assert_eq!(told(cut), format!("{start}; incomplete"));
+        assert_eq!(text(cut), format!("{start}; incomplete"));
         let none = EpochCount { elapsed_us: 10, complete: true, ..EpochCount::default() };
-        assert_eq!(told(none), "train_0: 0 B in 1 ms");
+        assert_eq!(text(none), "train_0: 0 B in 1 ms");
     }
 
     #[test]
@@ -367,12 +366,12 @@ mod tests {
         let worker = WorkerMetrics { out_of_order_packets: 21, ..WorkerMetrics::default() };
         summary.explain(LimitFacts::default(), &[worker.clone(), worker], [].iter());
         assert_eq!(summary.out_of_order_packets, 42);
-        let told = "TCP memory of the machine: at most 2 GiB, pressure mark 1.46 GiB, under \
+        let text = "TCP memory of the machine: at most 2 GiB, pressure mark 1.46 GiB, under \
                     pressure for 12 s, 2,391 received packets dropped";
-        assert!(summary.lines(true).contains(&told.to_owned()), "{:?}", summary.lines(true));
-        assert!(!summary.lines(false).contains(&told.to_owned()));
-        let told = "42 packets came out of order: earlier ones were lost or dropped";
-        assert!(summary.lines(true).contains(&told.to_owned()), "{:?}", summary.lines(true));
+        assert!(summary.lines(true).contains(&text.to_owned()), "{:?}", summary.lines(true));
+        assert!(!summary.lines(false).contains(&text.to_owned()));
+        let text = "42 packets came out of order: earlier ones were lost or dropped";
+        assert!(summary.lines(true).contains(&text.to_owned()), "{:?}", summary.lines(true));
     }
 
     #[test]

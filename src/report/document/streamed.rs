@@ -5,22 +5,22 @@ use serde::Serialize;
 use super::{ObjectLine, STDOUT_NAME, json};
 use crate::files::transfer::Outcome;
 
-/// How one object of a stream ended.
+/// The result of one object of a stream.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StreamedLine<'a> {
-    /// Its channel; absent where it went to standard output.
+    /// Its channel; absent for standard output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<&'a str>,
-    /// Its epoch, from 0; absent where it went to standard output.
+    /// Its epoch, from 0; absent for standard output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// The same as of an object that is downloaded; its time is up to the last byte into the pipe.
+    /// The fields of a downloaded object; its time ends with the last byte written to the pipe.
     #[serde(flatten)]
     pub object: ObjectLine<'a>,
 }
 
 impl<'a> StreamedLine<'a> {
-    /// Tells of an outcome in an epoch of a channel.
+    /// Makes the line of an outcome.
     #[must_use]
     pub fn new(channel: &'a str, epoch: u64, outcome: &'a Outcome) -> Self {
         let is_named = channel != STDOUT_NAME;

@@ -1,4 +1,4 @@
-//! The summary of a run: for `--json`, and in a few lines for people.
+//! The summary of a run: for `--json`, and as a few lines for people.
 
 use std::collections::BTreeMap;
 
@@ -19,228 +19,227 @@ use crate::sys::tcp_memory::TcpMemoryUse;
 use crate::sys::topology::Interface;
 use crate::text::size::{Binary, Count, Decimal, Seconds, counted, rate};
 
-/// Exit codes of runs that were ended before their objects were.
+/// Exit codes of runs that may end before all objects are tried.
 const SOME_FAILED: u8 = ErrorKind::Objects.exit_code();
 const INTERRUPTED: u8 = ErrorKind::Interrupted.exit_code();
 const DEADLINE: u8 = ErrorKind::Deadline.exit_code();
 
-/// What a summary is made of. All times are of one monotonic clock, in microseconds.
+/// The input of a summary. All times are of one monotonic clock, in microseconds.
 #[derive(Debug, Clone)]
 pub struct SummaryInputs {
-    /// What each worker counted.
+    /// The counts of each worker.
     pub workers: Vec<WorkerMetrics>,
-    /// What became of the bytes.
+    /// Where the bytes went.
     pub sink: Sink,
-    /// Where the files went, as it was typed; `None` where nothing was written.
+    /// The destination of the files, as typed; `None` if nothing was written.
     pub destination: Option<String>,
     /// Objects that failed.
     pub failed_objects: u64,
-    /// Objects that are whole and have their stored checksum.
+    /// Complete objects that match their stored checksum.
     pub validated_objects: u64,
-    /// Objects with bytes that are whole and were compared with no checksum.
+    /// Complete objects with bytes that were compared with no checksum.
     pub not_validated_objects: u64,
-    /// Why they were not, and how many.
+    /// Number of these objects, by reason.
     pub not_validated: BTreeMap<&'static str, u64>,
-    /// Objects that are whole and have no bytes.
+    /// Complete objects without bytes.
     pub empty_objects: u64,
-    /// Large files that went on where an earlier run ended: past the page cache, and not.
+    /// Large files resumed from an earlier run: written past the page cache, and through it.
     pub resumed_files: (u64, u64),
-    /// What of earlier runs counted.
+    /// Counts about earlier runs.
     pub earlier: Earlier,
     /// From the start of the program to the end of its work.
     pub elapsed_us: u64,
-    /// Of that: credentials, region and addresses.
+    /// Part of `elapsed_us` spent on credentials, region and addresses.
     pub resolve_us: u64,
-    /// Of the latter: questions about the sources.
+    /// Part of `resolve_us` spent on requests about the sources.
     pub asked_us: u64,
-    /// Of all: from the first request for a listing to its end; it overlaps with the transfer.
+    /// From the first list request to the end of the listing; overlaps with the transfer.
     pub list_us: u64,
-    /// Of that: from the start of the first worker to the end of the last.
+    /// From the start of the first worker to the end of the last.
     pub transfer_us: u64,
     /// Processor time of the whole process, in seconds.
     pub cpu_seconds: f64,
-    /// Highest resident set of the process.
+    /// Peak resident set size of the process.
     pub peak_rss_bytes: u64,
-    /// Pages of the slots; `None` when there are no slots.
+    /// Pages of the slots; `None` without slots.
     pub pages: Option<Pages>,
-    /// How many requests were in flight, and why.
+    /// Requests in flight over time, and why.
     pub pace: PaceTold,
-    /// How the endpoints are addressed, by number.
+    /// The addresses of the endpoints, by number.
     pub endpoints: Vec<String>,
-    /// The network interfaces that were named, with the numbers of their workers.
+    /// The named network interfaces, with the numbers of their workers.
     pub interfaces: Vec<(Interface, Vec<usize>)>,
-    /// What each of several destinations took.
+    /// What each of several destinations received.
     pub destinations: Vec<DestinationLine>,
-    /// How it went on.
+    /// Bytes and retries over time.
     pub course: Vec<CoursePoint>,
     /// Processors that the process may use.
     pub processors: u64,
-    /// Longest receive buffer of a socket, in bytes, where the kernel says it.
+    /// Maximum receive buffer of a socket, in bytes, if the kernel reports it.
     pub receive_buffer_bytes: Option<u64>,
-    /// What was seen of the machine's TCP memory.
+    /// The machine's TCP memory.
     pub tcp_memory: Option<TcpMemoryUse>,
-    /// What the user bounds, in bytes a second.
+    /// The user's bandwidth limit, in bytes per second.
     pub bandwidth_limit: Option<u64>,
     /// Length of a range.
     pub part_size_bytes: u64,
     /// Length of a data slot.
     pub slot_length_bytes: u64,
-    /// All slots together.
+    /// Total length of all slots.
     pub memory_bytes: u64,
-    /// With more of it there would be more connections at most, than so many.
+    /// The maximum number of connections, if the memory limits it.
     pub memory_bounds: Option<u64>,
-    /// Questions of the control plane that were asked again.
+    /// Retried control-plane requests.
     pub control_retries: RetryCounts,
-    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
-    /// said; 0 where no correction was in use.
+    /// Seconds by which the signing time was ahead of this machine's clock, according to a server;
+    /// 0 if no correction was in use.
     pub clock_correction_seconds: i64,
-    /// Why the rings are not io_uring, where that was wanted.
+    /// Why io_uring is unavailable, if it was wanted.
     pub io_uring_unavailable: Option<String>,
-    /// What the process will exit with.
+    /// The exit code.
     pub exit_code: u8,
-    /// Objects that neither failed nor are complete; `None` where not all are known.
+    /// Objects that neither failed nor are complete; `None` if the total is unknown.
     pub untried_objects: Option<u64>,
-    /// Sources of which there is nothing, which failed as objects do; and all sources.
+    /// Sources without any object, which count as failed objects; and all sources.
     pub missing_sources: (u64, u64),
 }
 
-/// What of earlier runs counted.
+/// Counts about earlier runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Earlier {
-    /// Objects that were left as they are.
+    /// Objects whose existing files were kept.
     pub kept_objects: u64,
     /// Their bytes.
     pub kept_bytes: u64,
-    /// Those of them without a mark of a download: their size was compared, and unless that was
-    /// not wanted their time.
+    /// Kept files without the mark of a download: they were compared by size and, unless the user
+    /// asked for sizes only, by time.
     pub kept_unmarked_objects: u64,
-    /// Unfinished objects that went on.
+    /// Unfinished objects that were resumed.
     pub resumed_objects: u64,
-    /// Their bytes that were there.
+    /// Their bytes that were already there.
     pub resumed_bytes: u64,
-    /// Unfinished objects that began again.
+    /// Unfinished objects that were restarted.
     pub anew_objects: u64,
-    /// Failed objects of which a later run can go on with some bytes.
+    /// Failed objects of which a later run can resume some bytes.
     pub unfinished_objects: u64,
-    /// Files that were removed, since the source has them no more.
+    /// Files removed because the source no longer has their objects.
     pub deleted_files: u64,
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// Version of the program.
     pub version: &'static str,
-    /// What the process exits with.
+    /// The exit code.
     pub exit_code: u8,
-    /// Objects that are whole.
+    /// Objects that are complete.
     pub objects: u64,
     /// Objects that failed.
     pub failed_objects: u64,
-    /// Objects that neither failed nor are complete, for people; `None` where not all are known.
+    /// Objects that neither failed nor are complete, for people; `None` if the total is unknown.
     #[serde(skip)]
     pub untried_objects: Option<u64>,
-    /// Of the failed ones sources of which there is nothing; and all sources.
+    /// Sources without any object, which count as failed objects; and all sources.
     #[serde(skip)]
     pub missing_sources: (u64, u64),
-    /// Objects that are whole and have their stored checksum.
+    /// Complete objects that match their stored checksum.
     pub validated_objects: u64,
-    /// Objects with bytes that are whole and were compared with no checksum.
+    /// Complete objects with bytes that were compared with no checksum.
     pub not_validated_objects: u64,
-    /// Why they were not, and how many.
+    /// Number of these objects, by reason.
     pub not_validated: BTreeMap<&'static str, u64>,
-    /// Objects that are whole and have no bytes.
+    /// Complete objects without bytes.
     pub empty_objects: u64,
-    /// Where the files went, for people.
+    /// The destination of the files, for people.
     #[serde(skip)]
     pub destination: Option<String>,
-    /// What of earlier runs counted.
+    /// Counts about earlier runs.
     #[serde(flatten)]
     pub earlier: Earlier,
-    /// Body bytes received and delivered, those of failed objects included: whole buffers. What an
-    /// attempt that failed had in its last one is received again.
+    /// Body bytes received and delivered, including those of failed objects, in whole buffers. What
+    /// a failed attempt had in its last buffer is received again.
     pub bytes: u64,
     /// From the start of the program to the end of its work.
     pub seconds: f64,
-    /// `bytes` over `seconds`, in 10^9; null for a run that took no time.
+    /// `bytes` over `seconds`, in 10^9; null if it took no time.
     pub gigabytes_per_second: Option<f64>,
-    /// Processor time of the process for 10^12 bytes; null when there were none.
+    /// Processor time for 10^12 bytes; null if there were no bytes.
     pub cpu_seconds_per_terabyte: Option<f64>,
     /// Processor time of the process.
     pub cpu_seconds: f64,
-    /// Of that: of the workers' threads, but not of those that write to files over epoll.
+    /// Part of that used by worker threads, without the threads that write files for epoll.
     pub worker_cpu_seconds: f64,
-    /// Highest resident set of the process.
+    /// Peak resident set size of the process.
     pub peak_rss_bytes: u64,
-    /// What was seen of the machine's TCP memory; null where the kernel does not say it.
+    /// The machine's TCP memory; null if the kernel does not report it.
     pub tcp_memory: Option<TcpMemoryUse>,
-    /// Failed attempts that were followed by another, by reason; only those there were.
+    /// Failed attempts that were retried, by reason, without zeros.
     pub retries: BTreeMap<&'static str, u64>,
-    /// Questions of the control plane (LIST, HEAD and the like) that were asked again, by reason.
+    /// Retried control-plane requests (LIST, HEAD and the like), by reason.
     pub control_retries: BTreeMap<&'static str, u64>,
-    /// By how many seconds the time that signed was ahead of this machine's clock, as a server
-    /// said; 0 where no correction was in use.
+    /// Seconds by which the signing time was ahead of this machine's clock, according to a server;
+    /// 0 if no correction was in use.
     pub clock_correction_seconds: i64,
     /// When the first worker ran out of work, since the run began; null without workers.
     pub first_worker_done_seconds: Option<f64>,
-    /// When the last one did.
+    /// When the last worker did.
     pub last_worker_done_seconds: Option<f64>,
-    /// What the rings used of the kernel; null where none was set up.
+    /// Kernel features that the rings used; null without rings.
     pub ring: Option<RingUse>,
     /// Pages of the slots.
     pub pages: Option<Pages>,
-    /// Whether files were written past the page cache.
+    /// How large files were written.
     pub direct_io: DirectIo,
     /// `files`, or `discard`: nothing was written.
     pub sink: &'static str,
-    /// How many workers there were.
+    /// Number of workers.
     pub workers: u64,
-    /// Connections of all workers: as many as were asked for, else the most that were open at once.
+    /// Connections of all workers: the requested number, or the maximum open at once.
     pub connections: u64,
-    /// How many requests were in flight, and why.
+    /// Requests in flight over time, and why.
     pub pace: PaceTold,
     /// Length of a range.
     pub part_size_bytes: u64,
     /// Length of a data slot.
     pub slot_length_bytes: u64,
-    /// All slots together.
+    /// Total length of all slots.
     pub memory_bytes: u64,
-    /// Where the time went.
+    /// Time spent in each stage.
     pub stages: StageSeconds,
     /// Requests sent.
     pub requests: u64,
     /// Connections made.
     pub connects: u64,
-    /// Turns of the workers' loops: one system call each.
+    /// Iterations of the workers' loops, with one system call each.
     pub turns: u64,
-    /// Writes that the kernel took only in part, and that were continued.
+    /// Partial writes, which were continued.
     pub short_writes: u64,
-    /// Ranges that were asked for a second time because they were far behind their peers.
+    /// Ranges that were requested a second time because they were far behind their peers.
     pub hedges: u64,
-    /// Those where the second answer came first.
+    /// Those where the second response came first.
     pub hedges_won: u64,
-    /// Ranges that were moved from a late connection to another, where none was free.
+    /// Ranges moved from a late connection to another because none was free.
     pub moves: u64,
-    /// Packets that came out of order over the connections: others before them were lost on the
-    /// way, or dropped by this machine.
+    /// Packets that arrived out of order: earlier ones were lost, or dropped by this machine.
     pub out_of_order_packets: u64,
     /// Which part of the machine, the network or the server was the limit.
     pub limit: Limit,
-    /// How long requests took.
+    /// Histograms of request times.
     pub latencies: Latencies,
-    /// How it went on.
+    /// Bytes and retries over time.
     pub course: Vec<CoursePoint>,
-    /// What came from which endpoint.
+    /// What came from each endpoint.
     pub endpoints: Vec<EndpointLine>,
-    /// What came from which address of which endpoint.
+    /// What came from each address of each endpoint.
     pub addresses: Vec<AddressLine>,
-    /// What came over which of the network interfaces that were named.
+    /// What came over each of the named network interfaces.
     pub interfaces: Vec<InterfaceLine>,
-    /// What each of several destinations took; empty for one.
+    /// What each of several destinations received; empty for one.
     pub destinations: Vec<DestinationLine>,
 }
 
-/// Late ranges that went on elsewhere, in words.
+/// Late ranges that were moved, in words.
 pub(super) fn moved(moves: u64) -> String {
     let slow = counted(moves, "slow request", "slow requests");
     format!("{slow} moved to another connection")
@@ -251,23 +250,23 @@ pub(super) fn moved(moves: u64) -> String {
 pub struct DirectIo {
     /// At least one was written past the page cache.
     pub used: bool,
-    /// How many were.
+    /// Number of files written past the page cache.
     pub files_direct: u64,
-    /// How many were not, since their file system refused.
+    /// Number of files written through it because their file system refused O_DIRECT.
     pub files_buffered: u64,
 }
 
-/// Where the time went. The first three are elapsed times, and overlap. The others are sums over
-/// connections or operations, so they may exceed the run's time.
+/// Time spent in each stage. The first three are elapsed times and overlap. The others are sums
+/// over connections or operations, so they may exceed the run's time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StageSeconds {
     /// Credentials, region and addresses.
     pub resolve: f64,
-    /// From the first request for a listing to its end.
+    /// From the first list request to the end of the listing.
     pub list: f64,
     /// From the start of the first worker to the end of the last.
     pub transfer: f64,
-    /// Sum: from a request's start to the complete head of its answer.
+    /// Sum: from a request's start to the complete head of its response.
     pub first_byte: f64,
     /// Sum: from the head to the last body byte.
     pub body: f64,
@@ -286,7 +285,7 @@ pub struct StageSeconds {
 }
 
 impl Summary {
-    /// Adds the workers up.
+    /// Adds up the workers' counts.
     #[must_use]
     pub fn new(inputs: &SummaryInputs) -> Self {
         let mut all = WorkerMetrics::default();
@@ -354,13 +353,13 @@ impl Summary {
         }
     }
 
-    /// The summary as one line of JSON, with why the run failed.
+    /// The summary as one line of JSON, with the error if the run failed.
     #[must_use]
     pub fn to_json(&self, error: Option<&Error>) -> String {
         summary_json(self, error)
     }
 
-    /// The summary in a few lines for people; with `stats` what it cost, too.
+    /// The summary in a few lines for people; with `stats`, also what it cost.
     #[must_use]
     pub fn lines(&self, stats: bool) -> Vec<String> {
         let mut lines = vec![self.headline()];
@@ -375,12 +374,12 @@ impl Summary {
         let (missing, sources) = self.missing_sources;
         if missing > 0 {
             let exist = if missing == 1 { "does not exist" } else { "do not exist" };
-            let told = format!("{missing} of {} {exist}", counted(sources, "source", "sources"));
+            let text = format!("{missing} of {} {exist}", counted(sources, "source", "sources"));
             lines.push(match self.exit_code {
                 SOME_FAILED if self.failed_objects == missing => {
-                    format!("{told}; the objects of the others are complete")
+                    format!("{text}; the objects of the others are complete")
                 }
-                _ => told,
+                _ => text,
             });
         }
         let failed_objects = self.failed_objects - missing;
@@ -406,7 +405,7 @@ impl Summary {
         lines
     }
 
-    /// Whether there was nothing to do: every object was there already.
+    /// True if there was nothing to do: every object was already there.
     #[must_use]
     pub fn is_all_present(&self) -> bool {
         let is_whole = self.exit_code == 0 && self.failed_objects == 0;
@@ -435,14 +434,14 @@ impl Summary {
             (_, 0) if self.empty_objects == 0 => return line + ", all verified",
             (validated, _) => format!(", {} verified", Count(validated)),
         };
-        // The rest of the objects, that the numbers add up.
+        // Empty objects are neither verified nor unverified; with them the counts add up.
         match self.empty_objects {
             0 => line,
             empty => line + &format!(", {} empty", Count(empty)),
         }
     }
 
-    /// What the run took of the machine and the network.
+    /// The run's use of the machine and the network, in words.
     fn stats(&self) -> Vec<String> {
         let per_terabyte = self.cpu_seconds_per_terabyte;
         let per_terabyte = per_terabyte.map(|cost| format!(" ({cost:.0} s per TB)"));
@@ -476,7 +475,7 @@ impl Summary {
         lines
     }
 
-    /// How large files were written; nothing where there were none.
+    /// How large files were written, in words; `None` if there were none.
     fn direct_io_in_words(&self) -> Option<String> {
         let DirectIo { files_direct, files_buffered, .. } = self.direct_io;
         let direct = counted(files_direct, "large file", "large files");
@@ -510,7 +509,7 @@ fn stage_seconds(inputs: &SummaryInputs, all: &WorkerMetrics) -> StageSeconds {
 }
 
 fn limit_facts(inputs: &SummaryInputs, all: &WorkerMetrics) -> LimitFacts {
-    // What is not of the transfer comes before it.
+    // Time outside the transfer comes before it.
     let before_us = inputs.elapsed_us.saturating_sub(inputs.transfer_us);
     let done_us = inputs.workers.iter().map(|worker| worker.done_us).max();
     let after_us = done_us.map_or(0, |done_us| inputs.elapsed_us.saturating_sub(done_us));
@@ -671,7 +670,7 @@ mod tests {
         (present.earlier.kept_objects, present.earlier.kept_bytes) = (3, 2_100_000);
         let all = "3 objects (2.10 MB) already present, skipped -> t1/ in 0 s";
         assert_eq!(present.lines(false), [all]);
-        // Ended before it came to the others.
+        // The run ended before it tried the others.
         for early in [INTERRUPTED, DEADLINE] {
             present.exit_code = early;
             assert_eq!(present.lines(false), ["0 objects, 0 B -> t1/ in 0 s"]);
@@ -813,8 +812,8 @@ mod tests {
         let all = ["44 objects, 136 MB -> t1/ in 8.5 s (16 MB/s), all verified"];
         assert_eq!(lines(&one), all);
         let with_empty = SummaryInputs { validated_objects: 43, empty_objects: 1, ..one.clone() };
-        let told = "44 objects, 136 MB -> t1/ in 8.5 s (16 MB/s), 43 verified, 1 empty";
-        assert_eq!(lines(&with_empty), [told]);
+        let text = "44 objects, 136 MB -> t1/ in 8.5 s (16 MB/s), 43 verified, 1 empty";
+        assert_eq!(lines(&with_empty), [text]);
         let workers = vec![WorkerMetrics { objects: 1, bytes: 900, ..quiet }];
         let small = SummaryInputs {
             workers,
@@ -823,8 +822,8 @@ mod tests {
             not_validated_objects: 1,
             ..one
         };
-        let told = "1 object, 900 B read and discarded in 8.5 s (106 B/s), not verified";
-        assert_eq!(lines(&small), [told]);
+        let text = "1 object, 900 B read and discarded in 8.5 s (106 B/s), not verified";
+        assert_eq!(lines(&small), [text]);
     }
 
     #[test]
@@ -875,7 +874,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_that_differ_are_told_by_the_least() {
+    fn rings_that_differ_are_reported_by_the_least() {
         let mut inputs = full();
         let weak = Features {
             kind: RingKind::IoUring,

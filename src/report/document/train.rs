@@ -1,4 +1,4 @@
-//! The documents of `train`: what would be done, and what was.
+//! The documents of `train`: its plan and its results.
 
 use std::time::Duration;
 
@@ -10,57 +10,57 @@ use crate::sys::tcp_memory::TcpMemoryUse;
 use crate::text::shown::shown;
 use crate::text::size::{Count, Decimal, counted};
 
-/// What a training job would get (`--check`).
+/// The plan of a training job (`--check`).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrainPlan {
     /// Version of the program.
     pub version: &'static str,
-    /// What the process exits with.
+    /// The exit code.
     pub exit_code: u8,
-    /// Which host this is, from 0, of how many.
+    /// This host's number, from 0.
     pub host: u32,
-    /// How many hosts share the objects.
+    /// Number of hosts that share the objects.
     pub hosts: u32,
     /// Each channel.
     pub channels: Vec<PlannedChannel>,
-    /// What this host's files of channels need that are not there yet; of channels on the file
-    /// system of their common folder.
+    /// Bytes that this host's channels still have to write on the file system of their common
+    /// folder.
     pub needed_bytes: u64,
-    /// Some of it may be there: not all files could be looked at.
+    /// `needed_bytes` is an upper bound: some files could not be inspected.
     pub needed_bytes_at_most: bool,
-    /// Free bytes where they go; null where that is not known.
+    /// Free bytes on that file system; null if unknown.
     pub free_bytes: Option<u64>,
 }
 
-/// What a channel would be.
+/// The plan of a channel.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlannedChannel {
     /// Its name.
     pub name: String,
     /// `File`, `FastFile`, `Pipe` or `link`: a local folder.
     pub mode: &'static str,
-    /// Where its data is.
+    /// The source of its data.
     pub source: String,
-    /// When its data is there, in words.
+    /// When its data is ready, in words.
     pub begins: String,
-    /// Lines of an augmented manifest; null where there is none.
+    /// Lines of an augmented manifest; null without one.
     pub lines: Option<u64>,
-    /// Of these: in each epoch of this host.
+    /// Lines for this host in each epoch.
     pub host_lines: Option<u64>,
     /// Objects of all hosts.
     pub objects: u64,
-    /// Bytes of the channel; null where not all objects were asked about.
+    /// Bytes of the channel; null if not all objects were looked up.
     pub bytes: Option<u64>,
-    /// Objects of this host; in Pipe mode of its first epoch.
+    /// Objects of this host; in Pipe mode, of its first epoch.
     pub host_objects: u64,
-    /// Bytes of this host; null where its objects were not asked about.
+    /// Bytes of this host; null if its objects were not looked up.
     pub host_bytes: Option<u64>,
-    /// Files in the folder of a channel in File mode that are not of it; null where nobody looked.
+    /// Foreign files in the folder of a channel in File mode; null if it was not read.
     pub other_files: Option<u64>,
 }
 
 impl TrainPlan {
-    /// A plan without channels for this host of so many.
+    /// Makes a plan without channels for this host of `hosts`.
     #[must_use]
     pub fn new(host: u32, hosts: u32) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl TrainPlan {
         }
     }
 
-    /// For people, a line for each channel and one for the disk.
+    /// A line for each channel and one for the disk, for people.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> =
@@ -95,7 +95,7 @@ impl PlannedChannel {
         if *mode == "link" {
             return format!("channel {name}: {mode} to {source}, made {begins}");
         }
-        let told = |bytes: Option<u64>| {
+        let size = |bytes: Option<u64>| {
             bytes.map(|bytes| format!(", {}", Decimal(bytes))).unwrap_or_default()
         };
         let mut line = format!("channel {name}: {mode}");
@@ -105,11 +105,11 @@ impl PlannedChannel {
         if self.lines.is_none() || self.objects > 0 {
             line += &format!(", {}", counted(self.objects, "object", "objects"));
         }
-        line += &told(self.bytes);
+        line += &size(self.bytes);
         if hosts > 1 {
             let mine = Count(self.host_lines.unwrap_or(self.host_objects));
             let what = if self.lines.is_some() { " lines" } else { "" };
-            line += &format!("; this host: {mine}{what}{}", told(self.host_bytes));
+            line += &format!("; this host: {mine}{what}{}", size(self.host_bytes));
         }
         if let Some(others) = self.other_files.filter(|others| *others > 0) {
             line += &format!("; {} of others in its folder", counted(others, "file", "files"));
@@ -126,85 +126,84 @@ impl PlannedChannel {
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CommandTold {
-    /// Its exit code; null when a signal ended it.
+    /// Its exit code; null if a signal ended it.
     pub exit_code: Option<u8>,
-    /// The signal that ended it, if one did.
+    /// The signal that ended it; null if none did.
     pub signal: Option<i32>,
     /// From its start to its end.
     pub seconds: f64,
 }
 
-/// What a channel in File mode came to.
+/// The results of a channel in File mode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct FilesTold {
     /// Its name.
     pub name: String,
-    /// Objects that were downloaded, or what was missing of them.
+    /// Objects downloaded, in full or from where an earlier run ended.
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Objects that were there already.
+    /// Objects that were already there.
     pub kept_objects: u64,
     /// Their bytes.
     pub kept_bytes: u64,
     /// Objects that failed.
     pub failed_objects: u64,
-    /// Files in its folder that were there before and are not of it; null where nobody looked.
+    /// Foreign files that were in its folder before; null if it was not read.
     pub other_files: Option<u64>,
 }
 
 impl FilesTold {
-    /// That of a channel of which nothing is known yet.
+    /// Makes the results of a channel of which nothing is known yet.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
 }
 
-/// What the channels in File mode came to.
+/// The results of the channels in File mode.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AllFilesTold {
-    /// Each of them.
+    /// Each channel.
     pub files: Vec<FilesTold>,
     /// Each run that downloaded some of them.
     pub downloads: Vec<Summary>,
 }
 
-/// What a run of `train` came to.
+/// The results of a run of `train`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrainSummary {
     /// Version of the program.
     pub version: &'static str,
-    /// What the process exits with.
+    /// The exit code.
     pub exit_code: u8,
     /// From the start of the program to its end.
     pub seconds: f64,
-    /// How the command ended; null when none was started.
+    /// How the command ended; null if none was started.
     pub command: Option<CommandTold>,
     /// Each channel in File mode.
     files: Vec<FilesTold>,
-    /// The run that downloaded them, with the fields of the summary of `get`; checkpoints are
-    /// another.
+    /// The runs that downloaded them, with the fields of the summary of `get`; checkpoints have a
+    /// run of their own.
     downloads: Vec<Summary>,
     /// Each channel in Pipe mode, as in the summary of `pipe`.
     pipes: Vec<ChannelSummary>,
-    /// What the limit of the channels in Pipe mode was; null where there are none. Downloads have
-    /// their own.
+    /// The limit of the channels in Pipe mode; null if there are none. Downloads have their own.
     limit: Option<Limit>,
-    /// What the cache of the channels in FastFile mode came to; null without one.
+    /// The results of the cache of the channels in FastFile mode; null without one.
     cache: Option<CacheCounts>,
     /// Processor time of the process, without the command's.
     pub cpu_seconds: f64,
-    /// Highest resident set of the process.
+    /// Peak resident set size of the process.
     pub peak_rss_bytes: u64,
-    /// What was seen of the machine's TCP memory; null where the kernel does not say it.
+    /// The machine's TCP memory; null if the kernel does not report it.
     pub tcp_memory: Option<TcpMemoryUse>,
-    /// Of the channels in Pipe mode: packets that came out of order; downloads have their own.
+    /// Packets of the channels in Pipe mode that arrived out of order; downloads have their own.
     pub out_of_order_packets: u64,
 }
 
 impl TrainSummary {
-    /// Puts together what the parts of a run came to.
+    /// Combines the results of a run's parts.
     #[must_use]
     pub fn new(
         files: AllFilesTold,

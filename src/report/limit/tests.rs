@@ -1,10 +1,10 @@
-//! Tests of the verdict: counters are planted, one wait at a time.
+//! Tests of the verdict: each test sets counters, usually one wait at a time.
 
 use super::*;
 use crate::engine::metrics::EpochCount;
 use crate::sys::usage::ProcessorTime;
 
-/// A run of ten seconds with a worker that does next to nothing.
+/// A run of ten seconds with a worker that does almost nothing.
 fn idle() -> LimitFacts {
     LimitFacts {
         bytes: 1_000_000_000,
@@ -56,7 +56,7 @@ fn what_is_waited_for_most_is_the_limit() {
 }
 
 #[test]
-fn the_network_is_told_apart_by_where_requests_spend_their_time() {
+fn the_network_parts_differ_by_where_requests_spend_their_time() {
     let mut facts = waiting(WaitFor::Requests, 9.0);
     (facts.first_byte_seconds, facts.body_seconds) = (60.0, 10.0);
     check(&facts, Part::Latency, "8 connections, and 0.60 s to the first byte");
@@ -64,7 +64,7 @@ fn the_network_is_told_apart_by_where_requests_spend_their_time() {
     check(&facts, Part::OriginBandwidth, "with 8 connections");
     facts.is_fixed = true;
     check(&facts, Part::OriginBandwidth, "try more --connections");
-    // 16.7 MB/s each, 50 ms: 833 kB are on their way.
+    // 16.7 MB/s each at 50 ms: 833 kB are in flight.
     facts.round_trip_seconds = Some(0.05);
     facts.receive_buffer_bytes = Some(32 << 20);
     check(&facts, Part::OriginBandwidth, "bandwidth");
@@ -76,7 +76,7 @@ fn the_network_is_told_apart_by_where_requests_spend_their_time() {
     check(&facts, Part::Memory, "raise --memory");
 }
 
-/// For so long the machine's TCP memory slowed connections.
+/// Adds TCP memory pressure that slowed connections for `affected_seconds`.
 fn under_pressure(mut facts: LimitFacts, affected_seconds: f64) -> LimitFacts {
     facts.tcp_memory = Some(TcpMemoryUse {
         peak_bytes: 1950 << 20,
@@ -93,18 +93,18 @@ fn under_pressure(mut facts: LimitFacts, affected_seconds: f64) -> LimitFacts {
 fn tcp_memory_of_the_machine_is_the_limit_where_the_kernel_drops_packets() {
     let mut facts = under_pressure(waiting(WaitFor::Requests, 9.0), 10.0);
     (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
-    let told = "the limit: the machine's TCP memory, 1.90 GiB of socket buffers, above the \
+    let sentence = "the limit: the machine's TCP memory, 1.90 GiB of socket buffers, above the \
                 pressure mark of 1.46 GiB (net.ipv4.tcp_mem): the kernel drops received data of \
                 every program (2,391 packets in this run), 90 % of the time; 100 MB/s of at most \
                 111 MB/s; lower --max-connections, raise net.ipv4.tcp_mem, or see who holds it \
                 (ss -tm)";
-    check(&facts, Part::TcpMemory, told);
+    check(&facts, Part::TcpMemory, sentence);
     facts.is_fixed = true;
     check(&facts, Part::TcpMemory, "lower --connections,");
     let limit = Limit::of(&facts);
     assert_eq!(limit.shares.get(&Part::OriginBandwidth), None, "{limit:?}");
     assert!(limit.to_json().contains(r#""part":"tcp_memory""#), "{}", limit.to_json());
-    // Attempts that stall and are tried again, as their packets were dropped.
+    // Attempts stall and are retried because their packets were dropped.
     let retries = under_pressure(waiting(WaitFor::Retry, 8.0), 10.0);
     check(&retries, Part::TcpMemory, "80 % of the time");
     // A container sees drops and no mark.
@@ -118,7 +118,7 @@ fn a_short_pressure_is_not_the_limit_of_a_long_run() {
     (facts.first_byte_seconds, facts.body_seconds) = (10.0, 60.0);
     check(&facts, Part::OriginBandwidth, "72 % of the time");
     assert_eq!(Limit::of(&facts).shares[&Part::TcpMemory], 0.18);
-    // Where nobody waited for the network nobody missed what was dropped.
+    // If nobody waited for the network, the drops cost nothing.
     let reader = LimitFacts { reader_seconds: 9.0, ..idle() };
     check(&under_pressure(reader, 10.0), Part::Reader, "90 %");
     check(&under_pressure(waiting(WaitFor::Writes, 8.0), 10.0), Part::Disk, "80 %");
@@ -127,8 +127,8 @@ fn a_short_pressure_is_not_the_limit_of_a_long_run() {
 #[test]
 fn advice_fits_objects_ranges_and_options() {
     let advice = |facts: &LimitFacts| {
-        let told = Limit::of(facts).sentence;
-        told.rsplit_once("; ").map(|(_, advice)| advice.to_owned()).unwrap_or(told)
+        let sentence = Limit::of(facts).sentence;
+        sentence.rsplit_once("; ").map(|(_, advice)| advice.to_owned()).unwrap_or(sentence)
     };
     // 100 requests of 8 MiB.
     let mut facts = LimitFacts { part_bytes: 8 << 20, ..waiting(WaitFor::Requests, 9.0) };
@@ -154,7 +154,7 @@ fn processors_come_first_and_their_work_is_named() {
     let mut facts = waiting(WaitFor::Requests, 9.0);
     facts.running_seconds = 9.0;
     check(&facts, Part::Cpu, "(2 workers), 90 %");
-    // Both workers ran for 18 seconds, and of these they computed for 13, as the clock has it.
+    // Both workers ran for 18 seconds, and computed for 13 of these by the clock.
     (facts.user_share, facts.outside_seconds) = (0.6, 13.0);
     facts.verify_seconds = 6.0;
     check(&facts, Part::Cpu, "most of all for checksums");
@@ -167,7 +167,7 @@ fn processors_come_first_and_their_work_is_named() {
     (facts.outside_seconds, facts.user_share) = (13.0, 0.4);
     assert_eq!(Limit::of(&facts).work, None);
     facts.user_share = 1.0;
-    // Most of the time was waited for a processor when the work was about to begin.
+    // Most of the time passed waiting for a processor before the work began.
     (facts.outside_seconds, facts.tls_seconds, facts.verify_seconds) = (2.0, 1.8, 0.1);
     assert_eq!(Limit::of(&facts).work, Some("tls"));
     facts.running_seconds = 3.0;
@@ -177,8 +177,8 @@ fn processors_come_first_and_their_work_is_named() {
     check(&facts, Part::Cpu, "95 %");
     let gunzip = LimitFacts { inflating_seconds: 8.0, ..idle() };
     check(&gunzip, Part::Cpu, "decompress");
-    // They are the limit although more of the time was waited for the network, unless a reader
-    // was waited for even longer.
+    // They are the limit although the network was waited for longer, unless a reader was waited for
+    // even longer.
     let mut facts = waiting(WaitFor::Requests, 8.5);
     facts.running_seconds = 7.2;
     check(&facts, Part::Cpu, "72 %");
@@ -188,7 +188,7 @@ fn processors_come_first_and_their_work_is_named() {
 
 #[test]
 fn a_ceiling_is_of_what_was_waited_for() {
-    // More than all of the time, as clocks have it, is all of it.
+    // A share above one, which clocks can give, becomes one.
     let all = Limit::of(&waiting(WaitFor::Writes, 12.0));
     assert_eq!((all.share, all.ceiling_bytes_per_second), (1.0, Some(100_000_000)));
     let startup = Limit::of(&LimitFacts { startup_seconds: 8.0, ..idle() });
@@ -224,8 +224,7 @@ fn a_short_round_trip_fills_any_buffer() {
     check(&facts, Part::SocketBuffers, "round trip");
 }
 
-/// A worker that ran for 2 of 10 seconds, and was not on a processor for one more outside its
-/// ring.
+/// A worker that ran for 2 of 10 seconds, and was blocked for one more outside its ring.
 fn worker(what: WaitFor) -> WorkerMetrics {
     let mut worker = WorkerMetrics {
         loop_us: 3_000_000,
@@ -250,7 +249,7 @@ fn workers_are_counted_as_one_on_average() {
     assert_eq!((facts.requests, facts.workers), (8, 2));
     assert_eq!((facts.user_share, facts.outside_seconds), (0.5, 6.0));
     assert_eq!(facts.tls_seconds, 2.0);
-    // One that others left nothing to do does not count: here for three of ten seconds.
+    // Time without work does not count: here three of ten seconds.
     facts.take_workers(&[worker(WaitFor::Requests), worker(WaitFor::Nothing)]);
     let waited = facts.waited(WaitFor::Requests);
     assert!((waited - 7.0 / 1.3).abs() < 1e-9, "{waited}");
@@ -283,7 +282,7 @@ fn of_a_stream_its_feeders_say_what_was_waited_for() {
 
 #[test]
 fn who_keeps_to_a_bound_is_bounded_by_it_on_a_busy_machine_too() {
-    // Ready and without a processor at most wake-ups: what came late was made up for.
+    // Runnable without a processor at most wake-ups, but what came late was caught up.
     let busy = LimitFacts { running_seconds: 7.5, bandwidth_limit: Some(104_000_000), ..idle() };
     let mut facts = busy.clone();
     facts.waits[WaitFor::Bandwidth as usize] = 9.9;
@@ -294,7 +293,7 @@ fn who_keeps_to_a_bound_is_bounded_by_it_on_a_busy_machine_too() {
     check(&busy, Part::Cpu, "75 %");
 }
 
-/// Ten seconds of two workers that counted `waits`, for somebody who waited so long.
+/// Ten seconds of two workers that counted `waits`, for a program that waited `waited_seconds`.
 fn asked(waits: &[(WaitFor, f64)], waited_seconds: f64) -> LimitFacts {
     let mut facts = idle();
     for (what, seconds) in waits {
@@ -312,7 +311,7 @@ fn who_asks_for_little_is_the_limit() {
     check(&idle, Part::Reader, "the programs that read: they waited for no read, 91 % of the time");
     let library = LimitFacts { asker: Asker::Library, ..idle };
     check(&library, Part::Reader, "the program: it waited for no read, 91 %");
-    // What is read ahead of a program that takes its time is not waited for.
+    // Nobody waits for what is read ahead of a slow program.
     let ahead = asked(&[(WaitFor::Work, 1.0), (WaitFor::Requests, 8.7)], 1.0);
     check(&ahead, Part::Reader, "90 % of the time");
 }
