@@ -129,7 +129,7 @@ mod tests {
         for code in [UNKNOWN, 7, 15, 127, 255] {
             assert_eq!(decode(code), None, "{code}");
         }
-        // As stored in marks.
+        // Marks store these codes.
         assert_eq!((encode(Ok(Algorithm::Crc64Nvme)), encode(Ok(Algorithm::Md5))), (1, 6));
         assert_eq!((encode(Err(NO_BYTES)), encode(Err(NOT_REQUESTED))), (16, 27));
     }

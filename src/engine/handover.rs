@@ -104,7 +104,7 @@ impl Handover {
     /// Moves bytes into the reader's pipe, and counts them.
     ///
     /// # Errors
-    /// Those of the move.
+    /// The error of `move_bytes`.
     pub fn count_moved<E>(&self, move_bytes: impl FnOnce() -> Result<u64, E>) -> Result<u64, E> {
         self.is_moving.store(true, Ordering::SeqCst);
         let moved = move_bytes();

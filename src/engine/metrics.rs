@@ -38,7 +38,7 @@ pub struct WorkerMetrics {
     pub waiting: u32,
     /// Late ranges that were requested a second time.
     pub hedges: u64,
-    /// Of these, how many the second answer won.
+    /// Hedges in which the second answer came first.
     pub hedges_won: u64,
     /// Ranges moved from a late connection to another; they are no retries.
     pub moves: u64,
@@ -381,7 +381,7 @@ pub struct EpochCount {
     pub elapsed_us: u64,
     /// How long the reader waited for bytes, in microseconds.
     pub reader_waited_us: u64,
-    /// Of that time, how long received bytes were not inflated yet, in microseconds.
+    /// The part of it in which received bytes were not inflated yet, in microseconds.
     pub inflating_us: u64,
     /// How long the pipe was full because of the reader, in microseconds.
     pub reader_kept_us: u64,

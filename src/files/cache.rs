@@ -39,7 +39,7 @@ const FILE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 /// Mode bits that let other users write to a folder.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// File that tells backup programs that the folder is a cache.
+/// File that marks the folder as a cache for backup programs.
 const TAG: &str = "CACHEDIR.TAG";
 /// See <https://bford.info/cachedir/>.
 const TAG_TEXT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
@@ -596,7 +596,7 @@ mod tests {
             assert!(keep(&cache, &wanted(&number.to_string(), "1", BLOCK), 1));
         }
         assert!(other.exists() && cache.evicted() > 0);
-        // Whoever may write it could replace what is served.
+        // Anyone who can write to it could replace what is served.
         let mode = Mode::from_raw_mode(0o777);
         rustix::fs::fchmod(&cache.root, mode).expect("its owner may");
         let error = Cache::open(folder.path(), None).expect_err("anybody's");

@@ -262,7 +262,7 @@ impl Root {
     /// `typed`, which may be empty for the current folder.
     ///
     /// # Errors
-    /// Those of [`open_destination`].
+    /// The errors of [`open_destination`].
     pub fn open(path: &Path, typed: PathBuf) -> Result<Self, Error> {
         open_destination(path).map(|folder| Self { folder: Arc::new(folder), typed: typed.into() })
     }
@@ -555,7 +555,7 @@ pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
 /// it.
 ///
 /// # Errors
-/// Those of [`open_destination`].
+/// The errors of [`open_destination`].
 pub fn require_possible(path: &Path) -> Result<(), Error> {
     disk::what_is_there(path).map_or(Ok(()), |words| Err(unusable(path, &words)))
 }

@@ -93,9 +93,9 @@ pub struct Lazy<W> {
     prefix: String,
     /// Time of the mount, which is the time of all folders.
     seconds: i64,
-    /// In the order of their inode numbers.
+    /// The folders, in the order of their inode numbers.
     levels: Vec<Level>,
-    /// Of the folders that were requested.
+    /// The states of the folders that were requested.
     states: HashMap<Inode, State<W>>,
     /// First unused inode number.
     next: Inode,

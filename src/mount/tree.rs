@@ -45,7 +45,7 @@ impl Hidden {
         self.count
     }
 
-    /// Of these, keys whose path another source has, too.
+    /// Number of hidden keys whose path another source has, too.
     #[must_use]
     pub const fn repeated(&self) -> u64 {
         self.repeated
@@ -127,7 +127,7 @@ impl Builder {
     /// ends in a slash.
     ///
     /// # Errors
-    /// Those of [`KeptListing::push`].
+    /// The errors of [`KeptListing::push`].
     pub fn add(
         &mut self,
         object: &Object,

@@ -229,8 +229,8 @@ impl Alphabet {
         let mut known = place(0).cloned().unwrap_or_default();
         known.see(found);
         if !known.cycled {
-            // Add the rest of its class; if it is near digits (hexadecimal), only the letters of its
-            // right neighbours.
+            // Add the rest of its class; if it is near digits (hexadecimal), only the letters of
+            // its right neighbours.
             let seen = known.ascii;
             for class in [('0', '9'), ('a', 'z'), ('A', 'Z')].map(|(from, to)| bits(from, to)) {
                 let neighbours = [1, 2].into_iter().filter_map(place);

@@ -63,7 +63,7 @@ impl KeptListing {
     /// Appends an object whose path is its key from byte `path_start` on.
     ///
     /// # Errors
-    /// Those of [`Listing::push`].
+    /// The errors of [`Listing::push`].
     pub fn push(
         &mut self,
         object: &Object,

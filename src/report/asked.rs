@@ -11,7 +11,7 @@ use crate::sys::{tcp_memory, usage};
 /// What the workers do not know about the programs that ask.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
-    /// Who asks.
+    /// Who requests the reads.
     pub asker: Asker,
     /// Time since the workers were started.
     pub elapsed: Duration,

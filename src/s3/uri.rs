@@ -136,7 +136,7 @@ impl S3Uri {
     /// Like [`S3Uri::parse`], but every character of the key is literal.
     ///
     /// # Errors
-    /// Those of [`S3Uri::parse`].
+    /// The errors of [`S3Uri::parse`].
     pub fn parse_raw(text: &str) -> Result<Self> {
         // A key may end in white space.
         Self::parse_with(text, text.trim_start(), |key| literal(key.to_owned()))
@@ -146,7 +146,7 @@ impl S3Uri {
     /// begins with `train`, and `s3://bucket` every key.
     ///
     /// # Errors
-    /// Those of [`S3Uri::parse`].
+    /// The errors of [`S3Uri::parse`].
     pub fn parse_prefix(text: &str) -> Result<Self> {
         Self::parse_with(text, text.trim_start(), |key| {
             check_length(key)?;
@@ -158,7 +158,7 @@ impl S3Uri {
     /// of it if it is shorter, without a leading slash.
     ///
     /// # Errors
-    /// Those of [`S3Uri::parse`], and if there is no key.
+    /// The errors of [`S3Uri::parse`], and if there is no key.
     pub fn parse_exact(text: &str, path_bytes: usize) -> Result<Self> {
         Self::parse_with(text, text.trim_start(), |key| {
             check_length(key)?;

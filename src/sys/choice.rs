@@ -92,7 +92,7 @@ impl ChosenRing {
     /// `auto`, epoll is used if that fails.
     ///
     /// # Errors
-    /// Those of [`AnyRing::new`].
+    /// The errors of [`AnyRing::new`].
     pub fn another(&self, entries: u32) -> Result<AnyRing, SetupError> {
         let made = AnyRing::new(self.kind, entries, 0);
         match self.choice {
@@ -139,7 +139,7 @@ impl AnyRing {
     /// to `writers` threads write to files.
     ///
     /// # Errors
-    /// Those of [`Uring::new`] and [`Readiness::new`].
+    /// The errors of [`Uring::new`] and [`Readiness::new`].
     pub fn new(kind: RingKind, entries: u32, writers: usize) -> Result<Self, SetupError> {
         match kind {
             RingKind::IoUring => Uring::new(entries).map(Self::IoUring),

@@ -64,7 +64,7 @@ pub fn bind_to_interface(socket: BorrowedFd<'_>, name: &str) -> Result<(), Errno
 /// Like [`bind_to_interface`], for a worker's socket.
 ///
 /// # Errors
-/// Those of [`bind_to_interface`].
+/// The errors of [`bind_to_interface`].
 pub fn bind_worker_socket(socket: &Handle, name: &str) -> Result<(), Errno> {
     bind_to_interface(owned(socket)?.as_fd(), name)
 }

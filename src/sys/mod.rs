@@ -95,7 +95,7 @@ impl Errno {
         self.0.get()
     }
 
-    /// As rustix's type.
+    /// The error as rustix's type.
     #[must_use]
     pub const fn named(self) -> rustix::io::Errno {
         rustix::io::Errno::from_raw_os_error(self.0.get())

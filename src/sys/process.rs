@@ -46,7 +46,7 @@ pub fn has_terminal() -> bool {
 /// Makes this process's group the terminal's foreground group, if standard input is its terminal.
 ///
 /// # Errors
-/// Those of tcsetpgrp(3).
+/// The errors of tcsetpgrp(3).
 pub fn take_terminal() -> io::Result<()> {
     give_terminal(getpgrp())
 }
@@ -54,7 +54,7 @@ pub fn take_terminal() -> io::Result<()> {
 /// Makes this group, of the same session, the foreground group of the terminal on standard input.
 ///
 /// # Errors
-/// Those of tcsetpgrp(3).
+/// The errors of tcsetpgrp(3).
 pub fn give_terminal(group: Pid) -> io::Result<()> {
     give(stdin(), group)
 }

@@ -31,14 +31,14 @@ pub fn thread_cpu_seconds() -> f64 {
 pub struct ProcessorTime {
     /// Running.
     pub cpu_seconds: f64,
-    /// Of that, in user space.
+    /// The part of `cpu_seconds` in user space.
     pub user_seconds: f64,
     /// Runnable without a processor; 0 if the kernel does not report it.
     pub delay_seconds: f64,
 }
 
 impl ProcessorTime {
-    /// Of the calling thread.
+    /// The times of the calling thread.
     #[must_use]
     pub fn of_thread() -> Self {
         let cpu_seconds = thread_cpu_seconds();

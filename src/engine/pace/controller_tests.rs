@@ -549,14 +549,14 @@ impl Reading {
         self.controller.limits(self.now_us).requests_in_flight
     }
 
-    /// Runs for a time with a reader of this rate, and a network in which each request brings
+    /// Runs for a time with a reader of this rate, and a network in which each request yields
     /// `each` bytes per second. Returns the most requests, and the share of its rate that the
     /// reader got.
     fn read(&mut self, milliseconds: u32, reader: f64, each: f64) -> (u32, f64) {
         self.read_from(milliseconds, reader, |requests| each * requests)
     }
 
-    /// Like [`Self::read`], with a network that brings `network(requests)`.
+    /// Like [`Self::read`], with a network that delivers `network(requests)`.
     fn read_from(
         &mut self,
         milliseconds: u32,
@@ -697,8 +697,8 @@ fn large_objects_after_small_ones_are_not_compared_with_them() {
     }
 }
 
-/// A sender that brings the most with up to 128 requests and less than half of it beyond, like one
-/// with BBR over loopback, and whose rate varies by a fifth every tenth of a second.
+/// A sender that delivers the most with up to 128 requests and less than half of it beyond, like
+/// one with BBR over loopback, and whose rate varies by a fifth every tenth of a second.
 #[test]
 fn a_fast_reader_keeps_what_the_network_brings_whatever_its_noise() {
     let brings = |requests: f64| match requests {
@@ -731,7 +731,7 @@ fn requests_whose_bytes_have_no_room_are_no_choice() {
         // Only 24 have room, whatever is wanted.
         let wanted = controller.limits(now_us).requests_in_flight;
         totals.busy = wanted.min(24);
-        // Those that wait for their turn have completed, and are no longer in flight.
+        // Requests that wait for their turn have completed, and are no longer in flight.
         totals.busy = totals.busy.saturating_sub(20);
         totals.held_up = if wanted > 24 { 24 } else { 0 };
         totals.bytes += 10_000_000 * u64::from(wanted.min(24)) / 24;

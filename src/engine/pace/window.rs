@@ -188,7 +188,7 @@ impl Ramp {
 }
 
 /// The whole number of rounds of requests nearest to this time, at least one: requests that begin
-/// together wait together, so part of a round brings all of it or nothing. Rounds longer than a
+/// together wait together, so part of a round yields all of it or nothing. Rounds longer than a
 /// window are ignored, because bytes arrive most of such a time.
 pub(super) fn whole_rounds(time_us: u64, round_us: u64) -> u64 {
     if !(1..=PACE_WINDOW_MAX_US).contains(&round_us) {

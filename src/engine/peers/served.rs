@@ -213,7 +213,7 @@ mod tests {
         let mut served = answering(2_000_000);
         assert!(!served.waits(7_900_000, 0, FOUR_OF_32, 0));
         assert!(served.waits(8_000_000, 0, FOUR_OF_32, 0));
-        // One that is slow only at first has no limit.
+        // A server that is slow only at first gets no limit.
         let mut served = Served::default();
         (0..100).for_each(|_| served.answered(5_000, true));
         assert!(!served.waits(60_000_000, 0, FOUR_OF_32, 0), "none was answered twice");

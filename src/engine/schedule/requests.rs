@@ -25,7 +25,7 @@ pub(super) struct Waiting {
 #[derive(Debug, Default)]
 struct OfEndpoint {
     paced_here: Queue,
-    /// Those that also need a lease of the worker that takes them.
+    /// Paced requests that also need a lease of the worker that takes them.
     for_lease: Queue,
 }
 

@@ -85,7 +85,7 @@ impl Route {
         }
     }
 
-    /// The route for a second connection that is asked for the rest of the range.
+    /// The route for a second connection, which requests the rest of the range.
     pub(super) fn of_rival(&self) -> Self {
         match self {
             Self::Sink { is_whole } => Self::Sink { is_whole: *is_whole },

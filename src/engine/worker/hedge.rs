@@ -208,7 +208,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.drive(index);
     }
 
-    /// A connection has bytes of a range that two were asked for: it keeps the range.
+    /// A connection has received bytes of a range that two requested: it keeps the range.
     pub(super) fn won(&mut self, index: usize) {
         let job = self.connections[index].state.job_mut();
         let loser = match std::mem::replace(&mut job.rivalry, Rivalry::Alone) {

@@ -111,12 +111,12 @@ pub(super) enum AfterFailure {
     Yield,
 }
 
-/// Whether two connections were asked for one range.
+/// Whether two connections requested the same range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rivalry {
     /// Only this one.
     Alone,
-    /// It is late, and this one was asked for the same range.
+    /// It is late, and this one has requested the same range.
     HedgedBy(usize),
     /// It is the second one; this one is late.
     HedgeOf(usize),
@@ -245,7 +245,7 @@ impl Job {
         }
     }
 
-    /// A job for this range on another connection, which is asked for these bytes.
+    /// A job for this range on another connection, which requests these bytes.
     pub(super) fn for_rest(&self, bytes: ByteRange, attempts: Attempts) -> Self {
         let object = (self.object(), self.endpoint);
         Self {
@@ -313,7 +313,7 @@ impl Job {
         matches!(self.state, JobState::ForRoom)
     }
 
-    /// The other connection that was asked for the same range.
+    /// The other connection that requested the same range.
     pub(super) fn rival(&self) -> Option<usize> {
         match self.rivalry {
             Rivalry::Alone => None,

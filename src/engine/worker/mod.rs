@@ -443,7 +443,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
                 match connection {
                     Ok(_) => {}
-                    // Those of other endpoints continue.
+                    // Requests of other endpoints continue.
                     Err(Wait::ForEndpoint) if self.scheduler.endpoints().are_several() => {
                         held.insert(endpoint);
                     }

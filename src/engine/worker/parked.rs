@@ -42,7 +42,7 @@ pub(super) const fn parked_max(connections: usize) -> usize {
 struct Counts {
     all: usize,
     ranges: [usize; ENDPOINTS_MAX],
-    /// Those with a reserved lease.
+    /// Parked ranges with a reserved lease.
     leases: [usize; ENDPOINTS_MAX],
 }
 
@@ -276,7 +276,7 @@ mod tests {
             for share in 0..=connections {
                 let means = Means { connections, share, ..MEANS };
                 let mut parked = Counts::none();
-                // As many as may be in flight of each fail at once, whichever is first.
+                // All requests that each endpoint may have in flight fail at once, in either order.
                 for busy in [one, other] {
                     for _ in 0..connections / 2 + 1 {
                         if parked.has_place(busy, means) {

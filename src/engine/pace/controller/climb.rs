@@ -124,8 +124,8 @@ impl Controller {
             return;
         }
         let best = self.levels.choose(now_us).unwrap_or(self.level);
-        // If doubling the first level brings no more, fewer requests may bring as much; likewise if
-        // the last step that paid brought far less than twice as much. Otherwise they do not.
+        // If doubling the first level adds nothing, fewer requests may suffice; likewise if
+        // the last useful step brought far less than twice as much. Otherwise they do not.
         let is_first = below.is_some_and(|below| best <= below && self.climbed_from == below);
         let half = self.levels.of(self.levels.requests(best) / 2);
         let is_near_knee = self

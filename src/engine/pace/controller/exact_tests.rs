@@ -130,7 +130,7 @@ fn next(choices: &[(Change, u32)], choice: (Change, u32)) -> (Change, u32) {
     choices[at.unwrap_or_else(|| panic!("no {choice:?}: {choices:?}")) + 1]
 }
 
-/// A network that brings 1000 with 32 requests or more, 700 with fewer, and `brings` with `number`.
+/// A network that yields 1000 with 32 requests or more, 700 with fewer, and `brings` with `number`.
 fn flat_but(number: u32, brings: u64) -> impl Fn(u32) -> u64 {
     move |requests| match requests {
         _ if requests == number => brings,
@@ -204,7 +204,7 @@ fn a_number_between_is_tried_at_once_after_a_gain_of_30_percent() {
 
 #[test]
 fn what_another_number_brought_20_seconds_ago_binds_no_more() {
-    // A step down brings nearly what 32 bring, but not nearly what 64 once brought.
+    // A step down yields nearly as much as 32 do, but far less than 64 once did.
     let mut exact = Exact::new();
     let mut brings = |seconds: u64| {
         exact.run(seconds * 1000, |requests| match requests {
@@ -309,7 +309,7 @@ fn a_step_of_a_climb_takes_at_most_800_ms_with_slow_connections() {
     for (piece_us, first) in [(300_000, 28), (420_000, 20)] {
         let (request_us, size) = (piece_us * 8, 8 << 20);
         let mut exact = Exact { size, request_us, first_byte_us: 1_000, ..Exact::new() };
-        // Each step brings 45 % more.
+        // Each step yields 45 % more.
         exact.run(4_000, |requests| match requests {
             ..=32 => first,
             33..=64 => first * 145 / 100,

@@ -46,7 +46,7 @@ impl Controller {
 
     /// Measures once all requests that were in flight at the choice have ended. A climb uses the
     /// durations of requests, which few of them suffice for. Later the bytes passed on count, over
-    /// several request times, because the durations vary more than a step brings, and requests that
+    /// several request times, because the durations vary more than a step gains, and requests that
     /// began while their number fell say nothing about it.
     pub(super) fn measure_ordered(
         &mut self,

@@ -71,7 +71,7 @@ pub(super) struct Inline {
 }
 
 impl Inline {
-    /// Those not passed on yet.
+    /// The bytes not passed on yet.
     pub(super) fn left(&self) -> &[u8] {
         &self.bytes.bytes()[self.written..]
     }
