@@ -1,8 +1,8 @@
 //! Messages for people on standard error: a progress bar, notes, warnings, errors.
 //!
 //! The bar is drawn on a terminal only. Without one, or with `--no-progress`, notes are plain
-//! lines, and without a terminal a long run reports its progress every 30 s; with `--quiet` there is
-//! none of these. Errors are always printed. Data goes to standard output: see
+//! lines, and without a terminal a long run reports its progress every 30 s; with `--quiet` there
+//! is none of these. Errors are always printed. Data goes to standard output: see
 //! [`crate::report::out`].
 
 use std::fmt::Display;

@@ -9,8 +9,8 @@ use super::answer::CHECKSUM_MODE;
 pub enum Habit {
     /// It refuses requests with `x-amz-checksum-mode`; later requests omit it.
     RefusesChecksumMode = 1,
-    /// It decompresses objects with `Content-Encoding: gzip` for clients that do not accept gzip, or
-    /// sends every body in chunks as if it did; later requests accept gzip.
+    /// It decompresses objects with `Content-Encoding: gzip` for clients that do not accept gzip,
+    /// or sends every body in chunks as if it did; later requests accept gzip.
     UnpacksGzip = 2,
     /// It answered 412 although the object had the ETag of `If-Match`; later requests omit
     /// `If-Match`, and answers must have the ETag.
