@@ -1,17 +1,64 @@
-"""A part of an object as a file that can be sought in, for parsers that read a little here and
-there."""
+"""Parts of objects: which are read at once, and one of them as a file that can be sought in, for
+parsers that read a little here and there."""
 
 from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from . import Client, ObjectInfo
 
+#: What is at least so long is received where it belongs; what is shorter is read whole, several of
+#: a file at once.
+LARGE_BYTES_MIN = 1 << 20
+#: Short items of a file are one read of so many bytes at most, and of items that so many bytes
+#: at most are between.
+TOGETHER_BYTES_MAX = 8 << 20
+GAP_BYTES_MAX = 4 << 10
 #: Bytes that are read at least where something is missing.
 READ_BYTES = 64 << 10
+
+
+class Placed(Protocol):
+    """Bytes of an object."""
+
+    @property
+    def source(self) -> ObjectInfo: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+
+
+One = TypeVar("One", bound=Placed)
+
+
+def together(items: Iterable[One]) -> Iterator[list[One]]:
+    """Items that are read at once, in the order of their bytes."""
+    group: list[One] = []
+    end = 0
+    for item in sorted(items, key=lambda item: (item.source.uri, item.offset)):
+        if group:
+            first = group[0]
+            is_near = item.source == first.source and item.offset <= end + GAP_BYTES_MAX \
+                and item.offset + item.length - first.offset <= TOGETHER_BYTES_MAX \
+                and max(item.length, first.length) < LARGE_BYTES_MIN
+            if not is_near:
+                yield group
+                group, end = [], 0
+        group.append(item)
+        end = max(end, item.offset + item.length)
+    if group:
+        yield group
+
+
+def extent(group: Sequence[Placed]) -> tuple[int, int]:
+    """Offset and length of these items."""
+    start = group[0].offset
+    return start, max(item.offset + item.length for item in group) - start
 
 
 class RangeFile(io.RawIOBase):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import operator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +25,10 @@ PIECE_BYTES = 64 << 20
 READS_AT_ONCE = 64
 #: Reads at the same time for another device: each has a pinned buffer of `PIECE_BYTES`.
 BUFFERS = 4
+#: Of a tensor of which a part is wanted, what is so long without a gap is a read of its own.
+RUN_BYTES_MIN = 16 << 10
+#: Reads of one tensor at most; one that is in more pieces is read with what is between.
+RUNS_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -41,45 +47,83 @@ class Filling:
 def fill(client: Client, fillings: Iterable[Filling], device: torch.device) -> None:
     """Reads the ranges of these tensors, all of which are of this device.
 
+    :raises inrush.Error: an object cannot be read.
+    """
+    for _ in filled(client, fillings, device):
+        pass
+
+
+def filled(client: Client, fillings: Iterable[Filling], device: torch.device,
+           ahead_bytes: int | None = None) -> Generator[None, None, None]:
+    """Reads the ranges of these tensors, all of which are of this device, and calls `done` of each
+    in their order. It stops behind each of these calls.
+
     For the CPU, bytes are received into the tensors themselves, which need not be there before
     their turn. For other devices they pass through a few pinned buffers.
 
+    :param ahead_bytes: about so many bytes are received, or requested, of tensors behind the one
+        that is next; None is any number.
     :raises inrush.Error: an object cannot be read.
     """
     directly = _can_be_written_to(device)
     buffers = [] if directly else [
         torch.empty(PIECE_BYTES, dtype=torch.uint8, pin_memory=device.type == "cuda")
         for _ in range(BUFFERS)]
-    left: dict[int, int] = {}
+    # Those that are begun, in order; bytes of their pieces, but what the first one has is not
+    # counted: it is handed out as soon as the rest is there.
+    begun: deque[_Begun] = deque()
+    ahead = 0
 
     def jobs() -> Iterator[tuple[_Piece, _jobs.Job]]:
-        for number, filling in enumerate(fillings):
+        nonlocal ahead
+        for filling in fillings:
             pieces = list(_pieces(filling.ranges))
             tensor = filling.make()
-            if not pieces:
-                filling.done(tensor)
-                continue
-            left[number] = len(pieces)
+            one = _Begun(filling, tensor, len(pieces))
+            begun.append(one)
             for offset, at, length in pieces:
                 into, start = (tensor, at) if directly else (buffers.pop(), 0)
-                piece = _Piece(number, filling, tensor, at, length, into)
-                yield piece, partial(_native.Reactor.read_into, source=filling.source,
-                                     buffer=memory_of(into, start, length), range=(offset, length))
+                ahead += length
+                yield _Piece(one, at, length, into), partial(
+                    _native.Reactor.read_into, source=filling.source,
+                    buffer=memory_of(into, start, length), range=(offset, length))
+            # What is left of the last one would be kept until the next is begun.
+            del tensor, one
 
-    with contextlib.closing(
-            _jobs.run(client, jobs(), READS_AT_ONCE if directly else BUFFERS)) as ended:
+    def whole() -> Iterator[None]:
+        """Hands out those whose turn it is."""
+        nonlocal ahead
+        while begun and not begun[0].left:
+            one = begun.popleft()
+            one.filling.done(one.tensor)
+            del one
+            if begun:
+                ahead -= begun[0].received
+                begun[0].received = 0
+            yield
+
+    def has_room() -> bool:
+        return ahead_bytes is None or ahead < ahead_bytes
+
+    with contextlib.closing(_jobs.run(
+            client, jobs(), READS_AT_ONCE if directly else BUFFERS, has_room)) as ended:
         for piece, _, error in ended:
             if error is not None:
                 raise error
+            one = piece.of
             if not directly:
-                flat = piece.tensor.reshape(-1).view(torch.uint8)
                 # Not in the background: the buffer is used again.
-                flat[piece.at:piece.at + piece.length].copy_(piece.into[:piece.length])
+                bytes_of(one.tensor)[piece.at:piece.at + piece.length].copy_(
+                    piece.into[:piece.length])
                 buffers.append(piece.into)
-            left[piece.number] -= 1
-            if not left[piece.number]:
-                del left[piece.number]
-                piece.filling.done(piece.tensor)
+            one.left -= 1
+            if one is begun[0]:
+                ahead -= piece.length
+            else:
+                one.received += piece.length
+            del piece, one
+            yield from whole()
+    yield from whole()
 
 
 def _can_be_written_to(device: torch.device) -> bool:
@@ -87,13 +131,23 @@ def _can_be_written_to(device: torch.device) -> bool:
     return bool(device.type == "cpu")
 
 
+@dataclass
+class _Begun:
+    """A tensor whose bytes are under way."""
+
+    filling: Filling
+    tensor: torch.Tensor
+    #: Pieces that are not there.
+    left: int
+    #: Bytes that are there, where it is not the next one.
+    received: int = 0
+
+
 @dataclass(frozen=True)
 class _Piece:
     """What one read brings."""
 
-    number: int
-    filling: Filling
-    tensor: torch.Tensor
+    of: _Begun
     at: int
     length: int
     into: torch.Tensor
@@ -118,10 +172,42 @@ def memory_of(tensor: torch.Tensor, start: int, length: int) -> Any:
     return memoryview(memory).cast("B")
 
 
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a contiguous tensor, in its memory."""
+    return tensor.reshape(-1).view(torch.uint8)
+
+
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A tensor whose bytes come from the network."""
     made = torch.empty(tuple(shape), dtype=dtype, device=device)
     length = made.numel() * made.element_size()
-    if length and device.type == "cpu":
+    if length >= PIECE_BYTES // 2 and device.type == "cpu":
         prefer_huge_pages(memory_of(made, 0, length))
     return made
+
+
+def span_bytes(tensor: torch.Tensor) -> int:
+    """Bytes from its first to its last element."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride()))
+    return int(last + 1) * int(tensor.element_size())
+
+
+def runs_of(tensor: torch.Tensor) -> list[tuple[int, int]] | None:
+    """Offset in its storage and length of what lies there without a gap, in bytes: together the
+    tensor in order. None where that are too many, too short, or not in order."""
+    if not tensor.numel():
+        return []
+    run, outer = 1, tensor.dim()
+    while outer and (tensor.size(outer - 1) == 1 or tensor.stride(outer - 1) == run):
+        run *= tensor.size(outer - 1)
+        outer -= 1
+    element = tensor.element_size()
+    count = reduce(operator.mul, tensor.size()[:outer], 1)
+    if count > 1 and (run * element < RUN_BYTES_MIN or count > RUNS_MAX):
+        return None
+    starts = [tensor.storage_offset()]
+    for size, stride in zip(tensor.size()[:outer], tensor.stride()[:outer]):
+        starts = [start + at * stride for start in starts for at in range(size)]
+    return [(int(start) * element, int(run) * element) for start in starts]

@@ -11,13 +11,11 @@
 from __future__ import annotations
 
 import io
-import operator
 import os
 import pickle
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import reduce
 from typing import IO, TYPE_CHECKING, Any, cast
 
 try:
@@ -34,28 +32,17 @@ from torch.distributed.checkpoint.storage import StorageWriter as Writer
 from torch.futures import Future
 
 from ._errors import NotFound
-from ._ranges import RangeFile
+from ._ranges import LARGE_BYTES_MIN, RangeFile, extent, together
 from ._stream import of_this_process
-from ._tensors import Filling, fill
+from ._tensors import Filling, fill, runs_of, span_bytes
 
 if TYPE_CHECKING:
     from . import Client, ObjectInfo
 
 __all__ = ["StorageReader", "StorageWriter"]
 
-#: Tensors of at least so many bytes are received where they belong; shorter items are read whole,
-#: several of a file at once.
-LARGE_BYTES_MIN = 1 << 20
 #: Bytes of a large item's beginning and end that are read first: they say where its tensor is.
 ENDS_BYTES = 4 << 10
-#: Short items of a file are one read of so many bytes at most, and of items that so many bytes
-#: at most are between.
-TOGETHER_BYTES_MAX = 8 << 20
-GAP_BYTES_MAX = 4 << 10
-#: Of a tensor of which a part is wanted, what is so long without a gap is a read of its own.
-RUN_BYTES_MIN = 16 << 10
-#: Reads of one large item at most; one that is in more pieces is read with what is between.
-RUNS_MAX = 4096
 #: Most bytes of a checkpoint's metadata.
 METADATA_BYTES_MAX = 1 << 30
 
@@ -297,7 +284,7 @@ def _filling(item: _Item, base: int, wanted: torch.Tensor,
     device that they are received for: the CPU, unless they go straight into the target.
     """
     target = _target(item, wanted, planner)
-    runs = _runs(wanted)
+    runs = runs_of(wanted)
 
     def packed(tensor: torch.Tensor) -> None:
         if tensor is not target:
@@ -314,7 +301,7 @@ def _filling(item: _Item, base: int, wanted: torch.Tensor,
     cpu = torch.device("cpu")
     if runs is None:
         start = int(wanted.storage_offset()) * wanted.element_size()
-        length = _span_bytes(wanted)
+        length = span_bytes(wanted)
         return cpu, Filling(item.source, [(base + start, length)], scratch(length), spread)
     ranges = [(base + start, length) for start, length in runs]
     if _is_packed(target) and target.dtype == wanted.dtype:
@@ -329,38 +316,11 @@ def _is_packed(tensor: torch.Tensor) -> bool:
         torch.Tensor, torch.nn.Parameter)
 
 
-def _span_bytes(tensor: torch.Tensor) -> int:
-    """Bytes from its first to its last element."""
-    if not tensor.numel():
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride()))
-    return int(last + 1) * int(tensor.element_size())
-
-
-def _runs(tensor: torch.Tensor) -> list[tuple[int, int]] | None:
-    """Offset in its storage and length of what lies there without a gap, in bytes: together the
-    tensor in order. None where that are too many, too short, or not in order."""
-    if not tensor.numel():
-        return []
-    run, outer = 1, tensor.dim()
-    while outer and (tensor.size(outer - 1) == 1 or tensor.stride(outer - 1) == run):
-        run *= tensor.size(outer - 1)
-        outer -= 1
-    element = tensor.element_size()
-    count = reduce(operator.mul, tensor.size()[:outer], 1)
-    if count > 1 and (run * element < RUN_BYTES_MIN or count > RUNS_MAX):
-        return None
-    starts = [tensor.storage_offset()]
-    for size, stride in zip(tensor.size()[:outer], tensor.stride()[:outer]):
-        starts = [start + at * stride for start in starts for at in range(size)]
-    return [(int(start) * element, int(run) * element) for start in starts]
-
-
 def _short(client: Client, items: list[_Item], planner: LoadPlanner) -> None:
     """Loads what is read whole."""
-    together = list(_together(items))
-    found = client.read_many((group[0].source, _extent(group)) for group in together)
-    for group, result in zip(together, found):
+    groups = list(together(items))
+    found = client.read_many((group[0].source, extent(group)) for group in groups)
+    for group, result in zip(groups, found):
         start = group[0].offset
         for item in group:
             _load(item, result.data[item.offset - start:item.offset - start + item.length], planner)
@@ -380,29 +340,6 @@ def _load(item: _Item, data: bytes, planner: LoadPlanner) -> None:
     target = _target(item, wanted, planner)
     target.copy_(wanted)
     planner.commit_tensor(item.request, target)
-
-
-def _together(items: Iterable[_Item]) -> Iterator[list[_Item]]:
-    """Items that are read at once."""
-    group: list[_Item] = []
-    for item in sorted(items, key=lambda item: (item.source.uri, item.offset)):
-        if group:
-            offset, length = _extent(group)
-            is_near = item.source == group[0].source \
-                and item.offset <= offset + length + GAP_BYTES_MAX \
-                and item.offset + item.length - offset <= TOGETHER_BYTES_MAX
-            if not is_near:
-                yield group
-                group = []
-        group.append(item)
-    if group:
-        yield group
-
-
-def _extent(group: list[_Item]) -> tuple[int, int]:
-    """Offset and length of these items."""
-    start = group[0].offset
-    return start, max(item.offset + item.length for item in group) - start
 
 
 class _Unpickler(pickle.Unpickler):

@@ -5,16 +5,20 @@
     import inrush.safetensors
 
     state = inrush.safetensors.load("s3://bucket/model/model.safetensors", device="cuda")
-    state = inrush.safetensors.load("s3://bucket/model/model.safetensors.index.json")
+
+    with inrush.safetensors.open("s3://bucket/model/") as model:
+        rows = model.get_slice("embed.weight")[:1000]
+        for name, tensor in model.tensors():
+            ...
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection
-from dataclasses import dataclass
+import contextlib
+import weakref
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
-from math import prod
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -23,56 +27,26 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"{error}: pip install 'inrush[safetensors]'", name=error.name) from error
 
+from . import _headers
+from ._client import Elements
+from ._errors import Closed
+from ._headers import Header, TensorInfo
+from ._parts import (
+    Named, Part, group_filling, index_of, shape_of, sharded, whole, without_bytes)
+from ._ranges import together
 from ._stream import of_this_process
-from ._tensors import Filling, empty, fill
+from ._tensors import fill, filled
 
 if TYPE_CHECKING:
-    from . import Client, ObjectInfo
+    from . import Client
+    from ._ranks import Ranks
 
-__all__ = ["Header", "TensorInfo", "load", "read_header"]
+__all__ = ["Header", "Model", "Slice", "TensorInfo", "load", "open", "read_header"]
 
-#: Most bytes of a header, as the format has it.
-HEADER_BYTES_MAX = 100_000_000
-#: Most bytes of an index of several files.
-INDEX_BYTES_MAX = 100_000_000
-#: Most dimensions of a tensor.
-DIMENSIONS_MAX = 64
-#: What is asked for of a header before its length is known, in bytes.
-FIRST_BYTES = 64 << 10
-
-#: The names of types in the format, those of PyTorch (empty where it has none), and the bits of
-#: an element. Another type is of a later version of the format: its tensors cannot be loaded.
-_TYPES = {
-    "BOOL": ("bool", 8), "F4": ("float4_e2m1fn_x2", 4), "F6_E2M3": ("", 6), "F6_E3M2": ("", 6),
-    "U8": ("uint8", 8), "I8": ("int8", 8), "F8_E4M3": ("float8_e4m3fn", 8),
-    "F8_E5M2": ("float8_e5m2", 8), "F8_E8M0": ("float8_e8m0fnu", 8),
-    "F8_E4M3FNUZ": ("float8_e4m3fnuz", 8), "F8_E5M2FNUZ": ("float8_e5m2fnuz", 8),
-    "U16": ("uint16", 16), "I16": ("int16", 16), "F16": ("float16", 16), "BF16": ("bfloat16", 16),
-    "U32": ("uint32", 32), "I32": ("int32", 32), "F32": ("float32", 32), "U64": ("uint64", 64),
-    "I64": ("int64", 64), "F64": ("float64", 64), "C64": ("complex64", 64),
-}
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """A tensor of a file."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    #: Where it begins in the object, in bytes.
-    offset: int
-    #: How long it is, in bytes.
-    length: int
-
-
-@dataclass(frozen=True)
-class Header:
-    """What a file has: its tensors in the order of their bytes, and its metadata."""
-
-    source: ObjectInfo
-    tensors: tuple[TensorInfo, ...]
-    metadata: dict[str, str]
+#: Dimension, number and count of the parts of a tensor.
+Shard = tuple[int, int, int]
+#: Of tensors behind the one that is next, so many bytes are received or requested ahead.
+AHEAD_BYTES = 320 << 20
 
 
 def read_header(uri: str, *, client: Client | None = None) -> Header:
@@ -83,168 +57,225 @@ def read_header(uri: str, *, client: Client | None = None) -> Header:
     :raises inrush.Error: it cannot be read.
     """
     client = of_this_process(client)
-    info = client.stat(uri)
+    header, = _headers.read(client, [client.stat(uri)])
+    return header
 
-    def refused(what: str) -> ValueError:
-        return ValueError(f"{uri} is no safetensors file: {what}")
 
-    if info.size < 8:
-        raise refused(f"it has {info.size} bytes, at least 8 are needed")
-    first = client.read(info, range=(0, min(FIRST_BYTES, info.size)))
-    length = int.from_bytes(first[:8], "little")
-    if length > HEADER_BYTES_MAX or length > info.size - 8:
-        most = min(HEADER_BYTES_MAX, info.size - 8)
-        raise refused(f"its header says that it has {length} bytes, at most {most} are possible")
-    text = first[8:8 + length]
-    if len(text) < length:
-        text += client.read(info, range=(len(first), 8 + length - len(first)))
-    try:
-        parsed = json.loads(text, object_pairs_hook=_without_twins)
-    except (ValueError, RecursionError) as error:
-        raise refused(f"its header: {error}") from None
-    if not isinstance(parsed, dict):
-        raise refused("its header is no JSON object")
-    metadata = parsed.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or \
-            not all(isinstance(value, str) for value in metadata.values()):
-        raise refused("__metadata__ is no object of strings")
-    found = []
-    for name, entry in parsed.items():
-        try:
-            found.append(_tensor(name, entry, 8 + length))
-        except (ValueError, TypeError, KeyError) as error:
-            raise refused(f"the tensor {name!r}: {error}") from None
-    found.sort(key=lambda tensor: (tensor.offset, tensor.length))
-    end = 8 + length
-    for tensor in found:
-        if tensor.offset != end:
-            raise refused(f"the tensor {tensor.name!r} begins at byte {tensor.offset}, and what is "
-                          f"before it ends at byte {end}")
-        end += tensor.length
-    if end != info.size:
-        raise refused(f"its tensors end at byte {end}, and it has {info.size} bytes")
-    return Header(info, tuple(found), metadata)
+def open(uri: str, device: str | torch.device = "cpu", names: Collection[str] | None = None,
+         process_group: Any = None, *, shard: Mapping[str, Shard] | None = None,
+         client: Client | None = None) -> Model:
+    """Opens a file, the files of an index, or those of a folder, as `safetensors.safe_open` does.
+
+    All headers are read at the same time, and checked: see `read_header`. Each later read is of the
+    object that had the header: where it was replaced since, `Changed` is raised.
+
+    :param uri: a file; the index of several (``...safetensors.index.json``), whose files are in its
+        folder; or a folder (``s3://bucket/model/``), which is its index, or all its
+        ``*.safetensors`` where it has none.
+    :param device: where the tensors are.
+    :param names: the tensors that are wanted; None is all of them.
+    :param process_group: of `torch.distributed`. Its ranks, all of which must call this, and
+        iterate over `tensors`, read each byte once: each reads a part, and has all tensors by broadcast.
+        Rank 0 reads the headers. Whatever fails on one rank is raised by all of them. Give the
+        group of a host, where each host is to read the model, or that of all of them.
+    :param shard: of these tensors `tensors` and `get_tensor` bring a part only: by name, the
+        dimension, the number of the part, and how many there are. `torch.chunk` has the same parts.
+        Only the bytes of the part are read, if they are at least 16 KiB long without a gap; shorter
+        ones are read with what is between them.
+    :raises KeyError: there is no tensor of a name that is wanted, or in `shard`.
+    :raises TypeError: `names` is one string.
+    :raises ValueError: a file is no safetensors file, or the index is none; or the ranks do not
+        want the same.
+    :raises inrush.NotFound: a file is missing; before any is read.
+    :raises inrush.Error: an object cannot be read.
+    """
+    return Model(uri, device, names, process_group, shard or {}, of_this_process(client))
 
 
 def load(uri: str, *, device: str | torch.device = "cpu", client: Client | None = None,
-         names: Collection[str] | None = None) -> dict[str, torch.Tensor]:
+         names: Collection[str] | None = None, process_group: Any = None,
+         shard: Mapping[str, Shard] | None = None) -> dict[str, torch.Tensor]:
     """Loads tensors by name.
 
     Each range goes from the network into the tensor itself; for a GPU through a few pinned buffers,
     while others are read. No more memory is used than the tensors have, and those buffers.
 
-    :param uri: a file, or the index of several (``...safetensors.index.json``), whose files are in
-        the folder of the index.
-    :param device: where the tensors are.
-    :param names: the tensors that are wanted; None is all of them.
-    :raises KeyError: there is no tensor of a name that is wanted.
-    :raises TypeError: `names` is one string.
-    :raises ValueError: a file is no safetensors file, or the index is none; see `read_header`. Or
-        a tensor that is wanted is of a type that this PyTorch does not have.
-    :raises inrush.Error: an object cannot be read.
+    Arguments and errors are those of `open`. Also:
+
+    :raises ValueError: a tensor that is wanted is of a type that this PyTorch does not have.
     """
-    if isinstance(names, str):
-        raise TypeError("names is one str: give a list of names, [name]")
-    client = of_this_process(client)
-    where = torch.device(device)
-    if uri.endswith(".json"):
-        weights = _index(client, uri)
-        folder = uri.rpartition("/")[0]
-        files = sorted({file for name, file in weights.items() if names is None or name in names})
-    else:
-        weights, folder, files = None, "", []
-    headers = [read_header(uri, client=client)] if weights is None else \
-        [read_header(f"{folder}/{file}", client=client) for file in files]
-    wanted: dict[str, tuple[ObjectInfo, TensorInfo]] = {}
-    for at, header in enumerate(headers):
-        for tensor in header.tensors:
-            here = weights is None or weights.get(tensor.name) == files[at]
-            if here and (names is None or tensor.name in names):
-                wanted[tensor.name] = (header.source, tensor)
-    missing = sorted((set(weights or ()) if names is None else set(names)) - set(wanted))
-    if missing:
-        raise KeyError(f"{uri} has no tensor {missing[0]!r}"
-                       + (f", nor {len(missing) - 1} others" if missing[1:] else ""))
-    return _read(client, wanted, where)
+    with open(uri, device, names, process_group, shard=shard, client=client) as model:
+        return dict(model._tensors(None))
 
 
-def _read(client: Client, wanted: dict[str, tuple[ObjectInfo, TensorInfo]],
-          device: torch.device) -> dict[str, torch.Tensor]:
-    types = {name: _dtype(tensor) for name, (_, tensor) in wanted.items()}
-    out = {name: empty(_shape(tensor), types[name], device)
-           for name, (_, tensor) in wanted.items()}
-    fill(client, (Filling(source, [(tensor.offset, tensor.length)], partial(out.__getitem__, name),
-                          lambda _: None)
-                  for name, (source, tensor) in wanted.items()), device)
-    return out
+class Model:
+    """The tensors of one or several files, by name.
 
-
-def _shape(tensor: TensorInfo) -> tuple[int, ...]:
-    """The shape of the tensor in PyTorch, which has two F4 in one element."""
-    return (*tensor.shape[:-1], tensor.shape[-1] // 2) if tensor.dtype == "F4" else tensor.shape
-
-
-def _dtype(tensor: TensorInfo) -> torch.dtype:
-    found = getattr(torch, _TYPES.get(tensor.dtype, ("", 0))[0], None)
-    if not isinstance(found, torch.dtype):
-        raise ValueError(f"the tensor {tensor.name!r} is of type {tensor.dtype}, which PyTorch "
-                         f"{torch.__version__} does not have")
-    return found
-
-
-def _tensor(name: str, entry: Any, base: int) -> TensorInfo:
-    """An entry of the header.
-
-    :raises ValueError: it is none.
+    Headers are in memory, and nothing else. It is a context manager; `close` ends what is read.
     """
-    if not isinstance(entry, dict):
-        raise ValueError("it is no JSON object")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str):
-        raise ValueError(f"its type {str(dtype)[:100]} is no string")
-    for numbers in (shape, offsets):
-        if not isinstance(numbers, list) or \
-                not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
-            raise ValueError(f"{str(numbers)[:100]} is no list of whole numbers")
-    if len(shape) > DIMENSIONS_MAX or len(offsets) != 2:
-        raise ValueError(f"it has {len(shape)} dimensions and {len(offsets)} offsets")
-    start, end = offsets
-    if start > end:
-        raise ValueError(f"it has {end - start} bytes")
-    if dtype in _TYPES:
-        bits = prod(shape) * _TYPES[dtype][1]
-        # Elements of less than a byte have none for themselves.
-        if bits % 8 or dtype == "F4" and (not shape or shape[-1] % 2):
-            raise ValueError(f"its {prod(shape)} elements of type {dtype} end within a byte")
-        if (end - start) * 8 != bits:
-            raise ValueError(f"it has {end - start} bytes, its shape and type need {bits // 8}")
-    return TensorInfo(name, dtype, tuple(shape), base + start, end - start)
+
+    def __init__(self, uri: str, device: str | torch.device, names: Collection[str] | None,
+                 process_group: Any, shard: Mapping[str, Shard], client: Client) -> None:
+        if isinstance(names, str):
+            raise TypeError("names is one str: give a list of names, [name]")
+        self._uri = uri
+        self._client = client
+        self._device = torch.device(device)
+        self._shard = dict(shard)
+        wanted = None if names is None else frozenset(names)
+        find = partial(_headers.found, client, uri, wanted)
+        self._ranks: Ranks | None = None
+        if process_group is not None:
+            # Not before: PyTorch may be built without torch.distributed.
+            from ._ranks import Ranks
+
+            self._ranks = Ranks(process_group, self._device)
+            parts = sorted((name, dim, count) for name, (dim, _, count) in shard.items())
+            self._ranks.alike((uri, None if wanted is None else sorted(wanted), parts))
+        found = find() if self._ranks is None else self._ranks.told(find)
+        self._metadata, self._found = found.metadata, found.tensors
+        try:
+            for name, (dim, rank, count) in self._shard.items():
+                # What is wrong with one is said here.
+                sharded(self._whole(name), dim, rank, count)
+        except (KeyError, ValueError) as error:
+            if self._ranks is not None:
+                self._ranks.tell(error)
+            raise
+        if self._ranks is not None:
+            self._ranks.agree(None)
+        self._is_closed = False
+        self._passes: weakref.WeakSet[Elements[Named]] = weakref.WeakSet()
+
+    def keys(self) -> list[str]:
+        """The names of the tensors, in order of names."""
+        return sorted(self._found)
+
+    def offset_keys(self) -> list[str]:
+        """The names of the tensors in the order of their files and bytes."""
+        return list(self._found)
+
+    def metadata(self) -> dict[str, str] | None:
+        """The metadata of the file, or of all files, of which the first one has precedence; None
+        where they have none."""
+        return self._metadata or None
+
+    def get_tensor(self, name: str) -> torch.Tensor:
+        """Reads a tensor.
+
+        :raises KeyError: there is none of this name.
+        :raises ValueError: it is of a type that this PyTorch does not have.
+        :raises inrush.Error: it cannot be read.
+        """
+        return self._read(self._wanted(name))
+
+    def get_slice(self, name: str) -> Slice:
+        """A tensor of which a part is to be read: ``model.get_slice(name)[:, 2:4]``.
+
+        :raises KeyError: there is none of this name.
+        """
+        return Slice(self, self._whole(name))
+
+    def tensors(self) -> Iterator[Named]:
+        """Reads all tensors: pairs of name and tensor, in the order of their files and bytes.
+
+        With a process group this is for all ranks at the same time; `get_tensor` and `get_slice`
+        are for each of them alone.
+
+        What is ahead of the program is bounded: some 320 MiB, and the tensor that comes next. The
+        first error ends it, and each later `next` raises `Closed`.
+
+        :raises ValueError: a tensor is of a type that this PyTorch does not have.
+        :raises inrush.Error: an object cannot be read.
+        """
+        self._check()
+        begun = Elements(self._client, self._tensors(AHEAD_BYTES))
+        self._passes.add(begun)
+        return begun
+
+    def _tensors(self, ahead_bytes: int | None) -> Iterator[Named]:
+        if self._ranks is not None:
+            from ._shares import shared
+
+            each = None if ahead_bytes is None else ahead_bytes // self._ranks.size
+            yield from shared(self._ranks, self._client, map(self._whole, self._found),
+                              self._shard, self._device, each)
+            return
+        groups = list(together([self._wanted(name) for name in self._found]))
+        ready: list[Named] = []
+        fillings = (group_filling(group, self._device, ready.extend) for group in groups)
+        with contextlib.closing(
+                filled(self._client, fillings, self._device, ahead_bytes)) as turns:
+            for _ in turns:
+                ready.reverse()
+                while ready:
+                    # Nothing here keeps what the caller drops.
+                    yield ready.pop()
+
+    def _read(self, part: Part) -> torch.Tensor:
+        self._check()
+        out: list[torch.Tensor] = []
+        fill(self._client, [part.filling(self._device, out.append)], self._device)
+        return out[0]
+
+    def _whole(self, name: str) -> Part:
+        if name not in self._found:
+            raise KeyError(f"{self._uri} has no tensor {name!r}")
+        return whole(*self._found[name])
+
+    def _wanted(self, name: str) -> Part:
+        part = self._whole(name)
+        return sharded(part, *self._shard[name]) if name in self._shard else part
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise Closed(f"{self._uri} is closed: open it again")
+
+    def close(self) -> None:
+        """Ends what is read; what was handed out stays."""
+        self._is_closed = True
+        for begun in list(self._passes):
+            begun.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<inrush.safetensors.Model {self._uri!r}, {len(self._found)} tensors>"
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name occurs twice")
-    return found
+class Slice:
+    """A tensor of which a part is to be read, as `safetensors.safe_open.get_slice` has it."""
 
+    def __init__(self, model: Model, part: Part) -> None:
+        self._model = model
+        self._part = part
 
-def _index(client: Client, uri: str) -> dict[str, str]:
-    """The file of each tensor.
+    def get_shape(self) -> list[int]:
+        """The shape of the tensor."""
+        return list(shape_of(self._part.info))
 
-    :raises ValueError: it is no index, or names files outside of its folder.
-    """
-    info = client.stat(uri)
-    if info.size > INDEX_BYTES_MAX:
-        raise ValueError(f"{uri} has {info.size} bytes, an index has at most {INDEX_BYTES_MAX}")
-    try:
-        parsed = json.loads(client.read(info))
-    except ValueError as error:
-        raise ValueError(f"{uri} is no index: {error}") from None
-    weights = parsed.get("weight_map") if isinstance(parsed, dict) else None
-    if not isinstance(weights, dict):
-        raise ValueError(f"{uri} is no index: it has no object 'weight_map'")
-    for name, file in weights.items():
-        if not isinstance(file, str) or not file or file.startswith("/") or \
-                ".." in file.split("/"):
-            raise ValueError(f"{uri}: the file of {name!r} is {file!r}, which is not in its folder")
-    return weights
+    def get_dtype(self) -> str:
+        """Its type, as the format names it."""
+        return self._part.info.dtype
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        """Reads a part of the tensor: what its bytes have of `tensor[index]`.
+
+        Of whole numbers, slices, ``...`` and None only the bytes of the part are read, if they are
+        at least 16 KiB long without a gap, or all in a row; shorter ones are read with what is
+        between them. For any other index the tensor is read.
+
+        :raises IndexError: the tensor has no such part.
+        :raises inrush.Error: it cannot be read.
+        """
+        view = index_of(without_bytes(self._part), index)
+        if view is None:
+            whole_one: torch.Tensor = self._model._read(self._part)[index]
+            return whole_one
+        part = Part(self._part.source, self._part.info, self._part.dtype, view)
+        return self._model._read(part)

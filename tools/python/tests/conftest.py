@@ -97,15 +97,19 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def serve(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
           ) -> Iterator[Callable[..., Origin]]:
-    """Starts origins: ``serve({"bucket/key": b"..."})``. The last is that of the environment."""
+    """Starts origins: ``serve({"bucket/key": b"..."})``. The last is that of the environment. A
+    path instead of bytes is a file that is linked."""
     running: list[subprocess.Popen[bytes]] = []
 
-    def start(objects: Mapping[str, bytes], *words: str) -> Origin:
+    def start(objects: Mapping[str, bytes | Path], *words: str) -> Origin:
         folder = tmp_path_factory.mktemp("origin")
         for path, data in objects.items():
             place = folder / "root" / path
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
+            if isinstance(data, Path):
+                place.hardlink_to(data)
+            else:
+                place.write_bytes(data)
         ready = folder / "address"
         with open(folder / "log", "wb") as log:
             child = subprocess.Popen(

@@ -120,6 +120,8 @@ def check(example: str, names: dict[str, Any]) -> None:
     elif "inrush.tensorflow" in example:
         assert len(list(names["objects"])) == 2 * len(OBJECTS)
         assert [list(batch.numpy()) for batch in names["batches"]] == [[b"record"] * 2]
+    elif "safetensors.open" in example:
+        assert names["first"].tolist() == [1, 1] and names["sums"] == {"a": 3}
     elif "inrush.safetensors" in example:
         assert names["weights"]["a"].tolist() == [1, 1, 1]
     elif "inrush.checkpoint" in example:

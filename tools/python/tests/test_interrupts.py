@@ -45,7 +45,7 @@ class Silent:
         if request.command == "GET":
             first, last = map(int, request.headers["Range"][6:].split("-"))
         # The beginning of the file, with its header, is answered.
-        if request.command == self.method and (self.method == "HEAD" or last > 64 << 10):
+        if request.command == self.method and (self.method == "HEAD" or last > 256 << 10):
             self.is_waited_for.set()
             self.ends.wait()
         request.send_response(200 if request.command == "HEAD" else 206)
