@@ -78,6 +78,10 @@ class RangeFile(io.RawIOBase):
         """These bytes are there, from `at` on."""
         self._pieces[at] = data
 
+    def has(self, at: int) -> bool:
+        """Whether the byte there is."""
+        return any(start <= at < start + len(piece) for start, piece in self._pieces.items())
+
     def readable(self) -> bool:
         return True
 

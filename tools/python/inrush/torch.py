@@ -1,4 +1,4 @@
-"""Data sets for PyTorch: objects by number, objects in a stream, samples of tars.
+"""Data sets for PyTorch: objects by number, objects in a stream, samples of tars; and `load`.
 
 ::
 
@@ -35,6 +35,7 @@ except ModuleNotFoundError as error:
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from ._places import Listing, Source, listing
+from ._pt import load
 from ._stream import (OnError, Plan, Position, Stream, Transform, object_sample,
                       of_this_process, refuse_others, this_rank, transformed)
 from .sharding import Order, Shard
@@ -42,7 +43,7 @@ from .sharding import Order, Shard
 if TYPE_CHECKING:
     from . import Client
 
-__all__ = ["ObjectDataset", "ShardSampler", "StreamDataset", "TarDataset", "rank_shard"]
+__all__ = ["ObjectDataset", "ShardSampler", "StreamDataset", "TarDataset", "load", "rank_shard"]
 
 
 def rank_shard() -> Shard:

@@ -41,6 +41,9 @@ def served(serve: Serve, tmp_path: Path) -> Iterator[None]:
                         storage_writer=checkpoint.FileSystemWriter(tmp_path / "saved"))
         objects |= {f"bucket/run/step-1000/{path.name}": path.read_bytes()
                     for path in (tmp_path / "saved").iterdir()}
+        out = io.BytesIO()
+        torch.save({"weight": torch.ones(3)}, out)
+        objects["bucket/run/model.pt"] = out.getvalue()
     if wanted("tensorflow"):
         # One record, "record", with the checksums that TensorFlow gives it.
         objects["bucket/records/0"] = bytes.fromhex(RECORD)
@@ -124,6 +127,8 @@ def check(example: str, names: dict[str, Any]) -> None:
         assert names["first"].tolist() == [1, 1] and names["sums"] == {"a": 3}
     elif "inrush.safetensors" in example:
         assert names["weights"]["a"].tolist() == [1, 1, 1]
+    elif "inrush.torch.load" in example:
+        assert names["state"]["weight"].tolist() == [1, 1, 1]
     elif "inrush.checkpoint" in example:
         assert bool((names["state"]["weight"] == 1).all()) and names["state"]["step"] == 7
     elif "inrush.ray" in example:
