@@ -176,7 +176,7 @@ class Model:
         """
         return Slice(self, self._whole(name))
 
-    def tensors(self) -> Iterator[Named]:
+    def tensors(self, names: Collection[str] | None = None) -> Iterator[Named]:
         """Reads all tensors: pairs of name and tensor, in the order of their files and bytes.
 
         With a process group this is for all ranks at the same time; `get_tensor` and `get_slice`
@@ -185,23 +185,27 @@ class Model:
         What is ahead of the program is bounded: some 320 MiB, and the tensor that comes next. The
         first error ends it, and each later `next` raises `Closed`.
 
+        :param names: of those that were opened; None is all of them.
+        :raises KeyError: there is no tensor of a name.
         :raises ValueError: a tensor is of a type that this PyTorch does not have.
         :raises inrush.Error: an object cannot be read.
         """
         self._check()
-        begun = Elements(self._client, self._tensors(AHEAD_BYTES))
+        begun = Elements(self._client, self._tensors(AHEAD_BYTES, names))
         self._passes.add(begun)
         return begun
 
-    def _tensors(self, ahead_bytes: int | None) -> Iterator[Named]:
+    def _tensors(self, ahead_bytes: int | None, names: Collection[str] | None = None
+                 ) -> Iterator[Named]:
+        chosen = self._found if names is None else names
         if self._ranks is not None:
             from ._shares import shared
 
             each = None if ahead_bytes is None else ahead_bytes // self._ranks.size
-            yield from shared(self._ranks, self._client, map(self._whole, self._found),
+            yield from shared(self._ranks, self._client, map(self._whole, chosen),
                               self._shard, self._device, each)
             return
-        groups = list(together([self._wanted(name) for name in self._found]))
+        groups = list(together([self._wanted(name) for name in chosen]))
         ready: list[Named] = []
         fillings = (group_filling(group, self._device, ready.extend) for group in groups)
         with contextlib.closing(
