@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ._errors import Error, from_native
+from ._tensors import memory_of
 
 Value = TypeVar("Value")
 
@@ -107,7 +108,7 @@ class Ranks:
         else:
             content = torch.empty(int(length[0]), dtype=torch.uint8, device=self._device)
         self.broadcast(content, owner)
-        return pickle.loads(bytes(content.tolist()))
+        return pickle.loads(memory_of(content.cpu(), 0, content.numel()))
 
     def _of(self, numbers: list[int]) -> torch.Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=self._device)

@@ -45,7 +45,7 @@ class _Turn:
 
 
 def shared(ranks: Ranks, client: Client, parts: Iterable[Part], shards: Mapping[str, Shard],
-           device: torch.device, ahead_bytes: int | None) -> Iterator[Named]:
+           device: torch.device, ahead_bytes: int) -> Iterator[Named]:
     """Reads these whole tensors, or the parts of them that this rank wants, with all ranks.
 
     :raises inrush.Error: this rank, or another one, cannot read an object.

@@ -25,6 +25,11 @@ PIECE_BYTES = 64 << 20
 READS_AT_ONCE = 64
 #: Reads at the same time for another device: each has a pinned buffer of `PIECE_BYTES`.
 BUFFERS = 4
+#: Bytes that are received or requested ahead of the tensor that is next, where all of them are
+#: kept: short ones are in memory that is needed twice.
+AHEAD_BYTES_MAX = 1 << 30
+#: Memory that is longer is asked to have huge pages (`HEAP_BYTES_MAX` of src/buffer.rs).
+HEAP_BYTES_MAX = 32 << 20
 #: Of a tensor of which a part is wanted, what is so long without a gap is a read of its own.
 RUN_BYTES_MIN = 16 << 10
 #: Reads of one tensor at most; one that is in more pieces is read with what is between.
@@ -49,12 +54,12 @@ def fill(client: Client, fillings: Iterable[Filling], device: torch.device) -> N
 
     :raises inrush.Error: an object cannot be read.
     """
-    for _ in filled(client, fillings, device):
+    for _ in filled(client, fillings, device, AHEAD_BYTES_MAX):
         pass
 
 
 def filled(client: Client, fillings: Iterable[Filling], device: torch.device,
-           ahead_bytes: int | None = None) -> Generator[None, None, None]:
+           ahead_bytes: int) -> Generator[None, None, None]:
     """Reads the ranges of these tensors, all of which are of this device, and calls `done` of each
     in their order. It stops behind each of these calls.
 
@@ -62,7 +67,7 @@ def filled(client: Client, fillings: Iterable[Filling], device: torch.device,
     their turn. For other devices they pass through a few pinned buffers.
 
     :param ahead_bytes: about so many bytes are received, or requested, of tensors behind the one
-        that is next; None is any number.
+        that is next.
     :raises inrush.Error: an object cannot be read.
     """
     directly = _can_be_written_to(device)
@@ -103,7 +108,7 @@ def filled(client: Client, fillings: Iterable[Filling], device: torch.device,
             yield
 
     def has_room() -> bool:
-        return ahead_bytes is None or ahead < ahead_bytes
+        return ahead < ahead_bytes
 
     with contextlib.closing(_jobs.run(
             client, jobs(), READS_AT_ONCE if directly else BUFFERS, has_room)) as ended:
@@ -181,7 +186,7 @@ def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> tor
     """A tensor whose bytes come from the network."""
     made = torch.empty(tuple(shape), dtype=dtype, device=device)
     length = made.numel() * made.element_size()
-    if length >= PIECE_BYTES // 2 and device.type == "cpu":
+    if length > HEAP_BYTES_MAX and device.type == "cpu":
         prefer_huge_pages(memory_of(made, 0, length))
     return made
 

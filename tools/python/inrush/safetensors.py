@@ -35,7 +35,7 @@ from ._parts import (
     Named, Part, group_filling, index_of, shape_of, sharded, whole, without_bytes)
 from ._ranges import together
 from ._stream import of_this_process
-from ._tensors import fill, filled
+from ._tensors import AHEAD_BYTES_MAX, fill, filled
 
 if TYPE_CHECKING:
     from . import Client
@@ -75,9 +75,9 @@ def open(uri: str, device: str | torch.device = "cpu", names: Collection[str] | 
     :param device: where the tensors are.
     :param names: the tensors that are wanted; None is all of them.
     :param process_group: of `torch.distributed`. Its ranks, all of which must call this, and
-        iterate over `tensors`, read each byte once: each reads a part, and has all tensors by broadcast.
-        Rank 0 reads the headers. Whatever fails on one rank is raised by all of them. Give the
-        group of a host, where each host is to read the model, or that of all of them.
+        iterate over `tensors`, read each byte once: each reads a part, and has all tensors by
+        broadcast. Rank 0 reads the headers. Whatever fails on one rank is raised by all of them.
+        Give the group of a host, where each host is to read the model, or that of all of them.
     :param shard: of these tensors `tensors` and `get_tensor` bring a part only: by name, the
         dimension, the number of the part, and how many there are. `torch.chunk` has the same parts.
         Only the bytes of the part are read, if they are at least 16 KiB long without a gap; shorter
@@ -98,14 +98,15 @@ def load(uri: str, *, device: str | torch.device = "cpu", client: Client | None 
     """Loads tensors by name.
 
     Each range goes from the network into the tensor itself; for a GPU through a few pinned buffers,
-    while others are read. No more memory is used than the tensors have, and those buffers.
+    while others are read. No more memory is used than the tensors have, those buffers, and what
+    short tensors are read together in.
 
     Arguments and errors are those of `open`. Also:
 
     :raises ValueError: a tensor that is wanted is of a type that this PyTorch does not have.
     """
     with open(uri, device, names, process_group, shard=shard, client=client) as model:
-        return dict(model._tensors(None))
+        return dict(model._tensors(AHEAD_BYTES_MAX))
 
 
 class Model:
@@ -195,15 +196,14 @@ class Model:
         self._passes.add(begun)
         return begun
 
-    def _tensors(self, ahead_bytes: int | None, names: Collection[str] | None = None
+    def _tensors(self, ahead_bytes: int, names: Collection[str] | None = None
                  ) -> Iterator[Named]:
         chosen = self._found if names is None else names
         if self._ranks is not None:
             from ._shares import shared
 
-            each = None if ahead_bytes is None else ahead_bytes // self._ranks.size
             yield from shared(self._ranks, self._client, map(self._whole, chosen),
-                              self._shard, self._device, each)
+                              self._shard, self._device, ahead_bytes // self._ranks.size)
             return
         groups = list(together([self._wanted(name) for name in chosen]))
         ready: list[Named] = []

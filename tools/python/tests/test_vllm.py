@@ -71,7 +71,8 @@ def stand_in(group: Any = None) -> dict[str, types.ModuleType]:
         return formats[load_config.load_format](load_config)
 
     loaders: Any = made["vllm.model_executor.model_loader"]
-    loaders.register_model_loader, loaders.get_model_loader = register_model_loader, get_model_loader
+    loaders.register_model_loader = register_model_loader
+    loaders.get_model_loader = get_model_loader
     base: Any = made["vllm.model_executor.model_loader.base_loader"]
     base.BaseModelLoader = BaseModelLoader
     distributed: Any = made["vllm.distributed"]
