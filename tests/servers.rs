@@ -204,6 +204,17 @@ fn check(answer: impl Fn(&Request, &[u8]) -> Answer + Send + Sync + 'static) -> 
     heads.lock().expect("no panic under the lock").clone()
 }
 
+/// Gets all objects, each in one request, and compares the files.
+fn get_whole(address: SocketAddr, objects: &Objects) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = folder.path().join("data");
+    let words = ["get", "--part-size", "8MiB", "s3://lab/", to.to_str().expect("UTF-8")];
+    asking(address, &words).run().expect(0);
+    for (key, bytes) in objects {
+        assert!(fs::read(to.join(key)).expect("it is there") == *bytes, "{key}");
+    }
+}
+
 fn asking(address: SocketAddr, words: &[&str]) -> Program {
     let url = format!("http://{address}");
     let program = Program::new(words).with(["--endpoint-url", &url, "--region", "us-east-1"]);
@@ -297,16 +308,11 @@ fn bodies_in_chunks_are_decoded() {
 /// And whole where a range was asked for: only who accepts gzip is surely sent what is stored.
 #[test]
 fn whole_objects_in_chunks_are_decoded() {
-    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
+    let objects = objects();
     let (address, heads) = serve(&objects, |request, bytes| {
         in_chunks(right(&Request { range: None, ..request.clone() }, bytes))
     });
-    let to = folder.path().join("data");
-    let words = ["get", "--part-size", "8MiB", "s3://lab/", to.to_str().expect("UTF-8")];
-    asking(address, &words).run().expect(0);
-    for (key, bytes) in &objects {
-        assert!(fs::read(to.join(key)).expect("it is there") == *bytes, "{key}");
-    }
+    get_whole(address, &objects);
     let heads = heads.lock().expect("no panic under the lock");
     let gets = heads.iter().filter(|head| head.starts_with("get /lab/large")).count();
     assert_eq!(gets, 2, "one without gzip, one with it");
@@ -326,7 +332,7 @@ fn headers_that_are_none_change_nothing() {
 /// It sends the whole object whatever is asked for, and all of it only the second time.
 #[test]
 fn a_cut_answer_of_who_ignores_ranges_begins_again() {
-    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
+    let objects = objects();
     let cut = Mutex::new(BTreeSet::new());
     let (address, _) = serve(&objects, move |request, bytes| {
         assert!(!request.is_head(), "all is listed");
@@ -337,12 +343,7 @@ fn a_cut_answer_of_who_ignores_ranges_begins_again() {
         }
         answer
     });
-    let to = folder.path().join("data");
-    let words = ["get", "--part-size", "8MiB", "s3://lab/", to.to_str().expect("UTF-8")];
-    asking(address, &words).run().expect(0);
-    for (key, bytes) in &objects {
-        assert!(fs::read(to.join(key)).expect("it is there") == *bytes, "{key}");
-    }
+    get_whole(address, &objects);
 }
 
 /// As Google Cloud Storage does with what is stored with `Content-Encoding: gzip`.
