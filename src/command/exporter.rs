@@ -38,7 +38,7 @@ use crate::sys::{tcp_memory, usage};
 /// Tells how far some workers are.
 type Watch = Box<dyn Fn() -> Watched + Send>;
 
-/// Tells what was read of mounts; `None` once they have ended.
+/// Returns what was read of mounts; `None` once they have ended.
 type ReadsWatch = Box<dyn Fn() -> Option<AllReads> + Send>;
 
 /// The workers of this process, and the channels. A command starts few: workers for its files and

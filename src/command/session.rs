@@ -123,7 +123,7 @@ async fn key_of(args: &ServiceArgs) -> Result<Option<CustomerKey>> {
     aside(move || customer_key(path.as_deref())).await
 }
 
-/// Who tells what is waited for.
+/// Reports what is waited for.
 struct Waits {
     teller: Teller,
     /// When the control plane began, by whose clock the board goes.
@@ -132,14 +132,14 @@ struct Waits {
 }
 
 impl Waits {
-    /// From now on a deadline that passes tells what is waited for by the board of these.
+    /// Makes this board the one from which an interrupt or a deadline names what was waited for.
     fn of(progress: &Progress) -> Self {
         let board = Arc::<Board>::default();
         interrupts::waits_for(Arc::clone(&board));
         Self { teller: progress.teller(), begun: Instant::now(), board }
     }
 
-    /// Does this, and tells what it waits for.
+    /// Runs `work`, and reports every [`WAIT_LOOK`] what it waits for.
     async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
