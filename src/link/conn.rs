@@ -533,9 +533,7 @@ impl Conn {
     fn whole_bytes_reached(&mut self, head: u32, filled: u32, buffer: &[u8]) {
         let size = u32::try_from(self.current().size).expect("a small object fits a slot");
         let end = head + size;
-        if filled > end {
-            self.fail_length(Failure::WrongRange);
-        } else if filled < end && self.has_ended() {
+        if filled < end && self.has_ended() {
             self.fail_length(Failure::Truncated);
         } else if filled < end {
             self.state = State::WholeBody { head, filled };

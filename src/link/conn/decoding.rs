@@ -114,14 +114,13 @@ impl Conn {
         if more > 0 {
             return self.fail_length(Failure::WrongLength);
         }
-        match self.current().manner {
-            Manner::Stream => return self.piece(at, count, u64::from(count)),
-            Manner::Whole => self.push(Action::Deliver { at, length: count, offset: 0 }),
-            Manner::Slots => {}
+        if self.current().manner == Manner::Stream {
+            return self.piece(at, count, u64::from(count));
         }
         self.reached += u64::from(count);
-        if !self.is_whole() {
-            self.deliver_if_full();
+        match self.is_whole() {
+            true => self.push(Action::Deliver { at, length: count, offset: 0 }),
+            false => self.deliver_if_full(),
         }
         self.finish();
     }
