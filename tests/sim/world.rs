@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Weak;
 
+use inrush::limits::ALIKE_TRIES_MAX;
 use inrush::sys::{Errno, Handle, Op};
 
 use super::arrivals::Transit;
@@ -102,6 +103,8 @@ pub(crate) struct World {
     pub(crate) late: [u64; 3],
     /// Faults that were injected, by name.
     pub(crate) injected: BTreeMap<&'static str, u64>,
+    /// Wrong answers, by request and fault.
+    wrong: HashMap<(String, &'static str), u32>,
     /// What each object consists of.
     models: HashMap<String, Rc<Vec<u8>>>,
     /// Bytes of bodies that were sent for each object.
@@ -147,6 +150,7 @@ impl World {
             jobs: Jobs::of(seed),
             late: [0; 3],
             injected: BTreeMap::new(),
+            wrong: HashMap::new(),
             models: HashMap::new(),
             served: HashMap::new(),
             flipped: HashMap::new(),
@@ -306,6 +310,18 @@ impl World {
         Ok(u32::try_from(count).expect("small"))
     }
 
+    /// A third answer that is wrong in the same way ends a range (`ALIKE_TRIES_MAX`). Where a retry
+    /// is to heal every fault, no request gets one.
+    fn can_be_healed(&mut self, request: &str, fault: Fault) -> bool {
+        let is_wrong = matches!(fault, Fault::WrongRange | Fault::WrongLength | Fault::Garbage);
+        if !is_wrong || self.rates.fatal_per_mille > 0 {
+            return true;
+        }
+        let count = self.wrong.entry((request.to_owned(), fault.name())).or_default();
+        *count += 1;
+        *count < ALIKE_TRIES_MAX
+    }
+
     /// The origin reads a request and prepares its answer.
     pub(super) fn serve(&mut self, socket: usize) {
         let keeps =
@@ -323,6 +339,7 @@ impl World {
         let key = request.split(' ').next().expect("a key").to_owned();
         let overload = self.overload(&key);
         let fault = overload.or_else(|| self.rates.draw(&mut self.chance, kept));
+        let fault = fault.filter(|fault| self.can_be_healed(&request, *fault));
         if let Some(fault) = fault {
             self.count(fault.name());
         }
