@@ -13,7 +13,7 @@ use aws_types::region::Region;
 
 use super::chain_http::Service;
 use super::roles::{ROLE, ROLE_SESSION, refuse};
-use super::settings::Settings;
+use super::settings::{Chosen, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 
@@ -42,36 +42,45 @@ impl WebIdentity {
         settings.variable(VARIABLES[0]).is_some()
     }
 
-    /// That of the environment, if it has one.
+    /// That of the environment, if it names a token file. As botocore has it, the chosen profile
+    /// has the role and the session's name where the environment does not.
     ///
     /// # Errors
     /// [`ErrorKind::Access`] where it has no role; see [`require_followed`].
     pub(super) fn of_environment(settings: &Settings) -> Result<Option<Self>> {
         let [token_file, role, session_name] = VARIABLES.map(|name| settings.variable(name));
         let Some(token_file) = token_file else { return Ok(None) };
-        let Some(role) = role else {
+        let of_profile = |key| settings.of_profile(settings.profile(), key).map(str::to_owned);
+        let Some(role) = role.or_else(|| of_profile(ROLE)) else {
             let [file, role, _] = VARIABLES;
             let message = format!("{file} is set, but {role} is not");
             return Err(Error::new(ErrorKind::Access, message).advise("set both or neither"));
         };
         require_followed(settings, &[Service::Sts])?;
+        let session_name = session_name.or_else(|| of_profile(ROLE_SESSION));
         Ok(Some(Self { token_file, role, session_name }))
     }
 
-    /// That of a profile which names a token's file.
+    /// That of a profile which names a token file. As botocore has it, the role and the session's
+    /// name of the environment win over those of a profile that the command line does not name.
     ///
     /// # Errors
     /// The same.
     pub(super) fn of_profile(settings: &Settings, profile: &str) -> Result<Self> {
-        let said = |key| settings.of_profile(profile, key).map(str::to_owned);
+        let is_alone = settings.chosen() == Chosen::CommandLine || profile != settings.profile();
+        let found = |key, variable| {
+            let of_environment = settings.variable(variable).filter(|_| !is_alone);
+            of_environment.or_else(|| settings.of_profile(profile, key).map(str::to_owned))
+        };
         let missing = || {
             let why = format!("has {WEB_IDENTITY}, but no {ROLE}");
             refuse(settings, profile, WEB_IDENTITY, &why)
         };
-        let role = said(ROLE).ok_or_else(missing)?;
-        let token_file = said(WEB_IDENTITY).ok_or_else(missing)?;
+        let [token_variable, role_variable, session_variable] = VARIABLES;
+        let role = found(ROLE, role_variable).ok_or_else(missing)?;
+        let token_file = found(WEB_IDENTITY, token_variable).ok_or_else(missing)?;
         require_followed(settings, &[Service::Sts])?;
-        Ok(Self { token_file, role, session_name: said(ROLE_SESSION) })
+        Ok(Self { token_file, role, session_name: found(ROLE_SESSION, session_variable) })
     }
 
     pub(super) fn provider(self, config: &ProviderConfig) -> SharedCredentialsProvider {
@@ -231,5 +240,39 @@ mod tests {
         let found = settings(&[], "[default]\nweb_identity_token_file = /jwt\n");
         let error = WebIdentity::of_profile(&found, "default").expect_err("there is no role");
         assert!(error.message().ends_with("has web_identity_token_file, but no role_arn"));
+    }
+    #[test]
+    fn a_web_identity_is_of_the_environment_first() {
+        let config = "[default]\nrole_arn = own\nrole_session_name = n\n\
+            web_identity_token_file = /jwt\n\
+            [profile named]\nrole_arn = own\nrole_session_name = n\n\
+            web_identity_token_file = /jwt\n\
+            [profile other]\nrole_arn = own\nrole_session_name = n\n\
+            web_identity_token_file = /jwt\n";
+        let files = [("/config", config)];
+        let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_ROLE_ARN", "of-environment")];
+        let token = ("AWS_WEB_IDENTITY_TOKEN_FILE", "/token");
+        let identity = |token_file: &str, role: &str| WebIdentity {
+            token_file: token_file.to_owned(),
+            role: role.to_owned(),
+            session_name: Some("n".to_owned()),
+        };
+        let read = |variables: &[_], profile| {
+            Settings::of(variables, &files, profile).expect("good words")
+        };
+        // Of the profile that nobody names, and of one that AWS_PROFILE names.
+        let settings = read(&variables, None);
+        let of = |settings: &Settings, profile| WebIdentity::of_profile(settings, profile);
+        assert_eq!(of(&settings, "default"), Ok(identity("/jwt", "of-environment")));
+        let settings = read(&[variables[0], variables[1], ("AWS_PROFILE", "named")], None);
+        assert_eq!(of(&settings, "named"), Ok(identity("/jwt", "of-environment")));
+        // Not of one whose keys it uses, nor of one that the command line names.
+        assert_eq!(of(&settings, "other"), Ok(identity("/jwt", "own")));
+        let settings = read(&variables, Some("named"));
+        assert_eq!(of(&settings, "named"), Ok(identity("/jwt", "own")));
+        // What the environment lacks, its profile has.
+        let settings = read(&[variables[0], token], None);
+        let expected = Ok(Some(identity("/token", "own")));
+        assert_eq!(WebIdentity::of_environment(&settings), expected);
     }
 }
