@@ -124,11 +124,6 @@ impl ChainHttp {
     pub(crate) fn url(&self, service: Service) -> Option<&str> {
         self.0.urls.iter().find(|(named, _)| *named == service).map(|(_, url)| &**url)
     }
-
-    /// Whether all services are at AWS.
-    pub(crate) fn is_at_aws(&self) -> bool {
-        self.0.urls.is_empty()
-    }
 }
 
 impl HttpClient for ChainHttp {
@@ -445,6 +440,13 @@ mod tests {
         assert_eq!(led(&both, portal), "http://127.0.0.1:1/federation/x?a=b");
         let token = Request::post("https://oidc.eu-west-1.amazonaws.com/token");
         assert_eq!(led(&both, token), "http://127.0.0.1:2/token");
+        for (dualstack, expected) in [
+            ("https://portal.sso.eu-west-1.api.aws/federation", "http://127.0.0.1:1/federation"),
+            ("https://portal.sso-fips.us-gov-west-1.api.aws/x", "http://127.0.0.1:1/x"),
+            ("https://oidc.cn-north-1.api.amazonwebservices.com.cn/", "http://127.0.0.1:2/"),
+        ] {
+            assert_eq!(led(&both, Request::get(dualstack)), expected);
+        }
         assert_eq!(led(&both, Request::post(aws)), aws);
         let sovereign = "https://sts.eusc-de-east-1.amazonaws.eu/";
         assert_eq!(

@@ -246,8 +246,6 @@ fn configurations(
     let dualstack = settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?;
     // AWS has these variants, and nobody else.
     let sts_is_at_aws = url.is_none();
-    // Hosts with both kinds of addresses are not among those that lead to another URL.
-    let all_are_at_aws = http.is_at_aws();
     let mut sts = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .retry_config(RetryConfig::standard())
@@ -262,7 +260,7 @@ fn configurations(
         .with_http_client(http)
         .with_region(Some(region))
         .with_use_fips(Some(fips))
-        .with_use_dual_stack(Some(dualstack && all_are_at_aws));
+        .with_use_dual_stack(Some(dualstack));
     Ok((config, sts))
 }
 
