@@ -1,9 +1,11 @@
 //! What an origin says of the checksum of one object that is fetched in ranges: its answers to
 //! ranges do not carry it.
 
+use futures_util::{StreamExt as _, stream};
 use http::Method;
 
 use super::client::Question;
+use super::limits::PARTS_ASKED_MAX;
 use super::{Ask, Control, object_of, refusal};
 use crate::checksum::{Algorithm, Form, Stored, etag_md5, unverified};
 use crate::error::Result;
@@ -98,8 +100,10 @@ impl Control {
             PartsAsked::FirstAndLast => 2..2,
             PartsAsked::All => 2..parts,
         };
-        for number in between {
-            match self.part_length(bucket, object, (number, parts), what).await? {
+        let lengths = between.map(|number| self.part_length(bucket, object, (number, parts), what));
+        let mut lengths = stream::iter(lengths).buffered(PARTS_ASKED_MAX);
+        while let Some(length) = lengths.next().await {
+            match length? {
                 Some(length) if length == first => {}
                 other => return Ok(other.map(|_| 0)),
             }
@@ -209,7 +213,8 @@ fn stored(answer: &Answer) -> Result<Stored, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::super::loopback::{Reply, Server, control, run};
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
 
@@ -321,50 +326,76 @@ mod tests {
         assert_eq!(check("y/Q5Jg==-1", 20, 0).len(), 1);
     }
 
-    /// What is told of an object of these parts, with this ETag in the answers to all but the first
+    /// The answer to a HEAD of an object of these parts, or of one of them, whose ETag is this one.
+    fn answer_of_parts(head: &str, lengths: &[u64], etag: &str) -> Reply {
+        let number = head.split_once("partNumber=").map(|(_, rest)| {
+            let digits = rest.split([' ', '&']).next().expect("a word");
+            digits.parse::<usize>().expect("a number")
+        });
+        let (status, length, etag) = match number {
+            Some(number) => (206, lengths[number - 1], etag),
+            None => (200, lengths.iter().sum(), "\"e\""),
+        };
+        let parts = lengths.len();
+        let reply = Reply::new(status, "").header("Content-Length", &length.to_string());
+        let reply = reply.header("ETag", etag);
+        let reply = reply.header("x-amz-mp-parts-count", &parts.to_string());
+        reply.header("x-amz-checksum-crc32", &format!("{CRC}-{parts}"))
+    }
+
+    /// The checksum of an object of these parts, with this ETag in the answers to all but the first
     /// question; and how many questions there were.
-    fn told_of_parts(
+    fn checksum_of_parts(
         lengths: &'static [u64],
         etag: &'static str,
         asked: PartsAsked,
     ) -> (StoredChecksums, usize) {
-        let parts = lengths.len();
-        let server = Server::start(move |head| {
-            let number = head.split_once("partNumber=").map(|(_, rest)| {
-                let digits = rest.split([' ', '&']).next().expect("a word");
-                digits.parse::<usize>().expect("a number")
-            });
-            let (status, length, etag) = match number {
-                Some(number) => (206, lengths[number - 1], etag),
-                None => (200, lengths.iter().sum(), "\"e\""),
-            };
-            let reply = Reply::new(status, "").header("Content-Length", &length.to_string());
-            let reply = reply.header("ETag", etag);
-            let reply = reply.header("x-amz-mp-parts-count", &parts.to_string());
-            reply.header("x-amz-checksum-crc32", &format!("{CRC}-{parts}"))
-        });
+        let server = Server::start(move |head| answer_of_parts(head, lengths, etag));
         let object = Object { size_bytes: lengths.iter().sum(), ..object() };
-        let told = run(async { control(&server).await.checksum("bkt", &object, asked).await });
-        (told.expect("an answer"), server.seen().len())
+        let found = run(async { control(&server).await.checksum("bkt", &object, asked).await });
+        (found.expect("an answer"), server.seen().len())
     }
 
     #[test]
     fn parts_that_differ_in_the_middle_are_found_where_all_are_asked_for() {
         let odd = &[8, 6, 10, 4][..];
         for (lengths, asked, part_bytes, questions) in [
-            (odd, PartsAsked::FirstAndLast, 8, 3),
-            (odd, PartsAsked::All, 0, 4),
-            (&[8, 8, 8, 4], PartsAsked::All, 8, 5),
-            (&[8, 4], PartsAsked::All, 8, 3),
+            (odd, PartsAsked::FirstAndLast, 8, 3..=3),
+            // The others may be under way when the first odd one is known.
+            (odd, PartsAsked::All, 0, 4..=5),
+            (&[8, 8, 8, 4], PartsAsked::All, 8, 5..=5),
+            (&[8, 4], PartsAsked::All, 8, 3..=3),
         ] {
-            let (told, seen) = told_of_parts(lengths, "\"e\"", asked);
-            assert_eq!((told.part_bytes, seen), (part_bytes, questions), "{lengths:?} {asked:?}");
+            let (found, seen) = checksum_of_parts(lengths, "\"e\"", asked);
+            assert_eq!(found.part_bytes, part_bytes, "{lengths:?} {asked:?}");
+            assert!(questions.contains(&seen), "{lengths:?} {asked:?}: {seen}");
         }
     }
 
     #[test]
+    fn many_parts_are_asked_for_at_once() {
+        static NOW: AtomicUsize = AtomicUsize::new(0);
+        static MOST: AtomicUsize = AtomicUsize::new(0);
+        let server = Server::start(|head| {
+            let now = NOW.fetch_add(1, Ordering::SeqCst) + 1;
+            MOST.fetch_max(now, Ordering::SeqCst);
+            // Long enough for the others to come.
+            std::thread::sleep(Duration::from_millis(30));
+            NOW.fetch_sub(1, Ordering::SeqCst);
+            answer_of_parts(head, &[8; 100], "\"e\"")
+        });
+        let object = Object { size_bytes: 800, ..object() };
+        let all = PartsAsked::All;
+        let found = run(async { control(&server).await.checksum("bkt", &object, all).await });
+        assert_eq!(found.expect("an answer").part_bytes, 8);
+        assert_eq!(server.seen().len(), 101, "one question for each, and one for the object");
+        let most = MOST.load(Ordering::SeqCst);
+        assert!((2..=PARTS_ASKED_MAX).contains(&most), "{most} at once");
+    }
+
+    #[test]
     fn parts_of_another_version_tell_nothing() {
-        let (told, _) = told_of_parts(&[8, 8, 4], "\"f\"", PartsAsked::FirstAndLast);
+        let (told, _) = checksum_of_parts(&[8, 8, 4], "\"f\"", PartsAsked::FirstAndLast);
         assert_eq!((told.stored, told.part_bytes), (Err(unverified::CHANGED), 0));
     }
 

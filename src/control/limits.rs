@@ -105,6 +105,8 @@ pub const MANIFEST_PIECE_BYTES: usize = 8 << 20;
 pub const SOURCES_ASKED_MAX: usize = 64;
 /// About how many objects of a manifest it is asked at once: at 25 ms an answer, 10,000 a second.
 pub const HEADS_ASKED_MAX: usize = 256;
+/// HEAD requests for the parts of one object at a time: 10,000 parts in 8 s at 25 ms an answer.
+pub const PARTS_ASKED_MAX: usize = 32;
 /// For how many objects of a manifest at most it is known what they are, ahead of the one that is
 /// used: half of what waits in a stream's feed. About 200 bytes each.
 pub const FOUND_AHEAD_MAX: usize = 1_024;
@@ -134,6 +136,7 @@ const _: () =
     assert!(PROCESS_TIMEOUT.as_secs() + CREDENTIALS_TIMEOUT.as_secs() <= REFRESH_AHEAD.as_secs());
 const _: () = assert!(LIST_REQUESTS_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(CHECKSUMS_ASKED_MAX <= IDLE_CONNECTIONS_MAX);
+const _: () = assert!(PARTS_ASKED_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(SOURCES_ASKED_MAX <= IDLE_CONNECTIONS_MAX);
 const _: () = assert!(LISTED_SOURCES_MAX <= SOURCES_MAX);
 const _: () = assert!(HEADS_ASKED_MAX <= FOUND_AHEAD_MAX);
