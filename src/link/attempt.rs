@@ -1,10 +1,11 @@
-//! What follows a failed attempt, in every mode: another try after a pause, or the end. Pure.
+//! Decides what follows a failed attempt, in every mode: another try after a pause, or the end.
+//! Pure.
 //!
-//! The rule is one for ranges of File mode, ranges of Pipe mode and the control plane's requests.
-//! A failure that can pass is retried by number: so many tries in a row that brought nothing. An
-//! endpoint that refuses or does not answer is retried by number *and* by time: it may be starting
-//! again; and so is one that asks for less (503, 429): the pace of requests is what gives it that.
-//! Progress (bytes beyond what any earlier attempt reached) forgives both.
+//! Ranges of File mode, ranges of Pipe mode and requests of the control plane share one policy. A
+//! transient failure is retried a limited number of times in a row without progress. An endpoint
+//! that refuses or does not answer is retried by number *and* by time, because it may be
+//! restarting; so is an endpoint that asks for fewer requests (503, 429), which the request rate
+//! gives it. Progress (bytes beyond those that any earlier attempt reached) resets both limits.
 
 use std::fmt;
 
@@ -13,24 +14,24 @@ use crate::limits::{
     UNREACHABLE_BACKOFF_MAX_US,
 };
 
-/// How long a failure that can pass is retried.
+/// Limits of the retries of a transient failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Tries in a row that may bring nothing, the first included.
+    /// Most tries in a row without progress, including the first.
     pub attempts_max: u32,
-    /// An endpoint that does not answer is retried at least for so long, in microseconds.
+    /// Least time for which an endpoint that does not answer is retried, in microseconds.
     pub retry_for_us: u64,
-    /// How long one attempt waits.
+    /// Timeouts of one attempt.
     pub timeouts: Timeouts,
 }
 
-/// How long an attempt waits, in microseconds. `None` leaves it to who waits: listings try the next
+/// Timeouts of one attempt, in microseconds. `None`: the caller's default; listings try the next
 /// address sooner than ranges, which try several at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a connection, TLS included.
+    /// For a connection, including TLS.
     pub connect_us: Option<u64>,
-    /// For the first byte of an answer, and for further ones.
+    /// For the first byte of an answer, and between further bytes.
     pub read_us: Option<u64>,
 }
 
@@ -41,19 +42,19 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What kind of failure it is.
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// The endpoint refuses connections, or does not answer.
     Unreachable,
-    /// It asks for fewer requests (503, 429).
+    /// The endpoint asks for fewer requests (503, 429).
     Overloaded,
-    /// It answers, but not rightly.
+    /// The endpoint answers, but wrongly.
     Faulty,
 }
 
 impl Cause {
-    /// What a failure tells of the endpoint.
+    /// The cause by what a failure says about the endpoint.
     #[must_use]
     pub const fn new(is_unreachable: bool, is_overloaded: bool) -> Self {
         match (is_unreachable, is_overloaded) {
@@ -64,35 +65,34 @@ impl Cause {
     }
 }
 
-/// What follows.
+/// What to do after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextTry {
-    /// Another try, after a pause drawn from 0 up to this ceiling in microseconds (full jitter).
+    /// Another try, after a random pause between 0 and this ceiling in microseconds (full jitter).
     Again {
-        /// The ceiling.
+        /// The ceiling, in microseconds.
         ceiling_us: u64,
     },
-    /// No other try.
+    /// No further try.
     GiveUp,
 }
 
-/// The tries of one range or request, since it last made progress.
+/// The tries of one range or request since it last made progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempts {
-    /// Tries in a row, the one under way included.
+    /// Tries in a row, including the current one.
     tries: u32,
-    /// Those of them that failed though the endpoint answered.
+    /// Tries that failed although the endpoint answered.
     faulty: u32,
-    /// The most bytes that any attempt reached.
+    /// Most bytes that any attempt reached.
     reached: u64,
-    /// When the first of them failed.
+    /// Time of the first failure in a row.
     failing_since_us: Option<u64>,
-    /// When the first of the failures in a row was that found the endpoint unreachable, or
-    /// overloaded.
+    /// Time of the first failure in a row that found the endpoint unreachable or overloaded.
     unreachable_since_us: Option<u64>,
-    /// The last failure was that it is overloaded.
+    /// The last failure was an overload.
     is_overloaded: bool,
-    /// For how long its rate has made tries wait, as far as that is not counted.
+    /// Time for which the endpoint's request rate has made tries wait, as far as it is not counted.
     excused_us: u64,
 }
 
@@ -111,20 +111,20 @@ impl Default for Attempts {
 }
 
 impl Attempts {
-    /// Tries in a row that brought nothing new, the one under way included.
+    /// Tries in a row without progress, including the current one.
     #[must_use]
     pub fn tries(&self) -> u32 {
         self.tries
     }
 
-    /// Since when nothing but failures has come, in microseconds; `None` before the first.
+    /// Time of the first failure without progress since, in microseconds; `None` if there was none.
     #[must_use]
     pub fn failing_since_us(&self) -> Option<u64> {
         self.failing_since_us
     }
 
-    /// An attempt has reached so many bytes; true when that is progress, which forgives what failed
-    /// before.
+    /// Records that an attempt has reached this many bytes; true if that is progress, which resets
+    /// the limits.
     pub fn reach(&mut self, bytes: u64) -> bool {
         let progress = bytes > self.reached;
         if progress {
@@ -133,17 +133,16 @@ impl Attempts {
         progress
     }
 
-    /// The same range without its first `bytes`, for another connection.
+    /// The tries of the range without its first `bytes`, for another connection.
     #[must_use]
     pub fn without_first(mut self, bytes: u64) -> Self {
         self.reached = self.reached.saturating_sub(bytes);
         self
     }
 
-    /// The next try has to wait for so long until its endpoint's rate allows it. After an overload
-    /// that says nothing of the endpoint, and is not counted: of all tries together at most
-    /// [`RATE_WAITS_FACTOR`] times the time for which it is retried, so that an endless overload
-    /// ends.
+    /// Records that the next try waits this long for the endpoint's request rate. After an overload
+    /// such a wait says nothing about the endpoint and is not counted: of all tries together at
+    /// most [`RATE_WAITS_FACTOR`] times the retry time, so that an endless overload ends.
     pub fn waits_for_turn(&mut self, time_us: u64, policy: RetryPolicy) {
         if self.is_overloaded {
             let excused_us = self.excused_us.saturating_add(time_us);
@@ -152,7 +151,7 @@ impl Attempts {
         }
     }
 
-    /// Decides what follows a failure that can pass.
+    /// Decides what follows a transient failure.
     pub fn failed(&mut self, now_us: u64, cause: Cause, policy: RetryPolicy) -> NextTry {
         self.failing_since_us.get_or_insert(now_us);
         self.is_overloaded = cause == Cause::Overloaded;
@@ -172,7 +171,7 @@ impl Attempts {
         if is_over {
             return NextTry::GiveUp;
         }
-        // After an outage the pauses begin small again.
+        // After an outage the pauses begin short again.
         let before = match cause {
             Cause::Unreachable | Cause::Overloaded => self.tries,
             Cause::Faulty => self.faulty,
@@ -182,7 +181,7 @@ impl Attempts {
         NextTry::Again { ceiling_us }
     }
 
-    /// How often it was tried and for how long, for an error.
+    /// The number of tries and their duration, for an error.
     #[must_use]
     pub fn told(&self, now_us: u64) -> Tried {
         let elapsed_us = self.unreachable_since_us.map_or(0, |since| now_us.saturating_sub(since));
@@ -190,7 +189,7 @@ impl Attempts {
     }
 }
 
-/// How often something was tried, and for how long.
+/// The number of tries and their duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tried {
     tries: u32,
@@ -198,7 +197,7 @@ pub struct Tried {
 }
 
 impl Tried {
-    /// The same as "tried 6 times in 60 s".
+    /// The text, such as "tried 6 times in 60 s".
     #[must_use]
     pub fn times(self) -> String {
         let times =
@@ -276,7 +275,7 @@ mod tests {
             assert!(!gives_up(&mut attempts, second * SECOND_US, Cause::Overloaded), "{second}");
             attempts.waits_for_turn(10 * SECOND_US, POLICY);
         }
-        // 40 of these seconds are not counted.
+        // 40 s of these are not counted.
         assert!(!gives_up(&mut attempts, 100 * SECOND_US - 1, Cause::Overloaded));
         assert!(gives_up(&mut attempts, 100 * SECOND_US, Cause::Overloaded));
         assert_eq!(attempts.told(100 * SECOND_US).to_string(), "6 tries in 100 s");
@@ -285,7 +284,7 @@ mod tests {
     #[test]
     fn an_endless_overload_ends_though_the_waits_for_its_rate_are_not_counted() {
         let mut attempts = Attempts::default();
-        // A minute, and ten times as long.
+        // The retry time of a minute, and ten times as long.
         for second in (0..660).step_by(32) {
             assert!(!gives_up(&mut attempts, second * SECOND_US, Cause::Overloaded), "{second}");
             attempts.waits_for_turn(31 * SECOND_US, POLICY);

@@ -1,40 +1,40 @@
-//! Bodies in chunks (`Transfer-Encoding: chunked`, RFC 9112 section 7.1): bytes go in as they come,
-//! body bytes come out.
+//! Decodes bodies in chunks (`Transfer-Encoding: chunked`, RFC 9112 section 7.1) in place, from
+//! pieces of any length.
 //!
-//! As lenient as the AWS CLI's Python is: a line may end without CR; extensions and trailers are
-//! passed over.
+//! As lenient as the AWS CLI's Python: a line may end without CR; extensions and trailers are
+//! skipped.
 
 use crate::limits::{CHUNK_DIGITS_MAX, CHUNK_FRAMING_BYTES_MAX};
 
-/// Where in a body its next byte stands.
+/// Position of the next byte within the coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// In the digits of a chunk's length.
     Length { digits: u32, value: u64 },
-    /// Behind them, in the same line.
+    /// After the digits, in the same line.
     Extension { value: u64 },
-    /// In a chunk's bytes, of which so many are still to come.
+    /// In a chunk's bytes, of which `left` are still to come.
     Bytes { left: u64 },
-    /// In the line end behind them.
+    /// In the line end after a chunk's bytes.
     LineEnd,
-    /// In a line behind the last chunk.
+    /// In a line after the last chunk.
     Trailer { is_empty: bool },
-    /// Behind the body.
+    /// After the body.
     End,
-    /// The bytes are no chunks.
+    /// The bytes are not a valid chunked body.
     Damaged,
 }
 
-/// Decodes one body, whatever the pieces in which it comes.
+/// Decodes one body from pieces of any length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunks {
     place: Place,
-    /// Bytes in a row that were none of the body.
+    /// Consecutive bytes that were framing, not body.
     framing_bytes: u32,
 }
 
 impl Chunks {
-    /// At the beginning of a body.
+    /// The state at the beginning of a body.
     pub const BEGIN: Self = Self { place: Place::Length { digits: 0, value: 0 }, framing_bytes: 0 };
 
     /// True when the body is complete.
@@ -43,13 +43,13 @@ impl Chunks {
         self.place == Place::End
     }
 
-    /// True when the bytes were no chunks, or more came than the body.
+    /// True when the bytes are not a valid chunked body, or continue after its end.
     #[must_use]
     pub fn is_damaged(self) -> bool {
         self.place == Place::Damaged
     }
 
-    /// Moves the body bytes among those that have come to their front; returns how many there are.
+    /// Moves the body bytes to the front of `bytes`; returns their number.
     pub fn decode(&mut self, bytes: &mut [u8]) -> u32 {
         let (mut at, mut decoded) = (0, 0);
         while at < bytes.len() {
@@ -75,7 +75,7 @@ impl Chunks {
 }
 
 impl Place {
-    /// The place behind a byte that is none of the body.
+    /// The position after a byte of framing.
     fn after(self, byte: u8) -> Self {
         match (self, byte) {
             (Self::Length { digits, value }, byte) if byte.is_ascii_hexdigit() => {
@@ -110,7 +110,7 @@ impl Place {
 mod tests {
     use super::*;
 
-    /// Body and decoder after the bytes came in pieces that end there.
+    /// Body and decoder after pieces that end at these offsets.
     fn decoded(bytes: &[u8], ends: &[usize]) -> (Vec<u8>, Chunks) {
         let (mut chunks, mut body, mut begin) = (Chunks::BEGIN, Vec::new(), 0);
         for end in ends.iter().copied().chain([bytes.len()]) {

@@ -1,9 +1,9 @@
-//! One connection as a state machine: what happened goes in, what to do next comes out.
+//! One connection as a state machine: events go in, the next actions come out.
 //!
-//! It performs no I/O, knows no clock and holds no bytes: it counts them. Its worker carries out
-//! the [`Action`]s on a ring and reports back with [`Event`]s, one operation at a time. A range
-//! stays with its connection through failures: after a new connect it goes on from the byte that
-//! was reached.
+//! It performs no I/O, reads no clock and holds no bytes: it counts them. Its worker carries out
+//! the [`Action`]s on a ring and reports [`Event`]s, one operation at a time. A range stays with
+//! its connection through failures: after the next connect it continues from the first byte that
+//! was not received.
 
 mod comparison;
 mod decoding;
@@ -25,21 +25,21 @@ pub use words::{Action, Ask, BufferRange, EtagDigest, Event, Manner, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// No socket.
+    /// Without a socket.
     Closed,
     Connecting,
-    /// A proxy is asked for a tunnel.
+    /// A proxy has been asked for a tunnel.
     Tunnel {
         sent: u32,
         length: u32,
     },
-    /// Bytes of its answer's head so far.
+    /// Bytes of the head of the proxy's answer so far.
     TunnelHead {
         filled: u32,
     },
-    /// A socket, and nothing asked on it.
+    /// With a socket and without a request.
     Idle,
-    /// The request is being written by the worker.
+    /// The worker writes the request.
     Asking,
     Sending {
         sent: u32,
@@ -49,40 +49,40 @@ enum State {
     Head {
         filled: u32,
     },
-    /// Chunks that came with the head are decoded.
+    /// Chunks that came with the head are being decoded.
     WithHead {
-        /// Where they begin in the head's buffer.
+        /// Their offset in the head's buffer.
         at: u32,
-        /// Bytes of the body that were received before.
+        /// Bytes of the body that were received by earlier attempts.
         skipped: u64,
     },
-    /// The start of a whole object that comes again where a range was asked for.
+    /// The start of a whole object that is sent again although a range was requested.
     Skip {
-        /// Bytes of it still to come that were received before.
+        /// Bytes still to come that were received by earlier attempts.
         left: u64,
     },
     Body {
-        /// Body bytes still to come in this answer.
+        /// Body bytes of this answer still to come.
         left: u64,
     },
-    /// A piece of a stream's body stands in the control buffer and is moved on.
+    /// A piece of a stream's body is in the control buffer and is being moved on.
     Piece {
-        /// Bytes of it still to be moved.
+        /// Bytes of the piece still to be moved.
         count: u32,
-        /// Body bytes still to come behind it.
+        /// Body bytes still to come after it.
         left: u64,
     },
-    /// A small object's body, in the slot behind its head.
+    /// A small object's body, in the slot after its head.
     WholeBody {
         head: u32,
         filled: u32,
     },
-    /// The end of a body without a length must come, before its last bytes count.
+    /// A body without a length must end before its last bytes count.
     End {
-        /// Where those begin: in the data slot, or of a stream in the control buffer.
+        /// Offset of the last bytes: in the data slot, or for a stream in the control buffer.
         at: u32,
         count: u32,
-        /// Receives that brought a part of the end.
+        /// Receives that brought only a part of the end.
         receives: u32,
     },
     /// The body of an error answer.
@@ -90,13 +90,13 @@ enum State {
         status: u16,
         at: u32,
         filled: u32,
-        /// Where the body ends, when the head says so.
+        /// Offset of the body's end, if the head declares it.
         end: Option<u32>,
     },
     /// An attempt failed; waits for `resume` or `forget`.
     Failed {
-        /// The answer was complete, and the server keeps the connection.
-        keeps: bool,
+        /// The answer was complete, and the server keeps the connection open.
+        is_reusable: bool,
     },
 }
 
@@ -113,18 +113,18 @@ pub struct Conn {
     reached: u64,
     slot_length: u32,
     keep_alive: bool,
-    /// ETag of the answers to this ask; the first one counts where none was listed.
+    /// ETag of the answers to this ask; if none was listed, the first answer's.
     etag: Option<EtagDigest>,
     comparison: Comparison,
-    /// An answer without ETag is none: the server does not compare it.
+    /// Refuses answers without ETag, because the server does not compare it.
     needs_etag: bool,
-    /// The server was told that gzip is accepted.
+    /// The request said that gzip is accepted.
     accepts_gzip: bool,
-    /// Of the answer now coming.
+    /// Framing of the current answer's body.
     framing: Framing,
-    /// Bytes of the head that is coming that were dropped.
+    /// Bytes dropped from the current head.
     dropped: u32,
-    /// Answers that this socket has brought.
+    /// Answers received over this socket.
     answers: u64,
     actions: [Option<Action>; ACTIONS_MAX],
     queued: usize,
@@ -154,10 +154,10 @@ impl Conn {
         }
     }
 
-    /// Gives the connection something to fetch.
+    /// Starts a request for `ask`.
     ///
     /// # Panics
-    /// When it has something already, or the range is empty.
+    /// If there is an ask already, or the range is empty.
     pub fn ask(&mut self, ask: Ask) {
         assert!(self.ask.is_none() && self.is_drained(), "one ask at a time");
         assert!(ask.range.length > 0, "a range has bytes");
@@ -170,14 +170,14 @@ impl Conn {
         self.start();
     }
 
-    /// Goes on with the ask after a failure.
+    /// Continues with the ask after a failure.
     pub fn resume(&mut self) {
         assert!(self.ask.is_some(), "after a failure");
         self.state = self.after_failure();
         self.start();
     }
 
-    /// Gives the ask up after a failure; the connection is free for another.
+    /// Abandons the ask after a failure; the connection can take another.
     pub fn forget(&mut self) {
         self.ask = None;
         self.state = self.after_failure();
@@ -185,8 +185,8 @@ impl Conn {
 
     fn after_failure(&self) -> State {
         match self.state {
-            State::Failed { keeps: true } => State::Idle,
-            State::Failed { keeps: false } => State::Closed,
+            State::Failed { is_reusable: true } => State::Idle,
+            State::Failed { is_reusable: false } => State::Closed,
             state => unreachable!("{state:?} is no failure"),
         }
     }
@@ -202,13 +202,13 @@ impl Conn {
         }
     }
 
-    /// Drops everything at once: what it fetches, its actions, its socket. Only with no operation
+    /// Resets the connection at once: its ask, its actions, its socket. Only without an operation
     /// in flight.
     pub fn reset(&mut self) {
         *self = Self::new(self.slot_length);
     }
 
-    /// The next thing to do.
+    /// Returns the next action.
     pub fn poll(&mut self) -> Option<Action> {
         if self.is_drained() {
             self.queued = 0;
@@ -233,10 +233,10 @@ impl Conn {
         self.ask.expect("this state has an ask")
     }
 
-    /// Tells what happened.
+    /// Processes an event.
     ///
     /// # Panics
-    /// When the event does not belong to the state: an operation was reported that nobody asked.
+    /// If the event does not belong to the state: no such operation was requested.
     pub fn handle(&mut self, event: Event<'_>) {
         assert!(self.is_drained(), "all actions are taken before the next event");
         self.queued = 0;
@@ -330,7 +330,7 @@ impl Conn {
         if self.is_whole() {
             self.reached = 0;
         }
-        self.state = State::Failed { keeps: false };
+        self.state = State::Failed { is_reusable: false };
         self.push(Action::Fail { failure, body });
         self.push(Action::Close);
     }
@@ -361,8 +361,8 @@ impl Conn {
         if self.is_whole() { Target::Data } else { Target::Control }
     }
 
-    /// Checks that an answer is the one that was asked for; returns how much of its body was
-    /// received before: where ranges are ignored, the rest of a whole object comes behind it.
+    /// Checks that an answer matches the request; returns the bytes of its body that were received
+    /// before. If the server ignores ranges, the rest of the whole object follows them.
     fn accept(&mut self, head: &Head<'_>) -> Result<u64, Failure> {
         let ask = self.current();
         let first = ask.range.offset + self.reached;
@@ -375,7 +375,7 @@ impl Conn {
         let skipped = match (head.content_range, head.status) {
             (None, 200) if ask.range.length == ask.size => self.reached,
             (Some(range), 206) if is_right(range) => 0,
-            // As of an object that was replaced, whose listing has no ETag.
+            // The object was replaced, and its listing has no ETag.
             (Some(http::ContentRange { first: begin, size: Some(size), .. }), 206)
                 if begin == first && size != ask.size =>
             {
@@ -387,7 +387,7 @@ impl Conn {
         self.framing = self.framing_of(head, skipped + expected)?;
         let seen = head.etag.map(EtagDigest::of);
         if skipped > 0 && (seen.is_none() || self.etag.is_none()) {
-            // It may be another version than what was received.
+            // It may be another version than the received bytes.
             return Err(Failure::WholeAnswer);
         }
         if let (Some(check), true) = (ask.check, expected == ask.size) {
@@ -403,7 +403,7 @@ impl Conn {
         }
     }
 
-    /// Its body begins at this byte of the head's buffer, as far as it has come.
+    /// Begins the body, which starts at this byte of the head's buffer.
     fn body(&mut self, begin: u32, skipped: u64, filled: u32, buffer: &[u8]) {
         let ask = self.current();
         let came = u64::from(filled - begin);
@@ -418,7 +418,7 @@ impl Conn {
         let beyond = came - skipped;
         match ask.manner {
             Manner::Slots => {}
-            // Begun again at its first byte: nothing is skipped.
+            // A repeated request starts at the first byte: nothing is skipped.
             Manner::Whole => return self.whole_bytes_reached(begin, filled, buffer),
             Manner::Stream if self.is_chunked() => return self.piece(from, filled - from, left),
             Manner::Stream => {
@@ -440,7 +440,7 @@ impl Conn {
         self.go_on(left - beyond);
     }
 
-    /// Receives what was received before, into the control buffer, and forgets it.
+    /// Receives bytes that were received before into the control buffer, and discards them.
     fn skip(&mut self, left: u64) {
         if self.has_ended() {
             return self.fail_length(Failure::Truncated);
@@ -466,12 +466,12 @@ impl Conn {
         }
     }
 
-    /// Where the next body byte belongs within the data slot.
+    /// Position of the next body byte within the data slot.
     fn slot_position(&self) -> u32 {
         u32::try_from(self.reached % u64::from(self.slot_length)).expect("below a slot's length")
     }
 
-    /// Hands the slot over when it is full or the ask is complete.
+    /// Delivers the slot when it is full or the ask is complete.
     fn deliver_if_full(&mut self) {
         let ask = self.current();
         let position = self.slot_position();
@@ -495,7 +495,7 @@ impl Conn {
         let at = self.slot_position();
         let room = u64::from(self.slot_length - at);
         let length = u32::try_from(left.min(room)).expect("at most a slot");
-        // The last chunk may come sooner than so much.
+        // The last chunk may come before that many bytes.
         let fill = !self.is_chunked();
         self.push(Action::Receive { target: Target::Data, at, length, fill });
     }
@@ -556,7 +556,7 @@ impl Conn {
         self.rest();
     }
 
-    /// After a complete answer: idle when the server keeps the connection, else closed.
+    /// After a complete answer: idle if the server keeps the connection open, else closed.
     fn rest(&mut self) {
         if self.keep_alive {
             self.state = State::Idle;

@@ -28,7 +28,7 @@ struct Driver {
     secured: u32,
     /// TLS has begun.
     handshake: bool,
-    /// The server keeps the connection: more than the answer never comes.
+    /// The server keeps the connection open: nothing comes after the answer.
     is_kept: bool,
 }
 
@@ -85,12 +85,12 @@ impl Driver {
         self.conn.handle(Event::Dropped(u32::try_from(left).expect("small"), buffer));
     }
 
-    /// Runs until nothing is asked for any more; returns how much of the answer was taken.
+    /// Runs until there are no more actions; returns how much of the answer was taken.
     fn run(&mut self, answer: &[u8], step: impl FnMut() -> usize) -> usize {
         self.run_while(answer, step, |_| true)
     }
 
-    /// The same until TLS begins, which [`Self::run`] then ends.
+    /// Runs until TLS begins, which [`Self::run`] then ends.
     fn run_until_secure(&mut self, answer: &[u8], step: impl FnMut() -> usize) -> usize {
         self.run_while(answer, step, |driver| driver.secured == 0)
     }
@@ -172,7 +172,7 @@ impl Driver {
         position
     }
 
-    /// Moves a body on: what came with the head, then `answer`; returns how much of that.
+    /// Moves a body on: the bytes that came with the head, then `answer`; returns how much of that.
     fn move_on(
         &mut self,
         with_head: Range<u32>,
@@ -321,8 +321,8 @@ fn interim_answers_are_passed_over_whatever_the_split() {
     assert_eq!(driver.failure, Some(Failure::HeadTooLong), "they are bounded, too");
 }
 
-/// Of a head that is longer than its buffer the headers go that do not count; the body that comes
-/// with it does not count to its length.
+/// If a head is longer than its buffer, irrelevant headers are dropped; the body that comes with it
+/// does not count towards its length.
 #[test]
 fn a_long_head_is_passed_over() {
     let (body, large) = (object(5000), object(200_000));
@@ -349,7 +349,7 @@ fn a_long_head_is_passed_over() {
     }
 }
 
-/// A head of 64 KiB is accepted, one of a byte more is not, whatever its body has.
+/// A head of 64 KiB is accepted, a longer one is not, whatever its body.
 #[test]
 fn heads_have_a_length_to_end_at() {
     for body in [object(5000), object(200_000)] {
@@ -368,7 +368,7 @@ fn heads_have_a_length_to_end_at() {
     }
 }
 
-/// A server that ignores ranges begins with the first byte again: what was received is passed over.
+/// A server that ignores ranges sends the first byte again: received bytes are skipped.
 #[test]
 fn a_whole_object_that_comes_again_goes_on_where_it_was_cut() {
     let length = u64::from(SLOT) + 9000;
@@ -402,7 +402,7 @@ fn a_whole_object_that_comes_again_goes_on_where_it_was_cut() {
             }
         }
         assert!(driver.finished && driver.bytes(offset) == body);
-        // What does not tell its version is not joined to what came before.
+        // An answer without its version is not joined to earlier bytes.
         let mut driver = Driver::new(ask);
         driver.run(&answer[..head + 70_000], || 300);
         driver.conn.resume();
@@ -433,7 +433,7 @@ fn a_body_without_a_length_is_as_long_as_what_was_asked_for() {
         driver.run(&answer[..answer.len() - 1], || 700);
         assert_eq!(driver.failure, Some(Failure::Truncated));
     }
-    // Of a whole object the end must come, too: more may follow than was listed.
+    // The end of a whole object must come, too: more may follow than was listed.
     let (range, size) = (ByteRange { offset: 0, length: 5000 }, 5000);
     let slots = Ask { range, size, manner: Manner::Slots, etag: None, check: None };
     let whole = bare(whole_answer(&body));
@@ -594,7 +594,7 @@ fn an_answer_that_was_not_asked_for_is_refused() {
     ] {
         check_refusal(&wrong, Failure::WrongRange);
     }
-    // The right range of an object of another size, and what a shorter one has of it.
+    // The right range of an object of another size, and a shorter object's part of it.
     for (last, size) in [(last, size + 1), (last - 1, last)] {
         let other = format!(
             "HTTP/1.1 206 P\r\nContent-Length: 8\r\nContent-Range: bytes {first}-{last}/{size}"
@@ -610,7 +610,7 @@ fn an_answer_that_was_not_asked_for_is_refused() {
     check_refusal("garbage", Failure::BadHead);
 }
 
-/// The same answer in chunks of these lengths in turn, with its other headers.
+/// The answer in chunks of these lengths in turn, with its other headers.
 fn in_chunks(answer: &[u8], lengths: &[usize]) -> Vec<u8> {
     let end = answer.windows(4).position(|at| at == b"\r\n\r\n").expect("a head") + 4;
     let head = std::str::from_utf8(&answer[..end]).expect("text");
@@ -631,7 +631,7 @@ fn in_chunks(answer: &[u8], lengths: &[usize]) -> Vec<u8> {
     bytes
 }
 
-/// Every manner, the body that an answer has for it, and where that begins.
+/// Every manner, the body of its answer, and that body's offset.
 fn every_manner(body: &[u8]) -> [(Ask, Vec<u8>, u64); 3] {
     let length = body.len() as u64;
     let ranged = range_answer(OFFSET, body, OFFSET + length + 9);
@@ -686,7 +686,7 @@ fn a_cut_body_in_chunks_goes_on_where_it_was_cut() {
     }
 }
 
-/// Nothing of it counts that is not known to be the object's.
+/// No byte counts that is not known to be the object's.
 #[test]
 fn a_body_in_chunks_of_another_length_is_none() {
     for (size, end) in [(5000, None), (150_000, Some(70_000))] {
@@ -700,7 +700,7 @@ fn a_body_in_chunks_of_another_length_is_none() {
                     let mut driver = Driver::with_slot(ask, slot_length);
                     driver.is_kept = true;
                     driver.run(&answer, || step);
-                    // What was used before that was seen cannot be taken back.
+                    // Bytes that were used earlier cannot be taken back.
                     let (expected, reached) = match driver.delivered.is_empty() {
                         true => (Failure::Chunked, 0),
                         false => (Failure::OtherLength, driver.conn.reached()),
@@ -722,9 +722,9 @@ fn a_body_in_chunks_of_another_length_is_none() {
     assert_eq!(Failure::OtherLength.remedy(), Remedy::GiveUp);
 }
 
-/// A whole object that comes in chunks where more than a slot was asked for may be one that is
-/// unpacked on its way: its bytes are used at once, and its length is seen at its end. A file has
-/// no name before that.
+/// A whole object that comes in chunks although more than a slot was requested may be decompressed
+/// on its way: its bytes are used at once, and its length is known at its end. A file has no name
+/// before that.
 #[test]
 fn a_whole_object_in_chunks_is_taken_of_who_sends_what_is_stored() {
     let body = object(150_000);
@@ -763,7 +763,7 @@ fn the_end_of_chunks_does_not_drip_for_ever() {
     }
 }
 
-/// RFC 9112, section 6.3: the chunks count, and nothing more is asked on that connection.
+/// RFC 9112, section 6.3: the chunks count, and the connection is not used again.
 #[test]
 fn chunks_win_over_a_length() {
     let body = object(500);
@@ -950,7 +950,7 @@ fn a_range_that_is_the_whole_object_is_asked_for_as_such() {
     let head = answer.len() - body.len();
     driver.run(&answer[..head + 100], || 1000);
     assert_eq!(driver.failure, Some(Failure::Truncated));
-    // What is left is asked for as a range; the checksum of the whole stays known.
+    // The rest is requested as a range; the checksum of the whole object stays known.
     driver.conn.resume();
     driver.run(&range_answer(100, &body[100..], length), || 1000);
     let left = ByteRange { offset: 100, length: length - 100 };
@@ -970,7 +970,7 @@ const OPENED: &[u8] = b"HTTP/1.1 200 Connection established\r\nContent-Length: 9
 #[test]
 fn a_tunnel_opens_whatever_the_split() {
     let body = object(300);
-    // Only once TLS has begun does the server speak.
+    // The server speaks only once TLS has begun.
     for split in 1..OPENED.len() {
         let mut driver = tunnelled();
         let steps = &mut [120, split, OPENED.len() - split].into_iter();
@@ -985,7 +985,7 @@ fn a_tunnel_opens_whatever_the_split() {
         assert_eq!((driver.secured, driver.failure), (1, None), "{step}");
         assert!(driver.conn.is_connecting(), "the handshake has the same deadline");
     }
-    // A proxy's headers may be as many bytes as a server's.
+    // A proxy's headers may be as long as a server's.
     let begin = OPENED.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
     let room = HEAD_BYTES_MAX as usize - OPENED.len();
     for (length, failure) in [(room, None), (room + 1, Some(Failure::HeadTooLong))] {

@@ -1,5 +1,5 @@
-//! Why an attempt at a range failed, as data: counted, explained, decided upon; and which failure
-//! the refusals of S3 and of a proxy are.
+//! Why an attempt at a range failed, as data that is counted, explained and decided upon; maps
+//! refusals of S3 and of proxies to it.
 
 use std::fmt;
 
@@ -22,13 +22,13 @@ pub enum Failure {
     BrokenUnanswered(Errno),
     /// The server closed a new connection before any byte of an answer came.
     ClosedUnanswered,
-    /// A kept connection had been closed by the server before this request reached it.
+    /// The server had closed a reused connection before this request reached it.
     Stale,
     /// No first byte in time.
     FirstByteTimeout,
-    /// The body stopped coming.
+    /// The body stalled.
     Stall,
-    /// The answer ended before its body did.
+    /// The answer ended before its body was complete.
     Truncated,
     /// The answer's head is not HTTP/1, or contradicts itself.
     BadHead,
@@ -36,44 +36,44 @@ pub enum Failure {
     TooManyHeaders,
     /// The answer has more than [`HEAD_BYTES_MAX`] bytes of headers.
     HeadTooLong,
-    /// The answer's Content-Range is not the range that was asked for.
+    /// The answer's Content-Range is not the requested range.
     WrongRange,
     /// The answer's length is not the range's.
     WrongLength,
-    /// The whole object came (200) where a range was asked for.
+    /// The whole object was sent (200) although a range was requested.
     WholeAnswer,
-    /// The answer has a Transfer-Encoding, and nothing shows that its body is the range before it
-    /// has ended.
+    /// The answer has a Transfer-Encoding, and nothing shows before its end that its body is the
+    /// range.
     Chunked,
     /// The chunks of the answer are damaged.
     BadChunks,
-    /// The body was longer or shorter than the object, and bytes of it may be used already.
+    /// The body was longer or shorter than the object, and its bytes may be used already.
     OtherLength,
-    /// An answer switched to another protocol (101), which nobody asked for.
+    /// The answer switches to another protocol (101) without being asked.
     Interim,
-    /// The bytes do not have the checksum that is stored with the object.
+    /// The bytes do not match the stored checksum.
     Checksum,
-    /// The server refuses requests that ask for the stored checksum.
+    /// The server refuses requests for the stored checksum.
     ChecksumMode,
-    /// The server says 412, and nothing has shown yet that it understands `If-Match`.
+    /// The server answers 412, and has not shown yet that it understands `If-Match`.
     IfMatch,
-    /// The session token has expired, or was withdrawn.
+    /// The session token has expired or was revoked.
     ExpiredToken,
-    /// The server's clock and ours differ too much for a signature.
+    /// The clocks of server and client differ too much for a signature.
     ClockSkew,
-    /// The answer carries another ETag than the listing: the object has changed.
+    /// The ETag of the answer is not the listed one: the object has changed.
     WrongEtag,
-    /// There is no checksum to compare the bytes with, and there must be one.
+    /// There is no checksum to compare the bytes with, but one is required.
     NoChecksum,
-    /// The proxy refused with this status to lead to the server.
+    /// The proxy refused to connect to the server, with this status.
     Proxy(u16),
     /// The server refused with this status.
     Status(u16),
-    /// TLS broke off: an alert, a record that is none, an end within the handshake.
+    /// TLS broke off: an alert, an invalid record, or an end within the handshake.
     TlsBroken,
-    /// The server ended the connection within the handshake of TLS.
+    /// The server closed the connection within the TLS handshake.
     TlsEnded,
-    /// TLS will never do: a certificate that is not trusted, no common version.
+    /// TLS is impossible: an untrusted certificate, no common version.
     TlsRefused,
 }
 
@@ -102,13 +102,13 @@ pub enum RetryReason {
     Proxy,
     /// Status 500, 502, 504 and the like.
     ServerError,
-    /// Status 503 or 429: the server asks for less.
+    /// Status 503 or 429: the server asks for fewer requests.
     SlowDown,
     /// See [`Failure::Stale`].
     Stale,
     /// See [`Failure::Stall`].
     Stall,
-    /// Any other status: refused for good; [`Failure::ChecksumMode`].
+    /// Any other status: a permanent refusal; [`Failure::ChecksumMode`].
     Refused,
     /// See [`Failure::TlsBroken`], [`Failure::TlsEnded`] and [`Failure::TlsRefused`].
     Tls,
@@ -122,14 +122,14 @@ pub enum RetryReason {
     WrongRange,
 }
 
-/// How often something was tried again, by [`RetryReason`].
+/// Number of retries by [`RetryReason`].
 pub type RetryCounts = [u64; RetryReason::COUNT];
 
 impl RetryReason {
-    /// How many kinds there are.
+    /// Number of reasons.
     pub const COUNT: usize = 19;
 
-    /// Every kind, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::BadHead,
         Self::Broken,
@@ -178,7 +178,7 @@ impl RetryReason {
         }
     }
 
-    /// What a reason of this name is called in a summary.
+    /// The text for this reason in a summary.
     #[must_use]
     pub fn words(name: &str) -> String {
         match name {
@@ -192,11 +192,11 @@ impl RetryReason {
 /// What to do after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
-    /// Again at once; it does not count as a try.
+    /// Try again at once, without counting a try.
     Repeat,
-    /// Again after a backoff, while tries are left.
+    /// Try again after a backoff, while tries are left.
     Backoff,
-    /// Give the object up.
+    /// Give up the object.
     GiveUp,
 }
 
@@ -234,7 +234,7 @@ impl Failure {
         }
     }
 
-    /// What to do about it.
+    /// The remedy.
     #[must_use]
     pub const fn remedy(self) -> Remedy {
         match self {
@@ -261,7 +261,7 @@ impl Failure {
             | Self::TlsBroken
             | Self::TlsEnded
             | Self::Proxy(408 | 429 | 500..)
-            // What is not implemented (501) is not there the next time, either.
+            // A feature that is not implemented (501) will not be on the next try.
             | Self::Status(408 | 429 | 500 | 502..) => Remedy::Backoff,
             Self::TooManyHeaders
             | Self::HeadTooLong
@@ -274,14 +274,14 @@ impl Failure {
         }
     }
 
-    /// Whether descriptors ran out here or on the whole machine, EMFILE and ENFILE: neither network
-    /// nor endpoint has to do with it.
+    /// True if file descriptors ran out in the process or on the machine (EMFILE, ENFILE), which
+    /// says nothing about network or endpoint.
     #[must_use]
     pub const fn is_of_descriptors(self) -> bool {
         matches!(self, Self::Connect(errno) if matches!(errno.number(), 23 | 24))
     }
 
-    /// What may help, where that is not looking at the network.
+    /// Advice, unless the network itself should be checked.
     #[must_use]
     pub const fn advice(self) -> Option<&'static str> {
         match self {
@@ -291,8 +291,7 @@ impl Failure {
             _ if self.is_of_descriptors() => {
                 Some("raise the limit of open files (ulimit -n), or lower --connections")
             }
-            // The number of connections has no part in ECONNREFUSED, nor in ENETUNREACH and
-            // EHOSTUNREACH.
+            // The number of connections does not cause ECONNREFUSED, ENETUNREACH or EHOSTUNREACH.
             Self::Connect(errno) if errno.number() == Errno::REFUSED.number() => {
                 Some("check --endpoint-url and its port: no server accepts connections there")
             }
@@ -316,19 +315,19 @@ impl Failure {
         }
     }
 
-    /// True when no object of the run can fare better: what refuses for good is before the server.
+    /// True if every object of the run would fail alike: the refusal does not come from the server.
     #[must_use]
     pub const fn ends_run(self) -> bool {
         matches!(self, Self::TlsRefused | Self::Proxy(_)) && matches!(self.remedy(), Remedy::GiveUp)
     }
 
-    /// Whether the endpoint refuses or does not answer, or answers wrongly. 502 and 504 are what a
-    /// proxy or load balancer says for a server that it cannot reach (RFC 9110 section 15.6); its
-    /// 503 is told from S3's "slow down" only where the proxy itself sent it.
+    /// True if the endpoint refuses, does not answer, or answers wrongly. Proxies and load
+    /// balancers answer 502 and 504 for a server that they cannot reach (RFC 9110 section 15.6);
+    /// their 503 differs from S3's "slow down" only if the proxy itself sent it.
     #[must_use]
     pub const fn is_unreachable(self) -> bool {
         if let Self::Connect(errno) = self {
-            // EPERM, ENOMEM, EACCES, EINVAL, ENFILE, EMFILE: no word of the endpoint.
+            // EPERM, ENOMEM, EACCES, EINVAL, ENFILE, EMFILE: not caused by the endpoint.
             return !matches!(errno.number(), 1 | 12 | 13 | 22 | 23 | 24);
         }
         matches!(
@@ -343,7 +342,7 @@ impl Failure {
         )
     }
 
-    /// True when an answer came, and it is not what HTTP and S3 say it must be.
+    /// True if an answer came that violates HTTP or S3.
     #[must_use]
     pub const fn is_of_server(self) -> bool {
         matches!(
@@ -358,7 +357,7 @@ impl Failure {
         matches!(self.reason(), RetryReason::SlowDown)
     }
 
-    /// True when the address may be what is wrong.
+    /// True if the address may be the cause.
     #[must_use]
     pub const fn is_of_address(self) -> bool {
         matches!(
@@ -367,8 +366,8 @@ impl Failure {
         )
     }
 
-    /// True when the object is another than was listed (412 is what If-Match brings, RFC 9110
-    /// section 13.1.1; 416 a shorter object).
+    /// True if the object is not the listed one (If-Match causes 412, RFC 9110 section 13.1.1; a
+    /// shorter object causes 416).
     #[must_use]
     pub const fn is_change(self) -> bool {
         matches!(self, Self::WrongEtag | Self::OtherLength | Self::Status(412 | 416))
@@ -376,14 +375,13 @@ impl Failure {
 }
 
 impl ServerError {
-    /// Why an attempt failed that got this answer: what the code says where it says more than the
-    /// status.
+    /// The failure of an attempt with this answer: by the code if it is more exact than the status.
     #[must_use]
     pub fn failure(&self) -> Failure {
         match self.code.as_str() {
             "ExpiredToken" | "TokenRefreshRequired" => Failure::ExpiredToken,
             "RequestTimeTooSkewed" => Failure::ClockSkew,
-            // S3 says 400 to this one; 408 is what it means.
+            // S3 sends it with status 400; its meaning is 408.
             "RequestTimeout" => Failure::Status(408),
             _ if self.is_about_checksum_mode() => Failure::ChecksumMode,
             _ => Failure::Status(self.status),
@@ -392,26 +390,26 @@ impl ServerError {
 }
 
 impl Endpoint {
-    /// The proxy's refusal, as an error, where a failed attempt is that.
+    /// The refusal of a proxy as an error, if the failed attempt has one.
     #[must_use]
     pub fn refusal_on_the_way(
         &self,
         failure: Failure,
-        told: Option<&ServerError>,
+        refusal: Option<&ServerError>,
     ) -> Option<Error> {
-        match (failure, told) {
+        match (failure, refusal) {
             (Failure::Proxy(status), _) => self.proxy_refusal(status),
-            (_, Some(told)) => self.relay_refusal(told),
+            (_, Some(refusal)) => self.relay_refusal(refusal),
             _ => None,
         }
     }
 
-    /// Whether a failed attempt says that the endpoint refuses or does not answer: for itself, or
-    /// its proxy for it. Some proxies say that with 503, which of S3 means another thing.
+    /// True if a failed attempt shows that the endpoint refuses or does not answer, or that its
+    /// proxy says so. Some proxies say so with 503, which has another meaning in S3.
     #[must_use]
-    pub fn is_unreachable(&self, failure: Failure, told: Option<&ServerError>) -> bool {
+    pub fn is_unreachable(&self, failure: Failure, refusal: Option<&ServerError>) -> bool {
         let is_503 = failure == Failure::Status(503);
-        failure.is_unreachable() || is_503 && self.refusal_on_the_way(failure, told).is_some()
+        failure.is_unreachable() || is_503 && self.refusal_on_the_way(failure, refusal).is_some()
     }
 }
 
@@ -518,7 +516,7 @@ mod tests {
         let descriptors = Failure::Connect(Errno::new(24));
         assert!(!descriptors.is_unreachable() && descriptors.is_of_descriptors());
         assert!(descriptors.advice().is_some_and(|advice| advice.contains("ulimit -n")));
-        // Fewer connections mend nothing of these.
+        // Fewer connections do not help with these.
         for errno in [Errno::REFUSED, Errno::new(101), Errno::new(113)] {
             let advice = Failure::Connect(errno).advice();
             assert!(advice.is_some_and(|advice| advice.contains("--endpoint-url")), "{errno}");

@@ -1,7 +1,6 @@
-//! Response heads: bytes in; incomplete, or status, framing and the few headers that matter, out.
+//! Parses response heads: returns incomplete, or status, framing and the few relevant headers.
 //!
-//! It never sees a body and knows no socket. Framing follows RFC 9112 section 6, ranges RFC 9110
-//! section 14.4.
+//! Pure; it sees no bodies. Framing follows RFC 9112 section 6, ranges RFC 9110 section 14.4.
 
 use std::mem::MaybeUninit;
 
@@ -13,17 +12,17 @@ use crate::limits::{HEAD_BYTES_MAX, HEADER_NAME_BYTES_MAX, HEADERS_MAX};
 pub struct Head<'a> {
     /// Status code.
     pub status: u16,
-    /// Length of the head in bytes, the empty line included: the body begins there.
+    /// Length of the head in bytes, including the empty line: the offset of the body.
     pub length: u32,
     /// `Content-Length` in bytes.
     pub content_length: Option<u64>,
     /// `Content-Range`.
     pub content_range: Option<ContentRange>,
-    /// `Transfer-Encoding` is given: the body is not delimited by `Content-Length`.
+    /// `Transfer-Encoding` is present: the body is not delimited by `Content-Length`.
     pub transfer_encoded: bool,
-    /// `Transfer-Encoding: chunked`, and nothing else.
+    /// `Transfer-Encoding` is `chunked` alone.
     pub is_chunked: bool,
-    /// `Content-Encoding` is given: the bytes may not be those that are stored.
+    /// `Content-Encoding` is present: the bytes may not be the stored ones.
     pub content_encoded: bool,
     /// The connection may carry another request after this answer.
     pub keep_alive: bool,
@@ -31,13 +30,13 @@ pub struct Head<'a> {
     pub etag: Option<&'a [u8]>,
     /// `x-amz-request-id`.
     pub request_id: Option<&'a [u8]>,
-    /// `x-amz-checksum-ALGORITHM`; the cheapest where there are several.
+    /// `x-amz-checksum-ALGORITHM`; the cheapest one if there are several.
     pub checksum: Option<(Algorithm, &'a [u8])>,
     /// `x-amz-checksum-type`.
     pub checksum_type: Option<&'a [u8]>,
-    /// There is a checksum of an algorithm that is not known.
+    /// There is a checksum of an unknown algorithm.
     pub checksum_unknown: bool,
-    /// The object is encrypted with such keys that its ETag is no MD5.
+    /// The object is encrypted so that its ETag is not an MD5.
     pub opaque_etag: bool,
 }
 
@@ -55,7 +54,7 @@ pub struct ContentRange {
 /// Why bytes are not a response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadError {
-    /// A header that counts is there twice with different values, or is not a number.
+    /// A relevant header occurs twice with different values, or is not a number.
     Contradictory,
     /// Not HTTP/1.
     Malformed,
@@ -65,12 +64,11 @@ pub enum HeadError {
     TooManyHeaders,
 }
 
-/// Parses what has come so far; `None` when the head is not complete yet. Interim answers before it
-/// (RFC 9110 section 15.2) are passed over, and count to its length; what switches protocols (101)
-/// is none.
+/// Parses the bytes so far; `None` if the head is incomplete. Interim answers before it (RFC 9110
+/// section 15.2) are skipped, and count towards its length; a protocol switch (101) is not skipped.
 ///
 /// # Errors
-/// When no more bytes can make it a head.
+/// If further bytes cannot make it a valid head.
 pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
     let mut begin = 0;
     loop {
@@ -83,7 +81,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
     }
 }
 
-/// Headers that are kept of a head which is longer than its buffer, by how their names begin.
+/// Name prefixes of the headers that are retained of a head longer than its buffer.
 const KEPT: [&str; 10] = [
     "content-encoding",
     "content-length",
@@ -97,17 +95,17 @@ const KEPT: [&str; 10] = [
     "x-amz-server-side-encryption",
 ];
 
-/// Whether a line goes on with the header before it (RFC 9112 section 5.2).
+/// True if a line continues the header before it (RFC 9112 section 5.2).
 fn is_fold(line: &[u8]) -> bool {
     matches!(line.first(), Some(b' ' | b'\t'))
 }
 
-/// A line from the first byte on that may begin a name.
+/// The line from the first byte on that can begin a name.
 fn from_name(line: &[u8]) -> &[u8] {
     &line[line.iter().position(u8::is_ascii_alphanumeric).unwrap_or(line.len())..]
 }
 
-/// Whether a line of a head says, or seems to say, what [`parse`] or an error tells.
+/// True if a line of a head has, or seems to have, a value that [`parse`] or an error uses.
 fn is_kept(line: &[u8]) -> bool {
     let names = if is_fold(line) { &COUNTED[..] } else { &KEPT };
     let word = from_name(line);
@@ -116,25 +114,25 @@ fn is_kept(line: &[u8]) -> bool {
     })
 }
 
-/// Takes from what has come of a head the headers that do not count, and the interim answers before
-/// it; returns how many bytes are left. What follows the head stays, and what is to come of a line
-/// that has not ended goes on where the bytes end.
+/// Removes the irrelevant headers from the head so far, and the interim answers before it; returns
+/// the number of bytes left. Bytes after the head stay, and the rest of an unfinished line is
+/// appended at their end.
 pub fn drop_headers(bytes: &mut [u8]) -> usize {
     let (mut from, mut left) = (0, 0);
-    // Nothing of the head has been seen; the last line was kept; the head is an interim answer.
-    let (mut is_first, mut keeps, mut is_interim) = (true, true, false);
+    // Nothing of the head seen yet; the last line was retained; the head is an interim answer.
+    let (mut is_first, mut retains, mut is_interim) = (true, true, false);
     let mut has_ended = false;
     while let Some(end) = bytes[from..].iter().position(|byte| *byte == b'\n') {
         let line = &bytes[from..=from + end];
         let is_empty = matches!(line, b"\r\n" | b"\n");
         if is_first && !is_empty {
-            (is_first, keeps) = (false, true);
+            (is_first, retains) = (false, true);
             is_interim = line.get(9) == Some(&b'1') && line.get(9..12) != Some(b"101");
         } else {
-            keeps = is_empty || is_kept(line) || is_fold(line) && keeps;
+            retains = is_empty || is_kept(line) || is_fold(line) && retains;
         }
         let length = line.len();
-        if keeps {
+        if retains {
             bytes.copy_within(from..from + length, left);
             left += length;
         }
@@ -150,15 +148,15 @@ pub fn drop_headers(bytes: &mut [u8]) -> usize {
     let rest = &bytes[from..];
     let name = from_name(rest);
     let is_named = name.contains(&b':') || name.len() > HEADER_NAME_BYTES_MAX;
-    let is_of_kept = is_kept(rest) || is_fold(rest) && keeps;
-    // Such a header takes the place of one that has not ended, or that may go on in the next line.
+    let is_of_kept = is_kept(rest) || is_fold(rest) && retains;
+    // This header replaces one that has not ended, or that may continue in the next line.
     let (place, begin): (&[u8], usize) = match is_named && !is_of_kept {
         _ if has_ended || is_first => (b"", from),
         true => (b"x:", bytes.len()),
-        false if !keeps && (rest.is_empty() || is_fold(rest)) => (b"x:\n", from),
+        false if !retains && (rest.is_empty() || is_fold(rest)) => (b"x:\n", from),
         false => (b"", from),
     };
-    // Without room for it, nothing of the line is dropped.
+    // Without space for it, nothing of the line is dropped.
     let has_room = left + place.len() <= begin;
     let (place, begin) = if has_room { (place, begin) } else { (&b""[..], from) };
     bytes[left..left + place.len()].copy_from_slice(place);
@@ -167,7 +165,7 @@ pub fn drop_headers(bytes: &mut [u8]) -> usize {
     left + bytes.len() - begin
 }
 
-/// The `Location` of a complete head, as far as it is text.
+/// The `Location` of a complete head, if it is text.
 #[must_use]
 pub fn location(head: &[u8]) -> Option<&str> {
     let mut lines = head.split(|byte| *byte == b'\n');
@@ -178,9 +176,9 @@ pub fn location(head: &[u8]) -> Option<&str> {
     std::str::from_utf8(value.trim_ascii()).ok()
 }
 
-/// The head that begins there; its length is from the start of the bytes.
+/// The head that begins at `begin`; its length counts from the start of the bytes.
 fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError> {
-    // Only what the head has of them is written.
+    // Only the headers that the head has are written.
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut []);
     let mut config = httparse::ParserConfig::default();
@@ -190,8 +188,8 @@ fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError>
     let mut odd_response = httparse::Response::new(&mut []);
     let (parsed, response) = match parsed {
         Err(httparse::Error::HeaderName | httparse::Error::HeaderValue) => {
-            // Headers that are not RFC 9110's, such as metadata with spaces in its name, are passed
-            // over, but for those that count.
+            // Headers that violate RFC 9110, such as metadata with spaces in its name, are skipped,
+            // except relevant ones.
             config
                 .ignore_invalid_headers_in_responses(true)
                 .allow_spaces_after_header_name_in_responses(true)
@@ -222,7 +220,7 @@ fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError>
         transfer_encoded: false,
         is_chunked: false,
         content_encoded: false,
-        // HTTP/1.1 keeps connections unless told otherwise (RFC 9112 section 9.3).
+        // HTTP/1.1 keeps connections open by default (RFC 9112 section 9.3).
         keep_alive: response.version == Some(1),
         etag: None,
         request_id: None,
@@ -237,11 +235,11 @@ fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError>
     Ok(Some(head))
 }
 
-/// Headers that say where a body ends, or whose it is.
+/// Headers that delimit a body or identify its object.
 const COUNTED: [&str; 4] = ["content-length", "content-range", "transfer-encoding", "etag"];
 
-/// Whether a line seems to be one of those and was not parsed as one: it is damaged, and nobody
-/// knows what it said.
+/// True if a line seems to be one of those headers but was not parsed: it is damaged, and its value
+/// is unknown.
 fn hides_what_counts(head: &[u8], parsed: &[httparse::Header<'_>]) -> bool {
     COUNTED.iter().any(|name| {
         let seems = |line: &&[u8]| {
@@ -269,7 +267,7 @@ impl<'a> Head<'a> {
             }
             self.content_length = Some(length);
         } else if name.eq_ignore_ascii_case("content-range") && self.status != 416 {
-            // With 416 it is `bytes */SIZE`, which says nothing about a body.
+            // With 416 it is `bytes */SIZE`, which does not describe a body.
             let range = content_range(value).ok_or(HeadError::Contradictory)?;
             if self.content_range.is_some_and(|before| before != range) {
                 return Err(HeadError::Contradictory);
@@ -308,7 +306,7 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
-    /// The checksum that is stored with the whole object.
+    /// The stored checksum of the whole object.
     ///
     /// # Errors
     /// Why there is none.
@@ -331,7 +329,7 @@ fn starts_with(name: &str, start: &str) -> bool {
     name.get(..start.len()).is_some_and(|name| name.eq_ignore_ascii_case(start))
 }
 
-/// A decimal number without sign, as RFC 9110 writes lengths.
+/// Parses a decimal number without sign, as RFC 9110 writes lengths.
 fn number(value: &[u8]) -> Option<u64> {
     let value = value.trim_ascii();
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
@@ -408,7 +406,7 @@ mod tests {
 
     #[test]
     fn an_unsatisfiable_range_is_told_by_its_status() {
-        // RFC 9110 section 15.5.17: a 416 answer names the size in this form.
+        // RFC 9110 section 15.5.17: a 416 answer has the size in this form.
         let text = b"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */9\r\n\r\n";
         let head = parse(text).expect("a good head").expect("complete");
         assert_eq!((head.status, head.content_range), (416, None));
@@ -450,7 +448,7 @@ mod tests {
         assert_eq!(parse(&endless), Err(HeadError::TooLong));
     }
 
-    /// What is left of the text when headers are dropped each time that so much has come.
+    /// The rest of the text when headers are dropped at each of these ends.
     fn dropped(text: &[u8], ends: [usize; 2]) -> Vec<u8> {
         let (mut bytes, mut begin) = (Vec::new(), 0);
         for end in ends {
@@ -462,7 +460,7 @@ mod tests {
         [&bytes, &text[begin..]].concat()
     }
 
-    /// Whatever has come of it when headers are dropped, a head says the same.
+    /// Dropping headers at any point does not change the parsed head.
     #[test]
     fn dropped_headers_change_nothing() {
         let meta = format!("x-amz-meta-a: {}\r\nx-amz-meta-b: 1\r\n  2\r\n", "v".repeat(300));
@@ -496,7 +494,7 @@ mod tests {
             bytes.truncate(left);
             bytes.extend_from_slice(&[b'w'; 5000]);
         }
-        // What seems to count is not dropped, however it is damaged.
+        // Seemingly relevant headers are retained, however damaged.
         let spaces = " ".repeat(2 * HEADER_NAME_BYTES_MAX);
         for begin in [" ", "\t: ", ":", &spaces] {
             let text = format!(
@@ -509,7 +507,7 @@ mod tests {
                 assert_eq!(parse(&bytes), Err(HeadError::Malformed), "{begin:?} {at}");
             }
         }
-        // Nothing is left out of what counts.
+        // No relevant header is left out.
         let mut bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n".to_vec();
         let before = bytes.clone();
         assert_eq!((drop_headers(&mut bytes), bytes), (before.len(), before));
@@ -554,7 +552,7 @@ mod tests {
             let parsed = parse(text.as_bytes()).expect("not too many").expect("complete");
             assert_eq!(parsed.length as usize, text.len());
         }
-        // No more bytes make it better.
+        // Further bytes do not repair it.
         for end in ["\r\n", ""] {
             let text = head(HEADERS_MAX + 1, end);
             assert_eq!(parse(text.as_bytes()), Err(HeadError::TooManyHeaders));

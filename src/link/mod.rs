@@ -1,5 +1,4 @@
-//! One connection to a server: what is sent, what comes, why it fails, and when it is tried
-//! again.
+//! One connection to a server: requests, answers, failures, and when they are retried.
 
 pub mod attempt;
 pub mod chunks;

@@ -1,32 +1,32 @@
-//! What is waited for: for whom, since when, and why. For those who tell it. Pure.
+//! The waits of a run: the server, the duration and the cause, for progress lines and errors. Pure.
 //!
-//! Requests of the control plane and ranges of the data plane are noted on one board per run; what
-//! has been waited for longest is told once that is [`WAIT_TOLD_AFTER_US`].
+//! Requests of the control plane and ranges of the data plane are recorded on one board per run;
+//! the longest wait is reported once it has lasted [`WAIT_TOLD_AFTER_US`].
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{WAIT_TOLD_AFTER_US, WAIT_TOLD_CHANGED_US, WAIT_TOLD_PAUSE_US};
 
-/// Something that is waited for.
+/// A wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wait {
-    /// Who is to do it: an endpoint's host.
+    /// The endpoint's host.
     pub whom: String,
-    /// What: `to answer LIST s3://bucket/`.
+    /// The awaited action: `to answer LIST s3://bucket/`.
     pub what: String,
-    /// Tries in a row, the one under way included.
+    /// Tries in a row, including the current one.
     pub tries: u32,
-    /// For how long, in microseconds.
+    /// Duration in microseconds.
     pub elapsed_us: u64,
-    /// For how long it is retried while nobody answers, in microseconds.
+    /// Time for which an endpoint that does not answer is retried, in microseconds.
     pub retry_for_us: u64,
-    /// Why the last try failed; empty for the first.
+    /// Why the last try failed; empty during the first.
     pub why: String,
 }
 
 impl Wait {
-    /// The same for an error that ends it: who is waited for, and why in vain.
+    /// The text for an error that ends the wait: the server, and why the wait was in vain.
     #[must_use]
     pub fn blame(&self) -> String {
         let Self { whom, what, why, .. } = self;
@@ -50,16 +50,16 @@ impl fmt::Display for Wait {
     }
 }
 
-/// What is waited for now, by everyone.
+/// The current waits of a run.
 #[derive(Debug, Default)]
 pub struct Board(Mutex<Notes>);
 
 #[derive(Debug, Default)]
 struct Notes {
-    /// Of the control plane, the oldest first.
+    /// Waits of the control plane, oldest first.
     requests: Vec<Request>,
     number: u64,
-    /// Of the data plane.
+    /// The data plane's wait.
     range: Option<Wait>,
 }
 
@@ -75,7 +75,7 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request that begins now; it is on the board until the ticket is dropped.
+    /// Records a request that begins now, until the ticket is dropped.
     pub fn begin(self: &Arc<Self>, now_us: u64, wait: Wait) -> Ticket {
         let mut notes = self.lock();
         notes.number += 1;
@@ -85,32 +85,31 @@ impl Board {
         Ticket { board: Arc::clone(self), number }
     }
 
-    /// Notes a file that is read, since the clock began: it may be a pipe that nobody writes to.
+    /// Records the read of a file since the clock began: it may be a pipe without a writer.
     pub fn begin_file(self: &Arc<Self>, name: String) -> Ticket {
         let (what, why) = ("to be readable".to_owned(), String::new());
         self.begin(0, Wait { whom: name, what, tries: 1, elapsed_us: 0, retry_for_us: 0, why })
     }
 
-    /// What the data plane waits for; `None` where bytes come.
+    /// Sets the data plane's wait; `None` while bytes come.
     pub fn set_range(&self, wait: Option<Wait>) {
         self.lock().range = wait;
     }
 
-    /// True when nothing is waited for.
+    /// True if nothing is waited for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let notes = self.lock();
         notes.requests.is_empty() && notes.range.is_none()
     }
 
-    /// What has been waited for longest, however long that is.
+    /// The longest wait, whatever its duration.
     #[must_use]
     pub fn oldest(&self) -> Option<Wait> {
         self.longest(u64::MAX)
     }
 
-    /// What is waited for longest, if that is long enough to be told. `now_us` goes by the clock of
-    /// the requests.
+    /// The longest wait, if it is long enough to report. `now_us`: the clock of the requests.
     #[must_use]
     pub fn longest(&self, now_us: u64) -> Option<Wait> {
         let notes = self.lock();
@@ -132,7 +131,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// A try has failed, and another one follows.
+    /// Records that a try has failed and another follows.
     pub fn try_again(&self, tries: u32, why: &str) {
         let mut notes = self.board.lock();
         if let Some(request) = notes.requests.iter_mut().find(|one| one.number == self.number) {
@@ -148,15 +147,15 @@ impl Drop for Ticket {
     }
 }
 
-/// When a line is due where there is no terminal: a few at most, and not the same again and again.
+/// Limits the lines about waits without a terminal: a few, and not repeatedly the same.
 #[derive(Debug, Default)]
 pub struct Pauses {
-    /// When the last line was, whom it named and why.
+    /// The last line: its time, its host and its cause.
     last: Option<(u64, String, String)>,
 }
 
 impl Pauses {
-    /// Whether this is to be told now; then it has been.
+    /// True if this wait is to be reported now; records it as reported.
     pub fn is_due(&mut self, now_us: u64, wait: &Wait) -> bool {
         let due = self.last.as_ref().is_none_or(|(at_us, whom, why)| {
             let is_same = (whom, why) == (&wait.whom, &wait.why);
@@ -191,8 +190,8 @@ mod tests {
     fn what_a_line_says() {
         let check = |wait: Wait, expected: &str| assert_eq!(wait.to_string(), expected);
         let first = Wait { elapsed_us: 2 * SECOND_US, ..wait("h:9000", "") };
-        let told = "waiting for h:9000 to answer LIST s3://b/: try 1, 2 s of 60 s, no answer yet";
-        check(first.clone(), told);
+        let line = "waiting for h:9000 to answer LIST s3://b/: try 1, 2 s of 60 s, no answer yet";
+        check(first.clone(), line);
         let later = Wait {
             tries: 9,
             elapsed_us: 70 * SECOND_US,
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_wait_is_told_and_a_short_one_is_not() {
+    fn the_longest_wait_is_reported_and_a_short_one_is_not() {
         let board = Arc::new(Board::default());
         assert_eq!(board.longest(0), None);
         let first = board.begin(0, wait("one", ""));
@@ -216,8 +215,8 @@ mod tests {
         second.try_again(3, "refused");
         drop(first);
         assert_eq!(whom(WAIT_TOLD_AFTER_US), None);
-        let told = board.longest(9 * SECOND_US).expect("long enough");
-        let known = (told.tries, told.elapsed_us, told.why.as_str());
+        let longest = board.longest(9 * SECOND_US).expect("long enough");
+        let known = (longest.tries, longest.elapsed_us, longest.why.as_str());
         assert_eq!(known, (3, 8 * SECOND_US, "refused"));
         board.set_range(Some(Wait { elapsed_us: 9 * SECOND_US, ..wait("three", "") }));
         assert_eq!(whom(9 * SECOND_US), Some("three".to_owned()));

@@ -1,4 +1,4 @@
-//! What the body of a whole object's answer is compared with.
+//! The checksum with which the body of a whole object's answer is compared.
 
 #[cfg(doc)]
 use super::Conn;
@@ -6,7 +6,7 @@ use crate::checksum::{AnswerCheck, Mismatch, Stored};
 use crate::link::failure::Failure;
 use crate::link::http::Head;
 
-/// What an answer says of its checksum, and how its body compares.
+/// The checksum that an answer declares, and the result of comparing its body.
 #[derive(Debug, Default)]
 pub struct Comparison {
     strict: bool,
@@ -15,13 +15,13 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Hears what an answer's head says.
+    /// Takes the checksum from an answer's head.
     pub(super) fn hear(&mut self, check: AnswerCheck, head: &Head<'_>) {
         self.strict = check.strict;
         self.basis = Some(check.basis(head.stored(), head.opaque_etag));
     }
 
-    /// Holds the body of a small object against it, before anyone sees it.
+    /// Compares the body of a small object before it is delivered.
     pub(super) fn compare(&mut self, body: &[u8]) -> Result<(), Failure> {
         match self.basis {
             Some(Ok(stored)) => {
@@ -34,14 +34,14 @@ impl Comparison {
         }
     }
 
-    /// What the body is compared with, or why there is nothing; `None` where no checksum was asked
-    /// for, or no answer has come.
+    /// The checksum that the body is compared with, or why there is none; `None` if none was
+    /// requested or no answer has come.
     #[must_use]
     pub fn basis(&self) -> Option<Result<Stored, &'static str>> {
         self.basis
     }
 
-    /// How the bytes of a [`Failure::Checksum`] differed from what is stored.
+    /// How the bytes of a [`Failure::Checksum`] differ from the stored checksum.
     #[must_use]
     pub fn mismatch(&self) -> Option<Mismatch> {
         self.mismatch

@@ -1,32 +1,33 @@
-//! Bodies without a length: how their ends are known, and those that come in chunks.
+//! Finds the end of bodies without a length, and decodes chunked ones.
 
 use super::{Action, Conn, Failure, Manner, State, Target};
 use crate::limits::{CHUNK_END_RECEIVES_MAX, HEAD_BUFFER_BYTES};
 use crate::link::chunks::Chunks;
 use crate::link::http::Head;
 
-/// Room that is kept in the control buffer behind a piece of a stream: for the end of the last one.
+/// Bytes of the control buffer reserved after a piece of a stream, for the end of the last chunk.
 const END_BYTES: u32 = 64;
 
-/// How the end of a body is known.
+/// How the end of a body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// By its length.
     Length,
-    /// It ends with the connection.
+    /// At the connection's end.
     Connection,
-    /// It comes in chunks, decoded so far.
+    /// After its last chunk; the decoder's state.
     Chunks(Chunks),
 }
 
 impl Conn {
-    /// How the end of a body of `length` bytes is known, as far as the head can be believed.
+    /// The framing of a body of `length` bytes, as far as the head can be trusted.
     pub(super) fn framing_of(&self, head: &Head<'_>, length: u64) -> Result<Framing, Failure> {
         let manner = self.current().manner;
         let is_whole_answer = head.content_range.is_none();
         if head.transfer_encoded {
-            // What is packed or unpacked on the way has another length, which is seen at the end. A
-            // small object is held until then, and a file gets no name; a reader would have it.
+            // A body that is compressed or decompressed on the way has another length, which shows
+            // only at its end. A small object is held until then, and a file is not published; a
+            // stream's reader would already have the bytes.
             let is_sure = match manner {
                 Manner::Whole => true,
                 Manner::Slots => !is_whole_answer || self.accepts_gzip && !head.content_encoded,
@@ -35,8 +36,8 @@ impl Conn {
             let is_decoded = head.is_chunked && is_sure;
             return is_decoded.then_some(Framing::Chunks(Chunks::BEGIN)).ok_or(Failure::Chunked);
         }
-        // A range without a length is as long as Content-Range says. Of a whole object more may
-        // come than was listed, which nobody may have seen before the end.
+        // A range without a length is as long as Content-Range declares. A whole object may be
+        // longer than listed, which must be known before the end.
         match head.content_length {
             Some(is) if is == length => Ok(Framing::Length),
             None if !is_whole_answer => Ok(Framing::Length),
@@ -53,7 +54,7 @@ impl Conn {
         self.is_chunked() && self.ask.is_some_and(|ask| ask.manner == Manner::Stream)
     }
 
-    /// Whether what is received in this state comes in chunks.
+    /// True if the bytes received in this state are chunked.
     pub(super) fn is_in_chunks(&self, state: State) -> bool {
         let is_body = matches!(
             state,
@@ -67,8 +68,8 @@ impl Conn {
         matches!(self.framing, Framing::Chunks(chunks) if chunks.is_complete())
     }
 
-    /// A body does not have the length of what was asked for. Where nothing of it is used yet, all
-    /// of it is forgotten, and another try may bring the right one.
+    /// Fails because the body's length is not the requested one. If none of its bytes are used yet,
+    /// all are discarded, and another try may bring the right ones.
     pub(super) fn fail_length(&mut self, otherwise: Failure) {
         let is_unused = match self.current().manner {
             Manner::Whole => true,
@@ -87,14 +88,14 @@ impl Conn {
         self.fail(failure, None);
     }
 
-    /// Whether these bytes are the last ones of a body whose end has not come.
+    /// True if these are the last bytes of a body whose end has not come.
     pub(super) fn is_last(&self, count: u32) -> bool {
         let reached = self.reached + u64::from(count);
         let awaits_end = self.framing != Framing::Length && !self.has_ended();
         awaits_end && reached == self.current().range.length
     }
 
-    /// Waits for the end behind the last bytes, which stand in the data slot, or of a stream in the
+    /// Waits for the end after the last bytes, which are in the data slot, or for a stream in the
     /// control buffer.
     pub(super) fn await_end(&mut self, at: u32, count: u32) {
         let receives = match self.state {
@@ -125,16 +126,16 @@ impl Conn {
         self.finish();
     }
 
-    /// Moves the body bytes among chunks that have come to their front; returns how many there are.
+    /// Moves the body bytes of received chunks to the front; returns their number.
     ///
     /// # Panics
-    /// When [`Action::Decode`] did not ask for it.
+    /// Unless [`Action::Decode`] requested it.
     pub fn decode(&mut self, bytes: &mut [u8]) -> u32 {
         let Framing::Chunks(chunks) = &mut self.framing else { unreachable!("it comes in chunks") };
         chunks.decode(bytes)
     }
 
-    /// Bytes of chunks came, where this state receives them.
+    /// Chunked bytes were received where this state receives them.
     pub(super) fn decode_came(&mut self, length: u32) {
         if length == 0 {
             return self.fail(Failure::Truncated, None);
@@ -150,7 +151,7 @@ impl Conn {
         self.push(Action::Decode { target, at, length });
     }
 
-    /// So many body bytes were among them.
+    /// Continues after a decode that found `count` body bytes.
     pub(super) fn decoded(&mut self, state: State, count: u32, buffer: &[u8]) {
         if matches!(self.framing, Framing::Chunks(chunks) if chunks.is_damaged()) {
             return self.fail(Failure::BadChunks, None);
@@ -174,8 +175,8 @@ impl Conn {
         }
     }
 
-    /// Moves on a piece of a stream that stands in the control buffer, of `left` bytes of its body;
-    /// the last one once its end has come.
+    /// Moves on a piece of a stream from the control buffer, with `left` bytes of the body still to
+    /// come; the last piece only once the body's end has come.
     pub(super) fn piece(&mut self, from: u32, count: u32, left: u64) {
         if u64::from(count) > left || u64::from(count) < left && self.has_ended() {
             self.fail_length(Failure::WrongLength);

@@ -1,11 +1,10 @@
-//! The head of an answer: received, and where it is longer than its buffer, without the headers
-//! that do not count.
+//! Receives an answer's head. If it is longer than its buffer, irrelevant headers are dropped.
 
 use super::{Action, Conn, Failure, HeadError, State, http};
 use crate::limits::{HEAD_BUFFER_BYTES, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES, HEAD_ROOM_BYTES};
 
 impl Conn {
-    /// Length of the buffer that takes head (and, for a small object, body).
+    /// Length of the buffer for the head (and, for a small object, the body).
     pub(super) fn head_limit(&self) -> u32 {
         let ask = self.current();
         if self.is_whole() {
@@ -44,7 +43,7 @@ impl Conn {
         if self.dropped + length_min > HEAD_BYTES_MAX {
             return self.fail(Failure::HeadTooLong, None);
         }
-        // The body of a small object needs the room behind that buffer.
+        // The body of a small object needs the space after that buffer.
         let Some(head) = head.filter(|head| head.length <= HEAD_BUFFER_BYTES) else {
             self.state = State::Head { filled };
             if head.is_none() && filled < self.head_limit() {
@@ -53,11 +52,11 @@ impl Conn {
             return self.push(Action::DropHeaders { target: self.head_target(), filled });
         };
         if head.status == 101 {
-            // Nobody asked for another protocol; all others before an answer are passed over.
+            // No protocol upgrade was requested; other interim answers are skipped.
             return self.fail(Failure::Interim, None);
         }
-        // What has neither length nor chunks ends with its connection (RFC 9112 section 6.3).
-        // With both, somebody on the way may have another opinion of its end.
+        // A body with neither length nor chunks ends with its connection (RFC 9112 section 6.3).
+        // With both, a proxy may have found another end.
         self.keep_alive = head.keep_alive && head.content_length.is_some() != head.transfer_encoded;
         self.answers += 1;
         if head.status != 200 && head.status != 206 {
@@ -74,7 +73,7 @@ impl Conn {
         }
     }
 
-    /// Headers were dropped; so many bytes are left.
+    /// Headers were dropped; `left` bytes remain.
     pub(super) fn head_dropped(&mut self, filled: u32, left: u32, buffer: &[u8]) {
         self.dropped += filled - left;
         match filled == left {

@@ -1,4 +1,4 @@
-//! What those who drive a connection may ask of it.
+//! Queries of a connection's state, for its driver.
 
 use super::{Comparison, Conn, EtagDigest, Manner, State};
 use crate::limits::{
@@ -7,43 +7,43 @@ use crate::limits::{
 use crate::link::attempt::Timeouts;
 
 impl Conn {
-    /// True while the head of an answer has not come completely.
+    /// True while the head of an answer is incomplete.
     #[must_use]
     pub fn awaits_head(&self) -> bool {
         matches!(self.state, State::Sending { .. } | State::Head { .. })
     }
 
-    /// True while the body of an error answer is read: what it says decides what follows, so it has
-    /// its time.
+    /// True while the body of an error answer is read. It decides what follows, so it gets its full
+    /// time.
     #[must_use]
     pub fn reads_refusal(&self) -> bool {
         matches!(self.state, State::Refusal { .. })
     }
 
-    /// True while an answer's bytes come that are not asked for: how long they take says nothing of
-    /// bodies.
+    /// True while bytes come that are not part of the requested body: their duration says nothing
+    /// about bodies.
     #[must_use]
     pub fn is_beside_body(&self) -> bool {
         matches!(self.state, State::Skip { .. } | State::End { .. })
     }
 
-    /// Says whether the next answer must have an ETag.
+    /// Sets if the next answer must have an ETag.
     pub fn set_needs_etag(&mut self, needs_etag: bool) {
         self.needs_etag = needs_etag;
     }
 
-    /// Says whether the next request accepts gzip.
+    /// Sets if the next request accepts gzip.
     pub fn set_accepts_gzip(&mut self, accepts_gzip: bool) {
         self.accepts_gzip = accepts_gzip;
     }
 
-    /// True while there is no connection to ask on yet.
+    /// True while the connection is not established.
     #[must_use]
     pub fn is_connecting(&self) -> bool {
         matches!(self.state, State::Connecting | State::Tunnel { .. } | State::TunnelHead { .. })
     }
 
-    /// True once bytes of what was asked for have come, all of them included.
+    /// True once bytes of the requested body have come, or all of them.
     #[must_use]
     pub fn has_answer(&self) -> bool {
         let is_body = matches!(
@@ -63,7 +63,7 @@ impl Conn {
         self.ask.is_none() && matches!(self.state, State::Idle | State::Closed)
     }
 
-    /// True when it has a socket and nothing to do.
+    /// True when it has a socket and no request.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.state == State::Idle
@@ -75,24 +75,23 @@ impl Conn {
         self.taken == self.queued
     }
 
-    /// ETag that the answers to the last ask carried, or the listed one.
+    /// ETag of the answers to the last ask, or the listed one.
     #[must_use]
     pub fn etag(&self) -> Option<EtagDigest> {
         self.etag
     }
 
-    /// What the answers to the last ask said of the whole object's checksum.
+    /// The checksum of the whole object in the answers to the last ask.
     #[must_use]
     pub fn comparison(&self) -> &Comparison {
         &self.comparison
     }
 
-    /// How many bytes must have come before a receive of `length` is woken. More than one only
-    /// while at least as many will come beyond it: a tail shorter than the mark would never wake
-    /// it.
+    /// Low-water mark for a receive of `length`, in bytes (`SO_RCVLOWAT`). More than one only while
+    /// at least as many bytes follow it: a tail shorter than the mark would never wake the receive.
     #[must_use]
     pub fn low_water(&self, length: u32, fill: bool) -> u32 {
-        // A small object comes in one receive, with nothing beyond it.
+        // A small object comes in one receive, with nothing after it.
         let ask = self.ask.filter(|ask| ask.manner == Manner::Slots);
         let left = ask.map_or(0, |ask| ask.range.length - self.reached);
         let mark = RECEIVE_LOW_WATER_BYTES_MAX.min(self.slot_length / 2);
@@ -106,14 +105,14 @@ impl Conn {
         self.reached
     }
 
-    /// Bytes of the ask that stand at the start of the data slot and were not delivered.
+    /// Bytes of the ask at the start of the data slot that are not delivered.
     #[must_use]
     pub fn undelivered(&self) -> u32 {
         let fills_slots = self.ask.is_some_and(|ask| ask.manner == Manner::Slots);
         if fills_slots { self.slot_position() } else { 0 }
     }
 
-    /// How long the operation now in flight may take, in microseconds.
+    /// Timeout of the operation in flight, in microseconds.
     #[must_use]
     pub fn timeout_us(&self, timeouts: Timeouts) -> u64 {
         let (given_us, usual_us) = match self.state {
@@ -126,8 +125,8 @@ impl Conn {
         given_us.unwrap_or(usual_us)
     }
 
-    /// Body bytes of the answer now coming that are surely still to be received or moved: of one in
-    /// chunks only those that were decoded and not moved. 0 when there is no body.
+    /// Least body bytes of the current answer that are still to be received or moved; of a chunked
+    /// one only those that are decoded and not moved. 0 without a body.
     #[must_use]
     pub fn body_left(&self) -> u64 {
         match self.state {

@@ -1,4 +1,4 @@
-//! The body of an error answer, as much of it as explains the error.
+//! Reads the body of an error answer, as much of it as explains the error.
 
 use super::{Action, BufferRange, Conn, Failure, State};
 use crate::limits::REFUSAL_BYTES_MAX;
@@ -20,13 +20,13 @@ impl Conn {
             unreachable!("only called in this state")
         };
         let filled = filled + count;
-        // The end of the stream ends a body without a length.
+        // The stream's end ends a body without a length.
         let end = if count == 0 { Some(filled) } else { end };
         self.state = State::Refusal { status, at, filled, end };
         self.refusal_reached(buffer);
     }
 
-    /// Reads on until the error body is complete or long enough to explain itself.
+    /// Continues reading until the error body is complete or long enough to explain the error.
     fn refusal_reached(&mut self, buffer: &[u8]) {
         let State::Refusal { status, at, filled, end } = self.state else {
             unreachable!("only called in this state")
@@ -42,10 +42,10 @@ impl Conn {
         let length = filled.min(stop) - at;
         let piece = BufferRange { target: self.head_target(), at, length };
         let failure = Failure::Status(status);
-        // A server that asks for less should not have to make new connections, too.
+        // A server that asks for fewer requests should not have to accept new connections, too.
         let is_complete = end == Some(filled) && filled == stop;
         if failure.is_overload() && is_complete && self.keep_alive {
-            self.state = State::Failed { keeps: true };
+            self.state = State::Failed { is_reusable: true };
             return self.push(Action::Fail { failure, body: Some(piece) });
         }
         self.fail(failure, Some(piece));

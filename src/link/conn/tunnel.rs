@@ -1,12 +1,13 @@
-//! The way through a proxy: CONNECT out, its answer in, and then TLS on the same socket.
+//! Opens a tunnel through a proxy: sends CONNECT, checks its answer, then starts TLS on this
+//! socket.
 //!
-//! It belongs to connecting: it has the same deadline, and its failures are the connection's.
+//! This is part of connecting: it shares the deadline, and its failures are the connection's.
 
 use super::{Action, Conn, Errno, Failure, HeadError, State, Target, http};
 use crate::limits::{HEAD_BUFFER_BYTES, HEAD_BYTES_MAX, HEAD_RECEIVE_BYTES};
 
 impl Conn {
-    /// Asks the proxy: the request stands in the control buffer.
+    /// Sends the CONNECT, which is in the control buffer.
     pub(super) fn tunnel(&mut self, sent: u32, length: u32) {
         if sent < length {
             self.state = State::Tunnel { sent, length };
@@ -23,8 +24,8 @@ impl Conn {
         self.push(Action::Receive { target: Target::Control, at: filled, length, fill: false });
     }
 
-    /// Bytes of the proxy's answer. Whatever length a 2xx names, it has no body (RFC 9110 section
-    /// 9.3.6); and a server over TLS does not speak first, so nothing may follow it.
+    /// Bytes of the proxy's answer. Whatever length a 2xx answer declares, it has no body (RFC 9110
+    /// section 9.3.6); and a server over TLS does not speak first, so nothing may follow it.
     pub(super) fn tunnel_bytes(&mut self, filled: u32, count: u32, buffer: &[u8]) {
         if count == 0 {
             return self.fail(Failure::Connect(Errno::RESET), None);
@@ -32,7 +33,7 @@ impl Conn {
         self.tunnel_reached(filled + count, buffer);
     }
 
-    /// A head that is longer than its buffer goes on without the headers that do not count.
+    /// If the head is longer than its buffer, irrelevant headers are dropped.
     fn tunnel_reached(&mut self, filled: u32, buffer: &[u8]) {
         match http::parse(&buffer[..filled as usize]) {
             _ if self.dropped + filled > HEAD_BYTES_MAX => self.fail(Failure::HeadTooLong, None),
@@ -52,7 +53,7 @@ impl Conn {
         }
     }
 
-    /// Headers were dropped; so many bytes are left.
+    /// Headers were dropped; `left` bytes remain.
     pub(super) fn tunnel_dropped(&mut self, filled: u32, left: u32, buffer: &[u8]) {
         self.dropped += filled - left;
         match filled == left {

@@ -1,4 +1,4 @@
-//! What goes into a [`Conn`] and what comes out of it: plain data.
+//! The input and output of a [`Conn`]: plain data.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use crate::link::failure::Failure;
 use crate::s3::ByteRange;
 use crate::sys::Errno;
 
-/// Which of the connection's two buffers.
+/// One of the connection's two buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// The small one: requests, and heads of answers to range requests.
     Control,
-    /// The data slot: bodies, and whole small answers.
+    /// The data slot: bodies, and small answers as a whole.
     Data,
 }
 
@@ -25,35 +25,35 @@ pub struct Ask {
     pub range: ByteRange,
     /// Size of the whole object in bytes.
     pub size: u64,
-    /// How the body is taken.
+    /// How the body is received.
     pub manner: Manner,
-    /// The listed ETag, which the answer must carry if it carries one; `None` when none was listed.
+    /// The listed ETag, which the answer must have if it has one; `None` if none was listed.
     pub etag: Option<EtagDigest>,
-    /// What is done with the checksum of the whole object that the answer carries; `None` where
-    /// none is asked for. A range that is the whole object is asked for without `Range` then.
+    /// How the answer's checksum of the whole object is used; `None` if none is requested. If it
+    /// is, a range that covers the whole object is requested without `Range`.
     pub check: Option<AnswerCheck>,
 }
 
-/// How a body is taken from the socket.
+/// How a body is received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// Into data slots, each delivered when it is full.
     Slots,
-    /// A small object: head and body come into one data slot and are delivered together.
+    /// A small object: head and body are received into one data slot and delivered together.
     Whole,
-    /// The body stays in the socket: whoever drives the connection moves it on ([`Action::Move`])
-    /// and says how far that got.
+    /// The body stays in the socket: the driver of the connection moves it on ([`Action::Move`])
+    /// and reports the bytes moved.
     Stream,
 }
 
 /// A 64-bit digest (FNV-1a) of an ETag: enough to notice that an answer belongs to another version.
-/// The server has compared the tag itself (`If-Match`); this guards against one that did not.
+/// The server has compared the tag itself (`If-Match`); this guards against servers that do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EtagDigest(u64);
 
 impl EtagDigest {
-    /// Digest of a tag as headers and listings give it, with quotes or without them; a weak one
-    /// (`W/`) counts as its strong form.
+    /// Digest of a tag from a header or a listing, with or without quotes; a weak one (`W/`) equals
+    /// its strong form.
     #[must_use]
     pub fn of(etag: &[u8]) -> Self {
         let strong = etag.strip_prefix(b"W/").unwrap_or(etag);
@@ -64,38 +64,37 @@ impl EtagDigest {
     }
 }
 
-/// What happened to the operation that an action asked for.
+/// The result of the operation that an action requested.
 pub enum Event<'a> {
     /// The socket is connected.
     Connected,
-    /// The socket leads to a proxy, and a CONNECT of this length stands in the control buffer.
+    /// The socket leads to a proxy, and a CONNECT of this length is in the control buffer.
     Tunnel {
         /// Length in bytes.
         length: u32,
     },
-    /// The request with this length stands in the control buffer.
+    /// A request of this length is in the control buffer.
     Written {
         /// Length in bytes.
         length: u32,
     },
-    /// So many bytes were sent.
+    /// Bytes were sent.
     Sent(u32),
-    /// So many bytes came; 0 is the end of the stream. `buffer` is the target's whole content.
+    /// Bytes were received; 0 is the end of the stream. `buffer` is the target's whole content.
     Received(u32, &'a [u8]),
-    /// Headers were dropped: so many bytes are left in the buffer, whose whole content this is.
+    /// Headers were dropped: the number of bytes left in the buffer, and its whole content.
     Dropped(u32, &'a [u8]),
-    /// Chunks were decoded: so many body bytes stand where they began, in the buffer whose whole
-    /// content this is.
+    /// Chunks were decoded in place: the number of body bytes, and the buffer's whole content.
     Decoded(u32, &'a [u8]),
     /// The operation failed.
     Failed(Errno),
-    /// So many body bytes were moved on; 0 is the end of the stream.
+    /// Body bytes were moved on; 0 is the end of the stream.
     Moved(u64),
-    /// The operation was ended because its time was over.
+    /// The operation timed out.
     Expired,
-    /// The same of a receive, of which so many bytes had come.
+    /// A receive timed out after this many bytes.
     Cut(u32),
-    /// The layer below failed in its own way.
+    /// TLS, below the connection, failed.
     Fault(Failure),
 }
 
@@ -124,7 +123,7 @@ impl fmt::Debug for Event<'_> {
 pub enum Action {
     /// Make a socket and connect it.
     Connect,
-    /// The proxy has opened its tunnel: begin TLS in it.
+    /// The proxy has opened its tunnel: start TLS in it.
     Secure,
     /// Write the request for this range into the control buffer; `None` for a whole object.
     Write(Option<ByteRange>),
@@ -132,35 +131,35 @@ pub enum Action {
     Send {
         /// First byte.
         at: u32,
-        /// How many.
+        /// Number of bytes.
         length: u32,
     },
     /// Receive into a buffer.
     Receive {
-        /// Which.
+        /// The buffer.
         target: Target,
         /// First byte.
         at: u32,
-        /// How many at most.
+        /// Most bytes.
         length: u32,
         /// Wait for all of them.
         fill: bool,
     },
-    /// Take from the first bytes of a buffer, a head as far as it has come, the headers that do not
-    /// count ([`crate::link::http::drop_headers`]).
+    /// Drop the irrelevant headers from the head, as far as it has come, at the start of a buffer
+    /// ([`crate::link::http::drop_headers`]).
     DropHeaders {
-        /// Which.
+        /// The buffer.
         target: Target,
-        /// How many bytes.
+        /// Number of bytes.
         filled: u32,
     },
-    /// Decode chunks that came into a buffer where they are ([`Conn::decode`]).
+    /// Decode chunks in place in a buffer ([`Conn::decode`]).
     Decode {
-        /// Which.
+        /// The buffer.
         target: Target,
         /// First byte.
         at: u32,
-        /// How many.
+        /// Number of bytes.
         length: u32,
     },
     /// Copy body bytes that came with the head from the control buffer to the data slot.
@@ -169,48 +168,49 @@ pub enum Action {
         from: u32,
         /// First byte in the data slot.
         to: u32,
-        /// How many.
+        /// Number of bytes.
         length: u32,
     },
-    /// Bytes of the data slot are bytes of the object: take the slot away and write it.
+    /// Bytes of the data slot are bytes of the object: take the slot and write it.
     Deliver {
         /// First byte in the data slot.
         at: u32,
-        /// How many.
+        /// Number of bytes.
         length: u32,
         /// Their offset in the object.
         offset: u64,
     },
-    /// Move the body on, piece by piece: first what came with the head, then what is in the socket.
+    /// Move the body on, piece by piece: first the bytes that came with the head, then those in the
+    /// socket.
     Move {
-        /// Where body bytes begin in the control buffer.
+        /// Offset of the body bytes in the control buffer.
         from: u32,
-        /// How many there are.
+        /// Number of body bytes in the control buffer.
         length: u32,
     },
     /// All bytes of the ask have been delivered.
     Finished,
-    /// The attempt failed; the ask and what was reached stay here until [`Conn::resume`] or
-    /// [`Conn::forget`]. For [`Failure::Status`] the error body stands in the buffer. Unless
-    /// [`Self::Close`] follows, the connection is kept.
+    /// The attempt failed; the ask and the received bytes stay here until [`Conn::resume`] or
+    /// [`Conn::forget`]. For [`Failure::Status`] the error body is in the buffer. Unless
+    /// [`Self::Close`] follows, the connection stays open.
     Fail {
-        /// Why.
+        /// The reason.
         failure: Failure,
-        /// The error answer's body, where there is one.
+        /// The error answer's body, if there is one.
         body: Option<BufferRange>,
     },
     /// Close the socket.
     Close,
 }
 
-/// A piece of one of the connection's buffers.
+/// A part of one of the connection's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferRange {
     /// Which buffer.
     pub target: Target,
     /// First byte.
     pub at: u32,
-    /// How many.
+    /// Number of bytes.
     pub length: u32,
 }
 

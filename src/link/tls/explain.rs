@@ -1,4 +1,4 @@
-//! What went wrong with TLS, for people: who was asked, why not, and what to do.
+//! Explains a TLS failure to the user: the server, the cause, and the advice.
 
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError as Certificate};
@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use crate::error::{Error, ErrorKind};
 use crate::s3::uri::shown;
 
-/// Most names of a certificate that are told.
+/// Most names of a certificate that an error lists.
 const NAMES_TOLD_MAX: usize = 5;
 
 const ADVICE_TRUST: &str =
@@ -19,7 +19,7 @@ const ADVICE_SERVER: &str = "give the server a new certificate; --no-verify-ssl 
 const ADVICE_CLOCK: &str =
     "check this machine's clock or renew the certificate; --no-verify-ssl disables the check";
 
-/// The error for a session with `host` that did not come to be, or broke.
+/// The error for a session with `host` that failed or broke.
 #[must_use]
 pub fn explain(host: &str, error: &rustls::Error) -> Error {
     let (why, advice) = reason(error);
@@ -63,10 +63,10 @@ fn certificate_reason(certificate: &Certificate) -> (String, &'static str) {
         }
         Certificate::NotValidYet => ("its certificate is not valid yet".to_owned(), ADVICE_CLOCK),
         Certificate::NotValidForNameContext { presented, .. } => {
-            let told: Vec<String> =
+            let names: Vec<String> =
                 presented.iter().take(NAMES_TOLD_MAX).map(|name| shown(name)).collect();
             let more = if presented.len() > NAMES_TOLD_MAX { ", ..." } else { "" };
-            (format!("its certificate is for {}{more}", told.join(", ")), ADVICE_NAME)
+            (format!("its certificate is for {}{more}", names.join(", ")), ADVICE_NAME)
         }
         Certificate::NotValidForName => {
             ("its certificate is for another name".to_owned(), ADVICE_NAME)
@@ -96,7 +96,7 @@ fn certificate_reason(certificate: &Certificate) -> (String, &'static str) {
     }
 }
 
-/// What an alert means (RFC 8446, section 6.2).
+/// The meaning of an alert (RFC 8446, section 6.2).
 fn alert_reason(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::ProtocolVersion => "it speaks neither TLS 1.2 nor TLS 1.3".to_owned(),
@@ -111,7 +111,7 @@ fn alert_reason(alert: AlertDescription) -> String {
     }
 }
 
-/// A name of the library as words: `UnhandledCriticalExtension` is `unhandled critical extension`.
+/// A variant's name as words: `UnhandledCriticalExtension` is `unhandled critical extension`.
 fn words(name: &str) -> String {
     let mut words = String::with_capacity(name.len() + 8);
     let mut before = ' ';

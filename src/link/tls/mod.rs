@@ -1,8 +1,7 @@
-//! TLS without a socket: ciphertext in, plaintext out, and what a connection must send.
+//! TLS without a socket: ciphertext in, plaintext out, and the bytes that the connection must send.
 //!
-//! [`session`] is the seat between a connection and the ring. rustls makes the handshake; what
-//! comes after it is in [`traffic`], over the single records of [`record`]. [`explain`] says what
-//! went wrong.
+//! [`session`] is the layer between a connection and the ring. rustls does the handshake; records
+//! after it are in [`traffic`], over the single records of [`record`]. [`explain`] makes errors.
 
 pub mod explain;
 pub mod record;

@@ -1,11 +1,10 @@
-//! Protection of single records once the handshake is done: opened from where they were received
-//! straight to where their plaintext is wanted, sealed where they are sent from.
+//! Protects single records after the handshake: decrypts from the receive buffer directly to the
+//! destination of the plaintext, and encrypts directly into the send buffer.
 //!
-//! rustls keeps the handshake, the certificates and the key schedule; it can open records too, but
-//! it hands each out as an allocation of its own, which has to be copied once more into a slot.
-//! Here the one pass over the bytes that decrypts them is also the copy. TLS 1.3: RFC 8446 section
-//! 5. TLS 1.2: RFC 5246 section 6.2.3.3 with the nonces of RFC 5288 (AES-GCM) and RFC 7905
-//! (ChaCha20-Poly1305).
+//! rustls does the handshake, the certificates and the key schedule. It can decrypt records, too,
+//! but allocates each, which would have to be copied again into a slot. Here the one pass that
+//! decrypts the bytes is also the copy. TLS 1.3: RFC 8446 section 5. TLS 1.2: RFC 5246 section
+//! 6.2.3.3 with the nonces of RFC 5288 (AES-GCM) and RFC 7905 (ChaCha20-Poly1305).
 
 use std::fmt;
 use std::ops::Range;
@@ -22,28 +21,28 @@ pub const HEADER_BYTES: usize = 5;
 /// Most plaintext in a record, in bytes (RFC 8446 section 5.1, RFC 5246 section 6.2.1).
 pub const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
 
-/// Length of a tag, in bytes; the same for all suites.
+/// Length of a tag, in bytes; equal in all suites.
 const TAG_BYTES: usize = 16;
 
-/// Length of the part of a nonce that a record carries, in bytes (RFC 5288 section 3).
+/// Length of a nonce's part that is sent in a record, in bytes (RFC 5288 section 3).
 const EXPLICIT_BYTES: usize = 8;
 
-/// What records say their version is (RFC 8446 section 5.1: TLS 1.3 does, too).
+/// The version in record headers (RFC 8446 section 5.1: TLS 1.3 uses it, too).
 const RECORD_VERSION: [u8; 2] = [3, 3];
 
 /// A record's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What TLS 1.2 says is in the record; TLS 1.3 says `ApplicationData` of everything.
+    /// The content type in TLS 1.2; always `ApplicationData` in TLS 1.3.
     pub content_type: ContentType,
-    /// As the peer has written it.
+    /// As sent by the peer.
     version: [u8; 2],
-    /// How many bytes follow.
+    /// Number of bytes after the header.
     pub length: usize,
 }
 
 impl Header {
-    /// The header at the front of these bytes; `None` when there are too few of them.
+    /// Parses the header at the front of these bytes; `None` if there are too few of them.
     #[must_use]
     pub fn read(records: &[u8]) -> Option<Self> {
         let &[content_type, major, minor, high, low, ..] = records else { return None };
@@ -54,13 +53,13 @@ impl Header {
         })
     }
 
-    /// As it stands before a record.
+    /// The bytes of the header.
     fn bytes(&self) -> [u8; HEADER_BYTES] {
         let [high, low] = u16::try_from(self.length).expect("a record's length").to_be_bytes();
         [self.content_type.into(), self.version[0], self.version[1], high, low]
     }
 
-    /// Length of the first record, header included; `None` when it is not all there.
+    /// Length of the first record, including the header; `None` if it is incomplete.
     #[must_use]
     pub fn whole_record(records: &[u8]) -> Option<usize> {
         let length = HEADER_BYTES + Self::read(records)?.length;
@@ -68,28 +67,28 @@ impl Header {
     }
 }
 
-/// How a version and a suite lay their records out.
+/// The layout of records by version and suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// TLS 1.3: the content's type and padding are encrypted behind it.
+    /// TLS 1.3: the content's type and padding are encrypted after it.
     Tls13,
-    /// TLS 1.2 with AES-GCM: part of the nonce stands before the ciphertext.
+    /// TLS 1.2 with AES-GCM: part of the nonce precedes the ciphertext.
     Tls12Explicit,
-    /// TLS 1.2 with ChaCha20-Poly1305: ciphertext and tag alone.
+    /// TLS 1.2 with ChaCha20-Poly1305: ciphertext and tag only.
     Tls12,
 }
 
-/// The keys of one direction, and how many records they have protected.
+/// The keys of one direction, and the number of records that they have protected.
 pub struct Protection {
     key: LessSafeKey,
-    /// Wiped when it is dropped; aws-lc wipes the key.
+    /// Zeroed when dropped; aws-lc zeroes the key.
     iv: Zeroizing<[u8; NONCE_LEN]>,
     layout: Layout,
     sequence: u64,
 }
 
 impl fmt::Debug for Protection {
-    /// No keys.
+    /// Shows no keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Protection")
             .field("layout", &self.layout)
@@ -99,10 +98,10 @@ impl fmt::Debug for Protection {
 }
 
 impl Protection {
-    /// Protection by these secrets from a record's number on.
+    /// Protection by these secrets, starting at this record number.
     ///
     /// # Errors
-    /// When the suite is none that is known here; rustls has agreed on none such.
+    /// If the suite is unknown; rustls does not negotiate such.
     pub fn new(
         is_tls13: bool,
         (sequence, secrets): (u64, ConnectionTrafficSecrets),
@@ -139,11 +138,11 @@ impl Protection {
         if self.layout == Layout::Tls12Explicit { EXPLICIT_BYTES } else { 0 }
     }
 
-    /// How many bytes a record with this header decrypts to, with the type and the padding of TLS
-    /// 1.3.
+    /// Length of the decrypted record with this header in bytes, including TLS 1.3's type and
+    /// padding.
     ///
     /// # Errors
-    /// When no record of this session has such a header.
+    /// If no record of this session can have such a header.
     pub fn inner_length(&self, header: &Header) -> Result<usize, Error> {
         if header.version[0] != RECORD_VERSION[0] {
             return Err(InvalidMessage::UnknownProtocolVersion.into());
@@ -164,12 +163,12 @@ impl Protection {
         Ok(inner)
     }
 
-    /// Decrypts a record's `fragment` (what follows the header) to `into`, which is as long as
-    /// [`Self::inner_length`] says; what is in it and how long that is. Behind that length is no
-    /// content.
+    /// Decrypts a record's `fragment` (the bytes after the header) into `into`, which has the
+    /// length of [`Self::inner_length`]; returns the content's type and length. Bytes after that
+    /// length are not content.
     ///
     /// # Errors
-    /// When the record is not the peer's next one: then `into` is wiped.
+    /// If the record is not the peer's next one: then `into` is zeroed.
     pub fn open_into(
         &mut self,
         header: &Header,
@@ -187,7 +186,7 @@ impl Protection {
         self.content(header, into)
     }
 
-    /// Decrypts a record's `fragment` where it is; what is in it and where that lies.
+    /// Decrypts a record's `fragment` in place; returns the content's type and position.
     ///
     /// # Errors
     /// As [`Self::open_into`].
@@ -208,7 +207,7 @@ impl Protection {
         Ok((content_type, explicit.len()..explicit.len() + length))
     }
 
-    /// The type and the length of what was decrypted (RFC 8446 section 5.4).
+    /// The type and the length of the decrypted content (RFC 8446 section 5.4).
     fn content(&self, header: &Header, inner: &[u8]) -> Result<(ContentType, usize), Error> {
         if !self.is_tls13() {
             return Ok((header.content_type, inner.len()));
@@ -218,20 +217,20 @@ impl Protection {
         Ok((ContentType::from(inner[length]), length))
     }
 
-    /// Length of the record that `plain` bytes become, header included.
+    /// Length of the record for `plain` bytes, including the header.
     #[must_use]
     pub fn sealed_length(&self, plain: usize) -> usize {
         let inner = plain + usize::from(self.is_tls13());
         HEADER_BYTES + self.explicit_length() + inner + TAG_BYTES
     }
 
-    /// Encrypts a record to the front of `out`; its length.
+    /// Encrypts a record into the front of `out`; returns its length.
     ///
     /// # Errors
-    /// When the keys are used up.
+    /// If the keys are used up.
     ///
     /// # Panics
-    /// When there is more than a record holds, or no room for it.
+    /// If it is too long for a record, or for `out`.
     pub fn seal(
         &mut self,
         content_type: ContentType,
@@ -251,7 +250,7 @@ impl Protection {
             *last = content_type.into();
         }
         let additional = self.additional(&header, inner.len());
-        // As rustls chooses it for its own records of the same keys: none comes twice.
+        // As rustls chooses it for its own records under these keys: none is repeated.
         explicit.copy_from_slice(&self.counted()[NONCE_LEN - EXPLICIT_BYTES..][..explicit.len()]);
         let nonce = self.next_nonce(explicit)?;
         let sealed = self.key.seal_in_place_separate_tag(nonce, additional, inner);
@@ -259,7 +258,7 @@ impl Protection {
         Ok(length)
     }
 
-    /// The secret part of a nonce with the record's number in it (RFC 8446 section 5.3).
+    /// The secret part of a nonce combined with the record's number (RFC 8446 section 5.3).
     fn counted(&self) -> [u8; NONCE_LEN] {
         let mut nonce = *self.iv;
         let number = self.sequence.to_be_bytes();
@@ -269,22 +268,21 @@ impl Protection {
         nonce
     }
 
-    /// The nonce of this record, which is counted; `explicit` is the part of it that stands in the
-    /// record.
+    /// The next nonce, which is counted; `explicit` is its part in the record.
     fn next_nonce(&mut self, explicit: &[u8]) -> Result<Nonce, Error> {
         let mut nonce = self.counted();
         nonce[NONCE_LEN - explicit.len()..].copy_from_slice(explicit);
-        // It must not come again (RFC 8446 section 5.3).
+        // It must not be repeated (RFC 8446 section 5.3).
         self.sequence = self.sequence.checked_add(1).ok_or(Error::EncryptError)?;
         Ok(Nonce::assume_unique_for_key(nonce))
     }
 
-    /// What is authenticated with this record beside its plaintext, which has `plain` bytes
-    /// (RFC 8446 section 5.2, RFC 5246 section 6.2.3.3).
+    /// Additional authenticated data of a record with `plain` bytes of plaintext (RFC 8446 section
+    /// 5.2, RFC 5246 section 6.2.3.3).
     fn additional(&self, header: &Header, plain: usize) -> Aad<Additional> {
         let mut bytes = [0; 13];
         if self.is_tls13() {
-            // The version that a record should have: the one it has is to be ignored.
+            // The version that a record should have: the received one is to be ignored.
             let header = Header { version: RECORD_VERSION, ..*header };
             bytes[..HEADER_BYTES].copy_from_slice(&header.bytes());
             return Aad::from(Additional { bytes, length: HEADER_BYTES });

@@ -1,11 +1,11 @@
 //! One TLS session as a state machine over its connection's buffer.
 //!
-//! It performs no I/O. Whoever drives it sends and receives what [`Need`] says, and reports back.
-//! The buffer belongs to the driver (a slot while the kernel has it) and is given to each call; its
-//! first part holds what is to be sent, the rest what has been received. Records are decrypted
-//! from there to where the connection wants their plaintext, in one pass. The handshake, versions,
-//! certificates, keys and tickets are rustls's (RFC 8446, RFC 5246); the records behind the
-//! handshake are [`super::traffic`]'s.
+//! It performs no I/O. Its driver sends and receives as [`Need`] says, and reports back. The buffer
+//! belongs to the driver (a slot while the kernel has it) and is passed to each call; its first
+//! part holds bytes to send, the rest received bytes. Records are decrypted from there to where the
+//! connection wants their plaintext, in one pass. The handshake, versions, certificates, keys and
+//! tickets are rustls's (RFC 8446, RFC 5246); the records after the handshake are
+//! [`super::traffic`]'s.
 
 use std::fmt;
 use std::ops::Range;
@@ -27,24 +27,24 @@ use crate::error::{Error, ErrorKind};
 use crate::limits::{TLS_OUT_BYTES, TLS_RECORD_BYTES_MAX};
 use crate::link::failure::Failure;
 
-/// Where the received part of a buffer begins.
+/// Offset of the received part of a buffer.
 const INBOUND: usize = TLS_OUT_BYTES as usize;
 
-/// What the socket must do before the session can go on.
+/// The socket operation that the session needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Send these bytes of the buffer.
     Send {
         /// First byte.
         at: u32,
-        /// How many.
+        /// Number of bytes.
         length: u32,
     },
     /// Receive into the buffer.
     Receive {
         /// First byte.
         at: u32,
-        /// How many at most.
+        /// Most bytes.
         length: u32,
     },
 }
@@ -52,21 +52,21 @@ pub enum Need {
 /// Why a session cannot go on.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
-    /// TLS failed; `lasting` when another try would fail the same way.
+    /// TLS failed; `lasting` if another try would fail alike.
     Tls {
-        /// What rustls says.
+        /// rustls's error.
         error: rustls::Error,
-        /// A certificate or a configuration stands in the way, not a moment.
+        /// The cause is a certificate or a configuration, so it lasts.
         lasting: bool,
     },
-    /// The stream ended before the session was there.
+    /// The stream ended before the session was established.
     Ended,
-    /// A message is longer than the buffer, or the peer asks for more answers than it takes.
+    /// A message is longer than the buffer, or the peer requests more answers than it reads.
     TooLong,
 }
 
 impl Fault {
-    /// The failure that this is to a connection.
+    /// The connection's failure for this fault.
     #[must_use]
     pub fn failure(&self) -> Failure {
         match self {
@@ -77,7 +77,7 @@ impl Fault {
     }
 }
 
-/// The error for a `failure` of TLS with `host`, in TLS's own words where it left a `fault`.
+/// The error for a `failure` of TLS with `host`, with TLS's own text if it left a `fault`.
 #[must_use]
 pub fn explain_failure(failure: Failure, fault: Option<&Fault>, host: &str) -> Error {
     match fault {
@@ -93,7 +93,7 @@ impl From<rustls::Error> for Fault {
             PeerIncompatible, UnsupportedNameType,
         };
         let lasting = match &error {
-            // What a wrong bit on the way does to a good certificate.
+            // The effect of a flipped bit on a good certificate.
             InvalidCertificate(CertificateError::BadEncoding) => false,
             InvalidCertificate(_)
             | NoApplicationProtocol
@@ -119,10 +119,10 @@ impl From<rustls::Error> for Fault {
     }
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes of plaintext; at least one.
+    /// Bytes of plaintext; at least one.
     Bytes(usize),
     /// Nothing yet: see [`Session::need`].
     More,
@@ -130,17 +130,17 @@ pub enum Read {
     End,
 }
 
-/// How far a session is.
+/// The state of a session.
 enum Stage {
-    /// No requests yet.
+    /// Requests are not possible yet.
     Handshake(Box<UnbufferedClientConnection>),
     /// Both sides have their keys.
     Open(Box<Traffic<KernelConnection<ClientConnectionData>>>),
-    /// There will be no session.
+    /// The session cannot be established.
     Failed,
 }
 
-/// How far a look at the received records of a handshake came.
+/// The result of processing received records of a handshake.
 enum HandshakeStep {
     /// More records are needed.
     Blocked,
@@ -148,9 +148,9 @@ enum HandshakeStep {
     Done,
 }
 
-/// How far a look at the received records came.
+/// The result of processing received records.
 enum Received {
-    /// So many bytes of plaintext went to the reader.
+    /// Bytes of plaintext that were written to the reader.
     Written(usize),
     /// There is plaintext in `plain`.
     Held,
@@ -164,23 +164,23 @@ enum Received {
 pub struct Session {
     stage: Stage,
     version: Option<ProtocolVersion>,
-    /// Bytes of the buffer that are to be sent.
+    /// Bytes of the buffer to send.
     unsent: Range<usize>,
-    /// Bytes of the buffer that were received and not used yet.
+    /// Bytes of the buffer that were received and not processed.
     received: Range<usize>,
-    /// How many of them are records that the handshake has seen and still needs.
+    /// Bytes of them in records that the handshake has seen and still needs.
     seen: usize,
-    /// Bytes of the buffer that are plaintext for which a reader had no room: the rest of the
-    /// record before `received`.
+    /// Plaintext in the buffer for which the reader had no space: the rest of the record before
+    /// `received`.
     plain: Range<usize>,
     /// Length of the buffer.
     length: usize,
-    /// The socket's stream is over.
+    /// The socket's stream has ended.
     ended: bool,
 }
 
 impl fmt::Debug for Session {
-    /// No plaintext: it may hold an answer's head.
+    /// Shows no plaintext: it may hold an answer's head.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("version", &self.version)
@@ -195,10 +195,10 @@ impl Session {
     /// A session with the server of this name, over buffers of `length` bytes.
     ///
     /// # Errors
-    /// When the name is none that a certificate can be for.
+    /// If a certificate cannot be for this name.
     ///
     /// # Panics
-    /// When the buffer is too short for a record.
+    /// If the buffer is too short for a record.
     pub fn new(config: Arc<ClientConfig>, name: &str, length: u32) -> Result<Self, Fault> {
         assert!(length >= TLS_OUT_BYTES + 2 * TLS_RECORD_BYTES_MAX, "room for records");
         let name = ServerName::try_from(name.to_owned())
@@ -215,7 +215,7 @@ impl Session {
         })
     }
 
-    /// Bytes that were sent from the buffer.
+    /// Records that bytes of the buffer were sent.
     pub fn sent(&mut self, count: u32) {
         self.unsent.start += count as usize;
         assert!(self.unsent.start <= self.unsent.end, "no more is sent than there was");
@@ -224,17 +224,17 @@ impl Session {
         }
     }
 
-    /// Bytes that were received into the buffer; 0 is the end of the stream.
+    /// Records that bytes were received into the buffer; 0 is the end of the stream.
     pub fn received(&mut self, count: u32) {
         self.ended |= count == 0;
         self.received.end += count as usize;
         assert!(self.received.end <= self.length, "no more is received than there was room for");
     }
 
-    /// What the socket must do next: what is to be sent goes first.
+    /// The socket operation that is needed next; sends come first.
     ///
     /// # Errors
-    /// [`Fault::TooLong`] when no more fits into the buffer.
+    /// [`Fault::TooLong`] if no more fits into the buffer.
     pub fn need(&mut self, buffer: &mut [u8]) -> Result<Need, Fault> {
         let short = |bytes: usize| u32::try_from(bytes).expect("within a buffer");
         if !self.unsent.is_empty() {
@@ -243,11 +243,11 @@ impl Session {
                 length: short(self.unsent.len()),
             });
         }
-        // What is not used yet.
+        // Received and not processed.
         let start = if self.plain.is_empty() { self.received.start } else { self.plain.start };
         let room = self.length - self.received.end;
         if start == self.received.end || room < TLS_RECORD_BYTES_MAX as usize {
-            // Part of a record: to the front, so that the rest of it fits behind.
+            // Moves part of a record to the front, so that the rest of it fits.
             buffer.copy_within(start..self.received.end, INBOUND);
             let moved = |at: usize| at.max(start) - start + INBOUND;
             self.plain = moved(self.plain.start)..moved(self.plain.end);
@@ -259,21 +259,21 @@ impl Session {
         }
     }
 
-    /// True when nothing of what was to be sent is left.
+    /// True if there is nothing left to send.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
     }
 
-    /// Bytes that came over the socket and were not read yet, as plaintext or before that: at most
-    /// so much less than a body's rest will still come.
+    /// Received bytes that were not read yet, as ciphertext or plaintext: at most this much less
+    /// than a body's rest will still come over the socket.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.received.len() + self.plain.len()
     }
 
-    /// True when a read may bring something: bytes have come, or an end. Before that it needs no
-    /// room for plaintext.
+    /// True if a read may return something: bytes or an end have come. Before that it needs no
+    /// space for plaintext.
     #[must_use]
     pub fn has_input(&self) -> bool {
         let is_over = match &self.stage {
@@ -283,16 +283,16 @@ impl Session {
         is_over || self.ended || self.held_bytes() > 0
     }
 
-    /// The version that was agreed upon, once the handshake is done.
+    /// The negotiated version, after the handshake.
     #[must_use]
     pub fn version(&self) -> Option<ProtocolVersion> {
         self.version
     }
 
-    /// Goes on with the handshake; true when requests can be written.
+    /// Continues the handshake; true when requests can be written.
     ///
     /// # Errors
-    /// Why there will be no session.
+    /// Why the session cannot be established.
     pub fn handshake(&mut self, buffer: &mut [u8]) -> Result<bool, Fault> {
         match self.step(buffer)? {
             HandshakeStep::Done => self.open().map(|()| true),
@@ -301,8 +301,8 @@ impl Session {
         }
     }
 
-    /// Uses received records of the handshake, one after the other: those behind its last one are
-    /// not rustls's.
+    /// Processes received records of the handshake one by one: those after its last one are not
+    /// rustls's.
     fn step(&mut self, buffer: &mut [u8]) -> Result<HandshakeStep, Fault> {
         let Stage::Handshake(connection) = &mut self.stage else { return Err(Fault::Ended) };
         let (out, received) = buffer.split_at_mut(INBOUND);
@@ -324,14 +324,15 @@ impl Session {
                 _ if partial => return Ok(HandshakeStep::Blocked),
                 _ => match Header::whole_record(&received[within(&self.received)][self.seen..]) {
                     Some(length) => self.seen += length,
-                    // It is looked at all the same: what is no TLS may never become a record.
+                    // Its header is checked nevertheless: bytes that are not TLS would never
+                    // complete a record.
                     None => partial = true,
                 },
             }
         }
     }
 
-    /// Takes the keys over from the handshake.
+    /// Takes the keys from the handshake.
     fn open(&mut self) -> Result<(), Fault> {
         let Stage::Handshake(connection) = std::mem::replace(&mut self.stage, Stage::Failed) else {
             return Err(Fault::Ended);
@@ -354,11 +355,11 @@ impl Session {
     /// Encrypts a request into the buffer; see [`Self::need`].
     ///
     /// # Errors
-    /// When the session is over, or the request too long for the buffer.
+    /// If the session is over, or the request is too long for the buffer.
     pub fn write(&mut self, buffer: &mut [u8], bytes: &[u8]) -> Result<(), Fault> {
         // Tickets and key updates that came after the last answer.
         if self.plain.is_empty() && !matches!(self.find(buffer, &mut [])?, Received::Blocked) {
-            // It has closed, or speaks without being asked: nothing more is to be had here.
+            // The peer has closed, or sends data unrequested: the session is of no further use.
             return Err(Fault::Ended);
         }
         let Stage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
@@ -373,7 +374,7 @@ impl Session {
     /// Reads plaintext, as much as has come and fits.
     ///
     /// # Errors
-    /// What TLS finds wrong with the records: then no byte of the wrong one is given out.
+    /// The fault of a record: then no byte of it is returned.
     pub fn read(&mut self, buffer: &mut [u8], into: &mut [u8]) -> Result<Read, Fault> {
         let mut count = 0;
         let mut ended = false;
@@ -388,7 +389,7 @@ impl Session {
                 Ok(Received::Blocked) if !self.ended => break,
                 Ok(Received::Blocked | Received::End) => ended = true,
                 Err(fault) if count == 0 => return Err(fault),
-                // What came before it is good; the next read tells.
+                // Earlier records are good; the next read returns the error.
                 Err(_) => break,
             }
         }
@@ -399,7 +400,7 @@ impl Session {
         })
     }
 
-    /// Copies what is left of a record.
+    /// Copies the rest of a record.
     fn take(&mut self, buffer: &[u8], into: &mut [u8]) -> usize {
         let rest = &buffer[self.plain.clone()];
         let count = rest.len().min(into.len());
@@ -408,7 +409,8 @@ impl Session {
         count
     }
 
-    /// Uses received records until there is plaintext or nothing more to do; nothing is in `plain`.
+    /// Processes received records until there is plaintext or nothing left to process; `plain` is
+    /// empty.
     fn find(&mut self, buffer: &mut [u8], into: &mut [u8]) -> Result<Received, Fault> {
         let Stage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
         loop {
@@ -436,12 +438,12 @@ impl Session {
     }
 }
 
-/// The same bytes, counted within the received part of the buffer.
+/// Converts a range of the buffer to one of its received part.
 fn within(received: &Range<usize>) -> Range<usize> {
     received.start - INBOUND..received.end - INBOUND
 }
 
-/// Writes what TLS itself has to say: flights of the handshake, answers to key updates.
+/// Writes TLS's own messages: flights of the handshake, answers to key updates.
 fn encode<Data>(
     data: &mut rustls::unbuffered::EncodeTlsData<'_, Data>,
     out: &mut [u8],

@@ -1,4 +1,4 @@
-//! A session against rustls's own server, in memory: every split, every end, every wrong bit.
+//! A session against rustls's own server, in memory: every split, every end, every flipped bit.
 
 use std::io::{Read as _, Write as _};
 
@@ -14,7 +14,7 @@ struct Pair {
     session: Session,
     buffer: Vec<u8>,
     server: ServerConnection,
-    /// What the server has sent, and how much of it the session was given.
+    /// Bytes that the server has sent, and how many of them the session was given.
     wire: Vec<u8>,
     given: usize,
 }
@@ -25,7 +25,7 @@ fn sides(version: &'static SupportedProtocolVersion) -> Sides {
     sides_of(version, rustls::crypto::aws_lc_rs::default_provider(), 300)
 }
 
-/// Sides that speak this version, with these suites; the server's records hold so much.
+/// Sides with this version and these suites; `fragment` limits the server's records.
 fn sides_of(
     version: &'static SupportedProtocolVersion,
     provider: rustls::crypto::CryptoProvider,
@@ -106,7 +106,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Asks, and has the server answer with these bytes.
+    /// Sends a request, and lets the server answer with these bytes.
     fn ask(&mut self, answer: &[u8], close: bool) {
         self.session.write(&mut self.buffer, b"GET /").expect("a session");
         while !self.session.is_flushed() {
@@ -128,7 +128,7 @@ impl Pair {
         self.flush_server();
     }
 
-    /// Reads so many bytes, in pieces.
+    /// Reads `length` bytes, in pieces.
     fn read_exactly(&mut self, length: usize, room: usize) -> Vec<u8> {
         let mut all = vec![0; length];
         let mut at = 0;
@@ -143,7 +143,7 @@ impl Pair {
         all
     }
 
-    /// Reads to the end in pieces; what came, and what ended it.
+    /// Reads to the end in pieces; returns the bytes and the result at the end.
     fn read_all(&mut self, most: usize, room: usize) -> (Vec<u8>, Result<(), Fault>) {
         let (mut all, mut piece) = (Vec::new(), vec![0; room]);
         loop {
@@ -180,7 +180,7 @@ fn every_split_brings_the_same_bytes() {
     }
 }
 
-/// One side's suites, each alone; those that want another certificate differ in nothing else.
+/// One side's suites, each alone; those for another kind of certificate do not differ otherwise.
 fn each_suite() -> impl Iterator<Item = (&'static SupportedProtocolVersion, Sides)> {
     let provider = rustls::crypto::aws_lc_rs::default_provider;
     provider().cipher_suites.into_iter().filter_map(move |suite| {
@@ -260,7 +260,7 @@ fn what_comes_with_the_last_of_the_handshake_is_kept() {
     let sides = sides(&rustls::version::TLS13);
     let mut pair = Pair::new(&sides, "lab");
     assert_eq!(pair.session.handshake(&mut pair.buffer), Ok(false));
-    // Its first flight, and at once data behind it.
+    // Its first flight, immediately followed by data.
     while !pair.session.is_flushed() {
         pair.exchange(1 << 20).expect("memory");
     }
@@ -346,8 +346,8 @@ fn a_wrong_bit_gives_no_wrong_byte() {
             *byte ^= 0x10;
             let (all, end) = pair.read_all(1 << 20, 64);
             assert!(answer.starts_with(&all), "{version:?}: byte {at}");
-            let told = all != answer || end.is_err();
-            assert!(told || ignored, "{version:?}: nobody saw byte {at}");
+            let is_noticed = all != answer || end.is_err();
+            assert!(is_noticed || ignored, "{version:?}: nobody saw byte {at}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What comes after the handshake: records of data, and what TLS itself has to say between them
-//! (alerts, tickets, new keys).
+//! Records after the handshake: data, and TLS's own messages in between (alerts, tickets, key
+//! updates).
 //!
-//! Every limit that rustls puts on a peer is put here, too; where this file has a choice, it does
-//! what rustls does.
+//! Every limit that rustls sets for a peer is set here, too; where the RFC leaves a choice, this
+//! file does the same as rustls.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,35 +17,35 @@ use rustls::{
 use super::record::{HEADER_BYTES, Header, PLAINTEXT_BYTES_MAX, Protection};
 use crate::limits::{TLS_MESSAGE_BYTES_MAX, TLS_RECORDS_WITHOUT_DATA_MAX};
 
-/// Type and length before a message of the handshake protocol (RFC 8446 section 4).
+/// Length of type and length before a handshake message, in bytes (RFC 8446 section 4).
 const MESSAGE_HEADER_BYTES: usize = 4;
 
-/// A KeyUpdate that asks for none in return (RFC 8446 section 4.6.3).
+/// A KeyUpdate that requests none in return (RFC 8446 section 4.6.3).
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 
 /// Level of an alert that does not end the session by itself (RFC 5246 section 7.2).
 const WARNING: u8 = 1;
-/// Level of one that does.
+/// Level of an alert that ends the session.
 const FATAL: u8 = 2;
 
-/// The key schedule: who makes new keys, and keeps tickets.
+/// The key schedule: makes new keys and stores tickets.
 pub trait Schedule {
-    /// The next keys of what the peer sends.
+    /// The next keys for receiving.
     ///
     /// # Errors
-    /// When this version of TLS has none.
+    /// If this version of TLS has no key updates.
     fn next_receive(&mut self) -> Result<(u64, ConnectionTrafficSecrets), Error>;
 
-    /// The next keys of what is sent to the peer.
+    /// The next keys for sending.
     ///
     /// # Errors
-    /// When this version of TLS has none.
+    /// If this version of TLS has no key updates.
     fn next_send(&mut self) -> Result<(u64, ConnectionTrafficSecrets), Error>;
 
-    /// Keeps what a NewSessionTicket says (RFC 8446 section 4.6.1), without its header.
+    /// Stores a NewSessionTicket (RFC 8446 section 4.6.1), without its header.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is invalid.
     fn ticket(&mut self, message: &[u8]) -> Result<(), Error>;
 }
 
@@ -63,38 +63,38 @@ impl Schedule for KernelConnection<ClientConnectionData> {
     }
 }
 
-/// What a look at the received records brought.
+/// The result of opening a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opened {
-    /// The first record is not all there.
+    /// The first record is incomplete.
     Partial,
-    /// Its plaintext is at the front of where it was wanted.
+    /// Its plaintext is at the front of `into`.
     Written {
-        /// How long the record is.
+        /// Length of the record.
         used: usize,
-        /// How much plaintext.
+        /// Length of the plaintext.
         length: usize,
     },
-    /// Its plaintext lies where it was received: there was no room for it.
+    /// Its plaintext is in the receive buffer: `into` was too small.
     Held {
-        /// How long the record is.
+        /// Length of the record.
         used: usize,
-        /// Where in the record.
+        /// Position of the plaintext in the record.
         plain: Range<usize>,
     },
-    /// It was no data.
+    /// It was not data.
     Other {
-        /// How long the record is.
+        /// Length of the record.
         used: usize,
     },
-    /// The peer has closed (close_notify): what follows is to be ignored.
+    /// The peer has closed (close_notify): later records are ignored.
     Closed,
 }
 
-/// Why nothing was encrypted.
+/// Why a record was not encrypted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unsealed {
-    /// It is longer than the room for it.
+    /// It does not fit into `out`.
     NoRoom,
     /// The session has failed, or its keys are used up.
     Failed(Error),
@@ -106,29 +106,28 @@ impl From<Error> for Unsealed {
     }
 }
 
-/// Both directions of a session that has its keys.
+/// Both directions of a session with its keys.
 pub struct Traffic<S> {
     schedule: S,
     receive: Protection,
     send: Protection,
     /// Most records that may be sent under one key (RFC 8446 section 5.5).
     pub(super) send_limit: u64,
-    /// A message of the handshake protocol of which the last part is still to come.
+    /// The beginning of a handshake message whose rest is still to come.
     joined: Vec<u8>,
     /// Records and messages since the last data.
     without_data: u32,
-    /// The peer has asked for new keys, or for a renegotiation; the answer goes before the next
-    /// request.
+    /// The peer has requested new keys, or a renegotiation; the answer precedes the next request.
     owes_update: bool,
     owes_refusal: bool,
     renegotiations: u32,
     closed: bool,
-    /// What was wrong with a record: nothing behind it is looked at.
+    /// The error of a record: later ones are not processed.
     failed: Option<Error>,
 }
 
 impl<S> fmt::Debug for Traffic<S> {
-    /// No keys, and nothing that was received.
+    /// Shows neither keys nor received bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Traffic")
             .field("receive", &self.receive)
@@ -140,10 +139,10 @@ impl<S> fmt::Debug for Traffic<S> {
 }
 
 impl<S: Schedule> Traffic<S> {
-    /// A session with these secrets, that sends at most `send_limit` records under one key.
+    /// A session with these secrets that sends at most `send_limit` records under one key.
     ///
     /// # Errors
-    /// When the suite is none that is known.
+    /// If the suite is unknown.
     pub fn new(
         is_tls13: bool,
         secrets: ExtractedSecrets,
@@ -165,16 +164,16 @@ impl<S: Schedule> Traffic<S> {
         })
     }
 
-    /// True when nothing more will be read: the peer has closed, or a record was wrong.
+    /// True if nothing more will be read: the peer has closed, or a record was invalid.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.closed || self.failed.is_some()
     }
 
-    /// Uses the first of these records: straight to `into` where it fits, else where it is.
+    /// Opens the first record: into `into` if it fits, else in place.
     ///
     /// # Errors
-    /// What is wrong with it, then and at each later call; no byte of it is given out.
+    /// The record's fault, now and at each later call; no byte of it is returned.
     pub fn open(&mut self, records: &mut [u8], into: &mut [u8]) -> Result<Opened, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -195,7 +194,7 @@ impl<S: Schedule> Traffic<S> {
             return Ok(Opened::Partial);
         };
         let direct = into.get_mut(..inner);
-        // TLS 1.2 says beforehand what is no data.
+        // In TLS 1.2 the header shows that a record is not data.
         let direct = direct.filter(|_| header.content_type == ContentType::ApplicationData);
         let Some(direct) = direct else {
             let (content_type, plain) = self.receive.open_in_place(&header, fragment)?;
@@ -212,12 +211,12 @@ impl<S: Schedule> Traffic<S> {
             return Ok(Opened::Written { used, length });
         }
         let other = self.other(content_type, &direct[..length], used);
-        // TLS's own words have no business among data.
+        // TLS's own messages must not be among data.
         direct.fill(0);
         other
     }
 
-    /// Counts data.
+    /// Counts a record of data.
     fn data(&mut self, length: usize) -> Result<(), Error> {
         if !self.joined.is_empty() {
             return Err(PeerMisbehaved::MessageInterleavedWithHandshakeMessage.into());
@@ -229,7 +228,7 @@ impl<S: Schedule> Traffic<S> {
         Ok(())
     }
 
-    /// Counts what is no data: a peer may not keep a connection busy with that.
+    /// Counts a record without data: a peer may not keep a connection busy with those.
     fn count_without_data(&mut self, otherwise: PeerMisbehaved) -> Result<(), Error> {
         self.without_data += 1;
         if self.without_data > TLS_RECORDS_WITHOUT_DATA_MAX {
@@ -239,7 +238,7 @@ impl<S: Schedule> Traffic<S> {
         }
     }
 
-    /// Uses a record that is no data.
+    /// Processes a record that is not data.
     fn other(&mut self, what: ContentType, plain: &[u8], used: usize) -> Result<Opened, Error> {
         match what {
             ContentType::Handshake => self.handshake(plain)?,
@@ -274,8 +273,7 @@ impl<S: Schedule> Traffic<S> {
         Err(Error::AlertReceived(description))
     }
 
-    /// Part of the messages of the handshake protocol: as many as a record holds, or so much of
-    /// one.
+    /// Part of the handshake messages: all that a record has, or a part of one.
     fn handshake(&mut self, part: &[u8]) -> Result<(), Error> {
         if part.is_empty() {
             return Err(InvalidMessage::InvalidEmptyPayload.into());
@@ -298,7 +296,7 @@ impl<S: Schedule> Traffic<S> {
         Ok(())
     }
 
-    /// One message; `last` when nothing follows it in its record.
+    /// One handshake message; `last` if nothing follows it in its record.
     fn message(&mut self, what: HandshakeType, message: &[u8], last: bool) -> Result<(), Error> {
         match what {
             HandshakeType::NewSessionTicket if self.receive.is_tls13() => {
@@ -310,7 +308,7 @@ impl<S: Schedule> Traffic<S> {
                 let &[asks @ 0..=1] = message else {
                     return Err(InvalidMessage::InvalidKeyUpdate.into());
                 };
-                // What follows in this record was encrypted with the old keys (section 5.1).
+                // The rest of this record was encrypted with the old keys (section 5.1).
                 if !last {
                     return Err(PeerMisbehaved::KeyEpochWithPendingFragment.into());
                 }
@@ -318,7 +316,7 @@ impl<S: Schedule> Traffic<S> {
                 self.owes_update |= asks == 1;
                 Ok(())
             }
-            // RFC 5246 section 7.4.1.1. A second one is no mistake any more.
+            // RFC 5246 section 7.4.1.1. A second one is a misuse.
             HandshakeType::HelloRequest if !self.receive.is_tls13() => {
                 self.renegotiations += 1;
                 if self.renegotiations > 1 {
@@ -334,11 +332,11 @@ impl<S: Schedule> Traffic<S> {
         }
     }
 
-    /// Encrypts these bytes to the front of `out`, behind what TLS itself has to answer; how long
-    /// that is.
+    /// Encrypts these bytes to the front of `out`, after TLS's own pending answers; returns the
+    /// total length.
     ///
     /// # Errors
-    /// Why the session is of no use any more.
+    /// Why the session cannot be used any more.
     pub fn seal(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, Unsealed> {
         if let Some(error) = &self.failed {
             return Err(error.clone().into());

@@ -1,5 +1,5 @@
-//! Records behind a handshake, from a peer whose keys are known: every length, every split, every
-//! wrong bit, and every message that may come between data.
+//! Records after a handshake, from a peer with known keys: every length, every split, every flipped
+//! bit, and every message that may come between data.
 
 use super::*;
 use crate::link::tls::record::Layout;
@@ -8,7 +8,7 @@ const LAYOUTS: [Layout; 3] = [Layout::Tls13, Layout::Tls12Explicit, Layout::Tls1
 /// More than a test needs.
 const MANY: u64 = 1 << 20;
 
-/// The keys number `number` of a direction; the suites of one layout need no other test here.
+/// Keys by number for a direction; suites of one layout need no other test here.
 fn secrets(layout: Layout, number: u8) -> (u64, ConnectionTrafficSecrets) {
     let (key, iv) = ([number; 32].into(), [number; 12].into());
     let secrets = match layout {
@@ -18,7 +18,7 @@ fn secrets(layout: Layout, number: u8) -> (u64, ConnectionTrafficSecrets) {
     (0, secrets)
 }
 
-/// Makes keys by counting, the peer's from 101 on.
+/// Makes keys by counting; the peer's start at 101.
 #[derive(Default)]
 struct Counting {
     received: u8,
@@ -66,7 +66,7 @@ impl Pair {
         record
     }
 
-    /// Seals a record of the peer's and has it opened with so much room.
+    /// Seals a record as the peer and opens it.
     fn bring(&mut self, what: ContentType, plain: &[u8]) -> Result<Opened, Error> {
         let mut record = self.seal(what, plain);
         self.traffic.open(&mut record, &mut [0; 256])
@@ -95,7 +95,7 @@ fn message(what: u8, body: &[u8]) -> Vec<u8> {
     [&[what], &length[1..], body].concat()
 }
 
-/// A message between data: what it is, and what it says.
+/// Types of messages between data.
 const TICKET: u8 = 4;
 const UPDATE: u8 = 24;
 
@@ -109,7 +109,7 @@ fn records_of_every_length_with_any_padding() {
             let padding = length * 7 % 300;
             let padded = layout == Layout::Tls13 && length + padding + 2 <= PLAINTEXT_BYTES_MAX;
             let mut record = if padded && padding > 0 {
-                // The type, then zeros: the last of them stands where the type would.
+                // The type, then zeros: the last of them is where the type would be.
                 let inner = [&all[..length], &[23], &vec![0; padding - 1]].concat();
                 pair.seal(ContentType::Unknown(0), &inner)
             } else {
@@ -118,12 +118,12 @@ fn records_of_every_length_with_any_padding() {
             let room = [into.len(), length, length - 1, 0][length % 4];
             let used = record.len();
             match pair.traffic.open(&mut record, &mut into[..room]).expect("good") {
-                Opened::Written { used: told, length: told_length } => {
-                    assert_eq!((told, told_length), (used, length), "{layout:?}");
+                Opened::Written { used: seen, length: seen_length } => {
+                    assert_eq!((seen, seen_length), (used, length), "{layout:?}");
                     assert!(into[..length] == all[..length], "{layout:?} of {length}");
                 }
-                Opened::Held { used: told, plain } => {
-                    assert!(room <= length && told == used, "{layout:?} of {length} in {room}");
+                Opened::Held { used: seen, plain } => {
+                    assert!(room <= length && seen == used, "{layout:?} of {length} in {room}");
                     assert!(record[plain] == all[..length], "{layout:?} of {length} in place");
                 }
                 other => panic!("{layout:?} of {length}: {other:?}"),
@@ -165,7 +165,7 @@ fn a_wrong_bit_is_seen_and_nothing_is_given_out() {
                 records[bit / 8] ^= 1 << (bit % 8);
                 let mut into = vec![0; room];
                 let opened = pair.traffic.open(&mut records, &mut into);
-                // A longer record may still be on its way.
+                // The rest of a longer record may still be on its way.
                 if bit / 8 == 3 || bit / 8 == 4 {
                     assert!(!matches!(opened, Ok(Opened::Written { .. } | Opened::Held { .. })));
                     continue;
@@ -199,14 +199,14 @@ fn records_in_another_order_are_wrong() {
 #[test]
 fn what_no_record_begins_with_is_refused_before_it_is_there() {
     for layout in LAYOUTS {
-        let mut told = Vec::new();
+        let mut errors = Vec::new();
         let longest = PLAINTEXT_BYTES_MAX + 24 + usize::from(layout == Layout::Tls13);
         for header in [*b"HTTP/", [23, 3, 3, 0x48, 0x19], [20, 3, 3, 0, 1], [23, 3, 3, 0, 15]] {
             let opened = Pair::new(layout).traffic.open(&mut header.clone(), &mut [0; 64]);
-            told.push(opened.expect_err("none"));
+            errors.push(opened.expect_err("none"));
         }
-        assert_eq!(told[1], Error::PeerSentOversizedRecord);
-        assert_eq!(told[3], Error::DecryptError, "shorter than a tag");
+        assert_eq!(errors[1], Error::PeerSentOversizedRecord);
+        assert_eq!(errors[3], Error::DecryptError, "shorter than a tag");
         let [high, low] = u16::try_from(longest + 1).expect("short").to_be_bytes();
         let opened = Pair::new(layout).traffic.open(&mut [23, 3, 3, high, low], &mut [0; 64]);
         assert_eq!(opened, Err(Error::PeerSentOversizedRecord), "{layout:?}");
@@ -277,8 +277,8 @@ fn messages_that_may_not_come() {
     for (layout, messages) in [(Layout::Tls12, &not_tls12[..]), (Layout::Tls13, &not_tls13)] {
         for wrong in messages {
             let opened = Pair::new(layout).bring(ContentType::Handshake, wrong);
-            let told = matches!(opened, Err(Error::InappropriateHandshakeMessage { .. }));
-            assert!(told, "{layout:?}: {wrong:?}: {opened:?}");
+            let is_refused = matches!(opened, Err(Error::InappropriateHandshakeMessage { .. }));
+            assert!(is_refused, "{layout:?}: {wrong:?}: {opened:?}");
         }
     }
 }
@@ -287,7 +287,7 @@ fn messages_that_may_not_come() {
 fn a_peer_that_asks_for_new_keys_gets_them() {
     let mut pair = Pair::new(Layout::Tls13);
     for number in 1..=3 {
-        // Asked twice, answered once.
+        // Requested twice, answered once.
         assert!(pair.bring(ContentType::Handshake, &message(UPDATE, &[1])).is_ok());
         let next = |number| Protection::new(true, secrets(Layout::Tls13, number)).expect("keys");
         pair.seals = next(100 + 2 * number);
@@ -296,11 +296,11 @@ fn a_peer_that_asks_for_new_keys_gets_them() {
         let mut out = [0; 256];
         let length = pair.traffic.seal(b"GET", &mut out).expect("room");
         let first = HEADER_BYTES + Header::read(&out).expect("a record").length;
-        let told = pair.take(&out[..first]);
-        assert_eq!(told, [(ContentType::Handshake, message(UPDATE, &[0]))]);
+        let sent = pair.take(&out[..first]);
+        assert_eq!(sent, [(ContentType::Handshake, message(UPDATE, &[0]))]);
         pair.opens = next(1 + number);
-        let told = pair.take(&out[first..length]);
-        assert_eq!(told, [(ContentType::ApplicationData, b"GET".to_vec())]);
+        let sent = pair.take(&out[first..length]);
+        assert_eq!(sent, [(ContentType::ApplicationData, b"GET".to_vec())]);
     }
     assert!(pair.bring(ContentType::Handshake, &message(UPDATE, &[0])).is_ok());
     let mut out = [0; 256];
