@@ -1,4 +1,4 @@
-//! What addresses stand for, found out ahead of the one that is used, by several requests at once.
+//! Resolves addresses to sources ahead of their use, several requests at once.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
@@ -13,33 +13,33 @@ use crate::error::Result;
 use crate::limits::FAILURES_TOLD_MAX;
 use crate::s3::uri::S3Uri;
 
-/// Sources in the order of their addresses. Those that are under way are given up when this is
-/// dropped.
+/// Sources in the order of their addresses. Dropping this cancels the requests in progress.
 #[derive(Debug)]
 pub struct ResolveAhead {
     control: Rc<Control>,
     depth: Depth,
     rest: Peekable<std::vec::IntoIter<S3Uri>>,
     under_way: VecDeque<JoinHandle<Result<Source, Unresolved>>>,
-    /// How many were missing. After the first ones that are told, no help is looked for.
+    /// Missing sources so far. Near matches are looked up only for the first ones, which are
+    /// reported.
     missing: usize,
 }
 
 impl ResolveAhead {
-    /// The sources of these addresses; it must run inside a `LocalSet`, as tokio-uring has one.
+    /// The sources of these addresses; must run inside a `LocalSet`, as tokio-uring provides.
     #[must_use]
     pub fn new(control: Rc<Control>, uris: Vec<S3Uri>, depth: Depth) -> Self {
         let rest = uris.into_iter().peekable();
         Self { control, depth, rest, under_way: VecDeque::new(), missing: 0 }
     }
 
-    /// The next one; `None` behind the last. The future may be dropped and made again.
+    /// The next source; `None` after the last. Cancel safe.
     ///
     /// # Errors
-    /// As those of [`Control::resolve`]. What comes after it may be asked for still.
+    /// Those of [`Control::resolve`]. Later sources can still be requested.
     ///
     /// # Panics
-    /// When a request does.
+    /// If a request panics.
     pub async fn next(&mut self) -> Result<Option<Source>> {
         match self.next_or_missing().await? {
             Some(Err(missing)) => Err(missing.error),
@@ -48,13 +48,13 @@ impl ResolveAhead {
         }
     }
 
-    /// The same, where one that is missing is no error.
+    /// Like [`Self::next`], but a missing source is no error.
     ///
     /// # Errors
-    /// As those of [`Control::resolve`], but for what is not there.
+    /// Those of [`Control::resolve`], except for missing sources.
     ///
     /// # Panics
-    /// When a request does.
+    /// If a request panics.
     pub async fn next_or_missing(&mut self) -> Result<Option<Result<Source, Box<Missing>>>> {
         self.ask();
         let Some(first) = self.under_way.front_mut() else { return Ok(None) };
@@ -72,8 +72,8 @@ impl ResolveAhead {
 
     fn ask(&mut self) {
         while self.under_way.len() < SOURCES_ASKED_MAX {
-            // A bucket that was not met is asked about alone: its name is resolved, its region
-            // found and its session opened once, and not by all at once.
+            // An unknown bucket is requested alone: so its name is resolved, its region found and
+            // its session opened once, not by all requests.
             let Some(uri) = self.rest.peek() else { return };
             let is_new = !self.control.has_met(&uri.bucket);
             if is_new && !self.under_way.is_empty() {
@@ -118,7 +118,7 @@ mod tests {
         let server = Server::start(|_| {
             let now = NOW.fetch_add(1, Ordering::SeqCst) + 1;
             MOST.fetch_max(now, Ordering::SeqCst);
-            // Long enough for the others to come.
+            // Long enough for the other requests to arrive.
             std::thread::sleep(Duration::from_millis(30));
             NOW.fetch_sub(1, Ordering::SeqCst);
             Reply::new(200, "").header("Content-Length", "3")

@@ -1,19 +1,19 @@
-//! The buckets that the credentials see at the endpoint, page by page.
+//! Lists the buckets that the credentials can see at the endpoint, page by page.
 
 use super::client::Question;
-use super::{Ask, Control, refusal, told};
+use super::{Ask, Control, refusal, server_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::buckets::{BucketPage, buckets_query, parse_buckets};
 use crate::s3::list::PAGE_BYTES_MAX;
 
-/// Stands for the service itself where a bucket's name is asked for: no bucket is called so.
+/// Stands for the service itself instead of a bucket's name; no bucket has this name.
 pub(super) const SERVICE: &str = "";
 
 impl Control {
-    /// One page of the list of buckets; `token` is what the page before said to go on by.
+    /// One page of the list of buckets; `token` is the continuation token of the page before.
     ///
     /// # Errors
-    /// When the server does not answer, refuses, or gives the same token again.
+    /// If the server does not answer, refuses, or repeats the token.
     pub async fn list_buckets(&self, token: Option<&str>) -> Result<BucketPage> {
         let what = "list buckets";
         let question = Question::of_bucket(format!("?{}", buckets_query(token)), PAGE_BYTES_MAX);
@@ -21,7 +21,7 @@ impl Control {
         if answer.status != 200 {
             let error = refusal(&answer, what);
             return Err(match answer.status {
-                401 | 403 if told(&answer).code == "AccessDenied" => error.advise(
+                401 | 403 if server_error(&answer).code == "AccessDenied" => error.advise(
                     "the credentials need s3:ListAllMyBuckets; a single bucket is listed with \
                      inrush ls s3://BUCKET/",
                 ),

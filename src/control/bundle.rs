@@ -1,5 +1,5 @@
-//! Whom a bundle of the user's makes TLS believe: those whom its certificates have signed, and who
-//! shows one of them.
+//! Certificate verifier for `--ca-bundle`: trusts certificates that the bundle's certificates have
+//! signed, and the bundle's certificates themselves.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureSc
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Believes servers by the certificates of one PEM file.
+/// Verifies servers by the certificates of one PEM file.
 ///
-/// Each of them is an authority. A server may also show one of them as its own, as who trusts a
-/// self-signed certificate expects: what `openssl req -x509` makes is an authority's certificate,
-/// which the rules of chains (RFC 5280 section 6.1) leave to sign others. Of such a one name and
-/// dates count as of any, and the handshake is signed with its key.
+/// Each certificate is an authority. A server may also present one of them as its own, as users of
+/// self-signed certificates expect: `openssl req -x509` makes an authority's certificate, which the
+/// rules of chains (RFC 5280 section 6.1) allow only to sign others. Its name and dates are checked
+/// like any other's, and the handshake is signed with its key.
 #[derive(Debug)]
 pub(super) struct Bundle {
     chains: Arc<WebPkiServerVerifier>,
@@ -32,7 +32,7 @@ impl Bundle {
     /// Reads the file.
     ///
     /// # Errors
-    /// A usage error when it is none of PEM certificates.
+    /// [`ErrorKind::Usage`] if it is not a file of PEM certificates.
     pub(super) fn read(path: &Path, provider: Arc<CryptoProvider>) -> Result<Self> {
         let certificates = CertificateDer::pem_file_iter(path)
             .and_then(Iterator::collect)
@@ -113,7 +113,7 @@ impl ServerCertVerifier for Bundle {
     }
 }
 
-/// True of a certificate that says itself that it is for no server (RFC 5280 section 4.2.1.12).
+/// True if the certificate itself excludes use by servers (RFC 5280 section 4.2.1.12).
 fn is_for_other_use(error: &rustls::Error) -> bool {
     use CertificateError::{InvalidPurpose, InvalidPurposeContext};
     let rustls::Error::InvalidCertificate(certificate) = error else { return false };
@@ -126,14 +126,14 @@ const EXTENDED_KEY_USAGE: &[u8] = &[0x06, 0x03, 0x55, 0x1d, 0x25];
 const SERVER_AUTH: &[u8] = &[0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
 const ANY_USAGE: &[u8] = &[0x06, 0x04, 0x55, 0x1d, 0x25, 0x00];
 
-/// False of a certificate that names what it is for, and no server among that. The chain's check
-/// does not come so far where the certificate is an authority's.
+/// False if the certificate restricts its use and does not allow servers. The chain's check does
+/// not get this far if the certificate is an authority's.
 fn may_serve(certificate: &CertificateDer<'_>) -> bool {
     let has = |name: &[u8]| certificate.windows(name.len()).any(|bytes| bytes == name);
     !has(EXTENDED_KEY_USAGE) || has(SERVER_AUTH) || has(ANY_USAGE)
 }
 
-/// Checks a certificate's dates.
+/// Checks a certificate's validity period.
 fn verify_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), rustls::Error> {
     let [not_before, not_after] = dates(certificate).map_err(|_| CertificateError::BadEncoding)?;
     if now < not_before {
@@ -145,11 +145,11 @@ fn verify_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), r
     Ok(())
 }
 
-/// From when until when a certificate is valid (RFC 5280 sections 4.1 and 4.1.2.5).
+/// The validity period of a certificate (RFC 5280 sections 4.1 and 4.1.2.5).
 fn dates(certificate: &[u8]) -> der::Result<[UnixTime; 2]> {
     let mut certificate = inside(AnyRef::from_der(certificate)?)?;
     let mut fields = inside(certificate.decode()?)?;
-    // The version may be left out, the serial number may not.
+    // The version is optional, the serial number is not.
     if Tag::peek(&fields)?.is_context_specific() {
         fields.decode::<AnyRef<'_>>()?;
     }
@@ -211,7 +211,7 @@ mod tests {
         params.self_signed(key).expect("a certificate").der().clone()
     }
 
-    /// What becomes of this server's certificate where the others are in the bundle.
+    /// The result for this server's certificate when the others are in the bundle.
     fn verify_at(
         bundle: &[&CertificateDer<'static>],
         shown: &CertificateDer<'static>,
@@ -233,7 +233,7 @@ mod tests {
         let other = signed(&params("other.lab", [2029, 2031]));
         let shown = signed(&params("a.s3.lab", [2029, 2031]));
         assert_eq!(verify_at(&[&other, &shown], &shown, NOW_S), Ok(()));
-        // One that an authority has signed, which nobody knows, is trusted alike.
+        // A certificate signed by an unknown authority is trusted alike.
         let mut leaf = params("a.s3.lab", [2029, 2031]);
         leaf.is_ca = IsCa::NoCa;
         let unknown_key = KeyPair::generate().expect("a key");
@@ -250,12 +250,13 @@ mod tests {
             let shown = signed(&params(name, [2029, 2031]));
             let refused = verify_at(&[&shown], &shown, NOW_S);
             let expected = CertificateError::NotValidForName;
-            let told = matches!(refused, Err(CertificateError::NotValidForNameContext { .. }));
-            assert!(told || refused == Err(expected), "{name}: {refused:?}");
+            let is_refused =
+                matches!(refused, Err(CertificateError::NotValidForNameContext { .. }));
+            assert!(is_refused || refused == Err(expected), "{name}: {refused:?}");
         }
         let wildcard = signed(&params("*.s3.lab", [2029, 2031]));
         assert_eq!(verify_at(&[&wildcard], &wildcard, NOW_S), Ok(()));
-        // The common name is none (RFC 9525 section 2).
+        // The common name is not used (RFC 9525 section 2).
         let mut nameless = params("a.s3.lab", [2029, 2031]);
         nameless.subject_alt_names.clear();
         let nameless = signed(&nameless);
@@ -274,11 +275,11 @@ mod tests {
             let at = |now_s| verify_at(&[&shown], &shown, now_s);
             assert_eq!([at(first_s), at(last_s)], [Ok(()), Ok(())], "{years:?}");
             let early = at(first_s - 1);
-            let told = matches!(early, Err(CertificateError::NotValidYetContext { .. }));
-            assert!(told, "{years:?}: {early:?}");
+            let is_refused = matches!(early, Err(CertificateError::NotValidYetContext { .. }));
+            assert!(is_refused, "{years:?}: {early:?}");
             let late = at(last_s + 1);
-            let told = matches!(late, Err(CertificateError::ExpiredContext { .. }));
-            assert!(told, "{years:?}: {late:?}");
+            let is_refused = matches!(late, Err(CertificateError::ExpiredContext { .. }));
+            assert!(is_refused, "{years:?}: {late:?}");
             let expected =
                 [first_s, last_s].map(|s| UnixTime::since_unix_epoch(Duration::from_secs(s)));
             assert_eq!(dates(&shown), Ok(expected));
@@ -289,7 +290,7 @@ mod tests {
     fn only_the_very_certificate_is_believed() {
         let key = KeyPair::generate().expect("a key");
         let named = signed_with(&params("a.s3.lab", [2029, 2031]), &key);
-        // The same name and the same key, other dates.
+        // Equal name and key, other dates.
         let alike = signed_with(&params("a.s3.lab", [2029, 2032]), &key);
         let refused = verify_at(&[&named], &alike, NOW_S).expect_err("it is another");
         assert!(format!("{refused:?}").contains("CaUsedAsEndEntity"), "{refused:?}");

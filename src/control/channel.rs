@@ -1,12 +1,12 @@
-//! The objects of a channel of a SageMaker training job: what is downloaded or streamed of them,
-//! and what is to be known of them before.
+//! The objects of a channel of a SageMaker training job: the sources to download or stream, and a
+//! preflight of them.
 //!
-//! A job looks at all channels before it begins ([`Control::preflight`]), and downloads its `File`
-//! channels in one run ([`Control::channel_entries`]), by the listings that were kept from that
-//! look, as far as there was room for them. A `Pipe` channel takes
-//! [`ChannelSource::stream_sources`], which are sources like others.
-//! How SageMaker assigns objects to hosts is not documented. Seen in a job of 2020 with two hosts:
-//! object `i` of all keys in the order of their bytes, across folders, goes to host `i % n`.
+//! A job checks all channels before it begins ([`Control::preflight`]), and downloads its `File`
+//! channels in one run ([`Control::channel_entries`]), from the listings retained by the preflight
+//! as far as memory allowed. A `Pipe` channel uses [`ChannelSource::stream_sources`], which are
+//! ordinary sources.
+//! SageMaker's assignment of objects to hosts is not documented. Observed in a job of 2020 with two
+//! hosts: object `i` of all keys in byte order, across folders, goes to host `i % n`.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
@@ -24,22 +24,22 @@ use crate::plan::manifest;
 use crate::plan::path::PathProblem;
 use crate::s3::uri::S3Uri;
 
-/// What a channel takes.
+/// The input of a channel.
 #[derive(Debug, Clone)]
 pub struct ChannelSource {
-    /// The folder of its files below the destination; empty where they have none.
+    /// The folder of its files below the destination; empty for none.
     pub folder: String,
-    /// Of which objects.
+    /// Its objects.
     pub objects: ChannelObjects,
-    /// This host's part. Keys of a prefix are counted in the order of their bytes, across folders;
-    /// those of a list in its order. Empty objects whose key ends in a slash are marks of folders:
-    /// under a prefix they are not counted, and every host has their folders.
+    /// This host's part. Keys of a prefix are counted in byte order, across folders; those of a
+    /// list in its order. Empty objects whose key ends in a slash are folder markers: under a
+    /// prefix they are not counted, and every host gets their folders.
     pub shard: Shard,
-    /// Whether it is no error if there are no objects; not of directory buckets.
+    /// If true, a channel without objects is no error; not for directory buckets.
     pub allow_empty: bool,
 }
 
-/// Where a channel's objects are.
+/// The objects of a channel.
 #[derive(Debug, Clone)]
 pub enum ChannelObjects {
     /// `S3Prefix`: of [`S3Uri::parse_prefix`].
@@ -48,12 +48,12 @@ pub enum ChannelObjects {
     List(Vec<S3Uri>),
 }
 
-/// What there is of a channel.
+/// Result of the preflight of a channel.
 #[derive(Debug, Default)]
 pub struct Preflight {
     /// Objects of all hosts.
     pub objects: u64,
-    /// Their bytes; `None` where only this host's part of a list was asked for.
+    /// Their bytes; `None` if only this host's part of a list was checked.
     pub bytes: Option<u64>,
     /// Objects of this host.
     pub shard_objects: u64,
@@ -61,33 +61,33 @@ pub struct Preflight {
     pub shard_bytes: u64,
     /// The largest object of this host, in bytes.
     pub shard_largest_bytes: u64,
-    /// Marks of folders, which every host has.
+    /// Folder markers, which every host gets.
     pub marks: u64,
-    /// What is to be said of objects of a list that it names again: they are downloaded once.
+    /// A note about objects that a list repeats: they are downloaded once.
     pub repeated: Option<String>,
-    /// What was found, in its order, where there was room to keep it: all objects of a prefix, or
-    /// this host's part of a list.
+    /// The listing in its order, if there was memory for it: all objects of a prefix, or this
+    /// host's part of a list.
     pub kept: Option<KeptListing>,
-    /// Keys that cannot be taken, as many as are to be told.
+    /// Unusable keys, as many as are reported.
     pub problems: Vec<KeyProblem>,
-    /// How many there are in all.
+    /// Number of all unusable keys.
     pub problem_count: u64,
 }
 
-/// Room for the listings of all channels of a job together.
+/// Memory budget for the listings of all channels of a job.
 #[derive(Debug)]
-pub struct KeepRoom {
+pub struct ListingBudget {
     left_bytes: Cell<u64>,
 }
 
-impl KeepRoom {
-    /// Room for so many bytes.
+impl ListingBudget {
+    /// A budget of this many bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self { left_bytes: Cell::new(bytes) }
     }
 
-    /// Takes what a listing has grown by; false where there is no room for it.
+    /// Takes the growth of a listing from the budget; false if it is exceeded.
     fn take(&self, bytes: u64) -> bool {
         let left = self.left_bytes.get().checked_sub(bytes);
         left.is_some_and(|left| {
@@ -101,30 +101,30 @@ impl KeepRoom {
     }
 }
 
-/// A key that cannot be taken.
+/// An unusable key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyProblem {
     /// Its bucket.
     pub bucket: String,
     /// The key.
     pub key: String,
-    /// Why not.
+    /// The reason.
     pub why: ChannelProblem,
 }
 
-/// Why a key cannot be taken.
+/// Why a key is unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelProblem {
-    /// It has two slashes in a row: SageMaker ends a job for that, wherever they stand.
+    /// It has two consecutive slashes: SageMaker ends a job for that, wherever they are.
     DoubleSlash,
-    /// It has a line break: the list of the channel's objects has one a line.
+    /// It has a line break: the list of the channel's objects has one per line.
     LineBreak,
-    /// It has no file to go to.
+    /// It has no valid path.
     Path(PathProblem),
 }
 
 impl ChannelProblem {
-    /// What is wrong, in one line.
+    /// Describes the problem in one line.
     #[must_use]
     pub fn explain(self) -> String {
         match self {
@@ -142,7 +142,7 @@ impl ChannelProblem {
         }
     }
 
-    /// The same where the channel is of the manifest with this name: its entries are the sources.
+    /// Describes the problem if the channel's sources are the entries of this manifest.
     #[must_use]
     pub fn explain_in(self, manifest: &str) -> String {
         match self {
@@ -164,14 +164,14 @@ impl ChannelProblem {
 }
 
 impl ChannelSource {
-    /// What was kept of it, as entries.
+    /// The entries of its retained listing.
     fn entries(&self, kept: KeptListing) -> KeptEntries {
         let shard = self.kept_shard();
         KeptEntries::new(kept, self.folder.clone(), shard)
     }
 
-    /// What was kept of a `Pipe` channel, as the entries of its first epoch: what is below its
-    /// [`Self::stream_sources`]. `None` where that is not all of it.
+    /// The first epoch of a `Pipe` channel from its retained listing, as of its
+    /// [`Self::stream_sources`]. `None` if the listing does not have all of it.
     #[must_use]
     pub fn kept_stream(&self, kept: KeptListing, is_shuffled: bool) -> Option<Entries> {
         let is_cut = matches!(self.objects, ChannelObjects::List(_)) && self.shard != Shard::WHOLE;
@@ -183,17 +183,17 @@ impl ChannelSource {
         Some(entries)
     }
 
-    /// Which part of what was kept of it is this host's.
+    /// This host's part of the retained listing.
     #[must_use]
     pub const fn kept_shard(&self) -> Shard {
         match &self.objects {
             ChannelObjects::Prefix(_) => self.shard,
-            // A list was cut before it was asked for.
+            // A list was reduced to this host's part before the preflight.
             ChannelObjects::List(_) => Shard::WHOLE,
         }
     }
 
-    /// The problem with places in the whole list, in place of those in this host's part.
+    /// The problem with positions in the whole list instead of in this host's part.
     fn in_list(&self, problem: PathProblem) -> PathProblem {
         let ChannelObjects::List(_) = &self.objects else { return problem };
         let Shard { index, count } = self.shard;
@@ -209,8 +209,8 @@ impl ChannelSource {
         }
     }
 
-    /// The sources of a `Pipe` channel, and which part of each of its epochs is this host's. A
-    /// shuffle is one of all objects: only without one is a list cut before it is asked for.
+    /// The sources of a `Pipe` channel, and this host's part of each of its epochs. A shuffle
+    /// covers all objects: only without one is a list reduced to this host's part beforehand.
     #[must_use]
     pub fn stream_sources(&self, is_shuffled: bool) -> (Vec<S3Uri>, Shard) {
         match &self.objects {
@@ -227,12 +227,12 @@ fn cut(list: &[S3Uri], shard: Shard) -> Vec<S3Uri> {
 }
 
 impl Control {
-    /// The files of these channels, one after the other, each in its folder: this host's part. What
-    /// was not kept of one is listed again.
+    /// The files of these channels, one channel after the other, each in its folder: this host's
+    /// part. Channels without a retained listing are listed again.
     ///
     /// # Errors
-    /// As those of [`Control::resolve_all`]; a listed object that is not there is one of them, and
-    /// so is a channel without objects, if that is not allowed.
+    /// Those of [`Control::resolve_all`]; also if a listed object is missing, or if a channel has
+    /// no objects and that is not allowed.
     pub async fn channel_entries(
         self: &Rc<Self>,
         channels: impl IntoIterator<Item = (impl Borrow<ChannelSource>, Option<KeptListing>)>,
@@ -253,27 +253,27 @@ impl Control {
         Ok(entries)
     }
 
-    /// All objects of a channel that is listed, of whatever host.
+    /// All objects of a channel, of all hosts.
     ///
     /// # Errors
-    /// As those of [`Control::channel_entries`].
+    /// Those of [`Control::channel_entries`].
     pub async fn channel_walk(self: &Rc<Self>, channel: &ChannelSource) -> Result<Walk> {
         let (sources, _) = self.sources_of(channel).await?;
         Ok(Walk::new(Rc::clone(self), sources, Filter::default())?.for_stream())
     }
 
-    /// Lists a channel to its end before its first byte is asked for. Of what is wrong with keys at
-    /// most `problems_max` are told; `for_files` tells whether they need paths. What is found is
-    /// kept where there is `room` for it.
+    /// Lists a whole channel before its first byte is requested. Returns at most `problems_max`
+    /// problems of keys; `for_files` if keys need valid paths. The listing is retained if there is
+    /// `room` for it.
     ///
     /// # Errors
-    /// As those of [`Control::channel_entries`], and of the listing.
+    /// Those of [`Control::channel_entries`], and of the listing.
     pub async fn preflight(
         self: &Rc<Self>,
         channel: &ChannelSource,
         for_files: bool,
         problems_max: usize,
-        room: Option<&KeepRoom>,
+        room: Option<&ListingBudget>,
     ) -> Result<Preflight> {
         let (sources, shard) = self.sources_of(channel).await?;
         let walk = Walk::new(Rc::clone(self), sources, Filter::default())?.under(&channel.folder);
@@ -286,7 +286,7 @@ impl Control {
         let mut bytes = 0u64;
         while let Some(batch) = walk.next_batch().await? {
             if let Some(room) = room {
-                found.keep(&batch, &channel.folder, room)?;
+                found.retain(&batch, &channel.folder, room)?;
             }
             for entry in batch {
                 found.note_problem(channel, &entry, for_files, problems_max);
@@ -313,7 +313,7 @@ impl Control {
         Ok(found)
     }
 
-    /// What is there of a channel, and which part of that is this host's.
+    /// The sources of a channel, and this host's part of them.
     async fn sources_of(self: &Rc<Self>, channel: &ChannelSource) -> Result<(Vec<Source>, Shard)> {
         let (uris, shard) = channel.stream_sources(false);
         let sources = match &channel.objects {
@@ -329,14 +329,14 @@ impl Control {
 }
 
 impl Preflight {
-    /// Keeps these entries, or nothing at all.
-    fn keep(&mut self, batch: &[Entry], folder: &str, room: &KeepRoom) -> Result<()> {
+    /// Adds these entries to the retained listing, or drops the whole listing.
+    fn retain(&mut self, batch: &[Entry], folder: &str, room: &ListingBudget) -> Result<()> {
         let Some(kept) = &mut self.kept else { return Ok(()) };
         let before = kept.bytes();
         for entry in batch {
             let key = &entry.object.key;
             let under = if folder.is_empty() { 0 } else { folder.len() + 1 };
-            // One without a path has a problem, which ends the job.
+            // An entry without a path has a problem, which ends the job.
             let path = entry.path.as_ref().map_or(0, |path| path.as_str().len() - under);
             let start = key.len() - usize::from(entry.folder && path > 0) - path;
             kept.push(&entry.object, &entry.endpoint, start)?;
@@ -382,7 +382,7 @@ mod tests {
     use crate::plan::path::RelativePath;
     use crate::s3::{Endpoint, Object};
 
-    /// A bucket of these keys, each of as many bytes as it has itself, but for folders; in pages of
+    /// A bucket of these keys, each as many bytes long as its key, except folders; in pages of
     /// three.
     fn bucket(keys: impl IntoIterator<Item = String>) -> Server {
         let keys: BTreeSet<String> = keys.into_iter().collect();
@@ -423,33 +423,33 @@ mod tests {
         ChannelSource { objects: ChannelObjects::List(list), ..channel(folder, "", shard) }
     }
 
-    /// Each entry as its key and its path, or what is wrong with it.
-    async fn told(entries: impl Into<Entries>) -> Result<Vec<String>> {
-        let (mut told, mut entries) = (Vec::new(), entries.into());
+    /// Each entry as its key and its path or problem.
+    async fn lines(entries: impl Into<Entries>) -> Result<Vec<String>> {
+        let (mut lines, mut entries) = (Vec::new(), entries.into());
         while let Some(batch) = entries.next_batch().await? {
             for entry in batch {
                 let path = match entry.path {
                     Ok(path) => path.to_string(),
                     Err(problem) => format!("{problem:?}"),
                 };
-                told.push(format!(
+                lines.push(format!(
                     "{} > {path}{}",
                     entry.object.key,
                     ["", "/"][usize::from(entry.folder)]
                 ));
             }
         }
-        Ok(told)
+        Ok(lines)
     }
 
-    /// What a run of these channels fetches: listed as it goes, and by what was kept of the look
-    /// ahead, which is the same.
+    /// The files of a run of these channels: listed during the run, and from the retained listings,
+    /// which must agree.
     fn files(server: &Server, channels: &[ChannelSource]) -> Result<Vec<String>> {
         run(async {
             let control = Rc::new(control(server).await);
             let walks = channels.iter().map(|channel| (channel, None));
-            let listed = told(control.channel_entries(walks).await?).await?;
-            let (mut kept, room) = (Vec::new(), KeepRoom::new(1 << 20));
+            let listed = lines(control.channel_entries(walks).await?).await?;
+            let (mut kept, room) = (Vec::new(), ListingBudget::new(1 << 20));
             for channel in channels {
                 let found = control.preflight(channel, true, 2, Some(&room)).await?;
                 if found.problem_count > 0 {
@@ -457,11 +457,11 @@ mod tests {
                 }
                 kept.push(Some(found.kept.expect("there is room")));
             }
-            // Whoever asks again finds nobody. A page that was guessed and then given up may come
-            // to the server at any time, so its requests are not to be counted.
+            // Another request finds no server. A speculative page that was cancelled may arrive at
+            // the server at any time, so its requests are not counted.
             let control = Rc::new(control_at(closed_url()).await);
             let entries = control.channel_entries(channels.iter().zip(kept)).await?;
-            assert_eq!(told(entries).await?, listed);
+            assert_eq!(lines(entries).await?, listed);
             Ok(listed)
         })
     }
@@ -495,7 +495,7 @@ mod tests {
                 "a/y/ > train/y/",
                 "a/y/z > train/y/z",
                 "a2/x > train/a2/x",
-                // A mark of a folder has no place, and every host has the folder.
+                // A folder marker has no position, and every host gets the folder.
                 "a/y/ > again/y/",
                 "a/y/z > again/y/z",
                 "d/1 > listed/1",
@@ -528,9 +528,9 @@ mod tests {
         let server = keys(&[
             "t", "t-", "t/", "t/a", "t/b//c", "t/t", "t/t2/x", "t/t3", "t2", "t3", "t4/", "t5",
         ]);
-        let told = files(&server, &[channel("c", "t", Shard::WHOLE)]).expect("a walk");
+        let found = files(&server, &[channel("c", "t", Shard::WHOLE)]).expect("a walk");
         assert_eq!(
-            told,
+            found,
             [
                 "t > SharedPath",
                 "t- > c/t-",
@@ -545,7 +545,7 @@ mod tests {
                 "t5 > c/t5",
             ]
         );
-        // Nothing more is asked for where there is nothing beside the folder.
+        // Nothing more is requested if there is nothing beside the folder.
         let before = server.seen().len();
         files(&server, &[channel("c", "t/", Shard::WHOLE)]).expect("a walk");
         let asked = server.seen().split_off(before);
@@ -592,9 +592,9 @@ mod tests {
     fn an_object_that_is_listed_twice_is_downloaded_once() {
         let server = keys(&["d/1", "d/2", "d/3", "d/4/", "d/e/1"]);
         let whole = list("c", &["3", "1", "4/", "3", "1"], Shard::WHOLE);
-        let told = files(&server, &[whole]).expect("a walk");
-        assert_eq!(told, ["d/1 > c/1", "d/3 > c/3", "d/4/ > c/4/"]);
-        // Each host has what is listed at its places.
+        let found = files(&server, &[whole]).expect("a walk");
+        assert_eq!(found, ["d/1 > c/1", "d/3 > c/3", "d/4/ > c/4/"]);
+        // Each host gets the entries at its positions.
         let half = list("c", &["3", "1", "2", "1", "3", "3"], HALF);
         assert_eq!(files(&server, &[half]).expect("a walk"), ["d/1 > c/1", "d/3 > c/3"]);
     }
@@ -606,13 +606,13 @@ mod tests {
             let channel = list("c", &["2", "1", "2", "1/x"], shard);
             let found = looked(&server, &channel, true).expect("a look");
             assert_eq!(found.problem_count, 1);
-            let told = found.problems[0].why.explain_in("s3://bkt/l");
+            let found = found.problems[0].why.explain_in("s3://bkt/l");
             let expected = "entry 2 of s3://bkt/l has a file where this key of entry 4 needs";
-            assert!(told.starts_with(expected), "{told}");
+            assert!(found.starts_with(expected), "{found}");
         }
         let both = ChannelProblem::Path(PathProblem::Duplicate { first: 1, again: 3 });
-        let told = both.explain_in("s3://bkt/l");
-        assert!(told.starts_with("entries 2 and 4 of s3://bkt/l both have this path"), "{told}");
+        let found = both.explain_in("s3://bkt/l");
+        assert!(found.starts_with("entries 2 and 4 of s3://bkt/l both have this path"), "{found}");
         let once = ChannelProblem::Path(PathProblem::Duplicate { first: 1, again: 1 });
         assert_eq!(once.explain_in("s3://bkt/l"), once.explain());
     }
@@ -640,9 +640,9 @@ mod tests {
         let channels = [channel("a", "a", HALF), channel("b", "b", HALF)];
         let lines = run(async {
             let control = Rc::new(control(&server).await);
-            // For both objects of the first, and a page of the second.
-            // A key has three bytes, and an ETag that is no MD5 as well.
-            let room = KeepRoom::new(6 * (KEPT_OBJECT_BYTES + 6));
+            // For both objects of the first channel, and one page of the second.
+            // A key has three bytes, and an ETag that is not an MD5, too.
+            let room = ListingBudget::new(6 * (KEPT_OBJECT_BYTES + 6));
             let mut kept = Vec::new();
             for channel in &channels {
                 let found = control.preflight(channel, true, 2, Some(&room)).await?;
@@ -650,7 +650,7 @@ mod tests {
             }
             assert_eq!([kept[0].is_some(), kept[1].is_some()], [true, false]);
             assert_eq!(room.left_bytes.get(), 4 * (KEPT_OBJECT_BYTES + 6), "it is given back");
-            told(control.channel_entries(channels.iter().zip(kept)).await?).await
+            lines(control.channel_entries(channels.iter().zip(kept)).await?).await
         });
         let lines = lines.expect("entries");
         assert_eq!(lines, ["a/2 > a/2", "b/2 > b/2", "b/4 > b/4", "b/6 > b/6"]);
@@ -658,7 +658,7 @@ mod tests {
 
     #[test]
     fn the_first_epoch_of_a_stream_is_what_was_kept_of_it() {
-        // A stream has no paths: keys that could be no files are as good as others.
+        // A stream needs no paths: keys that cannot be files are valid.
         let server = keys(&["d/", "d/../1", "d/1", "d/2", "d/3", "d/4/", "e"]);
         let listed = ["3", "1", "3", "2"];
         let whole = [channel("c", "d/", Shard::WHOLE), list("c", &listed, Shard::WHOLE)];
@@ -667,15 +667,15 @@ mod tests {
         for (channel, is_shuffled) in channels.flat_map(|it| [(it, false), (it, true)]) {
             let both = run(async {
                 let control = Rc::new(control(&server).await);
-                let room = KeepRoom::new(1 << 20);
+                let room = ListingBudget::new(1 << 20);
                 let found = control.preflight(channel, false, 2, Some(&room)).await?;
                 let kept = found.kept.expect("there is room");
                 let (sources, _) = channel.stream_sources(is_shuffled);
                 let sources = control.resolve_all(&sources).await?;
                 let walk = Walk::new(control, sources, Filter::default())?.for_stream();
-                let walked = told(walk).await?;
+                let walked = lines(walk).await?;
                 let kept = match channel.kept_stream(kept, is_shuffled) {
-                    Some(entries) => Some(told(entries).await?),
+                    Some(entries) => Some(lines(entries).await?),
                     None => None,
                 };
                 Ok::<_, Error>((walked, kept))
@@ -688,7 +688,7 @@ mod tests {
                     .map(str::to_owned)
                     .collect()
             };
-            // A shuffle is one of all objects, and a list is cut before it is asked for.
+            // A shuffle covers all objects, and a list is reduced beforehand.
             let is_part = is_shuffled && channel.shard == HALF && !walked[0].starts_with("d/..");
             assert_eq!(kept.is_none(), is_part, "{channel:?}");
             assert!(kept.is_none_or(|kept| keys(&kept) == keys(&walked)), "{channel:?}");
@@ -704,7 +704,7 @@ mod tests {
         let order = run(async {
             let control = Rc::new(control(&server).await);
             let sources = control.resolve_all(&sources).await?;
-            told(Walk::new(control, sources, Filter::default())?.for_stream()).await
+            lines(Walk::new(control, sources, Filter::default())?.for_stream()).await
         });
         assert_eq!(order.expect("a walk"), ["d/3 > 3", "d/1 > 1", "d/3 > 3", "d/2 > 2"]);
         let (sources, shard) = channel.stream_sources(false);
@@ -714,7 +714,7 @@ mod tests {
     }
 
     proptest! {
-        // The failing input is printed; it becomes a test of its own, not a file.
+        // The failing input is printed; it becomes a separate test, not a file.
         #![proptest_config(ProptestConfig {
             failure_persistence: None, cases: 12, ..Default::default()
         })]
@@ -728,8 +728,8 @@ mod tests {
             let objects: Vec<&String> = all.iter().filter(|key| !key.ends_with('/')).collect();
             for index in 0..hosts {
                 let channel = channel("c", "t", Shard { index, count: hosts });
-                let told = files(&server, std::slice::from_ref(&channel)).expect("a walk");
-                let mine = told.iter().filter_map(|line| line.split(" > ").next());
+                let found = files(&server, std::slice::from_ref(&channel)).expect("a walk");
+                let mine = found.iter().filter_map(|line| line.split(" > ").next());
                 let mine: Vec<&str> = mine.filter(|key| !key.ends_with('/')).collect();
                 // Object i of the keys in order goes to host i modulo n.
                 let expected: Vec<&String> =

@@ -1,5 +1,5 @@
-//! What an origin says of the checksum of one object that is fetched in ranges: its answers to
-//! ranges do not carry it.
+//! Requests the stored checksum of an object that is fetched in ranges: the answers to ranges do
+//! not have it.
 
 use futures_util::{StreamExt as _, stream};
 use http::Method;
@@ -16,29 +16,30 @@ use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 
 use super::client::Answer;
 
-/// An object's checksum, with what is needed to compute it from pieces.
+/// An object's checksum, with the facts needed to compute it from pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredChecksums {
     /// The checksum, or why there is none.
     pub stored: Result<Stored, &'static str>,
-    /// Length of each part but the last; 0 when they differ or it is not known.
+    /// Length of each part but the last, in bytes; 0 if they differ or it is unknown.
     pub part_bytes: u64,
-    /// The ETag as an MD5, where it is one.
+    /// The ETag as an MD5, if it is one.
     pub etag: Option<Stored>,
 }
 
-/// Of which parts of an object the length is asked for, by a HEAD each.
+/// The parts of an object whose length is requested, by a HEAD each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartsAsked {
-    /// Two, from which the others follow if they are alike, as uploads make them.
+    /// Two parts, which determine the others if they are alike, as uploads make them.
     FirstAndLast,
-    /// All of them: bytes that do not have the checksum may be right, and its parts of odd lengths.
+    /// All parts: bytes that do not match the checksum may be right, with parts of unusual lengths.
     All,
 }
 
 impl Control {
-    /// What the origin says of an object's checksum. One that has changed since it was listed has
-    /// none: its GETs will tell. Where it is of parts, `asked` are those whose length is asked for.
+    /// The stored checksum of an object. An object that has changed since its listing has none: its
+    /// GETs will notice. For a checksum of parts, `asked` selects the parts whose length is
+    /// requested.
     pub async fn checksum(
         &self,
         bucket: &str,
@@ -47,11 +48,11 @@ impl Control {
     ) -> Result<StoredChecksums> {
         let what = format!("head s3://{bucket}/{}", shown(&object.key));
         let answer = self.ask_head(bucket, object, "", &what).await?;
-        let told = object_of(&object.key, &answer).map_err(|error| error.within(&what))?;
-        let changed = !object.etag.is_empty() && told.etag != object.etag;
+        let found = object_of(&object.key, &answer).map_err(|error| error.within(&what))?;
+        let changed = !object.etag.is_empty() && found.etag != object.etag;
         let is_other =
             StoredChecksums { stored: Err(unverified::CHANGED), part_bytes: 0, etag: None };
-        if changed || told.size_bytes != object.size_bytes {
+        if changed || found.size_bytes != object.size_bytes {
             return Ok(is_other);
         }
         let opaque = answer.header("x-amz-server-side-encryption-customer-algorithm").is_some()
@@ -61,7 +62,7 @@ impl Control {
         let stored = stored(&answer);
         let part_bytes = match stored {
             Ok(Stored { form: Form::Composite { parts: parts @ 2.. }, .. }) => {
-                let object = Object { etag: told.etag.clone(), ..object.clone() };
+                let object = Object { etag: found.etag.clone(), ..object.clone() };
                 match self.part_bytes(bucket, &object, (parts, asked), &what).await? {
                     Some(part_bytes) => part_bytes,
                     None => return Ok(is_other),
@@ -69,14 +70,14 @@ impl Control {
             }
             _ => 0,
         };
-        let etag = etag_md5(&told.etag).filter(|_| !opaque);
+        let etag = etag_md5(&found.etag).filter(|_| !opaque);
         Ok(StoredChecksums { stored, part_bytes, etag })
     }
 
-    /// The length that all parts have but the last; 0 when they have not, and `None` when the
-    /// object has changed meanwhile. Where only the first and the last part are asked for, the
-    /// first one's length is taken for that of all others if the last one is what is left then:
-    /// of four parts or more that may be wrong.
+    /// The length of all parts but the last, in bytes; 0 if they differ, and `None` if the object
+    /// has changed meanwhile. If only the first and the last part are requested, the first one's
+    /// length is assumed for the others if the last one's is the remainder then: with four or more
+    /// parts that may be wrong.
     async fn part_bytes(
         &self,
         bucket: &str,
@@ -111,8 +112,8 @@ impl Control {
         Ok(Some(first))
     }
 
-    /// The length of one of an object's parts; 0 where that is not known, and `None` when the
-    /// object has changed meanwhile.
+    /// The length of one of an object's parts, in bytes; 0 if unknown, and `None` if the object has
+    /// changed meanwhile.
     async fn part_length(
         &self,
         bucket: &str,
@@ -165,8 +166,8 @@ impl Control {
         let with_mode = !endpoint.habits.has(Habit::RefusesChecksumMode);
         let mut answer = ask(with_mode).await?;
         if with_mode && may_refuse_header(answer.status) {
-            // The answer to a HEAD does not say what is wrong: it is that only if nothing else
-            // makes the difference.
+            // The answer to a HEAD does not name the cause: it is the checksum header only if
+            // nothing else differs.
             let without = ask(false).await?;
             if (200..300).contains(&without.status) {
                 answer = ask(true).await?;
@@ -183,7 +184,7 @@ impl Control {
     }
 }
 
-/// The checksum that an answer's headers tell.
+/// The checksum in an answer's headers.
 fn stored(answer: &Answer) -> Result<Stored, &'static str> {
     let kind = answer.header("x-amz-checksum-type").map(str::as_bytes);
     let mut unknown = false;
@@ -234,10 +235,10 @@ mod tests {
             let reply = Reply::new(status, "").header("Content-Length", size);
             answer(head, reply.header("ETag", "\"e\"").header("x-amz-mp-parts-count", "3"))
         });
-        let told = run(async {
+        let outcome = run(async {
             control(&server).await.checksum("bkt", object, PartsAsked::FirstAndLast).await
         });
-        (told, server.seen())
+        (outcome, server.seen())
     }
 
     fn object() -> Object {
@@ -248,28 +249,28 @@ mod tests {
     #[test]
     fn one_question_for_a_checksum_of_all_bytes() {
         let object = Object { version_id: "v+1".to_owned(), ..object() };
-        let (told, seen) = asked(&object, |_, reply| {
+        let (outcome, seen) = asked(&object, |_, reply| {
             reply
                 .header("x-amz-checksum-sha1", "AAAA")
                 .header("x-amz-checksum-crc32", CRC)
                 .header("x-amz-checksum-type", "FULL_OBJECT")
         });
-        let told = told.expect("an answer");
-        let stored = told.stored.expect("a checksum");
+        let outcome = outcome.expect("an answer");
+        let stored = outcome.stored.expect("a checksum");
         assert_eq!((stored.algorithm, stored.form), (Algorithm::Crc32, Form::FullObject));
-        assert_eq!((told.part_bytes, told.etag), (0, None));
+        assert_eq!((outcome.part_bytes, outcome.etag), (0, None));
         assert_eq!(seen.len(), 1);
         assert!(seen[0].starts_with("HEAD /bkt/a%20b?versionId=v%2B1 HTTP/1.1\r\n"), "{}", seen[0]);
         assert!(seen[0].contains("\r\nx-amz-checksum-mode: ENABLED\r\n"), "{}", seen[0]);
         assert!(seen[0].contains(";x-amz-checksum-mode;"), "it is signed: {}", seen[0]);
     }
 
-    /// What a server stores of one object, asked twice by the same control plane.
+    /// The stored checksum of one object, requested twice by one control plane.
     fn stored_twice(server: &Server) -> [Result<Stored, &'static str>; 2] {
         run(async {
             let (control, object) = (control(server).await, object());
             let ask = || control.checksum("bkt", &object, PartsAsked::FirstAndLast);
-            [ask().await, ask().await].map(|told| told.expect("an answer").stored)
+            [ask().await, ask().await].map(|outcome| outcome.expect("an answer").stored)
         })
     }
 
@@ -283,7 +284,7 @@ mod tests {
             assert_eq!(stored_twice(&server), [Err(unverified::NOT_STORED); 2]);
             assert_eq!(server.seen().len(), 4, "the second time it knows");
         }
-        // Keys that had just ended, say.
+        // For example, credentials that had just expired.
         let refused = AtomicBool::new(false);
         let server = Server::start(move |_| match refused.swap(true, Ordering::Relaxed) {
             false => Reply::new(400, ""),
@@ -300,7 +301,7 @@ mod tests {
     fn parts_are_of_one_length_when_first_and_last_say_so() {
         let check = |header: &'static str, size_bytes: u64, expected: u64| {
             let object = Object { size_bytes, ..object() };
-            let (told, seen) = asked(&object, move |head, reply| {
+            let (outcome, seen) = asked(&object, move |head, reply| {
                 let whole = !head.contains("partNumber");
                 let reply = reply.header("x-amz-checksum-crc32", header);
                 match whole && size_bytes != 20 {
@@ -311,18 +312,18 @@ mod tests {
                     false => reply,
                 }
             });
-            assert_eq!(told.expect("an answer").part_bytes, expected, "{header} {size_bytes}");
+            assert_eq!(outcome.expect("an answer").part_bytes, expected, "{header} {size_bytes}");
             seen
         };
         let seen = check("y/Q5Jg==-3", 20, 8);
         assert_eq!(seen.len(), 3);
         assert!(seen[1].starts_with("HEAD /bkt/a%20b?partNumber=1 "), "{}", seen[1]);
-        // A part in between is longer or shorter.
+        // A part in the middle is longer or shorter.
         check("y/Q5Jg==-3", 21, 0);
         check("y/Q5Jg==-3", 19, 0);
-        // The parts are counted otherwise.
+        // The number of parts is another.
         assert_eq!(check("y/Q5Jg==-4", 20, 0).len(), 2);
-        // One part is all there is.
+        // There is only one part.
         assert_eq!(check("y/Q5Jg==-1", 20, 0).len(), 1);
     }
 
@@ -395,15 +396,15 @@ mod tests {
 
     #[test]
     fn parts_of_another_version_tell_nothing() {
-        let (told, _) = checksum_of_parts(&[8, 8, 4], "\"f\"", PartsAsked::FirstAndLast);
-        assert_eq!((told.stored, told.part_bytes), (Err(unverified::CHANGED), 0));
+        let (outcome, _) = checksum_of_parts(&[8, 8, 4], "\"f\"", PartsAsked::FirstAndLast);
+        assert_eq!((outcome.stored, outcome.part_bytes), (Err(unverified::CHANGED), 0));
     }
 
     #[test]
     fn what_is_not_there_is_said() {
         let check = |object: &Object, name: &'static str, value: &'static str, word: &str| {
-            let (told, _) = asked(object, move |_, reply| reply.header(name, value));
-            let why = told.expect("an answer").stored.expect_err("no checksum");
+            let (outcome, _) = asked(object, move |_, reply| reply.header(name, value));
+            let why = outcome.expect("an answer").stored.expect_err("no checksum");
             assert!(why.contains(word), "{why}");
         };
         check(&object(), "x-other", "x", "no checksum");
@@ -420,11 +421,11 @@ mod tests {
         const MD5: &str = "\"25f9e794323b453885f5181f1b624d0b\"";
         let check = |name: &'static str, value: &'static str, expected: bool| {
             let object = Object { etag: MD5.to_owned(), ..object() };
-            let (told, _) = asked(&object, move |_, _| {
+            let (outcome, _) = asked(&object, move |_, _| {
                 let reply = Reply::new(200, "").header("Content-Length", "20");
                 reply.header("ETag", MD5).header(name, value)
             });
-            assert_eq!(told.expect("an answer").etag.is_some(), expected, "{name}: {value}");
+            assert_eq!(outcome.expect("an answer").etag.is_some(), expected, "{name}: {value}");
         };
         check("x-other", "x", true);
         check("x-amz-server-side-encryption", "AES256", true);
@@ -435,10 +436,10 @@ mod tests {
     #[test]
     fn a_refusal_is_an_error() {
         let server = Server::start(|_| Reply::new(403, ""));
-        let told = run(async {
+        let outcome = run(async {
             control(&server).await.checksum("bkt", &object(), PartsAsked::FirstAndLast).await
         });
-        let error = told.expect_err("refused");
+        let error = outcome.expect_err("refused");
         assert_eq!(error.kind(), crate::error::ErrorKind::Access, "{error}");
     }
 }

@@ -1,7 +1,8 @@
-//! HTTP of the control plane: one question, one bounded answer, on connections that are used again.
+//! HTTP of the control plane: one request, one bounded answer, on reused connections.
 //!
-//! Retries what may pass (connections, 5xx, slow down) with backoff and full jitter, and counts
-//! it. What an answer means is not decided here. Bytes of objects never come this way.
+//! Retries transient failures (connections, 5xx, slow down) with backoff and full jitter, and
+//! counts them. The meaning of answers is decided by the callers. Objects' data never comes this
+//! way.
 
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -46,36 +47,36 @@ use crate::s3::proxy::Proxy;
 use crate::s3::sign::{PublishedKeys, USER_AGENT, sign_request};
 use crate::sys::topology::Over;
 
-/// A question to a bucket's server.
+/// A request to a bucket's server.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) method: Method,
-    /// What comes after the endpoint's path prefix: the encoded key, or `?` and a query.
+    /// The part after the endpoint's path prefix: the encoded key, or `?` and a query.
     pub(crate) target: String,
-    /// It is about an object, not about a bucket.
+    /// The request is for an object, not for a bucket.
     pub(crate) of_object: bool,
-    /// A header of the question's own: its name and value.
+    /// An additional header: its name and value.
     pub(crate) header: Option<(&'static str, Cow<'static, str>)>,
-    /// How long an answer's body may be, in bytes.
+    /// Most bytes of an answer's body.
     pub(crate) body_bytes_max: usize,
 }
 
 impl Question {
-    /// A GET about a bucket, or about all of them.
+    /// A GET of a bucket, or of the service.
     pub(crate) const fn of_bucket(target: String, body_bytes_max: usize) -> Self {
         Self { method: Method::GET, target, of_object: false, header: None, body_bytes_max }
     }
 }
 
-/// What came back, whatever its status.
+/// An answer of any status.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// How often the question was asked.
+    /// Number of requests that were sent for it.
     pub(crate) tries: u32,
-    /// It was asked without a signature.
+    /// The request had no signature.
     pub(crate) is_unsigned: bool,
 }
 
@@ -84,38 +85,38 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// True when the head tells of a page: all that an answer to HEAD can say of its body.
+    /// True if the head declares an HTML page: an answer to HEAD says nothing else about its body.
     fn is_page(&self) -> bool {
         self.header("content-type").is_some_and(|kind| kind.starts_with("text/html"))
     }
 }
 
-/// What a body may fail with.
+/// The error of a body.
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why there was no answer.
 pub(super) enum Trouble {
-    /// It may go better the next time; its cause, what it counts as, and why.
+    /// Transient: its cause, the reason for the counters, and the text.
     Passing(Cause, RetryReason, String),
-    /// It will not.
+    /// Permanent.
     Lasting(Error),
 }
 
-/// Connections of the control plane, and what they cost so far.
+/// Connections of the control plane, and the counts of their retries.
 #[derive(Debug)]
 pub(crate) struct Client {
     trust: Trust,
     patience: Patience,
-    /// Over which network interface; `None`: as the routes say.
+    /// The network interface; `None`: by the routing table.
     interface: Option<Arc<str>>,
     tls: OnceCell<Arc<ClientConfig>>,
     idle: IdleConnections,
-    /// Addresses that were waited for in vain, and have not answered since.
+    /// Addresses that timed out and have not answered since.
     silent: RefCell<BTreeSet<SocketAddr>>,
     retries: RefCell<RetryCounts>,
 }
 
-/// A connection that a question can be asked on.
+/// A connection that can take a request.
 #[derive(Debug)]
 pub(super) struct HttpConnection {
     address: SocketAddr,
@@ -129,17 +130,17 @@ impl Client {
         Self { trust, patience, interface, tls, idle, silent, retries }
     }
 
-    /// The same over this network interface, where one is given.
+    /// Uses this network interface, if there is one.
     pub(crate) fn over(self, interface: Option<Arc<str>>) -> Self {
         Self { interface, ..self }
     }
 
-    /// What its requests go by.
+    /// Retry policy and clock of its requests.
     pub(crate) fn patience(&self) -> &Patience {
         &self.patience
     }
 
-    /// The TLS configuration of the run.
+    /// The run's TLS configuration.
     pub(crate) fn tls_config(&self) -> Result<Arc<ClientConfig>> {
         if let Some(config) = self.tls.get() {
             return Ok(config.clone());
@@ -148,17 +149,17 @@ impl Client {
         Ok(self.tls.get_or_init(|| config).clone())
     }
 
-    /// How many questions were asked again, by reason.
+    /// Retries so far, by reason.
     pub(crate) fn retries(&self) -> RetryCounts {
         *self.retries.borrow()
     }
 
-    /// Counts a question that is asked again.
+    /// Counts a retry.
     pub(crate) fn count(&self, reason: RetryReason) {
         self.retries.borrow_mut()[reason as usize] += 1;
     }
 
-    /// Asks until there is an answer that waiting would not change. `what` says it in words.
+    /// Sends a request until its answer is final. `what` names the request in messages.
     pub(crate) async fn ask(
         &self,
         endpoint: &Endpoint,
@@ -179,13 +180,13 @@ impl Client {
                     debug!("{} at {host}: {status}, request id {id}", shouted(what));
                     answer.tries = attempts.tries();
                     answer.is_unsigned = keys.get().is_none();
-                    let mut told = explain(answer.status, &answer.body, "");
-                    told.is_foreign |= answer.is_page();
-                    let failure = told.failure();
-                    let is_unreachable = endpoint.is_unreachable(failure, Some(&told));
+                    let mut refusal = explain(answer.status, &answer.body, "");
+                    refusal.is_foreign |= answer.is_page();
+                    let failure = refusal.failure();
+                    let is_unreachable = endpoint.is_unreachable(failure, Some(&refusal));
                     let cause = Cause::new(is_unreachable, failure.is_overload());
-                    let outcome = endpoint.relay_refusal(&told).map_or(Ok(answer), Err);
-                    if !told.is_transient() {
+                    let outcome = endpoint.relay_refusal(&refusal).map_or(Ok(answer), Err);
+                    if !refusal.is_transient() {
                         return outcome;
                     }
                     ((cause, failure.reason(), failure.to_string()), Some(outcome))
@@ -213,8 +214,8 @@ impl Client {
         }
     }
 
-    /// Asks, and once more on another address each time that no answer comes in time; the first
-    /// answer counts. `number` counts the questions, from 0.
+    /// Sends the request, and again to another address each time that no answer comes in time; the
+    /// first answer is used. `number` counts the requests, from 0.
     fn ask_patiently<'a>(
         &'a self,
         endpoint: &'a Endpoint,
@@ -255,7 +256,7 @@ impl Client {
         silent.extend(address);
     }
 
-    /// Asks on one connection; `at` is its address.
+    /// Sends the request on one connection; `at` is its address.
     pub(super) async fn ask_once(
         &self,
         endpoint: &Endpoint,
@@ -263,8 +264,8 @@ impl Client {
         keys: &PublishedKeys,
         at: &Cell<Option<SocketAddr>>,
     ) -> Result<Answer, Trouble> {
-        // A waiting connection may have been closed meanwhile: that costs no try and no pause. Each
-        // round uses one up, so this ends.
+        // An idle connection may have been closed meanwhile: that costs neither a try nor a pause.
+        // Each round removes one, so this ends.
         while let Some(connection) = self.idle.take(endpoint) {
             at.set(Some(connection.address));
             let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
@@ -302,7 +303,7 @@ impl Client {
             Err(unreachable(RetryReason::FirstByteTimeout, why))
         })?;
         self.silent.borrow_mut().remove(&connection.address);
-        self.idle.keep(endpoint, connection);
+        self.idle.put(endpoint, connection);
         Ok(answer)
     }
 
@@ -339,8 +340,8 @@ impl Client {
     }
 }
 
-/// Connects to the endpoint at this address, its own or its proxy's; `tls` is how, where it speaks
-/// TLS. Over this network interface, where one is given.
+/// Connects to this address of the endpoint or of its proxy; `tls` is the TLS configuration, if
+/// used. Over this network interface, if there is one.
 pub(super) async fn open<B>(
     endpoint: &Endpoint,
     address: SocketAddr,
@@ -370,9 +371,9 @@ where
     })?;
     let connector = TlsConnector::from(config);
     let stream = connector.connect(name, stream).await.map_err(|error| {
-        let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        match told {
-            Some(told) => Trouble::Lasting(explain_tls(&endpoint.host, told)),
+        let tls_error = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match tls_error {
+            Some(tls_error) => Trouble::Lasting(explain_tls(&endpoint.host, tls_error)),
             None => at(RetryReason::Tls, error),
         }
     })?;
@@ -386,7 +387,7 @@ where
     handshake(stream).await
 }
 
-/// Has the proxy lead on to the server, where there is one, and hands the stream back for TLS.
+/// Opens a tunnel through the proxy, if there is one, and returns the stream for TLS.
 async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream, Trouble> {
     let (Some(proxy), Some(request)) = (&endpoint.proxy, endpoint.tunnel_request()) else {
         return Ok(stream);
@@ -429,7 +430,7 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
     }
 }
 
-/// The request with its headers and, where there are keys, its signature as of now.
+/// The request with its headers and, if there are credentials, its signature for the current time.
 fn build(
     endpoint: &Endpoint,
     question: &Question,
@@ -468,7 +469,7 @@ fn build(
     if let Some(keys) = keys.get() {
         sign_request(&mut request, endpoint, &keys, server_time)?;
     }
-    // What is signed is for the server alone.
+    // Added after signing, which covers only the headers for the server.
     if let Some(authorization) = relay.and_then(Proxy::authorization) {
         let mut value = HeaderValue::from_str(authorization).expect("base64");
         value.set_sensitive(true);
@@ -478,12 +479,12 @@ fn build(
 }
 
 pub(super) async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<Bytes, Trouble> {
-    let told = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    // Nobody's word is worth more memory than that.
-    let mut whole = Vec::with_capacity(told.min(bytes_max).min(MANIFEST_PIECE_BYTES));
+    let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    // A declared length alone allocates no more memory than this.
+    let mut whole = Vec::with_capacity(declared.min(bytes_max).min(MANIFEST_PIECE_BYTES));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match passing(&error) {
-            // It had begun to answer.
+            // The answer had begun.
             Trouble::Passing(_, reason, why) => Trouble::Passing(Cause::Faulty, reason, why),
             lasting => lasting,
         })?;
@@ -500,8 +501,8 @@ pub(super) async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<By
     Ok(whole.into())
 }
 
-/// How long a body may be with this status, whatever was asked: a part as long as what was asked
-/// for, and an error as long as one that is looked at.
+/// Most bytes of a body with this status: of a partial answer as many as were requested, of an
+/// error as many as are parsed.
 const fn body_bytes_of(status: u16) -> usize {
     match status {
         206 => MANIFEST_PIECE_BYTES + 1,
@@ -510,13 +511,13 @@ const fn body_bytes_of(status: u16) -> usize {
     }
 }
 
-/// The error where this machine has no memory for so many bytes.
+/// The error for a failed allocation of `bytes`.
 pub(super) fn no_memory(what: &str, bytes: usize) -> Error {
     let message = format!("there is no memory for the {bytes} bytes of {what}");
     Error::new(ErrorKind::Host, message).advise("give the process more memory")
 }
 
-/// hyper's error with its causes, which hold the reason.
+/// hyper's error with its causes, which have the reason.
 pub(super) fn passing(error: &hyper::Error) -> Trouble {
     if error.is_parse_too_large() {
         let message = format!(
@@ -538,7 +539,7 @@ pub(super) fn passing(error: &hyper::Error) -> Trouble {
         cause = next.source();
     }
     if error.is_parse() {
-        // An alert of TLS is what a server says to plain HTTP on such a port.
+        // A server with TLS answers plain HTTP with an alert.
         why.push_str(" (if it speaks TLS on this port, use https://)");
     }
     let is_end = |io: &std::io::Error| io.kind() == std::io::ErrorKind::UnexpectedEof;
@@ -557,7 +558,7 @@ pub(super) fn unreachable(reason: RetryReason, why: String) -> Trouble {
     Trouble::Passing(Cause::Unreachable, reason, why)
 }
 
-/// `list s3://bucket/` as `LIST s3://bucket/`: a request by its name.
+/// `list s3://bucket/` as `LIST s3://bucket/`, for messages about requests.
 fn shouted(what: &str) -> String {
     match what.split_once(' ') {
         Some((verb @ ("list" | "head" | "get"), rest)) => {

@@ -1,4 +1,4 @@
-//! The customer's key of SSE-C, where the user keeps it: a file, or the environment.
+//! Reads the customer's key of SSE-C from a file or the environment.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use zeroize::Zeroizing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::headers::{CUSTOMER_KEY_TEXT_BYTES_MAX, CustomerKey};
 
-/// The customer's key of SSE-C as base64, where no file is given. No secret stands on a command
-/// line.
+/// The variable with the customer's key of SSE-C as base64, used without a file. No secret is given
+/// on a command line.
 const VARIABLE: &str = "INRUSH_SSE_C_KEY";
 
-/// The customer's key of SSE-C: the file's, else the environment's; `None` where there is none.
+/// The customer's key of SSE-C: the file's, else the environment's; `None` if there is none.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for a file that cannot be read, and for what is no key.
+/// [`ErrorKind::Usage`] for a file that cannot be read, and for an invalid key.
 pub fn customer_key(file: Option<&Path>) -> Result<Option<CustomerKey>> {
     let Some(path) = file else {
         let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else {
@@ -31,7 +31,7 @@ pub fn customer_key(file: Option<&Path>) -> Result<Option<CustomerKey>> {
     CustomerKey::from_file(&bytes).map(Some).map_err(|error| error.within(path.display()))
 }
 
-/// As much of the file as a key may have, and a byte more when there is one.
+/// The start of the file: the longest key, and one byte more to notice a longer one.
 fn read_start(path: &Path) -> rustix::io::Result<Zeroizing<Vec<u8>>> {
     use rustix::fs::{Mode, OFlags, open};
     let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;

@@ -1,7 +1,7 @@
-//! Where a bucket is served: URL, region, addressing style.
+//! The endpoint of a bucket: URL, region, addressing style.
 //!
-//! What the command line and the environment leave open is read from the profile here. Nothing is
-//! asked of a server.
+//! Settings missing on the command line and in the environment are read from the profile here. No
+//! server is asked.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::s3::proxy::Proxies;
 use crate::s3::sign::{DIRECTORY_SERVICE, PublishedKeys};
 use crate::s3::uri::{encode_key, shown};
 
-/// The region when nobody names one; S3 corrects it.
+/// The region without a setting; S3 corrects it.
 pub const REGION_DEFAULT: &str = "us-east-1";
 /// Longest name of a region, in bytes.
 const REGION_BYTES_MAX: usize = 64;
 
-/// Where the bucket's name stands in a request.
+/// Position of the bucket's name in a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AddressingStyle {
-    /// In the path for addresses, custom endpoints and names with dots; else in the host name.
+    /// In the path for IP addresses, custom endpoints and names with dots; else in the host name.
     #[default]
     Auto,
     /// In the path: `https://host/bucket/key`.
@@ -36,25 +36,25 @@ pub enum AddressingStyle {
     Virtual,
 }
 
-/// A server as the user names it.
+/// A server's URL from the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EndpointUrl {
     tls: bool,
-    /// With the port where it is not the scheme's own.
+    /// With the port unless it is the scheme's default.
     host: String,
     is_address: bool,
-    /// Starts and ends in a slash.
+    /// Starts and ends with a slash.
     path: String,
 }
 
-/// Why requests for a bucket, or an access point, cannot be sent anywhere.
+/// The error if a bucket or an access point has no endpoint.
 fn refuse(name: &str, why: &str, advice: &str) -> Result<Endpoint> {
     let message = format!("s3://{}: {why}", shown(name));
     Err(Error::new(ErrorKind::Usage, message).advise(advice))
 }
 
 impl EndpointUrl {
-    /// `from`: what says so, where it is not the command line.
+    /// `from`: the source of the text, unless it is the command line.
     pub(crate) fn parse(text: &str, from: Option<&str>) -> Result<Self> {
         let named = from.map_or_else(String::new, |from| format!("{from}: "));
         let refuse = |why: &str| {
@@ -62,7 +62,7 @@ impl EndpointUrl {
             Error::new(ErrorKind::Usage, message)
                 .advise("expected a URL such as https://s3.example.com or http://127.0.0.1:9000")
         };
-        // A password must not come back in the message.
+        // A password must not be repeated in the message.
         if text.contains('@') {
             return Err(Error::new(
                 ErrorKind::Usage,
@@ -92,15 +92,15 @@ impl EndpointUrl {
     }
 }
 
-/// Which S3 it is, and what every request to it carries.
+/// The S3 service, and options of every request to it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Service {
-    /// AWS's own when `None`.
+    /// AWS's own if `None`.
     pub(crate) url: Option<EndpointUrl>,
     pub(crate) addressing: AddressingStyle,
-    /// Which of AWS's own endpoints.
+    /// The variant of AWS's own endpoints.
     pub(crate) variant: Variant,
-    /// Directory buckets get sessions.
+    /// Directory buckets use sessions.
     pub(crate) sessions: bool,
     pub(crate) requester_pays: bool,
     pub(crate) customer_key: Option<CustomerKey>,
@@ -108,8 +108,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// The bucket's endpoint in this region, or that of the service itself ([`SERVICE`]), without
-    /// addresses and session yet.
+    /// The bucket's endpoint in this region, or the service's ([`SERVICE`]), without addresses and
+    /// session.
     pub(crate) fn place(&self, bucket: &str, region: &str) -> Result<Endpoint> {
         if bucket == SERVICE {
             let mut endpoint = self.url_or(|| self.variant.host(region))?.service(region);
@@ -182,7 +182,7 @@ impl Service {
         Ok(url.endpoint(arn, Some(&label), point.region))
     }
 
-    /// At its zone, in the zone's region; or at the endpoint that is given, as the SDKs do it.
+    /// In its zone, in the zone's region; or at the given endpoint, like the SDKs.
     fn place_directory_bucket(&self, bucket: &str, region: &str) -> Result<Endpoint> {
         let Some(zone) = aws::zone(bucket) else {
             return refuse(
@@ -232,7 +232,7 @@ impl Service {
         Ok(endpoint)
     }
 
-    /// The server that is given, or AWS's by this name.
+    /// The given server, or AWS's with this name.
     fn url_or(&self, host: impl FnOnce() -> Result<String>) -> Result<EndpointUrl> {
         match &self.url {
             Some(_) if self.variant != Variant::default() => Err(Error::new(
@@ -252,7 +252,7 @@ impl Service {
 }
 
 impl EndpointUrl {
-    /// The path that was given, without its last slash; `None` where there is none.
+    /// The path of the URL, without its trailing slash; `None` if there is none.
     pub(crate) fn given_path(&self) -> Option<&str> {
         Some(self.path.trim_end_matches('/')).filter(|path| !path.is_empty())
     }
@@ -261,12 +261,12 @@ impl EndpointUrl {
         self.tls
     }
 
-    /// What is here beside buckets: the list of them.
+    /// The service's endpoint, which lists the buckets.
     fn service(self, region: &str) -> Endpoint {
         Endpoint::new(SERVICE, self.tls, &self.host, &self.path, region, vec![])
     }
 
-    /// The endpoint of a bucket here, which stands before the host by this label, or in the path.
+    /// The endpoint of a bucket here, with this label before the host, or the bucket in the path.
     fn endpoint(self, bucket: &str, label: Option<&str>, region: &str) -> Endpoint {
         let (host, path_prefix) = match label {
             Some(label) => (format!("{label}.{}", self.host), self.path),
@@ -276,7 +276,7 @@ impl EndpointUrl {
     }
 }
 
-/// Whether the text can be a region: of a server that is given any word, which is signed with.
+/// True if the text can be a region: for a custom server any word, which is only signed with.
 pub(crate) fn is_region(url: Option<&EndpointUrl>, text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     match url {
@@ -285,18 +285,18 @@ pub(crate) fn is_region(url: Option<&EndpointUrl>, text: &str) -> bool {
     }
 }
 
-/// Whether the text can be a region of AWS; it becomes part of a host name.
+/// True if the text can be a region of AWS; it becomes part of a host name.
 fn is_region_of_aws(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let ends_well = !text.starts_with('-') && !text.ends_with('-');
     (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits) && ends_well
 }
 
-/// When checksums of what is downloaded are requested, as the AWS tools name it.
+/// Settings for checksums of downloads, named as in the AWS tools.
 const WHEN_SUPPORTED: &str = "when_supported";
 const WHEN_REQUIRED: &str = "when_required";
 
-/// What the environment and the profile say of S3.
+/// Settings of S3 in the environment and the profile.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Configured {
     pub(crate) endpoint_url: Option<Found>,
@@ -305,17 +305,17 @@ pub(crate) struct Configured {
     pub(crate) ca_bundle: Option<PathBuf>,
     pub(crate) dualstack: bool,
     pub(crate) fips: bool,
-    /// Directory buckets get no sessions.
+    /// Directory buckets use no sessions.
     pub(crate) no_sessions: bool,
-    /// Checksums are requested only where something needs them.
+    /// Checksums are requested only if required.
     pub(crate) checksums_only_when_required: bool,
 }
 
 impl Configured {
-    /// What is said there. No server is asked, the instance's metadata least of all.
+    /// Reads the settings, without requests to servers or the instance's metadata.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] where one has a word that it does not know.
+    /// [`ErrorKind::Usage`] for an unknown value.
     pub(crate) fn of(settings: &Settings) -> Result<Self> {
         let checksums = settings.choice(
             "AWS_RESPONSE_CHECKSUM_VALIDATION",
@@ -417,7 +417,7 @@ mod tests {
     }
 
     /// From <https://docs.aws.amazon.com/AmazonS3/latest/userguide/dual-stack-endpoints.html> and
-    /// the endpoint tests that the SDKs share.
+    /// the SDKs' common endpoint tests.
     #[test]
     fn variants_of_aws_have_their_names() {
         let variant = |dualstack, fips| Variant { dualstack, fips };
@@ -444,7 +444,7 @@ mod tests {
 
     const POINT: &str = "arn:aws:s3:us-west-2:123456789012:accesspoint:myendpoint";
 
-    /// From the endpoint tests that the SDKs share.
+    /// From the SDKs' common endpoint tests.
     #[test]
     fn access_points_have_hosts() {
         let signed = "s3 us-west-2";
@@ -465,7 +465,7 @@ mod tests {
         }
     }
 
-    /// From the endpoint tests that the SDKs share; and the zone's region where it is known.
+    /// From the SDKs' common endpoint tests; and the zone's region if known.
     #[test]
     fn directory_buckets_have_hosts() {
         let check = |service: &Service, bucket: &str, region: &str, expected: &str| {
@@ -568,7 +568,7 @@ mod tests {
         check(&[("AWS_REGION", "r1"), ("AWS_DEFAULT_REGION", "r2")], None, "r1", None);
         let own = ("AWS_ENDPOINT_URL_S3", "http://s3:3");
         check(&[own, all], None, "eu-north-1", Some("http://s3:3"));
-        // What is empty hides nothing.
+        // Empty values hide nothing.
         let empty = [("AWS_ENDPOINT_URL_S3", ""), ("AWS_REGION", " "), ("AWS_PROFILE", "")];
         check(&[&empty[..], &[all]].concat(), None, "eu-north-1", Some("http://all:2"));
         let ignored = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true");

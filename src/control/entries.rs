@@ -1,5 +1,5 @@
-//! What a run fetches: the entries of a walk, or of several listings one after the other, of which
-//! some were kept when they were looked at before.
+//! The entries that a run fetches: of a walk, or of several listings in turn, some of which were
+//! retained from an earlier look.
 
 use super::limits::BATCH_ENTRIES_MAX;
 use super::resolve::Missing;
@@ -10,31 +10,31 @@ use crate::plan::kept::KeptListing;
 use crate::plan::path::RelativePath;
 use crate::s3::is_folder_mark;
 
-/// Entries of one part after the other.
+/// Entries of several parts, one after the other.
 #[derive(Debug, Default)]
 pub struct Entries {
     parts: Vec<Part>,
-    /// The part whose entries come next.
+    /// Index of the current part.
     at: usize,
 }
 
 #[derive(Debug)]
 enum Part {
-    /// Listed as it is used.
+    /// Listed while it is used.
     Walk(Box<Walk>),
-    /// Listed before.
+    /// Listed earlier.
     Kept(KeptEntries),
-    /// It was listed before, and its memory is free again.
+    /// Finished; its memory is free.
     Over,
 }
 
-/// A listing that was kept, as the entries of a walk.
+/// The entries of a retained listing, like those of a walk.
 #[derive(Debug)]
 pub struct KeptEntries {
     pub(super) listing: KeptListing,
-    /// A folder of its own below the destination; none where it is empty.
+    /// Its folder below the destination; empty for none.
     pub(super) folder: String,
-    /// Which of the entries are handed out. Marks of folders are not counted, and always are.
+    /// The part of the entries to return. Folder markers are not counted and are always returned.
     pub(super) shard: Shard,
     next: u32,
     place: u64,
@@ -59,7 +59,7 @@ impl KeptEntries {
                 }
             }
             let (object, path_start) = self.listing.object(index);
-            // A stream has keys that have no path, too: that begins at their end.
+            // A stream also has keys without a path: those begin at their end.
             let end = object.key.len() - usize::from(folder);
             let below = object.key.get(path_start..end).unwrap_or_default();
             let path = match self.folder.as_str() {
@@ -82,23 +82,23 @@ impl From<Walk> for Entries {
 }
 
 impl Entries {
-    /// Then come those of this walk. What is in each other's way is looked for in each part by
-    /// itself: give them different folders ([`Walk::under`]).
+    /// Appends the entries of this walk. Conflicts between paths are found within each part only:
+    /// give the parts different folders ([`Walk::under`]).
     pub fn push_walk(&mut self, walk: Walk) {
         self.parts.push(Part::Walk(Box::new(walk)));
     }
 
-    /// Then come these.
+    /// Appends these entries.
     pub fn push_kept(&mut self, kept: KeptEntries) {
         self.parts.push(Part::Kept(kept));
     }
 
     /// The next entries, at least one; `None` at the end.
     ///
-    /// The future may be dropped and made again: no entry is lost.
+    /// Cancel safe: no entry is lost.
     ///
     /// # Errors
-    /// As those of [`Walk::next_batch`]; after one the part is over.
+    /// Those of [`Walk::next_batch`]; after one the part has ended.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Entry>>> {
         while let Some(part) = self.parts.get_mut(self.at) {
             let batch = match part {
@@ -124,7 +124,7 @@ impl Entries {
         })
     }
 
-    /// The sources that walks went past, since the last time.
+    /// The missing sources that walks have skipped since the last call.
     pub fn take_missing(&mut self) -> Vec<Missing> {
         let walks = self.parts.iter_mut().filter_map(|part| match part {
             Part::Walk(walk) => Some(walk),
@@ -133,7 +133,7 @@ impl Entries {
         walks.flat_map(|walk| walk.take_missing()).collect()
     }
 
-    /// What is to be said of objects that were not handed out again.
+    /// A note about objects that were not repeated.
     #[must_use]
     pub fn repeated(&self) -> Option<String> {
         self.walks().find_map(Walk::repeated)

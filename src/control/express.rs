@@ -1,32 +1,33 @@
-//! Sessions of directory buckets: opened where a bucket is met, replaced before they end.
+//! Sessions of directory buckets: opened at the first request for a bucket, replaced before they
+//! expire.
 //!
-//! The keys of a session sign every request to its bucket, on both planes. What the answer looks
-//! like is [`crate::s3::session`]'s matter.
+//! A session's credentials sign every request to its bucket, on both planes. Its answer is parsed
+//! in [`crate::s3::session`].
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::client::Question;
 use super::limits::SESSION_REFRESH_AHEAD;
-use super::{Control, refusal, told};
+use super::{Control, refusal, server_error};
 use crate::error::{Error, Result};
 use crate::s3::Endpoint;
 use crate::s3::session::{SESSION_ANSWER_BYTES_MAX, parse_session};
 use crate::s3::sign::PublishedKeys;
 
 impl Control {
-    /// Opens a session where the bucket has them, and puts its keys in force. Requests without
-    /// credentials have none.
+    /// Opens a session if the bucket uses them, and publishes its credentials. Without credentials
+    /// there are no sessions.
     pub(super) async fn open_session(&self, endpoint: &Endpoint) -> Result<()> {
         let Some(session) = &endpoint.session else { return Ok(()) };
-        if self.keeper.published().get().is_none() {
+        if self.key_refresher.published().get().is_none() {
             return Ok(());
         }
         let what = format!("open a session with s3://{}", endpoint.bucket);
         let question = Question::of_bucket("?session".to_owned(), SESSION_ANSWER_BYTES_MAX);
         let mut may_refresh = true;
         loop {
-            let keys = self.keeper.published();
+            let keys = self.key_refresher.published();
             let version = keys.version();
             let answer = self.client.ask(endpoint, &question, keys, &what).await;
             let answer = answer.map_err(|error| error.within(&what))?;
@@ -35,16 +36,16 @@ impl Control {
                 session.publish(Some(keys));
                 return Ok(());
             }
-            if may_refresh && told(&answer).is_expired_token() {
+            if may_refresh && server_error(&answer).is_expired_token() {
                 may_refresh = false;
-                self.keeper.refresh(super::now()).await?;
+                self.key_refresher.refresh(super::now()).await?;
                 if keys.version() != version {
                     continue;
                 }
             }
             return Err(match answer.status {
-                401 | 403 if told(&answer).code == "AccessDenied" => {
-                    Error::new(told(&answer).kind(), told(&answer).to_string())
+                401 | 403 if server_error(&answer).code == "AccessDenied" => {
+                    Error::new(server_error(&answer).kind(), server_error(&answer).to_string())
                         .within(what)
                         .advise("the credentials need s3express:CreateSession on this bucket")
                 }
@@ -53,25 +54,25 @@ impl Control {
         }
     }
 
-    /// Replaces the sessions that end soon; tells whether there are new ones.
+    /// Replaces the sessions that expire soon; true if there are new ones.
     ///
-    /// A failure counts only once a session has ended: until then its keys do.
+    /// A failure is an error only once a session has expired: until then its credentials are used.
     pub(super) async fn refresh_sessions(&self, now: SystemTime) -> Result<bool> {
-        let mut news = false;
+        let mut has_new = false;
         let mut failure = None;
         for endpoint in self.endpoints() {
             let Some(expires) = endpoint.session.as_ref().and_then(expires) else { continue };
             if now + SESSION_REFRESH_AHEAD < expires {
                 continue;
             }
-            // One bucket's trouble is not the others'.
+            // One bucket's failure does not affect the others.
             match self.open_session(&endpoint).await {
-                Ok(()) => news = true,
+                Ok(()) => has_new = true,
                 Err(_) if now < expires => {}
                 Err(error) => failure = Some(error),
             }
         }
-        failure.map_or(Ok(news), Err)
+        failure.map_or(Ok(has_new), Err)
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
 
     const BUCKET: &str = "train--usw2-az1--x-s3";
 
-    /// The answer to CreateSession; its keys end at this minute past 2100.
+    /// The answer to CreateSession; its credentials expire at this minute after 2100.
     fn session(key: &str, minute: u64) -> Reply {
         Reply::new(
             200,
@@ -102,7 +103,7 @@ mod tests {
         )
     }
 
-    /// 2100-01-01T00:00:00Z and so many seconds.
+    /// 2100-01-01T00:00:00Z plus `seconds`.
     fn at(seconds: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(4_102_444_800 + seconds)
     }
@@ -111,7 +112,7 @@ mod tests {
         head.starts_with(&format!("GET /{BUCKET}?session HTTP/1.1\r\n"))
     }
 
-    /// Opens sessions one after the other, the n-th until minute 5 n; answers listings.
+    /// Opens sessions in turn, the n-th until minute 5 n; answers listings.
     fn bucket() -> Server {
         let opened = AtomicU64::new(0);
         Server::start(move |head| {
@@ -166,7 +167,7 @@ mod tests {
             assert_eq!(control.refresh_if_needed(at(180)).await, Ok(true));
             assert_eq!(key(), "K2");
             assert_eq!(control.refresh_if_needed(at(200)).await, Ok(false));
-            // Whoever holds the endpoint has the new keys: the data plane does.
+            // Every holder of the endpoint has the new credentials, the data plane too.
             assert!(Arc::ptr_eq(&endpoint, &control.endpoint(BUCKET).await.expect("known")));
         });
         assert_eq!(server.seen().iter().filter(|head| is_session(head)).count(), 2);
@@ -222,7 +223,7 @@ mod tests {
         });
         run(async {
             let mut control = control(&server).await;
-            control.keeper = credentials::giving(&["OLD", "NEW"]).await;
+            control.key_refresher = credentials::giving(&["OLD", "NEW"]).await;
             listed(&control).await.expect("a page");
         });
     }

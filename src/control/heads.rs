@@ -1,8 +1,7 @@
-//! Objects that are named one by one, asked about ahead of the one that is used, many at once.
+//! Requests individually named objects by HEAD, many at once, ahead of their use.
 //!
-//! As [`super::ahead`] for sources, but an address here is one object and nothing else, and they
-//! come one after the other while the answers to others are used. What a listing tells of them
-//! (`listed`) is not asked about.
+//! Like [`super::ahead`] for sources, but an address here is always one object, and further objects
+//! are added while earlier answers are used. Objects in a listing (`listed`) need no HEAD.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,17 +17,16 @@ use crate::plan::named::Named;
 use crate::s3::uri::S3Uri;
 use crate::s3::{Endpoint, Object};
 
-/// An object that is there, and where it is served.
+/// An existing object, and its endpoint.
 pub type Found = (Object, Arc<Endpoint>);
 
-/// Objects in the order of their addresses. Questions that are under way are given up when this is
-/// dropped.
+/// Objects in the order of their addresses. Dropping this cancels the requests in progress.
 #[derive(Debug)]
 pub struct HeadsAhead {
     control: Rc<Control>,
     listed: Option<Listed>,
     asked: VecDeque<Asked>,
-    /// How many of them are answered by HEAD.
+    /// Objects in progress that use a HEAD.
     heads: usize,
     /// The last one is the first of its bucket.
     is_new: bool,
@@ -50,14 +48,14 @@ impl Asked {
 }
 
 impl HeadsAhead {
-    /// None yet; it must run inside a `LocalSet`, as tokio-uring has one.
+    /// Empty; must run inside a `LocalSet`, as tokio-uring provides.
     #[must_use]
     pub fn new(control: Rc<Control>) -> Self {
         Self { control, listed: None, asked: VecDeque::new(), heads: 0, is_new: false }
     }
 
-    /// The same, where objects will be asked about that are named here, once or more often, and
-    /// each of so many `hosts` asks about its share of them: they are listed where that pays.
+    /// Announces the objects that will be requested, once or repeatedly, each of the `hosts`
+    /// requesting its share: they are listed if that pays.
     #[must_use]
     pub fn listing(self, named: Arc<Named>, hosts: u64) -> Self {
         self.listing_within(named, hosts, ListedLimits::default())
@@ -69,20 +67,19 @@ impl HeadsAhead {
         self
     }
 
-    /// True when this address may be asked about by HEAD now. A bucket that was not met is asked
-    /// about alone: its name is resolved, its region found and its session opened once.
+    /// True if a HEAD of this address may be sent now. An unknown bucket is requested alone: so its
+    /// name is resolved, its region found and its session opened once.
     fn takes(&self, uri: &S3Uri) -> bool {
         let is_met = self.control.has_met(&uri.bucket);
         self.heads < HEADS_ASKED_MAX && (is_met || self.asked.is_empty())
     }
 
-    /// True when the last one is the first of its bucket, and not answered yet.
+    /// True while the last one is the first of its bucket, and not answered.
     fn waits(&self) -> bool {
         self.is_new && self.asked.back().is_some_and(|last| !last.is_answered())
     }
 
-    /// Asks about an object behind the others; gives its address back where that must wait until
-    /// one of them is taken.
+    /// Requests one more object; returns its address if that must wait until another is taken.
     #[must_use]
     pub fn ask(&mut self, uri: S3Uri) -> Option<S3Uri> {
         if self.asked.len() >= FOUND_AHEAD_MAX || self.waits() {
@@ -105,7 +102,7 @@ impl HeadsAhead {
                 let message = format!("{uri}: there is no object with this key");
                 Error::new(ErrorKind::NotFound, message)
             })?;
-            // Asking may have led to another region.
+            // The request may have found another region.
             Ok((object, control.endpoint(&uri.bucket).await?))
         })));
         None
@@ -117,14 +114,13 @@ impl HeadsAhead {
         self.asked.front().is_some_and(Asked::is_answered)
     }
 
-    /// The first that was asked about and not taken; `None` where there is none. The future may be
-    /// dropped and made again.
+    /// The first object not taken yet; `None` if there is none. Cancel safe.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is no such object, and those of [`Control::head`].
+    /// [`ErrorKind::NotFound`] if there is no such object, and those of [`Control::head`].
     ///
     /// # Panics
-    /// When a question does.
+    /// If a request panics.
     pub async fn next(&mut self) -> Result<Option<Found>> {
         if let Some(Asked::Head(first)) = self.asked.front_mut() {
             let found = first.await.expect("a question is not given up, and does not panic");
@@ -169,7 +165,7 @@ mod tests {
         let server = Server::start(|head| {
             let now = NOW.fetch_add(1, Ordering::SeqCst) + 1;
             MOST.fetch_max(now, Ordering::SeqCst);
-            // Long enough for the others to come.
+            // Long enough for the other requests to arrive.
             std::thread::sleep(Duration::from_millis(30));
             NOW.fetch_sub(1, Ordering::SeqCst);
             let is_there = !head.contains("/299 ");
@@ -213,8 +209,8 @@ mod tests {
         });
     }
 
-    /// The size of every object as a HEAD tells it, and as the first listing does; each listing
-    /// after it tells one byte more.
+    /// The size of every object by HEAD, and by the first listing; each further listing has one
+    /// byte more.
     const HEAD_BYTES: u64 = 1;
     const LISTED_BYTES: u64 = 7;
 
@@ -225,8 +221,8 @@ mod tests {
         age_max: Duration::from_secs(3600),
     };
 
-    /// Lists these keys as they stand here, in pages of so many; a HEAD knows every key but `none`.
-    /// Pages begin behind a key, or where a token says.
+    /// Lists these keys in this order, in pages of `page_keys`; a HEAD finds every key but `none`.
+    /// Pages begin after a key, or at a token.
     fn bucket(keys: Vec<String>, page_keys: usize) -> Server {
         let listings = AtomicU64::new(LISTED_BYTES);
         Server::start(move |head| {
@@ -263,7 +259,7 @@ mod tests {
         })
     }
 
-    /// How many HEADs it got, and how many requests for pages.
+    /// Number of HEADs, and of requests for pages.
     fn asked(server: &Server) -> (usize, usize) {
         let seen = server.seen();
         let heads = seen.iter().filter(|head| head.starts_with("HEAD")).count();
@@ -278,7 +274,7 @@ mod tests {
         S3Uri::parse_raw(&format!("s3://bkt/{key}")).expect("a good address")
     }
 
-    /// Objects of a manifest that has these keys, the first of which is there.
+    /// Objects of a manifest of these keys, the first of which exists.
     async fn begun(server: &Server, named: &[String], hosts: u64) -> HeadsAhead {
         let mut all = Named::default();
         named.iter().for_each(|key| all.push("bkt", key));
@@ -291,7 +287,7 @@ mod tests {
         heads
     }
 
-    /// Begins a listing by a question about this key, and waits for its end.
+    /// Starts a listing by requesting this key, and waits for its end.
     async fn list_by(heads: &mut HeadsAhead, key: &str) {
         assert_eq!(sizes(heads, &[key.to_owned()]).await, [HEAD_BYTES]);
         while heads.listed.as_ref().expect("what is named").is_under_way() {
@@ -392,7 +388,7 @@ mod tests {
             assert_eq!(sizes(&mut heads, &named).await, [HEAD_BYTES; 60]);
         });
         assert_eq!(asked(&server), (62, 1), "listed once");
-        // Fewer than are worth it; and for the part of a host, too many would be listed.
+        // Too few to be worth it; and for one host's part too many would be listed.
         for (named, hosts) in [(keys("a", 9), 1), (keys("a", 60), 5), (keys("a", 60), 7)] {
             let server = bucket(named.clone(), 100);
             run(async {
@@ -416,7 +412,7 @@ mod tests {
             assert_eq!(sizes(&mut heads, &named).await, [HEAD_BYTES; 10]);
         });
         let (_, pages) = asked(&server);
-        // Two pages, and those that were asked for ahead of them.
+        // Two pages, and those requested ahead of them.
         assert!((2..50).contains(&pages), "{pages} pages of 101");
 
         let server = bucket(named.clone(), 100);
@@ -437,7 +433,7 @@ mod tests {
         run(async {
             let mut heads = begun(&server, &named, 1).await;
             list_by(&mut heads, &named[1]).await;
-            // Half of the listed ones: as many as are worth it.
+            // Half of the listed ones: enough to be worth it.
             assert_eq!(sizes(&mut heads, &named[..20]).await, [LISTED_BYTES; 20]);
             let age = |heads: &mut HeadsAhead, age_max| {
                 heads.listed.as_mut().expect("what is named").limits.age_max = age_max;

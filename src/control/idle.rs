@@ -1,4 +1,4 @@
-//! Connections of the control plane that wait for the next question, for a while.
+//! Idle connections of the control plane, held for a short time for the next request.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,14 +8,14 @@ use super::client::HttpConnection;
 use super::limits::{IDLE_CONNECTIONS_MAX, IDLE_TIME};
 use crate::s3::Endpoint;
 
-/// All of them.
+/// All idle connections.
 #[derive(Debug, Default)]
 pub(super) struct IdleConnections(Arc<Mutex<IdleList>>);
 
 #[derive(Debug, Default)]
 struct IdleList {
     all: Vec<Idle>,
-    /// A task closes those that wait for long.
+    /// A task closes those that are idle too long.
     is_watched: bool,
 }
 
@@ -28,7 +28,7 @@ struct Idle {
 }
 
 impl IdleConnections {
-    /// One that leads there and is still open.
+    /// Takes an open connection to this endpoint.
     pub(super) fn take(&self, endpoint: &Endpoint) -> Option<HttpConnection> {
         let idle = &mut lock(&self.0).all;
         idle.retain(|idle| !idle.connection.sender.is_closed());
@@ -37,8 +37,8 @@ impl IdleConnections {
         Some(idle.swap_remove(at).connection)
     }
 
-    /// Keeps one for the next question.
-    pub(super) fn keep(&self, endpoint: &Endpoint, connection: HttpConnection) {
+    /// Adds a connection for the next request.
+    pub(super) fn put(&self, endpoint: &Endpoint, connection: HttpConnection) {
         let mut idle = lock(&self.0);
         if idle.all.len() == IDLE_CONNECTIONS_MAX {
             idle.all.remove(0);
@@ -55,8 +55,8 @@ fn lock(idle: &Mutex<IdleList>) -> MutexGuard<'_, IdleList> {
     idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Closes connections that wait for long, until none does: a server that serves so many at a time
-/// has room for those of the data plane then.
+/// Closes connections that are idle too long, until there are none: a server with a limit of
+/// connections then has room for the data plane's.
 async fn close_idle(idle: Arc<Mutex<IdleList>>) {
     loop {
         sleep(IDLE_TIME).await;

@@ -1,5 +1,5 @@
-//! The network interfaces that the user named: whether there are such, and whether each leads to a
-//! server; and connections over one of them.
+//! The network interfaces that the user named: checks that they exist and reach a server, and
+//! connects over one of them.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ use crate::sys::{Errno, descriptor};
 /// The interfaces of these names.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] when there is none of a name on this machine, or it is named twice.
+/// [`ErrorKind::Usage`] if this machine has no interface of a name, or one is named twice.
 pub fn named(names: &[String]) -> Result<Vec<Interface>> {
     let root = Path::new("/");
     let known = if names.is_empty() { Vec::new() } else { interfaces(root) };
@@ -52,7 +52,7 @@ pub fn named(names: &[String]) -> Result<Vec<Interface>> {
     Ok(found.collect())
 }
 
-/// The kernel does not let this process choose an interface.
+/// The kernel does not allow this process to choose an interface.
 #[derive(Debug)]
 struct NotAllowed;
 
@@ -64,8 +64,8 @@ impl fmt::Display for NotAllowed {
 
 impl std::error::Error for NotAllowed {}
 
-/// What binding to an interface came to; only its own refusal is [`NotAllowed`], for connect(2) may
-/// say EPERM, too.
+/// The result of binding to an interface; only its own EPERM is [`NotAllowed`], because connect(2)
+/// may return EPERM, too.
 fn bound(outcome: std::result::Result<(), Errno>) -> io::Result<()> {
     outcome.map_err(|errno| {
         let error = io::Error::from_raw_os_error(errno.number());
@@ -76,8 +76,8 @@ fn bound(outcome: std::result::Result<(), Errno>) -> io::Result<()> {
     })
 }
 
-/// The error of a connection over this interface that no later try can mend; `None` for others.
-/// What other processes have open (ENFILE) they may close.
+/// The error of a connection over this interface that no later try can cure; `None` for others.
+/// Descriptors that other processes hold (ENFILE) may become free.
 pub(super) fn lasting(error: &io::Error, interface: Option<&str>) -> Option<Error> {
     if error.raw_os_error() == Some(libc::EMFILE) {
         let message = format!("cannot open a connection: {error}");
@@ -94,10 +94,10 @@ pub(super) fn lasting(error: &io::Error, interface: Option<&str>) -> Option<Erro
     ))
 }
 
-/// Connects, over this interface where one is given.
+/// Connects, over this interface if there is one.
 ///
 /// # Errors
-/// What socket(2), setsockopt(2) and connect(2) say.
+/// Those of socket(2), setsockopt(2) and connect(2).
 pub(super) async fn connect(address: SocketAddr, interface: Option<&str>) -> io::Result<TcpStream> {
     let Some(name) = interface else { return TcpStream::connect(address).await };
     let socket = match address {
@@ -108,13 +108,13 @@ pub(super) async fn connect(address: SocketAddr, interface: Option<&str>) -> io:
     socket.connect(address).await
 }
 
-/// Finds an interface that does not lead to the endpoint while another does, before any byte moves:
-/// ranges that are asked for over it would only fail.
+/// Finds an interface that does not reach the endpoint while another does, before any byte is
+/// transferred: ranges requested over it would only fail.
 ///
 /// # Errors
 /// [`ErrorKind::Endpoint`], with its name.
 pub(super) async fn try_each(all: &[Interface], endpoint: &Endpoint) -> Result<()> {
-    // One alone is tried by the first question, as often as any.
+    // A single interface is tried by the first request, with its retries.
     if all.len() < 2 {
         return Ok(());
     }
@@ -129,7 +129,7 @@ pub(super) async fn try_each(all: &[Interface], endpoint: &Endpoint) -> Result<(
         let (number, outcome) = tried.map_err(|_| Error::bug("an interface's try panicked"))?;
         failed.extend(outcome.err().map(|why| (number, why)));
     }
-    // Where none does it is the server, which is asked again for as long as --retry-for says.
+    // If none does, the server is down, and is retried for the time of --retry-for.
     if failed.len() == all.len() {
         return Ok(());
     }
@@ -142,8 +142,8 @@ pub(super) async fn try_each(all: &[Interface], endpoint: &Endpoint) -> Result<(
     )))
 }
 
-/// Whether anybody answers at one of these addresses over this interface, be it by a refusal; why
-/// not.
+/// Tries to reach one of these addresses over this interface; a refused connection counts as
+/// reached. The error is the reason.
 async fn reach(name: &str, addresses: &[SocketAddr]) -> std::result::Result<(), String> {
     let mut last = "there is no address".to_owned();
     for address in addresses.iter().take(CONNECT_WAITS_MAX) {
@@ -212,8 +212,11 @@ mod tests {
             bound(Err(errno)).expect_err("refused")
         };
         let error = lasting(&refused(libc::EPERM), Some("eth7")).expect("it stays so");
-        let told = error.to_string();
-        assert!(told.contains("--interface eth7") && told.contains("CAP_NET_RAW"), "{told}");
+        let message = error.to_string();
+        assert!(
+            message.contains("--interface eth7") && message.contains("CAP_NET_RAW"),
+            "{message}"
+        );
         assert_eq!(error.kind(), ErrorKind::Host);
         assert_eq!(lasting(&refused(libc::ENODEV), Some("eth7")), None, "it may come back");
         let filtered = io::Error::from_raw_os_error(libc::EPERM);

@@ -1,4 +1,4 @@
-//! The pages of one level of a folder: its objects, and the names of the folders in it.
+//! Lists one level of a folder: its objects, and the names of its subfolders.
 
 use super::Control;
 use crate::error::Result;
@@ -13,29 +13,29 @@ pub struct LevelPages<'a> {
     bucket: &'a str,
     query: ListQuery,
     cycle: CycleGuard,
-    /// A page that is there already.
+    /// The first page, if already received.
     first: Option<Page>,
     is_over: bool,
 }
 
 impl<'a> LevelPages<'a> {
-    /// That of the folder whose keys begin so: empty, or with a slash at its end.
+    /// Lists the folder with this prefix: empty, or with a slash at its end.
     #[must_use]
     pub fn new(control: &'a Control, bucket: &'a str, prefix: &str) -> Self {
         let query = ListQuery { by_folder: true, ..ListQuery::new(prefix) };
         Self { control, bucket, query, cycle: CycleGuard::default(), first: None, is_over: false }
     }
 
-    /// The same, whose first page is there.
+    /// Uses this first page.
     #[must_use]
     pub fn from_first(self, page: Page) -> Self {
         Self { first: Some(page), ..self }
     }
 
-    /// The next page; `None` behind the last.
+    /// The next page; `None` after the last.
     ///
     /// # Errors
-    /// As those of [`Control::list_page`], and where the pages get nowhere.
+    /// Those of [`Control::list_page`], and if the pages do not advance.
     pub async fn next(&mut self) -> Result<Option<Page>> {
         if self.is_over {
             return Ok(None);

@@ -1,11 +1,11 @@
-//! What listings say of the objects that a manifest names: 1,000 of them by one request, where a
-//! HEAD tells of one.
+//! Resolves the objects of a manifest from listings: 1,000 by one request, where a HEAD resolves
+//! one.
 //!
-//! Where a bucket has enough of them, the folders that they lie in are listed, several at once and
-//! those that are named first before the others, while HEADs answer for what comes first. Of what
-//! is listed only named objects are kept, each in 44 bytes and those of its key
-//! ([`crate::plan::listing`]). What goes wrong here is no error of the stream, nor is a listing
-//! that would be too long, or too old: what is not found here is asked about.
+//! If a bucket has enough of them, their folders are listed, several at once and in the order in
+//! which they are named, while HEADs resolve the first objects. Of the listings only named objects
+//! are stored, each in 44 bytes plus its key ([`crate::plan::listing`]). Failures here are no
+//! errors of the stream, nor are listings that would be too long or too old: objects not found here
+//! are requested by HEAD.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ use crate::s3::list::ListQuery;
 use crate::s3::uri::S3Uri;
 use crate::s3::{Endpoint, Object};
 
-/// When a listing begins, when it stops, and how long it counts.
+/// Limits of when a listing begins, ends and expires.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListedLimits {
     pub(super) wanted_min: u64,
@@ -50,26 +50,25 @@ impl Default for ListedLimits {
     }
 }
 
-/// The objects of one epoch that are named. Requests that are under way are given up when this is
-/// dropped.
+/// The named objects of one epoch. Dropping this cancels the requests in progress.
 #[derive(Debug)]
 pub(super) struct Listed {
     control: Rc<Control>,
     named: Arc<Named>,
     pub(super) limits: ListedLimits,
-    /// Those that are worth a listing.
+    /// Buckets that are worth a listing.
     buckets: HashMap<String, Bucket>,
 }
 
 #[derive(Debug)]
 struct Bucket {
-    /// How many objects of it are wanted.
+    /// Number of its wanted objects.
     wanted: u64,
     listing: Option<BucketListing>,
 }
 
 impl Listed {
-    /// Nothing is listed yet. One of so many `hosts` is to have its share of what is named.
+    /// Nothing is listed yet. Each of the `hosts` wants its share of the named objects.
     pub(super) fn new(
         control: Rc<Control>,
         named: Arc<Named>,
@@ -87,8 +86,8 @@ impl Listed {
         Self { control, named, limits, buckets }
     }
 
-    /// What is known of an object, and where it is served. The first question about a bucket that
-    /// was met begins its listing.
+    /// The object and its endpoint, if listed. The first call for a known bucket starts its
+    /// listing.
     pub(super) fn find(&mut self, uri: &S3Uri) -> Option<(Object, Arc<Endpoint>)> {
         let bucket = self.buckets.get_mut(&uri.bucket).filter(|_| uri.version_id.is_empty())?;
         if let Some(listing) = &bucket.listing
@@ -110,7 +109,7 @@ impl Listed {
         bucket.listing.as_ref()?.tables.find(uri.literal_key())
     }
 
-    /// Whether a listing is under way.
+    /// True while a listing is in progress.
     #[cfg(test)]
     pub(super) fn is_under_way(&self) -> bool {
         let mut listings = self.buckets.values().filter_map(|bucket| bucket.listing.as_ref());
@@ -118,7 +117,7 @@ impl Listed {
     }
 }
 
-/// The listing of one bucket, under way or over.
+/// The listing of one bucket, in progress or finished.
 #[derive(Debug)]
 struct BucketListing {
     tables: Rc<Tables>,
@@ -142,7 +141,7 @@ impl Drop for BucketListing {
     }
 }
 
-/// What is listed of a bucket so far.
+/// The listed objects of a bucket so far.
 #[derive(Debug)]
 struct Tables {
     bucket: String,
@@ -154,17 +153,17 @@ struct Tables {
 
 #[derive(Debug, Default)]
 struct State {
-    /// A table for each folder.
+    /// One table per folder.
     tables: Vec<Table>,
-    /// The first of them that nobody lists yet.
+    /// The first folder without a task.
     next: usize,
-    /// How many tasks list.
+    /// Number of tasks that list.
     tasks: usize,
-    /// Keys that were listed, those among them that are named, and those that were asked for.
+    /// Keys listed, keys among them that are named, and keys requested.
     listed: u64,
     found: u64,
     answered: u64,
-    /// Why no more is listed.
+    /// Why the listing stopped.
     stopped: Option<String>,
     ended: Option<Instant>,
 }
@@ -173,7 +172,7 @@ struct State {
 struct Table {
     folder: String,
     listing: Listing,
-    /// It may be searched.
+    /// The table may be searched.
     is_sorted: bool,
 }
 
@@ -197,7 +196,7 @@ impl Tables {
         }
     }
 
-    /// The next folder to be listed, and its number.
+    /// The next folder to list, and its number.
     fn next_folder(&self) -> Option<(usize, String)> {
         let mut state = self.state.borrow_mut();
         let at = state.next;
@@ -206,18 +205,18 @@ impl Tables {
         Some((at, folder))
     }
 
-    /// Takes what is listed of a folder; false when no more is to be listed.
+    /// Adds listed objects of a folder; false if listing should stop.
     fn take(&self, at: usize, objects: &[Object], endpoint: &Arc<Endpoint>) -> bool {
         let Some(keys) = self.named.bucket(&self.bucket) else { return false };
         let state = &mut *self.state.borrow_mut();
         let Some(table) = state.tables.get_mut(at) else { return false };
         state.listed += objects.len() as u64;
-        // Without an ETag nobody knows whether it is still the same object.
+        // Without an ETag a replaced object could not be noticed.
         let is_wanted = |object: &&Object| !object.etag.is_empty() && keys.has(&object.key);
         for object in objects.iter().filter(is_wanted) {
             let last = table.listing.last_key();
             table.is_sorted &= last.is_none_or(|last| last < object.key.as_str());
-            // One that does not fit is asked about.
+            // An object that does not fit is requested by HEAD.
             state.found += u64::from(table.listing.push(object, endpoint).is_ok());
         }
         let bytes: u64 = state.tables.iter().map(|table| table.listing.bytes()).sum();
@@ -234,7 +233,7 @@ impl Tables {
         false
     }
 
-    /// Puts what was listed of a folder in order where it did not come so.
+    /// Sorts the listing of a folder if it was not in order.
     async fn sort(&self, at: usize) {
         let unsorted = match self.state.borrow_mut().tables.get_mut(at) {
             Some(table) if !table.is_sorted => {
@@ -256,7 +255,7 @@ impl Tables {
         self.state.borrow_mut().stopped.get_or_insert(why);
     }
 
-    /// A task has ended; the last one tells what came of it.
+    /// A task has ended; the last one logs the result.
     fn end(&self) {
         let mut state = self.state.borrow_mut();
         state.tasks -= 1;
@@ -286,20 +285,20 @@ impl Tables {
         self.state.borrow().ended.is_some_and(|ended| ended.elapsed() >= age_max)
     }
 
-    /// Whether it answered for enough objects to be made again.
+    /// True if it resolved enough objects to be repeated.
     fn was_worth(&self, per_wanted_max: u64) -> bool {
         let state = self.state.borrow();
         state.answered.saturating_mul(per_wanted_max) >= state.listed.max(1)
     }
 
-    /// Forgets everything: objects are asked about from here on.
+    /// Drops all listed objects: HEADs are sent from now on.
     fn retire(&self) {
         info!("bucket {}: what was listed is old: objects are asked about", self.bucket);
         *self.state.borrow_mut() = State::default();
     }
 }
 
-/// Lists folders as long as there are some that nobody lists.
+/// Lists folders while there are some without a task.
 async fn list(control: Rc<Control>, tables: Rc<Tables>, listings: usize) {
     while let Some((at, folder)) = tables.next_folder() {
         if let Err(error) = list_folder(&control, &tables, (at, &folder), listings).await {
@@ -317,7 +316,7 @@ async fn list_folder(
     listings: usize,
 ) -> Result<()> {
     let first = control.list_page(&tables.bucket, &ListQuery::new(folder)).await?;
-    // Asking may have led to another region.
+    // The request may have found another region.
     let endpoint = control.endpoint(&tables.bucket).await?;
     let mut pages = Pages::new(Rc::clone(control), &endpoint, folder, first, listings);
     while let Some(objects) = pages.next().await? {

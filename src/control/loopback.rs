@@ -1,7 +1,7 @@
-//! A tiny S3 server on the loopback interface, for the tests of this room.
+//! A tiny S3 server on the loopback interface, for this module's tests.
 //!
-//! Answers come from a function of the request's head. Threads and connections are bounded, the
-//! port is a free one. Not the origin that benchmarks use.
+//! A function maps each request's head to an answer. Threads and connections are bounded; the port
+//! is a free one. Benchmarks use another server, the origin.
 
 #![expect(clippy::disallowed_types, reason = "a server for tests, with blocking sockets")]
 
@@ -17,12 +17,12 @@ use super::credentials::CredentialSource;
 use super::{Control, ControlOptions};
 use crate::s3::sign::SigningKeys;
 
-/// How many connections one server takes before it ends.
+/// Connections that one server accepts before it ends.
 const CONNECTIONS_MAX: usize = 1_000;
-/// How many requests one connection carries.
+/// Requests that one connection serves.
 const REQUESTS_MAX: usize = 1_000;
 
-/// Runs a test on a runtime such as the program's.
+/// Runs a test on a runtime like the program's.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -31,18 +31,18 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, test)
 }
 
-/// A URL at which nobody listens.
+/// A URL without a listener.
 pub(crate) fn closed_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     format!("http://{}", listener.local_addr().expect("an address"))
 }
 
-/// A control plane that asks this server.
+/// A control plane for this server.
 pub(crate) async fn control(server: &Server) -> Control {
     control_at(format!("http://{}", server.address)).await
 }
 
-/// A control plane that asks whom this URL names.
+/// A control plane for this URL.
 pub(crate) async fn control_at(endpoint_url: String) -> Control {
     let keys = SigningKeys::new("KEY", "SECRET", None, None).expect("good keys");
     let options = ControlOptions {
@@ -78,7 +78,7 @@ impl Reply {
         self
     }
 
-    /// Closes the connection afterwards, without having said so.
+    /// Closes the connection afterwards, without announcing it.
     pub(crate) fn closing(mut self) -> Self {
         self.closes = true;
         self
@@ -87,7 +87,7 @@ impl Reply {
 
 type Answering = dyn Fn(&str) -> Reply + Send + Sync;
 
-/// The server; it ends when it is dropped.
+/// The server; dropping it ends it.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
@@ -152,7 +152,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::SeqCst);
-        // Wakes the listener up; if that fails, it has ended already.
+        // Wakes the listener; if that fails, it has ended already.
         let _ = TcpStream::connect(self.address);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

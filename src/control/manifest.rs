@@ -1,4 +1,4 @@
-//! Manifests that are objects: fetched piece by piece, whole or not at all.
+//! Fetches manifests from objects: in pieces, completely or not at all.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use http::Method;
 
 use super::client::{Question, no_memory};
 use super::limits::{MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, MANIFEST_PIECE_BYTES};
-use super::{Ask, Control, refusal, told};
+use super::{Ask, Control, refusal, server_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::AUGMENTED_BYTES_MAX;
 use crate::plan::manifest::{Layout, parse};
 use crate::s3::uri::{S3Uri, encode_key, shown};
 
 impl Control {
-    /// The objects that the manifest with this key lists, in its order.
+    /// The objects in the manifest with this key, in its order.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is none; [`ErrorKind::Usage`] where it is no manifest,
-    /// or one of more than [`MANIFEST_BYTES_MAX`] or [`MANIFEST_OBJECTS_MAX`].
+    /// [`ErrorKind::NotFound`] if there is none; [`ErrorKind::Usage`] if it is invalid, or exceeds
+    /// [`MANIFEST_BYTES_MAX`] or [`MANIFEST_OBJECTS_MAX`].
     pub async fn manifest(&self, bucket: &str, key: &str, layout: Layout) -> Result<Vec<S3Uri>> {
         let bytes = self.fetch(bucket, key, MANIFEST_BYTES_MAX as u64).await?;
         let parsed = parse(&bytes, layout, MANIFEST_OBJECTS_MAX);
@@ -27,8 +27,8 @@ impl Control {
     /// The text of the augmented manifest with this key.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where there is none; [`ErrorKind::Usage`] where it, together with
-    /// those that were asked for before, has more than [`AUGMENTED_BYTES_MAX`].
+    /// [`ErrorKind::NotFound`] if there is none; [`ErrorKind::Usage`] if it, together with those
+    /// fetched before, exceeds [`AUGMENTED_BYTES_MAX`].
     pub async fn augmented_manifest(&self, bucket: &str, key: &str) -> Result<Vec<u8>> {
         let text = self.fetch(bucket, key, AUGMENTED_BYTES_MAX).await?;
         let sum = self.augmented_bytes.get().saturating_add(text.len() as u64);
@@ -50,7 +50,7 @@ impl Control {
             |why: &str| Err(Error::new(ErrorKind::Endpoint, format!("{what}: the answer {why}")));
         let mut bytes: Vec<u8> = Vec::new();
         let mut first_etag = None;
-        // What the first piece says of all of it.
+        // Total length by the first piece.
         let mut first_total = None;
         loop {
             let asked = Piece::after(bytes.len() as u64);
@@ -59,17 +59,17 @@ impl Control {
                 target: encode_key(key).to_string(),
                 of_object: true,
                 header: Some(("range", asked.to_string().into())),
-                // A server without ranges gives all of it.
+                // A server without ranges sends all of it.
                 body_bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             };
             let answer = self.ask(Ask { bucket, question, what: &what }).await?;
             match answer.status {
-                // It is empty.
-                416 if bytes.is_empty() && told(&answer).code == "InvalidRange" => {
+                // The manifest is empty.
+                416 if bytes.is_empty() && server_error(&answer).code == "InvalidRange" => {
                     return Ok(bytes);
                 }
                 200 | 206 => {}
-                404 if told(&answer).code != "NoSuchBucket" => {
+                404 if server_error(&answer).code != "NoSuchBucket" => {
                     let message =
                         format!("s3://{bucket}/{}: there is no such manifest", shown(key));
                     return Err(Error::new(ErrorKind::NotFound, message)
@@ -102,7 +102,7 @@ impl Control {
             if piece != asked.within(total) || answer.body.len() as u64 != piece.length() {
                 return trouble("has other bytes than were requested");
             }
-            // Once, for all of it.
+            // One allocation, for all of it.
             let left = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(bytes.len());
             let all = bytes.len().saturating_add(left);
             bytes
@@ -116,7 +116,7 @@ impl Control {
     }
 }
 
-/// Bytes of a manifest, from the first to the last.
+/// A range of a manifest's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece {
     first: u64,
@@ -124,17 +124,17 @@ struct Piece {
 }
 
 impl Piece {
-    /// What is asked for behind so many bytes.
+    /// The piece to request after this many bytes.
     const fn after(bytes: u64) -> Self {
         Self { first: bytes, last: bytes + MANIFEST_PIECE_BYTES as u64 - 1 }
     }
 
-    /// What of it there is where there are so many bytes.
+    /// The part of the piece that exists if the total is `total` bytes.
     fn within(self, total: u64) -> Self {
         Self { last: self.last.min(total.saturating_sub(1)), ..self }
     }
 
-    /// What a Content-Range says that it is, and of how many bytes.
+    /// The range and the total length of a Content-Range.
     fn parse(text: &str) -> Option<(Self, u64)> {
         let (bytes, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
         let (first, last) = bytes.split_once('-')?;
@@ -198,11 +198,11 @@ mod tests {
     fn other_answers() {
         let check = |reply: fn() -> Reply, expected: &str| {
             let fetched = fetched(&Server::start(move |_| reply()));
-            let told = match fetched {
+            let outcome = match fetched {
                 Ok(bytes) => format!("{} bytes", bytes.len()),
                 Err(error) => format!("{:?}: {error}", error.kind()),
             };
-            assert!(told.contains(expected), "{told}");
+            assert!(outcome.contains(expected), "{outcome}");
         };
         check(|| Reply::new(200, "[]"), "2 bytes");
         let empty = || Reply::new(416, "<Error><Code>InvalidRange</Code></Error>");
@@ -251,11 +251,11 @@ mod tests {
     fn each_piece_is_what_was_asked_for() {
         assert_eq!(second("bytes 8388608-8388617/8388618"), "8388618 bytes");
         for wrong in ["bytes 0-9/8388618", "bytes 8388607-8388616/8388618"] {
-            let told = second(wrong);
-            assert!(told.contains("has other bytes than were requested"), "{wrong}: {told}");
+            let outcome = second(wrong);
+            assert!(outcome.contains("has other bytes than were requested"), "{wrong}: {outcome}");
         }
-        let told = second("bytes 8388608-8388617/8388619");
-        assert!(told.contains("it was replaced while it was read"), "{told}");
+        let outcome = second("bytes 8388608-8388617/8388619");
+        assert!(outcome.contains("it was replaced while it was read"), "{outcome}");
     }
 
     #[test]

@@ -1,11 +1,10 @@
-//! The control plane: what there is to move. LIST, HEAD, credentials, endpoints and names.
+//! The control plane: finds the objects to move. LIST, HEAD, credentials, endpoints and DNS.
 //!
-//! Ordinary async Rust on a current-thread runtime; nothing here is `Send`, and nothing is in the
-//! way of bytes. What the words on the wire mean is [`crate::s3`]'s matter, which path an object
-//! gets is [`crate::plan`]'s.
+//! Ordinary async Rust on a current-thread runtime; nothing here is `Send`, and no data passes
+//! through it. The protocol is parsed in [`crate::s3`]; the path of an object is decided in
+//! [`crate::plan`].
 
 pub mod ahead;
-mod answers;
 mod buckets;
 mod bundle;
 mod chain_answers;
@@ -15,6 +14,7 @@ pub mod checksum;
 pub(crate) mod client;
 pub mod credentials;
 pub mod customer_key;
+mod dns_cache;
 pub mod endpoint;
 pub mod entries;
 mod express;
@@ -80,68 +80,67 @@ pub(crate) use settings::Settings;
 pub(crate) use settings::profile_names;
 use tls::Trust;
 
-/// What the command line and the environment say of the server. The profile fills in the rest.
+/// Settings of the server from the command line and the environment. The profile adds missing ones.
 #[derive(Debug, Clone, Default)]
 pub struct ControlOptions {
-    /// The server's URL; AWS when neither this nor the profile has one.
+    /// The server's URL; AWS if neither this nor the profile has one.
     pub endpoint_url: Option<String>,
-    /// The region; a wrong one is corrected by S3.
+    /// The region; S3 corrects a wrong one.
     pub region: Option<String>,
-    /// The profile named on the command line; `AWS_PROFILE` is read without it.
+    /// The profile from the command line; without it `AWS_PROFILE` is read.
     pub profile: Option<String>,
-    /// Where the bucket's name stands.
+    /// Position of the bucket's name in requests.
     pub addressing: AddressingStyle,
-    /// Where keys come from.
+    /// Source of the credentials.
     pub credentials: CredentialSource,
-    /// Whose certificates are trusted; environment and profile may name a bundle instead of
+    /// Trusted certificates; environment and profile may name a bundle instead of
     /// [`Trust::System`].
     pub trust: Trust,
-    /// AWS's endpoints with IPv6; environment and profile say when `None`.
+    /// AWS's dual-stack endpoints; by environment and profile if `None`.
     pub dualstack: Option<bool>,
-    /// AWS's endpoints with validated cryptography; environment and profile say when `None`.
+    /// AWS's FIPS endpoints; by environment and profile if `None`.
     pub fips: Option<bool>,
-    /// Sessions for directory buckets; environment and profile say when `None`.
+    /// Sessions for directory buckets; by environment and profile if `None`.
     pub sessions: Option<bool>,
-    /// An endpoint that does not answer is retried for so long, in microseconds.
+    /// Time for which an endpoint that does not answer is retried, in microseconds.
     pub retry_for_us: u64,
-    /// How long an attempt waits.
+    /// Timeouts of an attempt.
     pub timeouts: Timeouts,
-    /// Where is noted what is waited for, credentials included.
+    /// Board for reporting waits, including those for credentials.
     pub board: Arc<Board>,
-    /// How many requests list one source at once; the default of [`crate::limits`] when `None`.
+    /// Requests that list one source at once; the default of [`crate::limits`] if `None`.
     pub list_requests: Option<usize>,
     /// The requester pays.
     pub requester_pays: bool,
     /// The customer's key of SSE-C.
     pub customer_key: Option<CustomerKey>,
-    /// What stands between us and servers.
+    /// Proxies by environment.
     pub proxies: Proxies,
-    /// Over which network interfaces; without one as the routes say. Questions go over the first.
+    /// Network interfaces; if empty, by the routing table. Control requests use the first.
     pub interfaces: Vec<Interface>,
-    /// What environment and profile say, where that was read before: a file of profiles that is a
-    /// pipe is read once.
+    /// Settings that were read before: a profile file that is a pipe can be read only once.
     pub(crate) settings: Option<Result<Arc<Settings>>>,
 }
 
-/// The control plane: asks servers about buckets.
+/// The control plane: sends requests about buckets and objects.
 #[derive(Debug)]
 pub struct Control {
     client: Client,
-    keeper: KeyRefresher,
+    key_refresher: KeyRefresher,
     service: Service,
     region: String,
     list_requests: usize,
     checksums_only_when_required: bool,
-    /// Buckets met so far, in the region they turned out to be in.
+    /// Known buckets, each in its final region.
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
     names: Names,
     interfaces: Vec<Interface>,
-    /// Bytes of the augmented manifests that were fetched.
+    /// Bytes of the augmented manifests fetched so far.
     augmented_bytes: Cell<u64>,
     hint: Option<String>,
 }
 
-/// A question about a bucket, and how to call it in an error.
+/// A request about a bucket, and its name in errors.
 struct Ask<'a> {
     bucket: &'a str,
     question: Question,
@@ -149,7 +148,7 @@ struct Ask<'a> {
 }
 
 impl Control {
-    /// Reads the profile and gets credentials; asks no S3 server yet.
+    /// Reads the profile and gets credentials; sends no request to S3 yet.
     pub async fn new(options: ControlOptions) -> Result<Self> {
         let patience = Patience::new(options.retry_for_us, options.timeouts, options.board);
         let named = options.endpoint_url.is_some() && options.region.is_some();
@@ -177,7 +176,8 @@ impl Control {
             trust => trust,
         };
         let chain_trust = match &trust {
-            // Who gives keys gets secrets, too: it is verified even so.
+            // Servers of credentials get secrets, too: their certificates are verified
+            // nevertheless.
             Trust::Anyone => configured_trust,
             trust => trust.clone(),
         };
@@ -193,7 +193,8 @@ impl Control {
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
         Ok(Self {
             client: Client::new(trust, patience).over(interface),
-            keeper: KeyRefresher::new(source, settings.as_deref(), &region, http, waits).await?,
+            key_refresher: KeyRefresher::new(source, settings.as_deref(), &region, http, waits)
+                .await?,
             service: Service {
                 url,
                 addressing: options.addressing,
@@ -217,31 +218,32 @@ impl Control {
         })
     }
 
-    /// The keys in force, for the data plane; `None` inside means requests without signatures.
+    /// The current credentials, for the data plane; `None` inside means unsigned requests.
     #[must_use]
     pub fn keys(&self) -> Arc<PublishedKeys> {
-        self.keeper.published().clone()
+        self.key_refresher.published().clone()
     }
 
-    /// The TLS configuration of the run, made when it is first asked for: the data plane's too.
+    /// The TLS configuration of the run, created at the first call; the data plane uses it, too.
     pub fn tls_config(&self) -> Result<Arc<rustls::ClientConfig>> {
         self.client.tls_config()
     }
 
-    /// Replaces the keys if they end soon; tells whether there are new ones. Cheap to call often.
+    /// Replaces the credentials if they expire soon; true if there are new ones. Cheap to call
+    /// often.
     pub async fn refresh_if_needed(&self, now: SystemTime) -> Result<bool> {
-        // A source of keys that is slow lets no session end.
-        let keys = self.keeper.refresh_if_needed(now);
-        let (news, sessions) = tokio::join!(keys, self.refresh_sessions(now));
-        Ok(news? | sessions?)
+        // A slow source of credentials must not let a session expire.
+        let keys = self.key_refresher.refresh_if_needed(now);
+        let (keys, sessions) = tokio::join!(keys, self.refresh_sessions(now));
+        Ok(keys? | sessions?)
     }
 
-    /// Waits until the data plane's servers call keys expired, or a session of a bucket that is
-    /// known now.
+    /// Waits until the data plane's servers reject the credentials as expired, or a known bucket's
+    /// session.
     pub(super) async fn refused(&self) {
         poll_fn(|context| {
             let waker = context.waker();
-            let mut are_refused = self.keeper.are_refused(waker);
+            let mut are_refused = self.key_refresher.are_refused(waker);
             for session in self.endpoints().iter().filter_map(|endpoint| endpoint.session.as_ref())
             {
                 session.wake_when_refused(waker);
@@ -252,79 +254,79 @@ impl Control {
         .await;
     }
 
-    /// Replaces keys and sessions that the data plane's servers call expired.
+    /// Replaces credentials and sessions that the data plane's servers rejected as expired.
     pub async fn renew_refused(&self, now: SystemTime) {
-        tokio::join!(self.keeper.renew_refused(now), self.renew_refused_sessions());
+        tokio::join!(self.key_refresher.renew_refused(now), self.renew_refused_sessions());
     }
 
     async fn renew_refused_sessions(&self) {
         for endpoint in self.endpoints() {
             let Some(session) = &endpoint.session else { continue };
             if session.are_refused() {
-                // What fails now is tried again at the next look.
+                // A failure now is retried at the next check.
                 let _ = self.open_session(&endpoint).await;
             }
         }
     }
 
-    /// Whether environment or profile say that checksums are requested only where they are needed:
-    /// `response_checksum_validation` of the AWS tools.
+    /// True if environment or profile restrict checksum requests to required ones
+    /// (`response_checksum_validation` of the AWS tools).
     #[must_use]
     pub const fn checksums_only_when_required(&self) -> bool {
         self.checksums_only_when_required
     }
 
-    /// What is wrong with a profile file that does no harm by itself, and how to mend it.
+    /// Advice about a profile file whose fault does no harm by itself.
     pub(crate) fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// How many requests may list at once.
+    /// Most simultaneous LIST requests.
     pub(crate) const fn list_requests(&self) -> usize {
         self.list_requests
     }
 
-    /// Over which network interfaces bytes come; without one as the routes say.
+    /// Network interfaces for data; if empty, by the routing table.
     #[must_use]
     pub fn interfaces(&self) -> Vec<Interface> {
         self.interfaces.clone()
     }
 
-    /// Every bucket met so far.
+    /// All known buckets' endpoints.
     #[must_use]
     pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
         self.endpoints.borrow().values().cloned().collect()
     }
 
-    /// Replaces the keys at once, when a server says that they have expired.
+    /// Replaces the credentials at once, after a server has rejected them as expired.
     pub async fn refresh_keys(&self, now: SystemTime) -> Result<bool> {
-        self.keeper.refresh(now).await
+        self.key_refresher.refresh(now).await
     }
 
-    /// How many questions (LIST, HEAD and the like) were asked again so far, by reason.
+    /// Retried requests (LIST, HEAD and the like) so far, by reason.
     #[must_use]
     pub fn retries(&self) -> RetryCounts {
         self.client.retries()
     }
 
-    /// By how many seconds the time that signs is ahead of this machine's clock, where a server
-    /// corrected it: the furthest of all that sign.
+    /// Seconds by which the signing clock is ahead of this machine's clock, if a server corrected
+    /// it: the largest of all endpoints.
     #[must_use]
     pub fn clock_ahead_seconds(&self) -> i64 {
         let endpoints = self.endpoints.borrow();
         let sessions = endpoints.values().filter_map(|endpoint| endpoint.session.as_ref());
         let clocks =
-            sessions.chain([self.keeper.published()]).map(|keys| keys.clock_ahead_seconds());
+            sessions.chain([self.key_refresher.published()]).map(|keys| keys.clock_ahead_seconds());
         clocks.max_by_key(|ahead| ahead.unsigned_abs()).unwrap_or(0)
     }
 
-    /// Where is noted what is waited for.
+    /// The board for reporting waits.
     #[must_use]
     pub fn board(&self) -> Arc<Board> {
         self.client.patience().board()
     }
 
-    /// Where the bucket is served, as far as is known; its name is resolved once.
+    /// The bucket's endpoint, as far as known; its name is resolved once.
     pub async fn endpoint(&self, bucket: &str) -> Result<Arc<Endpoint>> {
         let known = self.endpoints.borrow().get(bucket).cloned();
         match known {
@@ -333,13 +335,13 @@ impl Control {
         }
     }
 
-    /// Looks up again the names of all endpoints whose answers have ended; what fails is tried
-    /// again later, and older addresses do meanwhile. Cheap to call often.
+    /// Looks up again the names of all endpoints whose TTL has passed; failures are retried later,
+    /// and older addresses are used meanwhile. Cheap to call often.
     pub async fn refresh_addresses(&self) {
         self.names.refresh(&self.endpoints(), self.client.patience().now_us()).await;
     }
 
-    /// Whether the bucket was met before.
+    /// True if the bucket is known.
     pub(crate) fn has_met(&self, bucket: &str) -> bool {
         self.endpoints.borrow().contains_key(bucket)
     }
@@ -362,8 +364,8 @@ impl Control {
         Ok(endpoint)
     }
 
-    /// The object's size, tag and date; `None` where there is none of this key and version, which
-    /// is empty for the newest.
+    /// The object's size, ETag and date; `None` if there is none of this key and version. An empty
+    /// version means the newest.
     pub async fn head(&self, bucket: &str, key: &str, version: &str) -> Result<Option<Object>> {
         let what = format!("head s3://{bucket}/{}", shown(key));
         let mut target = encode_key(key).to_string();
@@ -382,7 +384,8 @@ impl Control {
         let has_no_length =
             |answer: &Answer| answer.status == 200 && answer.header("content-length").is_none();
         if has_no_length(&answer) {
-            // Servers that unpack objects of gzip for who does not accept it know no length.
+            // Servers that decompress gzip objects for clients that do not accept gzip know no
+            // length.
             question.header = Some(("accept-encoding", "gzip, identity".into()));
             answer = self.ask(Ask { bucket, question: question.clone(), what: &what }).await?;
         }
@@ -390,7 +393,7 @@ impl Control {
             404 => return Ok(None),
             200 if !has_no_length(&answer) => answer,
             200 | 400 | 401 | 403 | 405 => {
-                // An answer to HEAD has no body, so the reason is asked for with the smallest GET.
+                // An answer to HEAD has no body, so the reason is requested with the smallest GET.
                 question.method = Method::GET;
                 question.header = Some(("range", "bytes=0-0".into()));
                 self.ask(Ask { bucket, question, what: &what }).await?
@@ -402,18 +405,18 @@ impl Control {
                 let object = object_of(key, &answer).map_err(|error| error.within(what))?;
                 Ok(Some(Object { version_id: version.to_owned(), ..object }))
             }
-            404 if told(&answer).code != "NoSuchBucket" => Ok(None),
+            404 if server_error(&answer).code != "NoSuchBucket" => Ok(None),
             _ => Err(refusal(&answer, &what)),
         }
     }
 
-    /// The region that is asked first.
+    /// The region of the first request.
     #[must_use]
     pub fn region(&self) -> &str {
         &self.region
     }
 
-    /// Whether requests are encrypted, wherever buckets are.
+    /// True if requests are encrypted, wherever buckets are.
     pub fn is_tls(&self) -> bool {
         self.service.url.as_ref().is_none_or(EndpointUrl::is_tls)
     }
@@ -428,7 +431,7 @@ impl Control {
             let path = self.service.url.as_ref().and_then(EndpointUrl::given_path);
             let error = refusal(&answer, &what);
             return Err(match path.filter(|_| answer.status == 404) {
-                // It often is the bucket's name, which stands in the address already.
+                // It often is the bucket's name, which the address already has.
                 Some(path) => {
                     error.advise(format!("the endpoint URL has the path {path}: omit it"))
                 }
@@ -444,42 +447,42 @@ impl Control {
         Ok(page)
     }
 
-    /// Asks, and follows the bucket to its region and the keys to their successors.
+    /// Sends the request, and follows the bucket to its region and expired credentials to new ones.
     async fn ask(&self, ask: Ask<'_>) -> Result<Answer> {
         let mut region_moves = 0;
         let mut may_refresh = true;
         let mut may_set_clock = true;
         loop {
             let endpoint = self.endpoint(ask.bucket).await?;
-            let keys = endpoint.session.as_ref().unwrap_or(self.keeper.published());
+            let keys = endpoint.session.as_ref().unwrap_or(self.key_refresher.published());
             let keys_version = keys.version();
             let answer = self.client.ask(&endpoint, &ask.question, keys, ask.what).await;
             let answer = answer.map_err(|error| error.within(ask.what))?;
             if (200..300).contains(&answer.status) {
                 return Ok(answer);
             }
-            let told = told(&answer);
-            let is_fit = is_region(self.service.url.as_ref(), &told.region);
-            let elsewhere = is_fit && told.region != endpoint.region;
+            let refusal = server_error(&answer);
+            let is_fit = is_region(self.service.url.as_ref(), &refusal.region);
+            let elsewhere = is_fit && refusal.region != endpoint.region;
             if elsewhere && region_moves < REGION_MOVES_MAX {
                 region_moves += 1;
-                info!("redirect: bucket {} is in {}", ask.bucket, told.region);
-                // What has its region in its name stays where it is.
-                if self.settle(ask.bucket, &told.region).await?.region == endpoint.region {
+                info!("redirect: bucket {} is in {}", ask.bucket, refusal.region);
+                // A bucket whose name includes its region does not move.
+                if self.settle(ask.bucket, &refusal.region).await?.region == endpoint.region {
                     return Ok(answer);
                 }
-            } else if told.is_expired_token() && may_refresh {
+            } else if refusal.is_expired_token() && may_refresh {
                 may_refresh = false;
                 info!("{}: the credentials have expired: asking for newer ones", ask.what);
                 self.client.count(RetryReason::ExpiredToken);
                 match &endpoint.session {
                     Some(_) => self.open_session(&endpoint).await?,
-                    None => self.keeper.refresh(now()).await.map(drop)?,
+                    None => self.key_refresher.refresh(now()).await.map(drop)?,
                 }
                 if keys.version() == keys_version {
                     return Ok(answer);
                 }
-            } else if let Some(server) = told.server_clock().filter(|_| may_set_clock) {
+            } else if let Some(server) = refusal.server_clock().filter(|_| may_set_clock) {
                 may_set_clock = false;
                 if !keys.set_clock(server, now()) {
                     return Ok(answer);
@@ -492,30 +495,30 @@ impl Control {
     }
 }
 
-/// The time that signatures and expiry go by. This room is an edge, so it may look at the clock.
+/// The time for signatures and expiry. This module is an edge, so it may read the clock.
 #[expect(clippy::disallowed_methods, reason = "the control plane's only look at the clock")]
 pub(crate) fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// The endpoint and the region, each of which was chosen so.
+/// The endpoint and the region from these settings.
 fn place(
     (url, url_from): Said,
     (region, region_from): Said,
 ) -> Result<(Option<EndpointUrl>, String)> {
-    let told = |from: &Option<String>, is_given: bool| match from {
+    let origin = |from: &Option<String>, is_given: bool| match from {
         Some(from) => from.clone(),
         None if is_given => "as given".to_owned(),
         None => "the default".to_owned(),
     };
     let shown_url = url.as_deref().map_or("AWS", without_user);
-    info!("endpoint: {shown_url} ({})", told(&url_from, url.is_some()));
+    info!("endpoint: {shown_url} ({})", origin(&url_from, url.is_some()));
     let url = url.as_deref().map(|url| EndpointUrl::parse(url, url_from.as_deref()));
     let url = url.transpose()?;
-    let region_told = told(&region_from, region.is_some());
+    let region_origin = origin(&region_from, region.is_some());
     let region = region.unwrap_or_else(|| REGION_DEFAULT.to_owned());
-    info!("region: {region} ({region_told})");
-    // At AWS it becomes part of a host name.
+    info!("region: {region} ({region_origin})");
+    // For AWS it becomes part of a host name.
     if !is_region(url.as_ref(), &region) {
         let from = region_from.map_or_else(String::new, |from| format!("{from}: "));
         let message = format!("{from}'{}' is not a region", shown(&region));
@@ -525,17 +528,17 @@ fn place(
     Ok((url, region))
 }
 
-/// Whether environment or profile name an endpoint of S3, or what they say cannot be read.
+/// True if environment or profile set an endpoint of S3, or cannot be read.
 #[must_use]
 pub(crate) fn is_endpoint_set(settings: &Result<Arc<Settings>>) -> bool {
     !matches!(settings.as_ref().map(|settings| settings.endpoint_url("s3")), Ok(Ok(None)))
 }
 
-/// What is said, and by which variable or profile; by the command line where that is `None`.
+/// A value, and the variable or profile that set it; `None`: the command line.
 type Said = (Option<String>, Option<String>);
 
-/// Where the services are that give keys, checked before the SDK has it, whose errors repeat a URL
-/// with its password.
+/// URLs of the services that give credentials, checked before the SDK gets them, because its errors
+/// repeat a URL with its password.
 fn urls_of(settings: &Settings, services: Vec<chain_http::Service>) -> Result<chain_http::Urls> {
     let mut urls = Vec::new();
     for service in services {
@@ -547,7 +550,7 @@ fn urls_of(settings: &Settings, services: Vec<chain_http::Service>) -> Result<ch
     Ok(urls)
 }
 
-/// What is given, else what was found.
+/// The given value, else the found one.
 fn chosen(given: Option<String>, found: Option<Found>) -> Said {
     match (given, found) {
         (Some(given), _) => (Some(given), None),
@@ -556,24 +559,24 @@ fn chosen(given: Option<String>, found: Option<Found>) -> Said {
     }
 }
 
-/// A URL without what may stand before its host: that could be a password.
+/// A URL without user info, which may have a password.
 fn without_user(url: &str) -> &str {
     url.rsplit_once('@').map_or(url, |(_, host)| host)
 }
 
-fn told(answer: &Answer) -> ServerError {
-    let told = explain_answer(answer.status, &answer.headers, &answer.body);
-    ServerError { is_unsigned: answer.is_unsigned, ..told }
+fn server_error(answer: &Answer) -> ServerError {
+    let refusal = explain_answer(answer.status, &answer.headers, &answer.body);
+    ServerError { is_unsigned: answer.is_unsigned, ..refusal }
 }
 
-/// The refusal as an error; says how often it was asked, when that was more than once.
+/// The refusal as an error; with the number of tries if more than one.
 fn refusal(answer: &Answer, what: &str) -> Error {
     let tries = answer.tries;
     let times = if tries > 1 { format!(" (tried {tries} times)") } else { String::new() };
-    told(answer).into_error(&format!("{what}{times}")).attempted(tries)
+    server_error(answer).into_error(&format!("{what}{times}")).attempted(tries)
 }
 
-/// The object that the headers of a HEAD, or of a GET of its first byte, tell of.
+/// The object in the headers of a HEAD, or of a GET of its first byte.
 fn object_of(key: &str, answer: &Answer) -> Result<Object> {
     let trouble = |why: &str| Error::new(ErrorKind::Endpoint, format!("the answer {why}"));
     let size = match answer.status {
@@ -756,7 +759,7 @@ mod tests {
                 control.list_page("bkt", &ListQuery::new("")).await.expect("a page");
             }
             let mut retries = control.retries();
-            // Or its end was noticed before it was used again.
+            // Or its end was noticed before it was reused.
             assert!(std::mem::take(&mut retries[RetryReason::Stale as usize]) <= 2);
             assert_eq!(retries, RetryCounts::default());
         });
@@ -841,7 +844,7 @@ mod tests {
         {
             run(async {
                 let mut control = control(&server).await;
-                control.keeper = credentials::giving(given).await;
+                control.key_refresher = credentials::giving(given).await;
                 let outcome = control.list_page("bkt", &ListQuery::new("")).await;
                 assert_eq!(outcome.err().map(|error| error.kind()), expected);
                 assert_eq!(control.keys().version(), 2);

@@ -1,7 +1,7 @@
-//! The addresses of all hosts that a run speaks to, kept fresh.
+//! The addresses of all hosts of a run, refreshed in the background.
 //!
-//! A name is looked up before its bucket is used; from then on in the background, whenever its
-//! answer has ended. A lookup that fails takes nothing away.
+//! A name is looked up before its bucket is used, and then again in the background whenever its TTL
+//! has passed. A failed lookup discards nothing.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 
 use tokio::time::sleep;
 
-use super::answers::Answers;
+use super::dns_cache::DnsCache;
 use super::limits::RESOLVE_TRIES_MAX;
 use super::patience::{Patience, pause};
 use super::resolver::{Resolved, Resolver, reachable};
@@ -19,27 +19,27 @@ use crate::link::attempt::{Attempts, Cause, NextTry};
 use crate::s3::Endpoint;
 use crate::sys::topology::Interface;
 
-/// All names that were looked up, each once however many buckets are behind it.
+/// All names that were looked up, once each however many buckets share them.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     resolver: Resolver,
-    known: RefCell<HashMap<String, Answers>>,
-    /// Over which network interfaces the addresses are to be reached.
+    known: RefCell<HashMap<String, DnsCache>>,
+    /// Network interfaces over which the addresses must be reachable.
     interfaces: Vec<Arc<str>>,
 }
 
 impl Names {
-    /// The same over these network interfaces; without one as the routes say.
+    /// Uses these network interfaces; if empty, the routing table.
     pub(crate) fn over(interfaces: &[Interface]) -> Self {
         let names = interfaces.iter().map(|interface| Arc::clone(&interface.name));
         Self { interfaces: names.collect(), ..Self::default() }
     }
 
-    /// Gives the endpoint its addresses, or its proxy's in their place. While name servers do not
-    /// answer they are asked again, as long as `patience` says.
+    /// Sets the endpoint's addresses, or its proxy's instead. While name servers do not answer, the
+    /// lookup is retried as `patience` allows.
     pub(crate) async fn resolve(&self, endpoint: &Endpoint, patience: &Patience) -> Result<()> {
         let (name, _) = endpoint.next_hop();
-        let is_fresh = |answers: &Answers| answers.next_us() > patience.now_us();
+        let is_fresh = |cache: &DnsCache| cache.next_us() > patience.now_us();
         if !self.known.borrow().get(name).is_some_and(is_fresh) {
             let found = self.look_up(name, patience).await.map_err(|error| {
                 error.advise(endpoint.advice(
@@ -53,8 +53,8 @@ impl Names {
         Ok(())
     }
 
-    /// Looks up again whatever is due of these endpoints' names; `now_us` is of the clock that
-    /// [`Names::resolve`] is given. What fails is tried again later.
+    /// Looks up again the names of these endpoints that are due; `now_us` is of the clock of
+    /// [`Names::resolve`]. Failures are retried later.
     pub(crate) async fn refresh(&self, endpoints: &[Arc<Endpoint>], now_us: u64) {
         let mut fresh = Vec::new();
         for endpoint in endpoints {
@@ -86,7 +86,7 @@ impl Names {
         known.entry(name.to_owned()).or_default().merge(&found.addresses, found.ttl, now_us);
     }
 
-    /// Hands on what is known, as far as this machine can reach it.
+    /// Sets the known addresses, as far as this machine can reach them.
     fn give(&self, endpoint: &Endpoint) {
         let (name, port) = endpoint.next_hop();
         let known = self.known.borrow();
@@ -143,7 +143,7 @@ mod tests {
         Names { resolver: server.resolver(""), ..Names::default() }
     }
 
-    /// The last numbers of an endpoint's addresses, in order.
+    /// The last octets of an endpoint's addresses, sorted.
     fn known(endpoint: &Endpoint, port: u16) -> Vec<u8> {
         let numbers = endpoint.addresses().into_iter().map(|address| match address {
             SocketAddr::V4(address) if address.port() == port => address.ip().octets()[3],
@@ -178,7 +178,7 @@ mod tests {
                 (vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4, 5])
             );
 
-            // A name server in trouble takes nothing away, and is asked less often.
+            // A failing name server discards nothing, and is asked less often.
             server.set(Zone { code: 2, ..Zone::default() });
             let mut pauses_us = vec![];
             for _ in 0..3 {

@@ -1,7 +1,7 @@
-//! The pages of one listing in order, asked for by several requests at once.
+//! The pages of one listing in order, fetched by several requests at once.
 //!
-//! Where pages begin is [`crate::plan::split`]'s matter; here it meets servers. Requests go on
-//! while nobody waits for their pages, and all are given up when this is dropped.
+//! [`crate::plan::split`] decides where pages begin; this module sends the requests. They continue
+//! while no page is awaited, and are cancelled when this is dropped.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use crate::s3::list::{ListQuery, Page};
 use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
-/// A listing under way.
+/// A listing in progress.
 #[derive(Debug)]
 pub(super) struct Pages {
     control: Rc<Control>,
@@ -24,15 +24,14 @@ pub(super) struct Pages {
     prefix: String,
     split: Split,
     under_way: JoinSet<(u64, Result<Page>)>,
-    /// Other tasks had their turn since the last page; also when a future was dropped meanwhile.
+    /// True if other tasks have run since the last page; also after a future was dropped.
     has_yielded: bool,
-    /// How often servers had asked for fewer requests when that was last looked at.
+    /// Number of slow-down answers at the last check.
     slowed: u64,
 }
 
 impl Pages {
-    /// The listing of `prefix` whose first page is there, as one of `listings` that share what may
-    /// be used.
+    /// The listing of `prefix` with its first page, as one of `listings` that share the limits.
     pub(super) fn new(
         control: Rc<Control>,
         endpoint: &Endpoint,
@@ -40,7 +39,7 @@ impl Pages {
         first: Page,
         listings: usize,
     ) -> Self {
-        // Directory buckets list in no order, and start nowhere but at the start.
+        // Directory buckets list without order, and cannot start after a key.
         let requests = if endpoint.is_directory() { 1 } else { control.list_requests() };
         let limits = SplitLimits {
             requests: (requests / listings.max(1)).max(1),
@@ -57,7 +56,7 @@ impl Pages {
         }
     }
 
-    /// Whether the next page takes no waiting.
+    /// True if the next page is available without waiting.
     pub(super) fn is_ready(&mut self) -> Result<bool> {
         while let Some(answer) = self.under_way.try_join_next() {
             self.take(answer.expect(NO_PANIC))?;
@@ -65,10 +64,9 @@ impl Pages {
         Ok(self.split.has_page() || self.split.is_done())
     }
 
-    /// The objects of the next page, at least one; `None` at the end. No page is lost when the
-    /// future is dropped.
+    /// The objects of the next page, at least one; `None` at the end. Cancel safe: no page is lost.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Object>>> {
-        // Who finds every page ready would let nothing else happen.
+        // A caller that finds every page ready would let no other task run.
         if !std::mem::replace(&mut self.has_yielded, true) {
             yield_now().await;
         }
@@ -98,7 +96,7 @@ impl Pages {
         let what = || format!("list s3://{}/{}", self.bucket, shown(&self.prefix));
         match page {
             Ok(page) => self.split.answer(number, page).map_err(|error| error.within(what())),
-            // A guess that the server does not like, or that nobody waits for any more.
+            // A speculative request that the server rejects, or that is no longer needed.
             Err(_) if self.split.refused(number) => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,4 +1,4 @@
-//! How long this room retries, by which clock, and on which board it notes what it waits for.
+//! The retry policy of the control plane, its clock, and the board where it reports waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::limits::{ANSWER_TIMEOUT, CONNECT_TIMEOUT};
 use crate::link::attempt::{RetryPolicy, Timeouts};
 use crate::link::waiting::{Board, Ticket, Wait};
 
-/// What every request of the control plane goes by.
+/// Retry policy and clock of every request of the control plane.
 #[derive(Debug, Clone)]
 pub(crate) struct Patience {
     begun: Instant,
@@ -19,7 +19,7 @@ pub(crate) struct Patience {
 }
 
 impl Default for Patience {
-    /// Bounded by tries alone, and told to nobody.
+    /// Limited by tries alone, and not reported.
     fn default() -> Self {
         Self::new(0, Timeouts::default(), Arc::default())
     }
@@ -30,33 +30,33 @@ impl Patience {
         Self { begun: Instant::now(), retry_for_us, timeouts, board }
     }
 
-    /// The time, in microseconds since this was made.
+    /// Time since creation, in microseconds.
     pub(crate) fn now_us(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The same for something else that ends within this time.
+    /// The policy for an action that ends within this time.
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.retry_for_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
         self
     }
 
-    /// How long a connection may take.
+    /// Timeout of a connection.
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.timeouts.connect_us.map_or(CONNECT_TIMEOUT, Duration::from_micros)
     }
 
-    /// How long an answer may take.
+    /// Timeout of an answer.
     pub(crate) fn answer_timeout(&self) -> Duration {
         self.timeouts.read_us.map_or(ANSWER_TIMEOUT, Duration::from_micros)
     }
 
-    /// The rule, with this number of tries.
+    /// The policy with this number of tries.
     pub(crate) fn policy(&self, attempts_max: u32) -> RetryPolicy {
         RetryPolicy { attempts_max, retry_for_us: self.retry_for_us, timeouts: self.timeouts }
     }
 
-    /// Notes what is waited for from now on.
+    /// Reports a wait on the board until the ticket is dropped.
     pub(crate) fn begin(&self, whom: &str, what: String) -> Ticket {
         let wait = Wait {
             whom: whom.to_owned(),
@@ -69,13 +69,13 @@ impl Patience {
         self.board.begin(self.now_us(), wait)
     }
 
-    /// Where it notes what it waits for.
+    /// The board.
     pub(crate) fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)
     }
 }
 
-/// The pause before the next try: a random share of the ceiling.
+/// The pause before the next try: a random part of the ceiling.
 pub(crate) fn pause(ceiling_us: u64) -> Duration {
     Duration::from_micros(ceiling_us).mul_f64(fastrand::f64())
 }

@@ -1,5 +1,4 @@
-//! A few questions, each asked once: what `doctor` wants to know of a service. Nothing is tried
-//! again, so that what is wrong is seen, and soon.
+//! Requests for `doctor`, each sent once. Nothing is retried, so that a fault shows, and soon.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use http::Method;
 use super::buckets::SERVICE;
 use super::client::{Answer, Question, Trouble};
 use super::endpoint::is_region;
-use super::{Control, now, refusal, told};
+use super::{Control, now, refusal, server_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::failure::RetryReason;
 use crate::s3::Endpoint;
@@ -19,38 +18,38 @@ use crate::s3::buckets::buckets_query;
 use crate::s3::list::{ListQuery, PAGE_BYTES_MAX, parse_page};
 use crate::s3::uri::{KeyPattern, S3Uri, encode_key, encode_query, shown};
 
-/// How many keys are listed to find one that is no folder's mark.
+/// Keys listed to find one that is not a folder marker.
 const KEYS_LISTED: u32 = 20;
 
-/// How often one question follows a bucket to its region, and is signed by the server's clock.
+/// Most times that one request follows a bucket to its region, and corrects its clock.
 const FOLLOWS_MAX: usize = 2;
 
-/// What was found out, as far as it came.
+/// The findings, as far as they go.
 #[derive(Debug, Default)]
 pub struct Probe {
-    /// Where the bucket is; why its name has no address.
+    /// The bucket's endpoint, or why its name has no address.
     pub endpoint: Option<Result<Arc<Endpoint>>>,
-    /// Whether an answer came; why not.
+    /// `Ok` if an answer came, else the reason.
     pub answered: Option<Result<()>>,
-    /// Whether the server's certificate is trusted, or why not. Only over TLS.
+    /// `Ok` if the server's certificate is trusted, else the reason. Only over TLS.
     pub trusted: Option<Result<()>>,
-    /// By how many seconds the Date of an answer is ahead of this machine's clock.
+    /// Seconds by which the Date of an answer is ahead of this machine's clock.
     pub server_ahead_seconds: Option<i64>,
-    /// The region that the bucket turned out to be in, where it is another one.
+    /// The bucket's region, if it is not the configured one.
     pub bucket_region: Option<String>,
-    /// What was asked for last, and how many bytes that object has.
+    /// The last requested object, and its size in bytes.
     pub object: Option<(String, Result<u64>)>,
 }
 
 impl Control {
-    /// Where the credentials are from, and when they end; `None` where requests are not signed.
+    /// Source and expiry of the credentials; `None` if requests are not signed.
     #[must_use]
     pub fn credentials(&self) -> Option<(&'static str, Option<SystemTime>)> {
-        let keys = self.keeper.published().get()?;
-        Some((self.keeper.from().unwrap_or("given"), keys.expires()))
+        let keys = self.key_refresher.published().get()?;
+        Some((self.key_refresher.from().unwrap_or("given"), keys.expires()))
     }
 
-    /// Looks up the bucket, and asks for a byte of an object of this address.
+    /// Looks up the bucket, and requests one byte of an object of this address.
     pub async fn probe(&self, uri: &S3Uri) -> Probe {
         let mut probe = Probe::default();
         let found = self.endpoint(&uri.bucket).await;
@@ -93,8 +92,8 @@ impl Control {
         probe
     }
 
-    /// Looks up the service, and asks it for its buckets: who answers that, be it by a refusal, is
-    /// reached.
+    /// Looks up the service, and requests its list of buckets: any answer, even a refusal, shows
+    /// that it is reachable.
     pub async fn probe_service(&self) -> Probe {
         let found = self.endpoint(SERVICE).await;
         let is_found = found.is_ok();
@@ -104,11 +103,11 @@ impl Control {
             let question = Question::of_bucket(target, PAGE_BYTES_MAX);
             let _ = self.ask_plainly(&mut probe, SERVICE, &question).await;
         }
-        // Of no bucket.
+        // Without a bucket.
         Probe { bucket_region: None, ..probe }
     }
 
-    /// The first key below the prefix that is an object with bytes, or else any.
+    /// The first key below the prefix that is a non-empty object, or else any.
     async fn probe_listing(
         &self,
         probe: &mut Probe,
@@ -157,7 +156,8 @@ impl Control {
         })
     }
 
-    /// Asks once, in the bucket's region and by the server's clock; `None` where no answer came.
+    /// Sends a request once, in the bucket's region and with the server's clock; `None` without an
+    /// answer.
     async fn ask_plainly(
         &self,
         probe: &mut Probe,
@@ -166,7 +166,7 @@ impl Control {
     ) -> Option<Answer> {
         for _ in 0..=FOLLOWS_MAX {
             let endpoint = self.endpoint(bucket).await.ok()?;
-            let keys = endpoint.session.as_ref().unwrap_or(self.keeper.published());
+            let keys = endpoint.session.as_ref().unwrap_or(self.key_refresher.published());
             let at = Cell::new(None);
             let what = format!("to answer {}", question.method);
             let _noted = self.client.patience().begin(&endpoint.host_in_words(), what);
@@ -182,15 +182,15 @@ impl Control {
             probe.trusted = endpoint.tls.then_some(Ok(()));
             let ahead = answer.header("date").and_then(ahead_seconds);
             probe.server_ahead_seconds = ahead.or(probe.server_ahead_seconds);
-            let told = told(&answer);
-            let is_fit = is_region(self.service.url.as_ref(), &told.region);
-            if is_fit && told.region != endpoint.region && answer.status != 200 {
-                probe.bucket_region = Some(told.region.clone());
-                let moved = self.settle(bucket, &told.region).await;
+            let refusal = server_error(&answer);
+            let is_fit = is_region(self.service.url.as_ref(), &refusal.region);
+            if is_fit && refusal.region != endpoint.region && answer.status != 200 {
+                probe.bucket_region = Some(refusal.region.clone());
+                let moved = self.settle(bucket, &refusal.region).await;
                 if moved.is_ok_and(|moved| moved.region != endpoint.region) {
                     continue;
                 }
-            } else if let Some(server) = told.server_clock()
+            } else if let Some(server) = refusal.server_clock()
                 && keys.set_clock(server, now())
             {
                 continue;
@@ -201,13 +201,13 @@ impl Control {
     }
 }
 
-/// An object as [`Probe::object`] names it.
+/// The name of an object in [`Probe::object`].
 #[must_use]
 pub fn named(bucket: &str, key: &str) -> String {
     format!("s3://{bucket}/{}", shown(key))
 }
 
-/// By how many seconds this Date is ahead of the clock.
+/// Seconds by which this Date is ahead of the clock.
 fn ahead_seconds(date: &str) -> Option<i64> {
     let server = httpdate::parse_http_date(date).ok()?;
     let seconds = |time: std::time::Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
@@ -226,7 +226,7 @@ fn note_trouble(probe: &mut Probe, is_tls: bool, trouble: Trouble) {
         }
     };
     if of_tls {
-        // Something did answer, or there would be no certificate.
+        // Something answered, or there would be no certificate.
         probe.answered = Some(Ok(()));
         probe.trusted = Some(Err(error));
     } else {

@@ -1,7 +1,7 @@
-//! From an address to a source: is it an object, a folder, a glob, and is there anything at all?
+//! Resolves an address to a source: an object, a folder, a glob or a prefix, if it exists.
 //!
-//! A key that is not there is answered with the names nearest to it. Going through a source page
-//! by page is [`super::walk`]'s matter.
+//! A missing key is reported with the nearest names. The pages of a source are read in
+//! [`super::walk`].
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,66 +14,66 @@ use crate::s3::list::{ListQuery, Page};
 use crate::s3::uri::{KEY_BYTES_MAX, KeyGlob, KeyPattern, S3Uri, shown};
 use crate::s3::{Endpoint, Object};
 
-/// Something to move, found to be there.
+/// An existing source.
 #[derive(Debug)]
 pub struct Source {
-    /// The address as it was given.
+    /// The address as given.
     pub uri: S3Uri,
-    /// Where its bucket is served.
+    /// The endpoint of its bucket.
     pub endpoint: Arc<Endpoint>,
-    /// What it is.
+    /// Its kind.
     pub found: SourceKind,
-    /// The first page of its listing, which finding it took; the walk does not ask again.
+    /// The first page of its listing, from resolving it; the walk does not request it again.
     pub(crate) first_page: Option<Page>,
 }
 
 impl Source {
-    /// Whether it reads as a glob, and is an object or a folder of just this name.
+    /// True if the address reads as a glob, but an object or a folder has exactly this name.
     #[must_use]
     pub const fn is_literal(&self) -> bool {
         matches!(self.uri.key, KeyPattern::Glob(_)) && !matches!(self.found, SourceKind::Glob(_))
     }
 
-    /// Whether it is one object, which is not listed.
+    /// True if it is one object, which is not listed.
     #[must_use]
     pub const fn is_object(&self) -> bool {
         matches!(self.found, SourceKind::Object(_))
     }
 }
 
-/// What an address stands for.
+/// The meaning of an address.
 #[derive(Debug)]
 pub enum SourceKind {
     /// One object.
     Object(Object),
-    /// All objects whose key starts so; empty, or with a slash at its end.
+    /// All objects with this prefix: empty, or with a slash at its end.
     Folder {
-        /// What every key starts with.
+        /// The prefix of every key.
         prefix: String,
     },
-    /// All objects that match. Whether there is one shows at the end of the walk.
+    /// All objects that match. If there are any is known at the end of the walk.
     Glob(KeyGlob),
-    /// All objects whose key begins so, whether or not a slash follows. Of a directory bucket
-    /// shows at the end of the walk whether there is one.
+    /// All objects with this prefix, with or without a following slash. In directory buckets the
+    /// end of the walk shows if there are any.
     Prefix {
-        /// What every key starts with; may be empty.
+        /// The prefix of every key; may be empty.
         prefix: String,
     },
 }
 
-/// An address of whose object, folder or glob there is nothing, in a bucket that is there.
+/// An address without object, folder or match, in an existing bucket.
 #[derive(Debug)]
 pub struct Missing {
-    /// The address as it was given.
+    /// The address as given.
     pub uri: S3Uri,
-    /// Where its bucket is served.
+    /// The endpoint of its bucket.
     pub endpoint: Arc<Endpoint>,
-    /// What there is to say of it.
+    /// The error to report.
     pub error: Error,
 }
 
 impl Missing {
-    /// What stands for it in a report: a key, or what was typed in its place.
+    /// Its name in a report: a key, or the typed text.
     #[must_use]
     pub fn key(&self) -> &str {
         match &self.uri.key {
@@ -83,12 +83,12 @@ impl Missing {
     }
 }
 
-/// Why an address is no source.
+/// Why an address has no source.
 #[derive(Debug)]
 pub(super) enum Unresolved {
-    /// There is nothing.
+    /// Nothing exists there.
     Missing(Box<Missing>),
-    /// It cannot be found out.
+    /// It cannot be determined.
     Failed(Error),
 }
 
@@ -107,22 +107,22 @@ impl From<Unresolved> for Error {
     }
 }
 
-/// The first page of a listing that showed what a source is.
+/// The kind of a source, and the first page of the listing that showed it.
 type Found = (SourceKind, Option<Page>);
 
-/// How far below a folder is listed.
+/// How deep a folder is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// Everything.
     All,
-    /// What stands in it, and the names of the folders in it.
+    /// One level: its objects, and the names of its subfolders.
     Level,
-    /// Only whether there is anything.
+    /// Only the first key, to see if there is any.
     First,
 }
 
 impl Depth {
-    /// What shows what there is of a prefix.
+    /// The query that shows if a prefix has keys.
     fn query(self, prefix: &str) -> ListQuery {
         let by_folder = self == Self::Level;
         let keys_max = (self == Self::First).then_some(1);
@@ -130,7 +130,7 @@ impl Depth {
     }
 }
 
-/// The error of more sources than [`SOURCES_MAX`].
+/// The error for more sources than [`SOURCES_MAX`].
 #[must_use]
 pub fn too_many_sources() -> Error {
     Error::new(ErrorKind::Usage, format!("more than {SOURCES_MAX} sources are given"))
@@ -138,11 +138,11 @@ pub fn too_many_sources() -> Error {
 }
 
 impl Control {
-    /// Finds out what all of these stand for, several at once.
+    /// Resolves all of these addresses, several at once.
     ///
     /// # Errors
-    /// That of the first of them, in their order, which is not there or cannot be found out: those
-    /// behind it are given up; and [`ErrorKind::Usage`] when there are too many.
+    /// That of the first, in their order, which is missing or cannot be determined: the later ones
+    /// are cancelled; and [`ErrorKind::Usage`] if there are too many.
     pub async fn resolve_all(self: &Rc<Self>, uris: &[S3Uri]) -> Result<Vec<Source>> {
         let (mut sources, mut listed) = (Vec::with_capacity(uris.len()), 0);
         let mut ahead = self.ahead(uris)?;
@@ -153,10 +153,10 @@ impl Control {
         Ok(sources)
     }
 
-    /// The same of all of them, and apart from them those of which there is nothing.
+    /// Resolves all of these addresses; returns missing ones separately.
     ///
     /// # Errors
-    /// Those of [`Control::resolve_all`], but for what is not there.
+    /// Those of [`Control::resolve_all`], except for missing sources.
     pub async fn resolve_there(
         self: &Rc<Self>,
         uris: &[S3Uri],
@@ -185,13 +185,13 @@ impl Control {
         Ok(ResolveAhead::new(Rc::clone(self), uris.to_vec(), Depth::All))
     }
 
-    /// Finds out what the address stands for; what is not there is an error with near matches.
+    /// Resolves the address; a missing one is an error with near matches.
     pub async fn resolve(&self, uri: &S3Uri) -> Result<Source> {
         self.resolve_to(uri, Depth::All, true).await.map_err(Error::from)
     }
 
-    /// The same, so that the first page of a folder is of this depth. With `helps`, names like one
-    /// that is missing are looked for.
+    /// Resolves the address, with the first page of a folder of this depth. `helps`: look up near
+    /// matches of a missing name.
     pub(super) async fn resolve_to(
         &self,
         uri: &S3Uri,
@@ -219,7 +219,7 @@ impl Control {
                 None => return Err(self.missing(uri, key, helps).await?),
             },
         };
-        // Asking may have led to another region.
+        // The request may have found another region.
         let endpoint = self.endpoint(bucket).await?;
         Ok(Source { uri: uri.clone(), endpoint, found, first_page })
     }
@@ -248,14 +248,14 @@ impl Control {
         Ok((SourceKind::Prefix { prefix: prefix.to_owned() }, Some(page)))
     }
 
-    /// That there is nothing of this address.
+    /// The error that nothing exists at this address.
     async fn missing(&self, uri: &S3Uri, prefix: &str, helps: bool) -> Result<Unresolved> {
         let error = self.nothing_there(uri, prefix, helps).await;
         let endpoint = self.endpoint(&uri.bucket).await?;
         Ok(Unresolved::Missing(Box::new(Missing { uri: uri.clone(), endpoint, error })))
     }
 
-    /// The object of this key, else of the key exactly as it was typed: with its backslashes.
+    /// The object of this key, else of the key exactly as typed: with its backslashes.
     async fn head_key(&self, uri: &S3Uri, key: &str) -> Result<Option<Object>> {
         let found = self.head(&uri.bucket, key, &uri.version_id).await?;
         let typed = uri.literal_key();
@@ -265,15 +265,15 @@ impl Control {
         self.head(&uri.bucket, typed, &uri.version_id).await
     }
 
-    /// What a glob stands for: an object or a folder that is called exactly so comes first. The
-    /// listing that the glob takes tells mostly whether there is one.
+    /// The meaning of a glob: an object or a folder of exactly this name has precedence. The glob's
+    /// listing mostly shows if there is one.
     async fn glob_or_literal(&self, uri: &S3Uri, glob: &KeyGlob, depth: Depth) -> Result<Found> {
         let (bucket, key) = (uri.bucket.as_str(), uri.literal_key());
         let endpoint = self.endpoint(bucket).await?;
         let prefix = listed(glob, &endpoint);
         let page = match self.list_page(bucket, &ListQuery::new(prefix)).await {
             Ok(page) => page,
-            // Who may not list may read the object.
+            // Without permission to list, the object may still be readable.
             Err(refused) if refused.kind() == ErrorKind::Access && !key.ends_with('/') => {
                 return match self.head(bucket, key, "").await {
                     Ok(Some(object)) => Ok((SourceKind::Object(object), None)),
@@ -282,7 +282,7 @@ impl Control {
             }
             Err(error) => return Err(error),
         };
-        // Where a backslash was typed, the glob was meant.
+        // With a backslash in the text, the glob was meant.
         let may_be = key.starts_with(prefix) && key.len() <= KEY_BYTES_MAX;
         if !may_be || page.proves_absence(key, endpoint.is_directory()) {
             return Ok((SourceKind::Glob(glob.clone()), Some(page)));
@@ -325,7 +325,7 @@ impl Control {
         if !helps {
             return nothing(message);
         }
-        // This is help: if it fails, the error stands without it.
+        // This is optional: if it fails, the error has no near matches.
         let near = self.near_matches(&uri.bucket, prefix.trim_end_matches('/')).await;
         match near.unwrap_or_default().as_slice() {
             [] => nothing(message).advise("check the bucket and the name"),
@@ -339,7 +339,7 @@ impl Control {
         }
     }
 
-    /// The names beside the key that look most like it: first among those that start alike.
+    /// The names beside the key that are most similar: first among those with a common prefix.
     async fn near_matches(&self, bucket: &str, key: &str) -> Result<Vec<String>> {
         let folder_end = key.rfind('/').map_or(0, |at| at + 1);
         let (folder, name) = key.split_at(folder_end);
@@ -362,7 +362,7 @@ impl Control {
     }
 }
 
-/// One more source; an error when too many of them are listed.
+/// Counts one more source; an error if too many of them are listed.
 fn count_listed(listed: &mut usize, source: &Source) -> Result<()> {
     *listed += usize::from(!source.is_object());
     if *listed <= LISTED_SOURCES_MAX {
@@ -372,12 +372,12 @@ fn count_listed(listed: &mut usize, source: &Source) -> Result<()> {
     Err(Error::new(ErrorKind::Usage, message).advise("give a common folder and --include instead"))
 }
 
-/// What is listed for a glob. Directory buckets take no prefix but a folder's.
+/// The listed prefix of a glob. Directory buckets accept only a folder's prefix.
 pub(super) fn listed<'a>(glob: &'a KeyGlob, endpoint: &Endpoint) -> &'a str {
     if endpoint.is_directory() { &glob.folder } else { &glob.list_prefix }
 }
 
-/// What is listed for a literal prefix, which is all of it but in directory buckets.
+/// The listed part of a literal prefix: all of it except in directory buckets.
 #[must_use]
 pub fn listed_prefix<'a>(prefix: &'a str, endpoint: &Endpoint) -> &'a str {
     match endpoint.is_directory() {
@@ -386,7 +386,7 @@ pub fn listed_prefix<'a>(prefix: &'a str, endpoint: &Endpoint) -> &'a str {
     }
 }
 
-/// Up to three names, nearest first; none that shares too little to be meant.
+/// Up to three names, nearest first; none that differs too much.
 fn closest(key: &str, names: impl Iterator<Item = String>) -> Vec<String> {
     let distance_max = key.chars().count().div_ceil(3).clamp(2, 10);
     let mut near: Vec<(usize, String)> = names
@@ -404,7 +404,7 @@ mod tests {
     use super::super::loopback::{Reply, Server, control, run};
     use super::*;
 
-    /// A bucket with these keys; answers HEAD and one page of LIST.
+    /// A bucket of these keys; answers HEAD and one page of LIST.
     fn bucket(keys: &'static [&'static str]) -> Server {
         Server::start(move |head| {
             let target = head.split(' ').nth(1).unwrap_or("");

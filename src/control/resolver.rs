@@ -1,11 +1,11 @@
-//! From a host's name to all its addresses, and how long they are valid.
+//! Resolves a host name to all its addresses and their time to live.
 //!
-//! In the order of most machines (nsswitch.conf(5)): hosts(5), then the name servers of
-//! resolv.conf(5), with its search domains and options; A and AAAA at once, by `hickory-resolver`,
-//! for getaddrinfo(3) tells no time to live. getaddrinfo(3) comes last: it knows the names that
-//! machines have by other ways (mDNS, NSS modules, a resolver without that file).
+//! In the usual order (nsswitch.conf(5)): hosts(5), then the name servers of resolv.conf(5), with
+//! its search domains and options; A and AAAA at once, with `hickory-resolver`, because
+//! getaddrinfo(3) returns no time to live. getaddrinfo(3) comes last: it also knows the names from
+//! other sources (mDNS, NSS modules, a resolver without that file).
 //!
-//! Both files are read again for each lookup: a network that comes later writes them.
+//! Both files are read again for each lookup: a network that comes up later writes them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -30,35 +30,35 @@ use crate::sys::descriptor;
 /// Where names are looked up.
 #[derive(Debug, Default)]
 pub(super) enum Resolver {
-    /// As this machine is configured.
+    /// By this machine's configuration.
     #[default]
     System,
-    /// At these name servers alone.
+    /// Only at these name servers.
     #[cfg(test)]
     Servers(Box<ResolverConfig>, Box<ResolverOpts>),
 }
 
-/// What a name stands for; never empty.
+/// The addresses of a name; never empty.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Resolved {
     pub(super) addresses: Vec<IpAddr>,
-    /// How long that is so, where it is known.
+    /// Time to live, if known.
     pub(super) ttl: Option<Duration>,
 }
 
-/// Why there is no address, by all ways that were tried.
+/// Why there is no address, for all sources tried.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotFound {
     pub(super) why: String,
-    /// There is no such name, or no address of it: asking again changes nothing.
+    /// The name does not exist or has no address: a retry changes nothing.
     pub(super) is_unknown: bool,
 }
 
-/// The files that say how names are resolved.
+/// The files that configure name resolution.
 type Files = (Hosts, Result<(ResolverConfig, ResolverOpts), NetError>);
 
 impl Resolver {
-    /// All addresses of the name, whichever machine can reach them.
+    /// All addresses of the name, reachable or not.
     pub(super) async fn look_up(&self, name: &str) -> Result<Resolved, NotFound> {
         if let Ok(address) = name.parse() {
             return Ok(Resolved { addresses: vec![address], ttl: Some(Duration::MAX) });
@@ -76,7 +76,7 @@ impl Resolver {
 
 async fn look_up_by_system(name: &str) -> Result<Resolved, NotFound> {
     if is_local(name) {
-        // RFC 6761 section 6.3: not a matter of DNS.
+        // RFC 6761 section 6.3: not resolved by DNS.
         let addresses = ask_system("localhost").await.unwrap_or_else(|_| {
             vec![IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)]
         });
@@ -108,13 +108,13 @@ async fn look_up_by_system(name: &str) -> Result<Resolved, NotFound> {
     Err(NotFound { why: format!("{of_servers}; getaddrinfo: {why}"), is_unknown })
 }
 
-/// Whether the name is `localhost` or below it, which is this machine (RFC 6761 section 6.3).
+/// True for `localhost` and names below it, which are this machine (RFC 6761 section 6.3).
 pub(super) fn is_local(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// What hosts(5) says; where it names a host, name servers are not asked.
+/// The addresses in hosts(5); for a host found there, name servers are not asked.
 fn in_hosts(hosts: &Hosts, name: &str) -> Vec<IpAddr> {
     let Ok(name) = Name::from_str_relaxed(name.to_ascii_lowercase()) else { return vec![] };
     let kinds = [RecordType::A, RecordType::AAAA];
@@ -126,8 +126,8 @@ fn addresses_of(lookup: &Lookup) -> impl Iterator<Item = IpAddr> {
     lookup.answers().iter().filter_map(|record| record.data.ip_addr())
 }
 
-/// Asks for both families at once. A name server that answers for one of them and not for the
-/// other does not hold anything up. An error says why, and whether there is no such name.
+/// Asks for both families at once. A name server that answers for only one of them causes no delay.
+/// The error is the reason, and true if the name does not exist.
 async fn ask_servers(
     name: &str,
     config: ResolverConfig,
@@ -138,7 +138,7 @@ async fn ask_servers(
     servers.dedup();
     let at_servers = |why: &str| format!("name servers {}: {why}", servers.join(", "));
     options.use_hosts_file = ResolveHosts::Never;
-    // An answer is used until its end by those who ask here.
+    // The callers cache answers until their expiry.
     options.cache_size = 0;
     options.timeout = options.timeout.min(NAME_SERVER_TIMEOUT_MAX);
     let mut builder = Dns::builder_with_config(config, TokioRuntimeProvider::default());
@@ -158,7 +158,7 @@ async fn ask_servers(
             Ok(None) => break,
             Ok(Some(Ok(Ok(lookup)))) => {
                 addresses.extend(addresses_of(&lookup));
-                // Names that lead to others (CNAME) have a time to live, too.
+                // Aliases (CNAME) have a time to live, too.
                 seconds = lookup.answers().iter().map(|record| record.ttl).fold(seconds, u32::min);
                 deadline = deadline.min(Instant::now() + OTHER_FAMILY_WAIT);
             }
@@ -199,9 +199,9 @@ async fn ask_system(name: &str) -> Result<Vec<IpAddr>, String> {
     }
 }
 
-/// True when name servers have answered that there is no such name or no address of it. The
-/// standard library gives getaddrinfo(3)'s reason as a text alone: those of EAI_NONAME and
-/// EAI_NODATA in glibc and in musl.
+/// True if name servers have answered that there is no such name or no address of it. The standard
+/// library returns getaddrinfo(3)'s reason only as a text: these are EAI_NONAME and EAI_NODATA in
+/// glibc and in musl.
 fn is_unknown_name(why: &str) -> bool {
     let texts = [
         "Name or service not known",
@@ -213,8 +213,8 @@ fn is_unknown_name(why: &str) -> bool {
     texts.iter().any(|text| why.contains(text))
 }
 
-/// Those that this machine has a route to, over each of these network interfaces where there are
-/// some; all, where it has one to none of them: then connecting says what is wrong.
+/// The addresses to which this machine has a route, over each of these network interfaces if any;
+/// all, if it has a route to none: then connecting returns the error.
 pub(super) fn reachable(addresses: Vec<SocketAddr>, interfaces: &[Arc<str>]) -> Vec<SocketAddr> {
     let has = |at: SocketAddr| match interfaces {
         [] => has_route(at, None),
@@ -224,7 +224,7 @@ pub(super) fn reachable(addresses: Vec<SocketAddr>, interfaces: &[Arc<str>]) -> 
     if reachable.is_empty() { addresses } else { reachable }
 }
 
-/// Asks the kernel: to connect(2) a UDP socket finds a route, and sends nothing (udp(7)).
+/// Asks the kernel: connect(2) of a UDP socket finds a route, and sends nothing (udp(7)).
 fn has_route(address: SocketAddr, interface: Option<&str>) -> bool {
     let any = match address {
         SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -241,10 +241,10 @@ fn has_route(address: SocketAddr, interface: Option<&str>) -> bool {
     source.is_ok_and(|source| leads_to(source.ip(), address.ip()))
 }
 
-/// False where a machine whose IPv6 is for its own network alone would speak to the internet:
-/// RFC 6724 puts such an address behind those of IPv4 (section 5, rules 2 and 5).
+/// False if a machine whose IPv6 is only local would connect to the internet: RFC 6724 orders such
+/// an address after those of IPv4 (section 5, rules 2 and 5).
 fn leads_to(source: IpAddr, destination: IpAddr) -> bool {
-    // RFC 4291 section 2.4 and its successors: 2000::/3 is what is given out globally.
+    // RFC 4291 section 2.4 and its successors: global addresses are allocated from 2000::/3.
     let is_global = |address: Ipv6Addr| address.segments()[0] & 0xe000 == 0x2000;
     match (source, destination) {
         (IpAddr::V6(source), IpAddr::V6(destination)) => {

@@ -10,7 +10,7 @@ use hickory_resolver::system_conf::parse_resolv_conf;
 use super::super::loopback::run;
 use super::*;
 
-/// What the name server says of its only name.
+/// The name server's answers for its only name.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Zone {
     pub(in super::super) v4: Vec<Ipv4Addr>,
@@ -18,7 +18,7 @@ pub(in super::super) struct Zone {
     /// The response code (RFC 1035 section 4.1.1): 2 for a failure of the server, 3 for no such
     /// name. Every other name than [`NAME`] has 3.
     pub(in super::super) code: u8,
-    /// Questions for IPv6 are not answered.
+    /// Queries for IPv6 are not answered.
     pub(in super::super) hides_v6: bool,
 }
 
@@ -29,7 +29,7 @@ pub(in super::super) const NAME: &str = "store.lab.test";
 pub(in super::super) struct NameServer {
     port: u16,
     zone: Arc<Mutex<Zone>>,
-    /// The questions so far: names and types.
+    /// The queries so far: names and types.
     asked: Arc<Mutex<Vec<(String, u16)>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -67,7 +67,7 @@ impl NameServer {
         self.asked.lock().expect("no panic").clone()
     }
 
-    /// A resolver that asks it alone, with more lines of resolv.conf(5).
+    /// A resolver that uses only this server, with more lines of resolv.conf(5).
     pub(in super::super) fn resolver(&self, lines: &str) -> Resolver {
         let text = format!("nameserver 127.0.0.1\n{lines}");
         let (config, options) = parse_resolv_conf(text).expect("good lines");
@@ -91,10 +91,10 @@ impl Drop for NameServer {
 
 const A: u16 = 1;
 const AAAA: u16 = 28;
-/// Bytes of a message's head.
+/// Bytes of a message's header.
 const HEAD: usize = 12;
 
-/// The name and the type of a question, and where it ends.
+/// The name and the type of a query, and its end.
 fn parse(message: &[u8]) -> (String, u16, usize) {
     let (mut at, mut labels) = (HEAD, Vec::new());
     while message[at] > 0 {
@@ -115,11 +115,11 @@ fn answer(question: &[u8], name: &str, kind: u16, zone: &Zone) -> Vec<u8> {
         _ => vec![],
     };
     let mut message = question.to_vec();
-    // An answer of one who may be asked for anything, to one question.
+    // The header of an answer to one query, with recursion available.
     message[2..HEAD].copy_from_slice(&[0x81, 0x80 | code, 0, 1, 0, 0, 0, 0, 0, 0]);
     message[7] = u8::try_from(data.len()).expect("few");
     for bytes in data {
-        // The name of the question, its type, IN, a second, the length.
+        // A pointer to the query's name, its type, class IN, TTL 1 s, the length.
         message.extend([0xc0, 12]);
         message.extend(kind.to_be_bytes());
         message.extend([0, 1, 0, 0, 0, 1, 0]);
@@ -235,7 +235,7 @@ fn hosts_come_before_name_servers() {
 #[test]
 fn only_addresses_with_a_route_are_used_where_there_are_some() {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
-    // Nobody connects to all: connect(2) refuses it for want of SO_BROADCAST.
+    // connect(2) refuses the broadcast address without SO_BROADCAST.
     let nowhere = SocketAddr::from((Ipv4Addr::BROADCAST, 80));
     assert!(has_route(local, None) && !has_route(nowhere, None));
     assert_eq!(reachable(vec![nowhere, local], &[]), [local]);

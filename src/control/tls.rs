@@ -1,6 +1,7 @@
-//! Whom TLS trusts: the system, a bundle of the user's, or (loudly) anyone.
+//! The certificates that TLS trusts: the system's roots, a bundle of the user's, or (with a
+//! warning) any.
 //!
-//! Not the connections: the control plane's are `client`'s.
+//! Connections are in `client`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,13 +15,13 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use super::bundle::Bundle;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Whose certificates are trusted.
+/// The trusted certificates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Those the system's roots have signed.
+    /// Those signed by the system's roots.
     #[default]
     System,
-    /// Those the roots in this PEM file have signed, and these roots themselves.
+    /// Those signed by the roots in this PEM file, and these roots themselves.
     Bundle(PathBuf),
     /// All: the server may be anyone. The caller warns about it.
     Anyone,
@@ -29,7 +30,7 @@ pub enum Trust {
 /// The TLS configuration of every connection of the run.
 pub fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>> {
     let mut provider = aws_lc_rs::default_provider();
-    // The cheapest first, where the CPU has AES; the order of the others stays.
+    // The cheapest suite first, if the CPU has AES; the order of the others stays.
     provider.cipher_suites.sort_by_key(|suite| {
         let aes_128 = suite.suite().as_str().is_some_and(|name| name.contains("AES_128_GCM"));
         !(aes_128 && has_aes())
@@ -52,14 +53,14 @@ pub fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>> {
         }
     };
     let mut config = builder.with_no_client_auth();
-    // HTTP/1.1 alone is spoken here (RFC 7301).
+    // Only HTTP/1.1 is used (RFC 7301).
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // The data plane opens its records itself, with the keys that rustls has agreed on.
+    // The data plane decrypts its records itself, with the negotiated keys of rustls.
     config.enable_secret_extraction = true;
     Ok(Arc::new(config))
 }
 
-/// True where the CPU encrypts AES itself; without it ChaCha20 is as good a choice.
+/// True if the CPU has AES instructions; without them ChaCha20 is as good a choice.
 fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes");
@@ -69,7 +70,7 @@ fn has_aes() -> bool {
     false
 }
 
-/// Believes any certificate, but holds the server to the key in it.
+/// Accepts any certificate, but verifies that the server has its key.
 #[derive(Debug)]
 struct Unverified {
     provider: Arc<CryptoProvider>,

@@ -1,8 +1,8 @@
 //! The walk: every object of every source with its path at the destination, page by page.
 //!
-//! Several sources are merged by path, so that two objects for one file meet; the next pages of
-//! each are fetched while this one is used (`pages`). Whether links or files at the
-//! destination are in the way is the sink's matter.
+//! Several sources are merged by path, so that two objects of one file meet; the next pages of each
+//! are fetched while the current one is used (`pages`). Links and files in the way at the
+//! destination are the sink's matter.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use crate::s3::{Endpoint, Object, is_folder_mark};
 /// One object of the run.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Which source it is of, as an index.
+    /// Index of its source.
     pub source: usize,
-    /// Where its bucket is served.
+    /// The endpoint of its bucket.
     pub endpoint: Arc<Endpoint>,
     /// The object.
     pub object: Object,
-    /// Where it goes below the destination, or why it cannot.
+    /// Its path below the destination, or why it has none.
     pub path: Result<RelativePath, PathProblem>,
-    /// An empty object that stands for a folder: its key ends in a slash.
+    /// An empty object that represents a folder: its key ends in a slash.
     pub folder: bool,
 }
 
 impl Entry {
-    /// Whether it only marks a folder, and has no bytes.
+    /// True if it only marks a folder, and has no bytes.
     #[must_use]
     pub fn is_mark(&self) -> bool {
         is_folder_mark(&self.object.key, self.object.size_bytes)
@@ -47,45 +47,44 @@ impl Entry {
 
 /// A stream of entries.
 ///
-/// Sources that are literal prefixes or exact keys are taken as SageMaker takes those of a channel:
-/// marks of folders are no objects, so they have no place among those that shards count, and every
-/// shard has them.
+/// Sources that are literal prefixes or exact keys are treated as SageMaker treats those of a
+/// channel: folder markers are no objects, so shards do not count them, and every shard gets them.
 #[derive(Debug)]
 pub struct Walk {
     control: Rc<Control>,
     filter: Filter,
     /// All sources are such.
     is_channel: bool,
-    /// Nobody asks for paths: exact keys come in the order of their sources.
+    /// Paths are not needed: exact keys come in the order of their sources.
     is_for_objects: bool,
     drops_marks: bool,
-    /// A folder of its own below the destination.
+    /// Its folder below the destination.
     under: Option<String>,
-    /// Objects of the sources so far, and how many of them the filter left out.
+    /// Objects of the sources so far, and objects that the filter left out.
     seen: u64,
     left_out: u64,
     feeds: Vec<SourceListing>,
     /// Feeds whose next object is not in `merge` yet.
-    hungry: Vec<usize>,
-    /// Each object with its path, where it is not in the order of that.
+    pending: Vec<usize>,
+    /// Each object, with its path if the order is not by path.
     merge: Merge<(Option<String>, Object)>,
     guard: PathGuard,
-    /// Which of the entries are handed out, and how many there were so far.
+    /// The part of the entries to return, and the number of entries so far.
     shard: Shard,
     place: u64,
-    /// Sources of which there is nothing, where others go on; `None` where that ends the walk.
+    /// Missing sources, if the walk continues past them; `None` if a missing source ends the walk.
     missing: Option<Vec<Missing>>,
-    /// An object that several sources have is handed out once.
+    /// Objects in several sources are returned once.
     once: bool,
-    /// The first that had the last path, while that is asked for: its source, and the object.
+    /// The first object with the last path, while needed: its source, and the object.
     last: Option<(usize, String, Object)>,
-    /// Objects that were not handed out again.
+    /// Objects that were not repeated.
     repeated: u64,
-    /// Entries that have not been handed out; kept here so that a dropped future loses none.
+    /// Entries not returned yet; stored here so that a dropped future loses none.
     batch: Vec<Entry>,
 }
 
-/// The error of a listing of so many objects, or names, that filters leave nothing of.
+/// The error if filters leave none of this many objects or names.
 #[must_use]
 pub fn leaves_nothing(what: &str, seen: u64) -> Error {
     let message = format!("{what}: --include and --exclude leave none of {seen} objects");
@@ -95,12 +94,12 @@ pub fn leaves_nothing(what: &str, seen: u64) -> Error {
     )
 }
 
-/// What came of turning a page.
+/// The result of requesting the next page.
 enum Turned {
     Page,
-    /// There is no other.
+    /// There is no further page.
     End,
-    /// The same, and no key matched the glob.
+    /// There is no further page, and no key matched the glob.
     NoMatch,
 }
 
@@ -113,14 +112,14 @@ struct SourceListing {
     current: std::vec::IntoIter<Object>,
     /// `None` after the last page.
     pages: Option<Pages>,
-    /// Whether any object was one of those wanted, before the filter.
+    /// True if any object matched the source, before the filter.
     any: bool,
-    /// Of a literal prefix, once they are needed.
+    /// Of a literal prefix, once needed.
     namesakes: Option<Namesakes>,
 }
 
 impl Walk {
-    /// A walk through these sources; it must run inside a `LocalSet`, as tokio-uring has one.
+    /// A walk through these sources; must run inside a `LocalSet`, as tokio-uring provides.
     pub fn new(control: Rc<Control>, sources: Vec<Source>, filter: Filter) -> Result<Self> {
         if sources.len() > SOURCES_MAX {
             return Err(too_many_sources());
@@ -167,7 +166,7 @@ impl Walk {
             under: None,
             seen: 0,
             left_out: 0,
-            hungry: (0..feeds.len()).collect(),
+            pending: (0..feeds.len()).collect(),
             feeds,
             merge: Merge::default(),
             guard: PathGuard::default(),
@@ -181,25 +180,24 @@ impl Walk {
         })
     }
 
-    /// The same, which goes on past sources of which there is nothing: past these, and past globs
-    /// that match no key.
+    /// Continues past missing sources: these, and globs without a match.
     #[must_use]
     pub fn passing_over(self, missing: Vec<Missing>) -> Self {
         Self { missing: Some(missing), ..self }
     }
 
-    /// The sources that it went past, since the last time.
+    /// The missing sources since the last call.
     pub fn take_missing(&mut self) -> Vec<Missing> {
         self.missing.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The same, which hands an object out once, however many sources have it under one path.
+    /// Returns an object once, however many sources have it under one path.
     #[must_use]
     pub fn without_repeated(self) -> Self {
         Self { once: self.feeds.len() > 1, ..self }
     }
 
-    /// What is to be said of objects that were not handed out again.
+    /// A note about objects that were not repeated.
     #[must_use]
     pub fn repeated(&self) -> Option<String> {
         match self.repeated {
@@ -209,7 +207,7 @@ impl Walk {
         }
     }
 
-    /// Whether another source had this very object under this path.
+    /// True if another source had this object under this path.
     fn is_repeated(&mut self, source: usize, relative: &str, object: &Object) -> bool {
         if !self.once {
             return false;
@@ -228,17 +226,17 @@ impl Walk {
         }
     }
 
-    /// The same, of whose entries only this part is handed out: every N-th in their order, as
-    /// `pipe` takes them.
+    /// Returns only this part of the entries: every N-th in their order, like `pipe`.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] where a source lists in no order: another run's parts would be others.
+    /// [`ErrorKind::Usage`] if a source lists without order: parts of several runs would not be
+    /// disjoint.
     pub fn sharded(self, shard: Shard) -> Result<Self> {
         self.require_order(shard)?;
         Ok(Self { shard, ..self })
     }
 
-    /// Refuses parts of a source that lists in no order.
+    /// Refuses parts of a source that lists without order.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`].
@@ -258,21 +256,21 @@ impl Walk {
         }
     }
 
-    /// The same for who asks for no paths: what is in each other's way is not looked for, and exact
-    /// keys come in the order of their sources, not of their paths.
+    /// For callers without paths: conflicts between paths are not checked, and exact keys come in
+    /// the order of their sources, not of their paths.
     #[must_use]
     pub fn for_objects(self) -> Self {
         Self { is_for_objects: true, ..self }
     }
 
-    /// The same for a stream, which also leaves out marks of folders where the sources are those of
-    /// a channel.
+    /// For a stream: like [`Self::for_objects`], but without folder markers if the sources are
+    /// those of a channel.
     #[must_use]
     pub fn for_stream(self) -> Self {
         Self { drops_marks: true, ..self.for_objects() }
     }
 
-    /// The same with all paths in a folder of this name; without one where it is empty.
+    /// Moves all paths into a folder of this name; none if it is empty.
     #[must_use]
     pub fn under(self, folder: &str) -> Self {
         Self { under: Some(folder.to_owned()).filter(|folder| !folder.is_empty()), ..self }
@@ -280,7 +278,7 @@ impl Walk {
 
     /// The next entries, at least one; `None` at the end.
     ///
-    /// The future may be dropped and made again: no entry is lost. After an error the walk is over.
+    /// Cancel safe: no entry is lost. After an error the walk has ended.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Entry>>> {
         loop {
             let complete = self.feed().await?;
@@ -288,7 +286,7 @@ impl Walk {
                 && self.batch.len() < BATCH_ENTRIES_MAX
                 && let Some((source, rank, (path, object))) = self.merge.pop()
             {
-                self.hungry.push(source);
+                self.pending.push(source);
                 let relative = path.unwrap_or(rank);
                 if self.is_repeated(source, &relative, &object) {
                     self.repeated += 1;
@@ -307,7 +305,7 @@ impl Walk {
         }
     }
 
-    /// Whether the next entry is handed out.
+    /// True if the next entry is returned.
     fn takes(&mut self, entry: &Entry) -> bool {
         if self.is_channel && entry.is_mark() {
             return !self.drops_marks;
@@ -316,10 +314,10 @@ impl Walk {
         self.shard.takes(self.place - 1)
     }
 
-    /// Gets the next object of every feed that has none in the merge. False when that would mean
-    /// to wait although there are entries to hand out.
+    /// Gets the next object of every feed that has none in the merge. False if that would wait
+    /// although there are entries to return.
     async fn feed(&mut self) -> Result<bool> {
-        while let Some(source) = self.hungry.last().copied() {
+        while let Some(source) = self.pending.last().copied() {
             let feed = &mut self.feeds[source];
             if !self.is_for_objects && feed.needs_namesakes() {
                 if !self.batch.is_empty() {
@@ -340,13 +338,13 @@ impl Walk {
                         missing.push(nothing);
                     }
                 }
-                self.hungry.pop();
+                self.pending.pop();
                 continue;
             };
             let Some(relative) = feed.relative(&object)? else { continue };
             self.seen += 1;
             if self.filter.takes(&relative) {
-                self.hungry.pop();
+                self.pending.pop();
                 // Of equal ranks the first source comes first.
                 let by_source = self.is_for_objects && feed.is_exact();
                 let (rank, path) = match by_source {
@@ -361,7 +359,7 @@ impl Walk {
         Ok(true)
     }
 
-    /// Fails at the end of a walk of which the filter left nothing: that is hardly ever meant.
+    /// Fails at the end of a walk if the filter left nothing: that is hardly ever intended.
     fn filtered(&self) -> Result<()> {
         if self.left_out == 0 || self.left_out < self.seen {
             return Ok(());
@@ -385,9 +383,9 @@ impl Walk {
         }
         let path = match path {
             Ok(path) => {
-                let apart = feed.check_namesakes(source, &object.key, relative);
-                // Both see all paths.
-                self.guard.check(source, relative).and(apart).map(|()| path)
+                let disjoint = feed.check_namesakes(source, &object.key, relative);
+                // Both checks see all paths.
+                self.guard.check(source, relative).and(disjoint).map(|()| path)
             }
             problem => problem,
         };
@@ -416,11 +414,11 @@ fn own_path(relative: &str, object: &Object) -> Result<RelativePath, PathProblem
 impl SourceListing {
     fn new(control: &Rc<Control>, source: Source, listings: usize) -> Self {
         let (found, endpoint) = (source.found, source.endpoint);
-        // Without a first page there is nothing, which `resolve` does not let through.
+        // Without a first page there is nothing, which `resolve` rejects.
         let page = source.first_page.unwrap_or_default();
         let pages_of =
             |prefix: &str| Some(Pages::new(Rc::clone(control), &endpoint, prefix, page, listings));
-        // There may be very many single objects: they have no more than they need.
+        // There may be very many single objects: they store no more than they need.
         let (current, pages) = match &found {
             SourceKind::Object(object) => (vec![object.clone()], None),
             SourceKind::Folder { prefix } => (Vec::new(), pages_of(prefix)),
@@ -433,12 +431,12 @@ impl SourceListing {
         Self { uri: source.uri, endpoint, found, current, pages, any: false, namesakes: None }
     }
 
-    /// Whether it is one key of a list of keys.
+    /// True if it is one key of a list of keys.
     const fn is_exact(&self) -> bool {
         matches!(self.uri.key, KeyPattern::Exact { .. })
     }
 
-    /// Whether the next object is the first one beside the folder of a literal prefix.
+    /// True if the next object is the first one beside the folder of a literal prefix.
     fn needs_namesakes(&self) -> bool {
         let SourceKind::Prefix { prefix } = &self.found else { return false };
         let next = self.current.as_slice().first();
@@ -448,7 +446,7 @@ impl SourceListing {
         self.namesakes.is_none() && next.is_some_and(is_beside)
     }
 
-    /// Lists what in the folder of a literal prefix may be in the way of what is beside it.
+    /// Lists the keys in the folder of a literal prefix that may conflict with keys beside it.
     async fn find_namesakes(&mut self, control: &Control, filter: &Filter) -> Result<()> {
         let SourceKind::Prefix { prefix } = &self.found else { return Ok(()) };
         let wanted = Namesakes::prefix(prefix);
@@ -464,7 +462,7 @@ impl SourceListing {
             }
             for object in page.objects.iter().filter(|object| object.key.starts_with(&wanted)) {
                 let relative = &object.key[path_start(prefix, &object.key)..];
-                // What has a problem of its own is in nobody's way.
+                // An object with a problem of its own does not conflict.
                 let path = own_path(relative, object);
                 if path.is_ok() && filter.takes(relative) {
                     let count = found.insert(relative.to_owned());
@@ -491,7 +489,7 @@ impl SourceListing {
         Error::new(ErrorKind::Usage, message).advise("end the prefix in a slash")
     }
 
-    /// Whether a path beside the folder of a literal prefix is in the way of one in it.
+    /// Checks if a path beside the folder of a literal prefix conflicts with one in it.
     fn check_namesakes(&self, source: usize, key: &str, relative: &str) -> Result<(), PathProblem> {
         match (&self.found, &self.namesakes) {
             (SourceKind::Prefix { prefix }, Some(namesakes)) if is_beside_folder(prefix, key) => {
@@ -501,12 +499,12 @@ impl SourceListing {
         }
     }
 
-    /// Whether turning the page takes no waiting.
+    /// True if the next page is available without waiting.
     fn is_ready(&mut self) -> Result<bool> {
         self.pages.as_mut().map_or(Ok(true), Pages::is_ready)
     }
 
-    /// Goes on to the next page.
+    /// Goes to the next page.
     async fn turn_page(&mut self) -> Result<Turned> {
         let Some(pages) = &mut self.pages else { return Ok(Turned::End) };
         if let Some(objects) = pages.next().await? {
@@ -518,7 +516,8 @@ impl SourceListing {
         Ok(if may_match && !self.any { Turned::NoMatch } else { Turned::End })
     }
 
-    /// A glob that matches nothing, and is not the very name of something either; or a prefix.
+    /// The error for a glob without a match, which is not the name of an object either; or for a
+    /// prefix.
     fn nothing_matches(&self) -> Missing {
         let nothing = |why: &str| Error::new(ErrorKind::NotFound, format!("{}: {why}", self.uri));
         let error = match &self.found {
@@ -529,8 +528,8 @@ impl SourceListing {
         Missing { uri: self.uri.clone(), endpoint: self.endpoint.clone(), error }
     }
 
-    /// The object's path below the destination, a folder's with its slash; `None` if the object is
-    /// not wanted: it does not match, or is the mark of the source's own folder.
+    /// The object's path below the destination, a folder's with its slash; `None` if it does not
+    /// match, or is the marker of the source's own folder.
     fn relative(&mut self, object: &Object) -> Result<Option<String>> {
         let key = object.key.as_str();
         let (prefix, start) = match &self.found {
@@ -575,21 +574,21 @@ mod tests {
     use super::*;
     use crate::plan::filter::Rule;
 
-    /// Sees every page of a bucket: two keys each, with tokens that say where to go on.
+    /// Serves pages of two keys each, with tokens that say where to continue.
     fn bucket(keys: &'static [(&'static str, u64)]) -> Server {
         bucket_that(keys, StartAfter::Known)
     }
 
-    /// What a server makes of `start-after`.
+    /// The server's handling of `start-after`.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum StartAfter {
         Known,
-        /// It begins at the start whatever it says.
+        /// It begins at the first key whatever the parameter.
         Ignored,
         Refused,
     }
 
-    /// The same, with what it makes of `start-after`.
+    /// A bucket with this handling of `start-after`.
     fn bucket_that(keys: &'static [(&'static str, u64)], start_after: StartAfter) -> Server {
         Server::start(move |head| {
             let target = head.split(' ').nth(1).unwrap_or("");
@@ -623,7 +622,7 @@ mod tests {
                 sources.push(control.resolve(&uri).await?);
             }
             let mut walk = Walk::new(control, sources, filter)?;
-            let mut told = Vec::new();
+            let mut paths = Vec::new();
             while let Some(batch) = walk.next_batch().await? {
                 assert!(!batch.is_empty());
                 for entry in batch {
@@ -632,10 +631,10 @@ mod tests {
                         Ok(path) => path.to_string(),
                         Err(problem) => format!("{:?} {}", problem, entry.object.key),
                     };
-                    told.push(format!("{} {path}", entry.source));
+                    paths.push(format!("{} {path}", entry.source));
                 }
             }
-            Ok(told)
+            Ok(paths)
         })
     }
 
@@ -643,9 +642,9 @@ mod tests {
     fn three_pages_of_a_folder() {
         let server =
             bucket(&[("d/", 0), ("d/a", 1), ("d/b/", 0), ("d/b/c", 2), ("d/e", 3), ("x", 1)]);
-        let told = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
-        assert_eq!(told, ["0 a", "0 b/", "0 b/c", "0 e"]);
-        // Three pages, and one that a guess may cost.
+        let paths = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
+        assert_eq!(paths, ["0 a", "0 b/", "0 b/c", "0 e"]);
+        // Three pages, and one that a speculative request may cost.
         assert!((3..=4).contains(&server.seen().len()), "{:?}", server.seen());
     }
 
@@ -660,9 +659,9 @@ mod tests {
             ("d/f/", 5),
             ("d/z", 1),
         ]);
-        let told = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
+        let paths = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
         assert_eq!(
-            told,
+            paths,
             [
                 "0 FolderWithBytes d/",
                 "0 DotSegment d/../evil",
@@ -687,9 +686,9 @@ mod tests {
             ("q/n/x", 1),
             ("q/z", 1),
         ]);
-        let told = walked(&server, &["s3://bkt/p/", "s3://bkt/q/"], Filter::default());
+        let paths = walked(&server, &["s3://bkt/p/", "s3://bkt/q/"], Filter::default());
         assert_eq!(
-            told.expect("a walk"),
+            paths.expect("a walk"),
             [
                 "1 0",
                 "0 a",
@@ -735,7 +734,7 @@ mod tests {
         let uris = ["s3://bkt/d/a-4/", "s3://bkt/d/b*.tar"];
         let error = walked(&server, &uris, filter(&[], &["*"]));
         assert!(error.is_err_and(|error| error.to_string().starts_with("the sources: --include")));
-        // One of two sources may have nothing of it.
+        // One of two sources may have no match.
         assert_eq!(walked(&server, &uris, filter(&["b.*"], &[])).expect("a walk"), ["1 b.tar"]);
     }
 
@@ -746,7 +745,7 @@ mod tests {
         Filter::new(&includes.chain(excludes).collect::<Vec<_>>()).expect("good patterns")
     }
 
-    /// A directory bucket: it takes no prefix but a folder's, and lists in no order.
+    /// A directory bucket: accepts only a folder's prefix, and lists without order.
     fn directory(keys: &'static [(&'static str, u64)]) -> Server {
         Server::start(move |head| {
             let target = head.split(' ').nth(1).unwrap_or("");
@@ -786,14 +785,14 @@ mod tests {
         let all = walked(&["d/"]).expect("a walk");
         assert_eq!(all, ["0 b.tar", "0 a-2.tar", "0 a/x", "0 a-1.tar"]);
         assert_eq!(walked(&["d/a-*.tar"]).expect("a walk"), ["0 a-2.tar", "0 a-1.tar"]);
-        let told = walked(&["d/one", "e/one"]).expect("each is one object");
-        assert_eq!(told, ["0 one", "1 Duplicate { first: 0, again: 1 } e/one"]);
+        let paths = walked(&["d/one", "e/one"]).expect("each is one object");
+        assert_eq!(paths, ["0 one", "1 Duplicate { first: 0, again: 1 } e/one"]);
         for uris in [["d/", "e/one"], ["e/one", "d/*.tar"]] {
             let error = walked(&uris).expect_err("no order");
             assert_eq!(error.kind(), ErrorKind::Usage);
             assert!(error.to_string().contains("not listed in key order"), "{error}");
         }
-        // Help for what is not there asks by folder too.
+        // Near matches of a missing name are listed by folder, too.
         let error = walked(&["d/c.tar"]).expect_err("not there");
         assert!(error.to_string().contains("did you mean"), "{error}");
     }
@@ -801,8 +800,8 @@ mod tests {
     #[test]
     fn disorder_is_an_error_only_between_sources() {
         let server = bucket(&[("p/b", 1), ("p/a", 1), ("q/x", 1)]);
-        let told = walked(&server, &["s3://bkt/p/"], Filter::default());
-        assert_eq!(told.expect("a walk"), ["0 b", "0 a"]);
+        let paths = walked(&server, &["s3://bkt/p/"], Filter::default());
+        assert_eq!(paths.expect("a walk"), ["0 b", "0 a"]);
         let error = walked(&server, &["s3://bkt/p/", "s3://bkt/q/"], Filter::default());
         let error = error.expect_err("no order");
         assert!(error.to_string().contains("not in order"), "{error}");
@@ -815,9 +814,9 @@ mod tests {
         let keys: Vec<_> = keys.iter().map(|(key, size)| (key.as_str(), *size)).collect();
         for start_after in [StartAfter::Known, StartAfter::Ignored, StartAfter::Refused] {
             let server = bucket_that(keys.clone().leak(), start_after);
-            let told = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
+            let paths = walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a walk");
             let expected: Vec<_> = (0..300).map(|at| format!("0 {at:04}")).collect();
-            assert_eq!(told, expected);
+            assert_eq!(paths, expected);
             let split = server.seen().iter().filter(|head| head.contains("start-after=")).count();
             assert!(split > 0);
             assert!(start_after == StartAfter::Known || split < 10, "{split} in vain");
@@ -844,7 +843,7 @@ mod tests {
             let mut walk = Walk::new(control, vec![source], Filter::default()).expect("a walk");
             let first = walk.next_batch().await.expect("a batch").expect("not the end");
             assert_eq!(first.len(), 2);
-            // Nobody asks for more, and still the second page comes; the third does not.
+            // No page is requested, and still the second one comes; the third does not.
             for _ in 0..5_000 {
                 if walk.feeds[0].is_ready().expect("no error") {
                     break;

@@ -135,7 +135,7 @@ async fn again(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::channel::KeepRoom;
+    use crate::control::channel::ListingBudget;
     use crate::control::loopback::{self, Reply, Server};
     use crate::plan::epoch::Shard;
     use crate::train::{ChannelData, S3Location};
@@ -165,7 +165,7 @@ mod tests {
         let place = |name: &str| folder.path().join(name);
         loopback::run(async {
             let control = Rc::new(loopback::control(&server).await);
-            let room = KeepRoom::new(1 << 20);
+            let room = ListingBudget::new(1 << 20);
             let found = control.preflight(&source, true, 9, Some(&room)).await.expect("a look");
             let kept = found.kept.expect("there is room");
             of_kept(&place("kept"), &channel, kept).await.0.expect("a list");

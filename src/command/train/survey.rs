@@ -17,7 +17,7 @@ use super::layout::Layout;
 use super::streams::epochs_in_words;
 use crate::cli::TrainArgs;
 use crate::control::Control;
-use crate::control::channel::{ChannelSource, KeepRoom, KeyProblem, Preflight};
+use crate::control::channel::{ChannelSource, KeyProblem, ListingBudget, Preflight};
 use crate::engine::config::HostFacts;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::limits::{
@@ -72,7 +72,7 @@ pub(super) async fn survey(
     sources: &Sources,
 ) -> Result<Survey> {
     let mut listings = Vec::new();
-    let room = Rc::new(KeepRoom::new(kept_bytes_max(HostFacts::read())));
+    let room = Rc::new(ListingBudget::new(kept_bytes_max(HostFacts::read())));
     for (channel, source) in input.channels.iter().zip(sources) {
         let (control, channel, source) = (Rc::clone(control), channel.clone(), source.clone());
         // A check needs none of it.
@@ -232,7 +232,7 @@ async fn list(
     control: &Rc<Control>,
     channel: &Channel,
     source: &ChannelSource,
-    room: Option<&KeepRoom>,
+    room: Option<&ListingBudget>,
 ) -> Found {
     let (is_files, most) = (is_files(channel), CHANNEL_PROBLEMS_TOLD_MAX);
     match control.preflight(source, is_files, most, room).await {

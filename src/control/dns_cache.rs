@@ -1,7 +1,8 @@
-//! What name resolution has given for one name so far, and when to ask again. Pure.
+//! The addresses of one host name from name resolution, and the time of its next lookup. Pure.
 //!
-//! A name of S3 has hundreds of addresses; each answer has eight of them, and lives for seconds.
-//! So answers are gathered: connections can be spread over far more than one answer has.
+//! A host name of S3 has hundreds of addresses; each answer has eight of them and a TTL of seconds.
+//! So the addresses of several answers are collected, and connections can be spread over many more
+//! addresses than one answer has.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,20 +11,20 @@ use super::limits::{
     ADDRESS_UNSEEN_MAX, ADDRESSES_MAX, LOOKUP_PAUSE_DEFAULT, LOOKUP_PAUSE_MAX, LOOKUP_PAUSE_MIN,
 };
 
-/// The addresses of one name. The times that it is given are all by one clock, in microseconds.
+/// The addresses of one host name. All times are of one clock, in microseconds.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
-    /// With the time of the last answer that had it; those of newer answers first.
+pub(super) struct DnsCache {
+    /// Each with the time of the last answer that had it; newest answers first.
     seen: Vec<(IpAddr, u64)>,
     next_us: u64,
-    /// Lookups in a row that failed.
+    /// Consecutive failed lookups.
     failures: u32,
 }
 
-impl Answers {
-    /// Takes an answer in: what it has comes first, what it does not have stays until no answer has
-    /// had it for [`ADDRESS_UNSEEN_MAX`], or until there are [`ADDRESSES_MAX`] newer ones. `ttl`:
-    /// how long it is valid, where that is known.
+impl DnsCache {
+    /// Merges an answer: its addresses come first; others stay until no answer has had them for
+    /// [`ADDRESS_UNSEEN_MAX`], or until there are [`ADDRESSES_MAX`] newer ones. `ttl`: the answer's
+    /// time to live, if known.
     pub(super) fn merge(&mut self, found: &[IpAddr], ttl: Option<Duration>, now_us: u64) {
         let older = std::mem::take(&mut self.seen);
         for address in found {
@@ -43,19 +44,19 @@ impl Answers {
         self.next_us = now_us.saturating_add(micros(pause));
     }
 
-    /// There was no answer: what is known stays, and the next lookup comes later each time.
+    /// Records a failed lookup: known addresses stay, and the pause before the next lookup grows.
     pub(super) fn failed(&mut self, now_us: u64) {
         let pause = LOOKUP_PAUSE_MIN.saturating_mul(1 << self.failures.min(8));
         self.failures = self.failures.saturating_add(1);
         self.next_us = now_us.saturating_add(micros(pause.min(LOOKUP_PAUSE_MAX)));
     }
 
-    /// When to look the name up again.
+    /// Time of the next lookup.
     pub(super) fn next_us(&self) -> u64 {
         self.next_us
     }
 
-    /// All that are known; those of the newest answer first.
+    /// All known addresses; those of the newest answer first.
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.seen.iter().map(|(address, _)| *address)
     }
@@ -80,55 +81,55 @@ mod tests {
 
     const SECOND_US: u64 = 1_000_000;
 
-    fn known(answers: &Answers) -> Vec<IpAddr> {
-        answers.addresses().collect()
+    fn known(cache: &DnsCache) -> Vec<IpAddr> {
+        cache.addresses().collect()
     }
 
     #[test]
     fn answers_are_gathered_the_newest_first() {
-        let mut answers = Answers::default();
-        answers.merge(&[ip(1), ip(2), ip(1)], None, 0);
-        answers.merge(&[ip(3), ip(2)], None, 5 * SECOND_US);
-        assert_eq!(known(&answers), [ip(3), ip(2), ip(1)]);
+        let mut cache = DnsCache::default();
+        cache.merge(&[ip(1), ip(2), ip(1)], None, 0);
+        cache.merge(&[ip(3), ip(2)], None, 5 * SECOND_US);
+        assert_eq!(known(&cache), [ip(3), ip(2), ip(1)]);
     }
 
     #[test]
     fn what_no_answer_has_any_more_goes_after_a_while() {
-        let mut answers = Answers::default();
+        let mut cache = DnsCache::default();
         let unseen_us = micros(ADDRESS_UNSEEN_MAX);
-        answers.merge(&[ip(1), ip(2)], None, 0);
-        answers.merge(&[ip(2)], None, SECOND_US);
-        answers.merge(&[ip(3)], None, unseen_us);
-        assert_eq!(known(&answers), [ip(3), ip(2), ip(1)]);
-        answers.merge(&[ip(3)], None, unseen_us + 1);
-        assert_eq!(known(&answers), [ip(3), ip(2)]);
+        cache.merge(&[ip(1), ip(2)], None, 0);
+        cache.merge(&[ip(2)], None, SECOND_US);
+        cache.merge(&[ip(3)], None, unseen_us);
+        assert_eq!(known(&cache), [ip(3), ip(2), ip(1)]);
+        cache.merge(&[ip(3)], None, unseen_us + 1);
+        assert_eq!(known(&cache), [ip(3), ip(2)]);
         // However long there is no answer.
-        answers.failed(10 * unseen_us);
-        assert_eq!(known(&answers), [ip(3), ip(2)]);
-        answers.merge(&[], None, 20 * unseen_us);
-        assert_eq!(known(&answers), [ip(3), ip(2)]);
+        cache.failed(10 * unseen_us);
+        assert_eq!(known(&cache), [ip(3), ip(2)]);
+        cache.merge(&[], None, 20 * unseen_us);
+        assert_eq!(known(&cache), [ip(3), ip(2)]);
     }
 
     #[test]
     fn only_so_many_are_kept_and_the_newest_answer_is_among_them() {
-        let mut answers = Answers::default();
+        let mut cache = DnsCache::default();
         for number in 0..20 {
             let found: Vec<_> = (0..8).map(|at| ip(number * 8 + at)).collect();
-            answers.merge(&found, None, number as u64);
+            cache.merge(&found, None, number as u64);
         }
-        assert_eq!(known(&answers).len(), ADDRESSES_MAX);
-        assert!((152..160).all(|number| answers.has(ip(number))));
+        assert_eq!(known(&cache).len(), ADDRESSES_MAX);
+        assert!((152..160).all(|number| cache.has(ip(number))));
         let many: Vec<_> = (0..2 * ADDRESSES_MAX).map(ip).collect();
-        answers.merge(&many, None, 99);
-        assert_eq!(known(&answers), many[..ADDRESSES_MAX]);
+        cache.merge(&many, None, 99);
+        assert_eq!(known(&cache), many[..ADDRESSES_MAX]);
     }
 
     #[test]
     fn the_next_lookup_comes_when_the_answer_ends_within_bounds() {
         let pause_us = |ttl| {
-            let mut answers = Answers::default();
-            answers.merge(&[ip(1)], ttl, 7);
-            answers.next_us() - 7
+            let mut cache = DnsCache::default();
+            cache.merge(&[ip(1)], ttl, 7);
+            cache.next_us() - 7
         };
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(pause_us(seconds(20)), 20 * SECOND_US);
@@ -139,17 +140,17 @@ mod tests {
 
     #[test]
     fn while_lookups_fail_they_come_less_often() {
-        let mut answers = Answers::default();
-        answers.merge(&[ip(1)], None, 0);
+        let mut cache = DnsCache::default();
+        cache.merge(&[ip(1)], None, 0);
         let pauses_us = [0; 12].map(|now_us| {
-            answers.failed(now_us);
-            answers.next_us()
+            cache.failed(now_us);
+            cache.next_us()
         });
         let least_us = micros(LOOKUP_PAUSE_MIN);
         assert_eq!(pauses_us[..3], [least_us, 2 * least_us, 4 * least_us]);
         assert_eq!(pauses_us[11], micros(LOOKUP_PAUSE_MAX));
-        answers.merge(&[ip(1)], Some(Duration::ZERO), 0);
-        answers.failed(0);
-        assert_eq!(answers.next_us(), least_us, "an answer forgives");
+        cache.merge(&[ip(1)], Some(Duration::ZERO), 0);
+        cache.failed(0);
+        assert_eq!(cache.next_us(), least_us, "an answer forgives");
     }
 }
