@@ -1,7 +1,7 @@
-//! Bounds of `bench`.
+//! Limits of `bench`.
 
-/// Generated objects, and files on the disk, of `bench` together.
+/// Default size of generated objects, and of the files on disk, in bytes.
 pub const BENCH_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// Most runs of a step of `bench`.
+/// Most runs of each step.
 pub const BENCH_RUNS_MAX: u32 = 1000;

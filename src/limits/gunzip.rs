@@ -1,20 +1,20 @@
-//! Objects of gzip that are inflated on their way into a stream.
+//! Limits of gzip objects that are decompressed for a stream.
 
-/// Threads that inflate, at most; one for each core where there are fewer.
+/// Most threads that decompress; one per core if there are fewer.
 pub const INFLATERS_MAX: usize = 64;
 
-/// Pieces of an object that wait for its inflater, each as long as a buffer of the stream
-/// ([`super::TLS_PIECE_BYTES`]): one comes in while another is inflated.
+/// Pieces of an object that wait for decompression, each as long as a buffer of the stream
+/// ([`super::TLS_PIECE_BYTES`]): one is received while another is decompressed.
 pub const INFLATE_PIECES_MAX: usize = 2;
 
-/// Objects of a channel that have begun to be inflated, at most, for each thread: some of them wait
-/// for bytes, and others for room.
+/// Most objects of a channel in decompression per thread: some of them wait for input, others for
+/// output space.
 pub const INFLATE_OBJECTS_PER_THREAD: usize = 2;
 
-/// At most one in so many of the buffers that a stream may have in memory has inflated bytes, or
-/// bytes that wait for their inflater; the others are for what comes over TLS.
+/// At most one in this many of a stream's buffers in memory has decompressed bytes or input for
+/// decompression; the others are for TLS.
 pub const INFLATE_MEMORY_SHARE: u64 = 2;
 
-/// Of these again at most one in so many waits for its inflater: fewer objects begin where there is
-/// no more room. One always may.
+/// Of these at most one in this many has input for decompression: with fewer free buffers fewer
+/// objects begin, but always one.
 pub const INFLATE_INPUT_SHARE: u64 = 2;

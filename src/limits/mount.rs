@@ -1,115 +1,113 @@
 //! Limits of `mount`.
 
-/// Blocks in which stat(2) counts the space of a file, in bytes.
+/// Size of the blocks of `st_blocks` (stat(2)), in bytes.
 pub const BLOCK_BYTES: u64 = 512;
 
-/// Keys without a name in the mount that are listed; those beyond are counted.
+/// Most keys without a name in the mount that are listed; further ones are only counted.
 pub const HIDDEN_KEPT_MAX: usize = 100_000;
 
-/// Streams of one open file, at most: places from which it is read on.
+/// Most streams of one open file: positions of sequential reads.
 pub const MOUNT_STREAMS_MAX: usize = 8;
 
-/// A stream that so many reads of its file have not gone on with is over.
+/// A stream ends after this many reads of its file that did not continue it.
 pub const MOUNT_IDLE_READS: u64 = 16;
 
-/// Fewer bytes are not asked for ahead of a reader, unless the file ends there: each request has
-/// its cost.
+/// Fewest bytes requested ahead of a reader, except at the file's end: each request has a cost.
 pub const MOUNT_AHEAD_BYTES_MIN: u64 = 128 << 10;
 
-/// One in so many leases is left for what is waited for.
+/// One in this many leases is reserved for reads that programs wait for.
 pub const MOUNT_LEASES_RESERVED_SHARE: usize = 4;
 
-/// Where nothing but leases takes data slots, one of so many of a worker's is not leased: for
-/// ranges that are asked for twice.
+/// If only leases use data slots, one in this many of a worker's is not leased: for hedged ranges.
 pub const UNLEASED_SLOTS_SHARE: usize = 8;
 
-/// Longest read that the kernel asks for, in bytes: its own limit on one request.
+/// Longest read that the kernel requests, in bytes: its limit of one request.
 pub const MOUNT_READ_BYTES_MAX: u32 = 1 << 20;
 
-/// How far the kernel reads ahead by itself, in KiB, where it may be told: reads come in pieces of
-/// [`MOUNT_READ_BYTES_MAX`] then.
+/// The kernel's read-ahead, in KiB, if it can be set: reads then come in pieces of
+/// [`MOUNT_READ_BYTES_MAX`].
 pub const MOUNT_READAHEAD_KIB: u32 = 1024;
 
-/// Reads ahead of programs that the kernel has under way at once, at most.
+/// Most simultaneous read-ahead requests of the kernel (`max_background`).
 pub const MOUNT_BACKGROUND_MAX: u16 = 64;
 
-/// Threads that take the kernel's requests, at most.
+/// Most threads that read the kernel's requests.
 pub const MOUNT_THREADS_MAX: usize = 4;
 
-/// Requests that the kernel has under way at once over io_uring for each processor, at most: so
-/// many pieces of memory, each of [`MOUNT_READ_BYTES_MAX`].
+/// Most simultaneous requests of the kernel over io_uring per processor, each with a buffer of
+/// [`MOUNT_READ_BYTES_MAX`].
 pub const MOUNT_QUEUE_ENTRIES_MAX: usize = 32;
 
-/// The same, at least: with fewer of them requests would wait for each other.
+/// Fewest simultaneous requests over io_uring per processor: with fewer of them requests would wait
+/// for each other.
 pub const MOUNT_QUEUE_ENTRIES_MIN: usize = 8;
 
-/// One in so many bytes of the memory that a user has named may be for such requests.
+/// One in this many bytes of `--memory` may be for such requests.
 pub const MOUNT_QUEUE_MEMORY_SHARE: u64 = 4;
 
-/// The same of the machine's memory, where nobody has named any.
+/// One in this many bytes of the machine's memory may be for such requests, without `--memory`.
 pub const MOUNT_QUEUE_MACHINE_SHARE: u64 = 16;
 
-/// Where files have more bytes than this on average, the device is taken: over io_uring each byte
-/// is copied once more, and each request costs less. On two cores, 2026-11-26, both read files of
-/// 256 KiB equally fast; the ring was up to 1.95 times as fast with requests alone, and 0.85 times
-/// as fast with files of 1 GiB.
+/// If files have more bytes than this on average, /dev/fuse is used: over io_uring each byte is
+/// copied once more, and each request costs less. On two cores, 2026-11-26, both read files of 256
+/// KiB equally fast; the ring was up to 1.95 times as fast with requests alone, and 0.85 times as
+/// fast with files of 1 GiB.
 pub const MOUNT_QUEUE_MEAN_BYTES_MAX: u64 = 256 << 10;
 
-/// Longest wait of a thread that serves such requests before it looks again.
+/// Longest wait of a thread that serves such requests before it checks its state again.
 pub const MOUNT_QUEUE_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Names that are asked for at once because their objects were replaced, at most.
+/// Most simultaneous requests for names whose objects were replaced.
 pub const MOUNT_LOOKUPS_MAX: usize = 16;
 
-/// Folders that are listed at once because a program uses them, at most.
+/// Most folders listed at once because a program uses them.
 pub const MOUNT_LISTINGS_MAX: usize = 16;
 
-/// Names and folders that wait to be asked for, at most; more fail with EAGAIN.
+/// Most names and folders queued for a request; further ones fail with EAGAIN.
 pub const MOUNT_LOOKUPS_QUEUED_MAX: usize = 1024;
 
-/// Files that were closed and wait for their lines in the report, at most; of more there are only
-/// the totals.
+/// Most closed files queued for their lines in the report; further ones are only in the totals.
 pub const MOUNT_CLOSED_TOLD_MAX: usize = 4096;
 
-/// How long the kernel may keep names and attributes: those that change while it is mounted it is
-/// told to forget.
+/// Time for which the kernel may cache names and attributes; those that change during the mount are
+/// invalidated.
 pub const MOUNT_NAMES_TTL: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
-/// Errors of reads that are printed, at most; a read that succeeds makes room for more.
+/// Most read errors that are printed; each successful read allows one more.
 pub const MOUNT_ERRORS_TOLD_MAX: usize = 20;
 
 /// Bytes that a cache of objects leaves free on its file system.
 pub const CACHE_FREE_BYTES_MIN: u64 = 256 << 20;
 
-/// Where a cache needs room, one in so many of its bytes goes with what has to go, so that the next
-/// objects find some.
+/// When a cache needs space, it also removes one in this many of its bytes, so that the next
+/// objects have space.
 pub const CACHE_ROOM_SHARE: u64 = 16;
 
-/// When one in so many of its bytes has come, a cache is looked through again: others may share it.
+/// After one in this many of its bytes has been added, a cache is scanned again: other processes
+/// may share it.
 pub const CACHE_SCAN_SHARE: u64 = 8;
 
-/// Objects that a cache removes at once, at most: of so many it remembers names and times.
+/// Most objects that a cache removes at once: it stores the names and times of this many.
 pub const CACHE_EVICTED_MAX: usize = 65_536;
 
-/// For so long a cache removes nothing more because the disk is full: space may come back late.
+/// Time for which a cache removes nothing more after the disk was full: space may be freed late.
 pub const CACHE_DISK_FULL_PAUSE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// An object of a cache that was used again within so long is not noted as used: that costs a write
-/// of its inode.
+/// An object's use is not recorded again within this time: each record writes its inode.
 pub const CACHE_USED_PERIOD: std::time::Duration = std::time::Duration::from_secs(300);
 
 /// Threads that write objects into a cache.
 pub const CACHE_WRITERS: usize = 2;
 
-/// How often a cache is synced while something comes.
+/// Interval at which a cache is synced while objects are added.
 pub const CACHE_SYNC_PERIOD: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// When bytes have waited so long to be written, the disk does not answer: reads go on without it.
+/// After bytes have waited this long to be written, the disk counts as stalled: reads continue
+/// without it.
 pub const CACHE_STALL_MAX: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// Pieces of one object that have come and do not touch each other, at most: with more it is not
-/// kept.
+/// Most separate pieces of one object: with more it is not cached.
 pub const CACHE_PIECES_MAX: usize = 16_384;
 
-/// Of the descriptors that a process may have, one in so many is for files of a cache.
+/// One in this many of the process's descriptors is for files of a cache.
 pub const CACHE_DESCRIPTORS_SHARE: u64 = 4;

@@ -1,55 +1,54 @@
-//! Bounds of the network interfaces and timeouts that a user names, and of connections that a
-//! server leaves unanswered.
+//! Limits of network interfaces and timeouts, and of connections that a server leaves unanswered.
 
 use std::time::Duration;
 
-/// Longest name of a network interface, in bytes (IFNAMSIZ without its end, netdevice(7)).
+/// Longest name of a network interface, in bytes (IFNAMSIZ without the final NUL, netdevice(7)).
 pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
 
 /// Most network interfaces of a run: the largest instances have 32.
 pub const INTERFACES_MAX: usize = 64;
 
-/// A new connection that waits for its first answer is compared with those of its address that
-/// were answered, after so long, in microseconds.
+/// Time after which a new connection without an answer is compared with answered ones of its
+/// address, in microseconds.
 pub const UNANSWERED_AFTER_US: u64 = 400_000;
 
-/// And after so many answers of those, since it was opened.
+/// And after this many answers of those, since it was opened.
 pub const UNANSWERED_ANSWERS_MIN: u64 = 4;
 
-/// And after so many times what the slowest of them took lately.
+/// And after this many times the slowest recent first byte of those.
 pub const UNANSWERED_FACTOR: u64 = 4;
 
-/// So many such connections at least, and one of [`UNANSWERED_SHARE`] that are open, mean that the
-/// server takes no more than those that were answered; fewer are late for reasons of their own.
+/// At least this many such connections, and one in [`UNANSWERED_SHARE`] of the open ones, mean that
+/// the server serves no more than those that were answered; fewer are late for other reasons.
 pub const UNANSWERED_MIN: usize = 2;
 
 /// See [`UNANSWERED_MIN`].
 pub const UNANSWERED_SHARE: usize = 2;
 
-/// Pause between two looks for connections that nothing answers, in microseconds.
+/// Pause between two checks for unanswered connections, in microseconds.
 pub const UNANSWERED_LOOK_US: u64 = 50_000;
 
-/// After so long twice as many connections are tried again, in microseconds; doubled each time that
-/// they are not answered.
+/// Time after which twice as many connections are tried again, in microseconds; doubled each time
+/// that they are not answered.
 pub const SERVED_PAUSE_MIN_US: u64 = 5_000_000;
 
-/// The longest of these times.
+/// Longest of these times, in microseconds.
 pub const SERVED_PAUSE_MAX_US: u64 = 60_000_000;
 
-/// Twice as many that were not found unanswered for so long, in microseconds, are served.
+/// Twice as many connections are served if none was found unanswered for this time, in
+/// microseconds.
 pub const SERVED_TRIAL_US: u64 = 2_000_000;
 
-/// Where other connections wait for an answer, one that is answered is closed after the range that
-/// ends so long after its first answer, in microseconds.
+/// While other connections wait for an answer, an answered one is closed after the range that ends
+/// this long after its first answer, in microseconds.
 pub const SERVED_TURN_US: u64 = 1_000_000;
 
-/// Shortest time that an attempt may be given to connect, or to receive something.
+/// Shortest timeout for connecting or receiving.
 pub const TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
-/// Longest such time: `inrush` notices within it that nothing comes any more.
+/// Longest timeout for connecting or receiving.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
-/// The time for which the rate of an endpoint makes the tries of a range wait is not counted, up to
-/// so many times the one for which it is retried. With 32 requests in turn at one a second, one was
-/// refused 26 times in 328 s.
+/// Waits for an endpoint's request rate are not counted, up to this many times the retry time. With
+/// 32 requests in turn at one per second, one was refused 26 times in 328 s.
 pub const RATE_WAITS_FACTOR: u64 = 10;

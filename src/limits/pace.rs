@@ -298,7 +298,7 @@ pub const RATE_CUT_PER_MILLE: u64 = 50;
 /// double.
 pub const RATE_PLATEAU_US: u64 = 700_000;
 
-/// And after at least the time of this many requests: fewer tell nothing.
+/// And after at least the time of this many requests: fewer say nothing.
 /// `few_requests_need_longer_to_come_back_but_no_longer_than_3_seconds` fails at half and at
 /// double.
 pub const RATE_PLATEAU_REQUESTS: u64 = 100;
@@ -308,7 +308,7 @@ pub const RATE_PLATEAU_REQUESTS: u64 = 100;
 /// double.
 pub const RATE_PLATEAU_MAX_US: u64 = 3_000_000;
 
-/// Up to so many requests a second are few: an interval tells something by the number of its
+/// Up to this many requests per second are few: an interval is conclusive by the number of its
 /// requests. The rate of a server that serves nothing at first is this one.
 /// `who_serves_nothing_at_first_is_sent_32_requests_a_second` fails at half and at double.
 pub const RATE_FEW: u64 = 32;
@@ -370,7 +370,7 @@ pub const BANDWIDTH_CLAIM_US: u64 = 20_000;
 /// Pause of a client that lets another go first, in microseconds.
 pub const BANDWIDTH_YIELD_US: u64 = 1_000;
 
-/// Durations kept of each kind of operation: what nine of ten of these take is usual.
+/// Number of durations stored per kind of operation: the duration of nine in ten of them is usual.
 /// `sixteen_are_enough_and_the_last_64_count` fails at half and at double.
 pub const PACE_SAMPLES: usize = 64;
 

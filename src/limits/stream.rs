@@ -1,22 +1,22 @@
-//! Limits of streams: what they may have on their way.
+//! Limits of streams: the bytes in flight.
 
-/// Bytes that all streams of a process may have requested and not handed on, when nothing is said:
-/// they stand in pipes, in memory and in receive buffers of sockets. At 4 GB/s, which is what one
-/// pipe takes, a request may take 64 ms. The kernel's pressure mark of TCP memory (tcp_mem) is 1.5
-/// GiB with 24 GiB of memory, for all programs together.
+/// Default of the bytes that all streams of a process may have requested and not handed on: they
+/// are in pipes, in memory and in receive buffers of sockets. At 4 GB/s, the rate of one pipe, a
+/// request may take 64 ms. The kernel's pressure mark of TCP memory (tcp_mem) is 1.5 GiB with 24
+/// GiB of memory, for all programs together.
 pub const STREAM_BYTES_MAX: u64 = 256 << 20;
 
-/// A channel is to have at least so many ranges within its share of that: one is handed on, one
-/// comes, one is late, one is requested. Where many channels share it, parts are shorter.
+/// Fewest ranges that a channel should have within its share of that: one is handed on, one is
+/// received, one is late, one is requested. If many channels share it, parts are shorter.
 pub const STREAM_PARTS_MIN: u64 = 4;
 
-/// Ranges are to take half of the room together, and are shorter where there are more; but this
-/// long, in bytes, while there is room: each costs a request. 32 ranges of 8 MiB brought 2.7 GB/s
-/// from loopback at 92 CPU-seconds a TB with 245 MiB of TCP memory, of 4 MiB 3.8 at 94 with 140, of
-/// 2 MiB 4.2 at 82 with 50 (two cores, nginx, a reader that only reads).
+/// Ranges should take half of that together, so they are shorter if there are more, but at least
+/// this long, in bytes, while the share allows it: each costs a request. 32 ranges of 8 MiB reached
+/// 2.7 GB/s from loopback at 92 CPU-seconds a TB with 245 MiB of TCP memory, of 4 MiB 3.8 at 94
+/// with 140, of 2 MiB 4.2 at 82 with 50 (two cores, nginx, a reader that only reads).
 pub const STREAM_PART_BYTES_SHORT: u64 = 2 << 20;
 
-/// But no shorter than this, in bytes.
+/// Shortest range in any case, in bytes.
 pub const STREAM_PART_BYTES_LEAST: u64 = 64 << 10;
 
 /// The body of a stream's request is to take at most this long, in microseconds. While bodies take
@@ -25,34 +25,34 @@ pub const STREAM_PART_BYTES_LEAST: u64 = 64 << 10;
 /// would take 13 seconds.
 pub const STREAM_REQUEST_US: u64 = 1_000_000;
 
-/// Requests whose mean duration is compared with that.
+/// Number of requests whose mean duration is compared with that.
 pub const STREAM_REQUESTS_JUDGED: u64 = 4;
 
-/// Under pressure of the machine's TCP memory [`STREAM_BYTES_MAX`] is halved at most so often.
+/// Under pressure of the machine's TCP memory [`STREAM_BYTES_MAX`] is halved at most this often.
 pub const STREAM_PRESSURE_HALVINGS_MAX: u32 = 3;
 
 /// Time without pressure after which one halving ends, in microseconds.
 pub const STREAM_PRESSURE_REST_US: u64 = 5_000_000;
 
-/// Time between two looks at the machine's TCP memory, in microseconds.
+/// Interval at which the machine's TCP memory is read, in microseconds.
 pub const STREAM_PRESSURE_LOOK_US: u64 = 250_000;
 
-/// Longest time between two looks at the channels that are served, where nothing is shown, and of a
-/// supplier at its feed: an event says most of what becomes of them.
+/// Longest time between two checks of the served channels without a progress line, and of a
+/// supplier's feed: events report most changes.
 pub const STREAM_LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// First pause between two looks for a reader, in microseconds, where no event says that one has
-/// come; doubled up to [`PAUSE_SHORT_US`].
+/// First pause between two checks for a reader, in microseconds, if no event reports one; doubled
+/// up to [`PAUSE_SHORT_US`].
 pub const READER_WAIT_FIRST_US: u64 = 1_000;
 
-/// First pause between two looks whether a reader has taken all of its epoch, in microseconds;
-/// doubled up to [`PAUSE_SHORT_US`].
+/// First pause between two checks if a reader has read all of its epoch, in microseconds; doubled
+/// up to [`PAUSE_SHORT_US`].
 pub const UNREAD_PAUSE_FIRST_US: u64 = 500;
 
-/// Longest pause of a feeder that looks for something, in microseconds, until that is less than one
-/// in [`PAUSE_SHARE`] parts of the time that it has waited; the longest is
+/// Longest pause of a feeder that polls, in microseconds, until that is less than one in
+/// [`PAUSE_SHARE`] parts of the time waited; the longest is
 /// [`REST_WAIT_MAX_US`](super::REST_WAIT_MAX_US).
 pub const PAUSE_SHORT_US: u64 = 20_000;
 
-/// What is waited for long is seen late by 1.6 % of that time at most.
+/// A long wait's end is noticed late by at most 1.6 % of its duration.
 pub const PAUSE_SHARE: u64 = 64;
