@@ -1,4 +1,4 @@
-//! `inrush bench` as it is typed. Pure, like all of [`crate::cli`].
+//! Arguments of `inrush bench`. Pure, like all of [`crate::cli`].
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::limits::{BENCH_BYTES_DEFAULT, BENCH_RUNS_MAX};
 use crate::s3::uri::S3Uri;
 use crate::text::size;
 
-/// What the command is for.
+/// The description of the command.
 pub(super) const ABOUT: About = About {
     name: "bench",
     operands: &[
@@ -38,10 +38,10 @@ pub(super) const ABOUT: About = About {
     remote: true,
 };
 
-/// The form of `bench`.
+/// The usage line of `bench`.
 pub(super) const USAGE: &str = "inrush bench [OPTIONS] [SOURCE] [DEST]";
 
-/// A part of the machine, alone or with others.
+/// A stage of the benchmark: one part of the machine, or several together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Stage {
     /// download and drop, without checksums
@@ -64,30 +64,30 @@ pub enum Stage {
     Mount,
 }
 
-/// Stages in which an option can be swept; the first of those that run is.
+/// Stages that `--sweep` can measure, by precedence.
 const SWEPT_STAGES: [Stage; 5] =
     [Stage::Get, Stage::Network, Stage::Stream, Stage::Mount, Stage::Pipe];
 
 impl Stage {
-    /// The one of these that is measured with each value of a sweep.
+    /// The stage that is measured with each value of a sweep.
     #[must_use]
     pub fn swept(of: &[Self]) -> Option<Self> {
         SWEPT_STAGES.into_iter().find(|stage| of.contains(stage))
     }
 
-    /// Whether an option of this name means something to it.
+    /// True if an option of this name affects the stage.
     #[must_use]
     pub fn takes(self, option: &str) -> bool {
         match self {
-            // Streams have a worker for each core that they need.
+            // Streams start a worker for each core that they need.
             Self::Pipe | Self::Stream => option != "workers",
-            // Programs decide what is read of a mount.
+            // Programs determine the reads of a mount.
             Self::Mount => option != "part-size",
             _ => true,
         }
     }
 
-    /// Its name in results.
+    /// The stage's name in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,46 +104,46 @@ impl Stage {
     }
 }
 
-/// An option and the values that it takes one after another.
+/// An option and the values that are measured in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep {
-    /// Its name, without dashes.
+    /// The option's name, without dashes.
     pub name: &'static str,
     /// The values as typed.
     pub values: Vec<String>,
 }
 
-/// A workload: so many objects of so many bytes.
+/// A workload: a number of objects of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
-    /// Its name.
+    /// The workload's name.
     pub name: String,
-    /// Where its objects are below the source.
+    /// The folder of its objects below the source.
     pub folder: String,
-    /// How many there are.
+    /// Number of objects.
     pub count: u64,
-    /// Bytes of each.
+    /// Size of each object, in bytes.
     pub bytes: u64,
-    /// Nothing is written.
+    /// Nothing is written to disk.
     pub in_memory: bool,
 }
 
-/// What was typed after `bench`.
+/// Arguments of `bench`.
 #[derive(Debug, Clone)]
 pub struct BenchArgs {
-    /// The objects; `None` for generated ones.
+    /// The source; `None` for generated objects.
     pub source: Option<S3Uri>,
-    /// The folder.
+    /// The destination folder.
     pub destination: Option<PathBuf>,
-    /// How it is measured.
+    /// Options of the measurement.
     pub how: BenchTyped,
 }
 
-/// How it is measured.
+/// Options of the measurement, as parsed by clap.
 #[derive(Debug, Clone, Args)]
 pub struct BenchTyped {
     /// the source, then the destination
-    // The help has them apart.
+    // The help lists them separately.
     #[arg(value_name = "SOURCE DEST", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
     /// run with each of these values; repeatable; OPTION is connections, workers, part-size or
@@ -189,10 +189,10 @@ pub struct BenchTyped {
     /// log decisions and retries to standard error
     #[arg(long, short = 'v', action = ArgAction::Count, help_heading = "Output")]
     pub verbose: u8,
-    /// Which server, and as whom.
+    /// Server and credentials.
     #[command(flatten)]
     pub service: ServiceArgs,
-    /// What all steps are run with, but for what is swept.
+    /// Resources of all steps, except for the swept option.
     #[command(flatten)]
     pub tuning: TuningArgs,
 }
@@ -228,7 +228,7 @@ impl BenchTyped {
         if !self.sweep.is_empty() && !is_swept {
             return Err(usage("--sweep needs one of the stages get, network, stream, mount, pipe"));
         }
-        // The first of these that is measured is swept.
+        // The first of these stages that is measured is swept.
         if let Some(stage) = Stage::swept(&self.stages)
             && let Some(sweep) = self.sweep.iter().find(|sweep| !stage.takes(sweep.name))
         {
@@ -277,7 +277,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Whether a value is one of an option.
+/// Validates a value of an option.
 type Check = fn(&str) -> Result<(), String>;
 
 fn parse_sweep(text: &str) -> Result<Sweep, String> {
@@ -302,7 +302,8 @@ fn parse_workload(text: &str) -> Result<Workload, String> {
     let expected = || format!("'{text}' is no workload: expected download-SIZE-COUNTx");
     let name = text.strip_prefix("download-").unwrap_or(text);
     let in_memory = name == "max-throughput" || name.ends_with("-ram");
-    // It asks for one object again and again. What is kept in memory has the objects of its twin.
+    // Each connection requests one object repeatedly. Workloads in memory share the objects of
+    // their counterpart on disk.
     let folder = if name == "max-throughput" { "5GiB-1x" } else { name };
     let folder = folder.strip_suffix("-ram").unwrap_or(folder);
     let (bytes, count) = folder.split_once('-').ok_or_else(expected)?;
@@ -319,16 +320,16 @@ mod tests {
 
     #[test]
     fn published_workloads() {
-        let told = |name: &str| {
+        let parsed = |name: &str| {
             let workload = parse_workload(name).expect("a workload");
             (workload.folder, workload.count, workload.bytes, workload.in_memory)
         };
         let folder = |name: &str| format!("download/{name}/");
-        assert_eq!(told("download-30GiB-1x"), (folder("30GiB-1x"), 1, 30 << 30, false));
-        assert_eq!(told("256KiB-10_000x"), (folder("256KiB-10_000x"), 10_000, 256 << 10, false));
-        assert_eq!(told("max-throughput"), (folder("5GiB-1x"), 1, 5 << 30, true));
-        assert_eq!(told("download-30GiB-1x-ram"), (folder("30GiB-1x"), 1, 30 << 30, true));
-        assert_eq!(told("256MiB-1_000x"), (folder("256MiB-1_000x"), 1000, 256 << 20, false));
+        assert_eq!(parsed("download-30GiB-1x"), (folder("30GiB-1x"), 1, 30 << 30, false));
+        assert_eq!(parsed("256KiB-10_000x"), (folder("256KiB-10_000x"), 10_000, 256 << 10, false));
+        assert_eq!(parsed("max-throughput"), (folder("5GiB-1x"), 1, 5 << 30, true));
+        assert_eq!(parsed("download-30GiB-1x-ram"), (folder("30GiB-1x"), 1, 30 << 30, true));
+        assert_eq!(parsed("256MiB-1_000x"), (folder("256MiB-1_000x"), 1000, 256 << 20, false));
         assert_eq!(parse_workload("5GiB-10x-ram").expect("one").name, "download-5GiB-10x-ram");
         for wrong in ["", "30GiB", "upload-30GiB-1x", "30GiB-0x", "GiB-1x"] {
             assert!(parse_workload(wrong).is_err(), "{wrong}");

@@ -1,4 +1,4 @@
-//! The cache of what mounts have read: what was typed.
+//! Arguments of the cache of mounts.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 
 use crate::text::size;
 
-/// A folder that keeps what was read of mounts.
+/// A folder that caches objects read from mounts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct CacheArgs {
     /// keep objects that were read whole in this folder, and read them from there afterwards, also

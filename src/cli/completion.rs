@@ -1,5 +1,5 @@
-//! Scripts for shells. What the table of options knows is in the script; profiles and keys are
-//! asked for while a word is completed, with the hidden command `inrush complete WORDS...`.
+//! Completion scripts for shells. The table of options is in the script; profiles and keys are
+//! requested during completion, with the hidden command `inrush complete WORDS...`.
 
 use std::ffi::OsString;
 
@@ -11,14 +11,14 @@ use super::{ServiceArgs, command, help};
 /// Commands with the options of [`ServiceArgs`].
 const REMOTE: [&str; 7] = ["get", "sync", "verify", "ls", "pipe", "cat", "train"];
 
-/// What the first line of the generated function is in bash and in zsh.
+/// First line of the generated function in bash and in zsh.
 const FUNCTION: &str = "_inrush() {\n";
 
-/// bash cuts words at colons and equal signs, replaces only what is behind the last one, and hands
-/// words on as they were typed: quotes and backslashes are this script's matter. A word in an open
-/// quote is not cut. Keys are anybody's, and bash inserts them into the line as they come: whatever
-/// has a meaning there is escaped, and what cannot be escaped (`!` in `"`) is not offered. Nor is
-/// anything where a quote stands inside of the word: what is open there is not known.
+/// bash splits words at colons and equal signs, replaces only the part after the last one, and
+/// passes words as they were typed: this script handles quotes and backslashes. A word in an open
+/// quote is not split. Keys are untrusted, and bash inserts them into the line verbatim: characters
+/// with a meaning there are escaped, and keys that cannot be escaped (`!` in `"`) are not offered.
+/// Nothing is offered after a quote inside of the word either, because its state is unknown.
 const BASH: &str = r#"_inrush() {
     local -a _words=()
     local _at _raw _found _next _quoted _stops="\"'" _typed="" _quote="" _cut=""
@@ -69,8 +69,8 @@ const BASH: &str = r#"_inrush() {
     fi
 "#;
 
-/// zsh leaves words whole, quoted as they were typed. What is found stands as it is (`-U`): zsh
-/// would compare it with the typed word as if that were a pattern. An open quote is no pair.
+/// zsh passes words unsplit, quoted as typed. Candidates are inserted verbatim (`-U`): otherwise
+/// zsh would match them against the typed word as a pattern. An open quote does not match.
 const ZSH: &str = r#"_inrush() {
     local _typed="${(Q)words[CURRENT]}"
     [[ -z "$compstate[quote]" ]] || _typed="${words[CURRENT]#[\'\"]}"
@@ -85,7 +85,7 @@ const ZSH: &str = r#"_inrush() {
     fi
 "#;
 
-/// fish asks a function for both. The word is quoted as it was typed.
+/// In fish, one function completes keys and profiles. The word is quoted as it was typed.
 const FISH: &str = r#"
 function __fish_inrush_found
     set -l words (commandline -opc)
@@ -111,7 +111,7 @@ pub fn completions(shell: Shell) -> Vec<u8> {
     script.into_bytes()
 }
 
-/// What does not name a file is not completed by files.
+/// Disables file completion for values that are not file names.
 pub(super) fn without_files(arg: clap::Arg) -> clap::Arg {
     match arg.get_value_hint() {
         ValueHint::Unknown if arg.get_action().takes_values() => arg.value_hint(ValueHint::Other),
@@ -119,19 +119,19 @@ pub(super) fn without_files(arg: clap::Arg) -> clap::Arg {
     }
 }
 
-/// A word to be completed.
+/// A word to complete.
 #[derive(Debug, Clone, Default)]
 pub struct CompleteArgs {
-    /// As far as it was typed.
+    /// The word as far as it was typed.
     pub word: String,
     /// The word before it.
     pub before: String,
-    /// Which server, and as whom, as far as that was typed.
+    /// Server and credentials, as far as they were typed.
     pub service: ServiceArgs,
 }
 
 impl CompleteArgs {
-    /// Of the words behind the program's name, the last one as far as it was typed.
+    /// Parses the words after the program's name; the last one is incomplete.
     pub(super) fn new(mut words: Vec<OsString>) -> Self {
         let word = words.pop().unwrap_or_default().to_string_lossy().into_owned();
         let before = words.last().map(|word| word.to_string_lossy().into_owned());

@@ -1,8 +1,8 @@
-//! `inrush demo` as it is typed. Pure, like all of [`crate::cli`].
+//! Arguments of `inrush demo`. Pure, like all of [`crate::cli`].
 
 use super::options::{self, OutputArgs, TuningArgs};
 
-/// What was typed after `demo`.
+/// Arguments of `demo`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct DemoArgs {
     /// keep the folder with the downloaded files, and print its name
@@ -11,14 +11,14 @@ pub struct DemoArgs {
     /// use HTTPS with a certificate authority created for this run
     #[arg(long)]
     pub tls: bool,
-    /// Bytes of the large objects together.
+    /// Size of the large objects together, in bytes.
     #[arg(long, value_name = "SIZE", value_parser = options::parse_demo_size,
         help = options::help_demo_size())]
     pub size: Option<u64>,
-    /// How much of the machine.
+    /// Resources of the run.
     #[command(flatten)]
     pub tuning: TuningArgs,
-    /// What is told.
+    /// Output options.
     #[command(flatten)]
     pub output: OutputArgs,
 }

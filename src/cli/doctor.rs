@@ -1,4 +1,4 @@
-//! `doctor`: what was typed.
+//! Arguments of `doctor`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,26 +8,26 @@ use clap::ValueHint;
 use super::{OutputArgs, RingName, ServiceArgs, parse_destination, usage};
 use crate::s3::uri::S3Uri;
 
-/// What was typed after `doctor`.
+/// Arguments of `doctor`.
 #[derive(Debug, Clone)]
 pub struct DoctorArgs {
-    /// What shall be downloaded; without it the service is looked at where it is named.
+    /// The source to check; without it the service is checked if it is configured.
     pub source: Option<S3Uri>,
-    /// Where to; no disk is looked at without it.
+    /// The destination; without it no disk is checked.
     pub destination: Option<PathBuf>,
-    /// Which server, and as whom.
+    /// Server and credentials.
     pub service: ServiceArgs,
-    /// Which ring runs are to have.
+    /// The ring that runs will use.
     pub ring: Option<RingName>,
-    /// What is told.
+    /// Output options.
     pub output: OutputArgs,
 }
 
-/// `doctor` before its operands are told apart.
+/// `doctor` before its operands are distinguished.
 #[derive(Debug, clap::Args)]
 pub(super) struct DoctorTyped {
     /// the source, the destination, or both
-    // The help has them apart: help::COMMANDS.
+    // The help lists them separately: help::COMMANDS.
     #[arg(value_name = "SOURCE DEST", hide = true, value_hint = ValueHint::AnyPath, num_args = 0..)]
     operands: Vec<OsString>,
     #[command(flatten)]

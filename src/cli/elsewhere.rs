@@ -1,5 +1,4 @@
-//! Options that were typed with a command that does not have them, though another command has, or
-//! another program.
+//! Refuses options that belong to another command or another program, with advice.
 
 use std::ffi::OsString;
 
@@ -7,8 +6,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::{command, guess};
 
-/// The refusal in these words where the option belongs to other commands or other programs; else
-/// as it is. clap would suggest what is spelled alike.
+/// Replaces the refusal with advice if the option belongs to other commands or other programs; else
+/// returns it unchanged. clap alone would suggest options with similar spelling.
 pub(super) fn named(mut refusal: clap::Error, words: &[OsString]) -> clap::Error {
     if refusal.kind() == ErrorKind::InvalidValue {
         forget_a_far_value(&mut refusal);
@@ -47,14 +46,14 @@ pub(super) fn named(mut refusal: clap::Error, words: &[OsString]) -> clap::Error
     }
 }
 
-/// The refusal without the tip to type the option as an operand behind `--`: no source or
-/// destination begins so.
+/// Removes the tip to type the option as an operand after `--`: no source or destination begins
+/// with dashes.
 fn without_dashes(mut refusal: clap::Error) -> clap::Error {
     refusal.remove(ContextKind::Suggested);
     refusal
 }
 
-/// The commands that have this option, of those that people see.
+/// The visible commands that have this option.
 pub(super) fn owners(option: &str) -> Vec<String> {
     let mut table = command();
     table.build();
@@ -71,8 +70,8 @@ pub(super) fn owners(option: &str) -> Vec<String> {
     table.get_subcommands().filter(has).map(|child| child.get_name().to_owned()).collect()
 }
 
-/// Takes back the suggestion of a value that does not begin as the typed one does: what is spelled
-/// alike only in its middle is seldom meant.
+/// Removes the suggestion of a value that begins differently: a value that is similar only in its
+/// middle is rarely meant.
 fn forget_a_far_value(refusal: &mut clap::Error) {
     let text = |kind| match refusal.get(kind) {
         Some(ContextValue::String(text)) => text.to_ascii_lowercase(),

@@ -1,10 +1,11 @@
-//! Options of mounts as mount(8) and fstab(5) write them, and how mount(8) calls its helpers.
+//! Options of mounts in the syntax of mount(8) and fstab(5), and the arguments of mount(8)'s
+//! helpers.
 
 use std::ffi::{OsStr, OsString};
 
 use super::usage;
 
-/// Options that mean nothing to a read-only mount of a network.
+/// Options without effect on a read-only network mount.
 const IDLE_OPTIONS: [&str; 32] = [
     "ro",
     "rw",
@@ -40,10 +41,10 @@ const IDLE_OPTIONS: [&str; 32] = [
     "default_permissions",
 ];
 
-/// The words of `mount` with each `-o a,b=c` as `--a --b=c`, and without what mount(8) adds.
+/// Expands each `-o a,b=c` of `mount` to `--a --b=c`, and removes the options that mount(8) adds.
 ///
 /// # Errors
-/// For an option that would be taken for something else than it is.
+/// For an option that would be misunderstood.
 pub(super) fn without_lists(words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     let mut plain = Vec::with_capacity(words.len());
     let mut words = words.into_iter();
@@ -68,13 +69,14 @@ pub(super) fn without_lists(words: Vec<OsString>) -> Result<Vec<OsString>, clap:
     Ok(plain)
 }
 
-/// Adds an option of a list to the words.
+/// Appends an option of a list to the words.
 fn take(option: &str, plain: &mut Vec<OsString>) -> Result<(), clap::Error> {
     let name = option.split('=').next().unwrap_or_default();
     let is_others = name.starts_with("x-") || name.starts_with("X-");
     match name {
         _ if name.is_empty() || is_others || IDLE_OPTIONS.contains(&name) => {}
-        // Of both the last counts: fstab(5) has `user` imply noexec, and exec behind it undo that.
+        // The last of the two counts: in fstab(5) `user` implies noexec, and a later exec cancels
+        // that.
         "exec" => plain.retain(|word| word != "--noexec"),
         "umask" | "fmask" | "dmask" => {
             return Err(usage(&format!(
@@ -90,8 +92,8 @@ fn take(option: &str, plain: &mut Vec<OsString>) -> Result<(), clap::Error> {
     Ok(())
 }
 
-/// The words of a helper of mount(8), `SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`,
-/// as those of `mount`.
+/// Converts the arguments of a mount(8) helper, `SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t
+/// TYPE]`, to those of `mount`.
 ///
 /// # Errors
 /// For a namespace.
@@ -108,7 +110,7 @@ pub(super) fn of_helper(words: Vec<OsString>) -> Result<Vec<OsString>, clap::Err
                 plain.extend(words);
                 break;
             }
-            // Its value may look like anything.
+            // Its value may look like an option.
             b"o" => {
                 plain.push(word);
                 plain.extend(words.next());
@@ -121,7 +123,7 @@ pub(super) fn of_helper(words: Vec<OsString>) -> Result<Vec<OsString>, clap::Err
                     match letter {
                         b'f' => plain.push("--fake".into()),
                         b'v' => plain.push("-v".into()),
-                        // No table of mounts is written, and no option is passed over.
+                        // inrush writes no table of mounts, and ignores no option.
                         _ => {}
                     }
                 }
@@ -132,7 +134,7 @@ pub(super) fn of_helper(words: Vec<OsString>) -> Result<Vec<OsString>, clap::Err
     Ok(plain)
 }
 
-/// Why there is no mount in a namespace of somebody else's.
+/// The refusal to mount in another namespace.
 fn namespace(letters: &str, next: Option<&OsStr>) -> clap::Error {
     let named = match &letters[1..] {
         "" => next.unwrap_or_default().to_string_lossy().into_owned(),

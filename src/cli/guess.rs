@@ -1,9 +1,9 @@
-//! What people of other programs type, and what it is here: commands and options of the AWS CLI,
-//! s5cmd, rclone, rsync, curl and wget.
+//! Maps commands and options of the AWS CLI, s5cmd, rclone, rsync, curl and wget to those of
+//! inrush.
 
 use super::elsewhere::owners;
 
-/// Commands of other programs, and what to do instead.
+/// Commands of other programs, and their replacement.
 const COMMANDS: [(&[&str], &str); 7] = [
     (
         &["copy", "cp", "download", "move", "mv"],
@@ -31,12 +31,12 @@ const COMMANDS: [(&[&str], &str); 7] = [
     (&["du"], "use 'inrush ls --recursive --summarize s3://BUCKET/FOLDER/'"),
 ];
 
-/// What to do instead of a command that other programs have.
+/// The replacement of another program's command.
 pub(super) fn of_command(name: &str) -> Option<&'static str> {
     COMMANDS.iter().find(|(names, _)| names.contains(&name)).map(|(_, instead)| *instead)
 }
 
-/// Options of other programs, and what they are here.
+/// Options of other programs, and their replacement.
 const OPTIONS: [(&[&str], &str); 11] = [
     (&["--no-check-certificate", "--insecure", "-k"], "--no-verify-ssl"),
     (&["--ignore-existing", "--no-clobber"], "--overwrite never"),
@@ -62,8 +62,7 @@ const OPTIONS: [(&[&str], &str); 11] = [
     (&["--compressed", "--decompress", "--uncompress", "--ungzip", "--gzip", "-z"], "--gunzip"),
 ];
 
-/// What to type instead of an option that other programs have, after this command; `words` are all
-/// that was typed.
+/// The replacement of another program's option, after this command; `words` are all typed words.
 pub(super) fn of_option<'a>(
     option: &str,
     command: &str,
@@ -92,7 +91,7 @@ pub(super) fn of_option<'a>(
 fn use_instead(option: &str, command: &str) -> Option<String> {
     let (_, instead) = OPTIONS.iter().find(|(names, _)| names.contains(&option))?;
     let name = instead.split(' ').next().unwrap_or_default();
-    // -vv is -v, twice.
+    // `-vv` is `-v`, twice.
     let owners = owners(if name == "-vv" { "-v" } else { name });
     let has_it = command.is_empty() || owners.iter().any(|owner| owner == command);
     Some(match has_it {
@@ -122,7 +121,7 @@ mod tests {
 
     #[test]
     fn options_of_other_programs() {
-        let told = |line: &str| {
+        let advice = |line: &str| {
             let words: Vec<&str> = line.split(' ').collect();
             of_option(words[1], words[0], words.iter().copied()).unwrap_or_default()
         };
@@ -150,7 +149,7 @@ mod tests {
             ),
             ("get --wrokers", ""),
         ] {
-            assert_eq!(told(line), expected, "{line}");
+            assert_eq!(advice(line), expected, "{line}");
         }
     }
 }

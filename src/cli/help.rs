@@ -1,7 +1,7 @@
-//! The words around the options: what a command is for, examples, variables, exit codes.
+//! The texts around the options: descriptions of commands, examples, variables, exit codes.
 //!
-//! Data and plain text, for `--help` and for the manual page alike. What one option does is said
-//! beside it.
+//! Data and plain text, for both `--help` and the manual page. The text of an option is in its doc
+//! comment.
 
 use std::fmt::Write as _;
 
@@ -11,65 +11,65 @@ use crate::error::{ErrorKind, ErrorReason};
 /// The program's name.
 pub(super) const NAME: &str = "inrush";
 
-/// The program in one line.
+/// One-line description of the program.
 pub(super) const ABOUT: &str = "Download objects from S3 to a training instance at line rate.";
 
-/// The program in a few.
+/// Longer description of the program.
 pub(super) const LONG_ABOUT: &str = "Download objects from S3 to a training instance at line \
     rate.\n\n\
     Objects are downloaded in ranges over many connections. Each core runs one thread with its \
     own io_uring (epoll if that is unavailable). Large files bypass the page cache (O_DIRECT) if \
     the file system supports it. A file appears under its name only when it is complete.";
 
-/// Both forms of `get`.
+/// Both usage lines of `get`.
 pub(super) const GET_USAGE: &str = "inrush get [OPTIONS] SOURCE... DEST\n       \
     inrush get [OPTIONS] SOURCE... --discard";
 
-/// The form of `sync`.
+/// The usage line of `sync`.
 pub(super) const SYNC_USAGE: &str = "inrush sync [OPTIONS] SOURCE... DEST";
 
-/// The form of `verify`.
+/// The usage line of `verify`.
 pub(super) const VERIFY_USAGE: &str = "inrush verify [OPTIONS] SOURCE... DIR";
 
-/// The form of `cat`.
+/// The usage line of `cat`.
 pub(super) const CAT_USAGE: &str = "inrush cat [OPTIONS] SOURCE...";
 
-/// The form of `doctor`.
+/// The usage line of `doctor`.
 pub(super) const DOCTOR_USAGE: &str = "inrush doctor [OPTIONS] [SOURCE] [DEST]";
 
-/// The forms of `pipe`.
+/// The usage lines of `pipe`.
 pub(super) const PIPE_USAGE: &str = "inrush pipe [OPTIONS] SOURCE... DIR/CHANNEL\n       \
     inrush pipe [OPTIONS] --channel NAME=SOURCE... DIR\n       \
     inrush pipe [OPTIONS] --augmented-manifest FILE --attribute NAME... DIR/CHANNEL";
 
-/// Both forms of `train`.
+/// Both usage lines of `train`.
 pub(super) const TRAIN_USAGE: &str = "inrush train [OPTIONS] --channel NAME=SOURCE... [--] \
     [COMMAND [ARG]...]\n       \
     inrush train [OPTIONS] --job FILE [--] [COMMAND [ARG]...]\n       \
     inrush train [OPTIONS] --init-config FILE [--] [COMMAND [ARG]...]";
 
-/// A command in words.
+/// The description of a command.
 pub(super) struct About {
     /// Its name.
     pub(super) name: &'static str,
-    /// Its operands, where the table of options cannot tell them apart: name, and lines.
+    /// Its operands, if the table of options cannot distinguish them: name, and lines.
     pub(super) operands: &'static [(&'static str, &'static [&'static str])],
-    /// What comes of it, in sentences; may be empty.
+    /// Its effects, in sentences; may be empty.
     pub(super) details: &'static str,
-    /// What one wants, and what one types.
+    /// Purpose and command line of each example.
     pub(super) examples: &'static [(&'static str, &'static str)],
-    /// Whether it talks to a server of the user's.
+    /// True if it connects to a server of the user's.
     pub(super) remote: bool,
 }
 
 impl About {
-    /// True where wildcards in sources and filters mean something: a channel's prefix is literal.
+    /// True if sources and filters may have wildcards: a channel's prefix is literal.
     pub(super) fn takes_globs(&self) -> bool {
         self.remote && !matches!(self.name, "doctor" | "train")
     }
 }
 
-/// Every command.
+/// All commands.
 pub(super) const COMMANDS: [About; 15] = [
     About {
         name: "get",
@@ -475,13 +475,13 @@ pub(super) const COMMANDS: [About; 15] = [
     },
 ];
 
-/// Exit codes and what they mean, success included.
+/// Exit codes and their meanings, including success.
 pub(super) fn exit_codes() -> impl Iterator<Item = (u8, &'static str)> {
     let failures = ErrorKind::ALL.into_iter().map(|kind| (kind.exit_code(), kind.meaning()));
     std::iter::once((0, "success")).chain(failures)
 }
 
-/// The help of a command whose operands the table of options cannot tell apart.
+/// The help template of a command whose operands the table of options cannot distinguish.
 pub(super) fn template(about: &About) -> Option<String> {
     let width = about.operands.iter().map(|(name, _)| name.len()).max()?;
     let mut operands = String::new();
@@ -497,7 +497,7 @@ pub(super) fn template(about: &About) -> Option<String> {
     ))
 }
 
-/// What follows the options of a command.
+/// The help text after the options of a command.
 pub(super) fn after(about: &About) -> String {
     let mut text = String::new();
     if !about.details.is_empty() {
@@ -527,10 +527,10 @@ pub(super) fn after(about: &About) -> String {
     text
 }
 
-/// What `error_kind` is.
+/// Heading of the table of error kinds.
 pub(super) const ERROR_KINDS: &str = "Values of error_kind with --json:";
 
-/// What follows the commands.
+/// The help text after the commands.
 pub(super) fn after_all() -> String {
     let mut text = String::from("Examples:\n");
     for about in &COMMANDS {
@@ -548,7 +548,7 @@ fn exit_code_table() -> String {
     })
 }
 
-/// Columns that the tables fit into: clap breaks longer lines of a terminal, and continues them in
+/// Width of the tables, in columns: on a terminal clap breaks longer lines, and continues them in
 /// the column of the names.
 const TABLE_COLUMNS: usize = 80;
 
@@ -565,7 +565,7 @@ pub(super) fn columns<'a>(rows: impl Iterator<Item = (&'a str, &'a str)> + Clone
     })
 }
 
-/// The text in lines of so many columns, as far as its words allow it.
+/// Breaks the text into lines of at most `columns` columns, as far as its words allow.
 fn broken(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,4 +1,4 @@
-//! `ls`: what was typed.
+//! Arguments of `ls`.
 
 use std::ffi::OsString;
 
@@ -6,32 +6,32 @@ use super::{MessageArgs, SelectionArgs, ServiceArgs, sources, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 
-/// What was typed after `ls`.
+/// Arguments of `ls`.
 #[derive(Debug, Clone)]
 pub struct LsArgs {
-    /// What to list.
+    /// Sources to list.
     pub sources: Vec<S3Uri>,
-    /// Buckets are listed; there are no sources then.
+    /// List the buckets; then there are no sources.
     pub buckets: bool,
-    /// All below folders, not their own level alone.
+    /// List all levels below folders, not only the first.
     pub recursive: bool,
-    /// Which part of all objects below the sources.
+    /// The part of all objects below the sources.
     pub shard: Shard,
-    /// The total at the end.
+    /// Print the total at the end.
     pub summarize: bool,
-    /// Sizes in powers of 1024.
+    /// Print sizes in powers of 1024.
     pub human_readable: bool,
-    /// Lines of JSON.
+    /// Print JSON lines.
     pub json: bool,
-    /// What is printed on standard error.
+    /// Output on standard error.
     pub messages: MessageArgs,
-    /// Which of the objects.
+    /// Filters of objects.
     pub selection: SelectionArgs,
-    /// Which server, and as whom.
+    /// Server and credentials.
     pub service: ServiceArgs,
 }
 
-/// `ls` before its sources are read.
+/// `ls` before its sources are parsed.
 #[derive(Debug, clap::Args)]
 pub(super) struct LsTyped {
     /// what to list: s3://BUCKET/FOLDER/, s3://BUCKET/KEY or a glob such as s3://BUCKET/a/*.tar;
@@ -63,7 +63,7 @@ pub(super) struct LsTyped {
 }
 
 impl LsTyped {
-    /// Refuses options that say something of objects.
+    /// Refuses options about objects.
     fn check_no_source(&self) -> Result<(), clap::Error> {
         let typed = [
             (self.recursive, "--recursive"),

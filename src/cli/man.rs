@@ -1,4 +1,4 @@
-//! The manual page: one page for all commands, from the table that `--help` is made from.
+//! The manual page: one page for all commands, from the table of `--help`.
 
 use std::io;
 
@@ -48,7 +48,7 @@ struct Page {
 }
 
 impl Page {
-    /// Adds what is rendered, without the preamble that each rendering repeats.
+    /// Appends rendered text, without the preamble that each rendering repeats.
     fn part(&mut self, render: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) {
         let part = rendered(render);
         let preamble = rendered(|out| Roff::new().to_writer(out));
@@ -56,7 +56,7 @@ impl Page {
         self.text += if self.text.is_empty() { &part } else { rest };
     }
 
-    /// The same, with its section headings one level down.
+    /// Appends rendered text with its section headings one level down.
     fn shifted(&mut self, render: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) {
         let from = self.text.len();
         self.part(render);

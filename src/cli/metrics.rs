@@ -1,4 +1,4 @@
-//! Where a command exports its metrics to while it runs.
+//! Arguments for metrics that are exported while a command runs.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 
 use super::options::parse_report;
 
-/// The numbers of a run while it runs.
+/// Metrics of a running command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Metrics")]
 pub struct MetricsArgs {

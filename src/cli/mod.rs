@@ -1,10 +1,9 @@
-//! `Args`: exactly what was typed, checked for what can be known without looking at anything.
+//! `Args`: the parsed command line, checked as far as possible without the environment.
 //!
-//! It reads no environment, file or clock, so help and usage errors cannot fail for the machine's
-//! sake. What the environment adds and what the numbers come to is [`crate::engine::config`]'s
-//! matter.
+//! It reads no environment, file or clock, so help and usage errors do not depend on the machine.
+//! [`crate::engine::config`] adds the environment and computes the defaults.
 //!
-//! `help.rs` holds the words around the options, `man.rs` makes a page of both.
+//! `help.rs` has the texts around the options; `man.rs` makes a page of both.
 
 mod bench;
 mod cache;
@@ -67,7 +66,7 @@ pub use selection::{ManifestPlace, SelectionArgs};
 pub use train::{JobSource, TrainArgs};
 pub use verify::VerifyArgs;
 
-/// What was typed.
+/// The parsed command line.
 #[derive(Debug, Clone)]
 pub enum Args {
     /// `inrush get` and `inrush sync`
@@ -92,7 +91,7 @@ pub enum Args {
     Demo(Box<DemoArgs>),
     /// `inrush bench`
     Bench(Box<BenchArgs>),
-    /// `inrush guide`: this page; the list of all without one.
+    /// `inrush guide`: this page; without one the list of topics.
     Guide(Option<&'static Topic>),
     /// `inrush completions`: for this shell.
     Completions(Shell),
@@ -102,78 +101,78 @@ pub enum Args {
     Man,
 }
 
-/// Where the bytes of `get` go.
+/// The destination of `get`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// To this file or folder.
+    /// This file or folder.
     Local(PathBuf),
-    /// Nowhere: they are checked and dropped.
+    /// None: data is verified and dropped.
     Discard,
 }
 
-/// What makes a `sync` of a `get`.
+/// Options of `sync` that `get` does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncArgs {
-    /// Remove what the source does not have.
+    /// Remove files that are not in the source.
     pub delete: bool,
 }
 
-/// What was typed after `get` or `sync`.
+/// Arguments of `get` or `sync`.
 #[derive(Debug, Clone)]
 pub struct GetArgs {
-    /// `None` for a `get`.
+    /// `None` for `get`.
     pub sync: Option<SyncArgs>,
-    /// Which part of the objects.
+    /// The part of the objects.
     pub shard: Shard,
-    /// What to fetch; empty only where a file has more sources.
+    /// Sources to download; empty only if a file lists them.
     pub sources: Vec<S3Uri>,
-    /// Where to.
+    /// The destination.
     pub destination: Destination,
-    /// Further folders, among which and the destination objects are spread.
+    /// Further destinations; objects are divided among all of them.
     pub spread_to: Vec<PathBuf>,
-    /// List what would move, and move nothing.
+    /// List the downloads without doing them.
     pub dry_run: bool,
-    /// How strictly downloads are verified.
+    /// Strictness of verification.
     pub verify: VerifyMode,
-    /// The report of every object.
+    /// The file for a report of every object.
     pub report: Option<PathBuf>,
-    /// The summary tells what the run cost, too.
+    /// Add the run's costs to the summary.
     pub stats: bool,
-    /// The summary tells what the limit was.
+    /// Add the limiting part to the summary.
     pub explain: bool,
-    /// What of earlier runs counts.
+    /// Handling of existing files.
     pub keep: KeepArgs,
-    /// Which of the objects.
+    /// Filters of objects.
     pub selection: SelectionArgs,
-    /// Which server, and as whom.
+    /// Server and credentials.
     pub service: ServiceArgs,
-    /// How much of the machine.
+    /// Resources of the run.
     pub tuning: TuningArgs,
-    /// What happens when something goes wrong.
+    /// Handling of failures.
     pub failures: FailureArgs,
-    /// What is told.
+    /// Output options.
     pub output: OutputArgs,
-    /// The numbers while it runs.
+    /// Metrics while it runs.
     pub metrics: MetricsArgs,
 }
 
-/// Reads a command line; its first word is the program's name.
+/// Parses a command line; its first word is the program's name.
 ///
 /// # Errors
 /// A usage error, or the text of `--help` or `--version`: [`crate::report::out::leave`] prints
-/// either to the stream where it belongs and knows the exit code.
+/// either to its stream and knows the exit code.
 pub fn parse<I, T>(words: I) -> Result<Args, clap::Error>
 where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
-    // Refusals that the table of options does not know get its colours, too.
+    // Refusals by our own code use clap's colours, too.
     parse_words(words.into_iter().map(Into::into).collect())
         .map_err(|refusal| refusal.with_cmd(&Typed::command()))
 }
 
 fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
-    // No command for people: it is in no help and no script.
+    // Not a command for users: it is in no help and no completion script.
     if words.get(1).is_some_and(|word| word == "complete") {
         let typed = words.into_iter().skip(2).skip_while(|word| word == "--");
         return Ok(Args::Complete(Box::new(CompleteArgs::new(typed.collect()))));
@@ -200,10 +199,10 @@ fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
     }
 }
 
-/// The words as this program has them: `help get` is `get --help`. Commands that only other
-/// programs have are refused with what to do instead.
+/// Normalizes the words: `help get` becomes `get --help`. Commands of other programs are refused
+/// with advice.
 fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
-    // As mount(8) calls it for the types `inrush` and `fuse.inrush`.
+    // Called by mount(8) for the types `inrush` and `fuse.inrush`.
     let called = words.first().map(PathBuf::from);
     let called = called.as_ref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
     if matches!(called, Some("mount.inrush" | "mount.fuse.inrush")) {
@@ -225,7 +224,7 @@ fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
         }
         None => {}
     }
-    // As the AWS CLI has it, with a space.
+    // The AWS CLI's syntax, with a space.
     let payer =
         words.windows(2).position(|pair| pair[0] == "--request-payer" && pair[1] == "requester");
     if let Some(at) = payer {
@@ -249,7 +248,7 @@ pub fn command() -> clap::Command {
             };
             let child = with_help(child, help::after(about)).mut_args(completion::without_files);
             match about.name {
-                // It says why it is refused, for whoever types it: channels have many objects.
+                // It is accepted to explain the refusal: channels have many objects.
                 "train" => child.mut_arg("version_id", |arg| arg.hide(true)),
                 "mount" => child.mut_arg("part_size", |arg| arg.hide(true)),
                 _ => child,
@@ -261,7 +260,7 @@ pub fn command() -> clap::Command {
 
 fn with_help(command: clap::Command, after: String) -> clap::Command {
     let flag = Arg::new("help").short('h').long("help").action(ArgAction::Help);
-    // The last group's heading would be taken otherwise.
+    // Otherwise it would get the last group's heading.
     let flag = flag.help_heading(None::<&'static str>);
     command
         .disable_help_flag(true)
@@ -335,7 +334,7 @@ enum TypedCommand {
     Man,
 }
 
-/// The names of the guide's pages, in letters of either case; clap suggests near ones.
+/// The names of the guide's pages, case-insensitive; clap suggests similar ones.
 fn topics() -> impl TypedValueParser<Value = &'static Topic> {
     let topics = guide::TOPICS.iter();
     let names = topics.map(|topic| {
@@ -346,7 +345,7 @@ fn topics() -> impl TypedValueParser<Value = &'static Topic> {
         .map(|name| guide::topic(&name.to_ascii_lowercase()).expect("one of the names"))
 }
 
-/// `get` before its operands are told apart.
+/// `get` before its operands are distinguished.
 #[derive(Debug, clap::Args)]
 struct GetTyped {
     /// download and verify, but write nothing; takes no DEST
@@ -371,7 +370,7 @@ struct GetTyped {
     fetch: FetchTyped,
 }
 
-/// `sync` before its operands are told apart.
+/// `sync` before its operands are distinguished.
 #[derive(Debug, clap::Args)]
 struct SyncTyped {
     /// delete files below DEST that are not in the source, after all downloads succeeded
@@ -381,11 +380,11 @@ struct SyncTyped {
     fetch: FetchTyped,
 }
 
-/// What both take. The last operand is the destination, unless there is none.
+/// The common options of both. The last operand is the destination, unless there is none.
 #[derive(Debug, clap::Args)]
 struct FetchTyped {
     /// sources, then the destination
-    // The help has them apart: help::COMMANDS.
+    // The help lists them separately: help::COMMANDS.
     #[arg(value_name = "SOURCE... DEST", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
     /// list what would be downloaded, and download nothing
@@ -463,7 +462,7 @@ impl FetchTyped {
         discard: bool,
         sync: Option<SyncArgs>,
     ) -> Result<GetArgs, clap::Error> {
-        // All below a folder is fetched in any case.
+        // Everything below a folder is downloaded anyway.
         let _ = (self.recursive, self.exact_timestamps);
         let mut operands = self.operands;
         let destination = if discard {
@@ -502,7 +501,7 @@ impl FetchTyped {
     }
 }
 
-/// The operands that are sources, of the command of this name; none where a file has them.
+/// The operands that are sources, for the command of this name; none if a file lists them.
 fn sources(
     name: &str,
     operands: Vec<OsString>,
@@ -527,12 +526,12 @@ fn sources(
     sources.collect()
 }
 
-/// An address as typed.
+/// Parses an address.
 fn parse_source(text: &str, selection: &SelectionArgs) -> Result<S3Uri, clap::Error> {
     selection.read_source()(text).map_err(|error| usage(&error.to_string()))
 }
 
-/// Refuses what would be an upload or a copy in S3.
+/// Refuses uploads and copies within S3.
 fn check_direction(name: &str, sources: &[OsString], last: &OsString) -> Result<(), clap::Error> {
     let is_remote = |operand: &OsString| operand.as_encoded_bytes().starts_with(b"s3://");
     // Of s3://BUCKET/KEY.

@@ -1,4 +1,4 @@
-//! `mount` and `unmount`: what was typed.
+//! Arguments of `mount` and `unmount`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use crate::plan::epoch::Shard;
 use crate::s3::uri::{KeyPattern, S3Uri};
 use crate::text::shown::shown;
 
-/// Both forms of `mount`.
+/// Both usage lines of `mount`.
 pub(super) const USAGE: &str = "inrush mount [OPTIONS] SOURCE... MOUNTPOINT\n       \
     inrush mount [OPTIONS] --check SOURCE...";
 
-/// How the kernel's requests come.
+/// The transport of the kernel's requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum FuseName {
     /// io_uring where the kernel allows it; else the device
@@ -30,72 +30,72 @@ pub enum FuseName {
     Device,
 }
 
-/// What was typed after `mount`.
+/// Arguments of `mount`.
 #[derive(Debug, Clone)]
 pub struct MountArgs {
-    /// What is to be seen; empty only where a file has more sources.
+    /// Sources to mount; empty only if a file lists them.
     pub sources: Vec<S3Uri>,
-    /// Where; `None` with `check`, which needs none.
+    /// The mount point; `None` with `check`, which needs none.
     pub mountpoint: Option<PathBuf>,
     /// Stay in the foreground.
     pub foreground: bool,
-    /// Tell whoever started this process, on standard output, that it serves.
+    /// Report readiness to the parent process on standard output.
     pub child: bool,
-    /// Only list what would be seen, and what not.
+    /// Only list the names in the mount, and the hidden keys.
     pub check: bool,
-    /// Mount nothing: what was typed is right.
+    /// Only check the arguments.
     pub fake: bool,
-    /// Folders are listed when they are used.
+    /// List folders when they are used.
     pub lazy: bool,
     /// Other users may read, too.
     pub allow_other: bool,
-    /// Whose the files are.
+    /// Owner of the files.
     pub uid: Option<u32>,
-    /// Of which group.
+    /// Group of the files.
     pub gid: Option<u32>,
     /// Permissions of files.
     pub mode: Option<u16>,
-    /// Nothing of it may be executed.
+    /// Files must not be executed.
     pub noexec: bool,
-    /// A file that is made when it serves.
+    /// A file to create when the mount serves.
     pub ready_file: Option<PathBuf>,
-    /// Where messages go in the background.
+    /// The file for messages in the background.
     pub log_file: Option<PathBuf>,
     /// Longest time until it serves, and of each read.
     pub deadline: Option<Duration>,
-    /// A file that gets a line for each file that was open, and the summary.
+    /// The file for a line per closed file, and the summary.
     pub report: Option<PathBuf>,
-    /// One JSON object with the summary at the end.
+    /// Print the summary as one JSON object at the end.
     pub json: bool,
-    /// The summary tells what the limit was.
+    /// Add the limiting part to the summary.
     pub explain: bool,
-    /// A folder that keeps what was read.
+    /// The cache of objects read.
     pub cache: CacheArgs,
-    /// How the kernel's requests come; `None`: as the environment says.
+    /// The transport of the kernel's requests; `None`: by the environment.
     pub fuse: Option<FuseName>,
-    /// Which part of the objects.
+    /// The part of the objects.
     pub shard: Shard,
-    /// What is printed on standard error.
+    /// Output on standard error.
     pub messages: MessageArgs,
-    /// The numbers while it runs.
+    /// Metrics while it runs.
     pub metrics: MetricsArgs,
-    /// Which of the objects.
+    /// Filters of objects.
     pub selection: SelectionArgs,
-    /// Which server, and as whom.
+    /// Server and credentials.
     pub service: ServiceArgs,
-    /// How much of the machine.
+    /// Resources of the mount.
     pub tuning: TuningArgs,
 }
 
-/// Options that need the whole listing, or that stand for several sources.
+/// Options that need the whole listing, or that may name several sources.
 const NEEDS_ALL: [&str; 7] =
     ["check", "include", "exclude", "prefix", "files_from", "manifest", "shard"];
 
-/// `mount` before its operands are told apart.
+/// `mount` before its operands are distinguished.
 #[derive(Debug, clap::Args)]
 pub(super) struct MountTyped {
     /// sources, then the folder
-    // The help has them apart: help::COMMANDS.
+    // The help lists them separately: help::COMMANDS.
     #[arg(value_name = "SOURCE... MOUNTPOINT", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
     /// stay in the foreground until the mount is unmounted
@@ -174,7 +174,7 @@ pub(super) struct MountTyped {
 }
 
 impl MountTyped {
-    /// Refuses options that mean nothing together.
+    /// Refuses options that exclude each other.
     fn check(&self) -> Result<(), clap::Error> {
         if self.tuning.part_size.is_some() {
             return Err(usage(
@@ -254,7 +254,7 @@ impl MountTyped {
     }
 }
 
-/// Refuses what is surely no folder. Whether it is one shows when it is looked at.
+/// Refuses sources that cannot be folders. Others are checked when they are listed.
 fn check_lazy(is_lazy: bool, sources: &[S3Uri]) -> Result<(), clap::Error> {
     match sources {
         _ if !is_lazy => Ok(()),
@@ -275,15 +275,15 @@ fn parse_mode(text: &str) -> Result<u16, String> {
     mode.ok_or_else(|| "expected octal permissions from 0 to 777".to_owned())
 }
 
-/// A number of a user or a group; `tells` is what prints that of a name.
-fn parse_id(text: &str, tells: &str) -> Result<u32, String> {
+/// Parses the number of a user or a group; `program` prints the number for a name.
+fn parse_id(text: &str, program: &str) -> Result<u32, String> {
     text.parse().map_err(|_| match text.bytes().all(|byte| byte.is_ascii_digit()) {
         true => format!("expected a number from 0 to {}", u32::MAX),
-        false => format!("expected a number, not a name: '{tells} NAME' prints it"),
+        false => format!("expected a number, not a name: '{program} NAME' prints it"),
     })
 }
 
-/// What was typed after `unmount`.
+/// Arguments of `unmount`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct UnmountArgs {
     /// the folder that a mount of inrush is on

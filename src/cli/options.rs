@@ -1,4 +1,4 @@
-//! Options that several commands share, in groups. Pure, like all of [`crate::cli`].
+//! Groups of options that several commands share. Pure, like all of [`crate::cli`].
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::limits;
 use crate::s3::uri::S3Uri;
 use crate::text::size::{self, Binary};
 
-/// Where the bucket's name stands in a request.
+/// Position of the bucket's name in requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum AddressingStyle {
     /// path style for IP addresses, custom endpoints and names with dots; otherwise virtual
@@ -24,12 +24,12 @@ pub enum AddressingStyle {
     /// In the path.
     #[value(help = "path style: https://host/bucket/key")]
     Path,
-    /// In the name of the host.
+    /// In the host name.
     #[value(help = "virtual-hosted style: https://bucket.host/key")]
     Virtual,
 }
 
-/// How the data plane talks to the kernel.
+/// The data plane's interface to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RingName {
     /// io_uring; epoll where the kernel or the container does not allow it
@@ -41,7 +41,7 @@ pub enum RingName {
     Epoll,
 }
 
-/// What is compared with checksums.
+/// The data that is compared with checksums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum VerifyMode {
     /// request no checksums and verify nothing
@@ -53,7 +53,7 @@ pub enum VerifyMode {
     Strict,
 }
 
-/// Which server, and as whom.
+/// Server and credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Server")]
 pub struct ServiceArgs {
@@ -108,7 +108,7 @@ pub struct ServiceArgs {
     /// [default: $INRUSH_SSE_C_KEY as base64]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub sse_c_key_file: Option<PathBuf>,
-    /// Over which network interfaces; none: as the routes of the system say.
+    /// Network interfaces; if empty, by the system's routing table.
     #[arg(
         long,
         value_name = "NAME",
@@ -118,10 +118,10 @@ pub struct ServiceArgs {
                 among them, listings use the first"
     )]
     pub interface: Vec<String>,
-    /// An endpoint that does not answer is retried for so long; `None` for the default.
+    /// Time for which an endpoint that does not answer is retried; `None` for the default.
     #[arg(long, value_name = "TIME", value_parser = parse_retry_for, help = help_retry_for())]
     pub retry_for: Option<Duration>,
-    /// How long an attempt waits for a connection; `None` for the defaults.
+    /// Timeout of a connection attempt; `None` for the defaults.
     #[arg(
         long,
         value_name = "TIME",
@@ -129,7 +129,7 @@ pub struct ServiceArgs {
         help = help_timeout("that has no connection after", limits::CONNECT_TIMEOUT_US)
     )]
     pub connect_timeout: Option<Duration>,
-    /// How long an attempt waits for an answer, and for more of it; `None` for the defaults.
+    /// Timeout of an answer's first and further bytes; `None` for the defaults.
     #[arg(
         long,
         value_name = "TIME",
@@ -137,7 +137,7 @@ pub struct ServiceArgs {
         help = help_timeout("that receives nothing for", limits::STALL_TIMEOUT_US)
     )]
     pub read_timeout: Option<Duration>,
-    /// Requests that list at once.
+    /// Most simultaneous LIST requests.
     #[arg(
         long,
         value_name = "N",
@@ -151,7 +151,7 @@ pub struct ServiceArgs {
 }
 
 impl ServiceArgs {
-    /// The same as it would be typed.
+    /// The options as they would be typed.
     #[must_use]
     pub fn to_words(&self) -> Vec<String> {
         let path = |path: &PathBuf| path.display().to_string();
@@ -183,7 +183,7 @@ impl ServiceArgs {
         values.flatten().chain(flags.map(|(name, _)| name.to_owned())).collect()
     }
 
-    /// The sources in the version that is requested, which must then be one object.
+    /// The sources with the requested version; a source must then be one object.
     pub(super) fn with_version<'a>(
         &self,
         mut sources: impl Iterator<Item = &'a mut S3Uri>,
@@ -198,17 +198,17 @@ impl ServiceArgs {
     }
 }
 
-/// How much of the machine; what is not given is chosen to fit it.
+/// Resources of the run; missing ones are chosen to fit the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Resources")]
 pub struct TuningArgs {
-    /// Threads, each with a ring and a core of its own.
+    /// Worker threads, each with its own ring and core.
     #[arg(long, value_name = "N", value_parser = parse_workers, help = help_workers())]
     pub workers: Option<usize>,
     /// Connections of the whole run.
     #[arg(long, value_name = "N", value_parser = parse_connections, help = help_connections())]
     pub connections: Option<usize>,
-    /// Connections of the whole run at most.
+    /// Most connections of the whole run.
     #[arg(
         long,
         value_name = "N",
@@ -217,10 +217,10 @@ pub struct TuningArgs {
         help = help_max_connections()
     )]
     pub max_connections: Option<usize>,
-    /// Bytes of one request.
+    /// Length of one request, in bytes.
     #[arg(long, value_name = "SIZE", value_parser = parse_part_size, help = help_part_size())]
     pub part_size: Option<u64>,
-    /// Bytes of buffers, for all workers together.
+    /// Memory for buffers of all workers together, in bytes.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, help = help_memory())]
     pub memory: Option<u64>,
     /// limit the run to this many bytes a second on average, such as 50MB or 1GiB
@@ -241,7 +241,7 @@ pub struct TuningArgs {
 }
 
 impl TuningArgs {
-    /// The options that were given, without their dashes, and their values as they would be typed.
+    /// The given options, without dashes, and their values as they would be typed.
     #[must_use]
     pub fn given(&self) -> Vec<(&'static str, String)> {
         let number = |number: Option<usize>| number.map(|number| number.to_string());
@@ -277,47 +277,47 @@ impl Default for TuningArgs {
     }
 }
 
-/// Whether files that are there are replaced.
+/// The existing files that are replaced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Overwrite {
-    /// All of them.
+    /// All files.
     #[value(help = "download every object again")]
     Always,
     /// skip a file if neither the local file nor the object has changed since its download, or if
     /// another program put it there with the object's size and time
     #[default]
     Changed,
-    /// None of them.
+    /// No files.
     #[value(help = "never replace an existing file, whatever its content")]
     Never,
 }
 
-/// What a file that has no mark of a download is compared by.
+/// The properties by which a file without a mark of a download is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compare {
-    /// Its size, and its modification time to the second.
+    /// Size, and modification time to the second.
     SizeAndTime,
-    /// Its size.
+    /// Size only.
     Size,
-    /// Nothing: it is replaced.
+    /// None: the file is replaced.
     Nothing,
 }
 
-/// When data is synced to disk.
+/// The time at which data is synced to disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Durability {
     /// leave it to the kernel; after a power failure the next run downloads lost data again
     #[default]
     None,
-    /// Nothing, once the run has succeeded.
+    /// At the end of a successful run.
     #[value(help = "sync the file system once, at the end of the run")]
     End,
-    /// No file that has its name.
+    /// Before a file gets its name.
     #[value(help = "sync each file before it gets its name, and its folder after")]
     File,
 }
 
-/// What of earlier runs counts, and what of this one shall last.
+/// Handling of existing files, and durability of new ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Running again")]
 pub struct KeepArgs {
@@ -345,13 +345,13 @@ pub struct KeepArgs {
 }
 
 impl KeepArgs {
-    /// Earlier runs count, and this one shall for later ones.
+    /// True if unfinished files are resumed, and this run's can be resumed later.
     #[must_use]
     pub fn resume(self) -> bool {
         !self.no_resume
     }
 
-    /// How files that this program did not download are compared.
+    /// The comparison of files that this program did not download.
     #[must_use]
     pub fn compare(self) -> Compare {
         match (self.size_only, self.ignore_times) {
@@ -361,14 +361,14 @@ impl KeepArgs {
         }
     }
 
-    /// Each file is synced.
+    /// True if each file is synced.
     #[must_use]
     pub fn syncs_files(self) -> bool {
         self.durability == Durability::File
     }
 }
 
-/// What to do about an object that changes while it is fetched.
+/// The handling of an object that changes during its download.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnChange {
     /// fail the object and report both ETags
@@ -378,7 +378,7 @@ pub enum OnChange {
     Restart,
 }
 
-/// What happens when something goes wrong.
+/// Handling of failures.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Failures")]
 pub struct FailureArgs {
@@ -391,19 +391,19 @@ pub struct FailureArgs {
     pub on_change: OnChange,
 }
 
-/// How lines on standard error are written.
+/// The format of lines on standard error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     #[value(help = "words, as people read them")]
     Text,
-    /// For programs.
+    /// JSON for programs.
     #[value(help = "one JSON object per line: time, level, message")]
     Json,
 }
 
-/// A name as Linux has them: up to 15 bytes, without `/` and spaces.
+/// Parses an interface name as Linux allows it: up to 15 bytes, without `/` and spaces.
 fn parse_interface(text: &str) -> Result<String, String> {
     let fits = (1..=limits::INTERFACE_NAME_BYTES_MAX).contains(&text.len());
     if !fits || text.contains(|c: char| c == '/' || c.is_whitespace()) {
@@ -412,7 +412,7 @@ fn parse_interface(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What is printed on standard error, and how.
+/// Output on standard error, and its format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct MessageArgs {
     /// print no progress, notes or summary; errors are always printed
@@ -435,7 +435,7 @@ pub struct MessageArgs {
     pub log_format: LogFormat,
 }
 
-/// What is told, and where.
+/// All output options.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
@@ -443,7 +443,7 @@ pub struct OutputArgs {
     /// it has 'error' and 'error_kind'
     #[arg(long)]
     pub json: bool,
-    /// What is printed besides.
+    /// Output on standard error.
     #[command(flatten)]
     pub messages: MessageArgs,
 }
@@ -519,10 +519,10 @@ pub(super) fn parse_workers(text: &str) -> Result<usize, String> {
     parse_number(text, limits::WORKERS_MAX)
 }
 
-/// What the AWS CLI calls it.
+/// The AWS CLI's name for it.
 pub(super) const QUIET_ALIAS: &str = "only-show-errors";
 
-/// What curl and rclone call it.
+/// curl's and rclone's names for it.
 pub(super) const RATE_ALIASES: [&str; 2] = ["limit-rate", "bwlimit"];
 
 pub(super) fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
@@ -573,7 +573,7 @@ pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
     Err(format!("expected a size of {} or more", typed(limits::MEMORY_BYTES_MIN)))
 }
 
-/// The name of a file to be written.
+/// Parses the name of an output file.
 pub(super) fn parse_report(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("expected the name of a file".to_owned()),

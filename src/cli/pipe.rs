@@ -1,4 +1,4 @@
-//! `pipe` and `cat`: what was typed.
+//! Arguments of `pipe` and `cat`.
 
 use std::ffi::OsString;
 use std::num::NonZeroU64;
@@ -18,19 +18,19 @@ use crate::plan::typed_range::TypedRange;
 use crate::s3::uri::{KeyPattern, S3Uri};
 use crate::text::shown::shown;
 
-/// Most channels of one process, as many as a SageMaker training job may have.
+/// Most channels of one process: the limit of a SageMaker training job.
 pub(super) const CHANNELS_MAX: usize = 20;
 
-/// One channel: a name, and what it serves.
+/// A channel: its name and its sources.
 #[derive(Debug, Clone)]
 pub struct Channel {
-    /// The pipes are this name, `_` and the epoch's number.
+    /// The name of a pipe is this name, `_` and the epoch's number.
     pub name: String,
-    /// What it serves; empty only where a file has more sources.
+    /// Its sources; empty only if a file lists them.
     pub sources: Vec<S3Uri>,
 }
 
-/// What the reader of a stream sees that fails.
+/// The effect of a failed stream on its reader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OnFailure {
     /// an early end of file: to the reader the epoch looks complete
@@ -40,7 +40,7 @@ pub enum OnFailure {
     Hold,
 }
 
-/// What stands around each object of a stream.
+/// The framing of each object of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum RecordWrapper {
     /// nothing: the bytes of all objects are joined
@@ -52,62 +52,62 @@ pub enum RecordWrapper {
     Recordio,
 }
 
-/// An augmented manifest, and what of its lines is streamed.
+/// An augmented manifest, and the streamed attributes of its lines.
 #[derive(Debug, Clone)]
 pub struct AugmentedArgs {
-    /// Where it is.
+    /// Its location.
     pub manifest: ManifestPlace,
     /// The attributes, in the order of the stream; never empty.
     pub attributes: Vec<String>,
 }
 
-/// What was typed after `pipe`.
+/// Arguments of `pipe`.
 #[derive(Debug, Clone)]
 pub struct PipeArgs {
-    /// The channels; never empty, no name twice. Without sources where there is a manifest.
+    /// The channels; never empty, with unique names. Without sources if there is a manifest.
     pub channels: Vec<Channel>,
     /// The folder of the pipes.
     pub folder: PathBuf,
-    /// How many epochs; `None` for ever.
+    /// Number of epochs; `None` for infinitely many.
     pub epochs: Option<NonZeroU64>,
     /// Seed of the shuffle; `None` for key order.
     pub shuffle_seed: Option<u64>,
-    /// Which part of every epoch.
+    /// The part of every epoch.
     pub shard: Shard,
-    /// Written when the first pipes are there.
+    /// Written when the first pipes exist.
     pub ready_file: Option<PathBuf>,
-    /// What a reader sees when its stream fails.
+    /// The effect of a failed stream on its reader.
     pub on_failure: OnFailure,
-    /// Whether each epoch that its reader got whole is marked.
+    /// Mark each epoch that was completely read.
     pub epoch_markers: bool,
-    /// What stands around each object.
+    /// The framing of each object.
     pub record_wrapper: RecordWrapper,
-    /// A manifest in place of sources.
+    /// A manifest instead of sources.
     pub augmented: Option<AugmentedArgs>,
-    /// Which of the objects.
+    /// Filters of objects.
     pub selection: SelectionArgs,
-    /// How the stream is fetched.
+    /// Download options of the stream.
     pub stream: StreamArgs,
-    /// Which server, and as whom.
+    /// Server and credentials.
     pub service: ServiceArgs,
 }
 
-/// What was typed after `cat`.
+/// Arguments of `cat`.
 #[derive(Debug, Clone)]
 pub struct CatArgs {
-    /// What to write; empty only where a file has more sources.
+    /// Sources to write; empty only if a file lists them.
     pub sources: Vec<S3Uri>,
-    /// These bytes of the only source, which is no folder and no glob.
+    /// The bytes to write of the only source, which is neither folder nor glob.
     pub range: Option<TypedRange>,
-    /// Which of the objects.
+    /// Filters of objects.
     pub selection: SelectionArgs,
-    /// How the stream is fetched.
+    /// Download options of the stream.
     pub stream: StreamArgs,
-    /// Which server, and as whom.
+    /// Server and credentials.
     pub service: ServiceArgs,
 }
 
-/// `cat` before its sources are read.
+/// `cat` before its sources are parsed.
 #[derive(Debug, clap::Args)]
 pub(super) struct CatTyped {
     /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several are merged by the
@@ -148,7 +148,7 @@ impl CatTyped {
     }
 }
 
-/// How a stream is fetched and what is told of it.
+/// Download and output options of a stream.
 #[derive(Debug, Clone, clap::Args)]
 pub struct StreamArgs {
     /// use N connections per channel, as far as their bytes have room [default: adapt to the
@@ -163,7 +163,7 @@ pub struct StreamArgs {
         conflicts_with = "connections"
     )]
     pub max_connections: Option<usize>,
-    /// Bytes of one request.
+    /// Length of one request, in bytes.
     #[arg(
         long,
         value_name = "SIZE",
@@ -180,7 +180,7 @@ pub struct StreamArgs {
         default_value_t = limits::ATTEMPTS_MAX
     )]
     pub max_attempts: u32,
-    /// Bytes of buffers, for all workers together.
+    /// Memory for buffers of all workers together, in bytes.
     #[arg(
         long,
         value_name = "SIZE",
@@ -220,7 +220,7 @@ pub struct StreamArgs {
         value_parser = options::parse_report
     )]
     pub report: Option<PathBuf>,
-    /// What is printed on standard error.
+    /// Output on standard error.
     #[command(flatten)]
     pub messages: MessageArgs,
     /// print one JSON object with the summary to standard output (cat: to standard error); after a
@@ -230,7 +230,7 @@ pub struct StreamArgs {
     /// print CPU time, memory, connections and I/O modes after the summary
     #[arg(long)]
     pub stats: bool,
-    /// The numbers while it runs.
+    /// Metrics while it runs.
     #[command(flatten)]
     pub metrics: MetricsArgs,
     /// print which part of the machine, the network or the server was the limit
@@ -256,11 +256,11 @@ fn parse_connections(text: &str) -> Result<usize, String> {
     }
 }
 
-/// `pipe` before its operands are told apart.
+/// `pipe` before its operands are distinguished.
 #[derive(Debug, clap::Args)]
 pub(super) struct PipeTyped {
     /// sources, then the place of the pipes
-    // The help has them apart: help::COMMANDS.
+    // The help lists them separately: help::COMMANDS.
     #[arg(value_name = "SOURCE... DIR/CHANNEL", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
     /// a channel and its source; repeatable; the only operand is then the folder DIR
@@ -336,7 +336,7 @@ fn parse_attribute(text: &str) -> Result<String, String> {
     }
 }
 
-/// The manifest, where one is given: then there are no sources.
+/// The manifest, if given: then there are no sources.
 fn augmented(
     manifest: Option<ManifestPlace>,
     attributes: Vec<String>,
@@ -444,7 +444,7 @@ fn channels(typed: &[String], selection: &SelectionArgs) -> Result<Vec<Channel>,
     Ok(channels)
 }
 
-/// Room in a file name for `_` and the number of an epoch.
+/// Longest channel name: file names also need `_` and the number of an epoch.
 const CHANNEL_NAME_BYTES_MAX: usize = 200;
 
 fn check_name(name: &str) -> Result<String, clap::Error> {

@@ -1,5 +1,5 @@
-//! `--include` and `--exclude`: filters in the order typed, which clap's derive does not keep; and
-//! what else there is to say of sources.
+//! `--include` and `--exclude`: filters in the order typed, which clap's derive loses; and further
+//! options of sources.
 
 use std::path::PathBuf;
 
@@ -19,37 +19,37 @@ const FILES_FROM: &str = "files_from";
 const MANIFEST: &str = "manifest";
 const LAYOUT: &str = "manifest_layout";
 
-/// Which objects of the sources.
+/// Filters and interpretation of sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SelectionArgs {
     /// The filters, in the order typed.
     pub rules: Vec<Rule>,
-    /// No character of a source is a wildcard.
+    /// Sources have no wildcards.
     pub raw: bool,
-    /// Sources are literal prefixes: every key that begins so.
+    /// Sources are literal prefixes: they include every key that begins with them.
     pub prefix: bool,
-    /// Further sources, one a line of this file; `-` is standard input.
+    /// A file with further sources, one per line; `-` is standard input.
     pub files_from: Option<PathBuf>,
-    /// The list of objects that stands for sources.
+    /// The list of objects that replaces sources.
     pub manifest: Option<ManifestPlace>,
-    /// Which part of the keys of that list are paths.
+    /// The part of that list's keys that becomes the path.
     pub manifest_layout: Layout,
 }
 
-/// Where a manifest is.
+/// The location of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ManifestPlace {
-    /// In a file.
+    /// A file.
     File(PathBuf),
-    /// In this bucket, with this key.
+    /// An object: its bucket and key.
     S3(String, String),
 }
 
 impl SelectionArgs {
-    /// Reads an address as these options say.
+    /// The parser of addresses for these options.
     ///
     /// # Errors
-    /// As those of [`S3Uri::parse`].
+    /// Those of [`S3Uri::parse`].
     pub fn read_source(&self) -> fn(&str) -> Result<S3Uri, Error> {
         match (self.prefix, self.raw) {
             (true, _) => S3Uri::parse_prefix,
@@ -58,7 +58,7 @@ impl SelectionArgs {
         }
     }
 
-    /// Whether a list gives sources, of whatever length.
+    /// True if a list gives sources.
     #[must_use]
     pub const fn has_more(&self) -> bool {
         self.files_from.is_some() || self.manifest.is_some()

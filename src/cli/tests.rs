@@ -1,4 +1,5 @@
-//! Tests of the arguments: what each option takes and refuses, and rules over the table of all.
+//! Tests of the arguments: the values that each option accepts and refuses, and rules about the
+//! table of all.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,10 +25,10 @@ fn get(line: &str) -> GetArgs {
 
 /// The refusal of a `get` with these options, on one line.
 fn refusal(line: &str) -> String {
-    told(&format!("get s3://bucket/a/ out {line}"))
+    message(&format!("get s3://bucket/a/ out {line}"))
 }
 
-fn told(line: &str) -> String {
+fn message(line: &str) -> String {
     match parse_line(line) {
         Ok(args) => panic!("{line}: {args:?}"),
         Err(error) => {
@@ -71,19 +72,21 @@ fn several_destinations() {
     let args = get("--spread-to a --spread-to=b,c");
     assert_eq!(args.destination, Destination::Local("out".into()));
     assert_eq!(args.spread_to, [std::path::Path::new("a"), "b,c".as_ref()], "a comma is a comma");
-    assert!(told("get s3://bucket/a --discard --spread-to b").contains("cannot be used with"));
+    assert!(message("get s3://bucket/a --discard --spread-to b").contains("cannot be used with"));
     assert!(refusal("--spread-to s3://bucket/b").contains("s3://bucket/b"));
     assert!(refusal("--spread-to=").contains("is empty"));
     assert!(refusal(&"--spread-to a ".repeat(64)).contains("at most 64"));
-    assert!(told("sync s3://bucket/a/ b --spread-to c").contains("an option of get, not of sync"));
+    assert!(
+        message("sync s3://bucket/a/ b --spread-to c").contains("an option of get, not of sync")
+    );
 }
 
 #[test]
 fn operands_that_do_not_fit_are_told_in_one_line() {
     let check = |line: &str, expected: &str| {
-        let told = told(line);
-        assert!(told.contains(expected), "{line}: {told}");
-        assert_eq!(told.matches('\n').count(), 1, "{line}: {told}");
+        let refusal = message(line);
+        assert!(refusal.contains(expected), "{line}: {refusal}");
+        assert_eq!(refusal.matches('\n').count(), 1, "{line}: {refusal}");
     };
     check("get", "source and destination are missing");
     check("get --discard", "the source is missing");
@@ -158,11 +161,13 @@ fn a_file_of_sources_stands_for_sources() {
         };
         assert!(sources.is_empty() && from(selection) == "-", "{line}");
     }
-    assert!(told("get --files-from -").contains("error: the destination is missing: add a folder"));
-    assert!(told("get --files-from - s3://bucket/a").contains("the destination is missing"));
-    assert!(told("ls --files-from - --version-id V").contains("cannot be used with"));
-    assert!(told("ls s3:// --files-from -").contains("--files-from needs a source"));
-    assert!(told("pipe --channel c=s3://bkt/k --files-from - d").contains("do not go together"));
+    assert!(
+        message("get --files-from -").contains("error: the destination is missing: add a folder")
+    );
+    assert!(message("get --files-from - s3://bucket/a").contains("the destination is missing"));
+    assert!(message("ls --files-from - --version-id V").contains("cannot be used with"));
+    assert!(message("ls s3:// --files-from -").contains("--files-from needs a source"));
+    assert!(message("pipe --channel c=s3://bkt/k --files-from - d").contains("do not go together"));
 }
 
 #[test]
@@ -217,7 +222,7 @@ fn prefixes_and_manifests() {
         ("ls s3:// --manifest m", "--manifest needs a source"),
         ("demo --manifest m", "is an option of get, sync, verify, ls, pipe, cat and mount"),
     ] {
-        assert!(told(line).contains(expected), "{line}: {}", told(line));
+        assert!(message(line).contains(expected), "{line}: {}", message(line));
     }
 }
 
@@ -232,12 +237,12 @@ fn options_of_parts() {
         assert_eq!(args.range, Some(TypedRange::Last(5)), "{typed}");
     }
     for sources in ["s3://bkt/k s3://bkt/l", "s3://bkt/f/", "s3://bkt", "s3://bkt/*"] {
-        let told = told(&format!("cat --range 0- {sources}"));
-        assert!(told.contains("--range takes a single source that is one object"), "{told}");
+        let refusal = message(&format!("cat --range 0- {sources}"));
+        assert!(refusal.contains("--range takes a single source that is one object"), "{refusal}");
     }
-    assert!(told("cat --range 5 s3://bkt/k").contains("expected START-END, START- or -SUFFIX"));
-    assert!(told("cat --range 0- s3://bkt/k --report f").contains("cannot be used with"));
-    assert!(told("cat --range 0- --files-from f").contains("cannot be used with"));
+    assert!(message("cat --range 5 s3://bkt/k").contains("expected START-END, START- or -SUFFIX"));
+    assert!(message("cat --range 0- s3://bkt/k --report f").contains("cannot be used with"));
+    assert!(message("cat --range 0- --files-from f").contains("cannot be used with"));
     assert!(refusal("--range 0-9").contains("'inrush cat --range=0-9 s3://BUCKET/KEY > FILE'"));
     assert!(!long_help("get").contains("--range"));
 
@@ -249,7 +254,7 @@ fn options_of_parts() {
         };
         assert_eq!(stream.report, Some("r".into()), "{line}");
     }
-    assert!(told("cat s3://bkt/k --report -").contains("/dev/stdout"));
+    assert!(message("cat s3://bkt/k --report -").contains("/dev/stdout"));
 
     let shard = Shard { index: 1, count: 4 };
     assert_eq!((get("--shard 1/4").shard, get("").shard), (shard, Shard::WHOLE));
@@ -260,8 +265,8 @@ fn options_of_parts() {
     let Ok(Args::Ls(args)) = parse_line("ls s3://bkt/a --shard 1/4") else { panic!("a listing") };
     assert_eq!(args.shard, shard);
     assert!(refusal("--shard 4/4").contains("expected I/N with I below N"));
-    assert!(told("ls --shard 1/4").contains("--shard needs a source"));
-    assert!(told("sync s3://bkt/a/ d --shard 1/4").contains("--shard is an option of get"));
+    assert!(message("ls --shard 1/4").contains("--shard needs a source"));
+    assert!(message("sync s3://bkt/a/ d --shard 1/4").contains("--shard is an option of get"));
 }
 
 #[test]
@@ -342,8 +347,8 @@ fn service() {
         ["--interface", "eth0", "--interface", "eth1", "--interface", "ib0"]
     );
     for name in ["", "eth0,", "a/b", "a234567890123456"] {
-        let told = refusal(&format!("--interface={name}"));
-        assert!(told.contains("the name of a network interface"), "{name}: {told}");
+        let refusal = refusal(&format!("--interface={name}"));
+        assert!(refusal.contains("the name of a network interface"), "{name}: {refusal}");
     }
     assert!(refusal("--ca-bundle c --no-verify-ssl").contains("cannot be used with"));
 }
@@ -414,8 +419,8 @@ fn resources() {
 #[test]
 fn resources_out_of_bounds() {
     let check = |line: &str, expected: &str| {
-        let told = refusal(line);
-        assert!(told.contains(expected), "{line}: {told}");
+        let refusal = refusal(line);
+        assert!(refusal.contains(expected), "{line}: {refusal}");
     };
     for number in ["0", "257", "x", "1.5", "", "99999999999999999999"] {
         check(&format!("--workers={number}"), "1 to 256");
@@ -443,11 +448,11 @@ fn the_other_commands() {
         assert!(args.buckets && args.sources.is_empty(), "{line}");
     }
     for option in ["--recursive", "--summarize", "-H", "--raw", "--exclude a", "--version-id V"] {
-        let told = told(&format!("ls {option}"));
-        assert!(told.contains(" needs a source such as s3://BUCKET/"), "{option}: {told}");
+        let refusal = message(&format!("ls {option}"));
+        assert!(refusal.contains(" needs a source such as s3://BUCKET/"), "{option}: {refusal}");
     }
-    assert!(told("ls s3:// s3://bucket/").contains("the bucket is missing"));
-    assert!(told("ls a").contains("'a' is not an S3 address"));
+    assert!(message("ls s3:// s3://bucket/").contains("the bucket is missing"));
+    assert!(message("ls a").contains("'a' is not an S3 address"));
     let Ok(Args::Verify(args)) =
         parse_line("verify s3://bucket/a/ s3://bucket/c/ d --strict --report r")
     else {
@@ -455,20 +460,24 @@ fn the_other_commands() {
     };
     assert!(args.strict && args.sources.len() == 2 && args.report.is_some());
     assert_eq!(args.folder.to_str(), Some("d"));
-    assert!(told("verify").contains("source and folder are missing"));
-    assert!(told("verify d").contains("the source is missing"));
+    assert!(message("verify").contains("source and folder are missing"));
+    assert!(message("verify d").contains("the source is missing"));
     for line in ["verify s3://bkt/a/", "verify --manifest m"] {
-        assert!(told(line).contains("error: the folder is missing"), "{line}: {}", told(line));
+        assert!(
+            message(line).contains("error: the folder is missing"),
+            "{line}: {}",
+            message(line)
+        );
     }
     assert!(
-        told("verify s3://bucket/a s3://bucket/c d --version-id 1").contains("a single source")
+        message("verify s3://bucket/a s3://bucket/c d --version-id 1").contains("a single source")
     );
     let Ok(Args::Demo(args)) = parse_line("demo --keep --workers 1") else { panic!("a demo") };
     assert!(args.keep && args.tuning.workers == Some(1));
     assert!(matches!(parse_line("completions zsh"), Ok(Args::Completions(Shell::Zsh))));
     assert!(matches!(parse_line("man"), Ok(Args::Man)));
-    assert!(told("fetch").contains("unrecognized subcommand 'fetch'"));
-    assert!(told("get --includ a").contains("'--include'"));
+    assert!(message("fetch").contains("unrecognized subcommand 'fetch'"));
+    assert!(message("get --includ a").contains("'--include'"));
 }
 
 #[test]
@@ -499,8 +508,8 @@ fn mounts() {
         "--manifest m",
         "--shard 0/1",
     ] {
-        let told = told(&format!("mount --lazy {also} s3://bkt/a/ dir"));
-        assert!(told.contains("cannot be used with"), "{also}: {told}");
+        let refusal = message(&format!("mount --lazy {also} s3://bkt/a/ dir"));
+        assert!(refusal.contains("cannot be used with"), "{also}: {refusal}");
     }
     assert_eq!(mount("--manifest m dir").mountpoint, Some("dir".into()));
     for (line, expected) in [
@@ -517,8 +526,8 @@ fn mounts() {
         ("s3://bkt/a/ --check --cache c", "--cache cannot be used with --check"),
         ("s3://bkt/a/ dir --cache c --cache-size 0", "expected a size above 0"),
     ] {
-        let told = told(&format!("mount {line}"));
-        assert!(told.contains(expected), "{line}: {told}");
+        let refusal = message(&format!("mount {line}"));
+        assert!(refusal.contains(expected), "{line}: {refusal}");
     }
     let Ok(Args::Unmount(args)) = parse_line("unmount dir") else { panic!("an unmount") };
     assert_eq!(args.mountpoint.to_str(), Some("dir"));
@@ -543,8 +552,8 @@ fn mounts_as_fstab_has_them() {
         ("--gid users", "expected a number, not a name: 'getent group NAME'"),
         ("--uid 4294967296", "expected a number from 0 to 4294967295"),
     ] {
-        let told = told(&format!("mount s3://bkt/a/ dir {line}"));
-        assert!(told.contains(expected), "{line}: {told}");
+        let refusal = message(&format!("mount s3://bkt/a/ dir {line}"));
+        assert!(refusal.contains(expected), "{line}: {refusal}");
     }
 }
 
@@ -612,13 +621,12 @@ fn the_table_is_in_order() {
 
 #[test]
 fn an_option_means_the_same_everywhere() {
-    let mut told = std::collections::BTreeMap::new();
+    let mut helps = std::collections::BTreeMap::new();
     let command = command();
     for child in command.get_subcommands().filter(|child| child.get_name() != "ls") {
         let streams = matches!(child.get_name(), "pipe" | "cat");
         for arg in child.get_arguments().filter(|arg| !arg.is_positional()) {
-            // A stream's connections are its channel's own, and cat's standard output is the
-            // stream.
+            // A stream's connections are per channel, and cat's standard output is the stream.
             if streams
                 && matches!(
                     arg.get_id().as_str(),
@@ -632,18 +640,18 @@ fn an_option_means_the_same_everywhere() {
             if child.get_name() == "train" && of_its_own.contains(&arg.get_id().as_str()) {
                 continue;
             }
-            // A mount serves until it is unmounted, has no pipes, and tells of files.
+            // A mount serves until it is unmounted, has no pipes, and reports files.
             let of_its_own = ["check", "deadline", "json", "ready_file", "report"];
             if child.get_name() == "mount" && of_its_own.contains(&arg.get_id().as_str()) {
                 continue;
             }
-            // A bench has files of results, and its size is of all that it makes.
+            // bench writes result files, and its size includes everything that it generates.
             let of_its_own = ["json", "quiet", "report", "size", "verbose"];
             if child.get_name() == "bench" && of_its_own.contains(&arg.get_id().as_str()) {
                 continue;
             }
             let help = arg.get_help().map(ToString::to_string);
-            let before = told.insert(arg.get_id().clone(), help.clone());
+            let before = helps.insert(arg.get_id().clone(), help.clone());
             assert!(before.is_none_or(|before| before == help), "{}", arg.get_id());
         }
     }
@@ -694,7 +702,7 @@ fn help_is_also_a_command() {
     }
     let all = parse_line("help").expect_err("a text");
     assert!(!all.use_stderr() && all.to_string() == long_help(""), "{all}");
-    assert!(told("help fetch").contains("unrecognized subcommand 'fetch'"));
+    assert!(message("help fetch").contains("unrecognized subcommand 'fetch'"));
 }
 
 #[test]
@@ -766,10 +774,10 @@ fn examples_can_be_typed() {
 #[test]
 fn defaults_are_told_as_they_are() {
     let text = long_help("get").split_whitespace().collect::<Vec<_>>().join(" ");
-    for told in
+    for default in
         ["[default: 8MiB]", "[default: 8]", "[default: auto]", "[default: 1024, or 64 a worker"]
     {
-        assert!(text.contains(told), "{told}");
+        assert!(text.contains(default), "{default}");
     }
 }
 
@@ -808,7 +816,8 @@ fn completions_know_the_options() {
     }
 }
 
-/// The options that not all commands with sources have: who has them, and why the others do not.
+/// Options that not all commands with sources have: which commands have them, and why the others do
+/// not.
 const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 16] = [
     (
         &["get", "sync", "pipe", "cat"],

@@ -12,7 +12,7 @@ pub(super) fn help_retry_for() -> String {
     )
 }
 
-/// A time such as `1m30s`; a plain number is of seconds, as in timeout(1).
+/// Parses a time such as `1m30s`; a plain number is in seconds, as in timeout(1).
 fn parse_time(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds) => Ok(Duration::from_secs(seconds)),

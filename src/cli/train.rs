@@ -1,4 +1,4 @@
-//! `train`: what was typed.
+//! Arguments of `train`.
 
 use std::ffi::OsString;
 use std::num::NonZeroU64;
@@ -17,7 +17,7 @@ use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::plan::manifest::Layout;
 
-/// What describes the input of a job.
+/// The description of a job's input.
 #[derive(Debug, Clone)]
 pub enum JobSource {
     /// Channels as typed, `NAME=SOURCE[,KEY=VALUE...]`; never empty.
@@ -28,46 +28,46 @@ pub enum JobSource {
     InitConfig(PathBuf),
 }
 
-/// What was typed after `train`.
+/// Arguments of `train`.
 #[derive(Debug, Clone)]
 pub struct TrainArgs {
-    /// What stands for `/opt/ml`, which it is by default.
+    /// The folder that replaces `/opt/ml`, the default.
     pub base_dir: Option<PathBuf>,
-    /// What describes the job.
+    /// The description of the job's input.
     pub source: JobSource,
-    /// Which host this is of how many; `None` where that is to be found out.
+    /// This host's index and the number of hosts; `None` to detect them.
     pub shard: Option<Shard>,
-    /// How many epochs of the channels in Pipe mode; `None` for ever.
+    /// Number of epochs of the channels in Pipe mode; `None` for infinitely many.
     pub epochs: Option<NonZeroU64>,
-    /// Which part of the keys of a manifest are paths.
+    /// The part of a manifest's keys that becomes the path.
     pub manifest_layout: Layout,
     /// The command starts before the files are complete.
     pub start_early: bool,
-    /// How long the command may take to end.
+    /// Time for the command to end after SIGTERM.
     pub grace: Duration,
-    /// Print what would be done, and do nothing.
+    /// Print the plan, and do nothing.
     pub check: bool,
-    /// The command and its arguments; empty where none is to be started.
+    /// The command and its arguments; empty to start none.
     pub command: Vec<OsString>,
-    /// How strictly downloads are verified.
+    /// Strictness of verification.
     pub verify: VerifyMode,
-    /// The summary tells what the run cost, too.
+    /// Add the run's costs to the summary.
     pub stats: bool,
-    /// The run ends then, done or not.
+    /// Time after which the run ends, complete or not.
     pub deadline: Option<Duration>,
-    /// Where a line for each object is written.
+    /// The file for a line per object.
     pub report: Option<PathBuf>,
-    /// A folder that keeps what was read of channels in FastFile mode.
+    /// The cache of objects read from channels in FastFile mode.
     pub cache: CacheArgs,
-    /// What of earlier runs counts.
+    /// Handling of existing files.
     pub keep: KeepArgs,
-    /// Which server, and as whom.
+    /// Server and credentials.
     pub service: ServiceArgs,
-    /// How much of the machine.
+    /// Resources of the run.
     pub tuning: TuningArgs,
-    /// What is told.
+    /// Output options.
     pub output: OutputArgs,
-    /// The numbers while it runs.
+    /// Metrics while it runs.
     pub metrics: MetricsArgs,
 }
 

@@ -1,9 +1,9 @@
-//! What all commands have, or those that move bytes, whichever was typed.
+//! Options common to all commands, or to all that transfer data.
 
 use super::{Args, MessageArgs, MetricsArgs};
 
 impl Args {
-    /// What is printed on standard error, and how.
+    /// Output on standard error, and its format.
     #[must_use]
     pub fn messages(&self) -> MessageArgs {
         match self {
@@ -28,7 +28,7 @@ impl Args {
         }
     }
 
-    /// Which metrics are wanted, and the command's name; `None` where no object is moved.
+    /// The metrics options, and the command's name; `None` if no object is transferred.
     #[must_use]
     pub fn metrics(&self) -> Option<(&'static str, &MetricsArgs)> {
         match self {
@@ -38,7 +38,7 @@ impl Args {
             Self::Pipe(args) => Some(("pipe", &args.stream.metrics)),
             Self::Cat(args) => Some(("cat", &args.stream.metrics)),
             Self::Train(args) if !args.check => Some(("train", &args.metrics)),
-            // Of the two processes of a mount in the background the one that stays.
+            // Of the two processes of a mount in the background, the one that stays.
             Self::Mount(args) if !args.check && (args.foreground || args.child) => {
                 Some(("mount", &args.metrics))
             }

@@ -1,4 +1,4 @@
-//! `verify`: what was typed.
+//! Arguments of `verify`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,34 +10,34 @@ use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;
 
-/// What was typed after `verify`.
+/// Arguments of `verify`.
 #[derive(Debug, Clone)]
 pub struct VerifyArgs {
-    /// What should be there; empty only where a file has more sources.
+    /// Expected objects; empty only if a file lists them.
     pub sources: Vec<S3Uri>,
-    /// Where.
+    /// The local folder.
     pub folder: PathBuf,
-    /// What is not validated counts as a failure.
+    /// Unverified files count as failures.
     pub strict: bool,
-    /// Files that are right get the mark of a download.
+    /// Mark verified files as downloaded.
     pub adopt: bool,
-    /// Which part of the objects.
+    /// The part of the objects.
     pub shard: Shard,
-    /// The report of every object.
+    /// The file for a report of every object.
     pub report: Option<PathBuf>,
-    /// Which of the objects.
+    /// Filters of objects.
     pub selection: SelectionArgs,
-    /// Which server, and as whom.
+    /// Server and credentials.
     pub service: ServiceArgs,
-    /// What is told.
+    /// Output options.
     pub output: OutputArgs,
 }
 
-/// `verify` before its operands are told apart.
+/// `verify` before its operands are distinguished.
 #[derive(Debug, clap::Args)]
 pub(super) struct VerifyTyped {
     /// sources, then the folder
-    // The help has them apart: help::COMMANDS.
+    // The help lists them separately: help::COMMANDS.
     #[arg(value_name = "SOURCE... DIR", hide = true, value_hint = ValueHint::AnyPath)]
     operands: Vec<OsString>,
     /// fail objects that cannot be verified

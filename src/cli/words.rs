@@ -1,6 +1,6 @@
-//! What the help of several commands says: variables, globs, filters, credentials.
+//! Help texts that several commands share: variables, globs, filters, credentials.
 
-/// Variables that count where the option is not given.
+/// Variables that are read if the option is not given.
 pub(super) const VARIABLES: [(&str, &str); 17] = [
     ("AWS_ENDPOINT_URL_S3", "see --endpoint-url; takes precedence over AWS_ENDPOINT_URL"),
     ("AWS_ENDPOINT_URL", "see --endpoint-url"),
@@ -21,7 +21,7 @@ pub(super) const VARIABLES: [(&str, &str); 17] = [
     ("AWS_EC2_METADATA_DISABLED", "true: do not request credentials from the instance"),
 ];
 
-/// What stands for what in sources and filters.
+/// The wildcards of sources and filters.
 pub(super) const GLOBS: [(&str, &str); 6] = [
     ("*", "any characters of one name: it stops at '/'"),
     ("**", "as a whole name: any folders, or none, as in 'train/**/*.tar'"),
@@ -31,13 +31,13 @@ pub(super) const GLOBS: [(&str, &str); 6] = [
     ("\\*", "the character '*'; --raw, and the exact key of an object, need no backslash"),
 ];
 
-/// How filters are read.
+/// The order of filters.
 pub(super) const FILTERS: &str = "--include and --exclude are taken in the order typed, and the \
     last one that matches an object decides. Everything is taken at first; when the first of them \
     is an --include, nothing is. A pattern without '/' is compared with every name of the path \
     below the source, one with '/' against that path from its start; '/' at its end only says that \
     it is a folder. What matches a folder counts for all below it.";
 
-/// Where else keys come from.
+/// Sources of credentials.
 pub(super) const CREDENTIALS: &str = "Credentials are searched for as in the AWS CLI: \
     environment, profile (keys, SSO, process, role), web identity, container, instance.";
