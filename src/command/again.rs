@@ -1,6 +1,7 @@
-//! Objects that failed for now: asked for by HEAD once more, and fetched again where that may help.
+//! Decides on objects that failed for now: requests each by HEAD, and downloads it again if that
+//! may help.
 //!
-//! One at a time, for they are few; each at most [`RESTARTS_MAX`] times.
+//! One at a time, because they are few; each at most [`RESTARTS_MAX`] times.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,53 +17,53 @@ use crate::files::transfer::{Again, Cut, Outcome, Transfer};
 use crate::limits::RESTARTS_MAX;
 use crate::s3::Object;
 
-/// What became of an object that failed for now.
+/// The decision on an object that failed for now.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// It is fetched again.
+    /// Download it again.
     Anew(Box<Transfer>),
-    /// It failed for good.
+    /// It has failed permanently.
     Failed(Outcome),
 }
 
 type Asked = Pin<Box<dyn Future<Output = Result<Box<Transfer>>>>>;
 
-/// Objects about which it is not decided yet.
+/// Objects without a decision.
 pub(super) struct Undecided {
     control: Rc<Control>,
     on_change: OnChange,
     verify: VerifyMode,
     waiting: VecDeque<Outcome>,
-    /// The question about the first of them.
+    /// The HEAD request for the first of them.
     asked: Option<Asked>,
 }
 
 impl Undecided {
-    /// None yet.
+    /// Empty.
     pub(super) fn new(control: Rc<Control>, on_change: OnChange, verify: VerifyMode) -> Self {
         Self { control, on_change, verify, waiting: VecDeque::new(), asked: None }
     }
 
-    /// Takes an outcome in whose transfer may be fetched again.
+    /// Adds an outcome whose transfer may be downloaded again.
     pub(super) fn push(&mut self, outcome: Outcome) {
         self.waiting.push_back(outcome);
     }
 
-    /// True when there is nothing to decide.
+    /// True if there is nothing to decide.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// All that is undecided, for a run that ends.
+    /// Returns all undecided outcomes, for a run that ends.
     pub(super) fn give_up(&mut self) -> impl Iterator<Item = Outcome> {
         self.asked = None;
         std::mem::take(&mut self.waiting).into_iter()
     }
 
-    /// Decides about the first one. It may be dropped and asked again: the question goes on.
+    /// Decides on the first one. Cancel safe: the request continues.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is none.
     pub(super) async fn next(&mut self, cut: Cut) -> Decision {
         let first = self.waiting.front().expect("there is one");
         let asked = self.asked.get_or_insert_with(|| {
@@ -72,7 +73,7 @@ impl Undecided {
                 let (bucket, object) = (&transfer.endpoint.bucket, &transfer.object);
                 let found = control.head(bucket, &object.key, &object.version_id).await;
                 let anew = decide(&transfer, found, on_change, cut)?;
-                // Its parts may not be as long as they were taken for.
+                // Its parts may not have the assumed length.
                 let parts = match transfer.again() {
                     Some(Again::Checksum) => PartsAsked::All,
                     _ => PartsAsked::FirstAndLast,
@@ -91,7 +92,7 @@ impl Undecided {
     }
 }
 
-/// What follows from what HEAD says of the object now: it is fetched again, or has failed for good.
+/// The decision by the result of a HEAD: download it again, or it has failed permanently.
 fn decide(
     transfer: &Transfer,
     found: Result<Option<Object>>,
@@ -106,7 +107,7 @@ fn decide(
             let gone = Error::new(ErrorKind::NotFound, "the object was deleted during the run");
             return Err(gone.within(transfer.name()));
         }
-        // Why it cannot be asked for says less than why it failed.
+        // The failure of the HEAD is less informative than the object's own.
         Err(_) => return Err(error.clone()),
     };
     let wanted = match transfer.again() {

@@ -1,5 +1,5 @@
-//! Several destinations must be apart from each other: an object in one of them must not be in
-//! another one, too, under whatever name that is given.
+//! Checks that several destinations are disjoint: no object in one of them may be in another, too,
+//! under any name.
 
 use std::io::{self, ErrorKind as Io};
 use std::os::unix::fs::MetadataExt;
@@ -8,14 +8,14 @@ use std::path::{Component, Path, PathBuf};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mount::table;
 
-/// Where a folder is, be it there or not.
+/// The location of a folder, existing or not.
 struct Site {
-    /// Device and inode of the nearest folder that is there and of all above it, each with the way
-    /// from it to this folder.
+    /// Device and inode of the nearest existing folder and of all folders above it, each with the
+    /// path from it to this folder.
     above: Vec<((u64, u64), PathBuf)>,
-    /// The way from the nearest folder that is there.
+    /// The path from the nearest existing folder.
     missing: PathBuf,
-    /// Its device, and its path in the file system there, as bytes.
+    /// Its device, and its path within that file system, as bytes.
     on_device: Option<(String, Vec<u8>)>,
 }
 
@@ -32,13 +32,13 @@ impl Site {
         Ok(Self { above, missing, on_device })
     }
 
-    /// Whether it is the other one, or below it.
+    /// True if it is `other`, or below it.
     fn is_within(&self, other: &Self) -> bool {
         let nearest = other.above[0].0;
         let is_it = |(folder, way): &((u64, u64), PathBuf)| {
             *folder == nearest && way.starts_with(&other.missing)
         };
-        // A folder that is mounted elsewhere (mount --bind) has other ones above it there.
+        // A bind mount (mount --bind) has other folders above it in its file system.
         let is_below_there = match (&self.on_device, &other.on_device) {
             (Some((one, path)), Some((other, above))) => {
                 one == other && table::below(path, above).is_some()
@@ -49,7 +49,7 @@ impl Site {
     }
 }
 
-/// The path of the nearest folder that is there, without links, and the way from there to this one.
+/// The path of the nearest existing folder, without links, and the path from there to this one.
 fn resolved(folder: &Path) -> io::Result<(PathBuf, PathBuf)> {
     let absolute = std::path::absolute(folder)?;
     for above in absolute.ancestors() {
@@ -62,7 +62,7 @@ fn resolved(folder: &Path) -> io::Result<(PathBuf, PathBuf)> {
         if !missing.components().any(|part| part == Component::ParentDir) {
             return Ok((real, missing.to_owned()));
         }
-        // Folders that are made have no links among them.
+        // Folders to be created have no links among them.
         let mut without = real;
         for part in missing.components() {
             match part {
@@ -77,10 +77,10 @@ fn resolved(folder: &Path) -> io::Result<(PathBuf, PathBuf)> {
     Err(Io::NotFound.into())
 }
 
-/// The path of a folder without links, be it there or not.
+/// The path of a folder without links, existing or not.
 ///
 /// # Errors
-/// [`ErrorKind::Destination`] where the file system does not say.
+/// [`ErrorKind::Destination`] if the file system does not return it.
 pub(super) fn real(folder: &Path) -> Result<PathBuf> {
     let (real, missing) = resolved(folder).map_err(|error| unknown(folder, &error))?;
     Ok(real.join(missing))
@@ -91,13 +91,13 @@ fn unknown(folder: &Path, error: &io::Error) -> Error {
     Error::new(ErrorKind::Destination, message).advise("check the folder and those above it")
 }
 
-/// Refuses folders of which one is another or below it, through links and mounts, too. Nothing is
-/// made or changed.
+/// Refuses folders of which one equals another or is below it, also through links and mounts.
+/// Creates and changes nothing.
 ///
 /// # Errors
-/// [`ErrorKind::Destination`], also where the file system does not say.
+/// [`ErrorKind::Destination`], also if the file system does not return the paths.
 pub(super) fn require_apart(folders: &[PathBuf]) -> Result<()> {
-    // Without it what is below a folder that is mounted elsewhere is not known.
+    // Without it, paths below bind mounts are unknown.
     let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let site =
         |folder: &PathBuf| Site::of(folder, &mounts).map_err(|error| unknown(folder, &error));

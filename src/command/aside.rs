@@ -1,31 +1,31 @@
-//! Work that may block, done by helper threads of the runtime: a slow file system must not hold up
-//! the control plane's timers, progress, signals and deadline.
+//! Runs blocking work on helper threads of the runtime: a slow file system must not delay the
+//! control plane's timers, progress, signals and deadline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// Does this on a helper thread. It goes on there when the future is dropped.
+/// Runs `work` on a helper thread. It continues there when the future is dropped.
 pub(super) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     spawn_blocking(work).await.expect("work on a helper thread does not panic")
 }
 
-/// Whether nobody waits any more for a piece of work.
+/// True once the result of the work is no longer awaited.
 #[derive(Debug, Clone, Default)]
 pub(super) struct GivenUp(Arc<AtomicBool>);
 
 impl GivenUp {
-    /// Asked between two steps of the work.
+    /// To be called between two steps of the work.
     pub(super) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A state whose calls may block, lent to a helper thread for one piece of work at a time.
+/// A state with blocking calls, lent to a helper thread for one piece of work at a time.
 #[derive(Debug)]
 pub(super) struct Aside<S, T> {
-    /// `None` while it is lent, and once that was given up.
+    /// `None` while it is lent, and after its work was cancelled.
     state: Option<S>,
     under_way: Option<JoinHandle<(S, T)>>,
     given_up: GivenUp,
@@ -36,10 +36,10 @@ impl<S: Send + 'static, T: Send + 'static> Aside<S, T> {
         Self { state: Some(state), under_way: None, given_up: GivenUp::default() }
     }
 
-    /// Begins a piece of work.
+    /// Starts a piece of work.
     ///
     /// # Panics
-    /// When one is under way, or was given up.
+    /// If one is in progress, or was cancelled.
     pub(super) fn begin(&mut self, work: impl FnOnce(&mut S, &GivenUp) -> T + Send + 'static) {
         let mut state = self.state.take().expect("one piece of work at a time");
         let given_up = self.given_up.clone();
@@ -49,13 +49,12 @@ impl<S: Send + 'static, T: Send + 'static> Aside<S, T> {
         }));
     }
 
-    /// True while a piece of work is under way.
+    /// True while a piece of work is in progress.
     pub(super) fn is_busy(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// What the work came to; waits for ever when none is under way. The future may be dropped and
-    /// made again.
+    /// The result of the work; pending forever if none is in progress. Cancel safe.
     pub(super) async fn next(&mut self) -> T {
         let Some(under_way) = &mut self.under_way else { return std::future::pending().await };
         let (state, done) = under_way.await.expect("work on a helper thread does not panic");
@@ -66,12 +65,12 @@ impl<S: Send + 'static, T: Send + 'static> Aside<S, T> {
 }
 
 impl<S, T> Aside<S, T> {
-    /// The state, unless it is lent or was given up.
+    /// The state, unless it is lent or its work was cancelled.
     pub(super) fn state(&self) -> Option<&S> {
         self.state.as_ref()
     }
 
-    /// Gives the work that is under way up; it ends at its next step. No other may begin.
+    /// Cancels the work in progress; it ends at its next step. No other may begin.
     pub(super) fn give_up(&mut self) {
         self.given_up.0.store(true, Ordering::Relaxed);
         self.under_way = None;
@@ -91,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// Only against hanging for ever where the work runs on the thread of the timers.
+    /// Only so that the test ends if the work runs on the timers' thread.
     const AT_MOST: Duration = Duration::from_secs(20);
 
     #[test]
@@ -102,7 +101,7 @@ mod tests {
                 let (release, released) = mpsc::channel::<()>();
                 counted.begin(move |state, _| {
                     *state += 1;
-                    // It ends only when the timer has ticked: on one thread it never would.
+                    // It ends only after the timer has fired: on one thread it never would.
                     released.recv_timeout(AT_MOST).is_ok()
                 });
                 assert!(counted.is_busy());

@@ -1,4 +1,4 @@
-//! One channel that is served: what it is to be, its feeder's thread, and how it ends.
+//! A channel being served: its plan, its feeder's thread, and its end.
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -33,8 +33,8 @@ use crate::report::progress::{ChannelState, Progress};
 /// Entries of a feeder's ring: its polls and their cancels.
 const RING_ENTRIES: u32 = 16;
 
-/// Threads that inflate objects of gzip, where there are any: one for each core. Users are advised
-/// so about what cannot be inflated.
+/// Starts the threads that decompress gzip objects, if wanted: one per core. `advice`: for objects
+/// that cannot be decompressed.
 pub(super) fn inflaters(are_wanted: bool, advice: &'static str) -> Result<Option<Arc<Inflaters>>> {
     let start = || Inflaters::start(HostFacts::read().processors.min(INFLATERS_MAX), advice);
     are_wanted.then(|| start().map(Arc::new)).transpose()
@@ -62,29 +62,29 @@ pub(super) fn lock_channels<'a>(
     Ok(locks)
 }
 
-/// What a channel is to be.
+/// The plan of a channel.
 pub(super) struct ChannelPlan {
     pub(super) name: String,
     pub(super) wanted: Wanted,
-    /// The first epoch's listing, where it was begun before the channel is.
+    /// The first epoch's listing, if it was begun earlier.
     pub(super) opening: Option<Opening>,
     pub(super) place: Place,
     pub(super) part: PartSize,
     pub(super) connections: Bounds,
-    /// What all channels may have on their way.
+    /// The budget of bytes in flight of all channels.
     pub(super) budget: Arc<StreamBudget>,
-    /// How much of what comes over TLS may stand in memory.
+    /// The memory for decrypted bytes ahead of their turn.
     pub(super) room: Room,
-    /// What inflates its objects, if they are gzip.
+    /// Decompresses its objects, if they are gzip.
     pub(super) inflaters: Option<Arc<Inflaters>>,
-    /// What all channels share.
+    /// The bandwidth limit of all channels.
     pub(super) bandwidth: Option<Arc<Bandwidth>>,
     pub(super) epochs: Option<NonZeroU64>,
-    /// Whether a reader whose stream fails is kept waiting.
+    /// If true, the reader of a failed stream is blocked without end of file.
     pub(super) holds: bool,
-    /// Whether each epoch that its reader got whole is marked.
+    /// If true, each epoch that was read completely is marked.
     pub(super) marks: bool,
-    /// Whether it is told how each object ended.
+    /// If true, the result of each object is logged.
     pub(super) logs: bool,
 }
 
@@ -95,19 +95,19 @@ pub(super) struct Running {
     pub(super) opening: Option<Opening>,
     pub(super) part: PartSize,
     pub(super) feed: Arc<StreamFeed>,
-    /// Raised when something has become of a channel: of all that are served together.
+    /// Notified at each change of a channel; shared by all channels of the run.
     pub(super) events: Arc<Notify>,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<(FeedCount, Result<()>)>>,
     pacer: Arc<Pacer>,
     paces: PaceLog,
     pub(super) count: FeedCount,
-    /// The failure that is on standard error.
+    /// The failure that was printed on standard error.
     told: Option<Error>,
 }
 
-/// Shows which epochs channels are in, which have received so many bytes together. Between the
-/// lines of `cat` nothing is shown. Logs what the pace of each has chosen.
+/// Shows the channels' epochs, and the bytes that they have received together. Nothing is shown
+/// between the lines of `cat`. Logs the decisions of each pace.
 pub(super) fn show(channels: &mut [Running], received_bytes: u64, progress: &Progress) {
     channels.iter_mut().for_each(Running::log_pace);
     if channels.iter().all(|channel| !channel.is_stdout()) {
@@ -116,7 +116,7 @@ pub(super) fn show(channels: &mut [Running], received_bytes: u64, progress: &Pro
     }
 }
 
-/// What is left of a run of these channels that ends early.
+/// The state of these channels for the message of a run that ends early.
 pub(super) fn left(channels: &[Running]) -> String {
     if channels.iter().any(Running::is_stdout) {
         return "the output is incomplete".to_owned();
@@ -130,7 +130,7 @@ pub(super) fn left(channels: &[Running]) -> String {
     }
 }
 
-/// Says that a channel's thread has ended, be it by a panic.
+/// Marks a channel's thread as ended, also after a panic.
 struct EndGuard {
     ended: Arc<AtomicBool>,
     events: Arc<Notify>,
@@ -144,8 +144,8 @@ impl Drop for EndGuard {
 }
 
 impl Running {
-    /// Starts a channel's thread, whose ranges these workers fetch, and waits until its first pipe
-    /// is there. Whoever serves it is notified by `events`.
+    /// Starts a channel's thread, with ranges downloaded by these workers, and waits until its
+    /// first pipe exists. `events` is notified of its changes.
     pub(super) fn start(
         plan: ChannelPlan,
         events: &Arc<Notify>,
@@ -220,7 +220,7 @@ impl Running {
         })
     }
 
-    /// Logs what its pace has chosen lately.
+    /// Logs the recent decisions of its pace.
     pub(super) fn log_pace(&mut self) {
         let of = if self.is_stdout() { String::new() } else { format!("{}: ", self.name) };
         self.paces.tell(&of, || (self.pacer.timeline(), Vec::new()));
@@ -230,23 +230,23 @@ impl Running {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Why it was stopped, if that was not the user.
+    /// Why it was stopped, unless by the user.
     pub(super) fn failure(&self) -> Option<Error> {
         self.feed.stop_reason().filter(|error| error.kind() != ErrorKind::Interrupted)
     }
 
-    /// True for the one that writes to standard output: people know no channel of `cat`.
+    /// True for the channel that writes to standard output: users of `cat` know no channels.
     pub(super) fn is_stdout(&self) -> bool {
         self.name == STDOUT_NAME
     }
 
-    /// Which epoch it is in.
+    /// Its current epoch.
     fn state(&self) -> ChannelState {
         let epoch = self.feed.reading();
         ChannelState { name: self.name.clone(), epoch, has_reader: self.feed.opened() > epoch }
     }
 
-    /// True when this failure is on standard error.
+    /// True if this failure was printed.
     pub(super) fn has_told(&self, error: &Error) -> bool {
         self.told.as_ref() == Some(error)
     }

@@ -1,6 +1,6 @@
-//! Between the listing and the workers: decides what each object's bytes are compared with, and
-//! asks the origin where its answers to ranges will not say. What an earlier run had written of an
-//! object is read back, so that all of its bytes are counted.
+//! The step between the listing and the workers: decides with which checksum each object is
+//! compared, and requests it from the server if answers to ranges will not have it. Bytes that an
+//! earlier run has written are read back, so that the checksum covers all bytes.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -23,17 +23,17 @@ use crate::s3::ListedChecksum;
 const RESUMED: &str = "an earlier run downloaded part of it, and a hash needs all bytes in order: \
                        --no-resume downloads them again";
 
-/// A transfer that may begin, or one that may not and why.
+/// A transfer that may begin, or one that may not and the reason.
 pub(super) type Settled = Result<Transfer, Box<(Transfer, Error)>>;
 
-/// Objects whose checksum is being asked for.
+/// Objects whose checksum is being requested.
 #[derive(Debug)]
 pub(super) struct Checksums {
     control: Rc<Control>,
     verify: VerifyMode,
     waiting: VecDeque<Transfer>,
     asking: JoinSet<Settled>,
-    /// How many files of earlier runs may be read at the same time.
+    /// Limits the number of files of earlier runs that are read at once.
     readers: Rc<Semaphore>,
 }
 
@@ -43,7 +43,7 @@ impl Checksums {
         Self { control, verify, waiting: VecDeque::new(), asking: JoinSet::new(), readers }
     }
 
-    /// Takes a transfer in; gives it back at once when there is nothing to ask.
+    /// Adds a transfer; returns it at once if nothing must be requested.
     pub(super) fn admit(&mut self, transfer: Transfer) -> Option<Settled> {
         match at_once(&self.control, transfer, self.verify) {
             Ok(settled) => Some(settled),
@@ -55,24 +55,23 @@ impl Checksums {
         }
     }
 
-    /// True when none is being asked for.
+    /// True if no request is in progress.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.asking.is_empty()
     }
 
-    /// True when the listing may go on.
+    /// True if the listing may continue.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Gives all of them up.
+    /// Cancels all requests.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
         self.asking = JoinSet::new();
     }
 
-    /// The next that is answered; waits for ever when there is none. The future may be dropped and
-    /// made again.
+    /// The next transfer whose checksum is known; pending forever if there is none. Cancel safe.
     pub(super) async fn next(&mut self) -> Settled {
         match self.asking.join_next().await {
             Some(settled) => {
@@ -83,7 +82,7 @@ impl Checksums {
         }
     }
 
-    /// Asks on, as many at once as may be.
+    /// Starts requests, up to the limit.
     fn ask(&mut self) {
         while self.asking.len() < CHECKSUMS_ASKED_MAX
             && let Some(transfer) = self.waiting.pop_front()
@@ -98,7 +97,7 @@ impl Checksums {
     }
 }
 
-/// The transfer with what its bytes are compared with, asked for where it must be.
+/// The transfer with the checksum to compare, which is requested if necessary.
 pub(super) async fn verified(
     control: &Control,
     transfer: Transfer,
@@ -121,7 +120,7 @@ async fn asked(
     settle(transfer, told, verify)
 }
 
-/// The transfer with what an earlier run had written of it added to its sum.
+/// The transfer with the bytes of an earlier run added to its checksum.
 async fn with_earlier(transfer: Transfer, readers: &Semaphore) -> Settled {
     if transfer.resumed().is_none() || transfer.verification.sum().is_none() {
         return Ok(transfer);
@@ -143,7 +142,7 @@ async fn with_earlier(transfer: Transfer, readers: &Semaphore) -> Settled {
     }
 }
 
-/// The transfer with what its bytes are compared with; as it was where that must be asked for.
+/// The transfer with the checksum to compare; unchanged if it must be requested.
 fn at_once(
     control: &Control,
     transfer: Transfer,
@@ -162,7 +161,7 @@ fn at_once(
     })
 }
 
-/// What is to be done for one object.
+/// The next step for one object.
 #[derive(Debug, PartialEq, Eq)]
 enum VerifyStep {
     Nothing(&'static str),
@@ -171,14 +170,14 @@ enum VerifyStep {
 }
 
 fn plan(transfer: &Transfer, verify: VerifyMode) -> VerifyStep {
-    // Of a resumed one the last range is not all of it.
+    // The last range of a resumed object does not cover all of it.
     let one_range = transfer.resumed().is_none() && transfer.unsettled() == 1;
     let single = transfer.shape == Shape::Whole || one_range;
     match (transfer.shape, verify, transfer.object.checksum) {
         (Shape::Folder | Shape::Empty, ..) => VerifyStep::Nothing(unverified::NO_BYTES),
         (_, VerifyMode::Off, _) => VerifyStep::Nothing(unverified::OFF),
         (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => VerifyStep::Ask,
-        // Its answer would not tell of parts.
+        // The answer has no part lengths.
         (Shape::Ranges, VerifyMode::Strict, ListedChecksum::Named { composite: true, .. })
         | (Shape::Ranges, VerifyMode::Strict, ListedChecksum::NotListed) => VerifyStep::Ask,
         _ if single => VerifyStep::Answer,
@@ -189,7 +188,7 @@ fn plan(transfer: &Transfer, verify: VerifyMode) -> VerifyStep {
     }
 }
 
-/// Makes of what the origin said what the bytes are compared with.
+/// Derives the checksum to compare from the server's answer.
 fn settle(transfer: Transfer, told: Result<StoredChecksums>, verify: VerifyMode) -> Settled {
     let size = transfer.object.size_bytes;
     let strict = verify == VerifyMode::Strict;
@@ -290,7 +289,7 @@ mod tests {
         check(large, ListedChecksum::Unnamed, VerifyMode::Strict, Ok(VerifyStep::Ask));
     }
 
-    /// All ranges but the last are there.
+    /// All ranges but the last exist.
     fn resumed(checksum: ListedChecksum) -> Transfer {
         let file = OpenFile {
             handle: Handle::Simulated(1),

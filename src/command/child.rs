@@ -1,10 +1,10 @@
-//! The command that `train` runs: started, watched, sent signals, ended, and its end awaited.
+//! The command of `train`: start, signals, end, and its exit status.
 //!
-//! It leads a process group of its own, so that nothing of it is left when it has ended, and a
-//! signal reaches it once. On a terminal that group is in the foreground, as a shell would have it:
-//! what is typed there, Ctrl-C and Ctrl-Z too, is for the command alone, and when it is stopped
-//! this process stops as well, so that the shell takes over. Elsewhere signals are forwarded to
-//! it, not to its group: a program that starts others decides what they are told.
+//! It leads its own process group, so that none of its processes remains after its end, and each
+//! signal reaches it once. On a terminal that group is in the foreground, as in a shell: input
+//! there, including Ctrl-C and Ctrl-Z, is for the command alone, and when it is stopped this
+//! process stops, too, so that the shell takes over. Otherwise signals are forwarded to the
+//! command, not to its group: a program that starts others decides which signals they get.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -28,19 +28,19 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::process;
 
-/// The exit code where this machine, not the command, is why it does not start: that of env(1) and
-/// timeout(1) for failures of their own.
+/// The exit code if this machine, not the command, is why it does not start: that of env(1) and
+/// timeout(1) for their own failures.
 const OWN_FAILURE: u8 = 125;
-/// The exit code where the command cannot be executed, as env(1), nohup(1) and shells have it.
+/// The exit code if the command cannot be executed, as in env(1), nohup(1) and shells.
 pub(super) const NOT_EXECUTABLE: u8 = 126;
-/// The exit code where there is no such command.
+/// The exit code if there is no such command.
 pub(super) const NOT_THERE: u8 = 127;
-/// Added to the number of the signal that ended a command, as shells do.
+/// Added to the number of the signal that ended a command, as in shells.
 const SIGNAL_BASE: i32 = 128;
-/// Looks for the command's end at least so often: a wake-up that was lost costs this pause.
+/// Longest time between two checks for the command's end: the cost of a lost wake-up.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// Signals that are forwarded, and whether each asks for the end.
+/// Signals that are forwarded, and true if they ask for the end.
 const FORWARDED: [(KernelSignal, bool); 5] = [
     (KernelSignal::INT, true),
     (KernelSignal::TERM, true),
@@ -59,7 +59,7 @@ pub(super) enum Exit {
 }
 
 impl Exit {
-    /// What this process exits with then.
+    /// The exit code of this process.
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Code(code) => code,
@@ -68,24 +68,24 @@ impl Exit {
     }
 }
 
-/// What is to be done about a command that runs.
+/// An action on a running command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deed {
     Send(KernelSignal),
-    /// Kill it and all of its group.
+    /// Kill it and its group.
     Kill,
 }
 
-/// How far a command is on its way to its end. Times are any moments of one clock.
+/// The progress of a command's end. Times may be of any one clock.
 #[derive(Debug)]
 struct Ending {
     grace: Duration,
-    /// It was asked to end, and is killed then.
+    /// It was asked to end, and is killed at this time.
     kill_at: Option<Instant>,
 }
 
 impl Ending {
-    /// A signal came for the command; a second one that asks for the end kills it.
+    /// A signal for the command; a second one that asks for the end kills it.
     fn signal(&mut self, signal: KernelSignal, ends: bool, now: Instant) -> Deed {
         match (ends, self.kill_at) {
             (false, _) => Deed::Send(signal),
@@ -97,50 +97,50 @@ impl Ending {
         }
     }
 
-    /// The command is to end for a reason of ours.
+    /// Asks the command to end for a reason of ours.
     fn ask(&mut self, now: Instant) -> Option<Deed> {
         let is_first = self.kill_at.is_none();
         is_first.then(|| self.signal(KernelSignal::TERM, true, now))
     }
 
-    /// What is due.
+    /// The action that is due.
     fn due(&self, now: Instant) -> Option<Deed> {
         self.kill_at.filter(|at| *at <= now).map(|_| Deed::Kill)
     }
 }
 
-/// The group of the command, as long as it is certainly that of the command; for [`end_by_force`].
+/// The command's process group while the number is certainly the command's; for [`end_by_force`].
 static GROUP: Mutex<Option<(Pid, Duration)>> = Mutex::new(None);
 
 fn group() -> MutexGuard<'static, Option<(Pid, Duration)>> {
     GROUP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A command has been started, or is just being started; it stays so when that has ended.
+/// A command has been started, or is being started; stays true after its end.
 static HAS_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a command has been started, however long ago, or is just being started.
+/// True if a command has been started, however long ago, or is being started.
 pub(super) fn has_started() -> bool {
     HAS_STARTED.load(Ordering::Acquire)
 }
 
-/// How long the command that runs may take to end; `None` where none runs.
+/// Time for the running command to end; `None` if none runs.
 pub(super) fn grace() -> Option<Duration> {
     group().map(|(_, grace)| grace)
 }
 
-/// Kills the command that runs, if one does; for a process that ends without its run.
+/// Kills the running command, if any; for a process that ends without its run.
 pub(super) fn end_by_force() {
     if let Some((group, _)) = *group() {
         let _ = kill_process_group(group, KernelSignal::KILL);
     }
 }
 
-/// A command that runs; it is killed when this is dropped.
+/// A running command; it is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Child {
     pid: Pid,
-    /// It has the terminal.
+    /// It owns the terminal.
     has_terminal: bool,
     ending: Ending,
     signals: Vec<(Signal, KernelSignal, bool)>,
@@ -149,7 +149,7 @@ pub(super) struct Child {
     at_kill: AtKill,
 }
 
-/// What is done before a command is killed.
+/// An action before a command is killed.
 #[derive(Default)]
 struct AtKill(Option<Box<dyn Fn()>>);
 
@@ -159,7 +159,7 @@ impl fmt::Debug for AtKill {
     }
 }
 
-/// Why a command did not start, and what this process exits with then.
+/// Why a command did not start, and the exit code of this process.
 #[derive(Debug)]
 pub(super) struct NotStarted {
     pub(super) code: u8,
@@ -167,7 +167,7 @@ pub(super) struct NotStarted {
 }
 
 impl Child {
-    /// Starts a command with these variables beside those of this process. It must be called on the
+    /// Starts a command with these variables in addition to this process's. Must be called on the
     /// main thread, inside a runtime.
     pub(super) fn start(
         words: &[OsString],
@@ -176,14 +176,14 @@ impl Child {
     ) -> Result<Self, NotStarted> {
         let [program, arguments @ ..] = words else { unreachable!("there is a command") };
         let ours = |error: Error| NotStarted { code: OWN_FAILURE, error };
-        // Before it starts: a signal that comes meanwhile is for it.
+        // Before the start: signals that come meanwhile are for the command.
         let signals = listen().map_err(ours)?;
         let children = listener(SignalKind::child()).map_err(ours)?;
         let has_terminal = process::has_terminal();
         let mut command = Command::new(program);
         command.args(arguments).envs(variables);
         process::supervise(&mut command, has_terminal);
-        // It may run, and be told that it is to end, before this thread does again.
+        // It may run, and be asked to end, before this thread continues.
         HAS_STARTED.store(true, Ordering::Release);
         let spawned = command.spawn().map_err(|error| {
             HAS_STARTED.store(false, Ordering::Release);
@@ -206,8 +206,7 @@ impl Child {
         })
     }
 
-    /// Waits for its end, forwards signals, and kills it when its time is over. The future may be
-    /// dropped and made again.
+    /// Waits for its end, forwards signals, and kills it when its time is over. Cancel safe.
     pub(super) async fn ended(&mut self) -> Exit {
         loop {
             if let Some(exit) = self.look() {
@@ -229,31 +228,32 @@ impl Child {
         }
     }
 
-    /// Asks it to end, and kills it after its grace; [`Self::ended`] must be waited for.
+    /// Asks it to end, and kills it after its grace period; [`Self::ended`] must be awaited.
     pub(super) fn end(&mut self) {
         if let Some(deed) = self.ending.ask(Instant::now()) {
             self.act(deed);
         }
     }
 
-    /// Has this done before it is killed: what waits for us in the kernel cannot end by a signal.
+    /// Registers an action before it is killed: a process blocked in a request to our mount cannot
+    /// end by a signal.
     pub(super) fn at_kill(&mut self, work: impl Fn() + 'static) {
         self.at_kill = AtKill(Some(Box::new(work)));
     }
 
-    /// True when it was asked to end.
+    /// True if it was asked to end.
     pub(super) fn is_ending(&self) -> bool {
         self.ending.kill_at.is_some()
     }
 
     fn act(&self, deed: Deed) {
-        // One that has just ended cannot be signalled, and its end is seen next.
+        // A process that has just ended cannot be signalled, and its end is noticed next.
         let _ = match deed {
             Deed::Send(signal) => {
                 tracing::info!("{} is sent to the command", name(signal));
                 let sent = kill_process(self.pid, signal);
                 if self.is_ending() {
-                    // One that is stopped would only see it when somebody lets it go on.
+                    // A stopped process would notice it only when it is continued.
                     let _ = kill_process(self.pid, KernelSignal::CONT);
                 }
                 sent
@@ -266,14 +266,14 @@ impl Child {
         };
     }
 
-    /// How it ended, if it has; nothing of its group is left then.
+    /// How it ended, if it has; then no process of its group is left.
     fn look(&mut self) -> Option<Exit> {
         if self.exit.is_some() {
             return self.exit;
         }
         let seen = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if let Ok(Some(_)) = waitid(WaitId::Pid(self.pid), seen) {
-            // As long as it is not awaited nobody else can get its number.
+            // Until it is awaited its number is not reused.
             let _ = kill_process_group(self.pid, KernelSignal::KILL);
             *group() = None;
             let (_, status) = waitpid(Some(self.pid), WaitOptions::empty()).ok().flatten()?;
@@ -282,7 +282,7 @@ impl Child {
                 (None, signal) => Exit::Signal(signal.unwrap_or(KernelSignal::KILL.as_raw())),
             });
             if self.has_terminal {
-                // Where it is gone meanwhile nobody reads it.
+                // If the terminal is gone, nothing reads from it.
                 let _ = process::take_terminal();
             }
             return self.exit;
@@ -294,12 +294,13 @@ impl Child {
         None
     }
 
-    /// Of a container's first process, all whose parents have ended are children.
+    /// As a container's first process, this one inherits all orphans.
     fn reap_others(&self) {
         if getpid() != Pid::INIT {
             return;
         }
-        // The command itself may end in between: it is of this group, so each is looked at first.
+        // The command itself may end in between: it belongs to this group, so each process is
+        // checked first.
         let seen = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         while let Ok(None) = waitid(WaitId::Pid(self.pid), seen) {
             match waitpgid(self.pid, WaitOptions::NOHANG) {
@@ -309,8 +310,8 @@ impl Child {
         }
     }
 
-    /// When it was stopped, by Ctrl-Z as a rule, this process stops, too: whoever started it, a
-    /// shell, has the terminal then. Both go on together.
+    /// When it was stopped, usually by Ctrl-Z, this process stops, too: its parent, a shell, then
+    /// owns the terminal. Both continue together.
     fn stop_with_it(&self) {
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         let Ok(Some(status)) = waitid(WaitId::Pid(self.pid), stopped) else { return };
@@ -319,7 +320,7 @@ impl Child {
         }
         let _ = process::take_terminal();
         let _ = kill_process(getpid(), KernelSignal::STOP);
-        // It goes on: in the foreground where this process is there, which the shell decides.
+        // It continues: in the foreground if this process is, which the shell decides.
         if process::has_terminal() {
             let _ = process::give_terminal(self.pid);
         }
@@ -347,7 +348,7 @@ fn listener(kind: SignalKind) -> Result<Signal> {
     })
 }
 
-/// Listens for what is forwarded. What this process ignores the command ignores as well.
+/// Listens for forwarded signals. The command ignores those that this process ignores.
 fn listen() -> Result<Vec<(Signal, KernelSignal, bool)>> {
     FORWARDED
         .into_iter()
@@ -359,7 +360,7 @@ fn listen() -> Result<Vec<(Signal, KernelSignal, bool)>> {
         .collect()
 }
 
-/// The next of these signals, and whether it asks for the end.
+/// The next of these signals, and true if it asks for the end.
 async fn next(signals: &mut [(Signal, KernelSignal, bool)]) -> (KernelSignal, bool) {
     std::future::poll_fn(|context| {
         for (listener, signal, ends) in signals.iter_mut() {
@@ -382,13 +383,13 @@ fn name(signal: KernelSignal) -> &'static str {
     }
 }
 
-/// Where execvp(3) looks if there is no PATH.
+/// execvp(3)'s search path without PATH.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// Looks whether there is such a command, as execvp(3) does, before anything is done for it.
+/// Checks that there is such a command, like execvp(3), before any other work.
 ///
 /// # Errors
-/// What [`Child::start`] would say of it. That may still fail where this does not.
+/// Those of [`Child::start`], which may still fail afterwards.
 pub(super) fn look_up(
     words: &[OsString],
     variables: &BTreeMap<String, String>,
@@ -404,7 +405,8 @@ pub(super) fn look_up(
     found.map_err(|error| not_started(program, &error))
 }
 
-/// In the first folder that has it. One that must not be executed counts where none may be.
+/// Finds it in the first folder that has it. A file that must not be executed is the error if no
+/// other is found.
 fn in_path(program: &OsStr, path: &OsStr) -> io::Result<()> {
     let mut outcome = Err(io::ErrorKind::NotFound.into());
     if program.is_empty() {
@@ -422,7 +424,7 @@ fn in_path(program: &OsStr, path: &OsStr) -> io::Result<()> {
     outcome
 }
 
-/// It is a file that may be executed.
+/// Checks that it is an executable file.
 fn executable(path: &Path) -> io::Result<()> {
     accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)?;
     match path.is_dir() {
@@ -439,7 +441,7 @@ fn not_started(program: &OsStr, error: &io::Error) -> NotStarted {
     let message = format!("cannot start {}: {why}", program.display());
     let (code, advice) = match error.kind() {
         io::ErrorKind::NotFound => (NOT_THERE, "check its name and PATH"),
-        // fork(2): no process more, or not for this user.
+        // fork(2): no further process, or not for this user.
         io::ErrorKind::WouldBlock => {
             let error = Error::new(ErrorKind::Host, message);
             let error = error.advise("raise the limit of processes (ulimit -u)");
@@ -458,7 +460,7 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(30);
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A command that nobody has asked to end, and any moment.
+    /// A command that was not asked to end, and some time.
     fn running() -> (Ending, Instant) {
         (Ending { grace: GRACE, kill_at: None }, Instant::now())
     }

@@ -1,5 +1,5 @@
-//! `inrush complete`: how a word may go on, for the scripts of `inrush completions`. It has no time
-//! to wait and nobody to tell: what is not found soon, for whatever reason, is not offered.
+//! `inrush complete`: the candidates for a word, for the scripts of `inrush completions`. It must
+//! not wait and cannot report: candidates that are not found soon, for any reason, are not offered.
 
 use tokio::time::timeout;
 
@@ -13,12 +13,12 @@ use crate::report::progress::Progress;
 use crate::s3::list::ListQuery;
 use crate::s3::uri::shown;
 
-/// What an address starts with.
+/// Prefix of an address.
 const SCHEME: &str = "s3://";
-/// What would be read as a glob, or takes away that meaning.
+/// Characters with a meaning in globs.
 const GLOB_CHARACTERS: [char; 4] = ['*', '?', '[', '\\'];
 
-/// Prints how the word may go on, a line each.
+/// Prints the candidates for the word, one per line.
 pub(super) fn run(args: CompleteArgs) -> Result<()> {
     let found = if let Some(start) = args.word.strip_prefix("--profile=") {
         profiles(start).into_iter().map(|name| format!("--profile={name}")).collect()
@@ -32,20 +32,19 @@ pub(super) fn run(args: CompleteArgs) -> Result<()> {
     } else {
         Vec::new()
     };
-    // What a terminal would obey cannot be typed either.
+    // Characters that a terminal interprets cannot be typed either.
     let lines = found.iter().filter(|line| shown(line) == **line);
     out::print(lines.map(|line| format!("{line}\n")).collect::<String>().as_bytes())
 }
 
-/// Profiles of the AWS configuration files whose names start so.
+/// Profiles of the AWS configuration files with this prefix.
 fn profiles(start: &str) -> Vec<String> {
     let mut names = profile_names();
     names.retain(|name| name.starts_with(start));
     names
 }
 
-/// The buckets that start so; or the folders and objects on the level that the word is in. As
-/// addresses.
+/// The buckets with this prefix; or the folders and objects on the word's level. As addresses.
 async fn addresses(args: &CompleteArgs) -> Result<Vec<String>> {
     let typed = args.word.strip_prefix(SCHEME).unwrap_or_default();
     let quiet = Progress::new(false);
@@ -62,8 +61,8 @@ async fn addresses(args: &CompleteArgs) -> Result<Vec<String>> {
     Ok(keys.iter().map(|key| format!("{SCHEME}{bucket}/{}", escaped(key))).collect())
 }
 
-/// The buckets whose names start so, as addresses. Nobody lists buckets without keys, and keys may
-/// be for one bucket alone: then its whole name is offered when it is there.
+/// The buckets with this prefix, as addresses. They cannot be listed without credentials, and
+/// credentials may allow only one bucket: then its whole name is offered if it exists.
 async fn buckets(control: &Control, start: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
     let mut token = None;
@@ -87,7 +86,7 @@ async fn buckets(control: &Control, start: &str) -> Result<Vec<String>> {
     Ok(names.iter().map(|name| format!("{SCHEME}{name}/")).collect())
 }
 
-/// A key as it is typed.
+/// A key as one would type it.
 fn escaped(key: &str) -> String {
     let mut typed = String::with_capacity(key.len());
     for character in key.chars() {
@@ -99,7 +98,7 @@ fn escaped(key: &str) -> String {
     typed
 }
 
-/// A key that was typed.
+/// The key of typed text.
 fn unescaped(typed: &str) -> String {
     let mut characters = typed.chars();
     let mut key = String::with_capacity(typed.len());

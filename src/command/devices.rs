@@ -1,26 +1,26 @@
-//! Destinations in /dev and /proc: links to a process's open files are there, and devices. A file
-//! that replaced one of them would take it from every program.
+//! Destinations in /dev and /proc: links to open files of processes, and devices. A file that
+//! replaced one of them would take it from every program.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Longest chain of links that is followed, as the kernel does (path_resolution(7)).
+/// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// Where a destination is.
+/// The location of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spot {
-    /// A place for files, memory (/dev/shm) among them.
+    /// A place for files, including memory (/dev/shm).
     Ordinary,
-    /// Standard output by one of its names.
+    /// Standard output, by one of its names.
     StandardOutput,
     /// Below this folder.
     Kernel(&'static str),
 }
 
 impl Spot {
-    /// Where this destination is, or where a link of that name leads to. It blocks.
+    /// The location of this destination, or of the target of a link of that name. Blocking.
     pub(super) fn of(path: &Path) -> Self {
         let mut at = path.to_owned();
         for _ in 0..LINKS_MAX {
@@ -44,7 +44,7 @@ impl Spot {
         Self::Ordinary
     }
 
-    /// Refuses what is no place for files.
+    /// Refuses locations that are not for files.
     ///
     /// # Errors
     /// [`ErrorKind::Destination`].
@@ -64,7 +64,7 @@ impl Spot {
     }
 }
 
-/// The path with every link resolved but its last name; what is not there stands as it was typed.
+/// The path with every link resolved but the last name; missing parts stay as typed.
 fn resolved(path: &Path) -> Option<PathBuf> {
     let Some(name) = path.file_name() else { return path.canonicalize().ok() };
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());

@@ -1,6 +1,6 @@
-//! How a command ends for people and programs: an error goes to standard error, and with `--json`
-//! exactly one document says how it ended, however early it failed. `ls` and `--dry-run` print it
-//! as their last line where they failed.
+//! The end of a command for users and programs: an error is printed on standard error, and with
+//! `--json` exactly one document describes the result, however early it failed. `ls` and
+//! `--dry-run` print it as their last line if they fail.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -13,32 +13,32 @@ use crate::report::out;
 use crate::report::progress::Progress;
 use crate::sys::standard::is_stdout_closed;
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     /// The exit code.
     pub(super) code: u8,
-    /// What programs are told, where they asked for it.
+    /// The document for programs, if requested.
     pub(super) document: Option<String>,
 }
 
-/// The exit code of a command that failed so, or did not.
+/// The exit code for this result.
 pub(super) fn exit_code(error: Option<&Error>) -> u8 {
     error.map_or(0, |error| error.kind().exit_code())
 }
 
-/// Where the document goes.
+/// The destination of the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// Nobody asked for one.
+    /// None was requested.
     Nobody,
     Stdout,
-    /// Standard output is the stream's.
+    /// Standard output has the stream.
     Stderr,
 }
 
 impl Reader {
-    /// Who reads the document of this command.
+    /// The destination of this command's document.
     pub(super) fn of(args: &Args) -> Self {
         let json = match args {
             Args::Get(args) => args.output.json,
@@ -46,7 +46,7 @@ impl Reader {
             Args::Ls(args) => args.json,
             Args::Pipe(args) => args.stream.json,
             Args::Cat(args) if args.stream.json => return Self::Stderr,
-            // Standard output is the command's.
+            // Standard output belongs to the command.
             Args::Train(args) if args.output.json && !args.check && !args.command.is_empty() => {
                 return Self::Stderr;
             }
@@ -62,7 +62,7 @@ impl Reader {
         if json { Self::Stdout } else { Self::Nobody }
     }
 
-    /// The same of words that are no command line: there nothing is certain but what they say.
+    /// The destination for invalid words: only their text is known.
     fn of_words(words: &[OsString]) -> Self {
         let options = || words.iter().take_while(|word| *word != "--");
         match words.get(1) {
@@ -72,7 +72,7 @@ impl Reader {
         }
     }
 
-    /// Tells how a command ended; returns the exit code.
+    /// Reports the result of a command; returns the exit code.
     pub(super) fn end(self, outcome: Result<Done>) -> u8 {
         let (code, document) = match outcome {
             Ok(Done { code, document }) => (code, document),
@@ -86,7 +86,7 @@ impl Reader {
                 Progress::new(false).error(&error);
                 error.kind().exit_code()
             }
-            // Why it failed is told already.
+            // The failure was already printed.
             _ => code,
         }
     }
@@ -101,7 +101,7 @@ impl Reader {
             Self::Nobody => Ok(()),
             Self::Stdout => out::print(line.as_bytes()),
             Self::Stderr => {
-                // Nobody is left to tell that it cannot be written.
+                // If it cannot be written there is nowhere to report that.
                 let _ = std::io::stderr().write_all(line.as_bytes());
                 Ok(())
             }
@@ -109,7 +109,7 @@ impl Reader {
     }
 }
 
-/// Refuses what prints to a standard output that was closed before it began.
+/// Refuses commands that print to a standard output that was closed at the start.
 ///
 /// # Errors
 /// [`ErrorKind::Destination`].
@@ -133,13 +133,13 @@ pub(super) fn require_stdout(args: &Args, reader: Reader) -> Result<()> {
 /// A document was printed. A run that is ended by force may end by itself at the same time.
 static IS_PRINTED: AtomicBool = AtomicBool::new(false);
 
-/// Prints help, or a usage error where it belongs; returns the exit code.
+/// Prints help or a usage error to its stream; returns the exit code.
 #[must_use]
 pub fn refuse(refusal: &clap::Error, words: &[OsString]) -> u8 {
     let code = out::leave(refusal);
     if code != 0 {
         let text = refusal.render().to_string();
-        // Behind an empty line follow the usage and where to read more.
+        // After an empty line come the usage and a hint.
         let what = text.split("\n\n").next().unwrap_or_default();
         let what = what.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>();
         let error = Error::new(ErrorKind::Usage, what.join(" "));

@@ -1,5 +1,5 @@
-//! The numbers of a run while it runs: served to Prometheus, and written to a file for
-//! node_exporter. A thread of its own reads what workers show anyway, when it is asked.
+//! Exports metrics of a running command: over HTTP for Prometheus, and to a file for node_exporter.
+//! A separate thread reads the workers' published counters on request.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -35,16 +35,16 @@ use crate::report::exposition::{CONTENT_TYPE, Numbers, text};
 use crate::report::progress::{Progress, ProgressState};
 use crate::sys::{tcp_memory, usage};
 
-/// Tells how far some workers are.
+/// Returns the counters of some workers.
 type Watch = Box<dyn Fn() -> Watched + Send>;
 
-/// Returns what was read of mounts; `None` once they have ended.
+/// Returns the reads of mounts; `None` once they have ended.
 type ReadsWatch = Box<dyn Fn() -> Option<AllReads> + Send>;
 
 /// The workers of this process, and the channels. A command starts few: workers for its files and
 /// for its streams.
 static WATCHES: Mutex<Vec<Watch>> = Mutex::new(Vec::new());
-/// What is read of mounts, and what was when that was asked last.
+/// The reads of mounts, and their last result.
 static READS: Mutex<Option<(ReadsWatch, AllReads)>> = Mutex::new(None);
 static KNOWN_OBJECTS: AtomicU64 = AtomicU64::new(0);
 static KNOWN_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -52,18 +52,18 @@ static KEPT_OBJECTS: AtomicU64 = AtomicU64::new(0);
 static FAILED_OBJECTS: AtomicU64 = AtomicU64::new(0);
 static CONTROL_RETRIES: AtomicU64 = AtomicU64::new(0);
 
-/// Counts these workers, too.
+/// Adds these workers.
 pub(super) fn watch(workers: &Workers) {
     add(workers.watch());
 }
 
-/// The same of workers that each channel of a stream asks at a pace of its own.
+/// Adds workers whose channels have their own pace.
 pub(super) fn watch_streams(workers: &Workers) {
     let watch = workers.watch();
     add(move || Watched { pace: PaceSeen::default(), ..watch() });
 }
 
-/// Counts what this pacer has seen, too.
+/// Adds the counters of this pacer.
 pub(super) fn watch_pace(pacer: Arc<Pacer>) {
     add(move || Watched { pace: pacer.seen(), ..Watched::default() });
 }
@@ -72,19 +72,19 @@ fn add(watch: impl Fn() -> Watched + Send + 'static) {
     WATCHES.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(watch));
 }
 
-/// Counts what is read of mounts, too.
+/// Adds the reads of mounts.
 pub(super) fn watch_reads(reads: impl Fn() -> Option<AllReads> + Send + 'static) {
     let mut watched = READS.lock().unwrap_or_else(PoisonError::into_inner);
     *watched = Some((Box::new(reads), AllReads::default()));
 }
 
-/// Shows what was read of mounts that have ended.
+/// Publishes the final reads of mounts that have ended.
 pub(super) fn show_reads(reads: AllReads) {
     let mut watched = READS.lock().unwrap_or_else(PoisonError::into_inner);
     *watched = Some((Box::new(|| None), reads));
 }
 
-/// What was read of mounts so far.
+/// The reads of mounts so far.
 fn reads() -> AllReads {
     let mut watched = READS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((watch, last)) = watched.as_mut() else { return AllReads::default() };
@@ -94,7 +94,7 @@ fn reads() -> AllReads {
     last.clone()
 }
 
-/// Shows how far a run to files is.
+/// Publishes the progress of a download.
 pub(super) fn show(known: &ProgressState, failed_objects: u64) {
     KNOWN_OBJECTS.store(known.objects_known, Ordering::Relaxed);
     KNOWN_BYTES.store(known.bytes_known, Ordering::Relaxed);
@@ -102,18 +102,18 @@ pub(super) fn show(known: &ProgressState, failed_objects: u64) {
     FAILED_OBJECTS.store(failed_objects, Ordering::Relaxed);
 }
 
-/// Shows what a run to files came to, and how often the control plane asked again.
+/// Publishes the final counters of a download, and the control plane's retries.
 pub(super) fn show_end(known: &ProgressState, failed_objects: u64, retries: &RetryCounts) {
     show(known, failed_objects);
     show_control_retries(retries.iter().sum());
 }
 
-/// Shows how often the control plane asked again.
+/// Publishes the control plane's retries.
 pub(super) fn show_control_retries(count: u64) {
     CONTROL_RETRIES.store(count, Ordering::Relaxed);
 }
 
-/// What is exported of a process.
+/// The exported process.
 #[derive(Debug, Clone, Copy)]
 struct Subject {
     command: &'static str,
@@ -174,7 +174,7 @@ impl Subject {
         text(&self.numbers()).expect("the names are tested")
     }
 
-    /// The same where nothing is under way any more.
+    /// The text with nothing in progress, at the end.
     fn last_text(self, exit_code: u8) -> String {
         let ended = Numbers {
             waiting: 0,
@@ -188,7 +188,7 @@ impl Subject {
     }
 }
 
-/// Exports as long as it is there.
+/// Exports until it is dropped.
 #[derive(Debug)]
 pub(super) struct Exporter {
     ended: Arc<Notify>,
@@ -197,11 +197,11 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    /// Begins to serve and to write what is asked for; `None` where nothing is.
+    /// Starts the requested exports; `None` if there are none.
     ///
     /// # Errors
-    /// [`ErrorKind::Host`] where the address cannot be had, [`ErrorKind::Destination`] where the
-    /// file cannot be written.
+    /// [`ErrorKind::Host`] if the address cannot be used, [`ErrorKind::Destination`] if the file
+    /// cannot be written.
     pub(super) fn start(
         (command, args): (&'static str, &MetricsArgs),
         is_quiet: bool,
@@ -233,7 +233,7 @@ impl Exporter {
         let thread = thread
             .spawn(move || {
                 runtime.block_on(export(subject, listener, file.as_deref(), &until));
-                // Whoever reads the file knows by these that this was the end.
+                // Readers of the file recognize the end by these.
                 if let Some(path) = &file
                     && let Err(error) =
                         write(path, &subject.last_text(code.load(Ordering::Relaxed)))
@@ -245,11 +245,11 @@ impl Exporter {
         Ok(Some(Self { ended, exit_code, thread }))
     }
 
-    /// The command ended with this code. The file has the last numbers when this returns.
+    /// The command has ended with this code. The file has the final values when this returns.
     pub(super) fn end(self, exit_code: u8) {
         self.exit_code.store(exit_code, Ordering::Relaxed);
         self.ended.notify_one();
-        // One that panicked has said so.
+        // A panic has already been reported.
         let _ = self.thread.join();
     }
 }
@@ -264,7 +264,7 @@ fn tell(at: SocketAddr, progress: &Progress) {
     warning(at).iter().for_each(|line| progress.warn(line));
 }
 
-/// What is to be said of an address that others may reach.
+/// A warning about an address that is reachable from other machines.
 fn warning(at: SocketAddr) -> Option<String> {
     let others = "can read the metrics: listen on 127.0.0.1 unless that is wanted";
     (!at.ip().is_loopback()).then(|| format!("whoever reaches {at} {others}"))
@@ -289,7 +289,7 @@ async fn export(
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let _ = period.tick().await;
-            // It could be written at the start; a disk that is full now is the run's own trouble.
+            // It could be written at the start; a disk that is full now is the run's own failure.
             let _ = write(path, &subject.text());
         }
     };
@@ -306,19 +306,19 @@ async fn serve(subject: Subject, listener: TcpListener) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 served.retain(|other| !other.is_finished());
-                // An answer takes milliseconds: who is here longest says nothing.
+                // An answer takes milliseconds: the oldest connection is idle.
                 if served.len() >= METRICS_CONNECTIONS_MAX
                     && let Some(oldest) = served.pop_front()
                 {
                     oldest.abort();
                 }
                 let answering = tokio::spawn(async move {
-                    // Who is slower than that is no Prometheus.
+                    // A slower client is not Prometheus.
                     let _ = timeout(METRICS_CONNECTION_TIME, answer_all(subject, stream)).await;
                 });
                 served.push_back(answering.abort_handle());
             }
-            // Descriptors run out: others may come back.
+            // Descriptors have run out: some may become free.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
@@ -328,7 +328,7 @@ async fn answer_all(subject: Subject, stream: TcpStream) {
     let service = service_fn(move |request| std::future::ready(answer(subject, &request)));
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).keep_alive(false).max_buf_size(METRICS_HEAD_BYTES_MAX);
-    // A client that goes away is its own matter.
+    // A client that disconnects is not our failure.
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -348,7 +348,7 @@ fn answer(
         .body(Full::new(Bytes::from(body)))
 }
 
-/// Replaces the file by one of this text, whole.
+/// Replaces the file atomically by one of this text.
 fn write(path: &Path, text: &str) -> Result<()> {
     whole_file::write_there(path, text.as_bytes(), ".inrush-metrics-").map_err(|why| {
         let message = format!("cannot write the metrics to {}: {why}", path.display());

@@ -1,25 +1,26 @@
-//! Objects that failed: what is told of them, and what they make of the exit code.
+//! Failed objects: which messages are printed, and their exit code.
 
 use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::host::FOLDER_REFUSES;
 use crate::limits::FAILURES_TOLD_MAX;
 use crate::text::size::counted;
 
-/// The failures of a run that goes on with other objects.
+/// The failures of a run that continues with other objects.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     count: u64,
     /// The kind of all, while they are of one kind.
     kind: Option<ErrorKind>,
-    /// The same for programs.
+    /// The reason of all, while they have one, for programs.
     reason: Option<ErrorReason>,
-    /// What the first of them said.
+    /// The first message.
     first: Option<String>,
     told: usize,
     untold: u64,
-    /// Which folder refused an object first, and how many more objects failed for the same.
+    /// The folder that refused an object first, and the number of further objects that failed
+    /// alike.
     folder_refused: Option<(String, u64)>,
-    /// Those that failed with the run.
+    /// Objects that failed because the run ended.
     with_run: u64,
 }
 
@@ -36,8 +37,8 @@ impl Failures {
         self.count += 1;
     }
 
-    /// Whether one with a message of its own is told: the first [`FAILURES_TOLD_MAX`] are. Not of
-    /// those that failed with the run: their cause is told once, however many they are.
+    /// True if a failure with its own message is printed: the first [`FAILURES_TOLD_MAX`] are.
+    /// Objects that failed because the run ended are not: their cause is printed once.
     pub(super) fn is_told(&mut self) -> bool {
         let is_told = self.told < FAILURES_TOLD_MAX;
         self.told += usize::from(is_told);
@@ -45,8 +46,8 @@ impl Failures {
         is_told
     }
 
-    /// The same of the object of this name. What keeps a folder from being used, keeps every object
-    /// below it from being stored: that is told once, and counted.
+    /// True if the failure of the object of this name is printed. A folder that cannot be used
+    /// affects every object below it: that is printed once, and counted.
     pub(super) fn is_told_of(&mut self, name: &str, error: &Error) -> bool {
         let cause = error.message().strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
         let is_of_folder = |cause: &&str| cause.starts_with(FOLDER_REFUSES);
@@ -68,24 +69,25 @@ impl Failures {
         self.with_run += 1;
     }
 
-    /// What is to be said of several that failed with the run; of one its cause is all.
+    /// The message about several objects that failed because the run ended; for one the cause
+    /// suffices.
     fn alike(&self) -> Option<String> {
         let objects = counted(self.with_run, "object", "objects");
         (self.with_run > 1)
             .then(|| format!("{objects} were not completed, because this ended the run"))
     }
 
-    /// How many there are.
+    /// Number of failures.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The kind of all, or that of several that differ.
+    /// The kind of all, or the one for several different kinds.
     pub(super) fn kind(&self) -> ErrorKind {
         self.kind.unwrap_or(ErrorKind::Objects)
     }
 
-    /// What is to be said of those that were not told.
+    /// The message about failures that were not printed.
     pub(super) fn rest(&self) -> Option<String> {
         let more = |count: u64| format!("{} failed", counted(count, "more object", "more objects"));
         let refused = self.folder_refused.as_ref().filter(|(_, count)| *count > 0);
@@ -96,9 +98,9 @@ impl Failures {
         (!words.is_empty()).then(|| words.join("; "))
     }
 
-    /// What is said at the end, in this order, where the run ended early for this cause. What kept
-    /// one object ended the run: it stands with the objects, before the count of the others. An
-    /// interrupt and a deadline come last, for they say how things stand.
+    /// The messages at the end, in this order, of a run that ended early for this cause. A cause
+    /// that affects one object precedes the count of the others. An interruption and a deadline
+    /// come last, because they describe the state.
     pub(super) fn last_words(&self, cause: Option<(ErrorKind, String)>) -> [Option<String>; 3] {
         let (kind, cause) = cause.unzip();
         match kind {
@@ -107,7 +109,7 @@ impl Failures {
         }
     }
 
-    /// What the run failed of, where so many other objects fared well; `None` without failures.
+    /// The error of the run, if this many other objects succeeded; `None` without failures.
     pub(super) fn error(&self, passed: u64) -> Option<Error> {
         let first = self.first.as_ref()?;
         let message = match self.count {
@@ -165,7 +167,7 @@ mod tests {
         }
         let rest = failures.rest().expect("two are left");
         assert!(rest.starts_with("2 more objects failed"), "{rest}");
-        // What ended the run stands with the objects, unless it was the user.
+        // The cause of the end precedes the count of the objects, unless it was the user.
         let words = |kind| failures.last_words(Some((kind, "cause".to_owned())));
         let (cause, rest) = (Some("cause".to_owned()), Some(rest));
         assert_eq!(words(ErrorKind::Destination), [cause.clone(), None, rest.clone()]);

@@ -1,6 +1,6 @@
-//! One run of a kind at a time has a folder: the preparation of a training job's base folder, whose
-//! configuration files a second run would overwrite; and a download over several folders, for two
-//! that overlap could put one object into different ones.
+//! Locks a folder for one run of a kind at a time: the preparation of a training job's base folder,
+//! whose configuration files a second run would overwrite; and a download to several folders,
+//! because two overlapping ones could put one object into different folders.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,17 +12,18 @@ use crate::engine::stream::lock::{FileLock, NotLocked, holder_in_words, not_regu
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::path::OWN_PREFIX;
 
-/// How often the folder may vanish, with a run that made nothing in it, before that is no lock.
+/// Most times that the folder may vanish, together with a run that created nothing in it, before
+/// locking fails.
 const VANISHED_MAX: u32 = 10;
 
-/// What a folder is locked for.
+/// The purpose of a lock.
 #[derive(Debug)]
 pub(super) struct Purpose {
-    /// The name of the lock file, behind [`OWN_PREFIX`].
+    /// The name of the lock file after [`OWN_PREFIX`].
     name: &'static str,
-    /// What its holder does, before the folder.
+    /// The holder's activity, before the folder's name.
     does: &'static str,
-    /// What whoever is refused may do.
+    /// Advice for the refused run.
     advice: &'static str,
 }
 
@@ -33,7 +34,7 @@ pub(super) const TRAIN: Purpose = Purpose {
     advice: "wait for it, end it, or give --base-dir another folder",
 };
 
-/// A download over several folders.
+/// A download to several folders.
 pub(super) const SPREAD: Purpose = Purpose {
     name: "spread.lock",
     does: "spreads a download over",
@@ -53,23 +54,23 @@ impl Purpose {
     }
 }
 
-/// The right to a folder, for as long as it lives; the kernel frees it when this process dies.
+/// The right to a folder until it is dropped; the kernel releases it when this process dies.
 #[derive(Debug, Default)]
 pub(super) struct FolderLock {
     lock: Option<FileLock>,
-    /// Why there is none.
+    /// Why there is no lock.
     refused: Option<String>,
-    /// Folders that were made for it, each below the one before.
+    /// Folders that were created for it, each below the one before.
     made: Vec<PathBuf>,
 }
 
 impl FolderLock {
-    /// Takes the lock of this folder, which is made if it is not there. Where that cannot be done
-    /// there is no lock: what keeps others from writing there is told with everything else that is
-    /// in the way, and is no reason to refuse a job whose own folders can be written.
+    /// Takes the lock of this folder, which is created if missing. If that fails there is no lock:
+    /// an obstacle to writing there is reported with all others, and is no reason to refuse a job
+    /// whose own folders are writable.
     ///
     /// # Errors
-    /// When another run has it; nothing was changed then.
+    /// If another run has it; then nothing was changed.
     pub(super) fn take(base: &Path, purpose: &Purpose) -> Result<Self> {
         let name = purpose.file_name();
         let mut found = Err(NotLocked::Unusable("open", Code::NOENT));
@@ -77,7 +78,7 @@ impl FolderLock {
         for _ in 0..VANISHED_MAX {
             made.extend(make(base));
             found = open(base).and_then(|folder| FileLock::take(&Arc::new(folder), &name));
-            // A run that ends at once takes the folder with it that it has made.
+            // A run that ends at once also removes the folder that it has created.
             if !matches!(found, Err(NotLocked::Unusable(_, Code::NOENT))) {
                 break;
             }
@@ -94,30 +95,30 @@ impl FolderLock {
         Ok(Self { lock: None, refused: Some(refused), made })
     }
 
-    /// Why nothing keeps a second run out, if nothing does.
+    /// Why there is no lock, if so.
     pub(super) fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// Leaves the folders that were made for it where they are, even empty ones.
+    /// Leaves the folders that were created for it, even if they are empty.
     pub(super) fn keep_folders(&mut self) {
         self.made.clear();
     }
 }
 
 impl Drop for FolderLock {
-    /// A run that has made nothing else leaves nothing.
+    /// A run that has created nothing else leaves nothing.
     fn drop(&mut self) {
         drop(self.lock.take());
         for folder in self.made.iter().rev() {
-            // It stays where something is in it.
+            // A folder that is not empty stays.
             let _ = std::fs::remove_dir(folder);
         }
     }
 }
 
-/// Makes a folder and those above it; those that were not there, the uppermost first. What cannot
-/// be made is seen when it is opened.
+/// Creates a folder and those above it; returns those that were missing, the uppermost first.
+/// Failures show when it is opened.
 fn make(base: &Path) -> Vec<PathBuf> {
     let is_missing = |folder: &&Path| folder.symlink_metadata().is_err();
     let mut missing: Vec<PathBuf> =

@@ -1,7 +1,7 @@
-//! What stands around the objects of a stream: their records, and texts between them.
+//! Frames the objects of a stream: records, and texts between them.
 //!
 //! The end of a record and the header of the next are one piece of the stream, so that an object
-//! costs one write besides its own bytes; texts join them up to [`INLINE_BYTES_MAX`].
+//! costs one write besides its own bytes; texts are joined up to [`INLINE_BYTES_MAX`].
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::plan::recordio::{self, RECORD_BYTES_MAX};
 use crate::s3::uri::shown;
 use crate::s3::{ByteRange, Endpoint, Object};
 
-/// Items that are handed to the feed at once, at most.
+/// Most items added to the feed at once.
 const BATCH_ITEMS_MAX: usize = 256;
 
 /// Refuses an object that is too long for a record, with this advice.
@@ -38,13 +38,13 @@ pub(super) fn check_record(
     Err(Error::new(ErrorKind::Objects, message).advise(advice))
 }
 
-/// Hands objects and texts to a feed, each in a record of its own or as they are.
+/// Adds objects and texts to a feed, each in its own record or unframed.
 #[derive(Debug)]
 pub(super) struct Framer<'a> {
     feed: &'a StreamFeed,
-    /// What is advised about an object that fits no record, where there are records.
+    /// Advice about objects that are too long for a record; `None` without records.
     wraps: Option<&'static str>,
-    /// Bytes behind the last item of the batch.
+    /// Bytes after the last item of the batch.
     pending: Vec<u8>,
     batch: Vec<FeedItem>,
 }
@@ -54,10 +54,10 @@ impl<'a> Framer<'a> {
         Self { feed, wraps, pending: Vec::new(), batch: Vec::new() }
     }
 
-    /// An object. One that stands for a folder is no record.
+    /// Adds an object. A folder marker makes no record.
     ///
     /// # Errors
-    /// When it is too long for a record.
+    /// If it is too long for a record.
     pub(super) async fn object(&mut self, transfer: Arc<Transfer>) -> Result<()> {
         let length = transfer.object.size_bytes;
         let wraps = self.wraps.filter(|_| transfer.shape != Shape::Folder);
@@ -76,13 +76,13 @@ impl<'a> Framer<'a> {
         Ok(())
     }
 
-    /// Some bytes of an object, which lie in it, and are no record.
+    /// Adds some bytes of an object, which are within it, without a record.
     pub(super) fn part(&self, transfer: Arc<Transfer>, window: ByteRange) {
         assert!(self.wraps.is_none() && self.batch.is_empty(), "it is alone, and as it is");
         self.feed.push_part(transfer, window);
     }
 
-    /// A text, shorter than the longest record.
+    /// Adds a text, shorter than the longest record.
     pub(super) async fn text(&mut self, text: &str) {
         let length = text.len() as u64;
         if self.wraps.is_some() {
@@ -104,7 +104,7 @@ impl<'a> Framer<'a> {
         self.pending.clear();
     }
 
-    /// Hands on what is there, but for the bytes behind the last object.
+    /// Sends the batch, except the bytes after the last object.
     pub(super) async fn send(&mut self) {
         while !self.batch.is_empty() {
             let count = room(self.feed).await.min(self.batch.len());
@@ -112,7 +112,7 @@ impl<'a> Framer<'a> {
         }
     }
 
-    /// The epoch ends here.
+    /// Ends the epoch.
     pub(super) async fn finish(mut self) {
         self.close();
         self.send().await;
@@ -136,7 +136,7 @@ mod tests {
         Arc::new(Transfer::new(object, endpoint, String::new(), cut))
     }
 
-    /// What the feed has: lengths of our own bytes, and keys.
+    /// The content of the feed: lengths of our own bytes, and keys.
     fn taken(feed: &StreamFeed) -> Vec<String> {
         let mut told = Vec::new();
         loop {
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Frames what `fill` gives.
+    /// Frames the items that `fill` adds.
     fn framed(wraps: bool, fill: impl AsyncFnOnce(&mut Framer<'_>)) -> Vec<String> {
         let feed = StreamFeed::new(Handle::Simulated(0), PART);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -171,7 +171,8 @@ mod tests {
                 framer.object(transfer(key, length)).await.expect("short enough");
             }
         };
-        // A header; padding and a header; a header, twice, since an object may be told between.
+        // A header; padding and a header; a header, twice, since an object's result may be reported
+        // in between.
         assert_eq!(framed(true, fill), ["8", "a", "11", "b", "8", "8", "c", "3"]);
         assert_eq!(framed(false, fill), ["a", "b", "c"]);
     }

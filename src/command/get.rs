@@ -1,4 +1,4 @@
-//! `inrush get`: resolve the sources, run, report; or list what would move.
+//! `inrush get`: resolves the sources, downloads and reports; or lists the downloads.
 
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
@@ -52,45 +52,45 @@ use crate::sys::choice::ChosenRing;
 use crate::sys::uring::SetupError;
 use crate::text::size::{Decimal, counted};
 
-/// What an interruption behind the last object leaves undone.
+/// The consequences of an interruption after the last object.
 const CONCLUDING: &str = "after the last object: all downloads are complete, but files not in the \
                           source may be left, or data may not be synced to disk";
 
-/// How a `get` ended.
+/// The result of a `get`.
 #[derive(Default)]
 pub(super) struct Ended {
     /// The exit code.
     pub(super) code: u8,
-    /// What it came to; `None` when nothing was to move (`--dry-run`).
+    /// The summary; `None` if there was nothing to download (`--dry-run`).
     pub(super) summary: Option<Summary>,
-    /// All of that for programs, where they asked for it.
+    /// The document for programs, if requested.
     pub(super) document: Option<String>,
-    /// Why it failed; reported already.
+    /// Why it failed; already printed.
     pub(super) error: Option<Error>,
-    /// What it came to channel by channel.
+    /// The results per channel.
     pub(super) shares: Option<Shares>,
 }
 
-/// How a `get` is seen by its user.
+/// The output of a `get`.
 pub(super) struct Shown {
     pub(super) progress: Progress,
-    /// What stands before the lines of the summary, where that is not all that is told.
+    /// Prefix of the summary's lines, if other lines are printed, too.
     pub(super) label: Option<String>,
-    /// The report that it shares with others; none of its own is opened then.
+    /// A report that is shared with other runs; then none is opened.
     pub(super) report: Option<ReportWriter>,
 }
 
-/// What several channels make of a run.
+/// Data of a run for several channels.
 #[derive(Default)]
 pub(super) struct OfChannels {
     pub(super) shares: Option<Shares>,
-    /// The largest object of all of them, in bytes.
+    /// The largest object of all channels, in bytes.
     pub(super) largest_bytes: u64,
-    /// What the run shares with others of the bytes a second.
+    /// The bandwidth limit shared with other runs.
     pub(super) bandwidth: Option<Arc<Bandwidth>>,
 }
 
-/// Fetches with these credentials, and tells what it came to.
+/// Downloads with these credentials, and reports the result.
 pub(super) async fn run(
     mut args: GetArgs,
     credentials: CredentialSource,
@@ -107,7 +107,7 @@ pub(super) async fn run(
     fetch(found, &args, config, shown, &mut interrupts, begun).await
 }
 
-/// Fetches what was found, and tells what it came to.
+/// Downloads the resolved sources, and reports the result.
 pub(super) async fn fetch(
     found: Intake,
     args: &GetArgs,
@@ -126,7 +126,7 @@ pub(super) async fn fetch(
         let planned = plan_only(walk, &target, &mut keeper, (mirror, folded), config.cut(), args);
         return interrupts.unless(planned).await;
     }
-    // Not before: a run that fails early leaves the report of an earlier one.
+    // Not earlier: a run that fails early leaves the report of an earlier one.
     let report =
         if report.is_some() { report } else { open(args.report.as_deref(), interrupts).await? };
     let resolved = begun.elapsed();
@@ -187,7 +187,7 @@ pub(super) async fn fetch(
     tell(&mut run, told, args, stopped, interrupts).await
 }
 
-/// Finds out which paths are one at the destination, for its mirror and for its objects.
+/// Determines which paths are equal at the destination, for its mirror and for its objects.
 async fn fold(
     target: &Target,
     mirror: Option<Mirror>,
@@ -198,7 +198,7 @@ async fn fold(
     Ok((mirror.map(|mirror| mirror.folding(folding)), folded))
 }
 
-/// What a run met and was told, besides its work.
+/// Adds the run's circumstances and options to the summary.
 fn note_circumstances(
     inputs: &mut SummaryInputs,
     args: &GetArgs,
@@ -210,7 +210,7 @@ fn note_circumstances(
     inputs.clock_correction_seconds = control.clock_ahead_seconds();
 }
 
-/// What a run may use of this machine.
+/// The resources of a run on this machine.
 fn configure(args: &GetArgs) -> Result<Config> {
     let resources = options(&args.tuning)?;
     if !args.dry_run {
@@ -219,7 +219,7 @@ fn configure(args: &GetArgs) -> Result<Config> {
     Config::resolve(resources, HostFacts::read())
 }
 
-/// What the workers of a run without a destination are started with.
+/// The parameters of the workers of a run without a destination.
 fn setup(
     args: &GetArgs,
     config: Config,
@@ -240,7 +240,7 @@ fn setup(
     }
 }
 
-/// What follows the last object.
+/// The work after the last object.
 async fn conclude(
     run: &mut Run,
     durability: Durability,
@@ -252,7 +252,7 @@ async fn conclude(
     interrupts.unless_told(CONCLUDING, run.conclude(durability)).await
 }
 
-/// Tells people and programs what a run came to.
+/// Reports the result of a run to users and programs.
 async fn tell(
     run: &mut Run,
     (mut summary, mut error): (Summary, Option<Error>),
@@ -272,23 +272,23 @@ async fn tell(
     Ok(Ended { code: summary.exit_code, summary: Some(summary), document, error, shares })
 }
 
-/// What is to move, where from and where to.
+/// The sources and the destination of a run.
 pub(super) struct Intake {
     pub(super) control: Rc<Control>,
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) target: Target,
     /// Keep other runs out of several folders.
     pub(super) locks: Vec<FolderLock>,
-    /// Its folders that are there already.
+    /// Its existing folders.
     pub(super) present: Present,
     pub(super) walk: Entries,
     pub(super) mirror: Option<Mirror>,
     pub(super) channels: OfChannels,
-    /// How long the sources were asked about.
+    /// Duration of the requests for the sources.
     pub(super) asked: Duration,
 }
 
-/// Finds the sources out.
+/// Resolves the sources.
 async fn find(
     args: &mut GetArgs,
     credentials: CredentialSource,
@@ -319,7 +319,7 @@ async fn find(
     let many = args.sync.is_some() || is_list || args.sources.len() > 1 || is_spread;
     let target = Target::choose(&args.destination, &sources, many).await?;
     let target = target.spread(&args.spread_to).await?;
-    // Before what is there is looked at.
+    // Before existing files are checked.
     let locks = if args.dry_run { Vec::new() } else { target.lock().await? };
     let present = target.present().await?;
     let mirror = match args.sync {
@@ -331,14 +331,14 @@ async fn find(
         _ => None,
     };
     let walk = Walk::new(control.clone(), sources, filter)?.sharded(shard)?.without_repeated();
-    // Of several sources those that are there are fetched.
+    // Of several sources the existing ones are downloaded.
     let walk = if args.sources.len() > 1 { walk.passing_over(missing) } else { walk };
     let tls = session::tls(&control, &args.sources).await?;
     let (walk, channels) = (walk.into(), OfChannels::default());
     Ok(Intake { control, tls, target, locks, present, walk, mirror, channels, asked })
 }
 
-/// The error where there is none of the sources.
+/// The error if no source exists.
 fn none_is_there(mut missing: Vec<Missing>) -> Error {
     let count = missing.len();
     let first = missing.swap_remove(0).error;
@@ -351,10 +351,10 @@ fn none_is_there(mut missing: Vec<Missing>) -> Error {
     }
 }
 
-/// What the options ask for.
+/// The resources that the options request.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] when the environment names no ring.
+/// [`ErrorKind::Usage`] if the environment names an unknown ring.
 pub(super) fn options(tuning: &TuningArgs) -> Result<ResourceOptions> {
     Ok(ResourceOptions {
         workers: tuning.workers,
@@ -366,7 +366,7 @@ pub(super) fn options(tuning: &TuningArgs) -> Result<ResourceOptions> {
     })
 }
 
-/// What a plan comes to, for people.
+/// Prints the total of a plan.
 fn tell_plan(total: &PlannedTotal, (kept, kept_bytes): (u64, u64), progress: &Progress) {
     let objects = |count| counted(count, "object", "objects");
     if kept > 0 {
@@ -379,7 +379,7 @@ fn tell_plan(total: &PlannedTotal, (kept, kept_bytes): (u64, u64), progress: &Pr
     });
 }
 
-/// What a `--dry-run` has found.
+/// The findings of a `--dry-run`.
 struct Plan<'a> {
     target: &'a Target,
     is_json: bool,
@@ -388,16 +388,16 @@ struct Plan<'a> {
     kept: (u64, u64),
     failures: Failures,
     progress: Progress,
-    /// Objects whose way something is in.
+    /// Objects that cannot be stored because something is in their way.
     blocked: Vec<(Transfer, Error)>,
-    /// Whether the folder of the first file was looked at.
+    /// The folder of the first file was checked.
     is_writable: bool,
-    /// As after all others have ended.
+    /// The space after all objects are stored.
     space: Space,
 }
 
 impl Plan<'_> {
-    /// As in a run: as the first file fares, so do the others.
+    /// As in a run: the first file shows if files can be created.
     async fn require_writable(&mut self, verdicts: &[Verdict]) -> Result<()> {
         if let Some(file) = verdicts.iter().find_map(first_file).filter(|_| !self.is_writable) {
             self.target.require_writable(file).await?;
@@ -406,7 +406,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Lists the objects that would move; breaks when nobody reads.
+    /// Lists the objects that would be downloaded; breaks if the output's reader is gone.
     fn take(&mut self, verdicts: Vec<Verdict>) -> Result<ControlFlow<()>> {
         for verdict in verdicts {
             match verdict {
@@ -440,7 +440,7 @@ impl Plan<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Prints a line in the form that was asked for; breaks when nobody reads.
+    /// Prints a line in the requested format; breaks if the output's reader is gone.
     fn print(
         &mut self,
         json: impl FnOnce() -> String,
@@ -455,7 +455,7 @@ impl Plan<'_> {
         self.progress.error(error);
     }
 
-    /// Lists what would be deleted; breaks when nobody reads.
+    /// Lists the files that would be deleted; breaks if the output's reader is gone.
     async fn sweep(&mut self, mirror: Arc<Mirror>, machine: SystemHost) -> Result<ControlFlow<()>> {
         let (mut told, swept) = mirror.sweep_aside(machine, true);
         while let Some(path) = told.recv().await {
@@ -473,7 +473,7 @@ impl Plan<'_> {
     }
 }
 
-/// `--dry-run`: lists what would move.
+/// `--dry-run`: lists the downloads.
 async fn plan_only(
     mut walk: Entries,
     target: &Target,
@@ -545,7 +545,7 @@ async fn plan_only(
     let Plan { mut lines, mut total, kept, failures, progress, .. } = plan;
     let _ = lines.flush()?;
     tell_plan(&total, kept, &progress);
-    // Those that it does not name would fare well.
+    // The other objects would succeed.
     let error = failures.error(1);
     total.exit_code = exit_code(error.as_ref());
     let document = output.json.then(|| summary_json(&total, error.as_ref()));

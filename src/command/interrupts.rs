@@ -1,9 +1,9 @@
-//! Signals and the deadline: a run ends by them, and where it cannot, the process does.
+//! Signals and the deadline: they end a run, or the process if the run cannot end.
 //!
-//! A call to the kernel may never come back: a write to a frozen file system, a line for a reader
-//! that does not read. Whoever waits for it cannot listen, so a thread of its own does: some
-//! seconds after a signal or the deadline, or at a second signal, it says what is left and exits.
-//! No worker is joined then: the kernel may still own its memory.
+//! A system call may block forever: a write to a frozen file system, a line for a reader that does
+//! not read. A blocked thread cannot react to signals, so a separate thread does: some seconds
+//! after a signal or the deadline, or at a second signal, it prints the state and exits. Workers
+//! are not joined then: the kernel may still use their memory.
 
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -29,12 +29,12 @@ use crate::s3::uri::shown;
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` where it is ignored, as under nohup(1).
+    /// `None` if it is ignored, as under nohup(1).
     hangup: Option<Signal>,
 }
 
-/// Whether SIGHUP means nothing to this process (SigIgn of proc_pid_status(5)). Where that cannot
-/// be read it is left as it is.
+/// True if this process ignores SIGHUP (SigIgn of proc_pid_status(5)). If that cannot be read the
+/// disposition is left unchanged.
 fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -44,14 +44,14 @@ fn is_hangup_ignored() -> bool {
 }
 
 impl Signals {
-    /// Listens; it must run inside a runtime.
+    /// Starts listening; must run inside a runtime.
     fn listen() -> Result<Self> {
         let listen = |kind| {
             let trouble = |error| format!("cannot listen for signals: {error}");
             signal(kind).map_err(|error| Error::new(ErrorKind::Host, trouble(error)))
         };
-        // It would end the process where a file grows beyond its limit (setrlimit(2)); once anyone
-        // has listened the write fails instead, and is an error of its file.
+        // By default it would end the process when a file exceeds its limit (setrlimit(2)); with a
+        // handler the write fails instead, as an error of its file.
         drop(listen(SignalKind::from_raw(KernelSignal::XFSZ.as_raw()))?);
         let interrupt = listen(SignalKind::interrupt())?;
         let listened = (!is_hangup_ignored()).then(|| listen(SignalKind::hangup()));
@@ -68,7 +68,7 @@ impl Signals {
     }
 }
 
-/// Waits for this signal; without one for ever.
+/// Waits for this signal; without one forever.
 async fn next_of(signal: Option<&mut Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),
@@ -76,46 +76,46 @@ async fn next_of(signal: Option<&mut Signal>) {
     }
 }
 
-/// Ctrl-C, SIGTERM and SIGHUP, listened to from here on: until then they end the process at once.
-/// SIGXFSZ means nothing from here on.
+/// Listens for Ctrl-C, SIGTERM and SIGHUP from here on: until then they end the process at once.
+/// SIGXFSZ is ignored from here on.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     signals: Signals,
     deadline: Option<Instant>,
-    /// What ends a run as a signal does.
+    /// Ends a run like a signal.
     halt: Arc<Notify>,
     is_halted: bool,
 }
 
 impl Interrupts {
-    /// Listens; it must run inside the runtime.
+    /// Starts listening; must run inside the runtime.
     pub(super) fn listen() -> Result<Self> {
         Self::listen_until(None)
     }
 
-    /// The same, for a run that has a deadline.
+    /// Starts listening, for a run with a deadline.
     pub(super) fn listen_until(deadline: Option<Instant>) -> Result<Self> {
         let signals = Signals::listen()?;
         guard(deadline)?;
         Ok(Self { signals, deadline, halt: Arc::default(), is_halted: false })
     }
 
-    /// To be notified where the run is to end as by a signal.
+    /// To be notified to end the run like a signal.
     pub(super) fn halt(&self) -> Arc<Notify> {
         Arc::clone(&self.halt)
     }
 
-    /// Whether it was no signal that ended the run: then nobody is to be told.
+    /// True if the run was not ended by a signal: then nothing is printed.
     pub(super) const fn is_halted(&self) -> bool {
         self.is_halted
     }
 
-    /// When the run is to end.
+    /// The deadline.
     pub(super) const fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Waits for a signal; may be dropped and asked again.
+    /// Waits for a signal. Cancel safe.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             () = self.signals.next() => {}
@@ -123,12 +123,13 @@ impl Interrupts {
         }
     }
 
-    /// Does this before anything is fetched, unless it is interrupted or the deadline passes.
+    /// Runs `work`, before any download, until it is interrupted or the deadline passes.
     pub(super) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
         self.unless_told("before anything was downloaded", work).await
     }
 
-    /// Does this unless it is interrupted or the deadline passes, which is told with these words.
+    /// Runs `work` until it is interrupted or the deadline passes, which is reported with these
+    /// words.
     pub(super) async fn unless_told<T>(
         &mut self,
         when: &str,
@@ -137,7 +138,7 @@ impl Interrupts {
         let deadline = self.deadline;
         tokio::select! {
             biased;
-            // Asked before the work is dropped, which waits.
+            // Evaluated before the work is dropped, which may block.
             blame = async { self.next().await; blame() } => {
                 Err(Error::new(ErrorKind::Interrupted, format!("interrupted {when}{blame}")))
             }
@@ -153,7 +154,7 @@ impl Interrupts {
     }
 }
 
-/// Waits for this moment; without one for ever.
+/// Waits for this time; without one forever.
 pub(super) async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment.into()).await,
@@ -163,13 +164,13 @@ pub(super) async fn until(moment: Option<Instant>) {
 
 static BOARD: Mutex<Option<Arc<Board>>> = Mutex::new(None);
 
-/// From now on a deadline that passes tells what was waited for by this board.
+/// Makes a passed deadline name the waits on this board from now on.
 pub(super) fn waits_for(board: Arc<Board>) {
-    // Of several control planes the newest counts: the one before was not made.
+    // Of several control planes the latest counts: the one before was not created.
     *BOARD.lock().unwrap_or_else(PoisonError::into_inner) = Some(board);
 }
 
-/// Notes a file that is read from now on, until the ticket is dropped.
+/// Reports the read of a file as a wait, until the ticket is dropped.
 pub(super) fn reads(path: &Path) -> Ticket {
     let mut board = BOARD.lock().unwrap_or_else(PoisonError::into_inner);
     let name =
@@ -177,29 +178,29 @@ pub(super) fn reads(path: &Path) -> Ticket {
     board.get_or_insert_default().begin_file(shown(&name).to_string())
 }
 
-/// What is waited for in vain, to be said behind a message.
+/// The current wait, as a suffix of a message.
 pub(super) fn blame() -> String {
     let board = BOARD.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let wait = board.and_then(|board| board.oldest());
     wait.map(|wait| format!(": {}", wait.blame())).unwrap_or_default()
 }
 
-/// Says what a process leaves that ends without its run.
+/// Describes the state that a process leaves when it ends without its run.
 type Left = Box<dyn Fn() -> String + Send>;
 
 static LEFT: Mutex<Option<Left>> = Mutex::new(None);
 
-/// From now on this says what is stuck and what is left, should the process have to end without its
-/// run. It must not wait for anything.
+/// Registers the description of blocked calls and the state left, for a process that must end
+/// without its run. It must not block.
 pub(super) fn leaves(tell: impl Fn() -> String + Send + 'static) {
     *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
 }
 
 static READER: OnceLock<Reader> = OnceLock::new();
 
-/// From now on a process that ends without its run tells this reader so, too.
+/// Registers the reader of the document of a process that ends without its run.
 pub(super) fn tells(reader: Reader) {
-    // There is one command in a process.
+    // A process has one command.
     let _ = READER.set(reader);
 }
 
@@ -232,13 +233,13 @@ impl Forced {
             Self::Deadline => ErrorKind::Deadline,
         };
         child::end_by_force();
-        // Standard error may be what does not come back.
+        // Standard error may be the blocked call.
         let (said, saying) = sync_channel(1);
         let say = move || {
             let error = self.tell();
             Progress::new(false).error(&error);
             let reader = READER.get().copied().unwrap_or(Reader::Nobody);
-            // As little as for the line before there is anybody to tell.
+            // If the line before blocks, the document may not be printed either.
             let _ = reader.print(&failure_json(&error));
         };
         let thread = std::thread::Builder::new();
@@ -255,7 +256,7 @@ impl Forced {
     }
 }
 
-/// Starts the thread that ends the process where its run does not; one for the process.
+/// Starts the thread that ends the process if its run does not; one per process.
 fn guard(deadline: Option<Instant>) -> Result<()> {
     static STARTED: OnceLock<()> = OnceLock::new();
     if STARTED.set(()).is_err() {
@@ -268,7 +269,7 @@ fn guard(deadline: Option<Instant>) -> Result<()> {
     readiness.recv().unwrap_or_else(|_| lost())
 }
 
-/// Waits for what ends the process; a run that ends by itself ends this thread with it.
+/// Waits for a reason to end the process; a run that ends by itself ends this thread, too.
 fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
@@ -297,15 +298,15 @@ fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
     });
 }
 
-/// How the process ends whose deadline has passed, where its run does not. A command that runs has
-/// its grace first.
+/// The end of a process whose deadline has passed, if its run does not end. A running command gets
+/// its grace period first.
 async fn after_deadline() -> Forced {
     tokio::time::sleep(ENDING_GRACE + child::grace().unwrap_or_default()).await;
     Forced::Deadline
 }
 
-/// How the process ends that was sent a signal, where its run does not. While a command runs
-/// signals are for it: it has its grace, and its run decides what a second one means.
+/// The end of a process after a signal, if its run does not end. While a command runs, signals are
+/// for it: it has its grace period, and its run handles a second one.
 async fn after_signal(signals: &mut Signals) -> Forced {
     let mut end = tokio::time::Instant::now() + ENDING_GRACE;
     let mut has_grace = false;
@@ -319,12 +320,12 @@ async fn after_signal(signals: &mut Signals) -> Forced {
                 match child::grace() {
                     Some(_) => {}
                     None if !child::has_started() => return Forced::SecondSignal,
-                    // It may be what has just killed the command: the run ends by itself now.
+                    // It may have killed the command: now the run ends by itself.
                     None => end = end.min(tokio::time::Instant::now() + ENDING_GRACE),
                 }
             }
             () = tokio::time::sleep_until(end) => {
-                // One may have started since.
+                // A command may have been started meanwhile.
                 if has_grace || child::grace().is_none() {
                     return Forced::Signal;
                 }
@@ -339,13 +340,13 @@ mod tests {
 
     use super::*;
 
-    /// What a run that waits for ever comes to, so long before its deadline.
+    /// The result of a run that waits forever, this long before its deadline.
     #[expect(clippy::disallowed_methods, reason = "a deadline of a test is from now on")]
     fn waits(left: Option<Duration>, work: impl Future<Output = Result<u32>>) -> Result<u32> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(async {
             let deadline = left.map(|left| Instant::now() + left);
-            // Not by `listen`: the guard would end the process of the tests.
+            // Not with `listen`: its guard would end the process of the tests.
             let signals = Signals::listen()?;
             let mut interrupts =
                 Interrupts { signals, deadline, halt: Arc::default(), is_halted: false };

@@ -1,5 +1,5 @@
-//! What earlier runs left at the destination: objects that need no fetching, and unfinished ones
-//! that go on.
+//! Files of earlier runs at the destination: complete ones that need no download, and unfinished
+//! ones that are resumed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,62 +24,62 @@ use crate::report::document::KeptReason;
 use crate::s3::sign::PublishedKeys;
 use crate::text::size::{Count, Decimal, counted};
 
-/// What is to be done about an object.
+/// The decision on an object.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// Fetch it, or what is missing of it.
+    /// Download it, or its missing bytes.
     Fetch(Transfer, Before),
-    /// Leave the file as it is; so many bytes of unfinished files or older versions are free now.
+    /// Leave the file as it is; this many bytes of unfinished files or older versions are free now.
     Keep(Transfer, KeptReason, u64),
-    /// It can have no file.
+    /// It cannot have a file.
     Fail(Box<(Transfer, Error)>),
-    /// The same, unless what is in its way goes: the destination is to be as the source.
+    /// It cannot have a file unless an obstacle is removed: the destination is to equal the source.
     Blocked(Box<(Transfer, Error)>),
-    /// What was unfinished at this one of several destinations is gone, and so many bytes are free.
+    /// The unfinished file at this destination of several is removed, and this many bytes are free.
     Freed(u8, u64),
 }
 
-/// What stands at the destination of an object that is to be fetched.
+/// The existing files of an object that is to be downloaded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Before {
-    /// Of its bytes so many are there, in an unfinished file.
+    /// Its bytes that exist in an unfinished file.
     pub(super) done_bytes: u64,
-    /// Space of an unfinished file that is used again, or free now.
+    /// Space of an unfinished file that is reused, or free now.
     pub(super) reclaimed_bytes: u64,
     /// Space of the file that it replaces.
     pub(super) replaced_bytes: u64,
-    /// That file says that it is the object, and somebody else may have written it.
+    /// That file is marked as the object, but may have been written by another user.
     pub(super) foreign: bool,
-    /// It begins again, for this reason.
+    /// Why it begins again.
     pub(super) unfit: Option<Unfit>,
-    /// It goes on.
+    /// It is resumed.
     pub(super) resumed: bool,
 }
 
-/// Looks objects up at the destination before they are fetched, a page at a time on a helper
-/// thread, and counts what it found.
+/// Checks objects at the destination before their download, one page at a time on a helper thread,
+/// and counts the results.
 #[derive(Debug)]
 pub(super) struct ExistingFiles {
     judge: Aside<Judge, Vec<Verdict>>,
-    /// Whether files that are there may be replaced.
+    /// If true, existing files may be replaced.
     pub(super) may_replace: bool,
     rules: KeepArgs,
     begun: Instant,
     keys: Arc<PublishedKeys>,
-    /// Objects and bytes that were left as they are.
+    /// Objects and bytes that were skipped.
     pub(super) kept: (u64, u64),
-    /// Those of them that are known by what they were compared by alone.
+    /// Skipped objects that were recognized only by the compared properties.
     pub(super) unmarked: u64,
-    /// Objects that go on, and their bytes that were there.
+    /// Resumed objects, and their existing bytes.
     pub(super) resumed: (u64, u64),
-    /// Objects that are fetched although a file says that it is theirs: somebody else may have
-    /// written it.
+    /// Objects that are downloaded although a file is marked as theirs, because it may have been
+    /// written by another user.
     foreign: u64,
     /// Unfinished objects that begin again.
     anew: BTreeMap<Unfit, u64>,
 }
 
-/// What a run with these rules leaves for a later one.
+/// The state that a run with these rules leaves for later runs.
 pub(super) fn keeping(rules: &KeepArgs) -> Persistence {
     Persistence {
         resume: rules.resume(),
@@ -89,7 +89,7 @@ pub(super) fn keeping(rules: &KeepArgs) -> Persistence {
     }
 }
 
-/// A machine of the control plane's own, for calls that the workers do not make.
+/// A host of the control plane's own, for calls that the workers do not make.
 fn machine(
     folder: Root,
     rules: &KeepArgs,
@@ -100,9 +100,8 @@ fn machine(
 }
 
 impl ExistingFiles {
-    /// Looks at these folders, of as many as there are; none where none is there, or nothing is
-    /// written. With `dry` nothing is touched. What is in an object's way may go where the
-    /// destination `follows_source`.
+    /// Checks these folders; none if none exists, or nothing is written. `dry`: changes nothing.
+    /// Obstacles may be removed if the destination `follows_source`.
     pub(super) fn new(
         folders: Present,
         (rules, verify): (KeepArgs, VerifyMode),
@@ -136,56 +135,55 @@ impl ExistingFiles {
         Self { judge, may_replace, rules, begun, keys, kept, unmarked, resumed, foreign, anew }
     }
 
-    /// A machine of the control plane's own, for calls that the workers do not make.
+    /// A host of the control plane's own, for calls that the workers do not make.
     pub(super) fn machine_at(&self, folder: Root) -> SystemHost {
         machine(folder, &self.rules, self.begun, &self.keys)
     }
 
-    /// Begins to look up a page of objects. Those that can have no file pass through, so that the
-    /// order stays.
+    /// Starts checking a page of objects. Those that cannot have a file are passed through, so that
+    /// the order stays.
     ///
     /// # Panics
-    /// While another page is looked up.
+    /// While another page is checked.
     pub(super) fn begin(&mut self, page: Vec<Settled>) {
         self.judge.begin(move |judge, given_up| judge.page(page, given_up));
     }
 
-    /// The same for objects that were blocked, once all that the source has is known: what is in
-    /// their way goes before they are looked up again, or they fail.
+    /// Starts checking objects that were blocked, once the whole source is known: obstacles are
+    /// removed before they are checked again, or they fail.
     ///
     /// # Panics
-    /// While another page is looked up.
+    /// While another page is checked.
     pub(super) fn begin_cleared(&mut self, blocked: Vec<(Transfer, Error)>, how: Clearing) {
         self.judge.begin(move |judge, given_up| judge.clear(blocked, &how, given_up));
     }
 
-    /// True while a page is looked up.
+    /// True while a page is checked.
     pub(super) fn is_busy(&self) -> bool {
         self.judge.is_busy()
     }
 
-    /// What is to be done about the page's objects; waits for ever when there is none. The future
-    /// may be dropped and made again.
+    /// The decisions on the page's objects; pending forever if there is none. Cancel safe.
     pub(super) async fn next(&mut self) -> Vec<Verdict> {
         self.judge.next().await
     }
 
-    /// Gives the page that is looked up up, for a run that ends.
+    /// Cancels the check of the page, for a run that ends.
     pub(super) fn give_up(&mut self) {
         self.judge.give_up();
     }
 
-    /// Counts an object that is left as it is.
+    /// Counts a skipped object.
     pub(super) fn count_kept(&mut self, transfer: &Transfer, kept: KeptReason) {
         self.unmarked += u64::from(matches!(kept, KeptReason::SizeAndTime | KeptReason::Size));
         self.kept.0 += 1;
         self.kept.1 = self.kept.1.saturating_add(transfer.object.size_bytes);
     }
 
-    /// Counts what was there of an object that is fetched.
+    /// Counts the existing bytes of an object that is downloaded.
     pub(super) fn count_before(&mut self, before: &Before) {
         self.foreign += u64::from(before.foreign);
-        // A journal alone saves nothing.
+        // A journal alone saves no bytes.
         if before.resumed && before.done_bytes > 0 {
             self.resumed.0 += 1;
             self.resumed.1 = self.resumed.1.saturating_add(before.done_bytes);
@@ -200,7 +198,7 @@ impl ExistingFiles {
         self.anew.values().sum()
     }
 
-    /// What there is to tell of it, in lines.
+    /// The notes to print, one per line.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.kept.0 > 0 {
@@ -242,34 +240,34 @@ impl ExistingFiles {
     }
 }
 
-/// The folders of a destination that are there already.
+/// The existing folders of a destination.
 #[derive(Debug, Default)]
 pub(super) struct Present {
     /// Each with its number.
     pub(super) roots: Vec<(u8, Root)>,
-    /// There are several destinations, be they there or not.
+    /// There are several destinations, existing or not.
     pub(super) are_several: bool,
 }
 
 impl Present {
-    /// The first of them that is there.
+    /// The first existing folder.
     pub(super) fn first(self) -> Option<Root> {
         self.roots.into_iter().next().map(|(_, root)| root)
     }
 }
 
-/// How what is in the way of objects goes.
+/// How obstacles are removed.
 #[derive(Debug)]
 pub(super) struct Clearing {
     pub(super) mirror: Arc<Mirror>,
-    /// Hears of each path that is removed.
+    /// Gets each removed path.
     pub(super) removed: Sender<String>,
-    /// The destination, and bytes that are left there; `None` where space is not checked.
+    /// The destination, and its free bytes; `None` if space is not checked.
     pub(super) room: Option<(PathBuf, u64)>,
 }
 
 impl Clearing {
-    /// Refuses objects for which there is no room before anything goes.
+    /// Refuses objects without space before anything is removed.
     fn require_room(&self, blocked: &[(Transfer, Error)]) -> Result<(), Error> {
         let Some((folder, left)) = &self.room else { return Ok(()) };
         let free = disk_space(folder).map_or(*left, |disk| disk.free_bytes.min(*left));
@@ -291,7 +289,7 @@ impl Clearing {
     }
 }
 
-/// The path of what an object needs; that of a folder ends in a slash.
+/// The path that an object needs; a folder's ends in a slash.
 fn needed_path(transfer: &Transfer) -> String {
     match transfer.shape {
         Shape::Folder => format!("{}/", transfer.path.trim_end_matches('/')),
@@ -299,38 +297,38 @@ fn needed_path(transfer: &Transfer) -> String {
     }
 }
 
-/// Makes the calls of the file system.
+/// Makes the file system calls.
 #[derive(Debug)]
 struct Judge {
-    /// Each with the number of its destination; none where nothing can be there.
+    /// Each with the number of its destination; none if nothing can exist there.
     machines: Vec<(u8, SystemHost)>,
     /// An object may be at any of several destinations.
     are_several: bool,
-    /// What earlier runs left at the destinations as a whole was read.
+    /// The records of earlier runs about whole destinations were read.
     remembers: bool,
     dry: bool,
-    /// What is in an object's way may go.
+    /// Obstacles of objects may be removed.
     follows_source: bool,
     rules: KeepArgs,
     when_all: WhenAll,
-    /// Objects that go on.
+    /// Resumed objects.
     resumed: usize,
-    /// What was freed at several destinations and is not told yet.
+    /// Space freed at several destinations that is not reported yet.
     freed: Vec<(u8, u64)>,
 }
 
-/// Where something of an object is, of several destinations.
+/// The location of an object's files among several destinations.
 #[derive(Debug, Default)]
 struct Found {
     at: Option<usize>,
     /// It is a file of the object's name.
     is_file: bool,
-    /// What is unfinished of it is of no use, for this reason.
+    /// Why its unfinished file cannot be used.
     unfit: Option<Unfit>,
 }
 
 impl Judge {
-    /// Looks a page up, to its end or until nobody waits for it.
+    /// Checks a page, to its end or until its result is no longer awaited.
     fn page(&mut self, page: Vec<Settled>, given_up: &GivenUp) -> Vec<Verdict> {
         if !self.remembers {
             self.machines.iter_mut().for_each(|(_, machine)| machine.remember());
@@ -348,9 +346,9 @@ impl Judge {
         verdicts
     }
 
-    /// Removes what is in the way of these objects, and looks them up. Nothing goes unless all of
-    /// them may have their way and there is room for them beside it; after one that fails nothing
-    /// else goes.
+    /// Removes the obstacles of these objects, and checks them. Nothing is removed unless all
+    /// obstacles may be removed and there is space for all objects; after a failure nothing else is
+    /// removed.
     fn clear(
         &mut self,
         blocked: Vec<(Transfer, Error)>,
@@ -396,7 +394,7 @@ impl Judge {
         verdicts
     }
 
-    /// Removes what is in the way of an object, or looks whether that may be (`dry`).
+    /// Removes the obstacles of an object, or checks if that is allowed (`dry`).
     fn clear_way(
         &mut self,
         transfer: &Transfer,
@@ -408,13 +406,13 @@ impl Judge {
         let Some((_, machine)) = self.machines.first_mut() else { return Swept::default() };
         how.mirror.clear_way(machine, (&path, dry), given_up, |path| {
             if !dry {
-                // Who receives it outlives the removal.
+                // The receiver outlives the removal.
                 let _ = how.removed.blocking_send(path.to_owned());
             }
         })
     }
 
-    /// What is to be done about an object.
+    /// The decision on an object.
     fn judge(&mut self, mut transfer: Transfer) -> Verdict {
         let mut before = Before::default();
         let obstacle = |(_, machine): &mut (u8, SystemHost)| machine.obstacle(&transfer);
@@ -426,7 +424,7 @@ impl Judge {
             };
         }
         if transfer.shape == Shape::Folder {
-            // Of a folder that nothing is in one is enough.
+            // For a folder it suffices that no destination has an obstacle.
             transfer.place = self.are_several.then_some(0);
             return Verdict::Fetch(transfer, before);
         }
@@ -441,14 +439,15 @@ impl Judge {
             },
         };
         before.unfit = found.unfit;
-        // Nothing of it that counts is at any of several destinations.
+        // None of several destinations has a usable file of it.
         let Some(at) = found.at else { return Verdict::Fetch(transfer, before) };
         let (place, machine) = &mut self.machines[at];
         transfer.place = Some(*place).filter(|_| self.are_several);
         transfer.stays = found.is_file;
         let standing = match standing(machine, self.rules, &transfer) {
             Ok(found) => found,
-            // Where it may be replaced, and can be in one place alone, its own calls say so.
+            // If it may be replaced, and can only be in one place, its own calls will report the
+            // error.
             Err(_) if !self.are_several && self.rules.overwrite != Overwrite::Never => {
                 Standing::default()
             }
@@ -462,7 +461,7 @@ impl Judge {
         match kept {
             _ if self.dry => {}
             None if self.rules.resume() => return self.go_on(at, transfer, before),
-            // A run that was killed, between a name and its last step or before, has left these.
+            // Left by a run that was killed between the rename and its last step, or earlier.
             _ => before.reclaimed_bytes = machine.clear(&transfer),
         }
         match kept {
@@ -471,13 +470,12 @@ impl Judge {
         }
     }
 
-    /// Which of several destinations has the object: its file, or else the unfinished one that has
-    /// most of its bytes. What others have of it that is unfinished goes then, unless somebody is
-    /// at work on it.
+    /// Which of several destinations has the object: its file, or else the unfinished one with most
+    /// bytes. Unfinished files at the others are removed, unless another process works on them.
     ///
     /// # Errors
-    /// When more than one has a file of its name, for none is taken for the right one; and when one
-    /// cannot be looked at, for it may have it.
+    /// If more than one has a file of its name, because the right one is unknown; and if one cannot
+    /// be checked, because it may have the file.
     fn find(&mut self, transfer: &Transfer) -> Result<Found, Error> {
         let trouble = |error| Error::from(error).within(transfer.name());
         let mut files = Vec::new();
@@ -534,7 +532,7 @@ impl Judge {
             Left::Some(transfer) => {
                 self.resumed += 1;
                 let done_bytes = transfer.resumed_bytes();
-                // Its blocks are allocated at its begin.
+                // Its blocks were allocated at its beginning.
                 let reclaimed_bytes = transfer.object.size_bytes;
                 let before = Before { done_bytes, reclaimed_bytes, resumed: true, ..before };
                 Verdict::Fetch(transfer, before)
@@ -547,21 +545,21 @@ impl Judge {
     }
 }
 
-/// The file that stands there.
+/// An existing file.
 #[derive(Debug, Clone, Copy, Default)]
 struct Standing {
-    /// Why it is left as it is; `None` when it is not.
+    /// Why it is skipped; `None` if it is not.
     kept: Option<KeptReason>,
-    /// It is replaced because somebody else may have written it.
+    /// It is replaced because it may have been written by another user.
     is_foreign: bool,
     /// Its space.
     space_bytes: u64,
 }
 
-/// Looks at what stands there.
+/// Checks the existing file.
 ///
 /// # Errors
-/// When the file system does not say.
+/// If the file system returns an error.
 fn standing(
     machine: &mut SystemHost,
     rules: KeepArgs,
@@ -623,7 +621,7 @@ mod tests {
         machine(root, &KeepArgs::default(), Instant::now(), &keys)
     }
 
-    /// Begins an object here, completes so many ranges, and does not end.
+    /// Begins an object here, completes this many ranges, and stops.
     fn begin(folder: &Path, transfer: Transfer, ranges: u64) -> Arc<Transfer> {
         let (mut machine, transfer) = (machine_of(folder), Arc::new(transfer));
         let notes = (0..ranges).map(|index| FileJob::Note { index, prefix_bytes: None });
@@ -652,13 +650,13 @@ mod tests {
             self.folder.path().join(place.to_string())
         }
 
-        /// How many files there are in each.
+        /// Number of files in each.
         fn counts(&self) -> [usize; 3] {
             [0, 1, 2]
                 .map(|place| std::fs::read_dir(self.at(place).join("d")).map_or(0, Iterator::count))
         }
 
-        /// What is to be done about the object.
+        /// The decision on the object.
         fn judge(&self, dry: bool) -> Vec<Verdict> {
             let machines = (0..3).map(|place| (place, machine_of(&self.at(place)))).collect();
             let mut judge = Judge {
@@ -676,7 +674,7 @@ mod tests {
         }
     }
 
-    /// Where it is fetched to, how much of it is there, and whether it begins again.
+    /// Its destination, its existing bytes, and why it begins again.
     fn fetched(verdicts: &[Verdict]) -> (Option<u8>, u64, Option<Unfit>) {
         match &verdicts[0] {
             Verdict::Fetch(transfer, before) => (transfer.place, before.done_bytes, before.unfit),
@@ -711,12 +709,12 @@ mod tests {
         assert_eq!(fetched(&places.judge(false)), (Some(1), MIB, None), "the only one of use");
         assert_eq!(places.counts(), [0, 2, 2], "somebody is at work on the last");
         drop(held);
-        // Another version alone: it may go anywhere.
+        // Only another version: it may go anywhere.
         let places = Places::new();
         drop(begin(&places.at(1), object("0"), 4));
         assert_eq!(fetched(&places.judge(false)), (None, 0, Some(Unfit::Changed)));
         assert_eq!(places.counts(), [0, 0, 0]);
-        // And what is none of ours.
+        // And a file that is not ours.
         let journal = places.at(2).join("d");
         drop(begin(&places.at(2), object("1"), 1));
         for entry in std::fs::read_dir(&journal).expect("there") {
@@ -739,7 +737,7 @@ mod tests {
             std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(mode)).expect("ours");
         };
         allow(0);
-        // Of this thread alone: root looks into everything.
+        // Of this thread alone: root can read everything.
         let mut sets = capabilities(None).expect("they are known");
         sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
         set_capabilities(None, sets).expect("less is always allowed");

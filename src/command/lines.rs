@@ -1,5 +1,5 @@
-//! The lines of an augmented manifest as a stream: read once, looked at whole, then walked in the
-//! order of each epoch.
+//! Streams the lines of an augmented manifest: read and checked once, then walked in the order of
+//! each epoch.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -23,8 +23,8 @@ use crate::s3::uri::{S3Uri, shown};
 /// Reads a manifest.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] when it cannot be read or a line is wrong; those of
-/// [`Control::augmented_manifest`] where it is an object.
+/// [`ErrorKind::Usage`] if it cannot be read or a line is wrong; those of
+/// [`Control::augmented_manifest`] if it is an object.
 pub(super) async fn read(
     control: &Control,
     manifest: &ManifestPlace,
@@ -33,7 +33,7 @@ pub(super) async fn read(
     let (name, text) = match manifest {
         ManifestPlace::File(path) => {
             let (name, path) = (path.display().to_string(), path.clone());
-            // Nobody may write to a pipe.
+            // The file may be a pipe without a writer.
             (name, aside(move || read_file(&path)).await?)
         }
         ManifestPlace::S3(bucket, key) => {
@@ -42,7 +42,7 @@ pub(super) async fn read(
         }
     };
     let attributes = attributes.to_vec();
-    // Many lines take their time.
+    // Many lines take long.
     aside(move || AugmentedManifest::new(name, text, attributes)).await.map(Arc::new)
 }
 
@@ -63,37 +63,36 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
 #[derive(Debug)]
 enum Item {
     Text(String),
-    /// The next of the objects that were asked about.
+    /// The next of the requested objects.
     Object {
         line: u32,
         attribute: usize,
     },
 }
 
-/// The lines of one epoch: their values are read, and their objects asked about, ahead of the
-/// stream.
+/// The lines of one epoch: their values are read, and their objects requested, ahead of the stream.
 #[derive(Debug)]
 pub(super) struct LineWalk {
     manifest: Arc<AugmentedManifest>,
     order: EpochOrder,
     permuted: Option<Vec<u32>>,
-    /// The place in the epoch that comes next.
+    /// The position of the next line in the epoch.
     place: u32,
-    /// Values of the line that is being read, the last one first.
+    /// Values of the current line, the last one first.
     rest: Vec<(Item, Option<S3Uri>)>,
     heads: HeadsAhead,
     ahead: VecDeque<Item>,
     text_bytes: usize,
-    /// The first object, which was waited for before anything else.
+    /// The first object, which is awaited before anything else.
     first: Option<Found>,
     wraps: Option<&'static str>,
 }
 
 impl LineWalk {
-    /// Begins an epoch: one whose first object cannot be had does not begin.
+    /// Begins an epoch, unless its first object cannot be resolved.
     ///
     /// # Errors
-    /// Why it cannot, with its line and attribute.
+    /// Why that failed, with its line and attribute.
     pub(super) async fn begin(
         control: &Rc<Control>,
         manifest: &Arc<AugmentedManifest>,
@@ -123,7 +122,7 @@ impl LineWalk {
         Ok(walk)
     }
 
-    /// Reads lines ahead, as far as there is room.
+    /// Reads lines ahead, up to the limits.
     fn fill(&mut self) {
         while self.text_bytes < INLINE_AHEAD_BYTES_MAX {
             let Some((item, uri)) = self.rest.pop() else {
@@ -146,7 +145,7 @@ impl LineWalk {
         }
     }
 
-    /// Reads the next line of this shard; false behind the last.
+    /// Reads the next line of this shard; false after the last.
     fn read_line(&mut self) -> bool {
         let shard = self.order.shard;
         let mut places = self.place..self.manifest.count();
@@ -162,10 +161,10 @@ impl LineWalk {
         true
     }
 
-    /// Hands on the whole epoch; how many objects it has.
+    /// Adds the whole epoch to the feed; returns its number of objects.
     ///
     /// # Errors
-    /// Why one of its objects cannot be had, with its line and attribute.
+    /// Why one of its objects cannot be resolved, with its line and attribute.
     pub(super) async fn hand_on(mut self, cut: Cut, mut framer: Framer<'_>) -> Result<u64> {
         let mut objects = 0;
         loop {
@@ -196,7 +195,7 @@ impl LineWalk {
         Ok(objects)
     }
 
-    /// The next object that was asked about.
+    /// The next requested object.
     async fn found(&mut self, line: u32, attribute: usize) -> Result<Found> {
         let checked = async {
             let found = self.heads.next().await?.expect("it was asked about");

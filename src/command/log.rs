@@ -1,5 +1,5 @@
-//! What a run logs with `--verbose`, from the control plane's side: what the sources are, what was
-//! chosen to fit this machine, how each object ended, and what the workers counted.
+//! Log lines of the control plane with `--verbose`: sources, the settings chosen for this machine,
+//! the result of each object, and the workers' counters.
 
 use tracing::{debug, enabled, info};
 
@@ -13,7 +13,7 @@ use crate::report::document::{KeptReason, RingUse, Summary, moved};
 use crate::sys::uring::SetupMode;
 use crate::text::size::{Binary, counted};
 
-/// What each source turned out to be.
+/// Logs the kind of each source.
 pub(super) fn sources(sources: &[Source]) {
     for source in sources {
         let what = match &source.found {
@@ -26,7 +26,7 @@ pub(super) fn sources(sources: &[Source]) {
     }
 }
 
-/// What was chosen to fit this machine.
+/// Logs the settings chosen for this machine.
 pub(super) fn config(config: &Config) {
     let (least, most) = (config.pace.start, config.connections());
     let connections = match config.pace.is_adaptive() {
@@ -43,20 +43,20 @@ pub(super) fn config(config: &Config) {
     );
 }
 
-/// Over which network interfaces the workers connect, and where they run.
+/// Logs the workers' network interfaces and cores.
 pub(super) fn places(lines: &[String]) {
     lines.iter().for_each(|line| info!("{line}"));
 }
 
-/// That an object is complete.
+/// Logs a complete object.
 pub(super) fn complete(transfer: &Transfer, target: &Target) {
     if enabled!(tracing::Level::INFO) {
         info!("{}", line_with_retries(transfer, target));
     }
 }
 
-/// That an object failed which has no error message of its own; and why, unless that ended the run,
-/// which is told at its end.
+/// Logs a failed object without an error message of its own; and the cause, unless it ended the
+/// run, which is reported at its end.
 pub(super) fn failed(transfer: &Transfer, why: Option<&Error>, target: &Target) {
     if enabled!(tracing::Level::INFO) {
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
@@ -72,7 +72,7 @@ fn line_with_retries(transfer: &Transfer, target: &Target) -> String {
     }
 }
 
-/// That an object is left as it is.
+/// Logs a skipped object.
 pub(super) fn kept(transfer: &Transfer, kept: KeptReason, target: &Target) {
     if enabled!(tracing::Level::DEBUG) {
         debug!("skip {}: {}", line(transfer, target), kept.explain());
@@ -86,14 +86,14 @@ fn line(transfer: &Transfer, target: &Target) -> String {
     moved(bucket, &object.key, place.as_deref(), object.size_bytes)
 }
 
-/// The choices of the pace since those that were told before.
+/// Logs decisions of the pace that are new since the last call.
 #[derive(Debug, Default)]
 pub(super) struct PaceLog {
     told_us: Option<u64>,
 }
 
 impl PaceLog {
-    /// Tells those that are new; `of` begins their lines.
+    /// Logs the new decisions; `of` is the prefix of their lines.
     pub(super) fn tell(&mut self, of: &str, timeline: impl FnOnce() -> (Timeline, Vec<String>)) {
         if !enabled!(tracing::Level::INFO) {
             return;
@@ -121,8 +121,7 @@ impl PaceLog {
     }
 }
 
-/// What the workers used of the kernel, what went wrong on their way, and where the bytes came
-/// from.
+/// Logs the workers' use of the kernel, their failures, and the addresses that served the bytes.
 pub(super) fn ended(summary: &Summary) {
     if let Some(ring) = &summary.ring {
         info!("{}", ring_in_words(ring));

@@ -1,5 +1,5 @@
-//! `inrush ls`: a listing on standard output, page by page: the buckets, one
-//! level of a folder, or all below it.
+//! `inrush ls`: a listing on standard output, page by page: the buckets, one level of a folder, or
+//! everything below it.
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use crate::s3::list::Page;
 use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
-/// Lists the sources one after the other. A reader that goes away ends it, as success.
+/// Lists the sources one after the other. If the output's reader is gone it ends successfully.
 pub(super) async fn run(mut args: LsArgs) -> Result<()> {
     let progress = Progress::new(!args.messages.quiet);
     let filter = Filter::new(&args.selection.rules)?;
@@ -46,7 +46,7 @@ pub(super) async fn run(mut args: LsArgs) -> Result<()> {
         total: ListedTotal::default(),
     };
     if shard != Shard::WHOLE {
-        // As other commands take them: all sources in one order.
+        // Like other commands: all sources in one order.
         let sources = control.resolve_all(&args.sources).await?;
         let walk = Walk::new(control, sources, listing.filter.clone())?.sharded(shard)?;
         let listed = listing.walk(walk.for_objects(), true).await?;
@@ -66,7 +66,7 @@ pub(super) async fn run(mut args: LsArgs) -> Result<()> {
     listing.end(args.summarize, ControlFlow::Continue(()))
 }
 
-/// Lists the buckets that the credentials see, page by page.
+/// Lists the buckets that the credentials can see, page by page.
 async fn buckets(control: &Control, json: bool) -> Result<()> {
     let mut lines = Lines::stdout();
     let mut token = None;
@@ -91,7 +91,7 @@ async fn buckets(control: &Control, json: bool) -> Result<()> {
     }
 }
 
-/// What is printed, and how.
+/// The output and its format.
 struct Listing {
     json: bool,
     sizes: Sizes,
@@ -101,15 +101,15 @@ struct Listing {
 }
 
 impl Listing {
-    /// All objects of a source; `Break` when nobody reads any more.
+    /// Lists all objects of a source; `Break` if the output's reader is gone.
     async fn all(&mut self, control: &Rc<Control>, source: Source) -> Result<ControlFlow<()>> {
-        // Of very many single objects not each is a write.
+        // For very many single objects, lines are not written one by one.
         let flushes = !source.is_object();
         let walk = Walk::new(Rc::clone(control), vec![source], self.filter.clone())?;
         self.walk(walk.for_objects(), flushes).await
     }
 
-    /// All objects of a walk; `flushes` where they are to be seen as they come.
+    /// Lists all objects of a walk; `flushes` to show them as they come.
     async fn walk(&mut self, mut walk: Walk, flushes: bool) -> Result<ControlFlow<()>> {
         while let Some(batch) = walk.next_batch().await? {
             for entry in batch {
@@ -124,8 +124,8 @@ impl Listing {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The folders and objects of one level, each page in the order of their names. The first page
-    /// is there: it showed that the folder is.
+    /// Lists the folders and objects of one level, each page in the order of their names. The first
+    /// page showed that the folder exists.
     async fn level(&mut self, control: &Control, source: Source) -> Result<ControlFlow<()>> {
         let (prefix, page) = match (&source.found, source.first_page) {
             (SourceKind::Folder { prefix }, Some(page)) => (prefix.as_str(), page),
@@ -145,7 +145,7 @@ impl Listing {
                     );
                     return Err(Error::new(ErrorKind::Endpoint, message));
                 };
-                // The mark of the folder itself.
+                // The marker of the folder itself.
                 if relative.is_empty() && matches!(&named, Named::Object(o) if o.size_bytes == 0) {
                     continue;
                 }
@@ -185,7 +185,7 @@ impl Listing {
         self.lines.line(&line)
     }
 
-    /// What follows the last line, unless nobody reads any more.
+    /// Prints the summary, unless the output's reader is gone.
     fn end(mut self, summarizes: bool, listed: ControlFlow<()>) -> Result<()> {
         if listed == ControlFlow::Continue(()) && summarizes {
             let _ = self.summarize()?;
@@ -200,7 +200,7 @@ impl Listing {
     }
 }
 
-/// What stands on one level.
+/// An entry of one level.
 enum Named {
     Folder(String),
     Object(Object),
@@ -215,7 +215,7 @@ impl Named {
     }
 }
 
-/// A page lists objects and folders apart; here in one order.
+/// A page lists objects and folders separately; here in one order.
 fn in_order(page: Page) -> Vec<Named> {
     let objects = page.objects.into_iter().map(Named::Object);
     let mut all: Vec<Named> = objects.chain(page.folders.into_iter().map(Named::Folder)).collect();

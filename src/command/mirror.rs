@@ -1,7 +1,7 @@
-//! `sync --delete`: which paths the source has, and the removal of all others.
+//! `sync --delete`: records the source's paths, and removes all others.
 //!
-//! A path is remembered by 64 bits of its digest. Two that share them are held for one: then a file
-//! that should go stays, and none goes that should stay.
+//! A path is stored as 64 bits of its digest. Two paths with equal digests are taken for one: then
+//! a file that should be removed stays, but none is removed that should stay.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use crate::limits::{REMOVED_UNTOLD_MAX, SYNC_DELETE_OBJECTS_MAX};
 use crate::plan::filter::Filter;
 use crate::plan::folding::Folding;
 
-/// The paths that the source has.
+/// The source's paths.
 #[derive(Debug)]
 pub(super) struct Mirror {
-    /// Of what it leaves out nothing is known.
+    /// Excluded paths are left alone.
     filter: Filter,
     /// Digests of files, and of folders that are objects or have files.
     listed: Vec<u64>,
-    /// The folder of the last one.
+    /// The folder of the last path.
     above: String,
     own: OwnFiles,
-    /// Which paths are one at the destination: the file of one that the source has may have the
-    /// name of another.
+    /// Which paths are equal at the destination: a file of the source may have another spelling
+    /// there.
     folding: Folding,
 }
 
-/// Files that this run itself reads or writes: they may lie below the destination, and stay.
+/// Files that this run itself reads or writes: if they are below the destination they stay.
 #[derive(Debug)]
 pub(super) struct OwnFiles {
     /// The destination.
     pub(super) folder: PathBuf,
-    /// As they were named.
+    /// The paths as given.
     pub(super) files: Vec<PathBuf>,
 }
 
 impl OwnFiles {
-    /// Their paths below the destination: of each its name, and what a link of that name leads to.
+    /// Their paths below the destination: each name, and the target of a link of that name.
     fn below(&self) -> Vec<PathBuf> {
         let Ok(folder) = self.folder.canonicalize() else { return Vec::new() };
         let named = |file: &Path| {
@@ -58,8 +58,8 @@ impl OwnFiles {
 }
 
 impl Mirror {
-    /// None yet. Only of whole folders it is known what they do not have. What reads as a glob may
-    /// have been meant as one: a folder of just this name would keep nothing else.
+    /// Empty. Only whole folders show which files they do not have. A source that reads as a glob
+    /// may be meant as one: a folder of exactly this name would leave nothing else.
     pub(super) fn new(sources: &[Source], filter: Filter, own: OwnFiles) -> Result<Self> {
         if let Some(source) =
             sources.iter().find(|source| !matches!(source.found, SourceKind::Folder { .. }))
@@ -78,8 +78,8 @@ impl Mirror {
         Ok(Self { filter, listed, above, own, folding })
     }
 
-    /// The same, which takes these paths for one: where it is not known which are, all that any
-    /// file system does, for that only keeps more.
+    /// Treats these paths as equal; if that is unknown, like any file system, because that only
+    /// leaves more files.
     pub(super) fn folding(self, folding: Option<Folding>) -> Self {
         Self { folding: folding.unwrap_or(Folding::ALL).widened(), ..self }
     }
@@ -88,10 +88,10 @@ impl Mirror {
         Identity::of(&[&self.folding.fold(path)]).short()
     }
 
-    /// The source has a file, or a folder, of this path.
+    /// Records a file, or a folder, of the source.
     ///
     /// # Errors
-    /// When there are more, with their folders, than can be remembered.
+    /// If there are more paths, with their folders, than can be stored.
     pub(super) fn note(&mut self, path: &str, is_folder: bool) -> Result<()> {
         if self.listed.len() >= SYNC_DELETE_OBJECTS_MAX {
             let message =
@@ -107,7 +107,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// The folders of a path are the source's, too, but for those that the last path was in.
+    /// Records the folders of a path, except those of the last path.
     fn note_above(&mut self, path: &str) {
         let above = path.rfind('/').map_or("", |end| &path[..end]);
         if above == self.above {
@@ -126,13 +126,13 @@ impl Mirror {
         above.clone_into(&mut self.above);
     }
 
-    /// The source has no more.
+    /// The source has no more paths.
     pub(super) fn complete(&mut self) {
         self.listed.sort_unstable();
     }
 
-    /// Removes all others on a helper thread; the paths come by the channel, and who drops that
-    /// ends the sweep. Once it is complete.
+    /// Removes all other files on a helper thread, and sends their paths over the channel; dropping
+    /// the receiver ends the sweep. Only once the source is complete.
     pub(super) fn sweep_aside(
         self: Arc<Self>,
         mut machine: SystemHost,
@@ -142,12 +142,12 @@ impl Mirror {
         let sweep = move || {
             self.sweep(&mut machine, dry, |path| tell.blocking_send(path.to_owned()).is_ok())
         };
-        // Begun now: the paths are received before its end is waited for.
+        // Started now: the paths are received before its end is awaited.
         let sweeping = spawn_blocking(sweep);
         (told, async { sweeping.await.expect("a sweep does not panic") })
     }
 
-    /// Removes all others; `tell` hears of each and may end it with false.
+    /// Removes all other files; `tell` gets each path and may end the sweep with false.
     fn sweep(
         &self,
         machine: &mut SystemHost,
@@ -159,9 +159,9 @@ impl Mirror {
         machine.sweep(sweep, &self.is_extra(), &mut tell)
     }
 
-    /// Removes what is in the way of an object's file, if the source does not have it, or looks
-    /// whether that may be (`dry`); `tell` hears of each path. Once it is complete, and until
-    /// nobody waits for it.
+    /// Removes the obstacles of an object's file, if the source does not have them, or checks if
+    /// that is allowed (`dry`); `tell` gets each path. Only once the source is complete, and until
+    /// the result is no longer awaited.
     pub(super) fn clear_way(
         &self,
         machine: &mut SystemHost,
@@ -179,7 +179,7 @@ impl Mirror {
         machine.clear_way(path, (folds, dry), &is_extra, &mut tell)
     }
 
-    /// Says of paths whether they are others; those of folders end in a slash.
+    /// A predicate for paths that the source does not have; those of folders end in a slash.
     fn is_extra(&self) -> impl Fn(&str) -> bool {
         let fold = |path: &Path| path.to_str().map(|path| self.folding.fold(path).into_owned());
         let own: Vec<String> = self.own.below().iter().filter_map(|path| fold(path)).collect();

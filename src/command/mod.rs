@@ -1,4 +1,4 @@
-//! The commands: each tells its story from arguments to exit code with the rooms below it.
+//! The commands: each runs from arguments to exit code, using the other modules.
 
 mod again;
 mod apart;
@@ -67,12 +67,12 @@ pub fn main(words: &[OsString], begun: Instant) -> u8 {
     }
 }
 
-/// A program that is run by another: an interpreter that has it as a module.
+/// The program within another: an interpreter that has it as a module.
 #[derive(Debug)]
 struct Hosted {
-    /// What starts it, to which its words are added.
+    /// The program and arguments that start it, to which its words are appended.
     program: Vec<OsString>,
-    /// The words it runs with now.
+    /// Its current words.
     words: Vec<OsString>,
 }
 
@@ -82,15 +82,15 @@ fn hosted() -> Option<&'static Hosted> {
     HOSTED.get()
 }
 
-/// The same as [`main`] in a process that is another program's. `program` says what starts it: for
-/// commands that start themselves in the background.
+/// Like [`main`], in the process of another program. `program` starts it: for commands that start
+/// themselves in the background.
 #[must_use]
 pub fn main_within(program: Vec<OsString>, words: Vec<OsString>, begun: Instant) -> u8 {
     let hosted = HOSTED.get_or_init(|| Hosted { program, words });
     main(&hosted.words, begun)
 }
 
-/// Runs what was typed; returns the exit code. `begun` is when the process began.
+/// Runs the arguments; returns the exit code. `begun`: the process's start.
 #[must_use]
 pub fn run(args: Args, begun: Instant) -> u8 {
     crate::sys::threads::hide_refusals();
@@ -160,7 +160,7 @@ pub fn run(args: Args, begun: Instant) -> u8 {
     reader.end(done)
 }
 
-/// The end of a command that has told all there is.
+/// The end of a command that has reported everything.
 fn nothing_more(ended: Result<()>) -> Result<Done> {
     ended.map(|()| Done::default())
 }

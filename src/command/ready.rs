@@ -1,4 +1,4 @@
-//! The file that tells whoever waits for it that the first pipes are there.
+//! The file that signals that the first pipes exist.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use crate::cli::PipeArgs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::progress::Progress;
 
-/// The ready file of a run; it goes when this is dropped, unless it was there before.
+/// The ready file of a run; dropping this removes it, unless it existed before.
 #[derive(Debug)]
 pub(super) struct ReadyFile {
     path: PathBuf,
-    /// Device and inode of a file that this run made.
+    /// Device and inode of a file that this run created.
     made: Option<(u64, u64)>,
 }
 
 impl Drop for ReadyFile {
-    /// Another file in its place is somebody else's. Where it cannot be removed it stays, as after
-    /// a run that was killed.
+    /// Another file in its place is not ours. If it cannot be removed it stays, as after a run that
+    /// was killed.
     fn drop(&mut self) {
         let Ok(found) = self.path.symlink_metadata() else { return };
         if self.made == Some((found.dev(), found.ino())) {
@@ -30,13 +30,13 @@ impl Drop for ReadyFile {
     }
 }
 
-/// Writes a line for each of `names`, such that one who waits for the file sees all of it.
+/// Writes a line for each of `names`, so that a process that waits for the file sees all of it.
 ///
-/// What is there already, a file, a FIFO or a link, is written to as it is: nobody waits for it,
-/// and it stays when the run ends.
+/// An existing file, FIFO or link is written to directly: no process waits for it to appear, and it
+/// stays when the run ends.
 ///
 /// # Errors
-/// [`ErrorKind::Destination`] when it cannot be written; nothing new is left then.
+/// [`ErrorKind::Destination`] if it cannot be written; then nothing new is left.
 pub(super) fn tell(path: &Path, names: &[String]) -> Result<ReadyFile> {
     let text = names.join("\n") + "\n";
     let is_there = path.symlink_metadata().is_ok();
@@ -52,8 +52,8 @@ pub(super) fn tell(path: &Path, names: &[String]) -> Result<ReadyFile> {
     Ok(ReadyFile { path: path.to_owned(), made })
 }
 
-/// Warns of named pipes that have the channels' own names: nobody writes to them, since the pipes
-/// of a channel have the numbers of their epochs.
+/// Warns of named pipes that have the channels' own names: inrush does not write to them, because a
+/// channel's pipes have the numbers of their epochs.
 pub(super) async fn warn_of_unused(args: &PipeArgs, progress: &Progress) -> Result<()> {
     let names = args.channels.iter().map(|channel| args.folder.join(&channel.name));
     let mut names: Vec<PathBuf> = names.collect();

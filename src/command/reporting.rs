@@ -1,4 +1,4 @@
-//! Waiting for the file of a report, without waiting for ever.
+//! Waits for the report's file, for a limited time.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::limits::REPORT_PATIENCE;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 
-/// Tells the lines of a summary; of a quiet command those that options of their own ask for, which
-/// are not among the `usual` ones.
+/// Prints the lines of a summary; of a quiet command only those that options request, which are not
+/// among the `usual` ones.
 pub(super) fn tell_lines(progress: &Progress, lines: &[String], usual: &[String]) {
     for line in lines {
         match usual.contains(line) {
@@ -20,8 +20,8 @@ pub(super) fn tell_lines(progress: &Progress, lines: &[String], usual: &[String]
     }
 }
 
-/// Opens the report where one is wanted; a pipe that nobody reads is waited for until a signal or
-/// the deadline.
+/// Opens the report if requested; a pipe without a reader is waited for until a signal or the
+/// deadline.
 pub(super) async fn open(
     path: Option<&Path>,
     interrupts: &mut Interrupts,
@@ -31,15 +31,15 @@ pub(super) async fn open(
     interrupts.unless_told(&when, ReportWriter::create(path, has_ring())).await.map(Some)
 }
 
-/// Waits until lines may be added to the report. The future may be dropped and made again.
+/// Waits until lines may be added to the report. Cancel safe.
 pub(super) async fn keep_up(report: Option<&ReportWriter>) {
     if let Some(report) = report {
         report.keep_up().await;
     }
 }
 
-/// Ends the report. A run that was ended early, for a reason of this kind, waits for a while; of
-/// another one a signal ends the wait.
+/// Ends the report. A run that was ended early, for a reason of this kind, waits for a limited
+/// time; otherwise a signal ends the wait.
 pub(super) async fn finish(
     report: ReportWriter,
     stopped: Option<ErrorKind>,

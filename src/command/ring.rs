@@ -1,4 +1,4 @@
-//! Which ring a run is to have, and what is told of the one that it got.
+//! The ring of a run: the requested one, and messages about the one in use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,10 +9,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::report::progress::Progress;
 use crate::sys::choice::{ChosenRing, RingChoice};
 
-/// Names the ring where no option does.
+/// The variable that selects the ring without an option.
 const RING_VARIABLE: &str = "INRUSH_RING";
 
-/// What the option asks for, else the environment.
+/// The ring of the option, else of the environment.
 pub(super) fn choice(typed: Option<RingName>) -> Result<RingChoice> {
     match typed {
         Some(RingName::Auto) => Ok(RingChoice::Auto),
@@ -22,8 +22,8 @@ pub(super) fn choice(typed: Option<RingName>) -> Result<RingChoice> {
     }
 }
 
-/// The same for what moves no bytes of objects, where none can be wrong: nothing is tried then that
-/// may be forbidden. Commands that move bytes tell the error before they do.
+/// The ring of a command that transfers no objects, which has no invalid choice: then nothing is
+/// tried that may be forbidden. Commands that transfer objects report the error earlier.
 pub(super) fn of_control_plane(typed: Option<RingName>) -> RingChoice {
     choice(typed).unwrap_or(RingChoice::Epoll)
 }
@@ -39,7 +39,7 @@ fn named(value: Option<&std::ffi::OsStr>) -> Result<RingChoice> {
     })
 }
 
-/// Says what is missing where io_uring is asked for, before anybody is asked for anything.
+/// Reports missing requirements if io_uring is requested, before any request is sent.
 pub(super) fn require(choice: RingChoice) -> Result<()> {
     match choice {
         RingChoice::IoUring => runtime::probe_io_uring().map_err(|error| no_ring(&error)),
@@ -56,8 +56,8 @@ pub(super) fn probed(choice: RingChoice) -> Result<ChosenRing> {
     ChosenRing::new(choice, refused).map_err(|error| no_ring(&error))
 }
 
-/// Says once that this process goes on without io_uring, however many runs it has: those of the
-/// pipes and the files of a training job are two.
+/// Reports once that this process continues without io_uring, however many runs it has: those of
+/// the pipes and the files of a training job are two.
 pub(super) fn tell(ring: &ChosenRing, progress: &Progress) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     if let Some(line) = ring.fallback()

@@ -1,5 +1,5 @@
-//! A run of the data plane, as the control plane sees it: it feeds the scheduler from the listing,
-//! watches the workers, tells how each object ended, and decides the exit code.
+//! A download as the control plane sees it: feeds the scheduler from the listing, watches the
+//! workers, reports the result of each object, and decides the exit code.
 
 mod conclusion;
 mod elsewhere;
@@ -48,27 +48,27 @@ use intake::micros;
 pub(super) use intake::{first_file, settle};
 pub(super) use shares::Shares;
 
-/// How often outcomes are collected and progress is shown.
+/// Interval at which outcomes are collected and progress is updated.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Progress is drawn once in so many ticks.
+/// Ticks between two redraws of progress.
 const TICKS_PER_DRAW: u64 = 5;
 
-/// Moments of a run since the process began.
+/// Times of a run since the process began.
 pub(super) struct Milestones {
     pub(super) resolved: Duration,
-    /// How much of that were questions about the sources.
+    /// The part of it for requests about the sources.
     pub(super) asked: Duration,
     pub(super) started: Duration,
     pub(super) ended: Duration,
 }
 
-/// Where a run tells what happens.
+/// The outputs of a run.
 pub(super) struct RunOutputs {
     pub(super) progress: Progress,
     /// One line per object.
     pub(super) report: Option<ReportWriter>,
-    /// Where is noted what is waited for.
+    /// The board for reporting waits.
     pub(super) board: Arc<Board>,
 }
 
@@ -81,66 +81,67 @@ pub(super) struct Run {
     pub(super) config: Config,
     pub(super) progress: Progress,
     board: Arc<Board>,
-    /// When bytes were last seen to come.
+    /// Time at which bytes were last seen to come.
     moved: tokio::time::Instant,
     report: Option<ReportWriter>,
-    /// The report took no more; told, and the run's exit code if nothing worse happens.
+    /// The report failed; printed, and the run's exit code if nothing worse happens.
     report_error: Option<Error>,
     begun: Instant,
-    /// Objects that wait for room in the scheduler.
+    /// Objects that wait for space in the scheduler.
     pending: VecDeque<Transfer>,
     listed: bool,
-    /// The listing was read to its end, and it was no error.
+    /// The listing was read to its end without an error.
     listed_all: bool,
     listing_ended_us: u64,
     listing_error: Option<Error>,
-    /// What surely cannot fit at the destination is refused.
+    /// Objects that certainly cannot fit at the destination are refused.
     pub(super) checks_space: bool,
     space: Space,
-    /// Which of several destinations an object goes to.
+    /// Chooses among several destinations.
     spread: Option<Spread>,
-    /// The first of them that was left out; told, and the run's exit code if nothing worse happens.
+    /// The first of them that was left out; printed, and the run's exit code if nothing worse
+    /// happens.
     left_out: Option<Error>,
-    /// Objects that had room in the scheduler, and are not fetched again.
+    /// Objects that had a place in the scheduler, and are not downloaded again.
     vacated: u64,
     known: ProgressState,
     objects_ok: u64,
-    /// Of those: validated by a checksum, and why not (though they have bytes).
+    /// Complete objects with bytes: those verified by a checksum, and the reasons of the others.
     validated: u64,
     not_validated: BTreeMap<&'static str, u64>,
-    /// Objects that have no bytes, or stand for a folder.
+    /// Objects without bytes, or that represent a folder.
     empty: u64,
     failures: Failures,
-    /// Of these: a later run can go on with some of their bytes.
+    /// Failed objects that a later run can resume.
     unfinished: u64,
-    /// Objects that went on where an earlier run ended, and have ended.
+    /// Resumed objects that have ended.
     resumed_ended: u64,
-    /// The large files of such objects: past the page cache, and not.
+    /// The large files of resumed objects: written past the page cache, and through it.
     resumed_files: (u64, u64),
     outcomes: Vec<Outcome>,
     /// Objects that failed for now.
     undecided: Undecided,
-    /// The run ends then, done or not.
+    /// Time after which the run ends, complete or not.
     pub(super) deadline: Option<Duration>,
-    /// What the source has, where all else is to go.
+    /// The source's paths, if all others are to be removed.
     pub(super) mirror: Option<Arc<Mirror>>,
-    /// Their paths, where the destination takes several names for one.
+    /// Their paths, if the destination treats different names as equal.
     pub(super) folded: Option<FoldedPaths>,
-    /// Objects that wait for the end of the listing: then what is in their way may go.
+    /// Objects that wait for the end of the listing: then their obstacles may be removed.
     blocked: Vec<(Transfer, Error)>,
-    /// Paths that were in the way of one, and are gone; none before the removal begins.
+    /// Removed obstacles; none before the removal begins.
     removals: Option<Receiver<String>>,
-    /// How many sources were given, and of how many of them there is nothing.
+    /// Number of sources given, and of missing ones.
     pub(super) sources: u64,
     missing: u64,
     removed: u64,
-    /// What stands before the lines of its summary.
+    /// Prefix of its summary's lines.
     pub(super) label: Option<String>,
-    /// What it comes to channel by channel, where it fills several.
+    /// Its results per channel, if it fills several.
     pub(super) shares: Option<Shares>,
-    /// The largest object that will come, in bytes, where that is known before the first page is.
+    /// The largest object to come, in bytes, if known before the first page.
     pub(super) largest_bytes: u64,
-    /// Nobody wants the rest of it, and nobody is told so.
+    /// The rest of the run is not needed, which is not reported.
     is_halted: bool,
     paces: PaceLog,
     course: Course,
@@ -217,7 +218,7 @@ impl Run {
         }
     }
 
-    /// The channel of an object, for the report, where there is one.
+    /// The channel of an object, for the report, if there are channels.
     fn channel(&self, transfer: &Transfer) -> Option<String> {
         let shares = self.shares.as_ref().filter(|_| self.report.is_some())?;
         shares.name(transfer).map(str::to_owned)
@@ -291,14 +292,15 @@ impl Run {
         Ok(())
     }
 
-    /// Ends the run before its objects are done.
+    /// Ends the run before its objects are complete.
     fn end(&mut self, engine: &Workers, reason: Error) {
         self.listed = true;
         self.clear();
         engine.scheduler.stop(reason);
     }
 
-    /// With what is waited for in vain, of the data plane or else of the listing.
+    /// The error of a passed deadline, with the current wait of the data plane or else of the
+    /// listing.
     fn deadline_error(&self, range: Option<Wait>) -> Error {
         let (ok, known) = (self.objects_ok, self.known.objects_known);
         let wait = range.filter(|_| self.stands()).or_else(|| self.board.oldest());
@@ -308,7 +310,7 @@ impl Run {
         Error::new(ErrorKind::Deadline, message).advise("run it again with a longer --deadline")
     }
 
-    /// Fetches an object again, or tells that it failed.
+    /// Downloads an object again, or reports its failure.
     fn decided(&mut self, decision: Decision, scheduler: &Scheduler) {
         match decision {
             Decision::Anew(transfer) => {
@@ -327,14 +329,14 @@ impl Run {
         }
     }
 
-    /// What is undecided when the run ends has failed.
+    /// Undecided objects have failed when the run ends.
     pub(super) fn give_up_undecided(&mut self) {
         for outcome in self.undecided.give_up().collect::<Vec<_>>() {
             self.note_outcome(outcome, None);
         }
     }
 
-    /// No byte has come for long. One late connection among many keeps nobody waiting.
+    /// True if no byte has come for long. One late connection among many does not count.
     fn stands(&self) -> bool {
         self.moved.elapsed() >= Duration::from_micros(WAIT_TOLD_AFTER_US)
     }
@@ -363,7 +365,7 @@ impl Run {
         self.progress.update(&self.known);
     }
 
-    /// Takes the outcomes since the last time.
+    /// Takes the outcomes since the last call.
     pub(super) fn collect(&mut self, scheduler: &Scheduler) {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         scheduler.collect(&mut outcomes);
@@ -380,7 +382,7 @@ impl Run {
                     self.undecided.push(outcome);
                     continue;
                 }
-                // The first one says it for all.
+                // The first failure stands for all.
                 (Some(Again::Elsewhere), Some(stop)) => outcome.result = Err(stop.clone()),
                 _ => {}
             }
@@ -390,7 +392,8 @@ impl Run {
         self.outcomes = outcomes;
     }
 
-    /// Counts and tells how an object ended. What ended the whole run is told once, at its end.
+    /// Counts and reports the result of an object. The cause of a whole run's end is reported once,
+    /// at its end.
     fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
         let channel = self.channel(&outcome.transfer);
         let place = self.target.one_of_several(&outcome.transfer);
@@ -429,7 +432,8 @@ impl Run {
         }
     }
 
-    /// Prints what ended the run, and says what its exit code is of; `None` for success.
+    /// Prints the cause of the run's end, and returns the error for the exit code; `None` for
+    /// success.
     pub(super) fn failure(&mut self, stop: Option<Error>, bug: Option<&Error>) -> Option<Error> {
         self.progress.finish();
         let cause = stop.as_ref().filter(|_| bug.is_none()).map(|stop| match stop.kind() {
@@ -455,15 +459,15 @@ impl Run {
             .or_else(|| self.report_error.clone())
     }
 
-    /// Objects that a later run can go on with, those included that went on here and were not
-    /// begun when the run ended.
+    /// Objects that a later run can resume, including those that were resumed here and not begun
+    /// when the run ended.
     fn unfinished(&self) -> u64 {
         let resumed = self.keeper.resumed.0.saturating_sub(self.resumed_ended);
         let ended = self.objects_ok + self.failures.count();
         self.unfinished + resumed.min(self.known.objects_known.saturating_sub(ended))
     }
 
-    /// Objects that neither failed nor are complete; `None` where not all are known.
+    /// Objects that neither failed nor are complete; `None` if not all are known.
     fn untried(&self) -> Option<u64> {
         let ended = self.objects_ok + self.failures.count();
         self.listed_all.then(|| self.known.objects_known.saturating_sub(ended))
@@ -553,7 +557,7 @@ impl Run {
         }
     }
 
-    /// Ends the report of a run that ends before any byte moves, where it has a line.
+    /// Ends the report of a run that ends before any data is transferred, if it has a line.
     pub(super) async fn ended_before(
         &mut self,
         error: Error,
@@ -567,7 +571,7 @@ impl Run {
         error
     }
 
-    /// Tells people what it came to, and ends the report. `stopped`: the run was ended early.
+    /// Prints the summary, and ends the report. `stopped`: the run was ended early.
     pub(super) async fn tell(
         &mut self,
         (summary, stats, explains): (&Summary, bool, bool),
@@ -578,7 +582,7 @@ impl Run {
         lines.extend(explains.then(|| summary.limit.sentence.clone()));
         let mut notes = self.keeper.notes();
         if summary.is_all_present() {
-            // The first line says so.
+            // The first line has it.
             notes.remove(0);
         }
         if let Some(repeated) = self.walk.repeated() {
@@ -587,7 +591,7 @@ impl Run {
         usual.extend(notes.iter().cloned());
         lines.splice(1..1, notes);
         match &self.label {
-            // Of a part of a command, whose own lines are at its end.
+            // Part of a command whose own lines come at its end.
             Some(label) => {
                 lines.iter().for_each(|line| self.progress.note(format!("{label}: {line}")));
             }

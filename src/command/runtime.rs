@@ -1,5 +1,5 @@
-//! The control plane's runtime: one thread, with a ring of io_uring under its report where the
-//! machine has one to give. What moves no bytes of objects starts without.
+//! The control plane's runtime: one thread, with an io_uring for its report if available. Commands
+//! that transfer no objects run without.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -14,8 +14,8 @@ use crate::sys::choice::RingChoice;
 use crate::sys::uring::{SetupError, Uring};
 use crate::sys::{descriptor, tcp_memory};
 
-/// Descriptors of a runtime: a ring or none, epoll(7), its wake-up, and a pair for signals and its
-/// copy.
+/// Descriptors of a runtime: possibly a ring, epoll(7), its wake-up, and a pair for signals and its
+/// duplicate.
 const RUNTIME_DESCRIPTORS: usize = 6;
 
 thread_local! {
@@ -23,7 +23,7 @@ thread_local! {
     static HAS_RING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says why there is no io_uring, where there is none.
+/// Returns why io_uring is unavailable, if it is.
 pub(super) fn probe_io_uring() -> std::result::Result<(), SetupError> {
     Uring::new(2).map(drop)
 }
@@ -33,11 +33,11 @@ pub(super) fn has_ring() -> bool {
     HAS_RING.get()
 }
 
-/// Runs the control plane on this thread: with a ring, unless epoll is asked for. A profile may end
-/// a process that only tries.
+/// Runs the control plane on this thread: with a ring, unless epoll is selected. A seccomp profile
+/// may kill a process that only tries io_uring.
 ///
-/// Its runtime is never dropped: that would wait for a name lookup or a call of a slow file system
-/// under way, which nothing can cut short. The process ends next.
+/// Its runtime is never dropped: that would wait for a name lookup or a blocked file system call,
+/// which cannot be cancelled. The process ends next.
 pub(super) fn on_runtime<F: Future>(
     choice: RingChoice,
     future: impl FnOnce() -> F,
@@ -60,8 +60,8 @@ pub(super) fn on_runtime<F: Future>(
     tasks.block_on(&runtime, with_helper(future))
 }
 
-/// A command, on a runtime whose helper threads are not wanting, which looks at the machine's TCP
-/// memory beside it.
+/// A command on a runtime that has a helper thread, with a task that watches the machine's TCP
+/// memory.
 async fn with_helper<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
     keep_helper()?;
     let watching = spawn_local(async {
@@ -77,8 +77,8 @@ async fn with_helper<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output>
     Ok(output)
 }
 
-/// A runtime with a ring; `None` where there is to be none, or it could not be used: tokio-uring
-/// does not look whether a ring can be entered.
+/// A runtime with a ring; `None` if there is to be none, or it could not be used: tokio-uring does
+/// not check if a ring can be entered.
 #[cfg(not(target_env = "musl"))]
 fn ring_runtime(choice: RingChoice) -> std::io::Result<Option<tokio_uring::Runtime>> {
     if choice == RingChoice::Epoll || probe_io_uring().is_err() {
@@ -91,14 +91,14 @@ fn ring_runtime(choice: RingChoice) -> std::io::Result<Option<tokio_uring::Runti
     }
 }
 
-/// That there are as many descriptors as a runtime opens: tokio's panics for want of them.
+/// Checks that there are enough descriptors for a runtime: tokio's panics without them.
 fn check_descriptors() -> std::io::Result<()> {
     let spare: std::result::Result<Vec<_>, _> =
         (0..RUNTIME_DESCRIPTORS).map(|_| descriptor::event_counter()).collect();
     spare.map(drop).map_err(|errno| errno.named().into())
 }
 
-/// True where this process or the machine has no descriptor left.
+/// True if this process or the machine has run out of descriptors.
 #[cfg(not(target_env = "musl"))]
 fn is_of_descriptors(error: &std::io::Error) -> bool {
     use rustix::io::Errno;

@@ -1,4 +1,4 @@
-//! What the commands share: a control plane made of options, and its upkeep while it is used.
+//! The commands' common part: a control plane from options, and its background tasks.
 
 use std::num::NonZeroU64;
 use std::pin::pin;
@@ -31,11 +31,11 @@ use crate::s3::headers::CustomerKey;
 use crate::s3::proxy::Proxies;
 use crate::s3::uri::S3Uri;
 
-/// How often it is looked at what is waited for.
+/// Interval of the checks for waits.
 const WAIT_LOOK: Duration = Duration::from_micros(WAIT_LOOK_US);
 const WAIT_REST_LOOK: Duration = Duration::from_micros(WAIT_REST_LOOK_US);
 
-/// Where these options say that keys come from.
+/// The source of credentials by these options.
 pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
     match args.no_sign_request {
         true => CredentialSource::Anonymous,
@@ -43,7 +43,7 @@ pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
     }
 }
 
-/// The control plane that these options ask for.
+/// The control plane by these options.
 pub(super) async fn control(
     args: &ServiceArgs,
     credentials: CredentialSource,
@@ -52,14 +52,14 @@ pub(super) async fn control(
     control_with(args, credentials, progress, None).await
 }
 
-/// The same, with what environment and profile say where that was read before.
+/// The control plane by these options, with settings that were read earlier.
 pub(super) async fn control_with(
     args: &ServiceArgs,
     credentials: CredentialSource,
     progress: &Progress,
     settings: Option<Result<Arc<Settings>>>,
 ) -> Result<Rc<Control>> {
-    // Who brings keys brings all: the demo asks neither environment nor profile.
+    // Given credentials exclude everything else: the demo reads neither environment nor profile.
     let alone = matches!(credentials, CredentialSource::Fixed(_)).then_some(false);
     let (mut waits, retries) = (Waits::of(progress), retries(args, 1));
     let key = async {
@@ -96,7 +96,7 @@ pub(super) async fn control_with(
             None => Proxies::from_variables(|name| std::env::var_os(name)),
         },
     };
-    // Credentials are waited for here already.
+    // This already waits for credentials.
     let control = Rc::new(waits.during(Control::new(options)).await?);
     if args.no_verify_ssl && control.is_tls() {
         progress.warn(
@@ -109,37 +109,37 @@ pub(super) async fn control_with(
     Ok(control)
 }
 
-/// What environment and profile say.
+/// The settings of environment and profile.
 pub(super) async fn settings(args: &ServiceArgs, progress: &Progress) -> Result<Arc<Settings>> {
     let mut waits = Waits::of(progress);
     let load = Settings::load(args.profile.clone(), Arc::clone(&waits.board));
     waits.during(load).await.map(Arc::new)
 }
 
-/// The customer's key of SSE-C, whose file may be a pipe that nobody writes to.
+/// The customer's key of SSE-C, whose file may be a pipe without a writer.
 async fn key_of(args: &ServiceArgs) -> Result<Option<CustomerKey>> {
     let path = args.sse_c_key_file.clone();
     let _noted = path.as_deref().map(interrupts::reads);
     aside(move || customer_key(path.as_deref())).await
 }
 
-/// Reports what is waited for.
+/// Reports waits.
 struct Waits {
     teller: Teller,
-    /// When the control plane began, by whose clock the board goes.
+    /// Time at which the control plane began, the zero of the board's clock.
     begun: Instant,
     board: Arc<Board>,
 }
 
 impl Waits {
-    /// Makes this board the one from which an interrupt or a deadline names what was waited for.
+    /// Makes interrupts and deadlines name waits from this board.
     fn of(progress: &Progress) -> Self {
         let board = Arc::<Board>::default();
         interrupts::waits_for(Arc::clone(&board));
         Self { teller: progress.teller(), begun: Instant::now(), board }
     }
 
-    /// Runs `work`, and reports every [`WAIT_LOOK`] what it waits for.
+    /// Runs `work`, and checks its waits every [`WAIT_LOOK`].
     async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -156,7 +156,7 @@ impl Waits {
     }
 }
 
-/// Tells what is waited for from here on, as long as the control plane is there.
+/// Reports waits from here on, while the control plane exists.
 fn tell_waits(control: &Rc<Control>, mut waits: Waits) {
     let control = Rc::downgrade(control);
     spawn_local(async move {
@@ -170,7 +170,7 @@ fn tell_waits(control: &Rc<Control>, mut waits: Waits) {
     });
 }
 
-/// How long a range is tried again, and waited for.
+/// The retry policy and timeouts of a range.
 pub(super) fn retries(args: &ServiceArgs, attempts_max: u32) -> RetryPolicy {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let connect_us = args.connect_timeout.map(micros);
@@ -179,17 +179,17 @@ pub(super) fn retries(args: &ServiceArgs, attempts_max: u32) -> RetryPolicy {
     RetryPolicy { attempts_max, retry_for_us, timeouts }
 }
 
-/// What the user bounds of the bytes a second.
+/// The user's bandwidth limit.
 pub(super) fn bandwidth(limit: Option<NonZeroU64>) -> Option<Arc<Bandwidth>> {
     limit.map(|bytes_per_second| Arc::new(Bandwidth::new(bytes_per_second)))
 }
 
-/// How long parts are: as the user says, else short ones within a bound.
+/// The part size: the user's, else a short one within a bandwidth limit.
 pub(super) fn part_size(given: Option<u64>, limit: Option<NonZeroU64>) -> Option<u64> {
     given.or(limit.map(part_bytes))
 }
 
-/// The configuration of TLS for the data plane, where one of these buckets is served over it.
+/// The data plane's TLS configuration, if one of these buckets is served over TLS.
 pub(super) async fn tls(
     control: &Control,
     sources: impl IntoIterator<Item = &S3Uri>,
@@ -202,8 +202,8 @@ pub(super) async fn tls(
     Ok(None)
 }
 
-/// Whose certificates are trusted, as the options say. Believing everyone is said on every run
-/// that uses TLS, whatever is quiet.
+/// The trusted certificates by these options. A warning about disabled verification is printed by
+/// every run with TLS, also by quiet ones.
 fn trust(args: &ServiceArgs) -> Trust {
     if args.no_verify_ssl {
         return Trust::Anyone;
@@ -211,10 +211,10 @@ fn trust(args: &ServiceArgs) -> Trust {
     args.ca_bundle.clone().map_or(Trust::System, Trust::Bundle)
 }
 
-/// As many descriptors as this process may have: small ones suffice, many small files need more.
+/// Raises the limit of descriptors to its maximum: small files need many.
 pub(super) fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Where it is refused the limit stays; running out of descriptors is a named error.
+    // If that is refused the limit stays; running out of descriptors has its own error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

@@ -1,5 +1,5 @@
-//! Sources that stand in a file or come from standard input (`--files-from`), one a line; and lists
-//! of objects (`--manifest`).
+//! Sources in a file or from standard input (`--files-from`), one per line; and lists of objects
+//! (`--manifest`).
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -22,18 +22,18 @@ use crate::plan::filter::Filter;
 use crate::plan::manifest;
 use crate::s3::uri::{S3Uri, shown};
 
-/// How an address is read.
+/// The parser of an address.
 type ReadSource = fn(&str) -> Result<S3Uri>;
 
 /// Stands for standard input.
 pub(super) const STDIN: &str = "-";
 
-/// Adds the sources of the file, where one is named, to those that were typed.
+/// Adds the sources in the file, if given, to the typed ones.
 pub(super) async fn add(sources: &mut Vec<S3Uri>, selection: &SelectionArgs) -> Result<()> {
     let Some(path) = selection.files_from.clone() else { return Ok(()) };
     let reads = selection.read_source();
     let room = SOURCES_MAX.saturating_sub(sources.len());
-    // Standard input may be a terminal, and a file a pipe that nobody writes to.
+    // Standard input may be a terminal, and a file a pipe without a writer.
     let _noted = interrupts::reads(&path);
     sources.extend(aside(move || read(&path, reads, room)).await?);
     if sources.is_empty() {
@@ -44,10 +44,10 @@ pub(super) async fn add(sources: &mut Vec<S3Uri>, selection: &SelectionArgs) -> 
     Ok(())
 }
 
-/// Refuses a list that may break off unseen: what it does not name would be deleted.
+/// Refuses a list that may be truncated unnoticed: files missing in it would be deleted.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] where it is standard input, a pipe or the like.
+/// [`ErrorKind::Usage`] if it is standard input, a pipe or the like.
 pub(super) fn require_whole(selection: &SelectionArgs) -> Result<()> {
     match &selection.files_from {
         Some(path) if path.as_os_str() == STDIN || !path.is_file() => Err(Error::new(
@@ -60,7 +60,7 @@ pub(super) fn require_whole(selection: &SelectionArgs) -> Result<()> {
     }
 }
 
-/// Files of the user that variables name.
+/// Variables that name the user's files.
 pub(super) const FILE_VARIABLES: [&str; 4] = [
     "AWS_CA_BUNDLE",
     "AWS_CONFIG_FILE",
@@ -68,7 +68,7 @@ pub(super) const FILE_VARIABLES: [&str; 4] = [
     "AWS_WEB_IDENTITY_TOKEN_FILE",
 ];
 
-/// Files that this run itself reads or writes, as they are named.
+/// Files that this run itself reads or writes, as given.
 pub(super) fn own_files(args: &GetArgs) -> Vec<PathBuf> {
     let options = [
         &args.report,
@@ -95,7 +95,7 @@ fn read(path: &Path, reads: ReadSource, room: usize) -> Result<Vec<S3Uri>> {
     parse(BufReader::new(Descriptor(file)), &name, reads, room)
 }
 
-/// Reads lines; `name` is that of their file.
+/// Parses lines; `name` is their file's.
 fn parse(
     mut lines: impl BufRead,
     name: &str,
@@ -113,7 +113,7 @@ fn parse(
         }
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
-        // What editors of Windows put before the first line.
+        // The byte order mark of Windows editors.
         let text = text.strip_prefix("\u{feff}".as_bytes()).filter(|_| number == 1).unwrap_or(text);
         let at = |error: Error| error.within(format!("{name}, line {number}"));
         let refuse = |why: String| Err(at(Error::new(ErrorKind::Usage, why)));
@@ -134,15 +134,15 @@ fn parse(
     Ok(sources)
 }
 
-/// What is left for a walk to do.
+/// The rest of the selection, for a walk.
 #[derive(Debug)]
 pub(super) struct Narrowed {
     pub(super) filter: Filter,
     pub(super) shard: Shard,
 }
 
-/// Adds the objects of the manifest, where there is one, which filter and shard choose from before
-/// anything is asked of them: objects of a shard are counted in the order of the list.
+/// Adds the manifest's objects, if there is one. Filter and shard select from them before any
+/// request: objects of a shard are counted in the order of the list.
 pub(super) async fn add_manifest(
     control: &Control,
     sources: &mut Vec<S3Uri>,

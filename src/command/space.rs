@@ -1,53 +1,53 @@
-//! Whether what is to be written can fit at the destination. Pure.
+//! Checks if a download can fit at the destination. Pure.
 //!
-//! A new file stands beside the one that it replaces until it has its name, so an update needs more
-//! than it adds in the end. In which order objects are completed is not known beforehand; what is
-//! computed here must be free in every order: what is refused surely cannot fit. Of the others only
-//! so many are handed to the workers at once as there is room for.
+//! A new file exists beside the one that it replaces until it is renamed, so an update needs more
+//! than it adds in the end. The order in which objects are completed is not known beforehand; the
+//! space computed here is needed in every order: refused objects certainly cannot fit. The others
+//! are handed to the workers only as far as there is space.
 
 use crate::files::system_host::DiskSpace;
 
-/// What an object's journal takes, as a rule: a block.
+/// Usual size of an object's journal: one block.
 const JOURNAL_BYTES: u64 = BLOCK_BYTES;
 
-/// What a file system allocates at once, as a rule.
+/// Usual allocation unit of a file system, in bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// The space that a run needs, as far as it is known.
+/// The space that a run needs, as far as known.
 #[derive(Debug, Default)]
 pub(super) struct Space {
-    /// Of the destination's file system, when the run began; `None` where it is not checked.
+    /// Of the destination's file system, when the run began; `None` if not checked.
     disk: Option<DiskSpace>,
-    /// Whether files that are there may be replaced: then objects that are not listed yet may make
-    /// more room than they take.
+    /// If true, existing files may be replaced: then objects that are not listed yet may free more
+    /// space than they need.
     may_replace: bool,
-    /// Bytes of the objects that are to be fetched.
+    /// Bytes of the objects to download.
     size_bytes: u64,
     /// Bytes of the files that they replace.
     replaced_bytes: u64,
-    /// The least of these, of one object.
+    /// Size of the smallest replaced file.
     replaced_min_bytes: Option<u64>,
-    /// The most that stands for one object at its own path, before or after.
+    /// The largest size at one object's path, before or after.
     largest_bytes: u64,
-    /// By so much objects are shorter than what they replace, all such objects together.
+    /// Sum of the differences of all objects that are smaller than the files that they replace.
     shrink_bytes: u64,
-    /// What earlier runs had allocated for the same objects.
+    /// Space allocated by earlier runs for these objects.
     reclaimed_bytes: u64,
-    /// What the objects take that were handed to the workers, those that have ended among them.
+    /// Space of the objects handed to the workers, including those that have ended.
     taken_bytes: u64,
-    /// What came back of it: files that were replaced, and objects that failed.
+    /// Space that was freed: replaced files, and failed objects.
     returned_bytes: u64,
     /// Objects that the workers have.
     under_way: u64,
 }
 
 impl Space {
-    /// None is needed yet.
+    /// No space is needed yet.
     pub(super) fn new(disk: Option<DiskSpace>, may_replace: bool) -> Self {
         Self { disk, may_replace, ..Self::default() }
     }
 
-    /// An object is to be fetched, and a file of so many bytes goes when it is there.
+    /// Adds an object to download that replaces a file of `replaced_bytes` when complete.
     pub(super) fn add(&mut self, size_bytes: u64, replaced_bytes: u64) {
         let least = self.replaced_min_bytes.unwrap_or(u64::MAX).min(replaced_bytes);
         self.replaced_min_bytes = Some(least);
@@ -58,30 +58,29 @@ impl Space {
         self.shrink_bytes = self.shrink_bytes.saturating_add(shrink);
     }
 
-    /// So many bytes of an unfinished file are used again, or are free now.
+    /// Adds space of an unfinished file that is reused, or free now.
     pub(super) fn reclaim(&mut self, bytes: u64) {
         self.reclaimed_bytes = self.reclaimed_bytes.saturating_add(bytes);
     }
 
     /// Free bytes that the objects need at least, in whatever order they are completed.
     pub(super) fn needed_bytes(&self) -> u64 {
-        // Before the last one gets its name all others are there, and of what is replaced only its
-        // own file still is.
+        // Before the last rename all other files exist, and of the replaced ones only its own.
         let last_bytes = self.replaced_min_bytes.unwrap_or(0);
         let at_the_end =
             self.size_bytes.saturating_add(last_bytes).saturating_sub(self.replaced_bytes);
-        // The largest stands beside what it replaces; at best all that shrink are done before.
+        // The largest exists beside the file that it replaces; at best after all that shrink.
         let for_the_largest = self.largest_bytes.saturating_sub(self.shrink_bytes);
         at_the_end.max(for_the_largest)
     }
 
-    /// Free bytes that the objects may use; `None` where it is not checked.
+    /// Free bytes that the objects may use; `None` if not checked.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         self.disk.map(|disk| disk.free_bytes.saturating_add(self.reclaimed_bytes))
     }
 
-    /// Takes an object to the workers, if there is room for it beside those that they have. One
-    /// alone is always taken: a disk that is full says so itself.
+    /// Hands an object to the workers, if there is space for it beside those that they have. A
+    /// single one is always accepted: a full disk returns its own error.
     pub(super) fn hand_out(&mut self, size_bytes: u64) -> bool {
         if self.has_room(size_bytes) || self.under_way == 0 {
             self.taken_bytes = self.taken_bytes.saturating_add(taken_by(size_bytes));
@@ -91,24 +90,24 @@ impl Space {
         false
     }
 
-    /// Whether the workers have objects.
+    /// True if the workers have objects.
     pub(super) fn is_busy(&self) -> bool {
         self.under_way > 0
     }
 
-    /// Whether there is room for an object beside those that the workers have.
+    /// True if there is space for an object beside those that the workers have.
     pub(super) fn has_room(&self, size_bytes: u64) -> bool {
         taken_by(size_bytes) <= self.left_bytes()
     }
 
-    /// Bytes for which there is room beside what the workers have.
+    /// Free bytes beside the objects that the workers have.
     pub(super) fn left_bytes(&self) -> u64 {
         let Some(free) = self.free_bytes() else { return u64::MAX };
         free.saturating_add(self.returned_bytes).saturating_sub(self.taken_bytes)
     }
 
-    /// An object that was handed out has ended: its file stands in the place of one of so many
-    /// bytes, or there is none of it (`None`).
+    /// Records that an object has ended: its file replaced one of `replaced_bytes`, or does not
+    /// exist (`None`).
     pub(super) fn end(&mut self, size_bytes: u64, replaced_bytes: Option<u64>) {
         self.under_way = self.under_way.saturating_sub(1);
         let returned = match replaced_bytes {
@@ -118,25 +117,25 @@ impl Space {
         self.returned_bytes = self.returned_bytes.saturating_add(returned);
     }
 
-    /// True when the objects that are known so far would not fit.
+    /// True if the objects known so far would not fit.
     fn is_short(&self) -> bool {
         self.free_bytes().is_some_and(|free| self.needed_bytes() > free)
     }
 
-    /// True when all objects together surely cannot fit. `all_known`: no more will be added.
+    /// True if all objects together certainly cannot fit. `all_known`: no more will be added.
     pub(super) fn cannot_fit(&self, all_known: bool) -> bool {
         let final_for_all = all_known || !self.may_replace;
         let beyond_the_disk = self.disk.is_some_and(|disk| self.size_bytes > disk.total_bytes);
         self.is_short() && (final_for_all || beyond_the_disk)
     }
 
-    /// True when the objects that are known so far would not fit, and others may make room.
+    /// True if the objects known so far would not fit, but others may free space.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.is_short() && !self.cannot_fit(false)
     }
 }
 
-/// What an object takes until it has its name: whole blocks, and a journal.
+/// Space of an object until it is renamed: whole blocks, and a journal.
 pub(super) fn taken_by(size_bytes: u64) -> u64 {
     let blocks = size_bytes.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX);
     blocks.saturating_add(JOURNAL_BYTES)
@@ -155,7 +154,7 @@ mod tests {
         space
     }
 
-    /// What must be free in this order, one after the other.
+    /// Space needed in this order, one after the other.
     fn peak(order: &[(u64, u64)]) -> i64 {
         let (mut used, mut most) = (0i64, 0i64);
         for (size, replaced) in order {
@@ -166,7 +165,7 @@ mod tests {
         most
     }
 
-    /// The least of it over all orders (Heap's algorithm).
+    /// The least space needed over all orders (Heap's algorithm).
     fn least_peak(objects: &mut [(u64, u64)], count: usize) -> i64 {
         if count <= 1 {
             return peak(objects);
@@ -208,9 +207,9 @@ mod tests {
         assert_eq!(space(0, true, &update).needed_bytes(), 100);
         assert!(!space(100, true, &update).cannot_fit(true));
         assert!(space(99, true, &update).cannot_fit(true));
-        // What grows, beside what stays until the end.
+        // Growing files, beside the others until the end.
         assert_eq!(space(0, true, &[(100, 10), (100, 50)]).needed_bytes(), 150);
-        // Nothing is there: the sum.
+        // No existing file: the sum.
         assert_eq!(space(0, false, &[(100, 0), (1, 0)]).needed_bytes(), 101);
     }
 
@@ -226,7 +225,7 @@ mod tests {
         assert!(space.hand_out(MIB) && !space.hand_out(MIB));
         space.end(MIB, None);
         assert!(space.hand_out(MIB) && !space.hand_out(MIB));
-        // One that replaced nothing stays.
+        // One without a replaced file stays.
         space.end(MIB, Some(0));
         assert!(!space.hand_out(MIB));
         space.end(MIB, Some(0));

@@ -1,38 +1,38 @@
-//! Which of several destinations takes an object. Pure.
+//! Chooses one of several destinations for an object. Pure.
 //!
-//! An object goes where it will be written soonest: to the destination that would have the least to
-//! write, by the rate at which it has written so far. That is decided when the object is handed to
-//! the workers, and only so much is handed out beforehand as each destination writes in about a
-//! second: so one that is slow or full takes less, and none waits while another has work. What an
-//! earlier run left of an object decides before: it stays where it is. A destination that cannot be
-//! written to any more is left out from then on.
+//! An object goes to the destination that will write it soonest: the one with the least time left
+//! to write, by its recent rate. This is decided when the object is handed to the workers, and each
+//! destination is assigned only about one second of its writes beforehand: so a slow or full one
+//! gets fewer objects, and none is idle while another has work. Unfinished files of earlier runs
+//! have precedence: their objects stay there. A destination that becomes unwritable is left out
+//! from then on.
 
 use super::space::Space;
 use crate::files::system_host::DiskSpace;
 use crate::limits::{SPREAD_OBJECTS_MIN, SPREAD_WINDOW_BYTES_MIN};
 use crate::report::document::DestinationLine;
 
-/// A destination's rate is that of its last seconds: so many microseconds at work.
+/// A destination's rate is that of its last microseconds at work.
 const REMEMBERED_US: u64 = 4_000_000;
 
 /// One destination.
 #[derive(Debug)]
 struct Load {
     space: Space,
-    /// What the workers have of its objects.
+    /// Bytes of its objects at the workers.
     outstanding_bytes: u64,
     objects: u64,
-    /// What it has written lately, and how long it was at work for that.
+    /// Its recently written bytes, and the time at work for them.
     written_bytes: u64,
     busy_us: u64,
-    /// Since when it is at work and was not looked at.
+    /// Begin of its work that is not counted yet.
     busy_since_us: u64,
-    /// All that it has taken.
+    /// All that it has stored.
     told: DestinationLine,
 }
 
 impl Load {
-    /// Notes how long it was at work.
+    /// Counts its time at work.
     fn pass(&mut self, now_us: u64) {
         if self.objects > 0 {
             self.busy_us += now_us.saturating_sub(self.busy_since_us);
@@ -47,13 +47,13 @@ impl Load {
         self.told.left_out.is_some()
     }
 
-    /// Bytes a second; `None` while nothing is known.
+    /// Bytes per second; `None` while unknown.
     fn rate(&self) -> Option<f64> {
         let is_known = self.written_bytes > 0 && self.busy_us > 0;
         is_known.then(|| self.written_bytes as f64 / self.busy_us as f64 * 1e6)
     }
 
-    /// Whether it may be handed more: what it writes in a second, and a few objects in any case.
+    /// True if it may be assigned more: about one second of its writes, and always a few objects.
     fn is_open(&self) -> bool {
         if self.is_left_out() {
             return false;
@@ -70,7 +70,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Destinations at these paths, each with the space that it may use, where that is checked.
+    /// Destinations at these paths, each with its usable space, if checked.
     pub fn new(places: Vec<(String, Option<DiskSpace>)>, may_replace: bool) -> Self {
         let load = |(path, disk)| Load {
             space: Space::new(disk, may_replace),
@@ -84,13 +84,13 @@ impl Spread {
         Self { loads: places.into_iter().map(load).collect() }
     }
 
-    /// So many bytes of an unfinished file at this destination are used again, or are free now.
+    /// Adds space of an unfinished file at this destination that is reused, or free now.
     pub fn reclaim(&mut self, place: u8, bytes: u64) {
         self.loads[usize::from(place)].space.reclaim(bytes);
     }
 
-    /// This destination gets no more objects, for this reason; its path where it got some until
-    /// now.
+    /// Leaves this destination out from now on, for this reason; returns its path if it was in use
+    /// until now.
     pub fn leave_out(&mut self, place: u8, why: &str) -> Option<&str> {
         let told = &mut self.loads[usize::from(place)].told;
         let is_news = told.left_out.is_none();
@@ -98,23 +98,23 @@ impl Spread {
         is_news.then_some(&told.path)
     }
 
-    /// Why a destination gets no more objects; `None` where it gets some.
+    /// Why a destination is left out; `None` if it is not.
     pub fn left_out(&self, place: u8) -> Option<&str> {
         self.loads[usize::from(place)].told.left_out.as_deref()
     }
 
-    /// Whether no destination is left.
+    /// True if all destinations are left out.
     pub fn has_none(&self) -> bool {
         self.loads.iter().all(Load::is_left_out)
     }
 
-    /// An object that was to go to this destination goes to another.
+    /// Counts an object that goes to another destination instead.
     pub fn move_from(&mut self, place: u8) {
         self.loads[usize::from(place)].told.moved_objects += 1;
     }
 
-    /// The destination of an object that is handed to the workers now: its own, where an earlier
-    /// run decided that. `None` while it has to wait.
+    /// The destination of an object that is handed to the workers now: its own, if an earlier run
+    /// decided that. `None` while it must wait.
     pub fn hand_out(&mut self, own: Option<u8>, size_bytes: u64, now_us: u64) -> Option<u8> {
         self.loads.iter_mut().for_each(|load| load.pass(now_us));
         let place = match own {
@@ -133,9 +133,10 @@ impl Spread {
         })
     }
 
-    /// Where an object would be written first.
+    /// The destination that would write an object soonest.
     fn soonest(&self, size_bytes: u64) -> Option<usize> {
-        // Who has not written yet is thought as fast as the fastest: so it is found out.
+        // A destination that has not written yet is assumed to be as fast as the fastest: so its
+        // rate is measured.
         let fastest = self.loads.iter().filter_map(Load::rate).fold(1.0, f64::max);
         let has_room = |load: &Load| load.is_open() && load.space.has_room(size_bytes);
         let fits = self.loads.iter().enumerate().filter(|(_, load)| has_room(load));
@@ -151,16 +152,15 @@ impl Spread {
         if let Some((place, _)) = first {
             return Some(place);
         }
-        // It fits nowhere, and no more will come free: the disk says so itself.
+        // It fits nowhere, and no more space will be freed: the disk returns its own error.
         let is_at_rest = self.loads.iter().all(|load| load.objects == 0);
         let left = self.loads.iter().enumerate().filter(|(_, load)| !load.is_left_out());
         let all = left.filter(|_| is_at_rest);
         all.max_by_key(|(place, load)| (free(load), usize::MAX - place)).map(|(place, _)| place)
     }
 
-    /// An object that was handed out has ended, with a file for which so many bytes were written
-    /// (`whole`), or without; of what it replaced or leaves, so many bytes count as `Space::end`
-    /// has it.
+    /// Records that an object has ended, with a file of this many written bytes (`whole`), or
+    /// without; the replaced or remaining bytes as for `Space::end`.
     pub fn end(
         &mut self,
         place: u8,
@@ -180,7 +180,7 @@ impl Spread {
         }
     }
 
-    /// What each has taken.
+    /// The totals of each destination.
     pub fn told(&self) -> Vec<DestinationLine> {
         self.loads.iter().map(|load| load.told.clone()).collect()
     }
@@ -200,8 +200,8 @@ mod tests {
         Spread::new(free.iter().enumerate().map(disk).collect(), true)
     }
 
-    /// Disks of these rates in MiB a second take objects of one size until all are written: how
-    /// many each took, and when it was done.
+    /// Disks of these rates in MiB/s take objects of one size until all are written: returns each
+    /// one's number of objects, and the time of its end.
     fn course(rates: &[u64], size_bytes: u64, mut left: u64) -> (Vec<u64>, Vec<u64>) {
         let mut spread = spread(&vec![u64::MAX; rates.len()]);
         let mut queues: Vec<std::collections::VecDeque<u64>> =
@@ -240,7 +240,7 @@ mod tests {
             let (counts, done_us) = course(&[3000, 1000], size_bytes, objects);
             let share = counts[0] as f64 / objects as f64;
             assert!((0.70..0.80).contains(&share), "{size_bytes}: {counts:?}");
-            // One disk alone ends as far behind as what it may be handed beforehand takes.
+            // A disk ends later than others by at most its assigned bytes.
             let apart_us = done_us[0].abs_diff(done_us[1]);
             let least_us = (SPREAD_OBJECTS_MIN + 1) * size_bytes / MIB * 1000;
             assert!(apart_us <= least_us.max(1_100_000), "{size_bytes}: {done_us:?}");
@@ -262,7 +262,7 @@ mod tests {
         let places: Vec<_> = (0..9).filter_map(|_| spread.hand_out(None, 9 * MIB, 0)).collect();
         assert_eq!(places.iter().filter(|place| **place == 0).count(), 1, "{places:?}");
         assert_eq!(places.len(), 9);
-        // Nowhere is room, and somebody is at work: it waits for what comes free.
+        // There is no space anywhere, but objects are in progress: it waits for their space.
         for _ in 0..3 {
             spread.hand_out(None, 9 * MIB, 0);
         }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(spread.hand_out(Some(0), MIB, 1), None);
         assert_eq!(spread.hand_out(None, MIB, 1), Some(1));
         spread.end(1, MIB, (Some(MIB), Some(0)), 2);
-        // What fits nowhere goes where most is free, of those that are left.
+        // An object that fits nowhere goes to the remaining destination with most free space.
         assert_eq!(spread.hand_out(None, 900 * MIB, 2), Some(1));
         assert!(!spread.has_none());
         assert!(spread.leave_out(1, "x").is_some() && spread.leave_out(2, "y").is_some());

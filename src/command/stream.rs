@@ -1,5 +1,5 @@
 //! `inrush pipe` and `inrush cat`: a feeder per channel, fed from the listing, and workers that
-//! bring what the feeders ask for.
+//! download what the feeders request.
 
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -48,18 +48,18 @@ use crate::report::progress::Progress;
 use crate::sys::Handle;
 use crate::sys::choice::RingChoice;
 
-/// Connections with which a single channel begins, and all where there are more.
+/// Connections with which a single channel begins, and all together if there are more.
 const CONNECTIONS_START: usize = 32;
-/// Connections that all channels may come to when nothing is said: with 20 ms to the first byte,
-/// 40,000 small objects a second in their order. Each has a pipe, too, short where objects are.
+/// Most connections of all channels by default: with 20 ms to the first byte, 40,000 small objects
+/// per second in order. Each has a pipe, too, short for small objects.
 const CONNECTIONS_ALL: usize = 1024;
-/// The same over TLS, where each has buffers.
+/// Most connections of all channels over TLS, where each has buffers.
 const CONNECTIONS_ALL_TLS: usize = 256;
-/// Without TLS there is one worker for so many cores.
+/// Cores per worker without TLS.
 const PLAIN_WORKERS_SHARE: usize = 2;
 /// Fewest connections of a channel.
 const CONNECTIONS_LEAST: usize = 4;
-/// What to do about an object that cannot be inflated, and about one too long for a record.
+/// Advice for objects that cannot be decompressed, and for objects too long for a record.
 const ADVICE_ON_GZIP: &str = "exclude it, or store it again as gzip";
 const ADVICE_ON_RECORDS: &str = "exclude it, store it as smaller objects, or omit --record-wrapper";
 
@@ -91,10 +91,10 @@ pub(super) async fn pipe(
         .map(|channel| args.folder.join(format!("{}_0", channel.name)).display().to_string())
         .collect();
     progress.note(format!("ready: {}", names.join(" ")));
-    // It goes with the end of this run, however that comes.
+    // Removed at the end of this run, for whatever reason.
     let _ready = match args.ready_file.clone() {
         Some(path) => {
-            // A FIFO is written to when somebody reads it.
+            // Writing to a FIFO waits for its reader.
             let told = aside(move || ready::tell(&path, &names));
             let told = interrupts.unless_told("before the ready file was written", told).await;
             Some(told.inspect_err(|_| abandon(&mut channels))?)
@@ -107,7 +107,7 @@ pub(super) async fn pipe(
     Ok(tell((&control, engine), &channels, &args.stream, begun, failed.as_ref(), &progress))
 }
 
-/// How the epochs are ordered.
+/// The order of the epochs.
 fn order_of(args: &PipeArgs) -> EpochOrder {
     EpochOrder { epochs: args.epochs, shuffle_seed: args.shuffle_seed, shard: args.shard }
 }
@@ -128,7 +128,7 @@ async fn start_pipes(
         None => None,
     };
     if let [channel] = args.channels.as_mut_slice() {
-        // A shuffle is one of all objects.
+        // A shuffle covers all objects.
         let is_late = args.shuffle_seed.is_some() && args.selection.manifest.is_some();
         let shard = if is_late { Shard::WHOLE } else { args.shard };
         let narrowed = Narrowed { filter, shard };
@@ -143,8 +143,8 @@ async fn start_pipes(
     let folder = Arc::new(system_host::open_destination(&args.folder)?);
     session::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
-    // All listings begin before the first pipe is there: a source that cannot be read is an error
-    // that nobody waits for.
+    // All listings begin before the first pipe exists: a source that cannot be read is an error
+    // before any reader waits.
     let mut openings = Vec::with_capacity(args.channels.len());
     for Channel { name, sources } in &args.channels {
         let wanted = Wanted {
@@ -188,7 +188,7 @@ async fn start_pipes(
     Ok(Served { control, engine, channels })
 }
 
-/// Starts channels, or none of them: then the name of the one that could not be, and why.
+/// Starts channels, or none of them: then returns the name of the failed one, and the error.
 pub(super) fn start_channels(
     plans: impl Iterator<Item = ChannelPlan>,
     engine: &Workers,
@@ -208,21 +208,21 @@ pub(super) fn start_channels(
     Ok(channels)
 }
 
-/// What serves the channels.
+/// The parts that serve the channels.
 struct Served {
     control: Rc<Control>,
     engine: Workers,
     channels: Vec<Running>,
 }
 
-/// How much of the machine the streams may use.
+/// The resources of the streams.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resources {
     /// Connections of each channel.
     pub(super) connections: Option<usize>,
-    /// Of each channel at most.
+    /// Most connections of each channel.
     pub(super) max_connections: Option<usize>,
-    /// Bytes of buffers, for all workers together.
+    /// Memory for buffers of all workers together, in bytes.
     pub(super) memory_bytes: Option<u64>,
     pub(super) ring: RingChoice,
 }
@@ -238,14 +238,14 @@ impl Resources {
     }
 }
 
-/// The workers of streams, and what each channel may use.
+/// The workers of streams, and each channel's resources.
 pub(super) struct StreamEngine {
     pub(super) engine: Workers,
-    /// Between which numbers of ranges in flight the pace of each channel is found.
+    /// Bounds of the ranges in flight of each channel.
     pub(super) connections: Bounds,
-    /// What all channels may have on their way.
+    /// The budget of bytes in flight of all channels.
     pub(super) budget: Arc<StreamBudget>,
-    /// How much of what comes over TLS may stand in each channel's memory.
+    /// Each channel's memory for decrypted bytes ahead of their turn.
     pub(super) room: Room,
 }
 
@@ -260,7 +260,7 @@ pub(super) fn start_engine(
 ) -> Result<StreamEngine> {
     let facts = HostFacts::read();
     // Splicing takes a few per cent of a core for each GB/s: feeders, readers and the training job
-    // need the others. Decryption takes all there are.
+    // need the others. Decryption uses all cores.
     let workers = facts.processors.min(WORKERS_MAX);
     let workers = if tls.is_some() { workers } else { workers.div_ceil(PLAIN_WORKERS_SHARE) };
     let usual = if tls.is_some() { CONNECTIONS_ALL_TLS } else { CONNECTIONS_ALL };
@@ -293,14 +293,15 @@ pub(super) fn start_engine(
     let config = config.of_streams();
     let budget_bytes = budget_bytes(args.memory_bytes, config.memory_bytes, facts.memory_bytes);
     if config.connections() < channels {
-        // What waits for its reader has a connection: another channel could wait for it for ever.
+        // A range that waits for its reader has a connection: another channel could wait for it
+        // forever.
         let message =
             format!("{channels} channels, but at most {} connections", config.connections());
         return Err(Error::new(ErrorKind::Host, message)
             .advise("raise the limit of open files (ulimit -n) or of memory, or serve fewer"));
     }
     let connections = bounds(args, part, config.connections() / channels, channels);
-    // What files would have as slots is for plaintext.
+    // The memory that a download would use for slots is for plaintext.
     let ahead_bytes = memory_bytes.saturating_sub(config.memory_bytes) / channels as u64;
     let usual_bytes = (config.workers as u64 * BACKLOG_BYTES_PER_WORKER).max(BACKLOG_BYTES_MIN);
     let room = Room {
@@ -330,18 +331,18 @@ pub(super) fn start_engine(
     })
 }
 
-/// Bytes that the streams may have on their way: what `--memory` leaves beside these buffers, or
-/// the default, of which a machine with little memory gives a share.
+/// Most bytes of the streams in flight: the rest of `--memory` beside these buffers, or the
+/// default, which is a share of the memory on a small machine.
 fn budget_bytes(wished: Option<u64>, buffers_bytes: u64, machine_bytes: u64) -> u64 {
     let usual = STREAM_BYTES_MAX.min(machine_bytes / MEMORY_CGROUP_SHARE);
     let bytes = wished.map_or(usual, |wished| wished.saturating_sub(buffers_bytes));
     bytes.max(PART_BYTES_MIN)
 }
 
-/// Between which numbers a channel's pace is found, where each may have so many connections.
+/// Bounds of a channel's ranges in flight, if each may have this many connections.
 fn bounds(args: &Resources, part: PartSize, most: usize, channels: usize) -> Bounds {
     let short = |count: usize| u32::try_from(count.max(1)).expect("below CONNECTIONS_MAX");
-    // A range is handed on when all before it are: a choice shows after a whole one.
+    // A range is handed on after all before it: an effect shows after a whole one.
     let piece_bytes = part.bytes();
     if args.connections.is_some() {
         return Bounds { piece_bytes, is_ordered: true, ..Bounds::fixed(short(most)) };
@@ -404,7 +405,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let told = (&progress, &mut report);
     let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
     let mut failed = report.finish(failed, &progress, &mut interrupts).await;
-    // One who was interrupted does not wait for an output that nobody reads.
+    // After an interruption, an output without a reader is not waited for.
     if let Some(pump) = pump
         && !matches!(
             failed.as_ref().map(Error::kind),
@@ -444,10 +445,10 @@ fn output_error(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Destination, message).because(reason)
 }
 
-/// What copies a private pipe to an output that is none.
+/// Copies a private pipe to an output that is not a pipe.
 type Pump = JoinHandle<std::io::Result<u64>>;
 
-/// Standard output as a place: itself when it is a pipe, else a pipe that a thread copies to it.
+/// The place for standard output: itself if it is a pipe, else a pipe that a thread copies to it.
 fn output() -> Result<(Place, Option<Pump>)> {
     let trouble = |what: &str, errno: rustix::io::Errno| {
         Error::new(ErrorKind::Destination, format!("{what}: {errno}"))
@@ -458,7 +459,7 @@ fn output() -> Result<(Place, Option<Pump>)> {
     let found = rustix::fs::fstat(&stdout)
         .map_err(|errno| trouble("cannot inspect standard output", errno))?;
     if FileType::from_raw_mode(found.st_mode) == FileType::Fifo {
-        // Where the kernel refuses a larger pipe the given one does.
+        // If the kernel refuses a larger pipe the given one suffices.
         let size = usize::try_from(PIPE_BYTES).unwrap_or(usize::MAX);
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, size);
         return Ok((Place::Output(Handle::from(stdout)), None));
@@ -499,17 +500,17 @@ fn stop_all(channels: &[Running]) {
     }
 }
 
-/// Stops all channels and waits until none of their pipes is left.
+/// Stops all channels and waits until all their pipes are removed.
 fn abandon(channels: &mut [Running]) {
     stop_all(channels);
     for channel in channels {
-        // Why they stopped is told already.
+        // The cause was already printed.
         let _ = channel.join();
     }
 }
 
-/// Feeds all channels until each has ended, or a signal comes. What the last failure was of is
-/// told, and returned.
+/// Feeds all channels until each has ended, or a signal comes. The last failure is printed and
+/// returned.
 async fn serve(
     control: &Rc<Control>,
     engine: &Workers,
@@ -533,7 +534,7 @@ async fn serve(
     let (deadline, mut interrupted, mut late) = (interrupts.deadline(), false, None);
     while let Some(channel) = channels.iter().find(|channel| !channel.has_ended()) {
         if engine.has_ended() {
-            // Nobody brings what is asked for.
+            // Requests are not served any more.
             let lost = || Error::new(ErrorKind::Host, "all workers have ended");
             let reason = engine.scheduler.stop_reason().unwrap_or_else(lost);
             channels.iter().for_each(|channel| channel.feed.stop(reason.clone()));
@@ -542,7 +543,8 @@ async fn serve(
         let events = Arc::clone(&channel.events);
         tokio::select! {
             () = interrupts.next() => {
-                // What has failed already is held, at most: its own exit code counts.
+                // A channel that has already failed at most holds its reader: its own exit code
+                // counts.
                 let mut running = channels.iter().filter(|channel| !channel.has_ended());
                 interrupted |= running.any(|channel| !channel.feed.is_stopped());
                 stop_all(channels);
@@ -580,7 +582,7 @@ async fn serve(
     ended_by.inspect(|error| progress.error(error)).or(failed)
 }
 
-/// What ended the run before its streams were whole, if anything did.
+/// The cause of an end before the streams were complete, if any.
 fn early_end(channels: &[Running], (interrupted, late): (bool, Option<String>)) -> Option<Error> {
     let left = channel::left(channels);
     match (interrupted, late) {

@@ -1,4 +1,4 @@
-//! The report of streams: how each object ended, from the feeders to the file of `--report`.
+//! The report of streams: the results of objects, from the feeders to the file of `--report`.
 
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -25,35 +25,34 @@ use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 use crate::sys::{tcp_memory, usage};
 
-/// Pause between two looks at what ended, for a report.
+/// Pause between two checks for results, for a report.
 const REPORT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Pause between two looks at channels while they are shown.
+/// Pause between two updates of the progress line.
 const SHOW_PAUSE: Duration = Duration::from_millis(200);
 
-/// The report, where one is wanted.
+/// The report, if requested.
 pub(super) struct StreamReport {
     is_wanted: bool,
     writer: Option<ReportWriter>,
-    /// Why the file took no more; reported, and how the run ends if nothing worse happens.
+    /// Why the file failed; printed, and the run's error if nothing worse happens.
     failed: Option<Error>,
 }
 
 impl StreamReport {
-    /// Opens it where a path is given.
+    /// Opens it if a path is given.
     pub(super) async fn open(path: Option<&Path>, interrupts: &mut Interrupts) -> Result<Self> {
         let writer = open(path, interrupts).await?;
         Ok(Self { is_wanted: writer.is_some(), writer, failed: None })
     }
 
-    /// One that others write to as well.
+    /// A report that is shared with other writers.
     pub(super) fn shared(writer: Option<ReportWriter>) -> Self {
         Self { is_wanted: writer.is_some(), writer, failed: None }
     }
 
-    /// Waits until something has become of a channel, at most as long as what is shown and
-    /// reported may be old. What ends within [`REPORT_PAUSE`] is reported together. The future may
-    /// be dropped and made again.
+    /// Waits until a channel has changed, at most as long as progress and report may be stale.
+    /// Results within [`REPORT_PAUSE`] are reported together. Cancel safe.
     pub(super) async fn wait(&self, events: &Notify, progress: &Progress) {
         if self.is_wanted {
             tokio::time::sleep(REPORT_PAUSE).await;
@@ -70,17 +69,17 @@ impl StreamReport {
         self.writer.as_ref().is_some_and(ReportWriter::is_behind)
     }
 
-    /// Takes what ended since the last time. While the file is behind it stays where it is, and
-    /// holds up what comes after it.
+    /// Takes the results since the last call. While the file is behind they stay in the feeds, and
+    /// delay later ones.
     pub(super) fn take(&mut self, channels: &[Running], progress: &Progress) {
         if !self.is_behind() {
             self.write(channels, progress);
         }
     }
 
-    /// Takes what is left, once all channels have ended.
+    /// Takes the remaining results, once all channels have ended.
     pub(super) fn take_rest(&mut self, channels: &[Running], progress: &Progress) {
-        // Not much: a feed's room bounds it.
+        // Few: a feed's size limits them.
         self.write(channels, progress);
     }
 
@@ -100,7 +99,7 @@ impl StreamReport {
         }
     }
 
-    /// Ends it; returns why a run fails that has `failed` for this reason, or not.
+    /// Ends it; returns the error of a run that has `failed` for this reason, or not.
     pub(super) async fn finish(
         &mut self,
         failed: Option<Error>,
@@ -118,7 +117,7 @@ impl StreamReport {
     }
 }
 
-/// What is known of the workers of streams once they have ended.
+/// Facts of the workers of streams once they have ended.
 pub(super) struct EndedEngine {
     ring: RingTold,
     known: LimitFacts,
@@ -126,8 +125,8 @@ pub(super) struct EndedEngine {
 }
 
 impl EndedEngine {
-    /// Ends them, who were asked for ranges of this size. The numbers of connections were given, or
-    /// not; and so was a bandwidth.
+    /// Ends the workers, which were requested ranges of this size. The numbers of connections may
+    /// have been given, and so may a bandwidth limit.
     pub(super) fn of(
         engine: Workers,
         part: Option<PartSize>,
@@ -136,7 +135,7 @@ impl EndedEngine {
     ) -> Self {
         let known = LimitFacts {
             part_bytes: part.map_or(0, PartSize::bytes),
-            // The control plane's thread began before, and moves no bytes.
+            // The control plane's thread began earlier, and transfers no data.
             cpu_seconds: usage::process_cpu_seconds() - usage::thread_cpu_seconds(),
             is_fixed,
             bandwidth_limit: bandwidth.map(NonZeroU64::get),
@@ -145,7 +144,7 @@ impl EndedEngine {
         Self { ring: RingTold::new(engine.ring()), known, workers: engine.end() }
     }
 
-    /// Adds which ring they had, and what their limit was.
+    /// Adds the ring, and the limiting part.
     pub(super) fn explain<'a>(
         self,
         summary: &mut StreamSummary,
@@ -156,7 +155,7 @@ impl EndedEngine {
     }
 }
 
-/// What streams came to, and what the process and the machine's sockets had meanwhile.
+/// The summary of streams, with the usage of the process and of the machine's sockets.
 pub(super) fn summary_of<'a>(
     counts: impl Iterator<Item = (&'a str, &'a FeedCount)>,
     begun: Instant,
@@ -171,7 +170,7 @@ pub(super) fn summary_of<'a>(
     all
 }
 
-/// Tells people what each epoch came to, and returns it for programs.
+/// Prints the result of each epoch, and returns the summary for programs.
 pub(super) fn tell(
     (control, engine): (&Control, Workers),
     channels: &[Running],

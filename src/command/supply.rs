@@ -1,4 +1,4 @@
-//! What a channel is fed: its listing, epoch by epoch, in the order that was given.
+//! Supplies a channel's feed: its listing, epoch by epoch, in the requested order.
 
 use std::num::NonZeroU64;
 use std::rc::Rc;
@@ -29,13 +29,13 @@ use crate::plan::typed_range::TypedRange;
 use crate::s3::ByteRange;
 use crate::s3::uri::S3Uri;
 
-/// Pause before a feed that was full is looked at again, once something was taken out of it: what
-/// is taken meanwhile makes room together.
+/// Pause before a full feed is checked again, after an item was taken from it: items taken
+/// meanwhile free space together.
 const FEED_PAUSE: Duration = Duration::from_millis(5);
-/// The same where the next epoch's listing may be due.
+/// Such pause if the next epoch's listing may be due.
 const EPOCH_PAUSE: Duration = Duration::from_millis(20);
 
-/// How the epochs are ordered.
+/// The order of the epochs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EpochOrder {
     pub(super) epochs: Option<NonZeroU64>,
@@ -43,25 +43,25 @@ pub(super) struct EpochOrder {
     pub(super) shard: Shard,
 }
 
-/// Which objects a channel serves.
+/// The objects of a channel.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
-    /// Empty where a manifest has the objects, or where a shard of one has none.
+    /// Empty if a manifest has the objects, or if its shard has none.
     pub(super) sources: Vec<S3Uri>,
-    /// What its lines say, in place of sources.
+    /// A manifest's lines, instead of sources.
     pub(super) manifest: Option<Arc<AugmentedManifest>>,
-    /// What is advised about an object that fits no record, where each object, and each value of a
-    /// line, becomes one.
+    /// If each object, and each value of a line, becomes a record: the advice for objects that are
+    /// too long.
     pub(super) wraps: Option<&'static str>,
-    /// Whether an epoch may have no objects.
+    /// If true, an epoch may have no objects.
     pub(super) allows_none: bool,
     pub(super) filter: Filter,
     /// These bytes of the only source, which is one object.
     pub(super) range: Option<TypedRange>,
 }
 
-/// Fills a channel's feed, epoch by epoch, at most one ahead of the reader. Each epoch has a
-/// listing of its own; `opening` is the first one's, where it was begun before.
+/// Fills a channel's feed, epoch by epoch, at most one ahead of the reader. Each epoch has its own
+/// listing; `opening` is the first one's, if begun earlier.
 pub(super) async fn supply(
     control: &Rc<Control>,
     wanted: &Wanted,
@@ -71,7 +71,8 @@ pub(super) async fn supply(
     mut opening: Option<Opening>,
 ) -> Result<()> {
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
-    // A directory bucket lists in no order: key order, shuffle and shards want it all, sorted.
+    // A directory bucket lists without order: key order, shuffle and shards need the whole listing,
+    // sorted.
     let unordered = match wanted.sources.as_slice() {
         // One object has no order.
         [source] if wanted.range.is_none() => {
@@ -108,8 +109,8 @@ pub(super) async fn supply(
         let objects = match handed_on.await {
             Ok(objects) => objects,
             Err(error) => {
-                // The epochs before have all they need: their readers get them whole. And perhaps
-                // nobody wants this one.
+                // The earlier epochs have all they need: their readers get them completely. This
+                // one may never be read.
                 while epoch > 0 && feed.opened() <= epoch && !feed.is_stopped() {
                     moved(feed).await;
                 }
@@ -119,7 +120,7 @@ pub(super) async fn supply(
         room(feed).await;
         feed.end_epoch();
         epoch += 1;
-        // The next is listed late, so that it has the objects as they are then.
+        // The next epoch is listed late, so that it has the objects of that time.
         let ahead = (objects / LISTED_AHEAD_SHARE).max(LISTED_AHEAD_RANGES_MIN);
         while feed.reading() + 1 < epoch || feed.ranges_left() > ahead {
             moved(feed).await;
@@ -130,7 +131,7 @@ pub(super) async fn supply(
     Ok(())
 }
 
-/// Hands on the epoch's part of a whole listing, shuffled or as it stands.
+/// Supplies the epoch's part of a whole listing, shuffled or in its order.
 async fn hand_on_in_order(
     listing: &Listing,
     epoch: u64,
@@ -150,12 +151,12 @@ async fn hand_on_in_order(
     Ok(())
 }
 
-/// Waits until something has become of the feed, or it is time to look at it.
+/// Waits until the feed has changed, or it is time to check it.
 async fn moved(feed: &StreamFeed) {
     let _ = timeout(STREAM_LOOK_PAUSE, feed.moved()).await;
 }
 
-/// Waits for room in the feed.
+/// Waits for space in the feed.
 pub(super) async fn room(feed: &StreamFeed) -> usize {
     loop {
         match feed.room() {
@@ -168,27 +169,27 @@ pub(super) async fn room(feed: &StreamFeed) -> usize {
     }
 }
 
-/// An epoch that has begun: what it needs first is there.
+/// An epoch that has begun: its first objects are known.
 #[derive(Debug)]
 pub(super) enum Opening {
     /// The lines of a manifest.
     Lines(Box<LineWalk>),
-    /// What is below the sources.
+    /// The objects of the sources.
     Listing(Box<OpenListing>),
 }
 
 impl Opening {
-    /// The first epoch, of which all was listed before.
+    /// The first epoch, from a complete listing.
     ///
     /// # Errors
-    /// When its first objects fit no record.
+    /// If its first objects are too long for a record.
     pub(super) async fn listed(entries: Entries, wanted: &Wanted) -> Result<Self> {
         let opened = OpenListing::begin(entries, wanted, None).await;
         opened.map(|it| Self::Listing(Box::new(it)))
     }
 
-    /// Asks for the sources and their first objects, or for the first object of a manifest: a name
-    /// that is not there, and keys or permissions that do not do, are its errors.
+    /// Requests the sources and their first objects, or the first object of a manifest: missing
+    /// names, and missing credentials or permissions, are its errors.
     pub(super) async fn of(
         control: &Rc<Control>,
         wanted: &Wanted,
@@ -205,12 +206,12 @@ impl Opening {
     }
 }
 
-/// A listing that has begun: its sources are there, its first objects are known.
+/// A listing that has begun: its sources exist, its first objects are known.
 #[derive(Debug)]
 pub(super) struct OpenListing {
     walk: Entries,
     first: Option<Vec<Entry>>,
-    /// Which bytes of the only object.
+    /// The bytes of the only object.
     window: Option<ByteRange>,
 }
 
@@ -236,8 +237,8 @@ impl OpenListing {
         Ok(Self { walk, first, window })
     }
 
-    /// Hands on the epoch's part of what is listed, in the order of the listing, page by page; how
-    /// many objects were listed.
+    /// Supplies the epoch's part of the listing, in its order, page by page; returns the number of
+    /// listed objects.
     async fn hand_on(self, cut: Cut, mut framer: Framer<'_>, shard: Shard) -> Result<u64> {
         let Self { mut walk, first, window } = self;
         let mut place = 0u64;
@@ -264,7 +265,7 @@ impl OpenListing {
         Ok(place)
     }
 
-    /// Takes the whole listing into memory.
+    /// Reads the whole listing into memory.
     async fn collect(self, listing: &mut Listing, wraps: Option<&'static str>) -> Result<()> {
         let Self { mut walk, first, window, .. } = self;
         assert!(window.is_none(), "part of one object is no listing");
@@ -282,8 +283,7 @@ impl OpenListing {
     }
 }
 
-/// Refuses what fits no record, of whatever shard it is: a data set that has one is no data set of
-/// records.
+/// Refuses objects that are too long for a record, in any shard: a data set with one is invalid.
 fn check_records<'a>(
     entries: impl IntoIterator<Item = &'a Entry>,
     advice: &'static str,
@@ -292,7 +292,7 @@ fn check_records<'a>(
     entries.into_iter().try_for_each(check)
 }
 
-/// Which bytes of the object that a source is.
+/// The requested bytes of a source that is one object.
 fn window(range: TypedRange, source: &Source) -> Result<ByteRange> {
     let SourceKind::Object(object) = &source.found else {
         let message = format!("{}: it is a folder, and --range takes one object", source.uri);
@@ -302,7 +302,7 @@ fn window(range: TypedRange, source: &Source) -> Result<ByteRange> {
     range.within(object.size_bytes).map_err(refuse)
 }
 
-/// An object on its way.
+/// The transfer of an object.
 fn transfer(entry: Entry, cut: Cut) -> Arc<Transfer> {
     Arc::new(Transfer::new(entry.object, entry.endpoint, String::new(), cut))
 }
@@ -316,23 +316,23 @@ mod tests {
     use crate::engine::stream::feed::{NextStep, StreamStep};
     use crate::sys::Handle;
 
-    /// All that is below this source, as it is.
+    /// Everything below this source, unframed.
     fn wanted(source: S3Uri) -> Wanted {
         let (sources, filter) = (vec![source], Filter::default());
         Wanted { sources, manifest: None, wraps: None, allows_none: false, filter, range: None }
     }
 
-    /// How often the reader looks for the next object before it gives up.
+    /// Most checks of the reader for the next object before it gives up.
     const LOOKS_MAX: u32 = 20_000;
 
-    /// What a channel of this server is fed by.
+    /// The inputs of a channel's supply from this server.
     async fn set_up(server: &Server) -> (Rc<Control>, PartSize, StreamFeed) {
         let control = Rc::new(loopback::control(server).await);
         let part = PartSize::new(1 << 20).expect("aligned");
         (control, part, StreamFeed::new(Handle::Simulated(0), part))
     }
 
-    /// The epochs that a channel of this bucket is fed, each the keys in their order.
+    /// The epochs that a channel of this bucket is fed, each as keys in their order.
     fn fed(server: &Server, bucket: &str, epochs: u64, order: EpochOrder) -> Vec<Vec<String>> {
         let order = EpochOrder { epochs: NonZeroU64::new(epochs), ..order };
         let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
@@ -365,8 +365,8 @@ mod tests {
         panic!("no end after {epochs:?} and {keys:?}");
     }
 
-    /// A bucket whose listing is another each time, in pages of one object, out of order where it
-    /// is a directory bucket.
+    /// A bucket with another listing each time, in pages of one object, out of order for a
+    /// directory bucket.
     fn changing(listings: &'static [&'static [&'static str]]) -> Server {
         let listed = AtomicUsize::new(0);
         Server::start(move |head| {
@@ -404,8 +404,8 @@ mod tests {
     #[test]
     fn every_epoch_is_listed_when_its_turn_comes() {
         let shuffled = EpochOrder { shuffle_seed: Some(42), ..KEY_ORDER };
-        // Eight keys in the order that is documented for this seed: 5, 6, 4, 3, 0, 2, 7, 1 and then
-        // 3, 6, 0, 1, 4, 5, 7, 2.
+        // Eight keys in the documented order for this seed: 5, 6, 4, 3, 0, 2, 7, 1 and then 3, 6,
+        // 0, 1, 4, 5, 7, 2.
         let server = changing(&[
             &["a", "b", "c", "d", "e", "f", "g", "h"],
             &["A", "b", "c", "d", "e", "f", "g", "new"],
@@ -417,8 +417,8 @@ mod tests {
         assert_eq!(fed(&server, "bkt", 3, KEY_ORDER), [vec!["a", "b"], vec!["b", "c"], vec!["d"]]);
     }
 
-    /// What a feeder takes of a channel whose second listing fails before its reader begins, and
-    /// the error.
+    /// The keys that a feeder takes from a channel whose second listing fails before its reader
+    /// begins, and the error.
     fn fed_until_stopped(server: &Server, bucket: &str, order: EpochOrder) -> (String, ErrorKind) {
         let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
         loopback::run(async {
@@ -429,11 +429,11 @@ mod tests {
                 feed.stop(error.expect_err("a listing is refused"));
             };
             let read = async {
-                // Long enough for the refusal; one that comes later is waited for below.
+                // Long enough for the refusal; a later one is awaited below.
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 let mut taken = String::new();
                 for _ in 0..LOOKS_MAX {
-                    // As a feeder does: what is stopped is not taken from.
+                    // Like a feeder: nothing is taken from a stopped feed.
                     if feed.is_stopped() {
                         return taken;
                     }
@@ -445,7 +445,7 @@ mod tests {
                         NextStep::StreamStep(StreamStep::EpochEnd { .. }) => {
                             taken.push('.');
                             feed.set_reading(1);
-                            // Perhaps nobody comes for the next one: it may fail when one does.
+                            // The next epoch may have no reader: it may fail when one comes.
                             tokio::time::sleep(Duration::from_millis(100)).await;
                             assert!(!feed.is_stopped(), "nobody wants it yet");
                             feed.set_opened(2);
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(fed(&server, bucket, 1, half)[0].concat(), "gdcb");
     }
 
-    /// A directory bucket lists in no order, but one object of it is not listed.
+    /// A directory bucket lists without order, but one object of it is not listed.
     #[test]
     fn part_of_an_object_of_a_directory_bucket_is_part_of_it() {
         let server = Server::start(|head| match head.contains("session") {

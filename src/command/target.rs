@@ -1,4 +1,4 @@
-//! Where a `get` puts its bytes: a folder, one file, or nowhere.
+//! The destination of a `get`: a folder, one file, or none.
 
 use std::path::{Path, PathBuf};
 
@@ -25,9 +25,9 @@ fn here(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// What is no folder though the path needs it for one.
+/// The file in the way if the path needs it to be a folder.
 fn in_the_way(path: &Path) -> Option<(PathBuf, FileType)> {
-    // Components have no slash at the end.
+    // Components have no trailing slash.
     path.components().as_path().ancestors().find_map(|above| {
         let found = rustix::fs::stat(here(above)).ok()?;
         let found = FileType::from_raw_mode(found.st_mode);
@@ -35,7 +35,7 @@ fn in_the_way(path: &Path) -> Option<(PathBuf, FileType)> {
     })
 }
 
-/// Refuses what stands where a folder is needed.
+/// Refuses a file that is in a folder's place.
 fn no_folder(path: &Path, found: FileType) -> Error {
     let what = match found {
         FileType::RegularFile => "is a file, not a folder",
@@ -46,17 +46,17 @@ fn no_folder(path: &Path, found: FileType) -> Error {
         .advise("give a folder, or move the file")
 }
 
-/// Why nothing can be made in a folder.
+/// Why no file can be created in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hindrance {
-    /// It is none.
+    /// It is not a folder.
     NoFolder,
-    /// The kernel's reason.
+    /// The kernel's error.
     Refused(Errno),
 }
 
-/// What keeps files from being made in this folder, which may not be there yet, and where: the
-/// nearest one that is there, of it and those above it, says so.
+/// The obstacle to creating files in this folder, which may not exist yet, and its location: it is
+/// found at the nearest existing folder, among this one and those above it.
 pub(super) fn hindrance(folder: &Path) -> Option<(&Path, Hindrance)> {
     for folder in folder.ancestors().map(here) {
         let refused = match rustix::fs::stat(folder) {
@@ -67,7 +67,7 @@ pub(super) fn hindrance(folder: &Path) -> Option<(&Path, Hindrance)> {
                 let access = Access::WRITE_OK | Access::EXEC_OK;
                 rustix::fs::accessat(CWD, folder, access, AtFlags::EACCESS).err()
             }
-            // What is above says it: it is no folder, or may not be looked into.
+            // The folders above show the cause: one is not a folder, or is not searchable.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => continue,
             Err(errno) => Some(errno),
         };
@@ -76,7 +76,7 @@ pub(super) fn hindrance(folder: &Path) -> Option<(&Path, Hindrance)> {
     None
 }
 
-/// Where the bytes go.
+/// The destination.
 #[derive(Debug)]
 pub(super) enum Target {
     /// Below this folder, each object at its relative path.
@@ -85,12 +85,12 @@ pub(super) enum Target {
     Folders(Vec<PathBuf>),
     /// One object to one file.
     File { folder: PathBuf, name: String },
-    /// Nowhere.
+    /// None.
     Discard,
 }
 
 impl Target {
-    /// As people know it; `None` where nothing is written.
+    /// Its name for users; `None` if nothing is written.
     pub(super) fn told(&self) -> Option<String> {
         match self {
             Self::Folder(path) => Some(path.display().to_string()),
@@ -101,7 +101,7 @@ impl Target {
     }
 
     /// One object goes into DEST if that is a folder or ends in `/`, else to that name; everything
-    /// else needs a folder: with `many` sources, whatever is there of them, and with `sync`.
+    /// else needs a folder: `many` sources, however many exist, and `sync`.
     pub(super) async fn choose(
         destination: &Destination,
         sources: &[Source],
@@ -112,10 +112,10 @@ impl Target {
         Self::at(path, one, many).await
     }
 
-    /// The same of a path, for one object or for others.
+    /// Chooses by path, for one object or for others.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`] where something else is in the way.
+    /// [`ErrorKind::Destination`] if something else is in the way.
     pub(super) async fn at(path: &Path, one: bool, many: bool) -> Result<Self> {
         let as_folder = many || path.as_os_str().as_encoded_bytes().ends_with(b"/");
         let asked = path.to_owned();
@@ -156,11 +156,11 @@ impl Target {
         Ok(Self::File { folder, name: name.to_owned() })
     }
 
-    /// The same folder with these besides, among which objects are spread.
+    /// Adds these folders, among which objects are spread.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`] where one of them cannot be a folder, or is another one or below
-    /// it.
+    /// [`ErrorKind::Destination`] if one of them cannot be a folder, equals another one, or is
+    /// below it.
     pub(super) async fn spread(self, others: &[PathBuf]) -> Result<Self> {
         let (Self::Folder(first), false) = (&self, others.is_empty()) else { return Ok(self) };
         let mut all = vec![first.clone()];
@@ -185,13 +185,13 @@ impl Target {
         Ok(Self::Folders(all))
     }
 
-    /// The folders that files go below, for people.
+    /// The folders of the files, for users.
     pub(super) fn told_folders(&self) -> String {
         let folders = self.folders().into_iter().map(|folder| folder.display().to_string());
         folders.collect::<Vec<_>>().join(", ")
     }
 
-    /// What does not answer where a call does not come back, for people; `None` where nothing is
+    /// The destination that does not respond when a call blocks, for users; `None` if nothing is
     /// written.
     pub(super) fn told_any(&self) -> Option<String> {
         match self.folders()[..] {
@@ -201,12 +201,12 @@ impl Target {
         }
     }
 
-    /// The folder that files go below; the first of several.
+    /// The folder of the files; the first of several.
     pub(super) fn folder(&self) -> Option<&Path> {
         self.folders().first().copied()
     }
 
-    /// All folders that files go below; none where nothing is written.
+    /// All folders of the files; none if nothing is written.
     pub(super) fn folders(&self) -> Vec<&Path> {
         match self {
             Self::Folder(folder) | Self::File { folder, .. } => vec![folder],
@@ -215,15 +215,15 @@ impl Target {
         }
     }
 
-    /// Which of several folders an object is below, as it was typed; `None` where that is not
-    /// decided, and where there is one.
+    /// The folder of several that has an object, as typed; `None` if undecided, or if there is only
+    /// one.
     pub(super) fn one_of_several(&self, transfer: &Transfer) -> Option<String> {
         let Self::Folders(folders) = self else { return None };
         let folder = folders.get(usize::from(transfer.place?))?;
         Some(folder.display().to_string())
     }
 
-    /// The folder as it was typed: nothing for a file that was named without one.
+    /// The folder as typed: empty for a file that was named without one.
     fn typed(&self) -> PathBuf {
         match self {
             Self::Folder(folder) => folder.clone(),
@@ -233,8 +233,8 @@ impl Target {
         }
     }
 
-    /// The whole path of an object's file as people know it; of several destinations all are named
-    /// while none is decided.
+    /// The whole path of an object's file for users; of several destinations all while none is
+    /// chosen.
     pub(super) fn place_of(&self, transfer: &Transfer) -> Option<String> {
         let Self::Folders(folders) = self else { return self.place(&transfer.path) };
         let place = |folder: &PathBuf| folder.join(&transfer.path).display().to_string();
@@ -245,14 +245,14 @@ impl Target {
         Some(format!("{{{}}}/{}", all.join(","), transfer.path))
     }
 
-    /// The whole path of a file as people know it, by its path below the folder; `None` where
-    /// nothing is written.
+    /// The whole path of a file for users, by its path below the folder; `None` if nothing is
+    /// written.
     pub(super) fn place(&self, path: &str) -> Option<String> {
         self.folder().map(|_| self.typed().join(path).display().to_string())
     }
 
-    /// Refuses a destination where the file of this path cannot be made, before its bytes come. One
-    /// that `is_foreign` is there, and is not trusted.
+    /// Refuses a destination if the file of this path cannot be created, before its download. If
+    /// `is_foreign` it exists, and is not trusted.
     ///
     /// # Errors
     /// [`ErrorKind::Destination`].
@@ -267,7 +267,7 @@ impl Target {
                     folder,
                     Hindrance::Refused(errno @ (Errno::ACCESS | Errno::ROFS | Errno::PERM)),
                 ) => Some((folder.display().to_string(), errno)),
-                // Where nobody can tell, the first file will.
+                // If this cannot be determined, the first file will show it.
                 _ => None,
             })
         });
@@ -283,8 +283,8 @@ impl Target {
         }))
     }
 
-    /// Which names of files are one at its folders; `None` where one does not say. With `dry` no
-    /// file is made to ask them.
+    /// Which file names are equal at its folders; `None` if one does not show it. With `dry` no
+    /// test file is created.
     pub(super) async fn folding(&self, dry: bool) -> Option<Folding> {
         let folders = match self {
             Self::Folder(folder) => vec![folder.clone()],
@@ -299,17 +299,17 @@ impl Target {
         aside(ask).await
     }
 
-    /// The folder, made if it is not there; the first of several.
+    /// The folder, created if missing; the first of several.
     pub(super) async fn open(&self) -> Result<Option<Root>> {
         let Some(folder) = self.folder().map(Path::to_owned) else { return Ok(None) };
         let typed = self.typed();
         aside(move || Root::open(&folder, typed)).await.map(Some)
     }
 
-    /// All folders, made where they are not there; none where nothing is written.
+    /// All folders, created if missing; none if nothing is written.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`], also where they are not apart ([`require_apart`]).
+    /// [`ErrorKind::Destination`], also if they are not disjoint ([`require_apart`]).
     pub(super) async fn open_all(&self) -> Result<Vec<Root>> {
         let Self::Folders(folders) = self else {
             return Ok(self.open().await?.into_iter().collect());
@@ -318,25 +318,25 @@ impl Target {
         aside(move || {
             let open = |folder: &PathBuf| Root::open(folder, folder.clone());
             let roots = folders.iter().map(open).collect::<Result<Vec<Root>>>()?;
-            // Once more, now that all are there.
+            // Once more, now that all exist.
             require_apart(&folders)?;
             Ok(roots)
         })
         .await
     }
 
-    /// Keeps other runs that spread objects out of these folders, of which those that are missing
-    /// are made, for as long as what is returned lives. Nothing is locked where there is one.
+    /// Keeps other runs with several destinations out of these folders, which are created if
+    /// missing, until the returned locks are dropped. A single folder is not locked.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`] where another run has one of them.
+    /// [`ErrorKind::Destination`] if another run has locked one of them.
     pub(super) async fn lock(&self) -> Result<Vec<FolderLock>> {
         let Self::Folders(folders) = self else { return Ok(Vec::new()) };
         let folders = folders.clone();
         aside(move || {
             let real = |folder: PathBuf| Ok((real(&folder)?, folder));
             let mut folders = folders.into_iter().map(real).collect::<Result<Vec<_>>>()?;
-            // All take them in one order: so of two runs one has all that it needs.
+            // All runs take the locks in one order: so one of two runs gets all of its locks.
             folders.sort();
             let take = |(_, folder): (PathBuf, PathBuf)| {
                 let lock = FolderLock::take(&folder, &SPREAD)?;
@@ -351,10 +351,10 @@ impl Target {
         .await
     }
 
-    /// The folders that are there already.
+    /// The existing folders.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`] where that is not known of one of several: what is in it would be
+    /// [`ErrorKind::Destination`] if it is unknown for one of several: objects in it would be
     /// downloaded to another.
     pub(super) async fn present(&self) -> Result<Present> {
         let are_several = matches!(self, Self::Folders(_));
@@ -376,7 +376,7 @@ impl Target {
                 }
                 match Root::open(&folder, typed) {
                     Ok(root) => Ok(Some((place, root))),
-                    // One alone is made, or refused, before anything is written.
+                    // A single folder is created, or refused, before anything is written.
                     Err(_) if !are_several => Ok(None),
                     Err(error) => Err(error),
                 }
@@ -394,7 +394,7 @@ impl Target {
         if self.folder().is_some() { Sink::File } else { Sink::Null }
     }
 
-    /// The transfer of an entry, or why it cannot be.
+    /// The transfer of an entry, or why it cannot be stored.
     pub(super) fn transfer(
         &self,
         entry: Entry,
@@ -417,14 +417,14 @@ impl Target {
         }
     }
 
-    /// The path of an entry below the folder, or why it can have none, without its key.
+    /// The path of an entry below the folder, or why it has none, without its key.
     pub(super) fn path(&self, entry: &Entry) -> Result<String> {
         match (self, &entry.path) {
             (Self::File { name, .. }, _) => Ok(name.clone()),
             (Self::Folder(_) | Self::Folders(_) | Self::Discard, Ok(path)) => {
                 Ok(path.as_str().to_owned())
             }
-            // What is dropped needs no path.
+            // Discarded objects need no path.
             (Self::Discard, Err(_)) => Ok(String::new()),
             (Self::Folder(_) | Self::Folders(_), Err(problem)) => {
                 Err(Error::new(ErrorKind::Destination, problem.explain()))

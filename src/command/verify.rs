@@ -1,5 +1,5 @@
-//! `inrush verify`: compares files that are there with what the source stores of its objects. It
-//! fetches nothing and writes nothing but its report, and with `--adopt` marks.
+//! `inrush verify`: compares existing files with the stored checksums of the source's objects. It
+//! downloads nothing and writes only its report, and with `--adopt` marks.
 
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
@@ -41,15 +41,15 @@ use crate::s3::uri::shown;
 use crate::sys::usage;
 use crate::text::size::counted;
 
-/// Why a file that is right gets no mark.
+/// Why a correct file is not marked.
 const FOREIGN: &str = "its file belongs to another user or has several names (hard links), where \
                        a mark does not count";
-/// When a run ends that is interrupted early.
+/// The state of a run that is interrupted early.
 const NOTHING_YET: &str = "before any file was compared";
-/// How often progress is shown.
+/// Interval at which progress is updated.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Checks what is there.
+/// Verifies the files.
 pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
     let progress = Progress::new(!args.output.messages.quiet);
     session::raise_descriptor_limit();
@@ -64,7 +64,7 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
     interrupts.unless_told(NOTHING_YET, added).await?;
     let found = find(&mut args, filter, &progress, begun);
     let found = interrupts.unless_told(NOTHING_YET, found).await?;
-    // Not before: a run that fails early leaves the report of an earlier one.
+    // Not earlier: a run that fails early leaves the report of an earlier one.
     let report = open(args.report.as_deref(), &mut interrupts).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut check = Check {
@@ -95,14 +95,14 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
     check.end(driven, begun.elapsed(), args.output.json, &mut interrupts).await
 }
 
-/// What each holds of the open files that this process may have: the files that are read, the
-/// connections that ask for their checksums, and the folders that are kept open.
+/// The share of this process's descriptors for each of: files being read, connections for checksum
+/// requests, and open folders.
 fn share() -> usize {
     let left = usage::descriptors_max().saturating_sub(VERIFY_DESCRIPTORS_BESIDES);
     usize::try_from(left / 4).unwrap_or(usize::MAX).max(1)
 }
 
-/// What is to be checked, and where.
+/// The sources and the folder.
 struct Intake {
     control: Rc<Control>,
     target: Target,
@@ -139,26 +139,26 @@ async fn find(
     Ok(Intake { control, target, folder, adopter, walk })
 }
 
-/// An object, the path of its file, and what stands there; without a path why it can have none.
+/// An object, the path of its file, and the file's state; without a path the reason.
 type Looked = (Entry, String, Result<There>);
 
-/// An object, the path of its file, and what was found of it.
+/// An object, the path of its file, and the result.
 struct Checked {
     entry: Entry,
     path: String,
     found: Result<Finding>,
 }
 
-/// The objects under way, and what was found so far.
+/// The objects in progress, and the results so far.
 struct Check {
     control: Rc<Control>,
     target: Target,
-    /// Looks at files by a helper thread.
+    /// Checks files on a helper thread.
     looks: Aside<Reader, Vec<Looked>>,
     tasks: JoinSet<Checked>,
-    /// How many there may be.
+    /// Most tasks at once.
     at_once: usize,
-    /// How many files may be read at the same time.
+    /// Limits the number of files read at once.
     readers: Rc<Semaphore>,
     /// Bytes of files that were read.
     read: Arc<AtomicU64>,
@@ -172,7 +172,7 @@ struct Check {
 }
 
 impl Check {
-    /// Checks all objects, and lets marks that were set last.
+    /// Verifies all objects, and syncs new marks.
     async fn work(&mut self, walk: Walk) -> Result<()> {
         self.drive(walk).await?;
         match &self.adopter {
@@ -184,8 +184,8 @@ impl Check {
         }
     }
 
-    /// Checks all objects of the listing. What was listed before the listing failed is still
-    /// checked.
+    /// Verifies all objects of the listing, including those that were listed before the listing
+    /// failed.
     async fn drive(&mut self, mut walk: Walk) -> Result<()> {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -228,7 +228,7 @@ impl Check {
         }
     }
 
-    /// Has the files of these objects looked at.
+    /// Starts checking the files of these objects.
     fn look(&mut self, entries: impl Iterator<Item = Entry>) {
         let paths: Vec<_> = entries.map(|entry| (self.target.path(&entry), entry)).collect();
         self.known.objects_known += paths.len() as u64;
@@ -245,11 +245,11 @@ impl Check {
         });
     }
 
-    /// Takes what stands there of an object, and has it read where that says nothing yet.
+    /// Takes the state of an object's file, and starts reading it if that is not conclusive.
     fn begin(&mut self, (entry, path, there): Looked) -> Result<()> {
         let size_bytes = entry.object.size_bytes;
         let found = match there {
-            // So it fares with the others, too.
+            // The other files would fail alike.
             Err(error) if error.kind() == ErrorKind::Host => return Err(error),
             Err(error) => Err(error),
             Ok(There::Folder) if entry.folder => Ok(Finding::Empty),
@@ -276,14 +276,14 @@ impl Check {
         self.note(Checked { entry, path, found })
     }
 
-    /// What a file is marked with if it is right.
+    /// The mark for a file if it is correct.
     fn claim(&self, entry: &Entry, path: &str) -> Option<Claim> {
         let adopter = Arc::clone(self.adopter.as_ref()?);
         let identity = identity_of(&entry.endpoint.bucket, &entry.object)?;
         Some(Claim { adopter, path: path.to_owned(), identity })
     }
 
-    /// Counts and tells what was found.
+    /// Counts and reports a result.
     fn note(&mut self, checked: Checked) -> Result<()> {
         let Checked { entry, path, found } = checked;
         let (bucket, object) = (&entry.endpoint.bucket, &entry.object);
@@ -293,7 +293,7 @@ impl Check {
         };
         self.known.objects_done += 1;
         if let Finding::NotValidated(_) = finding {
-            // It is not read, after all.
+            // It is not read after all.
             self.known.bytes_known = self.known.bytes_known.saturating_sub(object.size_bytes);
         }
         self.summary.count(&finding, object.size_bytes, self.strict);
@@ -336,7 +336,7 @@ impl Check {
         Error::new(ErrorKind::Interrupted, format!("interrupted: {objects} checked"))
     }
 
-    /// Tells what it came to, and decides the exit code.
+    /// Reports the result, and decides the exit code.
     async fn end(
         &mut self,
         driven: Result<()>,
@@ -383,7 +383,7 @@ struct Subject {
     claim: Option<Claim>,
 }
 
-/// The mark for a file that is right.
+/// The mark for a correct file.
 struct Claim {
     adopter: Arc<Adopter>,
     path: String,
@@ -391,7 +391,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// Marks a file that was found to be right.
+    /// Marks a file that was verified.
     fn take(&self, subject: &Subject, before: Look, algorithm: Option<&'static str>) -> Finding {
         let Self { adopter, path, identity } = self;
         let changed = || Finding::NotAdopted(algorithm, "it changed while it was read".to_owned());
@@ -414,7 +414,7 @@ impl Claim {
 }
 
 impl Subject {
-    /// Reads the file and compares it with a checksum, where it has bytes.
+    /// Reads the file and compares it with a checksum, if it has bytes.
     fn check(&self, goal: Option<InOrder>, read: &AtomicU64) -> Result<Finding, Errno> {
         let before = self.claim.as_ref().map(|_| Look::before(&self.file)).transpose()?;
         let finding = match goal {
@@ -431,7 +431,7 @@ impl Subject {
     }
 }
 
-/// Asks for the checksum of an object, and compares its file with it.
+/// Requests the checksum of an object, and compares its file with it.
 async fn compare(
     control: &Control,
     entry: &Entry,
@@ -457,7 +457,7 @@ async fn compare(
     if !goal.is_some_and(|goal| goal.is_of_parts()) {
         return Ok(Finding::Mismatch(mismatch));
     }
-    // Its parts may not be as long as they were taken for.
+    // Its parts may not have the assumed length.
     Ok(match self::goal(control, entry, PartsAsked::All).await {
         Ok(Ok(_)) => Finding::Mismatch(mismatch),
         Ok(Err(reason)) => Finding::NotValidated(reason),
@@ -467,7 +467,7 @@ async fn compare(
     })
 }
 
-/// What an object's file is compared with, or why there is nothing.
+/// The checksum to compare with, or why there is none.
 async fn goal(
     control: &Control,
     entry: &Entry,
@@ -492,7 +492,7 @@ fn digest(
     let mut piece = vec![0; piece_bytes];
     let mut sequence = Sequence::new(goal);
     let mut done = 0;
-    // A file that grows meanwhile is read no further than that shows.
+    // A file that grows meanwhile is read only until that shows.
     while done <= size_bytes {
         match rustix::io::read(file, &mut piece[..]) {
             Ok(0) => break,

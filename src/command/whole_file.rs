@@ -1,4 +1,4 @@
-//! Small files as one piece: read up to a bound, and made such that nobody sees a part of them.
+//! Small files as a whole: read up to a limit, and created atomically.
 
 use std::ffi::OsStr;
 use std::fs::Permissions;
@@ -11,16 +11,16 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::process::geteuid;
 use tempfile::NamedTempFile;
 
-/// Mode of a new file before the umask, as a shell's redirection has it.
+/// Mode of a new file before the umask, as for a shell's redirection.
 const MODE: u32 = 0o666;
 
-/// Longest chain of links that is followed, as the kernel does (path_resolution(7)).
+/// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// Least room for one read, in bytes.
+/// Smallest buffer of one read, in bytes.
 const READ_BYTES_MIN: usize = 64 << 10;
 
-/// A file, or a byte more than it may have.
+/// The content of a file, with at most one byte more than allowed.
 ///
 /// # Errors
 /// Those of open(2), fstat(2) and read(2).
@@ -40,36 +40,36 @@ pub(super) fn read(path: &Path, bytes_max: u64) -> rustix::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes a file appear with all of its text, in the place of one that is there; its device and
-/// inode. Until then its name begins with `temporary_prefix`.
+/// Creates or replaces a file atomically; returns its device and inode. Until then its name begins
+/// with `temporary_prefix`.
 ///
 /// # Errors
-/// When it cannot be written; nothing new is left then.
+/// If it cannot be written; then nothing new is left.
 pub(super) fn write(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Result<(u64, u64)> {
     let mut file = Unnamed::beside(path, temporary_prefix)?;
     file.write_all(text)?;
     file.name(path)
 }
 
-/// Whether something other than a file has this name, such as a device or a FIFO: it is written to,
-/// and nothing takes its place.
+/// True if something other than a file has this name, such as a device or a FIFO: it is written to,
+/// and is not replaced.
 pub(super) fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|there| !there.is_file())
 }
 
-/// As [`write()`], for a path that people name: a link stays, and what it leads to is replaced;
-/// what is no file is written to as it is. Links that another user may have planted are refused, as
-/// the kernel does with `fs.protected_symlinks`.
+/// Like [`write()`], for a user's path: a link stays, and its target is replaced; anything but a
+/// file is written to directly. Links that another user may have planted are refused, like the
+/// kernel does with `fs.protected_symlinks`.
 ///
 /// # Errors
-/// As [`write()`].
+/// Those of [`write()`].
 pub(super) fn write_there(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Result<()> {
     let target = led_to(path)?;
     if is_special(path) {
-        // A FIFO that nobody reads is an error, not a wait.
+        // A FIFO without a reader is an error, not a wait.
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match rustix::fs::open(&target, flags | OFlags::NOFOLLOW, Mode::empty()) {
-            // What /dev/stdout leads to has a name that is none.
+            // The target of /dev/stdout may have no name.
             Err(rustix::io::Errno::NOENT) => rustix::fs::open(path, flags, Mode::empty())?,
             opened => opened?,
         };
@@ -98,8 +98,8 @@ pub(super) fn write_there(path: &Path, text: &[u8], temporary_prefix: &str) -> i
     write(&target, text, temporary_prefix).map(drop)
 }
 
-/// Where a path leads when the links that it ends in are followed, whether or not something is
-/// there. A link is read through its descriptor: it is the one whose owner was looked at.
+/// The target of a path whose last links are followed, existing or not. A link is read through its
+/// descriptor: so its checked owner is that of the link that is read.
 ///
 /// # Errors
 /// For a link that is not followed ([`is_planted`]), and for a chain that does not end.
@@ -127,7 +127,7 @@ fn led_to(path: &Path) -> io::Result<PathBuf> {
     Err(rustix::io::Errno::LOOP.into())
 }
 
-/// Whether a link or a FIFO may be a trap: it is in a sticky folder that all may write, as /tmp is,
+/// True if a link or a FIFO may be a trap: it is in a sticky world-writable folder, such as /tmp,
 /// and belongs neither to the effective user nor to the folder's owner (fs.protected_symlinks and
 /// fs.protected_fifos, see proc_sys_fs(5)).
 fn is_planted(link: &Stat, folder: &Stat) -> bool {
@@ -137,7 +137,7 @@ fn is_planted(link: &Stat, folder: &Stat) -> bool {
         && link.st_uid != folder.st_uid
 }
 
-/// The folder that a path lies in, as it is opened.
+/// The folder of a path, for opening.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -145,7 +145,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// A file on its way to its name. Dropped before, nothing of it is left.
+/// A file that has no name yet. Dropping it before leaves nothing.
 #[derive(Debug)]
 pub(super) struct Unnamed(NamedTempFile);
 
@@ -153,7 +153,7 @@ impl Unnamed {
     /// An empty one in the folder of this path.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub(super) fn beside(path: &Path, temporary_prefix: &str) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(temporary_prefix);
@@ -161,18 +161,18 @@ impl Unnamed {
         builder.tempfile_in(folder_of(path)).map(Self)
     }
 
-    /// Waits until its bytes are on the disk: after a crash its name leads to all of them.
+    /// Waits until its bytes are on disk: after a crash its name leads to all of them.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// If they cannot be written.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.0.as_file().sync_data()
     }
 
-    /// Makes it appear in the place of one that is there; its device and inode.
+    /// Publishes it, replacing an existing file; returns its device and inode.
     ///
     /// # Errors
-    /// When it cannot be; nothing new is left then.
+    /// If that fails; then nothing new is left.
     pub(super) fn name(self, path: &Path) -> io::Result<(u64, u64)> {
         let made = self.0.as_file().metadata()?;
         self.0.persist(path)?;
@@ -240,7 +240,7 @@ mod tests {
         fs::write(&precious, "as it was").expect("written");
         symlink(&precious, &link).expect("a link");
         symlink(&new, &dangling).expect("a link");
-        // A link of one's own that leads to such a one is no way round.
+        // A link of one's own to such a link is refused, too.
         let own_link = own.path().join("link");
         symlink(&link, &own_link).expect("a link");
         let write = |path: &Path| write_there(path, b"new", ".test-");

@@ -1,4 +1,4 @@
-//! This program as a process of its own: `get` or `pipe`, and what its document says.
+//! Runs this program as a child process, `get` or `pipe`, and parses its document.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::report::bench::Measured;
 use crate::sys::process;
 
-/// How much the reader takes at once, in bytes.
+/// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
-/// Between two looks for the pipe.
+/// Pause between two checks for the pipe.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Where objects are, and what a process has to be told to get them.
+/// The location of objects, and the options and variables for downloading them.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     uri: String,
@@ -34,7 +34,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Generated ones.
+    /// Generated objects.
     pub(super) fn own(
         origin: &Origin,
         uri: &str,
@@ -47,7 +47,7 @@ impl Source {
             ("AWS_SECRET_ACCESS_KEY", secret.to_owned()),
             ("AWS_SESSION_TOKEN", String::new()),
             ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
-            // What the user's profile says is not about this server.
+            // The user's profile does not apply to this server.
             ("AWS_CONFIG_FILE", "/dev/null".to_owned()),
             ("AWS_SHARED_CREDENTIALS_FILE", "/dev/null".to_owned()),
             ("AWS_PROFILE", String::new()),
@@ -57,14 +57,14 @@ impl Source {
         Self { uri: uri.to_owned(), words: words.collect(), variables }
     }
 
-    /// The user's.
+    /// The user's objects.
     pub(super) fn of_user(uri: &str, service: &ServiceArgs) -> Self {
         let words = service.to_words();
         Self { uri: uri.to_owned(), words, variables: Vec::new() }
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) measured: Option<Measured>,
@@ -75,7 +75,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// It could be measured.
+    /// True if it was measured.
     pub(super) fn is_there(&self) -> bool {
         self.measured.is_some()
     }
@@ -91,7 +91,7 @@ impl Told {
     }
 }
 
-/// A process that is to be started.
+/// A process to start.
 #[derive(Debug)]
 pub(super) struct Child {
     command: Command,
@@ -109,12 +109,12 @@ impl Child {
         Self { command }
     }
 
-    /// The process itself, with what of it is read.
+    /// The command, for callers that read its output themselves.
     pub(super) fn into_command(self) -> Command {
         self.command
     }
 
-    /// Adds words.
+    /// Adds arguments.
     pub(super) fn with(mut self, words: impl IntoIterator<Item = String>) -> Self {
         self.command.args(words);
         self
@@ -122,11 +122,11 @@ impl Child {
 
     /// Runs it to its end.
     pub(super) async fn run(mut self, signals: &mut Interrupts) -> Result<Told> {
-        // Without the bench nobody would remove what it writes.
+        // If the bench died, nothing would remove its files.
         process::supervise(&mut self.command, false);
         let child = self.command.spawn().map_err(not_started)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        // One that has ended already needs no signal.
+        // A process that has ended needs no signal.
         let handle = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut ended = tokio::task::spawn_blocking(move || child.wait_with_output());
         let mut is_interrupted = false;
@@ -149,7 +149,7 @@ impl Child {
         read(&output)
     }
 
-    /// The same of a `pipe`, whose first epoch is read as fast as it comes.
+    /// Runs a `pipe`, whose first epoch is read as fast as it comes.
     pub(super) async fn run_with_reader(
         self,
         channel: &Path,
@@ -170,13 +170,13 @@ impl Child {
     }
 }
 
-/// A process could not be started.
+/// The error of a process that could not be started.
 pub(super) fn not_started(error: std::io::Error) -> Error {
     Error::new(ErrorKind::Host, format!("cannot start a run: {error}"))
         .advise("raise the limit of processes (ulimit -u)")
 }
 
-/// What a process said at its end.
+/// Parses the output of a process.
 fn read(output: &Output) -> Result<Told> {
     if !output.status.success() {
         return Err(failed(output));
@@ -184,7 +184,7 @@ fn read(output: &Output) -> Result<Told> {
     serde_json::from_slice(&output.stdout).map(Told::of).map_err(|_| failed(output))
 }
 
-/// Why a process failed.
+/// The error of a failed process.
 pub(super) fn failed(output: &Output) -> Error {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let code = output.status.code();
@@ -195,10 +195,10 @@ pub(super) fn failed(output: &Output) -> Error {
         .advise("run it alone, as inrush get, with -v")
 }
 
-/// Opens the pipe once it is there, and reads to its end; ends early when it is told to.
+/// Opens the pipe once it exists, and reads to its end; ends early when stopped.
 fn read_pipe(path: &Path, stopped: &AtomicBool) -> rustix::io::Result<()> {
     let is_stopped = || stopped.load(Ordering::Relaxed);
-    // The process that ended has its pipes removed.
+    // A process that has ended has removed its pipes.
     let pipe: OwnedFd = loop {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {

@@ -16,15 +16,15 @@ use crate::sys::usage::thread_cpu_seconds;
 
 /// Bytes of one write.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Threads that write, each to a file of its own.
+/// Threads that write, each to its own file.
 const WRITERS: u64 = 8;
-/// Bytes of a record of TLS.
+/// Bytes of a TLS record.
 const RECORD_BYTES: usize = 16 << 10;
-/// Most bytes that are encrypted or summed: it is the same again and again.
+/// Most bytes that are encrypted or checksummed: the work repeats.
 pub(super) const MEMORY_BYTES_MAX: u64 = 4 << 30;
 
-/// Writes files of so many bytes together, past the page cache or through it, and waits until all
-/// are on the disk.
+/// Writes files of this total size, past the page cache or through it, and waits until all are on
+/// disk.
 pub(super) fn write(
     folder: &Path,
     bytes: u64,
@@ -48,7 +48,7 @@ pub(super) fn write(
     Ok(Measured::new(written, begun.elapsed().as_secs_f64(), cpu))
 }
 
-/// Takes blocks as long as there are any, and writes them one after another.
+/// Takes blocks while there are any, and writes them one after another.
 fn write_one(
     path: &Path,
     direct: bool,
@@ -58,7 +58,7 @@ fn write_one(
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let flags = if direct { flags | OFlags::DIRECT } else { flags };
     let file: OwnedFd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
-    // A mapping begins with a page, as O_DIRECT wants it.
+    // A mapping is page-aligned, as O_DIRECT requires.
     let mut block = MmapMut::map_anon(BLOCK_BYTES)?;
     for (index, byte) in block.iter_mut().enumerate() {
         *byte = index.to_le_bytes()[0] ^ index.to_le_bytes()[1];
@@ -80,8 +80,8 @@ fn write_one(
     Ok(thread_cpu_seconds())
 }
 
-/// Encrypts so many bytes, with the cipher and the library of the data plane, as the same records
-/// again and again. To decrypt takes as long.
+/// Encrypts this many bytes, with the cipher and the library of the data plane, as repeated
+/// records. Decryption takes as long.
 pub(super) fn encrypt(bytes: u64, stopped: &AtomicBool) -> Measured {
     let key = UnboundKey::new(&AES_256_GCM, &[7; 32]).expect("a key of its length");
     let key = LessSafeKey::new(key);
@@ -93,7 +93,7 @@ pub(super) fn encrypt(bytes: u64, stopped: &AtomicBool) -> Measured {
     })
 }
 
-/// Sums so many bytes up, as S3 does where an uploader says nothing.
+/// Computes the checksum of this many bytes, with S3's default algorithm.
 pub(super) fn sum(bytes: u64, stopped: &AtomicBool) -> Measured {
     let block = vec![1; BLOCK_BYTES];
     let mut hasher = Hasher::new(Algorithm::Crc64Nvme);

@@ -1,4 +1,4 @@
-//! What the kernel counts of the network and the cores, before and after a step.
+//! The kernel's counters of network and cores, before and after a step.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use crate::sys::tcp_memory::counter;
 use crate::sys::{Errno, ethtool};
 
 const NO_ENA: &str = "no interface is an ENA";
-/// What an ENA holds back: packets beyond what the instance may receive, send, and so on.
+/// Suffix of an ENA's counters of packets beyond the instance's allowances: received, sent, and so
+/// on.
 const ALLOWANCE: &str = "_allowance_exceeded";
 
 /// Counters at one time.
@@ -16,15 +17,15 @@ pub(super) struct Machine {
     dropped: Option<u64>,
     retransmitted: Option<u64>,
     pruned: Option<u64>,
-    /// Of each core: ticks in use, and all.
+    /// Of each core: busy ticks, and all ticks.
     cores: Vec<(u64, u64)>,
     ena: Allowances,
 }
 
-/// What the ENAs of a machine held back, by counter; or why that is not known.
+/// The packets that a machine's ENAs held back, by counter; or why they are unknown.
 type Allowances = Result<BTreeMap<String, u64>, String>;
 
-/// Reads them.
+/// Reads the counters.
 pub(super) fn read() -> Machine {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     Machine {
@@ -37,7 +38,7 @@ pub(super) fn read() -> Machine {
 }
 
 impl Machine {
-    /// What was counted since then.
+    /// The differences since `before`.
     pub(super) fn since(&self, before: &Self) -> Counted {
         let more = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         let used = self.cores.iter().zip(&before.cores).map(|(now, then)| {
@@ -62,7 +63,7 @@ impl Machine {
     }
 }
 
-/// The interfaces of this driver.
+/// The interfaces with this driver.
 fn interfaces(driver: &str) -> Vec<String> {
     let interfaces = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
     let of_driver = interfaces.filter(|interface| {
@@ -72,7 +73,7 @@ fn interfaces(driver: &str) -> Vec<String> {
     of_driver.filter_map(|interface| interface.file_name().into_string().ok()).collect()
 }
 
-/// What these interfaces held back together, as their driver counts it.
+/// The packets that these interfaces held back together, by their driver's counters.
 fn allowances(
     interfaces: &[String],
     counters: impl Fn(&str) -> Result<Vec<(String, u64)>, Errno>,
@@ -92,7 +93,7 @@ fn allowances(
     }
 }
 
-/// Packets that were received and dropped, of all interfaces (proc_pid_net(5)).
+/// Received packets that were dropped, of all interfaces (proc_pid_net(5)).
 fn dropped(text: &str) -> Option<u64> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     let counts: Vec<u64> = lines
@@ -101,7 +102,7 @@ fn dropped(text: &str) -> Option<u64> {
     (!counts.is_empty()).then(|| counts.iter().sum())
 }
 
-/// Ticks of each core: in use, and all (proc_stat(5)).
+/// Ticks of each core: busy, and all (proc_stat(5)).
 fn cores(text: &str) -> Vec<(u64, u64)> {
     let lines = text.lines().filter(|line| {
         line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!((counted.ena_allowance_exceeded, counted.ena_unavailable), (ena(30).ok(), None));
     }
 
-    /// A machine with two ENAs, whose driver answers as that of Linux does.
+    /// A machine with two ENAs, whose driver answers like Linux's.
     #[test]
     fn what_enas_held_back() {
         let two = ["ens5", "ens6"].map(str::to_owned);

@@ -1,8 +1,8 @@
-//! `inrush bench`: the stages of a download alone and together, and which of them is the limit.
+//! `inrush bench`: the stages of a download alone and together, and which one is the limit.
 //!
-//! What moves objects is this program itself: a process for each run, as its user would start it.
-//! `child` runs it, `mounted` reads a mount, `local` measures disk and memory, `machine` reads what
-//! the kernel counts. After each step all results are written, each file whole.
+//! Downloads are done by this program itself: one process per run, as its user would start it.
+//! `child` runs it, `mounted` reads a mount, `local` measures disk and memory, `machine` reads the
+//! kernel's counters. After each step all results are written, each file atomically.
 
 mod child;
 mod local;
@@ -36,20 +36,20 @@ use crate::sys::usage;
 use crate::text::size::Decimal;
 use child::{Child, Source, Told};
 
-/// Keys that open nothing but this process's own origin.
+/// Credentials that are valid only for this process's own origin.
 const ACCESS_KEY: &str = "INRUSHBENCH";
 const SECRET: &str = "for/the/bench/alone";
 const REGION: &str = "us-east-1";
 const BUCKET: &str = "bench";
-/// Objects that are generated where no workload says how many.
+/// Number of generated objects without a workload.
 const OBJECTS: u64 = 4;
-/// What is left free beside the files: others work on this disk too.
+/// Space left free besides the files, in bytes: other programs use this disk, too.
 const SPARE_BYTES: u64 = 256 << 20;
 
-/// How results become the text of a file.
+/// Formats the results as a file.
 type Writer = fn(&BenchReport) -> String;
 
-/// What is measured next.
+/// A planned step.
 #[derive(Debug, Clone)]
 struct Planned {
     stage: Stage,
@@ -60,10 +60,10 @@ struct Planned {
 struct Bench {
     args: BenchArgs,
     progress: Progress,
-    /// Generated objects; and those of the user, if there are any.
+    /// Generated objects; and the user's, if any.
     own: Source,
     source: Source,
-    /// Bytes of the generated ones.
+    /// Bytes of the generated objects.
     bytes: u64,
     report: BenchReport,
 }
@@ -113,7 +113,7 @@ pub(super) fn run(args: BenchArgs) -> Result<Done> {
     done
 }
 
-/// Refuses pipes where each run reads a file of the user's: the first would leave nothing in it.
+/// Refuses pipes for files that each run reads: the first run would empty them.
 fn require_files(service: &ServiceArgs) -> Result<()> {
     let ServiceArgs { ca_bundle, sse_c_key_file, .. } = service;
     let options =
@@ -135,8 +135,8 @@ fn settings(tuning: &TuningArgs) -> Vec<Setting> {
     given.map(|(name, value)| Setting { name: name.to_owned(), value }).collect()
 }
 
-/// The words of the options that all steps have, and of the one that is swept in its place: those
-/// that this stage takes.
+/// The words of the options of all steps, and of the swept option instead: those that affect this
+/// stage.
 fn words(options: &[Setting], swept: Option<&Setting>, stage: Stage) -> Vec<String> {
     let is_taken = |option: &&Setting| stage.takes(&option.name);
     let is_replaced = |option: &&Setting| {
@@ -167,10 +167,10 @@ fn start_origin(count: u64, each: u64) -> Result<Origin> {
 
 impl Bench {
     async fn run(mut self) -> Result<Done> {
-        // From here on an interrupt does not kill: whatever ends the bench, its folders go.
+        // From here on an interruption does not kill: the bench always removes its folders.
         let mut signals = Interrupts::listen()?;
         self.check_space()?;
-        // What cannot be written is seen before anything is measured.
+        // A file that cannot be written is reported before any measurement.
         self.write(false)?;
         let failed = self.steps(&mut signals).await.err();
         self.report.complete = failed.is_none();
@@ -194,7 +194,7 @@ impl Bench {
         Ok(Done { code, document: None })
     }
 
-    /// Measures all that is planned; what is measured before an error stays in the report.
+    /// Measures all planned steps; results before an error stay in the report.
     async fn steps(&mut self, signals: &mut Interrupts) -> Result<()> {
         for planned in self.plan() {
             self.step(planned, signals).await?;
@@ -204,7 +204,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The stages alone, then those together; and the sweeps of the last.
+    /// Single stages first, then combined ones; and the sweeps last.
     fn plan(&self) -> Vec<Planned> {
         let has_disk = self.args.destination.is_some();
         let in_memory = self.args.how.workload.as_ref().is_some_and(|workload| workload.in_memory);
@@ -229,7 +229,7 @@ impl Bench {
         plan
     }
 
-    /// Refuses to fill the disk. What objects of the user come to, `get` itself looks at.
+    /// Refuses to fill the disk. For the user's objects, `get` itself checks the space.
     fn check_space(&self) -> Result<()> {
         let Some(folder) = &self.args.destination else { return Ok(()) };
         let trouble = |what: String| {
@@ -277,7 +277,7 @@ impl Bench {
         let counted = machine::read().since(&before);
         let step = Step::new(stage.name(), setting, runs);
         let median = step.bytes_per_second.median;
-        // What is said of one run is said of that which the table has.
+        // Notes of one run are those of the run in the table.
         let far = |told: &Told| {
             told.measured.map_or(f64::MAX, |run| (run.bytes_per_second - median).abs())
         };
@@ -287,7 +287,7 @@ impl Bench {
         Ok(())
     }
 
-    /// One run.
+    /// Measures one run.
     async fn measure(
         &mut self,
         stage: Stage,
@@ -330,7 +330,7 @@ impl Bench {
                 let direct = stage == Stage::Disk;
                 let work = move || local::write(&path, bytes, direct, &stopped);
                 let told = interruptible(work, &stop, signals).await?;
-                // Before the folder goes.
+                // Before the folder is removed.
                 drop(folder);
                 self.or_skip(stage, told)
             }
@@ -347,7 +347,7 @@ impl Bench {
         }
     }
 
-    /// What came of it, or that it cannot be measured here.
+    /// The result, or a note that it cannot be measured here.
     fn or_skip(&mut self, stage: Stage, told: std::io::Result<Measured>) -> Result<Told> {
         match told {
             Ok(measured) => Ok(Told { measured: Some(measured), ..Told::default() }),
@@ -367,12 +367,12 @@ impl Bench {
         self.report.skipped.push(why);
     }
 
-    /// A folder at the destination, which goes when it is dropped.
+    /// A temporary folder at the destination.
     fn folder(&self) -> Result<TempDir> {
         temporary(self.args.destination.as_deref().unwrap_or(Path::new(".")))
     }
 
-    /// Writes all results so far, each file whole.
+    /// Writes all results so far, each file atomically.
     fn write(&self, is_last: bool) -> Result<()> {
         let files: [(&Option<PathBuf>, Writer); 3] = [
             (&self.args.how.report, |report| report.to_json() + "\n"),
@@ -381,7 +381,7 @@ impl Bench {
         ];
         for (path, text) in files {
             let Some(path) = path else { continue };
-            // What is no file has room for the results once.
+            // A device or a pipe takes the results only once.
             if !is_last && whole_file::is_special(path) {
                 continue;
             }
@@ -402,7 +402,7 @@ fn temporary(below: &Path) -> Result<TempDir> {
     })
 }
 
-/// Works on a thread of its own, which a signal ends.
+/// Runs `work` on a separate thread, which a signal ends.
 async fn interruptible<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     stop: &AtomicBool,
@@ -414,7 +414,7 @@ async fn interruptible<T: Send + 'static>(
         done = &mut work => return Ok(done.expect("it does not panic")),
         () = signals.next() => stop.store(true, Ordering::Relaxed),
     }
-    // It looks at that soon, and its files go after it.
+    // It checks that soon, and its files are removed after it.
     let _ = work.await;
     Err(interrupted())
 }
@@ -423,7 +423,7 @@ fn interrupted() -> Error {
     Error::new(ErrorKind::Interrupted, "interrupted: results are of the steps that were finished")
 }
 
-/// When something begins. Commands are an edge, so this may look at the clock.
+/// The current time. Commands are an edge, so this may read the clock.
 #[expect(clippy::disallowed_methods, reason = "the bench's only look at the clock")]
 fn now() -> Instant {
     Instant::now()

@@ -1,4 +1,4 @@
-//! A mount of the objects by a process of this program, whose files are read through the kernel.
+//! A mount by a process of this program, whose files are read through the kernel.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::report::bench::Measured;
 use crate::sys::usage;
 
-/// Files that are read at the same time.
+/// Files that are read at once.
 const READERS: usize = 8;
 /// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
-/// Between two looks for the mount.
+/// Pause between two checks for the mount.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
-/// A process that serves a mount; it is told to end when it is dropped.
+/// A process that serves a mount; dropping this ends it.
 struct Serving {
     process: std::os::fd::OwnedFd,
     ended: JoinHandle<io::Result<Output>>,
@@ -33,12 +33,12 @@ struct Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // One that has ended already needs no signal.
+        // A process that has ended needs no signal.
         let _ = pidfd_send_signal(&self.process, Signal::TERM);
     }
 }
 
-/// Mounts below a folder, reads all files, and unmounts. The time is that of reading.
+/// Mounts below a folder, reads all files, and unmounts. The time is that of the reads.
 pub(super) async fn run(
     source: &Source,
     options: Vec<String>,
@@ -57,7 +57,7 @@ pub(super) async fn run(
     let pid = child.id();
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
     let process = process.map_err(|errno| {
-        // Nobody could end it later.
+        // Nothing could end it later.
         let _ = child.kill().and_then(|()| child.wait());
         not_started(errno.into())
     })?;
@@ -66,7 +66,7 @@ pub(super) async fn run(
     let told = read_when_ready(&mut serving, (&point, &ready), pid, signals).await;
     let _ = pidfd_send_signal(&serving.process, Signal::TERM);
     if !serving.ended.is_finished() {
-        // The folder of the mount goes next.
+        // The mount's folder is removed next.
         let _ = (&mut serving.ended).await;
     }
     told
@@ -98,7 +98,7 @@ async fn read_when_ready(
         bytes = &mut read => bytes.expect("it does not panic"),
         () = signals.next() => {
             stop.store(true, Ordering::Relaxed);
-            // Who waits for the mount is let go by its end.
+            // Processes that wait for the mount are released by its end.
             let _ = pidfd_send_signal(&serving.process, Signal::TERM);
             let _ = read.await;
             return Err(interrupted());
@@ -113,7 +113,7 @@ async fn read_when_ready(
     Ok(Told { measured: Some(measured), ..Told::default() })
 }
 
-/// Reads all files below a folder, several at the same time; their bytes.
+/// Reads all files below a folder, several at once; returns their bytes.
 fn read_all(folder: &Path, stopped: &AtomicBool) -> io::Result<u64> {
     let mut files = Vec::new();
     find_files(folder, &mut files)?;

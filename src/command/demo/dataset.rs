@@ -1,25 +1,25 @@
 //! The demo's objects: large, small, empty, of awkward sizes, under awkward names.
 //!
-//! Plain data. All bytes are the origin's synthetic ones, so nothing is stored to compare with.
+//! Plain data. All bytes are the origin's synthetic ones, so no copy is stored for comparison.
 
 use bytes::Bytes;
 use inrush_origin::{ObjectContent, ObjectSpec};
 
-/// The bucket that all objects are in.
+/// The bucket of all objects.
 pub(super) const BUCKET: &str = "demo";
 
-/// Small objects: as many, in as many folders, of as many bytes; a usual image in a training set.
+/// Small objects: number, number of folders, and size in bytes; like images of a training set.
 const SMALL_OBJECTS: u64 = 2_000;
 const SMALL_FOLDERS: u64 = 20;
 const SMALL_BYTES: u64 = 39_000;
 
-/// Objects without a byte.
+/// Number of empty objects.
 const EMPTY_OBJECTS: u64 = 100;
 
-/// Large with a ragged end, in bytes.
+/// Size of a large object with an odd end, in bytes.
 const RAGGED_BYTES: u64 = (100 << 20) + 3;
 
-/// Keys that a terminal, a shell, a URL, XML or a file system might read another way.
+/// Keys that a terminal, a shell, a URL, XML or a file system might misinterpret.
 const NAMES: [&str; 36] = [
     "with space",
     " leading and trailing ",
@@ -46,7 +46,7 @@ const NAMES: [&str; 36] = [
     "Case",
     "case",
     "tab\tnewline\ndelete\u{7f}escape\u{1b}[2J",
-    // One accent, composed and not: two names.
+    // One accent, composed and decomposed: two names.
     "caf\u{e9}",
     "cafe\u{301}",
     "\u{4e2d}\u{6587}\u{952e}",
@@ -58,18 +58,18 @@ const NAMES: [&str; 36] = [
     "a-b",
     "a/b/c/d/e/f/g",
     "aa",
-    // The demo's own temporary names have this shape.
+    // The demo's own temporary names have this form.
     ".inrush-0123456789abcdef.part.txt",
 ];
 
-/// One object; a key that ends in `/` stands for a folder.
+/// One object; a key that ends in `/` represents a folder.
 #[derive(Debug, Clone)]
 pub(super) struct Item {
     pub(super) key: String,
     pub(super) size_bytes: u64,
 }
 
-/// Objects that are fetched together, all below the folder of their name.
+/// Objects that are downloaded together, all below the folder of their name.
 #[derive(Debug, Clone)]
 pub(super) struct Set {
     pub(super) name: &'static str,
@@ -83,12 +83,12 @@ impl Set {
 }
 
 /// The demo's sets. `large_bytes` is divided among the large objects; `slot` and `part` are the
-/// lengths that the run will cut by, whose edges are visited.
+/// lengths at which the run splits objects, for sizes around them.
 pub(super) fn sets(large_bytes: u64, slot: u64, part: u64) -> Vec<Set> {
     vec![large(large_bytes), small(), empty(), odd_sizes(slot, part), odd_names()]
 }
 
-/// One of half the bytes and four of an eighth each.
+/// One object of half the bytes and four of an eighth each.
 fn large(bytes: u64) -> Set {
     let sizes = [bytes / 2, bytes / 8, bytes / 8, bytes / 8, bytes / 8];
     let items = sizes
@@ -126,7 +126,7 @@ fn odd_sizes(slot: u64, part: u64) -> Set {
 fn odd_names() -> Set {
     const FOLDER: &str = "odd names/";
     let longest_name = "\u{4e2d}".repeat(85);
-    // 1,024 bytes are the most that a key can have.
+    // A key has at most 1,024 bytes.
     let mut longest_key = ["deep"; 210].join("/");
     longest_key.truncate(1024 - FOLDER.len() - 2);
     longest_key.push_str("/x");

@@ -1,8 +1,8 @@
-//! `inrush demo`: an origin in this process, `get` from it, and every byte compared.
+//! `inrush demo`: an origin in this process, `get` from it, and a comparison of every byte.
 //!
-//! What is shown is the real thing: the same [`get::run`] as on the command line, with signed
-//! requests over loopback sockets and files on a disk. `dataset` says what is served, `place` where
-//! the files go, `verify` compares them, `table` tells what came of it.
+//! The demo runs the real [`get::run`] of the command line, with signed requests over loopback
+//! sockets and files on a disk. `dataset` defines the objects, `place` chooses the folder, `verify`
+//! compares the files, `table` formats the results.
 
 mod dataset;
 mod place;
@@ -46,12 +46,12 @@ use place::Place;
 use table::{Outcome, Row};
 use verify::Findings;
 
-/// Keys that open nothing but this process's own origin.
+/// Credentials that are valid only for this process's own origin.
 const ACCESS_KEY: &str = "INRUSHDEMO";
 const SECRET: &str = "for/the/demo/alone";
 const REGION: &str = "us-east-1";
 
-/// Of its steps only errors are printed.
+/// Only errors of its steps are printed.
 const QUIET: MessageArgs =
     MessageArgs { quiet: true, no_progress: true, verbose: 0, log_format: LogFormat::Text };
 
@@ -89,7 +89,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Done> {
     done
 }
 
-/// An origin that serves these objects to who signs with the demo's keys.
+/// Starts an origin that serves these objects to requests with the demo's credentials.
 fn start_origin(sets: &[Set], tls: bool, ring: RingKind) -> Result<Origin> {
     let config = OriginConfig {
         workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
@@ -105,22 +105,22 @@ fn start_origin(sets: &[Set], tls: bool, ring: RingKind) -> Result<Origin> {
     })
 }
 
-/// The demo as it goes on.
+/// The running demo.
 struct Demo<'a> {
     args: &'a DemoArgs,
     origin: &'a Origin,
     progress: &'a Progress,
-    /// Over TLS: what the origin's authority signs with.
+    /// With TLS: the certificate authority of the origin.
     bundle: Option<NamedTempFile>,
     rows: Vec<Row>,
-    /// Whether it is told why there is no io_uring.
+    /// The reason for not using io_uring was printed.
     is_fallback_told: bool,
 }
 
 impl Demo<'_> {
-    /// Fetches and compares set by set, in a folder that goes away unless it is to be kept.
+    /// Downloads and compares set by set, in a folder that is removed unless it is to be kept.
     async fn run(mut self, place: &Place, sets: Vec<Set>) -> Result<Done> {
-        // From here on an interrupt does not kill: whatever ends the demo, the folder goes.
+        // From here on an interruption does not kill: the demo always removes its folder.
         let mut signals = Interrupts::listen()?;
         self.bundle = self.origin.ca_pem().map(write_bundle).transpose()?;
         let begun = now();
@@ -173,14 +173,14 @@ impl Demo<'_> {
         Ok(Done { code, document })
     }
 
-    /// The end of a demo that the user ended, which is told already.
+    /// The end of a demo that the user interrupted, which was already reported.
     fn interrupted(&self) -> Done {
         let error = Error::new(ErrorKind::Interrupted, "interrupted");
         let document = self.args.output.json.then(|| failure_json(&error));
         Done { code: error.kind().exit_code(), document }
     }
 
-    /// Fetches one set and compares it; returns the exit code so far.
+    /// Downloads one set and compares it; returns the exit code so far.
     async fn step(&mut self, folder: &Path, set: Arc<Set>, signals: &mut Interrupts) -> Result<u8> {
         let destination = folder.join(set.name);
         let keys = SigningKeys::new(ACCESS_KEY, SECRET, None, None)?;
@@ -213,7 +213,7 @@ impl Demo<'_> {
         Ok(ErrorKind::Objects.exit_code())
     }
 
-    /// Says why the workers have no io_uring, where the look before them had found one.
+    /// Reports why the workers have no io_uring, if the check before them had found one.
     fn tell_fallback(&mut self, summary: &Summary) {
         let told = summary.ring.as_ref().filter(|ring| ring.io_uring_unavailable.is_some());
         if let Some(ring) = told.filter(|_| !self.is_fallback_told) {
@@ -250,7 +250,7 @@ impl Demo<'_> {
         }
     }
 
-    /// What one would type to serve this set.
+    /// The arguments that serve this set.
     fn pipe_args(&self, set: &Set, folder: &Path) -> PipeArgs {
         let get = self.get_args(set, folder);
         PipeArgs {
@@ -286,7 +286,7 @@ impl Demo<'_> {
         }
     }
 
-    /// What one would type to fetch this set.
+    /// The arguments that download this set.
     fn get_args(&self, set: &Set, destination: &Path) -> GetArgs {
         let source = format!("s3://{BUCKET}/{}/", set.name);
         GetArgs {
@@ -317,7 +317,7 @@ impl Demo<'_> {
     }
 }
 
-/// The authority's certificate as a file, which goes away with the demo.
+/// The authority's certificate as a temporary file.
 fn write_bundle(pem: &str) -> Result<NamedTempFile> {
     let written = NamedTempFile::new().and_then(|mut file| {
         file.write_all(pem.as_bytes())?;
@@ -329,7 +329,7 @@ fn write_bundle(pem: &str) -> Result<NamedTempFile> {
     })
 }
 
-/// Compares on a thread of its own; `None` when a signal came first.
+/// Compares on a separate thread; `None` if a signal came first.
 async fn compare(root: &Path, set: &Arc<Set>, signals: &mut Interrupts) -> Option<Findings> {
     let stop = Arc::new(AtomicBool::new(false));
     let (root, set, stopped) = (root.to_path_buf(), Arc::clone(set), Arc::clone(&stop));
@@ -345,7 +345,7 @@ async fn compare(root: &Path, set: &Arc<Set>, signals: &mut Interrupts) -> Optio
     }
 }
 
-/// When a part of the demo begins. Commands are an edge, so this may look at the clock.
+/// The current time. Commands are an edge, so this may read the clock.
 #[expect(clippy::disallowed_methods, reason = "the demo's only look at the clock")]
 fn now() -> Instant {
     Instant::now()

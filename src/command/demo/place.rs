@@ -1,4 +1,4 @@
-//! Where the demo's files go: a folder on a disk with room, which goes away with the demo.
+//! Chooses the demo's folder: a temporary one on a disk with enough space.
 
 use std::path::{Path, PathBuf};
 
@@ -9,21 +9,21 @@ use crate::files::system_host;
 use crate::limits::{DEMO_LARGE_BYTES_DEFAULT, DEMO_LARGE_BYTES_MIN};
 use crate::text::size::Decimal;
 
-/// What is left free beside the demo's files: others work on this disk too.
+/// Space left free besides the demo's files, in bytes: other programs use this disk, too.
 const SPARE_BYTES: u64 = 256 << 20;
 
-/// statfs(2), TMPFS_MAGIC: what lies in such a folder is in memory, and tells nothing of a disk.
+/// statfs(2), TMPFS_MAGIC: files in such a folder are in memory, which says nothing about a disk.
 const TMPFS: u64 = 0x0102_1994;
 
-/// A folder that may be used, and how much may go into it.
+/// A usable folder, and the size of the files in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) folder: PathBuf,
-    /// Bytes of the large objects.
+    /// Size of the large objects together, in bytes.
     pub(super) large_bytes: u64,
 }
 
-/// A folder as it was found.
+/// A folder, and its properties.
 #[derive(Debug, Clone)]
 struct Candidate {
     folder: PathBuf,
@@ -32,17 +32,17 @@ struct Candidate {
 }
 
 impl Place {
-    /// The current folder or TMPDIR: the first with room, on a disk before in memory; else the one
-    /// with most room, for a smaller demo when its size was not `asked` for.
+    /// The current folder or TMPDIR: the first with enough space, preferably on a disk; else the
+    /// one with most space, for a smaller demo if its size was not `asked` for.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`] when neither can hold it.
+    /// [`ErrorKind::Destination`] if neither has enough space.
     pub(super) fn choose(asked: Option<u64>, other_bytes: u64) -> Result<Self> {
         let folders = [std::env::current_dir().ok(), Some(std::env::temp_dir())];
         decide(folders.into_iter().flatten().filter_map(look).collect(), asked, other_bytes)
     }
 
-    /// Makes the demo's own folder in there.
+    /// Creates the demo's own folder in it.
     pub(super) fn make(&self) -> Result<TempDir> {
         tempfile::Builder::new().prefix("inrush-demo-").tempdir_in(&self.folder).map_err(|error| {
             let message = format!("cannot make a folder in {}: {error}", self.folder.display());
@@ -75,7 +75,7 @@ fn decide(mut found: Vec<Candidate>, asked: Option<u64>, other_bytes: u64) -> Re
         Error::new(ErrorKind::Destination, "neither the current folder nor TMPDIR can be written")
             .advise("run it in a writable folder, or set TMPDIR to one")
     })?;
-    // In whole times the least, so that sizes stay readable.
+    // In multiples of the least size, so that sizes stay readable.
     let large_bytes = room(roomiest) / DEMO_LARGE_BYTES_MIN * DEMO_LARGE_BYTES_MIN;
     if asked.is_none() && large_bytes > 0 {
         return Ok(Place { folder: roomiest.folder.clone(), large_bytes });

@@ -1,5 +1,5 @@
-//! The demo's reader: opens each epoch's named pipe as a training program does, and compares what
-//! comes with what was served, byte by byte, in key order.
+//! The demo's reader: opens each epoch's named pipe like a training program, and compares its bytes
+//! with the served objects, in key order.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -13,16 +13,16 @@ use super::dataset::{Item, Set};
 /// Epochs that the demo serves.
 pub(super) const EPOCHS: u64 = 2;
 
-/// How much is read and compared at once, in bytes.
+/// Bytes read and compared at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Looks for a pipe that is not there yet, at most: with the pause, 20 s.
+/// Most checks for a pipe that does not exist yet: 20 s, with the pause.
 const LOOKS_MAX: u32 = 10_000;
 
-/// Pause between two looks.
+/// Pause between two checks.
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Reads all epochs below `channel`; returns bytes, or what was wrong.
+/// Reads all epochs below `channel`; returns their bytes, or the first difference.
 pub(super) fn read_epochs(channel: &Path, set: &Set) -> Result<u64, String> {
     let mut items: Vec<&Item> = set.items.iter().filter(|item| item.size_bytes > 0).collect();
     items.sort_by(|one, other| one.key.cmp(&other.key));

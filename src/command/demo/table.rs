@@ -1,4 +1,4 @@
-//! What the demo tells: a row for each set, and one JSON object for scripts.
+//! The demo's output: a row for each set, and one JSON object for scripts.
 //!
 //! Plain data in, text out.
 
@@ -11,10 +11,10 @@ use crate::report::document::{DirectIo, RingUse, Summary};
 use crate::sys::uring::SetupMode;
 use crate::text::size::{Binary, Count, Decimal, Seconds, rate};
 
-/// Of fewer bytes no rate is told: it would be that of starting and naming files.
+/// Fewest bytes for a rate: below that it would be the rate of starting and of creating files.
 const RATED_BYTES_MIN: u64 = 1_000_000;
 
-/// What came of one set.
+/// The result of one set.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
     pub(super) set: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct Row {
     pub(super) bytes: u64,
     pub(super) seconds: f64,
     pub(super) gigabytes_per_second: f64,
-    /// Of the workers; the origin has threads of its own in this process.
+    /// Of the workers; the origin has its own threads in this process.
     pub(super) worker_cpu_seconds_per_terabyte: Option<f64>,
     pub(super) verified: bool,
     pub(super) direct_io: DirectIo,
@@ -49,9 +49,9 @@ pub(super) struct Outcome {
     pub(super) verified: bool,
     /// From the first request to the last comparison.
     pub(super) seconds: f64,
-    /// Highest resident set of the process, the origin included.
+    /// Peak resident set of the process, including the origin.
     pub(super) peak_rss_bytes: u64,
-    /// The folder with the files, where it was kept.
+    /// The folder with the files, if kept.
     pub(super) kept: Option<PathBuf>,
     pub(super) sets: Vec<Row>,
 }
@@ -75,7 +75,7 @@ impl Row {
         }
     }
 
-    /// The row for people, under [`HEADING`].
+    /// The row for users, under [`HEADING`].
     pub(super) fn to_text(&self) -> String {
         let told =
             |value: String| if self.bytes < RATED_BYTES_MIN { "-".to_owned() } else { value };
@@ -98,7 +98,7 @@ impl Row {
 pub(super) const HEADING: &str = "what       objects     bytes     time    GB/s  CPU-s/TB  \
      verified  O_DIRECT        io_uring";
 
-/// What the columns do not say of themselves.
+/// Explains the columns.
 pub(super) fn footnote(peak_rss_bytes: u64) -> String {
     format!(
         "peak memory {} including the test server; CPU-s/TB counts the workers only; verified: \

@@ -1,6 +1,6 @@
-//! Whether a folder holds exactly the objects of a set, byte for byte.
+//! Checks that a folder holds exactly the objects of a set, byte for byte.
 //!
-//! Streamed: two buffers, whatever the size of a file. It shares no code with the data plane, and
+//! Streamed: two buffers, whatever the size of a file. Shares no code with the data plane, and
 //! reads with plain system calls.
 
 #![expect(clippy::disallowed_types, reason = "what the data plane wrote is read another way")]
@@ -18,17 +18,17 @@ use super::dataset::{Item, Set};
 /// Length of each of the two buffers, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Problems that are told one by one.
+/// Problems that are printed one by one.
 const PROBLEMS_TOLD_MAX: usize = 5;
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Bytes that were compared.
     pub(super) bytes: u64,
     /// The first few of the problems.
     pub(super) problems: Vec<String>,
-    /// How many there are.
+    /// Number of all problems.
     pub(super) problem_count: u64,
 }
 
@@ -41,7 +41,7 @@ impl Findings {
     }
 }
 
-/// Compares the folder `root` with the set that was fetched into it, until `stop` is set.
+/// Compares the folder `root` with the set that was downloaded into it, until `stop` is set.
 pub(super) fn compare(root: &Path, set: &Set, stop: &AtomicBool) -> Findings {
     let mut findings = Findings::default();
     let mut buffers = [vec![0; BUFFER_BYTES], vec![0; BUFFER_BYTES]];
@@ -65,7 +65,7 @@ pub(super) fn compare(root: &Path, set: &Set, stop: &AtomicBool) -> Findings {
     findings
 }
 
-/// What stands in a folder beside these names; a folder that cannot be read is no good either.
+/// Other entries of a folder than these names; an unreadable folder counts, too.
 pub(super) fn strangers(folder: &Path, names: &[&str]) -> Vec<String> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -78,7 +78,7 @@ pub(super) fn strangers(folder: &Path, names: &[&str]) -> Vec<String> {
     found.filter(|name| !names.contains(&name.as_str())).collect()
 }
 
-/// What is wrong with one file; `None` when nothing is.
+/// The problem of one file; `None` if there is none.
 fn compare_file(
     path: &Path,
     item: &Item,
@@ -115,7 +115,8 @@ fn compare_file(
     Ok(None)
 }
 
-/// Everything that is neither expected nor a folder is one file too many: a temporary one, say.
+/// Everything that is neither expected nor a folder is one file too many: for example a temporary
+/// one.
 fn find_others(
     folder: &Path,
     expected: &BTreeSet<PathBuf>,
@@ -143,7 +144,7 @@ mod tests {
         Set { name: "s", items: vec![item("s/a/large", large), item("s/0", 0), item("s/f/", 0)] }
     }
 
-    /// A folder that holds the set, then is changed.
+    /// A folder that has the set, then is changed.
     fn check(change: impl FnOnce(&Path), expected: &[&str]) {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path();

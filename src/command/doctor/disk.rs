@@ -1,4 +1,4 @@
-//! Facts of the destination, some by trying.
+//! Facts about the destination, some of them by trying.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +13,7 @@ use crate::doctor::parse;
 use crate::files::system_host::nearest_folder;
 use crate::limits::DIRECT_ALIGNMENT_BYTES;
 
-/// Types of file systems by the number of statfs(2).
+/// Types of file systems by their number in statfs(2).
 const FILE_SYSTEMS: [(u64, &str); 12] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
@@ -56,9 +56,9 @@ pub(super) fn look(tree: &Tree, destination: &Path) -> Disk {
     }
 }
 
-/// A link that leads nowhere, where a folder or a file would be made: neither can be.
+/// A broken link in the path of the destination: it prevents creating the folder or file.
 fn broken_link(destination: &Path) -> Option<Trouble> {
-    // Without a slash at the end, which would ask for what the link leads to.
+    // Without a trailing slash, which would refer to the link's target.
     let all = destination.components().as_path().ancestors();
     let mut missing = all.take_while(|path| std::fs::metadata(path).is_err());
     let link = missing.find(|path| path.is_symlink())?;
@@ -77,7 +77,7 @@ fn plain(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// Writes one aligned piece past the page cache, into a file that goes away.
+/// Writes one aligned piece past the page cache, into a temporary file.
 fn write_direct(path: &Path) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
@@ -88,12 +88,12 @@ fn write_direct(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The device of this number, and what stands above its disk.
+/// The device of this number, and its disk's queue settings.
 fn block(tree: &Tree, device: u64) -> Option<Block> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let below = format!("sys/dev/block/{major}:{minor}");
     tree.text(format!("{below}/uevent"))?;
-    // The queue of a partition is its disk's.
+    // A partition shares its disk's queue.
     let is_partition = tree.text(format!("{below}/partition")).is_some();
     let disk = if is_partition { format!("{below}/..") } else { below };
     let text = |file: &str| tree.text(format!("{disk}/{file}"));

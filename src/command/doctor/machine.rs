@@ -1,4 +1,4 @@
-//! Facts of the machine and its network.
+//! Facts about the machine and its network.
 
 use super::tree::Tree;
 use crate::cli::RingName;
@@ -10,10 +10,10 @@ use crate::sys::tcp_memory::{TcpMemory, page_bytes};
 use crate::sys::topology;
 use crate::sys::uring::SetupMode;
 
-/// Entries of the ring that is made to see whether one can be: as few as there may be.
+/// Entries of the ring created as a check: the smallest number.
 const ENTRIES: u32 = 8;
 
-/// With the ring that an option asks for.
+/// For the ring of the option.
 pub(super) fn machine(tree: &Tree, ring: Option<RingName>) -> Machine {
     let status = tree.text("proc/self/status").unwrap_or_default();
     let limits = tree.text("proc/self/limits").unwrap_or_default();
@@ -61,7 +61,7 @@ fn try_ring() -> RingTried {
     }
 }
 
-/// The folders of a controller's groups, those of version 2 among them.
+/// The folders of a controller's cgroups, including those of version 2.
 fn groups(tree: &Tree, controller: &str) -> Vec<String> {
     parse::cgroups(&tree.text("proc/self/cgroup").unwrap_or_default(), controller)
 }
@@ -88,8 +88,7 @@ fn quota_cores(tree: &Tree) -> Option<f64> {
     quotas.min_by(f64::total_cmp)
 }
 
-/// The way to the network: over these interfaces, or where none is named over that of the default
-/// route.
+/// The route to the network: over these interfaces, or without any over that of the default route.
 pub(super) fn network(tree: &Tree, named: &[String]) -> Network {
     let known = topology::interfaces(tree.root());
     let named = named.iter().map(|name| Interface {
@@ -124,7 +123,7 @@ fn interface(tree: &Tree, name: String) -> Interface {
     let queues = tree.names(format!("{folder}/queues"));
     Interface {
         state: tree.word(format!("{folder}/operstate")),
-        // -1 where the driver does not say.
+        // -1 if the driver does not report it.
         speed_mbit: number("speed").filter(|speed| *speed > 0),
         duplex: tree.word(format!("{folder}/duplex")),
         mtu_bytes: number("mtu"),
@@ -136,8 +135,8 @@ fn interface(tree: &Tree, name: String) -> Interface {
     }
 }
 
-/// The interrupts of the device that have the interface's name or are of its queues, and the cores
-/// that handle each.
+/// The interrupts of the device that have the interface's name or belong to its queues, and the
+/// cores that handle each.
 fn interrupts(tree: &Tree, folder: &str, name: &str) -> Vec<(u32, Vec<u32>)> {
     let all = tree.text("proc/interrupts").unwrap_or_default();
     // A virtio device's interrupts are its parent's.
@@ -164,7 +163,7 @@ fn interrupts(tree: &Tree, folder: &str, name: &str) -> Vec<(u32, Vec<u32>)> {
     lines.filter_map(|number| Some((number, cores(&number)?))).collect()
 }
 
-/// An interrupt that is for no queue, by its name.
+/// True if an interrupt belongs to no queue, by its name.
 fn is_for_no_queue(name: &str) -> bool {
     ["config", "mgmnt", "async", "control", "misc"].iter().any(|word| name.contains(word))
 }

@@ -1,5 +1,5 @@
-//! `inrush doctor`: gathers facts of this machine, the destination and the service, and prints what
-//! [`crate::doctor`] makes of them.
+//! `inrush doctor`: gathers facts about this machine, the destination and the service, and prints
+//! the findings of [`crate::doctor`].
 
 mod disk;
 mod machine;
@@ -27,7 +27,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
         network: machine::network(&tree, &args.service.interface),
         ..Facts::default()
     };
-    // Once: a file that is a pipe has it once.
+    // Only once: a pipe can be read only once.
     let progress = Progress::new(!args.output.messages.quiet);
     let settings = session::settings(&args.service, &progress).await;
     let has_endpoint = args.service.endpoint_url.is_some() || is_endpoint_set(&settings);

@@ -1,4 +1,4 @@
-//! Facts of the service that has the source, by a few requests.
+//! Facts about the source's service, by a few requests.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,15 +12,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::report::progress::Progress;
 use crate::s3::uri::{KeyPattern, S3Uri};
 
-/// Bytes of the object that this address names; `None` where it is a folder's, or may be.
+/// Size of the object at this address in bytes; `None` if it is a folder's, or may be.
 pub(super) fn bytes_of_one(service: &Service, source: &S3Uri) -> Option<u64> {
     let (KeyPattern::Key(key) | KeyPattern::Exact { key, .. }) = &source.key else { return None };
     let (what, read) = service.object.as_ref()?;
-    // A folder that is written without its slash has another object.
+    // For a folder without its slash, another object was read.
     read.as_ref().ok().copied().filter(|_| *what == named(&source.bucket, key))
 }
 
-/// Asks, each question once: about the source, or without one about the service alone.
+/// Sends each request once: about the source, or without one about the service only.
 pub(super) async fn look(
     args: &DoctorArgs,
     settings: &Result<Arc<Settings>>,
@@ -28,7 +28,7 @@ pub(super) async fn look(
 ) -> Service {
     let given = || Some(settings.clone());
     let source = args.source.as_ref();
-    // What does not answer is not waited for.
+    // A server that does not answer is not retried.
     let args = ServiceArgs {
         retry_for: args.service.retry_for.or(Some(Duration::ZERO)),
         ..args.service.clone()
@@ -43,12 +43,12 @@ pub(super) async fn look(
     {
         Ok(control) => control,
         Err(error) => {
-            // The rest can be seen without them, but for what only they may read.
+            // Everything else works without them, except access to private objects.
             let args = ServiceArgs { no_sign_request: true, ..args };
             let anonymous =
                 session::control_with(&args, session::credentials(&args), progress, given()).await;
             let is_access = error.kind() == ErrorKind::Access;
-            // A profile file that is refused has no credentials to give, either.
+            // If a profile file is refused it gives no credentials either.
             match is_access || settings.is_err() || anonymous.is_ok() {
                 true => service.credentials = Some(Err(trouble(error))),
                 false => service.addresses = Some(Err(trouble(error))),
@@ -99,7 +99,7 @@ pub(super) fn trouble(error: Error) -> Trouble {
     Trouble { why: error.message().to_owned(), advice: error.advice().map(str::to_owned) }
 }
 
-/// Seconds until then; below 0 when it has passed.
+/// Seconds until then; negative if it has passed.
 fn left_seconds(ends: SystemTime) -> i64 {
     let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     match ends.duration_since(now()) {

@@ -1,13 +1,13 @@
-//! /proc and /sys, or a folder that stands for them.
+//! /proc and /sys, or a folder that replaces them.
 
 use std::path::{Path, PathBuf};
 
 use crate::doctor::parse;
 
-/// The folder that stands for `/` where /proc and /sys are read: for tests.
+/// The variable with a folder that replaces `/` for reading /proc and /sys: for tests.
 const ROOT_VARIABLE: &str = "INRUSH_DOCTOR_ROOT";
 
-/// Where /proc and /sys are.
+/// The location of /proc and /sys.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     root: PathBuf,
@@ -19,12 +19,12 @@ impl Tree {
         Self { root: root.map_or_else(|| PathBuf::from("/"), PathBuf::from) }
     }
 
-    /// The folder that stands for `/`.
+    /// The folder that replaces `/`.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The path of a file or folder, which begins below `/`.
+    /// The path of a file or folder below `/`.
     pub(super) fn path(&self, below: impl AsRef<Path>) -> PathBuf {
         self.root.join(below)
     }
@@ -42,7 +42,7 @@ impl Tree {
         parse::number(&self.text(below)?)
     }
 
-    /// The names in a folder, in order.
+    /// The names in a folder, sorted.
     pub(super) fn names(&self, below: impl AsRef<Path>) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(below)) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());

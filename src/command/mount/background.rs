@@ -1,5 +1,5 @@
-//! The process in the background: another one of this program, with the same words, that says when
-//! it serves. Forking this one would leave its threads behind.
+//! The background process of a mount: this program started again with the same words, which reports
+//! when it serves. A fork would not have this process's threads.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
@@ -13,11 +13,11 @@ use crate::command::aside::aside;
 use crate::command::ending::Done;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What the child says when it serves.
+/// The child's message that it serves.
 const READY: &[u8] = b"ready\n";
 
-/// Starts the child and waits until it serves, or ends: then its exit code is ours, and it has said
-/// why.
+/// Starts the child and waits until it serves, or exits: then its exit code is ours, and it has
+/// printed the cause.
 pub(super) async fn start() -> Result<Done> {
     aside(|| {
         let trouble = |error: std::io::Error| {
@@ -40,7 +40,8 @@ pub(super) async fn start() -> Result<Done> {
                 (command, hosted.words.iter().skip(1).cloned().collect())
             }
         };
-        // As mount(8) calls it there is no name of a command: the other one is called so, too.
+        // mount(8) calls the program by another name, without a command: the child gets that name,
+        // too.
         if Path::new(&called)
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."))
@@ -71,25 +72,25 @@ pub(super) async fn start() -> Result<Done> {
     .await
 }
 
-/// The file that gets messages from then on, where one is given.
+/// Opens the file for messages in the background, if given.
 pub(super) fn open_log(path: Option<&Path>) -> Result<Option<OwnedFd>> {
     let append = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
     path.map(|path| open(path, append)).transpose()
 }
 
-/// Tells the parent that it may go, and lets go of the terminal.
+/// Reports readiness to the parent, and detaches from the terminal.
 pub(super) fn say_ready(log: Option<&OwnedFd>) -> Result<()> {
     let trouble = |what: String, error: std::io::Error| {
         Error::new(ErrorKind::Host, format!("{what}: {error}")).advise("use --foreground")
     };
     let nothing = open(Path::new("/dev/null"), OFlags::RDWR)?;
-    // Whoever started it has gone: it is not wanted any more.
+    // The parent has exited: the mount is not wanted any more.
     let told = std::io::Write::write_all(&mut std::io::stdout(), READY)
         .and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
     told.map_err(|error| {
         Error::new(ErrorKind::Interrupted, format!("whoever started it has ended: {error}"))
     })?;
-    // A process that leads its group already, as one that a shell started, cannot; then it stays.
+    // A process that leads its group already, like one started by a shell, cannot; then it stays.
     let _ = rustix::process::setsid();
     let errors = log.unwrap_or(&nothing);
     let redirected = stdio::dup2_stdin(nothing.as_fd())

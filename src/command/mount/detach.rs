@@ -1,5 +1,5 @@
-//! Places of mounts, and how mounts are removed from them: lazily, so that nothing waits, also for
-//! a mount whose process is gone.
+//! Mount points, and their lazy unmounting, which does not block, even if the mount's process has
+//! died.
 
 use std::io::Read as _;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -13,27 +13,27 @@ use rustix::mount::UnmountFlags;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mount::table::{self, Mounted, TYPE};
 
-/// A folder as the kernel's table of mounts has it. The folder itself is not looked at: one whose
-/// process is gone cannot be.
+/// The path of a folder in the form of the kernel's mount table. The folder itself is not accessed:
+/// if its mount's process has died that fails.
 pub(super) fn place(typed: &Path) -> Result<PathBuf> {
     let trouble = |error: std::io::Error| {
         Error::new(ErrorKind::Destination, format!("{}: {error}", typed.display()))
             .advise("give the folder that it is mounted on")
     };
-    // Without a last name it is a folder by its meaning: `.`, `..`, `/`.
+    // Without a last name it is a folder by definition: `.`, `..`, `/`.
     let typed = typed.components().as_path();
     let Some(name) = typed.file_name() else { return typed.canonicalize().map_err(trouble) };
     let above = typed.parent().filter(|above| !above.as_os_str().is_empty());
     let above = above.unwrap_or(Path::new(".")).canonicalize().map_err(trouble)?;
     let place = above.join(name);
-    // A link to it is followed where that does not lead into a mount without a process.
+    // A link to it is followed unless it leads into a mount without a process.
     match std::fs::read_link(&place) {
         Ok(_) => place.canonicalize().map_err(trouble),
         Err(_) => Ok(place),
     }
 }
 
-/// The same for a new mount: a folder on which none of ours is.
+/// The place of a new mount: a folder without a mount of ours.
 pub(in crate::command) fn empty_place(typed: &Path) -> Result<PathBuf> {
     let place = place(typed)?;
     if ours(&place).is_ok() {
@@ -55,7 +55,7 @@ pub(in crate::command) fn empty_place(typed: &Path) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Removes mounts of this program there whose processes are gone.
+/// Removes mounts of this program at this place whose processes have died.
 pub(in crate::command) fn remove_dead(place: &Path) -> Result<()> {
     while ours(place).is_ok() && is_dead(place) {
         detach(place)?;
@@ -63,16 +63,16 @@ pub(in crate::command) fn remove_dead(place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the process of the mount there is gone.
+/// True if the process of the mount there has died.
 fn is_dead(place: &Path) -> bool {
-    // What is known of the folder itself the kernel may still remember.
+    // The kernel may still cache attributes of the folder itself.
     let opened = place.read_dir();
-    // The second is of a request that its end met on the way.
+    // The second one is of a request that was in progress when the process died.
     let gone = [Errno::NOTCONN, Errno::CONNABORTED];
     opened.is_err_and(|error| Errno::from_io_error(&error).is_some_and(|is| gone.contains(&is)))
 }
 
-/// The mount of this program that is there; an error where there is none.
+/// The mount of this program at this place; an error if there is none.
 pub(super) fn ours(place: &Path) -> Result<Mounted> {
     let why = match table::at(&mounts()?, place) {
         Some(mounted) if mounted.kind == TYPE => return Ok(mounted),
@@ -89,19 +89,20 @@ fn mounts() -> Result<Vec<u8>> {
     })
 }
 
-/// A mount of this program, by a descriptor of its root: what has its name by now is another one's.
+/// A mount of this program, by a descriptor of its root: the path may belong to another mount by
+/// now.
 struct Held {
     root: OwnedFd,
     mounted: Mounted,
 }
 
 impl Held {
-    /// Opens what is mounted at this place, without asking its process anything (O_PATH). No link
-    /// on the way is followed: `place` had none, so one was put there meanwhile. `None` where no
-    /// mount of this program is there.
+    /// Opens the mount at this place, without a request to its process (O_PATH). Links in the path
+    /// are not followed: `place` had none, so one was created meanwhile. `None` if no mount of this
+    /// program is there.
     ///
     /// # Errors
-    /// What openat(2) says.
+    /// Those of openat(2).
     fn open(place: &Path) -> rustix::io::Result<Option<Self>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut root = rustix::fs::open("/", flags, Mode::empty())?;
@@ -118,13 +119,13 @@ impl Held {
         Ok(ours.map(|mounted| Self { root, mounted }))
     }
 
-    /// Removes this mount, and no other.
+    /// Removes this mount only.
     fn unmount(&self, flags: UnmountFlags) -> rustix::io::Result<()> {
         rustix::mount::unmount(format!("/proc/self/fd/{}", self.root.as_raw_fd()), flags)
     }
 }
 
-/// Removes the mount. Without the right to do so fusermount3, which has it, is asked.
+/// Removes the mount. Without permission it asks fusermount3, which has it.
 pub(super) fn detach(place: &Path) -> Result<()> {
     let refused = match Held::open(place) {
         Ok(None) => "something else is mounted over it".to_owned(),
@@ -145,17 +146,17 @@ pub(super) fn detach(place: &Path) -> Result<()> {
     .advise("unmount it as the user that mounted it, or as root"))
 }
 
-/// A mount of this process. One that somebody has unmounted since, or covered, is left alone, and
-/// so is one of another process that is there now.
+/// A mount of this process. If it was unmounted since, or covered, it is left alone, and so is
+/// another process's mount that is there now.
 #[derive(Debug, Clone)]
 pub(super) struct Own {
     point: PathBuf,
-    /// Its device's number, as `MAJOR:MINOR`.
+    /// Its device number, as `MAJOR:MINOR`.
     pub(super) device: String,
 }
 
 impl Own {
-    /// What was mounted there just now.
+    /// The mount that was just created there.
     pub(super) fn at(point: &Path) -> Option<Self> {
         let Mounted { device, .. } = ours(point).ok()?;
         Some(Self { point: point.to_owned(), device })
@@ -165,13 +166,13 @@ impl Own {
         ours(&self.point).is_ok_and(|there| there.device == self.device)
     }
 
-    /// Removes it where it is; false if it could not be removed.
+    /// Removes it from its place; false if that failed.
     pub(super) fn remove(&self) -> bool {
         !self.is_there() || detach(&self.point).is_ok() || !self.is_there()
     }
 
-    /// Ends it, since nothing can be read from it any more: requests that wait end, too, where the
-    /// kernel lets this process do that.
+    /// Aborts its connection, since it cannot be read any more: waiting requests end, too, if the
+    /// kernel permits it.
     pub(super) fn abort(&self) {
         if !self.is_there() {
             return;
@@ -183,14 +184,14 @@ impl Own {
         {
             return;
         }
-        // The user that has mounted it may write there, where it is mounted itself.
+        // The user that has mounted it may write there, if that is mounted itself.
         let minor = self.device.rsplit(':').next().unwrap_or_default();
         let _ = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
         by_helper(&self.point);
     }
 }
 
-/// Asks fusermount; says what it said.
+/// Asks fusermount; returns its message.
 fn by_helper(place: &Path) -> String {
     let mut said = Errno::PERM.to_string();
     for name in ["fusermount3", "fusermount"] {
@@ -204,7 +205,7 @@ fn by_helper(place: &Path) -> String {
         let Ok(mut helper) = helper else { continue };
         let mut text = String::new();
         if let Some(mut stderr) = helper.stderr.take() {
-            // What it says is only told.
+            // Its message is only reported.
             let _ = stderr.read_to_string(&mut text);
         }
         if helper.wait().is_ok_and(|status| status.success()) {
@@ -223,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// What takes the place of a folder above the mount, after that was looked at.
+    /// Replaces a folder above the mount by a link after the folder was checked.
     #[test]
     fn a_link_in_the_place_of_a_folder_above_is_not_followed() {
         let folder = tempfile::tempdir().unwrap();

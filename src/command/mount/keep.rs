@@ -1,10 +1,10 @@
-//! What a mount does with `--cache`: bytes that come for readers are written to the folder by
-//! threads of their own, and an object all of whose bytes have come gets its name there.
+//! The cache of a mount (`--cache`): separate threads write bytes that come for readers to the
+//! folder, and an object with all of its bytes gets its name there.
 //!
-//! A thread has what it writes from the slot that it was received into. As long as a slot waits to
-//! be written nothing new comes into it, so a disk that is slower than the network holds reads up,
-//! and what waits is bounded by `--memory`. One that does not answer is left: what waits is
-//! dropped, and reads go on without it.
+//! A thread writes directly from the slot that received the bytes. While a slot waits to be written
+//! nothing else is received into it, so a disk that is slower than the network slows down reads,
+//! and `--memory` limits the waiting bytes. If the disk stalls, the waiting bytes are dropped, and
+//! reads continue without it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Display;
@@ -30,20 +30,20 @@ use crate::s3::{Endpoint, Object};
 use crate::sys::usage;
 use crate::text::size::Decimal;
 
-/// How often somebody is told that something is not kept: once of each kind.
+/// Most messages about objects that are not cached: one of each kind.
 pub(super) const UNKEPT_TOLD_MAX: usize = 2;
 
-/// What is not kept, and why.
+/// Objects that are not cached, and the reason.
 #[derive(Debug)]
 pub(in crate::command) enum Unkept {
-    /// Nothing more is.
+    /// All further objects.
     Rest(Error),
-    /// There is no room for an object, and nothing was kept before it.
+    /// An object without space, before any was cached.
     NoRoom(String),
 }
 
 impl Unkept {
-    /// Tells people.
+    /// Prints it.
     pub(in crate::command) fn tell(self, progress: &Progress) {
         match self {
             Self::Rest(error) => progress.error(error),
@@ -60,28 +60,28 @@ pub(in crate::command) struct Keeper {
     others: Vec<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
     cache: Cache,
     queue: Mutex<Queue>,
     came: Condvar,
-    /// Rings when the mount ends.
+    /// Notified when the mount ends.
     ends: Condvar,
-    /// Something has come, or was used, since the last sync.
+    /// An object was added or used since the last sync.
     is_touched: AtomicBool,
-    /// Descriptors that are taken, and how many may be.
+    /// Number of descriptors in use, and its limit.
     files: AtomicUsize,
     files_max: usize,
     /// Objects that are being read, by mount and inode.
     growing: Mutex<HashMap<(usize, Inode), Weak<Growing>>>,
-    /// Nothing more is kept.
+    /// Nothing more is cached.
     is_full: AtomicBool,
     hits: AtomicU64,
     misses: AtomicU64,
     kept_objects: AtomicU64,
     kept_bytes: AtomicU64,
-    /// That there is no room was told.
+    /// The lack of space was reported.
     has_told_room: AtomicBool,
     unkept: mpsc::Sender<Unkept>,
 }
@@ -89,10 +89,10 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// The last one that was taken out of it.
+    /// Number of the last item taken from the queue.
     taken: u64,
     is_over: bool,
-    /// All that was to be written is.
+    /// All queued bytes are written.
     is_written: bool,
 }
 
@@ -104,13 +104,14 @@ struct Job {
     lease: Arc<Lease>,
 }
 
-/// An object of which bytes come; it is given up with the last file that has it open.
+/// An object whose bytes are coming; it is abandoned when its last open file is closed.
 #[derive(Debug)]
 pub(super) struct Growing {
     wanted: Wanted,
-    /// It is kept, or will not be.
+    /// It is cached, or will not be.
     is_over: AtomicBool,
-    /// What is written of it. Whoever writes has the lock, so nobody does once it is whole.
+    /// Its written part. The writer holds the lock, so nothing is written after the object is
+    /// complete.
     part: Mutex<Option<Part>>,
 }
 
@@ -121,7 +122,7 @@ struct Part {
     _descriptor: Descriptor,
 }
 
-/// One of the descriptors that there are for the cache.
+/// One of the descriptors available for the cache.
 #[derive(Debug)]
 pub(super) struct Descriptor(Arc<Shared>);
 
@@ -131,7 +132,7 @@ impl Drop for Descriptor {
     }
 }
 
-/// Ranges of an object, none of which touches another: ends by starts.
+/// Disjoint ranges of an object that do not touch: ends by starts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Covered(BTreeMap<u64, u64>);
 
@@ -149,12 +150,12 @@ impl Covered {
         self.0.insert(start, end);
     }
 
-    /// Whether it has all of a range.
+    /// True if all of a range is included.
     fn has(&self, range: &Range<u64>) -> bool {
         self.0.range(..=range.start).next_back().is_some_and(|(_, end)| *end >= range.end)
     }
 
-    /// Whether it has all of so many bytes.
+    /// True if the first `size_bytes` bytes are included.
     fn is_all(&self, size_bytes: u64) -> bool {
         self.has(&(0..size_bytes))
     }
@@ -165,10 +166,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Keeper {
-    /// Starts the threads. `unkept`: why something is not kept, [`UNKEPT_TOLD_MAX`] at most.
+    /// Starts the threads. `unkept` gets the reasons for objects that are not cached, at most
+    /// [`UNKEPT_TOLD_MAX`].
     ///
     /// # Errors
-    /// When there is no room for a thread.
+    /// If a thread cannot be started.
     pub(super) fn start(cache: Cache, unkept: mpsc::Sender<Unkept>) -> Result<Self> {
         let zero = || AtomicU64::new(0);
         let descriptors = usage::descriptors_max() / CACHE_DESCRIPTORS_SHARE;
@@ -212,7 +214,7 @@ impl Keeper {
         Arc::clone(&self.shared)
     }
 
-    /// Writes what has come; nothing comes any more.
+    /// Writes the queued bytes; no more will come.
     pub(super) fn finish(&mut self) {
         lock(&self.shared.queue).is_over = true;
         self.shared.came.notify_all();
@@ -220,13 +222,13 @@ impl Keeper {
     }
 }
 
-/// One that panicked has said so.
+/// Panics have already been reported.
 fn join(threads: &mut Vec<JoinHandle<()>>) {
     threads.drain(..).for_each(|thread| drop(thread.join()));
 }
 
 impl Drop for Keeper {
-    /// Has the disk take what was kept, too.
+    /// Syncs cached objects, too.
     fn drop(&mut self) {
         self.finish();
         lock(&self.shared.queue).is_written = true;
@@ -237,7 +239,7 @@ impl Drop for Keeper {
 }
 
 impl Shared {
-    /// The file of an object that is kept whole.
+    /// The file of a cached object.
     pub(super) fn find(&self, endpoint: &Endpoint, object: &Object) -> Option<Found> {
         let found = Wanted::new(endpoint, object).and_then(|wanted| self.cache.find(&wanted));
         match found.is_some() {
@@ -247,20 +249,21 @@ impl Shared {
         found
     }
 
-    /// Takes a descriptor; `None` where others have all that there are.
+    /// Takes a descriptor; `None` if all are in use.
     pub(super) fn descriptor(self: &Arc<Self>) -> Option<Descriptor> {
         let before = self.files.fetch_add(1, Ordering::Relaxed);
         let taken = Descriptor(Arc::clone(self));
         (before < self.files_max).then_some(taken)
     }
 
-    /// One that is kept is opened once more.
+    /// Counts an open of a cached object.
     pub(super) fn note_hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
         self.is_touched.store(true, Ordering::Relaxed);
     }
 
-    /// An object is opened that is not kept: where its bytes go; `None` where they go nowhere.
+    /// Registers an object that is opened and not cached; returns the destination of its bytes, or
+    /// `None`.
     pub(super) fn grow(
         &self,
         (mount, inode): (usize, Inode),
@@ -278,13 +281,13 @@ impl Shared {
         let wanted = Wanted::new(endpoint, object)?;
         let (is_over, part) = (AtomicBool::new(false), Mutex::new(None));
         let new = Arc::new(Growing { wanted, is_over, part });
-        // Those that nobody has open any more.
+        // Objects without open files.
         growing.retain(|_, weak| weak.strong_count() > 0);
         growing.insert((mount, inode), Arc::downgrade(&new));
         Some(new)
     }
 
-    /// Bytes of an object have come.
+    /// Queues received bytes of an object.
     pub(super) fn take(&self, growing: Arc<Growing>, offset: u64, lease: Arc<Lease>) {
         if self.is_full.load(Ordering::Relaxed) || growing.is_over.load(Ordering::Relaxed) {
             return;
@@ -293,7 +296,7 @@ impl Shared {
         self.came.notify_one();
     }
 
-    /// What it came to.
+    /// The counters.
     pub(super) fn counts(&self) -> CacheCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         CacheCounts {
@@ -305,18 +308,18 @@ impl Shared {
         }
     }
 
-    /// Writes until the mount ends and nothing is left.
+    /// Writes until the mount ends and the queue is empty.
     fn work(self: &Arc<Self>) {
         while let Some(Job { growing, offset, lease }) = self.next() {
             if let Err(code) = self.write(&growing, offset, &lease) {
                 growing.is_over.store(true, Ordering::Relaxed);
                 *lock(&growing.part) = None;
-                // Of these another object may be kept.
+                // After these errors another object may still be cached.
                 let is_of_one = matches!(
                     code,
                     Code::NOSPC | Code::DQUOT | Code::MFILE | Code::NFILE | Code::NOENT
                 );
-                // What a call on a removed folder fails with says less.
+                // The error of a call on a removed folder is less informative.
                 match self.cache.is_gone() {
                     true => self.stop(&"the folder was removed"),
                     false if is_of_one => {}
@@ -340,7 +343,7 @@ impl Shared {
         }
     }
 
-    /// Writes these bytes of an object; the last of them are followed by its name.
+    /// Writes these bytes of an object; the last ones are followed by its publication.
     fn write(self: &Arc<Self>, growing: &Growing, offset: u64, bytes: &[u8]) -> Result<(), Code> {
         let Growing { wanted, is_over, part } = growing;
         let mut part = lock(part);
@@ -376,7 +379,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Has the disk take what was kept from time to time, until the mount ends.
+    /// Syncs cached objects periodically, until the mount ends.
     fn sync_at_times(&self) {
         while !self.ends_within(CACHE_SYNC_PERIOD) {
             self.sync();
@@ -391,7 +394,7 @@ impl Shared {
         }
     }
 
-    /// Lets go of a disk that does not answer: reads want the memory that waits for it.
+    /// Abandons a stalled disk: reads need the memory that waits for it.
     fn watch(&self) {
         let mut before = 0;
         while !self.ends_within(CACHE_STALL_MAX) {
@@ -409,14 +412,14 @@ impl Shared {
         }
     }
 
-    /// Waits until the mount ends, at most so long; true when it does.
+    /// Waits until the mount ends, at most for this time; true if it does.
     fn ends_within(&self, time: Duration) -> bool {
         let queue = lock(&self.queue);
         let waited = self.ends.wait_timeout_while(queue, time, |queue| !queue.is_written);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_written
     }
 
-    /// Nothing more is kept; what is kept goes on to be read.
+    /// Stops caching; cached objects are still read.
     fn stop(&self, why: &dyn Display) {
         if !self.is_full.swap(true, Ordering::Relaxed) {
             let path = self.cache.path().display();
@@ -426,7 +429,8 @@ impl Shared {
         }
     }
 
-    /// Says once why an object is not kept where none was before it: nobody would see why.
+    /// Reports once why an object is not cached if no other was cached before: otherwise the cause
+    /// would be invisible.
     fn tell_room(&self, size_bytes: u64) {
         let is_first = self.kept_objects.load(Ordering::Relaxed) == 0;
         if is_first && !self.has_told_room.swap(true, Ordering::Relaxed) {
@@ -462,7 +466,7 @@ mod tests {
             };
             for (number, range) in order.iter().enumerate() {
                 add(&mut covered, range.clone());
-                // Some come twice, or overlap.
+                // Some ranges repeat or overlap.
                 add(&mut covered, range.start.saturating_sub(chance.u64(..2))..range.end);
                 let again = chance.choice(&order[..=number]).expect("one").clone();
                 add(&mut covered, again);

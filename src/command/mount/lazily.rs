@@ -1,5 +1,5 @@
-//! Folders that are listed when a program first uses them. Whoever needs one meanwhile waits for
-//! the same listing; where it fails all of them are told, and the next one has it listed again.
+//! Folders that are listed when a program first uses them. Requests that need one meanwhile wait
+//! for that listing; if it fails all of them fail, and the next one lists it again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::mount::lazy::{Content, Turn};
 use crate::mount::tree::{Hidden, Inode, Tree};
 use crate::s3::uri::shown;
 
-/// The listing of a folder. One that is dropped has failed: who waits for it is told.
+/// The listing of a folder. Dropping it unfinished fails its waiting requests.
 #[derive(Debug)]
 pub(super) struct Listing {
     of: Arc<Replaced>,
@@ -35,7 +35,7 @@ impl Replaced {
             Turn::First => {
                 let of = Arc::clone(self);
                 let listing = Listing { of, folder, errno: Errno::EIO };
-                // Where too much is asked it fails, as names do that are looked up.
+                // If too many requests are queued it fails, like lookups.
                 if let Err(error) = self.asks().try_send(Ask::Folder(listing))
                     && let Ask::Folder(mut listing) = error.into_inner()
                 {
@@ -45,7 +45,7 @@ impl Replaced {
         }
     }
 
-    /// Answers a request that needs a folder which is listed.
+    /// Answers a request that needs a listed folder.
     fn answer_listed(self: &Arc<Self>, folder: Inode, waiting: Waiting) {
         match waiting {
             Waiting::Folder(reply) => reply.opened(FileHandle(0), FOLDER_FLAGS),
@@ -59,8 +59,8 @@ impl Replaced {
 }
 
 impl Listing {
-    /// Lists the folder, once there is room, and answers who waits for it; what failed is told
-    /// first, for who gets the answer may end all of this.
+    /// Lists the folder when there is a permit, and answers its waiting requests; a failure is
+    /// reported first, because a program may end everything when it gets the answer.
     pub(super) async fn run(
         self,
         control: &Control,
@@ -72,7 +72,7 @@ impl Listing {
         let Names::Lazy(names) = of.names() else { return };
         let key = names.lock().folder_key(self.folder).map(str::to_owned);
         let Some(key) = key else { return };
-        // What the server says is told with what was asked of it.
+        // The server's error is reported with the request.
         let listed = in_time(deadline, async {
             let _permit = room.acquire().await;
             Ok(content(control, names, &key).await)
@@ -86,7 +86,7 @@ impl Listing {
                 }
             }
             Err(error) => {
-                // Beyond those that can be told at once they are too many to be read.
+                // More than the queue holds are too many to read.
                 let _ = errors.try_send((of.number(), error));
             }
         }
@@ -105,7 +105,7 @@ fn what(names: &LazyNames, key: &str) -> String {
     format!("list s3://{}/{}", names.bucket, shown(key))
 }
 
-/// Lists the folder whose keys begin so.
+/// Lists the folder of this prefix.
 async fn content(control: &Control, names: &LazyNames, key: &str) -> Result<(Tree, Hidden)> {
     let endpoint = control.endpoint(&names.bucket).await?;
     let mut content = Content::new(key.to_owned(), endpoint);

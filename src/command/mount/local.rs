@@ -1,8 +1,8 @@
-//! Files of a mount that are read from its cache: by the kernel alone where it can pass reads
-//! through (FUSE passthrough, Linux 6.9), else by this process.
+//! Files of a mount that are read from its cache: by the kernel alone if it can pass reads through
+//! (FUSE passthrough, Linux 6.9), else by this process.
 //!
-//! The kernel has an inode in one way at a time: while somebody has it open whose reads come here,
-//! it cannot be passed through, and while it is passed through all who open it get the same file
+//! The kernel has an inode in one mode at a time: while it is open for reads by this process, it
+//! cannot be passed through, and while it is passed through all opens get that file
 //! (fs/fuse/iomode.c).
 
 use std::collections::HashMap;
@@ -18,22 +18,22 @@ use crate::limits::MOUNT_READ_BYTES_MAX;
 use crate::mount::tree::Inode;
 use crate::s3::{Endpoint, Object};
 
-/// Handles with this bit are of files that are read from the cache.
+/// Bit of handles of files that are read from the cache.
 const LOCAL: u64 = 1 << 63;
 
-/// Files of one mount that are open.
+/// Open files of one mount.
 #[derive(Debug)]
 pub(super) struct Local {
     keeper: Arc<keep::Shared>,
     state: Mutex<State>,
-    /// The kernel passes reads through, as far as is known.
+    /// The kernel passes reads through, as far as known.
     passes: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     inodes: HashMap<Inode, Way>,
-    /// Those that this process reads, by handle.
+    /// Files that this process reads, by handle.
     files: HashMap<u64, Arc<OpenFile>>,
     handles: u64,
 }
@@ -45,12 +45,12 @@ struct OpenFile {
     _descriptor: Descriptor,
 }
 
-/// How the kernel has an inode, and how often it is open so.
+/// The kernel's mode of an inode, and its number of opens.
 #[derive(Debug)]
 enum Way {
-    /// Its reads come here.
+    /// This process reads it.
     Here(usize),
-    /// They are passed through to this file.
+    /// Reads are passed through to this file.
     Through(Through, usize),
 }
 
@@ -63,13 +63,13 @@ impl Local {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kernel can pass reads through.
+    /// Records that the kernel can pass reads through.
     pub(super) fn set_passes(&self) {
         self.passes.store(true, Ordering::Relaxed);
     }
 
-    /// Opens a file. `begin` gets its handle where it is kept, before a program does; else it makes
-    /// one, of a file that is fetched. [`Self::close`] ends either.
+    /// Opens a file. If it is cached, `begin` gets its handle before a program does; else it
+    /// creates one, for a file that is downloaded. [`Self::close`] ends either.
     pub(super) fn open(
         &self,
         inode: Inode,
@@ -80,7 +80,7 @@ impl Local {
     ) {
         let state = self.lock();
         if !is_direct && matches!(state.inodes.get(&inode), Some(Way::Through(..))) {
-            // It is in the cache, or was when it was opened. Whoever closes it waits.
+            // It is in the cache, or was when it was opened. A close waits for this.
             self.keeper.note_hit();
             let begin = |kept| begin(object, endpoint, kept);
             return self.open_found(state, inode, None, is_direct, reply, begin);
@@ -95,7 +95,7 @@ impl Local {
         self.open_found(self.lock(), inode, found, is_direct, reply, begin);
     }
 
-    /// Opens what was found, in the way in which the kernel has the inode now.
+    /// Opens the found file, in the kernel's current mode of the inode.
     fn open_found(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -114,14 +114,14 @@ impl Local {
             if !is_direct {
                 return reply.opened_through(begin(kept), FopenFlags::empty(), backing);
             }
-            // Past the page cache its reads come here all the same: passed through they would have
-            // to be of whole blocks of the disk.
+            // With O_DIRECT this process reads it nevertheless: passed through, its reads would
+            // have to be of whole disk blocks.
             let handle = match found {
                 Some(file) => {
                     files.insert(handle, Arc::new(file));
                     begin(kept)
                 }
-                // It was removed from the cache since it is passed through.
+                // It was removed from the cache while it was passed through.
                 None => begin(None),
             };
             return reply.opened_through(handle, FopenFlags::FOPEN_DIRECT_IO, backing);
@@ -149,7 +149,7 @@ impl Local {
         }
         let Some(file) = found else {
             drop(state);
-            // An inode is of one version for ever.
+            // An inode's content never changes.
             return reply.opened(begin(None), FopenFlags::FOPEN_KEEP_CACHE);
         };
         files.insert(handle, Arc::new(file));
@@ -158,12 +158,12 @@ impl Local {
         reply.opened(begin(kept), flags);
     }
 
-    /// Whether a handle is of a file that is kept.
+    /// True for a handle of a cached file.
     pub(super) const fn is_local(handle: FileHandle) -> bool {
         handle.0 & LOCAL != 0
     }
 
-    /// Reads a file that is kept.
+    /// Reads a cached file.
     pub(super) fn read(&self, handle: FileHandle, offset: u64, length: u32, reply: ReadReply) {
         let file = self.lock().files.get(&handle.0).map(Arc::clone);
         let Some(file) = file else { return reply.error(Errno::EBADF) };
@@ -171,7 +171,7 @@ impl Local {
         reply.fill(length, |bytes| file.found.read(bytes, offset));
     }
 
-    /// A file was closed, kept or not.
+    /// Closes a file, cached or not.
     pub(super) fn close(&self, inode: Inode, handle: FileHandle) {
         let mut state = self.lock();
         state.files.remove(&handle.0);

@@ -1,9 +1,9 @@
 //! `inrush mount` and `inrush unmount`: a read-only file system of objects.
 //!
 //! The sources are listed into a tree, or with `--lazy` each folder when it is used. Workers start,
-//! the kernel is told, and threads answer it until somebody unmounts. Without `--foreground` this
-//! process starts another one of itself, which does all of that, and ends when the other says that
-//! it serves.
+//! the file system is mounted, and threads answer the kernel until it is unmounted. Without
+//! `--foreground` this process starts another one of itself, which does all of that, and exits when
+//! the other reports that it serves.
 
 mod background;
 mod detach;
@@ -58,7 +58,7 @@ use crate::report::progress::Progress;
 use crate::s3::uri::{S3Uri, shown};
 use crate::text::size::{Binary, Count, counted};
 
-/// Removes a mount.
+/// Unmounts.
 pub(super) fn unmount(args: &UnmountArgs) -> Result<Done> {
     let point = detach::place(&args.mountpoint)?;
     detach::ours(&point)?;
@@ -66,7 +66,7 @@ pub(super) fn unmount(args: &UnmountArgs) -> Result<Done> {
     Ok(Done::default())
 }
 
-/// Mounts, and serves until it is unmounted; or has another process do so.
+/// Mounts, and serves until it is unmounted; or starts a background process for that.
 pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     if args.fake {
         return Ok(Done::default());
@@ -97,7 +97,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
         server.reads().tell_closed(tell);
     }
     ring::tell(server.ring(), &progress);
-    // As long as the terminal is there.
+    // While the terminal is there.
     server.tell_unkept(&progress);
     let names = Arc::new(names);
     server.mount(&point, Arc::clone(&names), &looks(&args)).await?;
@@ -106,7 +106,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let mounted = counts(&names);
     let (reads, ring, limit) = (server.reads(), RingTold::new(server.ring()), server.limit());
     let fuse = server.fuse();
-    // If it was not, and reads that waited have ended.
+    // If it was not yet, and waiting reads have ended.
     let is_left = !server.unmount();
     server.tell_unkept(&progress);
     interrupts::leaves(|| "the cache has not been synced".to_owned());
@@ -139,14 +139,14 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     Ok(done)
 }
 
-/// It cannot be removed.
+/// The error of a failed unmount.
 fn left(point: &Path) -> Error {
     let point = point.display();
     let message = format!("{point} is still mounted: it cannot be unmounted");
     Error::new(ErrorKind::Host, message).advise(format!("unmount it with: inrush unmount {point}"))
 }
 
-/// Tells whoever waits that it serves; what is told in a file holds until the result goes.
+/// Reports that it serves; the ready file exists until the result is dropped.
 async fn say_ready(
     args: &MountArgs,
     names: &Names,
@@ -154,7 +154,7 @@ async fn say_ready(
     progress: &Progress,
 ) -> Result<Option<ready::ReadyFile>> {
     let lines = [point.display().to_string()];
-    // Before anybody is told that it is mounted: where one cannot be written it does not stay so.
+    // Before any report that it is mounted: if the file cannot be written the mount is removed.
     let log = if args.child { background::open_log(args.log_file.as_deref())? } else { None };
     let file = match args.ready_file.clone() {
         Some(path) => Some(aside(move || ready::tell(&path, &lines)).await?),
@@ -167,7 +167,7 @@ async fn say_ready(
     Ok(file)
 }
 
-/// What was mounted.
+/// Counts of the mounted objects.
 fn counts(names: &Names) -> MountedCounts {
     let totals = names.totals();
     MountedCounts {
@@ -178,7 +178,7 @@ fn counts(names: &Names) -> MountedCounts {
     }
 }
 
-/// How it is to look.
+/// The attributes of the mount.
 fn looks(args: &MountArgs) -> Shown {
     Shown {
         source: args.sources.first().map_or_else(|| "s3://".to_owned(), ToString::to_string),
@@ -190,13 +190,13 @@ fn looks(args: &MountArgs) -> Shown {
     }
 }
 
-/// What is to be mounted.
+/// The sources to mount.
 struct Prepared {
     control: Rc<Control>,
     names: Names,
 }
 
-/// Does [`prepare`], unless the deadline passes.
+/// Runs [`prepare`] until the deadline.
 async fn prepare_until(
     deadline: Option<Instant>,
     args: &mut MountArgs,
@@ -212,7 +212,7 @@ async fn prepare_until(
     }
 }
 
-/// Lists all sources, or only looks whether there is one.
+/// Lists all sources, or only checks if there is one.
 async fn prepare(args: &mut MountArgs, progress: &Progress) -> Result<Prepared> {
     let credentials = session::credentials(&args.service);
     let control = session::control(&args.service, credentials, progress).await?;
@@ -235,7 +235,7 @@ async fn prepare(args: &mut MountArgs, progress: &Progress) -> Result<Prepared> 
     Ok(Prepared { control, names: Names::Whole(tree, hidden) })
 }
 
-/// No names yet. One request shows that the folder is there, and may be listed.
+/// Names without a listing. One request shows that the folder exists, and may be listed.
 async fn lazy(control: &Rc<Control>, sources: &[S3Uri]) -> Result<LazyNames> {
     let mut found = ResolveAhead::new(Rc::clone(control), sources.to_vec(), Depth::First);
     let source = found.next().await?.ok_or_else(|| Error::bug("a mount without a source"))?;
@@ -247,7 +247,7 @@ async fn lazy(control: &Rc<Control>, sources: &[S3Uri]) -> Result<LazyNames> {
     Ok(LazyNames::new(source.uri.bucket, prefix, now_seconds()))
 }
 
-/// Puts all of these into a tree.
+/// Adds all entries to a tree.
 pub(super) async fn tree_of(mut entries: Entries) -> Result<(Tree, Hidden)> {
     let mut builder = Builder::default();
     while let Some(batch) = entries.next_batch().await? {
@@ -274,7 +274,7 @@ fn now_seconds() -> i64 {
     now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// Prints what would be mounted, and the keys that would be hidden.
+/// Prints the names that would be mounted, and the keys that would be hidden.
 fn check(names: &Names) -> Result<Done> {
     let mut lines = Lines::stdout();
     let mut print = |line: &str| lines.line(line);
@@ -293,7 +293,7 @@ fn check(names: &Names) -> Result<Done> {
     lines.flush().map(|_| Done::default())
 }
 
-/// Why a key is hidden: below a mount point, not in a folder that is written.
+/// Why a key is hidden: below a mount point, not in a folder of files.
 fn why_hidden(problem: PathProblem) -> String {
     match problem {
         PathProblem::DotSegment => "the key has a '.' or '..' between slashes, which would be \
@@ -335,7 +335,7 @@ fn tell_mounted(names: &Names, point: &Path, progress: &Progress) {
     }
 }
 
-/// Starts the workers that bring what is read.
+/// Starts the workers that download the requested bytes.
 async fn start(
     args: &MountArgs,
     point: &Path,
@@ -360,7 +360,7 @@ async fn start(
 /// Refuses a cache that the mount would cover.
 fn check_place(args: &CacheArgs, point: &Path) -> Result<()> {
     let Some(folder) = &args.cache else { return Ok(()) };
-    // One that is not there yet has no links in it.
+    // A folder that does not exist yet has no links.
     let place = folder.canonicalize().or_else(|_| std::path::absolute(folder));
     if !place.is_ok_and(|place| place.starts_with(point)) {
         return Ok(());
@@ -369,13 +369,13 @@ fn check_place(args: &CacheArgs, point: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Usage, message).advise("give a folder elsewhere"))
 }
 
-/// Opens the folder that keeps what is read, where one is given.
+/// Opens the cache folder, if given.
 pub(super) async fn cache(args: &CacheArgs) -> Result<Option<Cache>> {
     let CacheArgs { cache: Some(folder), cache_size } = args.clone() else { return Ok(None) };
     aside(move || Cache::open(&folder, cache_size)).await.map(Some)
 }
 
-/// Waits until somebody unmounts, a signal comes, or no worker is left.
+/// Waits until it is unmounted, a signal comes, or no worker is left.
 async fn serve(
     control: &Rc<Control>,
     server: &mut Server,
@@ -389,7 +389,7 @@ async fn serve(
         tokio::select! {
             biased;
             () = interrupts.next() => {
-                // What programs know already is told before the end.
+                // Errors that programs have already got are reported before the end.
                 while let Some((_, error)) = server.take_failure() {
                     progress.error(&error);
                 }

@@ -1,4 +1,4 @@
-//! The names of one mount: all of them listed before it serves, or each folder when it is used.
+//! The names of one mount: all listed before it serves, or each folder when it is used.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,9 +13,9 @@ use crate::s3::{Endpoint, Object};
 /// A request of the kernel that waits until a folder is listed.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    /// What a name in it leads to.
+    /// A lookup of a name in it.
     Name { name: Box<[u8]>, reply: NameReply },
-    /// To open it.
+    /// An open of it.
     Folder(OpenReply),
 }
 
@@ -28,7 +28,7 @@ impl Waiting {
     }
 }
 
-/// What programs see, by inodes.
+/// The visible names, by inodes.
 #[derive(Debug)]
 pub(in crate::command) enum Names {
     /// Everything was listed.
@@ -37,7 +37,7 @@ pub(in crate::command) enum Names {
     Lazy(LazyNames),
 }
 
-/// Names that grow.
+/// Names of which more are added.
 #[derive(Debug)]
 pub(in crate::command) struct LazyNames {
     pub(super) bucket: String,
@@ -45,7 +45,7 @@ pub(in crate::command) struct LazyNames {
 }
 
 impl LazyNames {
-    /// None yet, of the folder whose keys begin so.
+    /// No names yet, for the folder of this prefix.
     pub(super) fn new(bucket: String, prefix: String, seconds: i64) -> Self {
         Self { bucket, known: Mutex::new(Lazy::new(prefix, seconds)) }
     }
@@ -55,7 +55,7 @@ impl LazyNames {
     }
 }
 
-/// What is in a folder that is listed.
+/// The children of a listed folder.
 pub(super) enum Children<'a> {
     Whole(&'a Tree, std::ops::Range<Inode>),
     Level(Level),
@@ -78,7 +78,7 @@ impl Children<'_> {
 }
 
 impl Names {
-    /// The number from which on versions that replace objects have theirs.
+    /// The first inode of versions that replace objects.
     pub(super) fn versions_from(&self) -> Inode {
         match self {
             Self::Whole(tree, _) => ROOT + tree.count(),
@@ -86,7 +86,7 @@ impl Names {
         }
     }
 
-    /// What is known altogether.
+    /// Totals of the known names.
     pub(in crate::command) fn totals(&self) -> Totals {
         match self {
             Self::Whole(tree, _) => tree.totals(),
@@ -94,7 +94,7 @@ impl Names {
         }
     }
 
-    /// How many keys are known that cannot be names.
+    /// Number of known keys that cannot be names.
     pub(super) fn hidden_count(&self) -> u64 {
         match self {
             Self::Whole(_, hidden) => hidden.count(),
@@ -102,7 +102,7 @@ impl Names {
         }
     }
 
-    /// How many of them have a name that another source has, too.
+    /// Number of hidden keys whose name another source has, too.
     pub(super) const fn repeated_count(&self) -> u64 {
         match self {
             Self::Whole(_, hidden) => hidden.repeated(),
@@ -111,7 +111,7 @@ impl Names {
         }
     }
 
-    /// The first of them, where everything was listed.
+    /// The first hidden keys, if everything was listed.
     pub(super) fn hidden_keys(&self) -> &[(String, PathProblem)] {
         match self {
             Self::Whole(_, hidden) => hidden.keys(),
@@ -119,7 +119,7 @@ impl Names {
         }
     }
 
-    /// What programs are told of an inode, as it was listed.
+    /// The attributes of an inode by its listing.
     pub(super) fn facts(&self, inode: Inode) -> Option<Facts> {
         match self {
             Self::Whole(tree, _) => tree.facts(inode),
@@ -130,7 +130,7 @@ impl Names {
     /// The child of this name.
     ///
     /// # Errors
-    /// Where the folder is not listed.
+    /// If the folder is not listed.
     pub(super) fn lookup(&self, parent: Inode, name: &[u8]) -> Result<Option<Inode>, Unlisted> {
         match self {
             Self::Whole(tree, _) => Ok(tree.lookup(parent, name)),
@@ -138,10 +138,10 @@ impl Names {
         }
     }
 
-    /// What is in a folder; `None` for what is no folder.
+    /// The children of a folder; `None` for anything else.
     ///
     /// # Errors
-    /// Where it is not listed.
+    /// If it is not listed.
     pub(super) fn children(&self, folder: Inode) -> Result<Option<Children<'_>>, Unlisted> {
         match self {
             Self::Whole(tree, _) => {
@@ -151,7 +151,7 @@ impl Names {
         }
     }
 
-    /// The name of an inode that is known.
+    /// The name of a known inode.
     pub(super) fn name(&self, inode: Inode) -> String {
         match self {
             Self::Whole(tree, _) => tree.name(inode).to_owned(),
@@ -159,7 +159,7 @@ impl Names {
         }
     }
 
-    /// The folder that an inode is in which is known.
+    /// The parent folder of a known inode.
     pub(super) fn parent(&self, inode: Inode) -> Inode {
         match self {
             Self::Whole(tree, _) => tree.parent(inode),
@@ -167,7 +167,7 @@ impl Names {
         }
     }
 
-    /// The object of a file as it was listed, and where it is served.
+    /// The object of a file by its listing, and its endpoint.
     pub(super) fn object(&self, inode: Inode) -> Option<(Object, Arc<Endpoint>)> {
         match self {
             Self::Whole(tree, _) => tree.object(inode),
@@ -175,7 +175,7 @@ impl Names {
         }
     }
 
-    /// Has a request wait until a folder is listed.
+    /// Queues a request until a folder is listed.
     pub(super) fn wait(&self, folder: Inode, waiting: Waiting) -> Turn<Waiting> {
         match self {
             Self::Whole(..) => Turn::Listed(waiting),

@@ -1,9 +1,9 @@
-//! The kernel's requests over io_uring: a queue of the kernel's for each processor, and threads
-//! that serve them.
+//! The kernel's requests over io_uring: one kernel queue per processor, and threads that serve
+//! them.
 //!
-//! A thread takes what its ring brings, has the view answer it, and gives answers back with the
-//! call that waits for more. Answers that come later, from other threads, are put into its box; its
-//! bell wakes it.
+//! A thread takes the requests of its ring, lets the view answer them, and returns answers with the
+//! call that waits for more. Later answers, from other threads, are put into its mailbox; a wake-up
+//! follows.
 
 use std::ffi::OsStr;
 use std::num::NonZero;
@@ -34,13 +34,13 @@ use crate::s3::uri::shown;
 use crate::sys::fuse_ring::{EmptyRing, FuseAnswer, FuseRequest, FuseRing, Memory};
 use crate::sys::{Handle, descriptor, topology};
 
-/// Names the transport where no option does.
+/// The variable that selects the transport without an option.
 const FUSE_VARIABLE: &str = "INRUSH_FUSE";
 
-/// What is decided before anything is mounted.
+/// The queues, decided before anything is mounted.
 #[derive(Debug)]
 struct Plan {
-    /// The queues of each thread: a number of a queue for each entry.
+    /// The queues of each thread: one queue number per entry.
     threads: Vec<Vec<u16>>,
     memory: Memory,
 }
@@ -56,12 +56,12 @@ struct Started {
     registered: Receiver<Result<(), crate::sys::Errno>>,
 }
 
-/// What a thread begins with.
+/// The parameters of a thread's start.
 struct Go {
     view: Arc<View>,
     device: Arc<OwnedFd>,
     memory: Memory,
-    /// What is mounted; `None` where that is not known.
+    /// The mount; `None` if unknown.
     own: Option<Own>,
 }
 
@@ -76,7 +76,7 @@ struct Mailbox {
 #[derive(Debug, Default)]
 struct Mail {
     answers: Vec<FuseAnswer>,
-    /// The thread waits, and is to be woken.
+    /// The thread waits, and must be woken.
     is_asleep: bool,
 }
 
@@ -96,7 +96,7 @@ impl Mailbox {
     }
 }
 
-/// The answer of a request that a ring has brought. One that is dropped ends with EIO.
+/// The answer of a request from a ring. Dropping it unanswered sends EIO.
 #[derive(Debug)]
 pub(super) struct RingReply {
     to: Arc<Mailbox>,
@@ -104,12 +104,12 @@ pub(super) struct RingReply {
 }
 
 impl RingReply {
-    /// Ends it with what is written: so many bytes.
+    /// Answers with the bytes that `write` writes; it returns their number.
     pub(super) fn write(self, write: impl FnOnce(&mut [u8]) -> usize) {
         self.try_write(|bytes| Ok(write(bytes)));
     }
 
-    /// The same, where writing may fail.
+    /// Answers with written bytes, or with the error.
     pub(super) fn try_write(mut self, write: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) {
         let Some(mut request) = self.request.take() else { return };
         let result = write(request.memory());
@@ -135,21 +135,21 @@ impl Drop for RingReply {
     }
 }
 
-/// Whether the kernel has been told to let mounts use io_uring.
+/// True if the kernel is configured to let mounts use io_uring.
 fn is_enabled() -> bool {
     let told = std::fs::read("/sys/module/fuse/parameters/enable_uring");
     told.is_ok_and(|told| told.first() == Some(&b'Y'))
 }
 
-/// What is told where io_uring is asked for and cannot be.
+/// The error if io_uring is requested and unavailable.
 pub(super) fn unavailable(why: &str) -> String {
     format!("FUSE over io_uring is not available: {why}")
 }
 
-/// What the option asks for, else the environment.
+/// The option's transport, else the environment's.
 ///
 /// # Errors
-/// When io_uring is asked for, and the kernel does not allow it.
+/// If io_uring is requested, and the kernel does not allow it.
 pub(super) fn choice(typed: Option<FuseName>) -> Result<FuseName> {
     let choice = match typed {
         Some(typed) => typed,
@@ -176,8 +176,8 @@ fn named(value: Option<&OsStr>) -> Result<FuseName> {
     })
 }
 
-/// Bytes that queues take: a part of the memory that the user has named, which leaves what all else
-/// needs; where nobody has, a part of the machine's.
+/// Memory for queues in bytes: a part of the memory that the user has set, which leaves enough for
+/// everything else; without that a part of the machine's.
 pub(super) fn memory_bytes(transport: Transport, named: Option<u64>, of_machine: u64) -> u64 {
     let Transport::IoUring { is_required } = transport else { return 0 };
     let processors = topology::processors(Path::new("/")).map_or(1, |(_, online)| online.len());
@@ -188,22 +188,22 @@ pub(super) fn memory_bytes(transport: Transport, named: Option<u64>, of_machine:
         }
         None => of_machine / MOUNT_QUEUE_MACHINE_SHARE,
     };
-    // Unless it is required, all that is wanted or nothing, as [`prepare`] has it.
+    // Unless it is required, the preferred size or nothing, like [`prepare`].
     if is_required || wanted <= most { wanted.min(most) } else { 0 }
 }
 
-/// How a mount's requests shall come.
+/// The transport of a mount's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::command) enum Transport {
-    /// Over io_uring; where that cannot be it is an error, or the device does.
+    /// io_uring; if unavailable, an error or the device.
     IoUring { is_required: bool },
-    /// From the device, and why.
+    /// The device, and the reason.
     Device(&'static str),
 }
 
 impl Transport {
-    /// Decides for a mount of these files, by what is allowed and what is faster; `None` where they
-    /// are listed when they are used.
+    /// Chooses for a mount of these files, by what is allowed and faster; `None` if they are listed
+    /// when they are used.
     pub(super) fn new(wanted: FuseName, mounted: Option<Totals>) -> Self {
         let mean = |of: Totals| of.bytes.checked_div(of.files).unwrap_or(0);
         match wanted {
@@ -212,7 +212,7 @@ impl Transport {
             FuseName::Auto if !is_enabled() => {
                 Self::Device("the kernel does not allow it (enable_uring)")
             }
-            // Those that wait for a listing would hold up all others of their processor.
+            // A request that waits for a listing would delay all others of its processor.
             FuseName::Auto if mounted.is_none() => Self::Device("folders are listed when used"),
             FuseName::Auto if mounted.map(mean) > Some(MOUNT_QUEUE_MEAN_BYTES_MAX) => {
                 Self::Device("the device is faster for files of this size")
@@ -221,17 +221,17 @@ impl Transport {
         }
     }
 
-    /// Nothing else will do than io_uring.
+    /// True if only io_uring is acceptable.
     pub(super) const fn is_required(self) -> bool {
         matches!(self, Self::IoUring { is_required: true })
     }
 }
 
-/// Starts threads with rings of so many bytes for requests of at most so many; why not, where there
-/// can be none.
+/// Starts threads with rings of this much memory for requests of at most `request_bytes`; the inner
+/// error is why that is impossible.
 ///
 /// # Errors
-/// The same where nothing else will do, or where there is no room for a thread.
+/// If io_uring is required but impossible, or if a thread cannot be started.
 pub(super) fn prepare(
     transport: Transport,
     bytes: u64,
@@ -241,7 +241,7 @@ pub(super) fn prepare(
         return Ok(Err(why.to_owned()));
     }
     let is_required = transport.is_required();
-    // Where few requests fit at once they wait for each other; the device has no such bound.
+    // If few requests fit at once they wait for each other; the device has no such limit.
     let least = if is_required { MOUNT_QUEUE_ENTRIES_MIN } else { MOUNT_QUEUE_ENTRIES_MAX };
     let prepared = match Plan::new(bytes, request_bytes, least) {
         Ok(plan) => Queues::start(plan)?,
@@ -256,7 +256,7 @@ pub(super) fn prepare(
 }
 
 impl Plan {
-    /// Divides this much memory between the queues; why not, where that cannot be.
+    /// Divides this much memory among the queues; the error is why that is impossible.
     fn new(bytes: u64, request_bytes: u32, least: usize) -> Result<Self, String> {
         let (possible, online) =
             topology::processors(Path::new("/")).ok_or("its processors are not known")?;
@@ -269,15 +269,15 @@ impl Plan {
     }
 }
 
-/// The queues of each thread, a number of a queue for each entry: so many for each processor at
-/// least, and so many that fit altogether.
+/// The queues of each thread, one queue number per entry: at least `least` per processor, and as
+/// many as fit in the memory.
 fn divide(
     possible: &[u32],
     online: &[u32],
     entries: RangeInclusive<usize>,
     threads: usize,
 ) -> Result<Vec<Vec<u16>>, String> {
-    // The kernel counts them.
+    // The kernel numbers them consecutively.
     if !possible.iter().copied().eq((0..).take(possible.len())) {
         return Err("the numbers of its processors have gaps".to_owned());
     }
@@ -288,8 +288,8 @@ fn divide(
     let each = each.min(MOUNT_QUEUE_ENTRIES_MAX);
     let mut divided = vec![Vec::new(); threads.clamp(1, online.len().max(1))];
     for (number, queue) in possible.iter().enumerate() {
-        // The kernel wants an entry of each queue, also of processors that may come later; their
-        // memory is not touched until then.
+        // The kernel needs an entry of each queue, also of offline processors; their memory is not
+        // touched until they come online.
         let entries = if online.contains(queue) { each } else { 1 };
         let queue = u16::try_from(*queue).map_err(|_| "there are too many processors")?;
         let thread = number % divided.len();
@@ -298,8 +298,8 @@ fn divide(
     Ok(divided)
 }
 
-/// Keeps the calling thread on the processor of its queue, where it has one alone: who asks waits
-/// there, and what it is answered is in that core's cache. Where that is forbidden it runs
+/// Pins the calling thread to the processor of its queue, if it has only one: the requesting
+/// program waits there, and the answer is in that core's cache. If pinning is forbidden it runs
 /// anywhere.
 fn stay(queues: &[u16]) {
     if let [first, rest @ ..] = queues
@@ -310,10 +310,10 @@ fn stay(queues: &[u16]) {
 }
 
 impl Queues {
-    /// Starts the threads; why not, where the kernel lets them have no rings.
+    /// Starts the threads; the inner error is why the kernel lets them have no rings.
     ///
     /// # Errors
-    /// Where there is no room for a thread.
+    /// If a thread cannot be started.
     fn start(plan: Plan) -> Result<Result<Self, String>> {
         let Plan { threads: planned, memory } = plan;
         let mut threads = Vec::new();
@@ -334,7 +334,7 @@ impl Queues {
                         return;
                     }
                 };
-                // Nobody waits for it where another has failed.
+                // If another thread has failed the receiver is gone.
                 let _ = tell.send(Ok(()));
                 let Ok(Go { view, device, memory, own }) = went.recv() else { return };
                 let registered =
@@ -351,11 +351,11 @@ impl Queues {
                 serve(ring, &view, &Arc::new(mailbox), own);
             };
             let thread = std::thread::Builder::new().name("inrush-fuse".to_owned());
-            // It ends with the connection, which files that are open may keep for long.
+            // It ends with the connection, which open files may prolong.
             thread.spawn(work).map_err(Error::no_thread)?;
             threads.push(Started { go, registered });
         }
-        // One that ends without a word is no reason to wait.
+        // A thread that ends without a message must not block the receiver.
         drop(tell);
         for _ in 0..count {
             if let Ok(Err(errno)) = told.recv() {
@@ -365,10 +365,10 @@ impl Queues {
         Ok(Ok(Self { threads, memory }))
     }
 
-    /// Has all threads serve the connection of this device.
+    /// Starts serving the connection of this device on all threads.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn serve(
         self,
         view: &Arc<View>,
@@ -388,8 +388,8 @@ impl Queues {
     }
 }
 
-/// Ends the mount of a thread that cannot go on: nobody would answer its queues. `None` once the
-/// connection has ended.
+/// Aborts the mount of a thread that cannot continue: its queues would never be answered. `None`
+/// once the connection has ended.
 struct Unserved(Option<Own>);
 
 impl Drop for Unserved {
@@ -400,7 +400,7 @@ impl Drop for Unserved {
     }
 }
 
-/// Serves until the kernel has ended the connection and given back all that it had.
+/// Serves until the kernel has ended the connection and returned all its entries.
 fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, own: Option<Own>) {
     let mut unserved = Unserved(own);
     let mut arrived = Vec::new();
@@ -409,7 +409,7 @@ fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, own: Option<Ow
         {
             let mut mail = mailbox.lock();
             std::mem::swap(&mut mail.answers, &mut answers);
-            // What comes from now on is not seen before the ring wakes.
+            // Later answers are not seen before the ring wakes.
             mail.is_asleep = true;
         }
         answers.drain(..).for_each(|answer| ring.answer(answer));
@@ -428,13 +428,13 @@ fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, own: Option<Ow
     }
 }
 
-/// Has a request answered, now or later.
+/// Answers a request, now or later.
 fn answer(view: &View, mailbox: &Arc<Mailbox>, request: FuseRequest) {
     let call = wire::parse(&request.head, &request.arguments);
-    // The answer goes where the name is.
+    // The answer overwrites the name.
     let mut name = [0; NAME_BYTES_MAX];
     let typed = wire::name(request.payload());
-    // Of what is longer no name is the beginning.
+    // A longer name matches nothing.
     let length = Some(typed.len()).filter(|length| *length <= NAME_BYTES_MAX);
     if let (Some(Call::LookUp { .. }), Some(length)) = (&call, length) {
         name[..length].copy_from_slice(typed);
@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(Transport::new(FuseName::IoUring, None), required);
         let device = Transport::new(FuseName::Device, None);
         assert_eq!(device, Transport::Device("--fuse device"));
-        // Whether this kernel allows it or not.
+        // Either way, whether this kernel allows it or not.
         for mounted in [Some(totals), None] {
             let by_itself = Transport::new(FuseName::Auto, mounted);
             assert!(matches!(by_itself, Transport::Device(_)), "{by_itself:?}");

@@ -1,8 +1,9 @@
-//! Reads of programs and the engine: what [`Demand`] decides is asked of the workers, and what
-//! comes answers the kernel, straight from the slots it was received into.
+//! Connects programs' reads with the engine: requests the chunks that [`Demand`] selects, and
+//! answers the kernel directly from the slots that received them.
 //!
-//! Threads of the kernel's requests call [`Shared::read`] and never wait for bytes; a thread of its
-//! own takes what has come. Whoever has the lock only decides: answers are written without it.
+//! Threads of the kernel's requests call [`Shared::read`] and never wait for bytes; a separate
+//! thread takes received chunks. Under the lock there are only decisions: answers are written
+//! without it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,23 +39,23 @@ use crate::sys::{Handle, descriptor};
 /// An open file.
 #[derive(Debug)]
 struct Open {
-    /// What the names of its mount lead to.
+    /// The current versions of its mount.
     of: Arc<Replaced>,
     inode: Inode,
     transfer: Arc<Transfer>,
-    /// Its last error was told.
+    /// Its last error was reported.
     is_told: bool,
-    /// Its object was replaced, or is gone.
+    /// Its object was replaced or deleted.
     is_changed: bool,
     opened: Instant,
     counts: ReadCounts,
-    /// Why the first of its reads failed that did.
+    /// The error of its first failed read.
     error: Option<Error>,
-    /// Where its bytes are kept, too.
+    /// The cached object that its bytes are added to.
     growing: Option<Arc<Growing>>,
 }
 
-/// A chunk that was asked for.
+/// A requested chunk.
 #[derive(Debug)]
 struct Asked {
     ticket: Arc<Ticket>,
@@ -62,7 +63,7 @@ struct Asked {
     offset: u64,
 }
 
-/// A read that waits.
+/// A waiting read.
 #[derive(Debug)]
 struct Waiting {
     reply: ReadReply,
@@ -74,20 +75,20 @@ struct State {
     demand: Demand,
     files: HashMap<FileId, Open>,
     waiting: HashMap<ReadId, Waiting>,
-    /// Reads by the time at which they fail; all have as long.
+    /// Reads by the time at which they fail; all have an equal timeout.
     due: VecDeque<(Instant, ReadId)>,
     under_way: HashMap<ChunkId, Asked>,
     here: HashMap<ChunkId, Arc<Lease>>,
-    /// Why chunks did not come, until their reads were told.
+    /// Why chunks failed, until their reads have failed.
     lost: HashMap<ChunkId, Error>,
     reads: u64,
-    /// What was read of all files.
+    /// The counters of all files.
     all: AllReads,
-    /// Whether a read waits.
+    /// True while a read waits.
     has_waiting: bool,
 }
 
-/// What all threads of a mount share.
+/// The state that all threads of a mount share.
 #[derive(Debug)]
 pub(in crate::command) struct Shared {
     state: Mutex<State>,
@@ -97,18 +98,18 @@ pub(in crate::command) struct Shared {
     cut: Cut,
     deadline: Option<Duration>,
     errors: mpsc::Sender<(usize, Error)>,
-    /// Files that are read from the cache and are told when they are closed, by handle.
+    /// Files that are read from the cache and reported when they are closed, by handle.
     kept: Mutex<HashMap<u64, (Arc<Transfer>, Instant)>>,
-    /// Where files that are closed are told.
+    /// Gets closed files.
     closed: OnceLock<mpsc::Sender<Closed>>,
     is_stopped: AtomicBool,
-    /// How long reads have waited.
+    /// Time that reads have waited.
     waited: Waited,
-    /// What keeps what has come, where something does.
+    /// The cache, if there is one.
     keeper: Option<Arc<keep::Shared>>,
 }
 
-/// The thread that takes what has come.
+/// The thread that takes received chunks.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) shared: Arc<Shared>,
@@ -116,10 +117,10 @@ pub(super) struct Reader {
     chunk_bytes: u64,
 }
 
-/// The bytes of an answer, one piece after the other.
+/// The bytes of an answer, in consecutive pieces.
 type Pieces = Vec<(Arc<Lease>, Part)>;
 
-/// What is done without the lock.
+/// Work to be done without the lock.
 #[derive(Default)]
 struct Todo {
     answers: Vec<(ReadReply, Pieces)>,
@@ -130,7 +131,7 @@ struct Todo {
 }
 
 impl Reader {
-    /// Begins to serve reads by these workers.
+    /// Starts serving reads with these workers.
     pub(super) fn start(
         workers: &Workers,
         deadline: Option<Duration>,
@@ -173,16 +174,16 @@ impl Reader {
         Ok(Self { shared, thread: Some(thread), chunk_bytes })
     }
 
-    /// Longest read that can be answered.
+    /// Longest read that can be answered, in bytes.
     pub(super) const fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
     }
 
-    /// Ends it; reads that wait fail.
+    /// Ends it; waiting reads fail.
     pub(super) fn stop(mut self) {
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has said so.
+            // A panic has already been reported.
             let _ = thread.join();
         }
     }
@@ -193,10 +194,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails all reads that wait, and all that come.
+    /// Fails all waiting and future reads.
     pub(in crate::command) fn stop(&self) {
         let mut state = self.lock();
-        // Whoever has the lock next sees it.
+        // The next holder of the lock sees it.
         self.is_stopped.store(true, Ordering::Release);
         let waiting = std::mem::take(&mut state.waiting);
         state.note_waiting(&self.waited);
@@ -206,7 +207,7 @@ impl Shared {
         waiting.into_values().for_each(|waiting| waiting.reply.error(Errno::EIO));
     }
 
-    /// From now on files that are closed are told.
+    /// Sends closed files to this channel from now on.
     pub(super) fn tell_closed(&self, to: mpsc::Sender<Closed>) {
         let _ = self.closed.set(to);
     }
@@ -223,8 +224,8 @@ impl Shared {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file that is read from the cache is opened. Only a command with one mount has it told, so
-    /// handles are of that.
+    /// Records the open of a file that is read from the cache. Only a command with one mount
+    /// reports them, so the handles are of that mount.
     #[expect(clippy::disallowed_methods, reason = "how long it is open is told")]
     pub(super) fn open_kept(&self, handle: FileHandle, object: &Object, endpoint: &Arc<Endpoint>) {
         if self.closed.get().is_some() {
@@ -234,7 +235,7 @@ impl Shared {
         }
     }
 
-    /// It is closed.
+    /// Records its close.
     pub(super) fn close_kept(&self, handle: FileHandle) {
         let Some(tell) = self.closed.get() else { return };
         let Some((transfer, opened)) = self.kept().remove(&handle.0) else { return };
@@ -243,12 +244,12 @@ impl Shared {
         }
     }
 
-    /// How long reads have waited.
+    /// Time that reads have waited.
     pub(super) fn waited(&self) -> Duration {
         self.waited.total()
     }
 
-    /// What was read of all files.
+    /// The counters of all files.
     pub(super) fn all(&self) -> AllReads {
         let cache = self.keeper.as_ref().map(|keeper| keeper.counts());
         let mut all = AllReads { client: self.inbox.counts(), cache, ..self.lock().all.clone() };
@@ -303,7 +304,7 @@ impl Shared {
         self.finish(todo);
     }
 
-    /// A program reads. It is answered now or later.
+    /// A program's read, which is answered now or later.
     #[expect(clippy::disallowed_methods, reason = "a read is due some time after it came")]
     pub(super) fn read(&self, file: FileId, offset: u64, length: u32, reply: ReadReply) {
         let mut state = self.lock();
@@ -336,7 +337,7 @@ impl Shared {
             let is_first = state.due.is_empty();
             state.due.push_back((Instant::now() + time, read));
             if is_first {
-                // The thread waits until then at most.
+                // The thread wakes then at the latest.
                 descriptor::raise(&self.counter);
             }
         }
@@ -344,7 +345,7 @@ impl Shared {
         self.finish(todo);
     }
 
-    /// Does what is to be done, as far as that is deciding and asking.
+    /// Decides what to do, and sends requests.
     fn act(&self, state: &mut State) -> Todo {
         let mut todo = Todo::default();
         while let Some(action) = state.demand.poll() {
@@ -396,9 +397,10 @@ impl Shared {
         for (reply, parts) in todo.answers {
             reply.pieces(&parts);
         }
-        // Before the program knows: it may end for it, and whoever sees that asks why.
+        // Before the program gets its error: it may end because of it, and its user then looks for
+        // the cause.
         for error in todo.told {
-            // Beyond those that can be told at once they are too many to be read.
+            // More than the queue holds are too many to read.
             let _ = self.errors.try_send(error);
         }
         for (reply, errno) in todo.failures {
@@ -407,7 +409,7 @@ impl Shared {
         drop(todo.released);
     }
 
-    /// Takes what has come until the mount ends.
+    /// Takes received chunks until the mount ends.
     #[expect(clippy::disallowed_methods, reason = "reads are due at some time")]
     fn complete(&self) {
         let mut arrived = Vec::new();
@@ -475,14 +477,14 @@ impl Shared {
         self.finish(todo);
     }
 
-    /// Waits until something comes, or a read is due.
+    /// Waits until a chunk comes, or a read is due.
     #[expect(clippy::disallowed_methods, reason = "reads are due at some time")]
     fn wait(&self) {
         let Handle::Descriptor(counter) = &self.counter else { return };
         let due = self.lock().due.front().map(|(due, _)| *due);
         let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
         let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
-        // One that is interrupted is like one that is over.
+        // An interrupted wait is like one that has ended.
         let _ = rustix::event::poll(&mut [PollFd::new(counter, PollFlags::IN)], timeout.as_ref());
     }
 }
@@ -507,13 +509,13 @@ impl Open {
 }
 
 impl State {
-    /// Takes into account whether a read waits now.
+    /// Updates the time that reads have waited.
     fn note_waiting(&mut self, waited: &Waited) {
         let waits = !self.waiting.is_empty();
         waited.change(&mut self.has_waiting, waits);
     }
 
-    /// Counts something of a file, and of all.
+    /// Updates the counters of a file, and of all.
     fn count(&mut self, file: FileId, note: impl Fn(&mut ReadCounts)) {
         note(&mut self.all.counts);
         if let Some(open) = self.files.get_mut(&file) {
@@ -521,7 +523,7 @@ impl State {
         }
     }
 
-    /// How a read fails; the first of a file is told.
+    /// The errno of a failed read; the first error of a file is reported.
     fn note_failure(&mut self, file: FileId, error: Option<Error>, todo: &mut Todo) -> Errno {
         self.count(file, |of| of.failed_reads += 1);
         let (Some(open), Some(error)) = (self.files.get_mut(&file), error) else {

@@ -1,9 +1,8 @@
-//! Names whose objects are others than the listing says: they are asked for when a program looks
-//! the name up again, and the kernel is told to forget what it knows of them.
+//! Names whose objects differ from the listing: they are requested when a program looks the name up
+//! again, and the kernel's entries of them are invalidated.
 //!
-//! The kernel looks a name up again when it opens a file and is told ESTALE (openat(2) then begins
-//! anew, and trusts nothing that it has), and when it was told that its entry is not valid any more
-//! (`FUSE_NOTIFY_INVAL_ENTRY`).
+//! The kernel looks a name up again if opening its file returned ESTALE (openat(2) then starts
+//! over, without its caches), and if its entry was invalidated (`FUSE_NOTIFY_INVAL_ENTRY`).
 
 use std::ffi::OsStr;
 use std::rc::Rc;
@@ -28,24 +27,24 @@ use crate::mount::versions::{Current, Versions};
 use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
-/// What is asked of the control plane.
+/// A request to the control plane.
 pub(super) enum Ask {
-    /// To look a name up again.
+    /// Look a name up again.
     Name { of: Arc<Replaced>, name: Inode, reply: NameReply },
-    /// To tell the kernel that a name leads elsewhere.
+    /// Invalidate the kernel's entry of a name.
     Forget { of: Arc<Replaced>, name: Inode },
-    /// To list a folder.
+    /// List a folder.
     Folder(Listing),
 }
 
-/// What names of one mount lead to.
+/// The current versions of one mount's names.
 pub(super) struct Replaced {
-    /// Which of the mounts that share the workers.
+    /// The index of the mount among those that share the workers.
     number: usize,
     names: Arc<Names>,
     looks: Looks,
     versions: Mutex<Versions>,
-    /// Any object was replaced.
+    /// An object was replaced.
     has_any: AtomicBool,
     notifier: OnceLock<Notifier>,
     asks: mpsc::Sender<Ask>,
@@ -76,22 +75,22 @@ impl Replaced {
         }
     }
 
-    /// Which of the mounts that share the workers it is of.
+    /// The index of its mount among those that share the workers.
     pub(super) const fn number(&self) -> usize {
         self.number
     }
 
-    /// The names as they were listed.
+    /// The names by their listing.
     pub(super) fn names(&self) -> &Names {
         &self.names
     }
 
-    /// To where is asked.
+    /// The channel for requests.
     pub(super) const fn asks(&self) -> &mpsc::Sender<Ask> {
         &self.asks
     }
 
-    /// From now on the kernel can be told.
+    /// Registers the notifier of the mounted file system.
     pub(super) fn mounted(&self, notifier: Notifier) {
         let _ = self.notifier.set(notifier);
     }
@@ -100,13 +99,12 @@ impl Replaced {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The versions, where there are any.
+    /// The versions, if there are any.
     fn any(&self) -> Option<MutexGuard<'_, Versions>> {
         self.has_any.load(Ordering::Acquire).then(|| self.lock())
     }
 
-    /// What programs are told of a name of the tree, and how long that holds; `None` for one that
-    /// is gone.
+    /// The attributes of a name of the tree, and their lifetime; `None` if it was deleted.
     pub(super) fn listed(&self, name: Inode) -> Option<(Facts, Duration)> {
         let listed = || self.names.facts(name);
         let Some(versions) = self.any() else { return Some((listed()?, MOUNT_NAMES_TTL)) };
@@ -121,7 +119,7 @@ impl Replaced {
         }
     }
 
-    /// Answers what a name leads to, now or once that is known.
+    /// Answers a lookup, now or once its result is known.
     pub(super) fn look_up(self: &Arc<Self>, name: Inode, reply: NameReply) {
         let known = match self.any() {
             None => self.names.facts(name),
@@ -140,9 +138,9 @@ impl Replaced {
         }
     }
 
-    /// What programs are told of an inode; `None` where its object was replaced or is gone.
+    /// The attributes of an inode; `None` if its object was replaced or deleted.
     pub(super) fn facts(&self, inode: Inode) -> Option<Facts> {
-        // Who has a file open asks for it as it was, even where it is not any more.
+        // An open file keeps its attributes, even if it has been replaced.
         if let Some(listed) = self.names.facts(inode) {
             return Some(listed);
         }
@@ -154,10 +152,10 @@ impl Replaced {
         }
     }
 
-    /// The object of a file, and where it is served.
+    /// The object of a file, and its endpoint.
     ///
     /// # Errors
-    /// ESTALE where it was replaced or is gone, EISDIR for a folder.
+    /// ESTALE if it was replaced or deleted, EISDIR for a folder.
     pub(super) fn object(&self, inode: Inode) -> Result<(Object, Arc<Endpoint>), Errno> {
         let Some(versions) = self.any() else {
             return self.names.object(inode).ok_or(Errno::EISDIR);
@@ -172,7 +170,7 @@ impl Replaced {
         }
     }
 
-    /// The object of this inode was replaced, or is gone.
+    /// Records that the object of this inode was replaced or deleted.
     pub(super) fn note_changed(self: &Arc<Self>, inode: Inode) {
         let name = {
             let mut versions = self.lock();
@@ -185,13 +183,13 @@ impl Replaced {
         }
     }
 
-    /// Has the kernel forget what it knows of a name. Where too much is asked it does not: then
-    /// only who opens the file looks it up.
+    /// Invalidates the kernel's entry of a name. If too many requests are queued it does not: then
+    /// only the next open of the file looks it up.
     fn forget(self: &Arc<Self>, name: Inode) {
         let _ = self.asks.try_send(Ask::Forget { of: Arc::clone(self), name });
     }
 
-    /// What is known of a name.
+    /// The known attributes of a name.
     fn known(&self, name: Inode, versions: &Versions) -> Option<Facts> {
         match versions.of_name(name) {
             Current::Listed => self.names.facts(name),
@@ -211,8 +209,8 @@ impl Replaced {
         reply.name(MOUNT_NAMES_TTL, &self.looks.attributes(*facts));
     }
 
-    /// Asks the server what a name leads to, and answers; what failed is told first, for who gets
-    /// the answer may end all of this.
+    /// Requests the current object of a name, and answers; a failure is reported first, because a
+    /// program may end everything when it gets the answer.
     async fn ask(
         self: Arc<Self>,
         control: &Control,
@@ -230,7 +228,7 @@ impl Replaced {
             Ok(object) => object,
             Err(error) => {
                 let error = error.within(format!("look up s3://{bucket}/{}", shown(key)));
-                // Beyond those that can be told at once they are too many to be read.
+                // More than the queue holds are too many to read.
                 let _ = errors.try_send((self.number, error));
                 return reply.error(Errno::EIO);
             }
@@ -249,8 +247,8 @@ impl Replaced {
         }
     }
 
-    /// Tells the kernel that its entry of a name, and its list of the folder, are not valid. It may
-    /// wait for lookups in the folder, which must go on meanwhile.
+    /// Invalidates the kernel's entry of a name, and the folder's listing. It may wait for lookups
+    /// in the folder, which must continue meanwhile.
     fn tell_kernel(&self, name: Inode) {
         let Some(notifier) = self.notifier.get() else { return };
         let parent = INodeNo(self.names.parent(name));
@@ -263,7 +261,7 @@ impl Replaced {
     }
 }
 
-/// What is asked of the server, or that it took too long.
+/// The result of the request, or the error of a timeout.
 pub(super) async fn in_time<T>(
     deadline: Option<Duration>,
     asked: impl Future<Output = Result<T>>,
@@ -277,7 +275,7 @@ pub(super) async fn in_time<T>(
     }
 }
 
-/// Answers what is asked until nobody asks any more.
+/// Serves requests until all senders are gone.
 pub(super) async fn answer(
     control: Rc<Control>,
     mut asks: mpsc::Receiver<Ask>,
@@ -286,7 +284,7 @@ pub(super) async fn answer(
 ) {
     let room = Arc::new(Semaphore::new(MOUNT_LOOKUPS_MAX));
     let listings = Rc::new(Semaphore::new(MOUNT_LISTINGS_MAX));
-    // They end with this one.
+    // They end with this task.
     let mut under_way = JoinSet::new();
     while let Some(ask) = asks.recv().await {
         while under_way.try_join_next().is_some() {}
@@ -297,8 +295,8 @@ pub(super) async fn answer(
             Ask::Folder(listing) => {
                 let (control, errors) = (Rc::clone(&control), errors.clone());
                 let room = Rc::clone(&listings);
-                // A folder may have very many pages: names are looked up meanwhile. For each that
-                // waits for its turn a program waits, which bounds them.
+                // A folder may have very many pages: names are looked up meanwhile. A program waits
+                // for each request, which limits them.
                 under_way.spawn_local(async move {
                     listing.run(&control, &room, deadline, &errors).await;
                 });

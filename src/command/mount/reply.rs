@@ -1,5 +1,5 @@
-//! Where requests of the kernel are answered: at the device that they were read from, or in the
-//! ring that brought them. Whoever answers need not know.
+//! Answers to the kernel's requests: at the device that they were read from, or in the ring that
+//! they came from. The callers need not distinguish them.
 
 use std::cell::RefCell;
 use std::io;
@@ -52,7 +52,7 @@ pub(super) enum OpenReply {
     Ring(RingReply),
 }
 
-/// A file that the kernel reads in place of one of the mount.
+/// A file that the kernel reads instead of one of the mount.
 #[derive(Debug)]
 pub(super) enum Through {
     Device(BackingId),
@@ -69,10 +69,10 @@ impl OpenReply {
         }
     }
 
-    /// Has the kernel read this file in place of the one that is opened.
+    /// Registers this file for the kernel's reads of the opened one.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(super) fn open_backing(&self, file: impl AsFd) -> io::Result<Through> {
         match self {
             Self::Device(reply) => reply.open_backing(file).map(Through::Device),
@@ -84,7 +84,7 @@ impl OpenReply {
         }
     }
 
-    /// Answers that the kernel reads so. All opens of one mount are of one kind.
+    /// Answers an open for passthrough reads. All opens of one mount are of one kind.
     pub(super) fn opened_through(self, handle: FileHandle, flags: FopenFlags, through: &Through) {
         match (self, through) {
             (Self::Device(reply), Through::Device(id)) => {
@@ -114,13 +114,13 @@ pub(super) enum ReadReply {
 }
 
 thread_local! {
-    /// Where answers of several pieces are put together: the device takes one. Each thread keeps
-    /// its own, as long as the longest that it had, for fresh memory costs more than the copy.
+    /// Joins the pieces of an answer: the device takes one. Each thread retains its buffer, as long
+    /// as its longest answer, because fresh memory costs more than the copy.
     static JOINED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl ReadReply {
-    /// Answers with these bytes, one piece after the other.
+    /// Answers with these consecutive pieces.
     pub(super) fn pieces(self, pieces: &[(Arc<Lease>, Part)]) {
         match self {
             Self::Device(reply) => match pieces {
@@ -137,7 +137,7 @@ impl ReadReply {
                 let mut at = 0;
                 for (lease, part) in pieces {
                     let piece = &lease[part.bytes.clone()];
-                    // The kernel asks for no more than there is room for.
+                    // The kernel requests no more than fits.
                     bytes[at..at + piece.len()].copy_from_slice(piece);
                     at += piece.len();
                 }
@@ -146,7 +146,7 @@ impl ReadReply {
         }
     }
 
-    /// Answers with at most `length` bytes that a read brings.
+    /// Answers with at most `length` bytes from `read`.
     pub(super) fn fill(self, length: usize, read: impl FnOnce(&mut [u8]) -> Result<usize, Code>) {
         match self {
             Self::Device(reply) => JOINED.with_borrow_mut(|joined| {

@@ -1,5 +1,5 @@
-//! What serves mounts: workers, the reads that wait for them, and for each mount the threads that
-//! answer the kernel. Several mounts share the workers and their memory.
+//! Serves mounts: workers, waiting reads, and for each mount the threads that answer the kernel.
+//! Several mounts share the workers and their memory.
 
 use std::num::{NonZero, NonZeroU64};
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -43,56 +43,56 @@ use crate::report::limit::{Asker, Limit};
 use crate::report::progress::Progress;
 use crate::sys::choice::ChosenRing;
 
-/// What the workers of mounts are started with.
+/// The parameters of a server.
 pub(in crate::command) struct Supply<'a> {
     pub(in crate::command) control: &'a Rc<Control>,
     pub(in crate::command) tuning: &'a TuningArgs,
     pub(in crate::command) tls: Option<Arc<ClientConfig>>,
     pub(in crate::command) retries: RetryPolicy,
     pub(in crate::command) bandwidth: Option<Arc<Bandwidth>>,
-    /// Longest time of a read.
+    /// Longest duration of a read.
     pub(in crate::command) deadline: Option<Duration>,
     pub(in crate::command) begun: Instant,
-    /// What was read is kept in it.
+    /// The cache of read objects.
     pub(in crate::command) cache: Option<Cache>,
-    /// How the kernel's requests come.
+    /// The transport of the kernel's requests.
     pub(in crate::command) fuse: Transport,
 }
 
-/// What happens to mounts by themselves.
+/// An event of a running mount.
 #[derive(Debug)]
 pub(in crate::command) enum Event {
     /// A read has failed, the first of its open file, or a name could not be looked up, in the
     /// mount of this number.
     ReadFailed(usize, Error),
-    /// Something is not kept in the cache; reads go on.
+    /// Objects are not cached; reads continue.
     Unkept(Unkept),
-    /// Somebody has unmounted the mount of this number.
+    /// The mount of this number was unmounted.
     Unmounted(usize),
-    /// Nothing more is served.
+    /// Nothing is served any more.
     Lost(Error),
 }
 
-/// Mounts that are served. When it goes all of them are removed, and reads that wait fail.
+/// Running mounts. Dropping this unmounts all of them, and fails waiting reads.
 pub(in crate::command) struct Server {
     workers: Workers,
     reader: Option<Reader>,
     told: mpsc::Receiver<(usize, Error)>,
-    /// Why something is not kept.
+    /// Reports of objects that are not cached.
     unkept: mpsc::Receiver<Unkept>,
-    /// To where views ask for names whose objects were replaced.
+    /// Requests of views for names whose objects were replaced.
     asks: mpsc::Sender<Ask>,
-    /// What answers them.
+    /// The task that serves them.
     names: JoinHandle<()>,
     mounts: Vec<Mounted>,
     keeper: Option<Keeper>,
     transport: Transport,
-    /// Memory for the kernel's requests over io_uring.
+    /// Memory for the kernel's requests over io_uring, in bytes.
     queue_bytes: u64,
     fuse: FuseTold,
-    /// Since when it serves.
+    /// Its start.
     started: Instant,
-    /// The number of requests in flight was given.
+    /// The number of requests in flight was set by the user.
     is_fixed: bool,
     bandwidth_limit: Option<NonZeroU64>,
 }
@@ -101,12 +101,12 @@ pub(in crate::command) struct Server {
 struct Mounted {
     /// `None` once it was removed.
     own: Option<Own>,
-    /// How the threads that answer the kernel have ended; `None` once that was told.
+    /// The result of the threads that answer the kernel; `None` once it was reported.
     ended: Option<oneshot::Receiver<std::io::Result<()>>>,
 }
 
 impl Mounted {
-    /// Removes it; false if it could not be removed.
+    /// Removes it; false if that failed.
     fn remove(&mut self) -> bool {
         self.own.take().is_none_or(|own| own.remove())
     }
@@ -130,14 +130,14 @@ impl Server {
     /// Starts the workers; nothing is mounted yet.
     ///
     /// # Errors
-    /// When this machine has no room for them.
+    /// If the machine has not enough resources for them.
     pub(in crate::command) fn start(supply: Supply<'_>) -> Result<Self> {
         let Supply { control, tuning, tls, retries, bandwidth, deadline, begun, cache, fuse } =
             supply;
         let mut options = get::options(tuning)?;
         let facts = HostFacts::read();
         let queue_bytes = queues::memory_bytes(fuse, options.memory_bytes, facts.memory_bytes);
-        // Of the memory that the user has named they take a part.
+        // They take a part of the memory that the user has set.
         options.memory_bytes = options.memory_bytes.map(|named| named - queue_bytes);
         let config = Config::resolve(options, facts)?;
         let config = if tls.is_some() { config.secured() } else { config }.of_leases();
@@ -182,8 +182,8 @@ impl Server {
         })
     }
 
-    /// Removes all mounts; reads that wait fail. What is to be kept is written, and synced when
-    /// this goes. Returns false if one could not be removed.
+    /// Removes all mounts; waiting reads fail. Objects to cache are written now, and synced when
+    /// this is dropped. Returns false if one could not be removed.
     pub(in crate::command) fn unmount(&mut self) -> bool {
         self.names.abort();
         let mut are_gone = true;
@@ -201,14 +201,14 @@ impl Server {
         are_gone
     }
 
-    /// Ends it. What is kept is synced, which may take long.
+    /// Ends it. Cached objects are synced, which may take long.
     pub(in crate::command) fn close(&mut self, progress: &Progress) {
         self.unmount();
         self.keeper = None;
         self.tell_unkept(progress);
     }
 
-    /// What the limit of all reads so far was.
+    /// The limiting part of all reads so far.
     pub(in crate::command) fn limit(&self) -> Limit {
         let asked = Asked {
             asker: Asker::Mount,
@@ -220,12 +220,12 @@ impl Server {
         asked.limit(self.workers.config(), &self.workers.counted())
     }
 
-    /// How the kernel's requests came.
+    /// The transport of the kernel's requests.
     pub(in crate::command) fn fuse(&self) -> FuseTold {
         self.fuse.clone()
     }
 
-    /// Which ring the workers use.
+    /// The workers' ring.
     pub(in crate::command) fn ring(&self) -> &ChosenRing {
         self.workers.ring()
     }
@@ -234,16 +234,16 @@ impl Server {
         self.reader.as_ref().expect("until it goes")
     }
 
-    /// What ends all reads, from anywhere.
+    /// A handle that can end all reads, from anywhere.
     pub(in crate::command) fn reads(&self) -> Arc<Shared> {
         Arc::clone(&self.reader().shared)
     }
 
     /// Mounts these names, and serves them. The folder is that of [`super::empty_place`]. The
-    /// future must not be dropped: then nobody would know of the mount.
+    /// future must not be dropped: the mount would be lost.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub(in crate::command) async fn mount(
         &mut self,
         point: &Path,
@@ -281,7 +281,7 @@ impl Server {
         let (tell, ended) = oneshot::channel();
         self.mounts.push(Mounted { own: own.clone(), ended: Some(ended) });
         let thread = std::thread::Builder::new().name("inrush-mount".to_owned());
-        // It is not awaited: files that are open when it is unmounted keep it.
+        // It is not joined: files that are open at the unmount prolong it.
         let thread = thread.spawn(move || {
             let _ = tell.send(session.run());
         });
@@ -292,7 +292,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until something happens. The future may be dropped and made again.
+    /// Waits for the next event. Cancel safe.
     pub(in crate::command) async fn next(&mut self) -> Event {
         let Self { workers, told, unkept, mounts, .. } = self;
         let unmounted = std::future::poll_fn(|context| {
@@ -314,7 +314,7 @@ impl Server {
             Some(unkept) = unkept.recv() => return Event::Unkept(unkept),
             (number, end) = unmounted => match end {
                 Ok(Ok(())) => return Event::Unmounted(number),
-                // What a request has met that was under way when it was unmounted.
+                // The error of a request in progress at the unmount.
                 Ok(Err(error)) if Errno::from_io_error(&error) == Some(Errno::CONNABORTED) => {
                     return Event::Unmounted(number);
                 }
@@ -332,17 +332,17 @@ impl Server {
         Event::Lost(lost)
     }
 
-    /// Why a read has failed, and in which mount, if one has since the last time.
+    /// The next failed read and its mount, if there is one.
     pub(in crate::command) fn take_failure(&mut self) -> Option<(usize, Error)> {
         self.told.try_recv().ok()
     }
 
-    /// What the cache came to so far, where there is one.
+    /// The cache's counters so far, if there is one.
     pub(in crate::command) fn cache(&self) -> Option<CacheCounts> {
         self.keeper.as_ref().map(|keeper| keeper.shared().counts())
     }
 
-    /// Tells what is not kept in the cache, if that was not told yet.
+    /// Prints pending reports of objects that are not cached.
     pub(in crate::command) fn tell_unkept(&mut self, progress: &Progress) {
         while let Ok(unkept) = self.unkept.try_recv() {
             unkept.tell(progress);
@@ -350,7 +350,7 @@ impl Server {
     }
 }
 
-/// Mounts, and has the kernel's requests come over io_uring where there are queues for them.
+/// Mounts, with the kernel's requests over io_uring if there are queues.
 fn mount_on(
     place: &Path,
     view: &Arc<View>,
@@ -378,8 +378,8 @@ fn mount_on(
     Ok((session, FuseTold { transport, io_uring_unavailable: Some(why) }))
 }
 
-/// The same over io_uring; why not, where the kernel does not take it. Then nothing is mounted:
-/// requests of such a mount might wait for ever.
+/// Mounts with io_uring; the inner error is why the kernel does not accept it. Then nothing is
+/// mounted: requests of such a mount might wait forever.
 fn mount_over_ring(
     place: &Path,
     view: &Arc<View>,
@@ -396,15 +396,15 @@ fn mount_over_ring(
     Ok(served.map(|()| session).map_err(|errno| errno.to_string()))
 }
 
-/// When its session ends the library unmounts what is at this place, also what another process has
-/// mounted there since: it takes a connection that has ended for a mount (`is_mounted` of fuser
-/// 0.18). It tries so once, so it is made to try now, when that fails: the mount is busy. Where
-/// fusermount3 would be asked nothing is busy, and the library is left as it is.
+/// When its session ends, the library unmounts this place, even if another process has mounted
+/// there since: it takes an ended connection for a mount (`is_mounted` of fuser 0.18). It tries
+/// this once, so it is made to try now, while that fails because the mount is busy. If fusermount3
+/// would be used, the mount is not busy, and the library is left as it is.
 fn keep_from_unmounting(session: &mut Session<Device>, place: &Path) {
     use rustix::fs::{Mode, OFlags, open};
     let busy = open(place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let Ok(busy) = busy else { return };
-    // By its descriptor: whatever has its name by now is left alone.
+    // By its descriptor: the path may belong to another mount by now.
     let place = format!("/proc/self/fd/{}", busy.as_raw_fd());
     if unmount(place, UnmountFlags::empty()) == Err(Errno::BUSY) {
         let _ = session.unmount_callable().unmount();
@@ -422,11 +422,11 @@ async fn until_lost(workers: &Workers) {
     }
 }
 
-/// What to do where it cannot be mounted.
+/// Advice after a failed mount.
 const ADVICE: &str = "check that /dev/fuse is there, and that you are root or have fusermount3 \
                       (fuse3); in a container: --device /dev/fuse --cap-add SYS_ADMIN";
 
-/// Why this process surely cannot mount anything, as far as that can be seen before.
+/// Why this process certainly cannot mount, as far as that is known beforehand.
 pub(in crate::command) fn hindrance() -> Option<Error> {
     use rustix::fs::{Mode, OFlags, open};
     let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).err();
@@ -437,11 +437,11 @@ pub(in crate::command) fn hindrance() -> Option<Error> {
     })
 }
 
-/// Whether the kernel lets this process mount.
+/// True if the kernel permits this process to mount.
 fn may_mount() -> bool {
     use rustix::thread::{CapabilitySet, capabilities};
     let sets = capabilities(None);
-    // Where it is not told, the kernel's own answer will do.
+    // If that is unknown, the kernel's own error suffices.
     sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
@@ -457,8 +457,8 @@ fn why_not(device: Option<Errno>, may_mount: bool, paths: &std::ffi::OsStr) -> O
         .then(|| "this user may not mount, and there is no fusermount3".to_owned())
 }
 
-/// The source of a mount as `fsname` has it. Whoever may not mount has fusermount do so, which
-/// reads one string of options: there a comma would begin another option, and stands behind a
+/// The source of a mount as `fsname`. Without permission to mount, fusermount does it, which parses
+/// one string of options: there a comma would start another option, so it is escaped by a
 /// backslash.
 fn source_option(source: &str, by_helper: bool) -> String {
     match by_helper {
@@ -471,7 +471,7 @@ fn session_config(shown: &Shown, request_bytes: u32) -> SessionConfig {
     let mut config = SessionConfig::default();
     config.mount_options = vec![
         MountOption::FSName(source_option(&shown.source, !may_mount())),
-        // The library has an option for it, which it passes to fusermount alone.
+        // The library's own option is passed to fusermount only.
         MountOption::CUSTOM("subtype=inrush".to_owned()),
         MountOption::CUSTOM(format!("max_read={request_bytes}")),
         MountOption::RO,
@@ -487,8 +487,8 @@ fn session_config(shown: &Shown, request_bytes: u32) -> SessionConfig {
     config
 }
 
-/// Has the kernel read on in pieces as long as its requests may be. Only root may; others go on
-/// with its usual 128 KiB.
+/// Raises the kernel's read-ahead to the longest request. Only root may; otherwise its usual 128
+/// KiB stay.
 fn widen_readahead(own: &Own) {
     let path = format!("/sys/class/bdi/{}/read_ahead_kb", own.device);
     if let Err(error) = std::fs::write(&path, MOUNT_READAHEAD_KIB.to_string()) {

@@ -1,4 +1,4 @@
-//! What a mount tells: a line for each file that is closed, and the summary at the end.
+//! The output of a mount: a line for each closed file, and the summary at the end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,30 +22,30 @@ use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 use crate::sys::{tcp_memory, usage};
 
-/// A file that was closed.
+/// A closed file.
 #[derive(Debug)]
 pub(super) struct Closed {
     pub(super) transfer: Arc<Transfer>,
-    /// What was read of it; `None` where that was from the cache: the kernel may read by itself.
+    /// Its reads; `None` if they were from the cache, because the kernel may read directly.
     pub(super) counts: Option<ReadCounts>,
-    /// How long it was open.
+    /// Duration from open to close.
     pub(super) open: Duration,
-    /// Why the first of its reads failed that did.
+    /// The error of its first failed read.
     pub(super) error: Option<Error>,
 }
 
-/// The file of `--report`, where one is wanted.
+/// The file of `--report`, if requested.
 pub(super) struct FileReport {
     writer: Option<ReportWriter>,
     closed: mpsc::Receiver<Closed>,
-    /// Where files that are closed are told; until a server takes it.
+    /// Gets closed files; until a server takes it.
     tell: Option<mpsc::Sender<Closed>>,
-    /// Why the file took no more; reported, and how the run ends if nothing worse happens.
+    /// Why the file failed; printed, and the run's error if nothing worse happens.
     failed: Option<Error>,
 }
 
 impl FileReport {
-    /// Opens it where a path is given.
+    /// Opens it if a path is given.
     pub(super) async fn open(path: Option<&Path>, interrupts: &mut Interrupts) -> Result<Self> {
         let writer = open(path, interrupts).await?;
         let (tell, closed) = mpsc::channel(MOUNT_CLOSED_TOLD_MAX);
@@ -53,13 +53,12 @@ impl FileReport {
         Ok(Self { writer, closed, tell, failed: None })
     }
 
-    /// Where files that are closed are told; `None` where nobody wants to know.
+    /// The sender for closed files; `None` without a report.
     pub(super) fn teller(&mut self) -> Option<mpsc::Sender<Closed>> {
         self.tell.take()
     }
 
-    /// Writes the lines of files that are closed, without end. The future may be dropped and made
-    /// again.
+    /// Writes the lines of closed files, endlessly. Cancel safe.
     pub(super) async fn keep_up(&mut self, progress: &Progress) -> std::convert::Infallible {
         loop {
             match &self.writer {
@@ -102,27 +101,27 @@ impl FileReport {
     }
 }
 
-/// What is told at the end.
+/// The facts for the output at the end.
 pub(super) struct Ended<'a> {
     pub(super) control: &'a Control,
     pub(super) mounted: MountedCounts,
     pub(super) ring: RingTold,
     pub(super) fuse: FuseTold,
     pub(super) limit: Limit,
-    /// The limit is told people, too (`--explain`).
+    /// Print the limiting part, too (`--explain`).
     pub(super) explains: bool,
     pub(super) reads: Arc<Shared>,
     pub(super) begun: Instant,
-    /// Programs read the summary on standard output.
+    /// Print the summary on standard output for programs.
     pub(super) json: bool,
-    /// Why it ended, if not because somebody unmounted it.
+    /// Why it ended, unless it was unmounted.
     pub(super) failed: Option<Error>,
     /// It is still mounted.
     pub(super) is_left: bool,
 }
 
 impl Ended<'_> {
-    /// Tells people what it came to, and returns it for programs.
+    /// Prints the summary, and returns it for programs.
     pub(super) async fn tell(
         self,
         mut report: FileReport,
@@ -130,7 +129,7 @@ impl Ended<'_> {
         interrupts: &mut Interrupts,
     ) -> Done {
         match &self.failed {
-            // A signal is a usual end of a mount that is in the foreground.
+            // A signal is a usual end of a mount in the foreground.
             Some(error) if error.kind() == ErrorKind::Interrupted && !self.is_left => {
                 progress.note(error);
             }

@@ -1,4 +1,4 @@
-//! What the kernel is told: names and attributes of the tree, and reads handed on.
+//! The kernel's view of a mount: names and attributes of the tree; forwards reads.
 
 use std::ffi::OsStr;
 use std::io;
@@ -27,24 +27,24 @@ use crate::mount::wire;
 use crate::plan::path::NAME_BYTES_MAX;
 use crate::s3::Object;
 
-/// Permissions of files where nothing is said.
+/// Default permissions of files.
 const MODE: u16 = 0o444;
-/// Length of the pieces in which programs should read, in bytes.
+/// Preferred length of programs' reads, in bytes (`st_blksize`).
 const PIECE_BYTES: u32 = 4096;
 
-/// How a mount looks.
+/// The attributes of a mount.
 #[derive(Debug, Clone, Default)]
 pub(in crate::command) struct Shown {
-    /// What the table of mounts has as its source.
+    /// The source in the mount table.
     pub(in crate::command) source: String,
     /// Other users may read, too.
     pub(in crate::command) allow_other: bool,
-    /// Whose the files are; `None`: of the user that mounts.
+    /// Owner of the files; `None`: the user that mounts.
     pub(in crate::command) uid: Option<u32>,
     pub(in crate::command) gid: Option<u32>,
     /// Permissions of files.
     pub(in crate::command) mode: Option<u16>,
-    /// Nothing of it may be executed.
+    /// Files must not be executed.
     pub(in crate::command) noexec: bool,
 }
 
@@ -55,23 +55,23 @@ pub(super) struct View {
     reader: Arc<Shared>,
     replaced: Arc<Replaced>,
     looks: Looks,
-    /// What is read from the cache, where there is one.
+    /// Files that are read from the cache, if there is one.
     local: Option<Local>,
     /// Longest request, in bytes.
     request_bytes: u32,
-    /// The kernel is asked for io_uring, and then whether it has agreed.
+    /// io_uring is requested from the kernel, and later: it is in use.
     over_ring: AtomicBool,
 }
 
-/// The view as requests reach it that are read from the device.
+/// The view for requests that are read from the device.
 #[derive(Debug)]
 pub(super) struct Device(pub(super) Arc<View>);
 
-/// The kernel keeps what a folder lists.
+/// The kernel caches the listing of a folder.
 pub(super) const FOLDER_FLAGS: FopenFlags =
     FopenFlags::FOPEN_CACHE_DIR.union(FopenFlags::FOPEN_KEEP_CACHE);
 
-/// Whose files are, and what may be done with them.
+/// Owner and permissions of files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Looks {
     uid: u32,
@@ -93,17 +93,17 @@ impl View {
         Self { names, reader, replaced, looks, local, request_bytes, over_ring }
     }
 
-    /// Asks the kernel for io_uring when it mounts, or does not.
+    /// Sets if io_uring is requested from the kernel at the mount.
     pub(super) fn want_ring(&self, is_wanted: bool) {
         self.over_ring.store(is_wanted, Ordering::Relaxed);
     }
 
-    /// Whether requests come over io_uring.
+    /// True if requests come over io_uring.
     pub(super) fn is_over_ring(&self) -> bool {
         self.over_ring.load(Ordering::Relaxed)
     }
 
-    /// Answers what a name in a folder leads to.
+    /// Answers a lookup in a folder.
     pub(super) fn look_up(&self, parent: Inode, name: &[u8], reply: NameReply) {
         match self.names.lookup(parent, name) {
             Ok(Some(name)) => self.replaced.look_up(name, reply),
@@ -114,7 +114,7 @@ impl View {
         }
     }
 
-    /// Opens a folder, once it is listed: so who reads it need not wait.
+    /// Opens a folder, once it is listed: so reading it need not wait.
     pub(super) fn open_folder(&self, folder: Inode, reply: OpenReply) {
         match self.names.children(folder) {
             Ok(_) => reply.opened(FileHandle(0), FOLDER_FLAGS),
@@ -122,7 +122,7 @@ impl View {
         }
     }
 
-    /// What is known of an inode; `None` where its object was replaced or is gone.
+    /// The attributes of an inode; `None` if its object was replaced or deleted.
     pub(super) fn attributes(&self, inode: Inode) -> Option<FileAttr> {
         self.replaced.facts(inode).map(|facts| self.looks.attributes(facts))
     }
@@ -133,7 +133,7 @@ impl View {
         }
         let object = match self.replaced.object(inode) {
             Ok(found) => found,
-            // Of one that was replaced the kernel then looks the name up again.
+            // If it was replaced the kernel then looks the name up again.
             Err(errno) => return reply.error(errno),
         };
         let is_direct = flags.0 & libc::O_DIRECT != 0;
@@ -146,7 +146,7 @@ impl View {
         };
         match &self.local {
             Some(local) => local.open(inode, object, is_direct, reply, begin),
-            // An inode is of one version for ever.
+            // An inode's content never changes.
             None => reply.opened(begin(object.0, object.1, None), FopenFlags::FOPEN_KEEP_CACHE),
         }
     }
@@ -168,15 +168,15 @@ impl View {
         }
     }
 
-    /// Lists a folder from a place on: what is known of each name, how long that holds, the place
-    /// behind it, and the name, until `add` has no room.
+    /// Lists a folder from an offset on: the attributes of each name, their lifetime, the next
+    /// offset, and the name, until `add` is full.
     pub(super) fn list(
         &self,
         folder: Inode,
         from: u64,
         mut add: impl FnMut(&FileAttr, Duration, u64, &str) -> bool,
     ) -> Result<(), Errno> {
-        // Who reads it has opened it.
+        // A folder is opened before it is read.
         let children = self.names.children(folder).map_err(|Unlisted| Errno::EIO)?;
         let children = children.ok_or(Errno::ENOTDIR)?;
         for (next, inode, name) in self.listing(folder, &children, from) {
@@ -188,7 +188,7 @@ impl View {
         Ok(())
     }
 
-    /// What statfs(2) tells.
+    /// The data of statfs(2).
     pub(super) fn file_system(&self) -> wire::FileSystem {
         let totals = self.names.totals();
         wire::FileSystem {
@@ -200,8 +200,8 @@ impl View {
         }
     }
 
-    /// What a folder lists from a place on: itself, the one above, its children; each with the
-    /// place behind it.
+    /// The entries of a folder from an offset on: itself, its parent, its children; each with the
+    /// next offset.
     fn listing<'a>(
         &self,
         folder: Inode,
@@ -230,7 +230,7 @@ impl Looks {
         let seconds = Duration::from_secs(facts.seconds.unsigned_abs());
         let time = if facts.seconds < 0 { SystemTime::UNIX_EPOCH } else { UNIX_EPOCH + seconds };
         let (size, perm) = match facts.kind {
-            // Whoever may read a folder may enter it.
+            // Read permission of a folder implies search permission.
             Kind::Folder => (0, self.mode | (self.mode & 0o444) >> 2),
             Kind::File { size_bytes } => (size_bytes, self.mode),
         };
@@ -244,7 +244,7 @@ impl Looks {
             crtime: time,
             kind: file_type(facts.kind),
             perm,
-            // Of a folder it says that nobody has counted what is in it.
+            // For a folder it means that its subfolders are not counted.
             nlink: 1,
             uid: self.uid,
             gid: self.gid,
@@ -262,7 +262,7 @@ const fn file_type(kind: Kind) -> FileType {
     }
 }
 
-/// The same for the ring.
+/// The attributes for the ring.
 pub(super) fn wire_attributes(of: &FileAttr) -> wire::Attributes {
     let kind = if of.kind == FileType::Directory { libc::S_IFDIR } else { libc::S_IFREG };
     let seconds = of.mtime.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -287,10 +287,10 @@ impl Filesystem for Device {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
-            // Of files of the cache that are opened with O_DIRECT.
+            // For cached files that are opened with O_DIRECT.
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         ] {
-            // What an older kernel does not have it does without.
+            // Capabilities that an older kernel does not have are not used.
             let _ = config.add_capabilities(wanted);
         }
         let _ = config.set_max_write(view.request_bytes);
@@ -299,7 +299,7 @@ impl Filesystem for Device {
             view.is_over_ring() && config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).is_ok();
         view.over_ring.store(has_ring, Ordering::Relaxed);
         if has_ring {
-            // Payloads must be as long as all that the kernel may ask for at once.
+            // Payloads must be as long as the kernel's longest request.
             let _ = config.set_max_readahead(view.request_bytes);
         }
         if let Some(local) = &view.local

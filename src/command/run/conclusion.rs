@@ -1,5 +1,5 @@
-//! What follows the last object of a run: files that the source does not have go, and data is
-//! synced to disk.
+//! The work after the last object of a run: removes files that the source does not have, and syncs
+//! data to disk.
 
 use super::super::aside::aside;
 use super::super::reporting::keep_up;
@@ -10,18 +10,18 @@ use crate::report::document::RemovedLine;
 use crate::text::size::counted;
 
 impl Run {
-    /// Whether anything follows the last object.
+    /// True if there is work after the last object.
     pub(in crate::command) fn has_more_to_do(&self, durability: Durability) -> bool {
         self.mirror.is_some() || durability == Durability::End
     }
 
-    /// What follows the last object of a run that was not ended early.
+    /// Does the work after the last object of a run that was not ended early.
     pub(in crate::command) async fn conclude(&mut self, durability: Durability) -> Result<()> {
         self.remove_extra().await?;
         if durability == Durability::End { self.sync().await } else { Ok(()) }
     }
 
-    /// Removes what the source does not have, if all that it has is there.
+    /// Removes files that the source does not have, if all of the source's files exist.
     async fn remove_extra(&mut self) -> Result<()> {
         let Some(mirror) = self.mirror.take() else { return Ok(()) };
         if self.failures.count() > 0 || !self.listed_all {
@@ -54,8 +54,8 @@ impl Run {
         swept.error.map_or(Ok(()), Err)
     }
 
-    /// Tells of all that was removed to make way, also in a run that was given up: its removal ends
-    /// at its next step then.
+    /// Reports all files that were removed as obstacles, also in a run that was cancelled: then its
+    /// removal ends at its next step.
     pub(super) async fn tell_removals(&mut self) {
         let Some(mut removals) = self.removals.take() else { return };
         while let Some(path) = removals.recv().await {
@@ -64,7 +64,7 @@ impl Run {
         }
     }
 
-    /// Counts and tells a file that was removed.
+    /// Counts and reports a removed file.
     pub(super) fn tell_removed(&mut self, path: &str) {
         self.removed += 1;
         let place = self.target.place(path).unwrap_or_default();
@@ -73,7 +73,7 @@ impl Run {
         tracing::info!("delete: {place}");
     }
 
-    /// Syncs the destination, so that what was fetched outlives a power failure.
+    /// Syncs the destination, so that downloaded files survive a power failure.
     async fn sync(&self) -> Result<()> {
         for folder in self.target.open_all().await? {
             let mut machine = self.keeper.machine_at(folder);

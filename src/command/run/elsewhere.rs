@@ -1,8 +1,8 @@
-//! A destination of several that cannot be written to: it is left out from then on, and what was to
-//! go there goes to others.
+//! Handles an unwritable destination of several: it is left out from then on, and its objects go to
+//! the others.
 //!
-//! An object that has a file there, which it would replace, fails: with another file of its name
-//! elsewhere nobody would know the right one.
+//! An object that would replace a file there fails: with a second file of its name elsewhere it
+//! would be unknown which one is right.
 
 use super::Run;
 use crate::engine::schedule::Scheduler;
@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Outcome, Transfer};
 
 impl Run {
-    /// An object failed because its destination cannot be written to, which gets no more. Where it
-    /// was the last one the run ends.
+    /// Handles an object that failed because its destination is unwritable, and leaves that out. If
+    /// it was the last one the run ends.
     pub(super) fn leave_out(&mut self, outcome: Outcome, scheduler: &Scheduler) {
         self.end_object(&outcome);
         let transfer = &outcome.transfer;
@@ -40,7 +40,7 @@ impl Run {
         self.house(&outcome.transfer);
     }
 
-    /// Takes a transfer that may begin, in its place or, where that is left out, for another.
+    /// Admits a transfer for its destination or, if that is left out, for another.
     pub(super) fn admit_housed(&mut self, transfer: Transfer) {
         let spread = self.spread.as_ref();
         let why = spread.zip(transfer.place).and_then(|(spread, place)| spread.left_out(place));
@@ -50,7 +50,7 @@ impl Run {
         }
     }
 
-    /// Looks for another destination for an object, unless it has to stay.
+    /// Chooses another destination for an object, unless it has to stay.
     fn house(&mut self, before: &Transfer) {
         let (Some(spread), Some(place)) = (&mut self.spread, before.place) else {
             unreachable!("it was to go to one of several destinations");
@@ -67,7 +67,7 @@ impl Run {
             return self.admit(Err(Box::new((anew, error.within(before.name())))));
         }
         spread.move_from(place);
-        // What an earlier run had written of it comes again.
+        // Bytes that an earlier run had written come again.
         self.known.bytes_known = self.known.bytes_known.saturating_add(before.resumed_bytes());
         if let Some(settled) = self.checksums.admit(anew) {
             self.admit(settled);

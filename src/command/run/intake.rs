@@ -1,5 +1,5 @@
-//! What a run takes in: batches of the listing, looked up at the destination, into transfers that
-//! may begin.
+//! The intake of a run: batches of the listing are checked at the destination, and become transfers
+//! that may begin.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -32,7 +32,7 @@ use crate::report::document::{DestinationLine, ObjectLine};
 use crate::s3::Object;
 use crate::text::size::Decimal;
 
-/// The path of an object's file that is to be made, and whether one is there that is not trusted.
+/// The path of an object's file that is to be created, and true if an untrusted one exists.
 pub(in crate::command) fn first_file(verdict: &Verdict) -> Option<(&str, bool)> {
     match verdict {
         Verdict::Fetch(transfer, before) if transfer.shape != Shape::Folder => {
@@ -42,7 +42,7 @@ pub(in crate::command) fn first_file(verdict: &Verdict) -> Option<(&str, bool)> 
     }
 }
 
-/// An object whose file is another's, too, at this destination.
+/// Refuses an object whose file equals another object's at this destination.
 fn refuse_repeated(transfer: Transfer) -> Settled {
     let message = "another key is the same file at the destination, whose file system does not \
                    tell names apart by case or Unicode form";
@@ -52,8 +52,8 @@ fn refuse_repeated(transfer: Transfer) -> Settled {
     Err(Box::new((transfer, error)))
 }
 
-/// The transfer of an entry of the listing, or why it cannot be; the mirror notes its path. Of
-/// paths that are one file at the destination the first alone is fetched.
+/// The transfer of an entry of the listing, or why it cannot be stored; the mirror records its
+/// path. Of paths that are one file at the destination only the first is downloaded.
 pub(in crate::command) fn settle(
     entry: Entry,
     target: &Target,
@@ -75,7 +75,7 @@ pub(in crate::command) fn settle(
     Ok(if is_repeated { settled.and_then(refuse_repeated) } else { settled })
 }
 
-/// Refuses what surely cannot fit at this destination.
+/// Refuses objects that certainly cannot fit at this destination.
 fn require_fit(space: &Space, listed_all: bool, target: &Target) -> Result<()> {
     let Some(free) = space.free_bytes().filter(|_| space.cannot_fit(listed_all)) else {
         return Ok(());
@@ -92,7 +92,7 @@ fn require_fit(space: &Space, listed_all: bool, target: &Target) -> Result<()> {
         .advise("free space, choose another destination, or use --no-space-check"))
 }
 
-/// Refuses more paths than are compared.
+/// Refuses more paths than can be compared.
 fn require_few(paths: &FoldedPaths) -> Result<()> {
     if paths.count() < FOLDED_PATHS_MAX {
         return Ok(());
@@ -110,9 +110,9 @@ pub(super) fn micros(duration: Duration) -> u64 {
 }
 
 impl Run {
-    /// Takes the first page with anything to move, so that what is wrong with it shows before any
-    /// byte moves. Where that page would not fit, those behind it may make room: so it reads on, as
-    /// far as memory allows.
+    /// Reads to the first page with anything to download, so that its errors show before any data
+    /// is transferred. If that page would not fit, later pages may free space: so reading
+    /// continues, as far as memory allows.
     pub(in crate::command) async fn read_ahead(&mut self) -> Result<()> {
         self.measure_space().await;
         while !self.listed {
@@ -129,7 +129,7 @@ impl Run {
             self.take(batch)?;
             if self.keeper.is_busy() {
                 let verdicts = self.keeper.next().await;
-                // As the first file fares, so do the others.
+                // The first file shows if files can be created.
                 if let Some(file) = verdicts.iter().find_map(first_file).filter(|_| nothing_yet) {
                     self.target.require_writable(file).await?;
                 }
@@ -147,7 +147,7 @@ impl Run {
         Ok(())
     }
 
-    /// Measures the space at the destinations, of which nothing has been made yet.
+    /// Measures the space at the destinations, before anything is created.
     async fn measure_space(&mut self) {
         let folders: Vec<_> = self.target.folders().into_iter().map(Path::to_owned).collect();
         let names: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
@@ -163,12 +163,12 @@ impl Run {
         }
     }
 
-    /// What each of several destinations took.
+    /// The totals of several destinations.
     pub(in crate::command) fn destinations_told(&self) -> Vec<DestinationLine> {
         self.spread.as_ref().map(Spread::told).unwrap_or_default()
     }
 
-    /// Takes a batch of the listing, whose objects are looked up at the destination next; `None` is
+    /// Takes a batch of the listing, whose objects are checked at the destination next; `None` is
     /// its end.
     pub(super) fn take(&mut self, batch: Option<Vec<Entry>>) -> Result<()> {
         for missing in self.walk.take_missing() {
@@ -183,7 +183,7 @@ impl Run {
         };
         let mut page = Vec::with_capacity(batch.len());
         for entry in batch {
-            // Nobody else has it before all is listed.
+            // No other holder exists before everything is listed.
             let mirror = self.mirror.as_mut().and_then(Arc::get_mut);
             let (cut, folded) = (self.config.cut(), self.folded.as_mut());
             page.push(settle(entry, &self.target, cut, mirror, folded)?);
@@ -192,7 +192,7 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the objects of a batch in, unless they are there already.
+    /// Takes the objects of a batch, except those that exist already.
     pub(super) fn take_verdicts(&mut self, verdicts: Vec<Verdict>) -> Result<()> {
         for verdict in verdicts {
             match verdict {
@@ -226,8 +226,8 @@ impl Run {
         self.check_space()
     }
 
-    /// Takes in what is blocked once all others are there. After a failure nothing is removed: it
-    /// fails then.
+    /// Takes blocked objects once all others are complete. After a failure nothing is removed: they
+    /// fail.
     pub(super) fn unblock(&mut self, scheduler: &Scheduler) {
         if !self.listed || self.keeper.is_busy() || self.blocked.is_empty() {
             return;
@@ -252,7 +252,7 @@ impl Run {
         }
     }
 
-    /// A source of which there is nothing has failed as an object of its name.
+    /// A missing source counts as a failed object of its name.
     fn fail_missing(&mut self, missing: Missing) {
         let object = Object { key: missing.key().to_owned(), ..Object::default() };
         let transfer = Transfer::new(object, missing.endpoint, String::new(), self.config.cut());
@@ -282,12 +282,12 @@ impl Run {
         }
     }
 
-    /// Refuses what surely cannot fit.
+    /// Refuses objects that certainly cannot fit.
     fn check_space(&self) -> Result<()> {
         require_fit(&self.space, self.listed_all, &self.target)
     }
 
-    /// Takes a transfer that may begin, or the failure of one that may not.
+    /// Admits a transfer that may begin, or the failure of one that may not.
     pub(super) fn admit(&mut self, settled: Settled) {
         match settled {
             Ok(transfer) => self.admit_housed(transfer),
@@ -301,7 +301,7 @@ impl Run {
         }
     }
 
-    /// Hands objects to the scheduler, as many as there is room for, there and on the disk.
+    /// Hands objects to the scheduler, as far as there is space in it and on the disk.
     pub(super) fn feed(&mut self, scheduler: &Scheduler) {
         if self.spread.is_some() {
             (0..std::mem::take(&mut self.vacated)).for_each(|_| scheduler.give_up());
@@ -315,12 +315,13 @@ impl Run {
         }
     }
 
-    /// The same where there are several destinations: each object is handed out when one takes it.
+    /// Hands out objects for several destinations, each when a destination accepts it.
     fn feed_several(&mut self, scheduler: &Scheduler) {
         let Some(spread) = &mut self.spread else { return };
         let (room, now_us) = (scheduler.room(), micros(self.begun.elapsed()));
         let (mut chosen, mut waiting) = (Vec::new(), VecDeque::new());
-        // Where one finds no place now, those behind it do not either, but for those that have one.
+        // If one object finds no destination now, later ones do not either, except those with a
+        // fixed one.
         let mut is_full = false;
         while chosen.len() < room
             && let Some(mut transfer) = self.pending.pop_front()
@@ -334,7 +335,7 @@ impl Run {
                 Some(_) => {
                     transfer.place = place;
                     match transfer.restarted {
-                        // It has its room there.
+                        // It already has its space there.
                         Some(Again::Elsewhere) => scheduler.restart(transfer),
                         _ => chosen.push(transfer),
                     }
@@ -352,19 +353,19 @@ impl Run {
         }
     }
 
-    /// An object that was handed to the scheduler has ended.
+    /// Records that an object handed to the scheduler has ended.
     pub(super) fn end_object(&mut self, outcome: &Outcome) {
         let transfer = &outcome.transfer;
         let replaced_bytes = match outcome.result {
             Ok(()) => Some(transfer.replaced_bytes),
-            // What a later run goes on with stays.
+            // Bytes that a later run can resume stay.
             Err(_) => transfer.can_go_on().then_some(0),
         };
         let size_bytes = transfer.object.size_bytes;
         match (&mut self.spread, transfer.place) {
             (Some(spread), Some(place)) => {
                 let now_us = micros(self.begun.elapsed());
-                // What was there before nobody has written now.
+                // Bytes that existed before were not written now.
                 let written_bytes = size_bytes - transfer.resumed_bytes();
                 let whole = outcome.result.is_ok().then_some(written_bytes);
                 spread.end(place, size_bytes, (whole, replaced_bytes), now_us);
@@ -373,7 +374,7 @@ impl Run {
         }
     }
 
-    /// Lets go of what was taken in and not handed to the scheduler.
+    /// Drops objects that were not handed to the scheduler.
     pub(super) fn clear(&mut self) {
         self.listed_all &= !self.keeper.is_busy();
         self.keeper.give_up();
@@ -382,21 +383,21 @@ impl Run {
         self.checksums.clear();
     }
 
-    /// Whether every object has been handed to the scheduler, or has failed.
+    /// True if every object has been handed to the scheduler, or has failed.
     pub(super) fn is_fed(&self) -> bool {
         let all_taken = self.listed && !self.keeper.is_busy();
         let none_waits = self.pending.is_empty() && self.blocked.is_empty();
         all_taken && none_waits && self.checksums.is_empty()
     }
 
-    /// Whether more of the listing is wanted.
+    /// True if more of the listing is needed.
     pub(super) fn is_hungry(&self) -> bool {
         let all_taken = self.pending.is_empty() && !self.keeper.is_busy();
         !self.listed && all_taken && self.checksums.has_room()
     }
 
-    /// The listing failed. A destination that is too small ends the run; what was listed of a
-    /// server that stopped answering is still fetched.
+    /// Handles a failed listing. A destination that is too small ends the run; objects listed
+    /// before a server stopped answering are still downloaded.
     pub(super) fn end_listing(&mut self, error: Error, engine: &Workers) {
         self.listed = true;
         self.listing_ended_us = micros(self.begun.elapsed());

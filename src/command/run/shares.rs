@@ -1,4 +1,4 @@
-//! What each of several channels comes to, where one run fills their folders together.
+//! The results of several channels, if one run fills their folders together.
 
 use crate::error::Error;
 use crate::files::transfer::{Outcome, Shape, Transfer};
@@ -9,7 +9,7 @@ use crate::text::size::{Decimal, counted};
 #[derive(Debug)]
 struct Share {
     told: FilesTold,
-    /// Entries that have not ended; `None` where nobody knows how many there are.
+    /// Entries that have not ended; `None` if their number is unknown.
     left: Option<u64>,
 }
 
@@ -17,27 +17,27 @@ struct Share {
 #[derive(Debug, Default)]
 pub(in crate::command) struct Shares {
     of: Vec<Share>,
-    /// The destination is the folder of the only one; else each has a folder of its name.
+    /// The destination is the folder of the only channel; else each has a folder of its name.
     is_one: bool,
 }
 
 impl Shares {
-    /// Those of channels that each have a folder of their name.
+    /// For channels that each have a folder of their name.
     pub(in crate::command) const fn by_folder() -> Self {
         Self { of: Vec::new(), is_one: false }
     }
 
-    /// That of one channel, which is at the destination itself.
+    /// For one channel, whose folder is the destination itself.
     pub(in crate::command) const fn whole() -> Self {
         Self { of: Vec::new(), is_one: true }
     }
 
-    /// There is this one, too, of so many entries.
+    /// Adds a channel, with its number of entries.
     pub(in crate::command) fn push(&mut self, told: FilesTold, entries: Option<u64>) {
         self.of.push(Share { told, left: entries });
     }
 
-    /// What they came to.
+    /// The results.
     pub(in crate::command) fn into_told(self) -> Vec<FilesTold> {
         self.of.into_iter().map(|share| share.told).collect()
     }
@@ -55,13 +55,13 @@ impl Shares {
         self.of.get_mut(index)
     }
 
-    /// The name of the channel of an object.
+    /// The name of an object's channel.
     pub(super) fn name(&self, transfer: &Transfer) -> Option<&str> {
         let share = self.of.get(self.index(transfer)?)?;
         Some(&share.told.name)
     }
 
-    /// Names the channel of an object that failed.
+    /// Adds the channel's name to the error of a failed object.
     pub(super) fn label(&self, transfer: &Transfer, error: Error) -> Error {
         match self.name(transfer) {
             Some(name) => error.within(format!("channel {name}")),
@@ -69,8 +69,8 @@ impl Shares {
         }
     }
 
-    /// Counts an object that has ended; what is to be said where its channel is complete, and is
-    /// one of several.
+    /// Counts an object that has ended; returns a message if its channel, one of several, is
+    /// complete.
     pub(super) fn count(&mut self, outcome: &Outcome) -> Option<String> {
         let is_told = self.of.len() > 1;
         let share = self.of(&outcome.transfer)?;
@@ -86,7 +86,7 @@ impl Shares {
         share.end_one().filter(|_| is_told)
     }
 
-    /// Counts an object that was there already; as [`Self::count`].
+    /// Counts an object that existed already; like [`Self::count`].
     pub(super) fn count_kept(&mut self, transfer: &Transfer) -> Option<String> {
         let is_told = self.of.len() > 1;
         let share = self.of(transfer)?;

@@ -1,5 +1,5 @@
-//! The channels in File mode: complete before the command starts. One run downloads all that are
-//! below one folder, by the listings of the look ahead.
+//! The channels in File mode: complete before the command starts. One run downloads all those below
+//! one folder, from the listings of the survey.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -24,11 +24,11 @@ use crate::report::document::{AllFilesTold, FilesTold};
 use crate::report::progress::Progress;
 use crate::train::{Channel, InputMode, TrainingInput};
 
-/// What was found of each channel in File or FastFile mode, in their order, and which files of
-/// others are in its folder.
+/// The preflight of each channel in File or FastFile mode, in their order, and the other files in
+/// its folder.
 pub(super) type AllFound = Vec<(Preflight, OtherFiles)>;
 
-/// What the downloads need of the run.
+/// The parameters of the downloads.
 pub(super) struct Downloads<'a> {
     pub(super) args: &'a TrainArgs,
     pub(super) input: &'a TrainingInput,
@@ -36,13 +36,13 @@ pub(super) struct Downloads<'a> {
     pub(super) sources: &'a Sources,
     pub(super) control: Rc<Control>,
     pub(super) begun: Instant,
-    /// Nothing but errors is told: the command runs already.
+    /// Only errors are printed: the command already runs.
     pub(super) is_quiet: bool,
-    /// What the channels in Pipe mode use as well.
+    /// The resources shared with channels in Pipe mode.
     pub(super) shared: Shared,
 }
 
-/// A channel that is to be downloaded.
+/// A channel to download.
 struct Wanted<'a> {
     channel: &'a Channel,
     source: ChannelSource,
@@ -51,19 +51,19 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// What it came to before its download.
+    /// Its report before the download.
     fn told(&self) -> FilesTold {
         FilesTold { other_files: self.others.count, ..FilesTold::new(&self.channel.name) }
     }
 
-    /// What is to be said of it before its download.
+    /// Its notes before the download.
     fn notes(&self) -> impl Iterator<Item = String> {
         let none = (self.entries() == Some(0)).then(|| "no objects".to_owned());
         let notes = [none, self.found.repeated.clone(), self.others.in_words()];
         notes.into_iter().flatten().map(|told| format!("channel {}: {told}", self.channel.name))
     }
 
-    /// Objects and marks of folders that come; `None` where the channel is listed again.
+    /// Objects and folder markers to come; `None` if the channel is listed again.
     fn entries(&self) -> Option<u64> {
         self.found.kept.as_ref().map(|_| self.found.shard_objects + self.found.marks)
     }
@@ -80,7 +80,7 @@ impl Group<'_> {
         self.channels.iter().map(|wanted| wanted.found.shard_bytes).sum()
     }
 
-    /// What stands before the lines that are of all of it.
+    /// Prefix of the lines about all of it.
     fn label(&self) -> String {
         match self.channels.as_slice() {
             [wanted] => format!("channel {}", wanted.channel.name),
@@ -88,7 +88,7 @@ impl Group<'_> {
         }
     }
 
-    /// What counts channel by channel.
+    /// The counters per channel.
     fn shares(&self, data: &Path) -> Shares {
         let is_below = self.folder == data;
         let mut shares = if is_below { Shares::by_folder() } else { Shares::whole() };
@@ -100,11 +100,10 @@ impl Group<'_> {
 }
 
 impl Downloads<'_> {
-    /// Downloads the channels in File mode; adds what each came to.
+    /// Downloads the channels in File mode; adds the results of each.
     ///
     /// # Errors
-    /// Of the first run that is not complete; it is on standard error already where `is_told` was
-    /// set.
+    /// That of the first run that is not complete; it was already printed if `is_told` was set.
     pub(super) async fn run(
         &self,
         found: AllFound,
@@ -128,9 +127,8 @@ impl Downloads<'_> {
         Ok(())
     }
 
-    /// The channels by the folder that their run fills, the smallest first: a small channel does
-    /// not wait for a large one. Where a channel has a path or a file system of its own, so has its
-    /// run.
+    /// The channels by the folder of their run, the smallest group first: a small channel does not
+    /// wait for a large one. A channel with its own path or file system has its own run.
     async fn groups(&self, found: AllFound) -> Vec<Group<'_>> {
         let data = self.layout.data();
         let mut groups: Vec<Group<'_>> = Vec::new();
@@ -157,7 +155,7 @@ impl Downloads<'_> {
         groups
     }
 
-    /// Downloads a group; `None` where there is nothing.
+    /// Downloads a group; `None` if it is empty.
     async fn download(
         &self,
         group: Group<'_>,
@@ -192,19 +190,19 @@ impl Downloads<'_> {
         let found = Intake { control, tls, target, locks, present, walk, mirror, channels, asked };
         let (label, report) = (Some(label.to_owned()), self.shared.report.clone());
         let shown = Shown { progress, label, report };
-        // The times of a run are its own.
+        // Each run has its own times.
         let begun = self.begun + self.begun.elapsed();
         let args = self.as_get(group.folder);
         get::fetch(found, &args, config, shown, interrupts, begun).await.map(Some)
     }
 
-    /// What one would have typed after `get`.
+    /// The arguments of an equivalent `get`.
     fn as_get(&self, folder: PathBuf) -> GetArgs {
         let args = self.args;
         GetArgs {
             metrics: MetricsArgs::default(),
             sync: None,
-            // The entries are of this host's part alone.
+            // The entries are only this host's part.
             shard: Shard::WHOLE,
             sources: Vec::new(),
             destination: Destination::Local(folder),
@@ -224,7 +222,7 @@ impl Downloads<'_> {
     }
 }
 
-/// Whether a folder is on another file system than the one above it.
+/// True if a folder is on another file system than the one above it.
 async fn is_mounted(folder: &Path, above: &Path) -> bool {
     let both = [folder.to_owned(), above.to_owned()];
     aside(move || {

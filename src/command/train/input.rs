@@ -1,5 +1,4 @@
-//! What was given as the input of a training job: its description, read and checked, and which host
-//! this is.
+//! The input of a training job as given: its description, parsed and checked, and this host's rank.
 
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
@@ -27,22 +26,22 @@ use crate::train::{
     init_config, job, typed,
 };
 
-/// A job, and which of its hosts this is.
+/// A job, and this host's rank in it.
 #[derive(Debug)]
 pub(super) struct Described {
     pub(super) input: TrainingInput,
-    /// What says which host this is; `None` where nothing does.
+    /// This host's rank and its source; `None` if unknown.
     pub(super) rank: Option<Rank>,
 }
 
-/// The input that was described.
+/// The described input.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] with all that is wrong with the description, and for what cannot be served.
+/// [`ErrorKind::Usage`] with all errors of the description, and for unsupported input.
 pub(super) fn of(args: &TrainArgs, layout: &Layout) -> Result<Described> {
     let (source, parsed, beside) = match &args.source {
         JobSource::Channels(channels) => {
-            // Who types a shard and no distribution wants every channel in parts.
+            // With `--shard` and without a distribution every channel is sharded.
             let distribution = match args.shard {
                 Some(_) => Distribution::ShardedByS3Key,
                 None => Distribution::default(),
@@ -61,7 +60,7 @@ pub(super) fn of(args: &TrainArgs, layout: &Layout) -> Result<Described> {
             (name(path), init_config::parse(&read(path)?), beside)
         }
     };
-    // Without a shard and its like it says which host this is, unless it is ours.
+    // Without a shard and the like it identifies this host, unless it is ours.
     let listed = beside.filter(|path| path.exists());
     let listed = listed.map(|path| read(&path).map(|text| (name(&path), text))).transpose()?;
     let listed = listed.filter(|(_, text)| !layout.has_written(text));
@@ -87,7 +86,7 @@ pub(super) fn of(args: &TrainArgs, layout: &Layout) -> Result<Described> {
     Ok(Described { input, rank })
 }
 
-/// Several problems are a line each, and the error that is returned sums them up.
+/// Prints each of several problems on a line, and returns an error that summarizes them.
 fn refused(source: &str, problems: &[Problem]) -> Error {
     // Each problem of a command line names its option.
     let source = if source.is_empty() { "train" } else { source };
@@ -98,10 +97,10 @@ fn refused(source: &str, problems: &[Problem]) -> Error {
     problem::error(source, problems)
 }
 
-/// What stands for standard input.
+/// Stands for standard input.
 const STDIN: &str = "-";
 
-/// The file of a description, which the AWS CLI wants as `file://PATH`.
+/// The file of a description; the AWS CLI writes it as `file://PATH`.
 fn local(path: &Path) -> &Path {
     let rest = path.as_os_str().as_bytes().strip_prefix(b"file://");
     rest.map_or(path, |rest| Path::new(OsStr::from_bytes(rest)))
@@ -136,23 +135,23 @@ fn read(path: &Path) -> Result<String> {
     String::from_utf8(text).or_else(|_| refused(format!("cannot read {name}: it is not UTF-8")))
 }
 
-/// Where the data of a channel is.
+/// The location of a channel's data.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    /// In a local folder.
+    /// A local folder.
     Folder,
-    /// In these objects.
+    /// These objects.
     Objects(ChannelSource),
-    /// In the lines of an augmented manifest, of which this part is this host's.
+    /// The lines of an augmented manifest, and this host's part of them.
     Lines(Arc<AugmentedManifest>, Shard),
-    /// Its list is not there, or is none.
+    /// Its list is missing or invalid.
     Unknown(Error),
 }
 
-/// Where the data of each channel is, in the order of the channels.
+/// The location of each channel's data, in the order of the channels.
 pub(super) type Sources = Vec<Source>;
 
-/// Finds out where the data of the channels is: lists of objects are fetched.
+/// Resolves the locations of the channels' data: lists of objects are downloaded.
 pub(super) async fn sources(
     control: &Control,
     input: &TrainingInput,
@@ -187,12 +186,12 @@ async fn source(
             ChannelObjects::List(control.manifest(bucket, key, layout).await?)
         }
     };
-    // Where it has a path of its own, nobody asks for the folder.
+    // With a path of its own, the channel's folder is not used.
     let (folder, allow_empty) = (channel.name.clone(), channel.allow_empty);
     Ok(Source::Objects(ChannelSource { folder, objects, shard, allow_empty }))
 }
 
-/// One address of each bucket, for what depends on buckets alone.
+/// One address of each bucket, for properties of buckets.
 pub(super) fn buckets(sources: &Sources) -> Vec<&S3Uri> {
     let of_source = |source| match source {
         &Source::Objects(ChannelSource { objects: ChannelObjects::Prefix(ref prefix), .. }) => {
@@ -207,7 +206,7 @@ pub(super) fn buckets(sources: &Sources) -> Vec<&S3Uri> {
     sources.iter().flat_map(of_source).collect()
 }
 
-/// The part of a channel's objects that this host gets.
+/// This host's part of a channel's objects.
 fn shard(channel: &Channel, input: &TrainingInput) -> Shard {
     match (channel.distribution, &input.hosts) {
         (Distribution::ShardedByS3Key, Some(Hosts { rank, count, .. })) => {
@@ -217,7 +216,7 @@ fn shard(channel: &Channel, input: &TrainingInput) -> Shard {
     }
 }
 
-/// Where its data is, as it is written.
+/// The address of its data, as written.
 pub(super) fn address(data: &ChannelData) -> String {
     match data {
         ChannelData::Prefix(place)
@@ -229,7 +228,7 @@ pub(super) fn address(data: &ChannelData) -> String {
     }
 }
 
-/// Whether a channel is a folder of files that are downloaded or mounted.
+/// True if a channel is a folder of files that are downloaded or mounted.
 pub(super) fn is_files(channel: &Channel) -> bool {
     channel.mode != InputMode::Pipe && !matches!(channel.data, ChannelData::Folder { .. })
 }
@@ -246,7 +245,7 @@ pub(super) fn files<'a>(
     })
 }
 
-/// The channels that are streams, with what they stream.
+/// The channels that are streams, with their sources.
 pub(super) fn streams<'a>(
     input: &'a TrainingInput,
     sources: &'a Sources,

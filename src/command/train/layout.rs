@@ -1,5 +1,5 @@
-//! The folders and files of a training container: where they are, how they come about, and what is
-//! wrong with them before.
+//! The folders and files of a training container: their paths, their creation, and checks
+//! beforehand.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,18 +21,18 @@ use crate::train::layout::Layout as Paths;
 use crate::train::written::Written;
 use crate::train::{Channel, ChannelData, Hosts, InputMode, TrainingInput, files, variables};
 
-/// What names of files begin with until they are whole.
+/// Prefix of temporary names of files.
 pub(super) const TEMPORARY_PREFIX: &str = ".inrush-";
 
-/// The base folder, `/opt/ml` as a rule, and what is below it.
+/// The base folder, usually `/opt/ml`, and the paths below it.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     paths: Paths,
 }
 
 impl Layout {
-    /// That of this folder, wherever the command goes: its path is absolute. By default it is that
-    /// of a SageMaker training container.
+    /// The layout below this folder, as an absolute path, because the command may change its
+    /// working directory. The default is that of a SageMaker training container.
     pub(super) fn new(base: Option<&Path>) -> Result<Self> {
         let Some(base) = base else { return Ok(Self { paths: Paths::default() }) };
         let base = std::path::absolute(base)
@@ -40,8 +40,8 @@ impl Layout {
         Ok(Self { paths: Paths { base } })
     }
 
-    /// Refuses a folder that nobody `is_given`, and that is not there: a SageMaker container has
-    /// its own before anything starts.
+    /// Refuses a missing base folder that was not given explicitly: a SageMaker container has one
+    /// from the start.
     pub(super) fn require(&self, is_given: bool) -> Result<()> {
         if is_given || self.base().exists() {
             return Ok(());
@@ -53,12 +53,12 @@ impl Layout {
         )))
     }
 
-    /// What everything is below.
+    /// The base folder.
     pub(super) fn base(&self) -> &Path {
         &self.paths.base
     }
 
-    /// Where the channels are.
+    /// The folder of the channels.
     pub(super) fn data(&self) -> PathBuf {
         self.paths.data()
     }
@@ -74,7 +74,7 @@ impl Layout {
         channels.map(|channel| self.channel(channel)).collect()
     }
 
-    /// The list of the objects of a channel.
+    /// The list of a channel's objects.
     pub(super) fn manifest(&self, channel: &Channel) -> PathBuf {
         self.paths.manifest(channel)
     }
@@ -83,33 +83,33 @@ impl Layout {
         self.paths.output().join("failure")
     }
 
-    /// Where a `resourceconfig.json` is, whoever wrote it.
+    /// The path of `resourceconfig.json`, whoever wrote it.
     pub(super) fn resource_config(&self) -> PathBuf {
         self.paths.config().join(files::RESOURCE_CONFIG)
     }
 
-    /// Whether an earlier run wrote this text of it.
+    /// True if an earlier run wrote this text of it.
     pub(super) fn has_written(&self, resource_config: &str) -> bool {
         written::read(&self.paths.config()).has_resource_config(resource_config)
     }
 
-    /// The lists of the objects of the channels in File and FastFile mode.
+    /// The lists of objects of the channels in File and FastFile mode.
     fn lists(&self, input: &TrainingInput) -> Vec<PathBuf> {
         let channels = input.channels.iter().filter(|channel| is_files(channel));
         channels.map(|channel| self.manifest(channel)).collect()
     }
 
-    /// Notes the lists for a later run, which may have other channels.
+    /// Records the lists for a later run, which may have other channels.
     pub(super) fn note_lists(&self, input: &TrainingInput) -> Result<()> {
         written::note_lists(&self.paths.config(), &self.lists(input))
     }
 
-    /// Everything that is in the way, as far as it can be seen without making anything.
+    /// All obstacles, as far as they are visible without creating anything.
     pub(super) fn problems(&self, input: &TrainingInput) -> Vec<Error> {
         let mut problems: Vec<Error> = Vec::new();
         for folder in [self.data(), self.paths.output()] {
             let found = check_writable(&folder).err();
-            // As a rule both are kept by the same folder above them.
+            // Usually both have the same cause: a folder above them.
             problems.extend(found.filter(|found| !problems.contains(found)));
         }
         for channel in &input.channels {
@@ -125,7 +125,7 @@ impl Layout {
         problems
     }
 
-    /// A local folder can be read, and its link can be made.
+    /// Checks that a local folder can be read, and its link can be created.
     fn check_link(&self, channel: &Channel, path: &Path) -> Result<()> {
         let is_folder = std::fs::metadata(path).map_err(|error| unusable(path, &error))?.is_dir();
         if !is_folder {
@@ -141,7 +141,7 @@ impl Layout {
         }
     }
 
-    /// What has the name of the first pipe is a pipe.
+    /// Checks that an existing file of the first pipe's name is a pipe.
     fn check_pipe(&self, channel: &Channel) -> Result<()> {
         let path = self.paths.pipe(channel, 0);
         match path.symlink_metadata() {
@@ -152,8 +152,8 @@ impl Layout {
         }
     }
 
-    /// What has a path of its own is not among the channels. Their folder may be anywhere, so what
-    /// the description shows is not all.
+    /// Checks that a channel with its own path is not below the channels' folder. That folder may
+    /// be anywhere, so the description alone does not show it.
     fn check_apart(&self, channel: &Channel) -> Result<()> {
         let (path, input) = (self.channel(channel), self.paths.input());
         if channel.output_path.is_none() || !overlap(&path, &input) {
@@ -163,7 +163,7 @@ impl Layout {
         Err(Error::new(ErrorKind::Usage, what).advise("give the checkpoints another LocalPath"))
     }
 
-    /// The channel's folder is one, and is no link into another.
+    /// Checks that the channel's folder is a folder, and not a link into another.
     fn check_folder(&self, channel: &Channel) -> Result<()> {
         let list = self.manifest(channel);
         if list.symlink_metadata().is_ok_and(|found| found.is_dir()) {
@@ -177,14 +177,14 @@ impl Layout {
         }
     }
 
-    /// Whether files of an earlier run may be in a channel's folder.
+    /// True if files of an earlier run may be in a channel's folder.
     pub(super) fn has_files(&self, channel: &Channel) -> bool {
         let entries = std::fs::read_dir(self.channel(channel));
         entries.is_ok_and(|mut entries| entries.next().is_some())
     }
 
-    /// Makes folders, links and configuration files; what an earlier job said of its failure goes,
-    /// and so do its lists of other channels.
+    /// Creates folders, links and configuration files; removes an earlier job's failure file, and
+    /// its lists of other channels.
     pub(super) fn make(&self, input: &TrainingInput) -> Result<()> {
         let paths = &self.paths;
         let fixed = [paths.config(), paths.data(), paths.model(), paths.output_data()];
@@ -219,8 +219,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The text of `resourceconfig.json`, which is noted; `None` where somebody else's is there and
-    /// says the same of the hosts: it may say more of them.
+    /// The text of `resourceconfig.json`, which is recorded; `None` if an existing file that is not
+    /// ours describes these hosts: it may have more information.
     fn new_resource_config(&self, input: &TrainingInput, written: &mut Written) -> Option<String> {
         let hosts = hosts(input);
         let current = whole_file::read(&self.resource_config(), JOB_BYTES_MAX as u64).ok();
@@ -248,11 +248,11 @@ impl Layout {
         }
     }
 
-    /// Writes why the job failed, for whoever started the container.
+    /// Writes why the job failed, for the starter of the container.
     pub(super) fn tell_failure(&self, error: &Error) -> Result<()> {
         let path = self.failure();
         let text = error.to_string();
-        // That it cannot be written is what the failure itself says then.
+        // That it cannot be written is then the failure itself.
         let refused = check_writable(&self.paths.output()).err();
         if refused.is_some_and(|refused| text.contains(refused.message())) {
             return Ok(());
@@ -267,18 +267,18 @@ impl Layout {
         written.map(drop).map_err(|error| unusable(&path, &error))
     }
 
-    /// The variables that the command gets.
+    /// The environment variables of the command.
     pub(super) fn variables(&self, input: &TrainingInput) -> BTreeMap<String, String> {
         variables::variables(input, &hosts(input), &self.paths, machine::this())
     }
 }
 
-/// The hosts of a job; one that says nothing of them has this one alone.
+/// The hosts of a job; without any this host alone.
 fn hosts(input: &TrainingInput) -> Hosts {
     input.hosts.clone().unwrap_or_else(|| Hosts::numbered(0, 1))
 }
 
-/// Files of `input/config` that say nothing of hosts: name and text.
+/// Files of `input/config` without information about hosts: name and text.
 fn config_files(input: &TrainingInput) -> [(&'static str, String); 2] {
     [
         (files::INPUT_DATA_CONFIG, files::input_data_config(input)),
@@ -286,7 +286,7 @@ fn config_files(input: &TrainingInput) -> [(&'static str, String); 2] {
     ]
 }
 
-/// Removes what an earlier job left.
+/// Removes a file of an earlier job.
 fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unusable(path, &error)),
@@ -294,12 +294,12 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// The number of an epoch.
+/// True for the number of an epoch.
 pub(super) fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A folder, or the nearest one above it that is there, can be written to.
+/// Checks that a folder, or the nearest existing one above it, is writable.
 fn check_writable(path: &Path) -> Result<()> {
     match hindrance(path) {
         None => Ok(()),

@@ -18,10 +18,10 @@ use crate::s3::is_folder_mark;
 use crate::s3::uri::S3Uri;
 use crate::train::{Channel, TrainingInput, files};
 
-/// Writes all of them: all objects of each channel, and not only this host's. Then they are noted.
+/// Writes the lists: all objects of each channel, not only this host's. Then records them.
 ///
 /// # Errors
-/// When one cannot be written, or a channel that is listed again cannot be listed.
+/// If one cannot be written, or a channel that is listed again cannot be listed.
 pub(super) async fn write(
     control: &Rc<Control>,
     (input, layout): (&TrainingInput, &Layout),
@@ -52,7 +52,7 @@ pub(super) async fn write(
     aside(move || layout.note_lists(&input)).await
 }
 
-/// The list of what a ManifestFile names, in its order.
+/// Writes the list of a ManifestFile's objects, in its order.
 async fn of_list(path: &Path, channel: &Channel, list: Vec<S3Uri>) -> io::Result<()> {
     let (path, channel) = (path.to_owned(), channel.clone());
     aside(move || {
@@ -65,7 +65,7 @@ async fn of_list(path: &Path, channel: &Channel, list: Vec<S3Uri>) -> io::Result
     .await
 }
 
-/// The list of what was found; and gives that back.
+/// Writes the list of a retained listing, and returns the listing.
 async fn of_kept(
     path: &Path,
     channel: &Channel,
@@ -100,7 +100,7 @@ fn whole(
     file.name(path).map(drop)
 }
 
-/// The list of a channel that is too long to be kept.
+/// Writes the list of a channel that is too long to be retained.
 async fn again(
     control: &Rc<Control>,
     path: &Path,
@@ -157,7 +157,7 @@ mod tests {
         let source = ChannelSource {
             folder: "c".to_owned(),
             objects: ChannelObjects::Prefix(Box::new(prefix)),
-            // All objects are listed all the same.
+            // All objects are listed nevertheless.
             shard: Shard { index: 1, count: 2 },
             allow_empty: false,
         };

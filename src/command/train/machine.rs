@@ -1,4 +1,4 @@
-//! What the variables of a job say of the machine.
+//! Facts about the machine for a job's variables.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -7,20 +7,20 @@ use crate::train::variables::Machine;
 
 /// The kernel's table of IPv4 routes (proc_net(5)).
 const ROUTES: &str = "/proc/net/route";
-/// A folder with an entry for each GPU, which NVIDIA's driver makes.
+/// A folder with an entry per GPU, created by NVIDIA's driver.
 const NVIDIA_GPUS: &str = "/proc/driver/nvidia/gpus";
-/// The interface where no route says another: SageMaker's.
+/// The interface without a default route: SageMaker's.
 const USUAL_INTERFACE: &str = "eth0";
-/// The destination of the default route, as the table has it.
+/// The destination of the default route, as in the table.
 const EVERYWHERE: &str = "00000000";
 
-/// This machine, looked at once.
+/// This machine; its facts are read once.
 pub(super) fn this() -> &'static Machine {
     static THIS: OnceLock<Machine> = OnceLock::new();
     THIS.get_or_init(look)
 }
 
-/// Neuron cores are not counted: that takes a program of AWS.
+/// Neuron cores are not counted: that requires a program of AWS.
 fn look() -> Machine {
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

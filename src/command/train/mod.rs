@@ -1,4 +1,4 @@
-//! `inrush train`: lays the input of a training job out as SageMaker does, serves it, and runs the
+//! `inrush train`: lays out the input of a training job like SageMaker, serves it, and runs the
 //! job's command.
 
 mod files;
@@ -44,16 +44,16 @@ use mounts::Mounts;
 use streams::{EndedStreams, Event, Shared, Streams};
 use survey::Survey;
 
-/// The exit code of a run with a command whose input failed, as env(1) and timeout(1) have it for
-/// failures of their own.
+/// The exit code of a run with a command whose input failed: that of env(1) and timeout(1) for
+/// their own failures.
 const INPUT_FAILED: u8 = 125;
 
 /// Why a run failed.
 struct Failure {
     error: Error,
-    /// It is on standard error.
+    /// It was printed on standard error.
     is_told: bool,
-    /// The exit code that says so, where the kind of the error does not.
+    /// Its exit code, if that does not follow from the kind of the error.
     code: Option<u8>,
 }
 
@@ -70,14 +70,15 @@ impl From<NotStarted> for Failure {
 }
 
 impl Failure {
-    /// What the process exits with.
+    /// The exit code of the process.
     fn code(&self, has_command: bool) -> u8 {
         let own = self.error.kind().exit_code();
         let is_plain = matches!(self.error.kind(), ErrorKind::Usage | ErrorKind::Interrupted);
         self.code.unwrap_or(if has_command && !is_plain { INPUT_FAILED } else { own })
     }
 
-    /// Whether the files of the job say so, too: a command line that is wrong begins no job.
+    /// True if the failure is written to the job's files, too: an invalid command line starts no
+    /// job.
     fn is_of_the_job(&self) -> bool {
         let is_plain = matches!(self.error.kind(), ErrorKind::Usage | ErrorKind::Interrupted);
         self.code.is_some() || !is_plain
@@ -106,7 +107,7 @@ pub(super) async fn run(
     });
     let lock = match interrupts.unless(lock(&args, &layout)).await {
         Ok(lock) => lock,
-        // Why it fails stays out of the other run's files.
+        // The failure must not be written to the other run's files.
         Err(refused) => return Ok(conclude(&args, Told::default(), Some(refused.into()), begun)),
     };
     session::raise_descriptor_limit();
@@ -124,14 +125,14 @@ pub(super) async fn run(
     let failure = failure.or(unreported);
     if let Some(failure) = failure.as_ref().filter(|failure| failure.is_of_the_job() && !args.check)
     {
-        // The command may have said something else since, of what it saw.
+        // The command may have written its own failure since, caused by this one.
         write_failure(&layout, &failure.error, &progress).await;
     }
     aside(move || drop(lock)).await;
     Ok(conclude(&args, told, failure, begun))
 }
 
-/// Keeps other runs out of the base folder; a check is in nobody's way.
+/// Keeps other runs out of the base folder; a check does not conflict.
 async fn lock(args: &TrainArgs, layout: &Layout) -> Result<FolderLock> {
     if args.check {
         return Ok(FolderLock::default());
@@ -145,20 +146,20 @@ async fn lock(args: &TrainArgs, layout: &Layout) -> Result<FolderLock> {
     Ok(lock)
 }
 
-/// Hands the rest of the report over to its file; why the run fails where that cannot be.
+/// Writes the rest of the report to its file; returns why the run fails if that fails.
 async fn end_report(
     report: Option<ReportWriter>,
     failure: Option<&Failure>,
     interrupts: &mut Interrupts,
 ) -> Option<Failure> {
-    // A run that failed before its first object leaves an older report as it was.
+    // A run that failed before its first object leaves an older report unchanged.
     let report = report.filter(|report| failure.is_none() || !report.is_empty())?;
     let stopped = failure.map(|failure| failure.error.kind());
     let ended = finish(report, stopped, interrupts).await;
     ended.err().map(|error| Failure { error, is_told: false, code: None })
 }
 
-/// What the parts of a job came to.
+/// The results of a job's parts.
 #[derive(Default)]
 struct Told {
     files: AllFilesTold,
@@ -170,7 +171,7 @@ struct Told {
     report: Option<ReportWriter>,
 }
 
-/// Tells people and programs how a job ended.
+/// Reports the result of a job to users and programs.
 fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instant) -> Done {
     let progress = Progress::new(!args.output.messages.quiet);
     let has_command = !args.command.is_empty() && !args.check;
@@ -196,7 +197,7 @@ fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instan
         tell_lines(&progress, &pipes.lines(args.stats), &pipes.lines(false));
         job.cache.iter().for_each(|cache| progress.note(cache.in_words()));
     }
-    // Only now is the cache synced: what the job came to is told before.
+    // The cache is synced only now: the result is reported earlier.
     job.mounts.into_iter().for_each(|mut mounts| mounts.close(&progress));
     let summary = TrainSummary::new(job.files, pipes, job.cache, command, begun.elapsed(), code);
     let error = failure.as_ref().map(|failure| &failure.error);
@@ -204,7 +205,7 @@ fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instan
     Done { code, document }
 }
 
-/// Prints what would be done.
+/// Prints the plan.
 fn tell_plan(plan: &TrainPlan, args: &TrainArgs) -> Result<Done> {
     let mut lines = Lines::stdout();
     if args.output.json {
@@ -226,7 +227,7 @@ async fn write_failure(layout: &Layout, error: &Error, progress: &Progress) {
     }
 }
 
-/// A job on its way.
+/// A running job.
 struct Job<'a> {
     args: &'a TrainArgs,
     input: &'a TrainingInput,
@@ -242,17 +243,17 @@ struct Job<'a> {
     report: Option<ReportWriter>,
 }
 
-/// What happens to a job that runs.
+/// An event of a running job.
 enum Happened {
     /// All channels in File mode are complete, or one has failed.
     Files(Result<(), Failure>),
-    /// A channel in Pipe mode has failed, or all epochs are over.
+    /// A channel in Pipe mode has failed, or all epochs have ended.
     Streams(Event),
     /// A channel in FastFile mode has failed.
     Mounts(Error),
     /// The command has ended.
     Exit(Exit),
-    /// The user ends what has no command.
+    /// A signal ends a run without a command.
     Signal,
     /// The deadline has passed.
     Late,
@@ -280,14 +281,14 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// From the listings to the end of the command; a plan where only that was wanted.
+    /// From the listings to the end of the command; a plan if only that was requested.
     async fn run(
         &mut self,
         credentials: CredentialSource,
         interrupts: &mut Interrupts,
     ) -> Result<Option<TrainPlan>, Failure> {
         let (args, input, layout) = (self.args, self.input, self.layout);
-        // Before any byte moves.
+        // Before any data is transferred.
         child::look_up(&args.command, &input.environment)?;
         let (points, is_check) = (layout.folders(input), args.check);
         let prepared = async {
@@ -328,7 +329,7 @@ impl<'a> Job<'a> {
         self.drive(&downloads, found, interrupts).await.map(|()| None)
     }
 
-    /// Makes what the channels need, and begins to serve those that are served.
+    /// Creates the files that the channels need, and starts serving.
     async fn serve(
         &mut self,
         sources: &Sources,
@@ -362,10 +363,10 @@ impl<'a> Job<'a> {
         Ok(shared)
     }
 
-    /// Everything that is wrong before the job begins, as one failure. What is told of a plan that
-    /// failed stays out.
+    /// All problems before the job begins, as one failure. The lines of a failed plan are not
+    /// printed.
     fn problem(&self, plan: &TrainPlan, mut problems: Vec<Error>) -> Option<Failure> {
-        // A list with a wrong line is no wrong command line.
+        // A list with an invalid line is not an invalid command line.
         let code = (self.has_command() && !self.args.check).then_some(INPUT_FAILED);
         if problems.len() == 1 {
             return problems.pop().map(|error| Failure { error, is_told: false, code });
@@ -422,7 +423,7 @@ impl<'a> Job<'a> {
                 deadline = deadline.filter(|_| !matches!(happened, Happened::Late));
                 is_last |= self.take(happened, is_downloaded, &mut failure).await;
                 if is_last || failure.is_some() {
-                    // Where they are complete that is for nobody.
+                    // If they are complete this has no effect.
                     halt.notify_one();
                 }
             }
@@ -432,14 +433,14 @@ impl<'a> Job<'a> {
         outcome
     }
 
-    /// Takes what happened; true when it is the last thing to wait for.
+    /// Handles an event; true if nothing else is to be awaited.
     async fn take(
         &mut self,
         happened: Happened,
         is_downloaded: bool,
         failure: &mut Option<Failure>,
     ) -> bool {
-        // Nobody wants more of what fails then.
+        // Further failures are then irrelevant.
         let is_ending = self.child.as_ref().is_some_and(|(child, _)| child.is_ending());
         let is_wanted = self.exit.is_none() && failure.is_none() && !is_ending;
         match happened {
@@ -449,14 +450,14 @@ impl<'a> Job<'a> {
                     failure.is_some()
                 }
                 (true, _) => false,
-                // Mounts are there until somebody ends them.
+                // Mounts exist until they are ended.
                 (false, _) => self.mounts.is_none() && self.are_streams_over(),
             },
             Happened::Files(Err(error)) if is_wanted => self.fail(error, failure).await,
             Happened::Streams(Event::Failed(error)) if is_wanted => {
                 self.fail(Failure { error, is_told: true, code: None }, failure).await
             }
-            // The streams may have ended before what was halted for them.
+            // The streams may have ended before the halted downloads.
             Happened::Files(Err(_)) => !self.has_command() && self.are_streams_over(),
             Happened::Mounts(error) if is_wanted => self.fail(error.into(), failure).await,
             Happened::Streams(Event::Failed(_)) | Happened::Mounts(_) => false,
@@ -477,7 +478,7 @@ impl<'a> Job<'a> {
                 true
             }
             Happened::Late if is_wanted => self.end_late(is_downloaded, failure).await,
-            // A reader that is held after a failure is not waited for any longer.
+            // A reader that is blocked after a failure is not waited for any longer.
             Happened::Late => self.child.is_none(),
             Happened::Signal => {
                 let left = format!("interrupted: {}", self.left_in_words());
@@ -488,7 +489,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The deadline has passed: as a failure of the input, but what has no command ends at once.
+    /// Handles a passed deadline: as a failure of the input, but a run without a command ends at
+    /// once.
     async fn end_late(&mut self, is_downloaded: bool, failure: &mut Option<Failure>) -> bool {
         let left = match (&self.child, is_downloaded) {
             (Some(_), _) => "the command has not ended",
@@ -502,14 +504,14 @@ impl<'a> Job<'a> {
         if self.child.is_some() {
             return self.fail(error.into(), failure).await;
         }
-        // Somebody may read a pipe, and cannot be ended: whoever sees its end may look there.
+        // A reader of a pipe cannot be ended: it may look for the cause here when its stream ends.
         write_failure(self.layout, &error, self.progress).await;
         *failure = Some(error.into());
         true
     }
 
-    /// Why the input has failed before the command ended: one that ends at once where its pipe is
-    /// gone, or where a read fails, is faster than the next look.
+    /// The failure of the input before the command ended: a command that ends at once when its pipe
+    /// is removed, or when a read fails, is faster than the next check.
     fn missed(&mut self) -> Option<Failure> {
         let error = self.streams.as_mut().and_then(|streams| streams.take_failure(self.progress));
         if let Some(error) = error {
@@ -522,7 +524,7 @@ impl<'a> Job<'a> {
         self.streams.as_ref().is_none_or(Streams::are_over)
     }
 
-    /// What of this run is there for others, and goes with it.
+    /// The parts of this run that others may use, and that end with it.
     fn left_in_words(&self) -> &'static str {
         match (&self.mounts, &self.streams) {
             (None, _) => "all named pipes that this run made are removed",
@@ -535,8 +537,8 @@ impl<'a> Job<'a> {
         !self.args.command.is_empty()
     }
 
-    /// The input has failed: a command that runs is asked to end. Why stands in the job's files
-    /// before: whoever sees its end may look there. True when there is nothing to wait for.
+    /// Handles failed input: a running command is asked to end. The cause is written to the job's
+    /// files before: whoever notices the end may look there. True if nothing else is to be awaited.
     async fn fail(&mut self, of: Failure, failure: &mut Option<Failure>) -> bool {
         let (error, has_command) = (of.error.clone(), self.has_command());
         if self.child.is_none() && (has_command || self.streams.is_none()) {
@@ -552,14 +554,15 @@ impl<'a> Job<'a> {
             child.end();
             return false;
         }
-        // Somebody may read: who does sees no end, and the run waits until nobody does.
+        // There may be readers: they get no end of file, and the run waits until they have closed
+        // their pipes.
         self.streams.as_ref().is_none_or(|streams| {
             streams.fail(&error);
             streams.are_over()
         })
     }
 
-    /// Ends what still runs: the command first, then the mounts and the pipes that it reads.
+    /// Ends the rest: the command first, then the mounts and the pipes that it reads.
     fn end(self) -> Told {
         drop(self.child);
         let (mut mounts, progress) = (self.mounts, self.progress);
@@ -571,7 +574,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What happens to the streams next; nothing where there are none.
+/// The next event of the streams; pending forever without streams.
 async fn next(streams: &mut Option<Streams>, progress: &Progress) -> Event {
     match streams {
         Some(streams) => streams.next(progress).await,
@@ -579,7 +582,7 @@ async fn next(streams: &mut Option<Streams>, progress: &Progress) -> Event {
     }
 }
 
-/// Why a mount fails; never where there is none.
+/// The failure of a mount; pending forever without mounts.
 async fn lost(mounts: &mut Option<Mounts>, progress: &Progress) -> Error {
     match mounts {
         Some(mounts) => mounts.failure(progress).await,
@@ -587,7 +590,7 @@ async fn lost(mounts: &mut Option<Mounts>, progress: &Progress) -> Error {
     }
 }
 
-/// How the command ended; never where none runs.
+/// The end of the command; pending forever without one.
 async fn ended(child: &mut Option<(Child, tokio::time::Instant)>) -> Exit {
     match child {
         Some((child, _)) => child.ended().await,

@@ -1,5 +1,5 @@
-//! The channels in FastFile mode: each a mount, there before the command starts and gone when it
-//! has ended. One set of workers brings what is read of all of them.
+//! The channels in FastFile mode: each is a mount, which exists before the command starts and is
+//! removed when it has ended. All share one set of workers.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -49,8 +49,8 @@ impl Drop for Mounts {
 }
 
 impl Mounts {
-    /// Takes the channels in FastFile mode out of what was found, and starts their workers; `None`
-    /// where there is none. Nothing is mounted yet.
+    /// Takes the channels in FastFile mode from the survey, and starts their workers; `None` if
+    /// there are none. Nothing is mounted yet.
     pub(super) async fn prepare(
         (args, input, layout, sources): (&TrainArgs, &TrainingInput, &Layout, &Sources),
         control: &Rc<Control>,
@@ -74,18 +74,18 @@ impl Mounts {
         if ready.is_empty() {
             return Ok(None);
         }
-        // It is programs that decide what is read.
+        // Programs determine the reads.
         let tuning = TuningArgs { part_size: None, ..args.tuning.clone() };
         let server = Server::start(Supply {
             cache: mount::cache(&args.cache).await?,
-            // Each channel would need queues of its own.
+            // Each channel would need its own queues.
             fuse: Transport::Device("a channel of train"),
             control,
             tuning: &tuning,
             tls: shared.tls.clone(),
             retries: session::retries(&args.service, args.tuning.max_attempts),
             bandwidth: shared.bandwidth.clone(),
-            // The run's own ends all of it.
+            // The run's deadline ends everything.
             deadline: None,
             begun,
         })?;
@@ -93,10 +93,10 @@ impl Mounts {
         Ok(Some(Self { server, upkeep, ready, names: Vec::new() }))
     }
 
-    /// Mounts all of them. The future must not be dropped, as that of [`Server::mount`].
+    /// Mounts all of them. The future must not be dropped, like that of [`Server::mount`].
     pub(super) async fn mount(&mut self, progress: &Progress) -> Result<()> {
         ring::tell(self.server.ring(), progress);
-        // Of a job that root starts the command may be another user's.
+        // The command of a job started by root may run as another user.
         let allow_other = rustix::process::geteuid().is_root();
         for Ready { name, point, source, names } in std::mem::take(&mut self.ready) {
             let look = Shown { source, allow_other, ..Shown::default() };
@@ -110,13 +110,13 @@ impl Mounts {
         Ok(())
     }
 
-    /// Waits until the input fails. The future may be dropped and made again.
+    /// Waits until the input fails. Cancel safe.
     pub(super) async fn failure(&mut self, progress: &Progress) -> Error {
         let (number, error) = loop {
             match self.server.next().await {
                 Event::ReadFailed(number, error) => break (number, error),
                 Event::Lost(error) => return error.within("channels in FastFile mode"),
-                // What is read comes from the server then, as without a cache.
+                // Reads then come from the server, as without a cache.
                 Event::Unkept(unkept) => unkept.tell(progress),
                 Event::Unmounted(number) => {
                     let message = "somebody has unmounted it while the job ran".to_owned();
@@ -127,15 +127,15 @@ impl Mounts {
         self.within(number, error)
     }
 
-    /// Removes all of them; what the cache came to, where there is one. It is synced when this
-    /// goes, which may take long.
+    /// Removes all of them; returns the cache's counters, if there is one. The cache is synced when
+    /// this is dropped, which may take long.
     pub(super) fn end(&mut self, progress: &Progress) -> Option<CacheCounts> {
         self.server.unmount();
         self.server.tell_unkept(progress);
         self.server.cache()
     }
 
-    /// Ends them. What is kept is synced, which may take long.
+    /// Ends them. Cached objects are synced, which may take long.
     pub(super) fn close(&mut self, progress: &Progress) {
         self.server.close(progress);
     }
@@ -144,20 +144,20 @@ impl Mounts {
         error.within(format!("channel {}", self.names[number]))
     }
 
-    /// Why a read has failed, if one has since the last time.
+    /// The next failed read, if there is one.
     pub(super) fn take_failure(&mut self) -> Option<Error> {
         let (number, error) = self.server.take_failure()?;
         Some(self.within(number, error))
     }
 
-    /// What ends all reads.
+    /// A handle that can end all reads.
     pub(super) fn reads(&self) -> Arc<Reads> {
         self.server.reads()
     }
 }
 
-/// The files of a channel: this host's part of what was found, which is listed again where there
-/// was no room to keep it.
+/// The files of a channel: this host's part of the listing, which is listed again if it was not
+/// retained.
 async fn names(
     control: &Rc<Control>,
     source: &ChannelSource,
@@ -166,7 +166,7 @@ async fn names(
     let source = ChannelSource { folder: String::new(), ..source.clone() };
     let entries = control.channel_entries([(source, found.kept.take())]).await?;
     let (tree, hidden) = mount::tree_of(entries).await?;
-    // What has no name was refused before the job began, unless it is new since then.
+    // Keys without a name were refused before the job began, unless they are new.
     match hidden.keys().first() {
         None => Ok(Arc::new(Names::Whole(tree, hidden))),
         Some((key, problem)) => {

@@ -1,5 +1,5 @@
-//! The channels in Pipe mode: served until the command has ended. What a reader gets of an epoch
-//! that fails has no end, so that nobody takes it for the whole epoch.
+//! The channels in Pipe mode: served until the command has ended. If an epoch fails its reader gets
+//! no end of file, so that it is not taken for the whole epoch.
 
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -36,23 +36,23 @@ use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 use crate::train::{Channel, Compression, RecordWrapper, TrainingInput};
 
-/// What to do about an object that cannot be inflated, and about one that is too long for a record:
-/// a channel has all that its description names.
+/// Advice for objects that cannot be decompressed, and for objects too long for a record: a channel
+/// has all objects that its description names.
 const ADVICE_ON_GZIP: &str =
     "store it again as gzip, or move it out of the channel's prefix or manifest";
 const ADVICE_ON_RECORDS: &str =
     "store it as smaller objects, or give the channel no RecordWrapperType (record-wrapper=)";
 
-/// What happens to the streams by themselves.
+/// An event of the running streams.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A channel has failed; that is on standard error.
+    /// A channel has failed; that was printed.
     Failed(Error),
-    /// All epochs of all channels are over.
+    /// All epochs of all channels have ended.
     Over,
 }
 
-/// What the channels use beside those in File mode.
+/// The resources shared with channels in File mode.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) tls: Option<Arc<ClientConfig>>,
@@ -67,28 +67,28 @@ pub(super) struct Streams {
     channels: Vec<Running>,
     supplies: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
-    /// The epoch of each channel that was reported last.
+    /// The last reported epoch of each channel.
     epochs: Vec<u64>,
-    /// It was said that all is over.
+    /// The end was reported.
     is_over: bool,
     report: StreamReport,
     events: Arc<Notify>,
-    /// The number of connections was given.
+    /// The number of connections was set by the user.
     is_fixed: bool,
     bandwidth_limit: Option<NonZeroU64>,
 }
 
-/// What streams came to.
+/// The results of streams.
 #[derive(Default)]
 pub(super) struct EndedStreams {
-    /// Each channel.
+    /// The counters of each channel.
     pub(super) counts: Vec<(String, FeedCount)>,
-    /// Their workers; `None` where there were none.
+    /// Their workers; `None` if there were none.
     pub(super) engine: Option<EndedEngine>,
 }
 
 impl Streams {
-    /// Makes the first pipe of each channel and begins to serve it; `None` where there is none in
+    /// Creates the first pipe of each channel and starts serving it; `None` if there are none in
     /// Pipe mode.
     pub(super) async fn start(
         (args, input, layout, sources): (&TrainArgs, &TrainingInput, &Layout, &Sources),
@@ -161,12 +161,11 @@ impl Streams {
         }))
     }
 
-    /// Waits until something happens; for ever when nothing can any more. The future may be dropped
-    /// and made again.
+    /// Waits for the next event; pending forever if there can be none. Cancel safe.
     pub(super) async fn next(&mut self, progress: &Progress) -> Event {
         loop {
             if self.engine.has_ended() {
-                // Nobody brings what is asked for.
+                // Requests are not served any more.
                 let lost = || Error::new(ErrorKind::Host, "all workers have ended");
                 let reason = self.engine.scheduler.stop_reason().unwrap_or_else(lost);
                 self.fail(&reason);
@@ -185,12 +184,12 @@ impl Streams {
         }
     }
 
-    /// Notes what the channels wait for now, for those who tell it.
+    /// Reports the channels' current waits on the board.
     pub(super) fn note_waits(&self) {
         self.control.board().set_range(self.engine.longest_wait());
     }
 
-    /// Why a channel was ended that nobody was told of; it is told now.
+    /// The unreported failure of a channel; it is printed now.
     pub(super) fn take_failure(&mut self, progress: &Progress) -> Option<Error> {
         for (channel, supply) in self.channels.iter_mut().zip(&self.supplies) {
             if let Some(error) = channel.failure().filter(|error| !channel.has_told(error)) {
@@ -202,17 +201,17 @@ impl Streams {
         None
     }
 
-    /// True when [`Event::Over`] was returned.
+    /// True if [`Event::Over`] was returned.
     pub(super) fn are_over(&self) -> bool {
         self.is_over
     }
 
-    /// Ends all channels for this reason. Readers see no end, unless it is the user who ends them.
+    /// Ends all channels for this reason. Readers get no end of file, unless the user ends them.
     pub(super) fn fail(&self, reason: &Error) {
         self.channels.iter().for_each(|channel| channel.feed.stop(reason.clone()));
     }
 
-    /// Says which epochs have begun.
+    /// Reports epochs that have begun.
     fn tell_epochs(&mut self, progress: &Progress) {
         for (channel, told) in self.channels.iter().zip(&mut self.epochs) {
             let epoch = channel.feed.reading();
@@ -224,7 +223,7 @@ impl Streams {
         }
     }
 
-    /// Removes all pipes; what each channel came to, and the workers of all.
+    /// Removes all pipes; returns the counters of each channel, and the workers of all.
     pub(super) fn end(mut self, progress: &Progress) -> EndedStreams {
         self.control.board().set_range(None);
         self.upkeep.abort();
@@ -255,8 +254,8 @@ fn spawn_supply(control: &Rc<Control>, channel: &mut Running, order: EpochOrder)
     })
 }
 
-/// Removes the pipes that a run left that was killed: a command would wait at them, or take a part
-/// of an old stream for an epoch. The channels are locked.
+/// Removes pipes left by a run that was killed: a command would block on them, or take a part of an
+/// old stream for an epoch. The channels are locked.
 async fn remove_left(folder: &Path, channels: &[&str]) -> Result<()> {
     let at = folder.to_owned();
     let names: Vec<String> = channels.iter().map(|name| format!("{name}_")).collect();
@@ -281,8 +280,8 @@ async fn remove_left(folder: &Path, channels: &[&str]) -> Result<()> {
     })
 }
 
-/// Begins the first epoch of each channel, by what was kept of the look ahead. What cannot be
-/// listed is an error that nobody waits for.
+/// Begins the first epoch of each channel, from the listings of the survey. A failed listing is an
+/// error before any reader waits.
 async fn begin<'a>(
     args: &TrainArgs,
     pipes: impl Iterator<Item = (&'a (&'a Channel, &'a Source), Option<KeptListing>)>,
@@ -295,7 +294,7 @@ async fn begin<'a>(
         let (sources, manifest, shard) = match source {
             Source::Objects(objects) => {
                 listed = kept.and_then(|kept| objects.kept_stream(kept, is_shuffled));
-                // An object of a list that is not there is an error, however many there may be.
+                // A missing object of a list is an error, however many objects there are.
                 let is_prefix = matches!(objects.objects, ChannelObjects::Prefix(_));
                 allows_none = objects.allow_empty && is_prefix;
                 let (sources, shard) = objects.stream_sources(is_shuffled);
@@ -325,7 +324,7 @@ async fn begin<'a>(
     Ok((openings, orders))
 }
 
-/// What each channel may use: connections are those of all channels together.
+/// The resources of each channel: connections are those of all channels together.
 fn resources(args: &TrainArgs, channels: usize) -> Result<Resources> {
     let each = |all: usize| (all / channels).max(1);
     Ok(Resources {
@@ -336,7 +335,7 @@ fn resources(args: &TrainArgs, channels: usize) -> Result<Resources> {
     })
 }
 
-/// How many epochs, for people.
+/// The number of epochs, for users.
 pub(super) fn epochs_in_words(epochs: Option<NonZeroU64>) -> String {
     match epochs.map(NonZeroU64::get) {
         None => "epochs without end".to_owned(),

@@ -1,5 +1,4 @@
-//! What a training job would get, before anything of it is made: every channel is listed, and
-//! everything that is wrong is collected.
+//! The survey before a training job is set up: lists every channel, and collects all problems.
 
 mod present;
 
@@ -34,38 +33,38 @@ use present::Present;
 
 pub(super) use present::OtherFiles;
 
-/// What was found of one channel.
+/// The findings about one channel.
 #[derive(Debug, Default)]
 struct Found {
-    /// Of an augmented manifest; and of these: this host's.
+    /// The lines of an augmented manifest; and this host's of them.
     lines: Option<(u64, u64)>,
     objects: u64,
-    /// `None` where not all of them were asked about.
+    /// `None` if they were not all requested.
     bytes: Option<u64>,
-    /// Of these: this host's.
+    /// This host's objects.
     host_objects: u64,
     host_bytes: Option<u64>,
     problems: Vec<Error>,
-    /// Problems beyond those that are kept.
+    /// Number of problems beyond the stored ones.
     untold: u64,
-    /// Of a channel in File or FastFile mode: what its files need.
+    /// Of a channel in File or FastFile mode: the preflight of its files.
     files: Option<Preflight>,
-    /// Of a channel in Pipe mode: its objects, where there was room to keep them.
+    /// Of a channel in Pipe mode: its objects, if there was memory to retain them.
     stream: Option<KeptListing>,
 }
 
-/// What was found of all channels.
+/// The findings about all channels.
 pub(super) struct Survey {
     pub(super) plan: TrainPlan,
     /// Of the channels in File and FastFile mode, in their order.
     pub(super) files: AllFound,
-    /// Of the channels in Pipe mode, in their order: what their first epochs have.
+    /// Of the channels in Pipe mode, in their order: the objects of their first epochs.
     pub(super) streams: Vec<Option<KeptListing>>,
-    /// Everything that is wrong.
+    /// All problems.
     pub(super) problems: Vec<Error>,
 }
 
-/// Lists all channels at once and looks at the places where they are to go.
+/// Lists all channels at once and checks their destinations.
 pub(super) async fn survey(
     control: &Rc<Control>,
     (args, input, layout): (&TrainArgs, &TrainingInput, &Layout),
@@ -75,7 +74,7 @@ pub(super) async fn survey(
     let room = Rc::new(ListingBudget::new(kept_bytes_max(HostFacts::read())));
     for (channel, source) in input.channels.iter().zip(sources) {
         let (control, channel, source) = (Rc::clone(control), channel.clone(), source.clone());
-        // A check needs none of it.
+        // A check needs no listings.
         let room = Some(Rc::clone(&room)).filter(|_| is_files(&channel) || !args.check);
         listings.push(spawn_local(async move {
             match source {
@@ -107,7 +106,7 @@ pub(super) async fn survey(
         let lost = |_| Error::bug("a listing panicked");
         let mut found = listing.await.map_err(lost)?;
         let mut others = OtherFiles::default();
-        // What is mounted takes no room.
+        // Mounted channels need no space.
         let is_stored = channel.mode == InputMode::File;
         if let (Source::Objects(source), true) = (source, is_stored)
             && let Some(listed) = found.files.take()
@@ -116,7 +115,7 @@ pub(super) async fn survey(
             let shard = source.kept_shard();
             let (listed, there) = look_at(folder, listed, shard, is_occupied).await;
             disks.add(&there);
-            // Those beside checkpoints are the command's own.
+            // Other files beside checkpoints are the command's own.
             others = if channel.output_path.is_none() { there.others } else { others };
             found.files = Some(listed);
         }
@@ -142,7 +141,7 @@ pub(super) async fn survey(
     Ok(Survey { plan, files, streams, problems })
 }
 
-/// Looks at the folder of a channel, and gives back what was listed of it.
+/// Checks the folder of a channel, and returns its listing.
 async fn look_at(
     folder: PathBuf,
     mut listed: Preflight,
@@ -160,16 +159,16 @@ async fn look_at(
     (listed, there)
 }
 
-/// A file system that channels in File mode are on.
+/// A file system of channels in File mode.
 struct Disk {
     device: Option<u64>,
     folder: PathBuf,
     space: Space,
-    /// Some of what it is to have may be there.
+    /// Some of the needed files may exist already.
     is_at_most: bool,
 }
 
-/// All of them, the first of which has the folder of all channels.
+/// All file systems; the first one has the folder of all channels.
 struct Disks {
     of: Vec<Disk>,
 }
@@ -185,7 +184,7 @@ impl Disks {
         Self { of: vec![Disk { device, folder: data, space, is_at_most: false }] }
     }
 
-    /// There is what a channel needs, too.
+    /// Adds the needs of a channel.
     fn add(&mut self, there: &Present) {
         let Some((device, folder, space)) = &there.disk else { return };
         let known = self.of.iter().position(|disk| disk.device == Some(*device));
@@ -204,7 +203,7 @@ impl Disks {
         disk.space.reclaim(there.unfinished_bytes);
     }
 
-    /// Those that surely have too little.
+    /// File systems that certainly have too little space.
     fn problems(&self) -> Vec<Error> {
         let short = self.of.iter().filter(|disk| !disk.is_at_most && disk.space.cannot_fit(true));
         let told = |disk: &Disk| {
@@ -222,7 +221,7 @@ impl Disks {
     }
 }
 
-/// Bytes that kept listings may take on this machine, or in this control group.
+/// Most bytes of retained listings on this machine, or in this cgroup.
 fn kept_bytes_max(facts: HostFacts) -> u64 {
     KEPT_LISTINGS_BYTES_MAX.min(facts.memory_bytes / KEPT_LISTINGS_MEMORY_SHARE)
 }
@@ -270,7 +269,7 @@ async fn list(
     }
 }
 
-/// Counts the lines of an augmented manifest. Nobody asks about their objects before their turn:
+/// Counts the lines of an augmented manifest. Their objects are not requested before their turn:
 /// there may be millions.
 fn look_at_lines(manifest: &AugmentedManifest, shard: Shard) -> Found {
     let lines = u64::from(manifest.count());

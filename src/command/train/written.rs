@@ -1,4 +1,4 @@
-//! What earlier runs wrote below the base folder: how it is known again, and removed.
+//! Files that earlier runs wrote below the base folder: how they are recognized, and removed.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,20 +11,20 @@ use crate::limits::WRITTEN_BYTES_MAX;
 use crate::train::files::WRITTEN;
 use crate::train::written::{FileState, Written};
 
-/// What runs have noted in this folder of configuration files.
+/// The records of runs in this folder of configuration files.
 pub(super) fn read(config: &Path) -> Written {
     let text = whole_file::read(&config.join(WRITTEN), WRITTEN_BYTES_MAX);
     text.map(|text| Written::parse(&text)).unwrap_or_default()
 }
 
-/// Notes it for later runs.
+/// Stores the records for later runs.
 pub(super) fn write(config: &Path, written: &Written) -> Result<()> {
     let path = config.join(WRITTEN);
     let outcome = whole_file::write(&path, written.text().as_bytes(), TEMPORARY_PREFIX);
     outcome.map(drop).map_err(|error| unusable(&path, &error))
 }
 
-/// Removes the lists of earlier runs beside these, which are this run's. One that somebody has
+/// Removes the lists of earlier runs other than these, which are this run's. A list that was
 /// changed since stays.
 pub(super) fn remove_other_lists(data: &Path, written: &mut Written, lists: &[PathBuf]) {
     let names: BTreeSet<String> = lists.iter().filter_map(|path| name_of(path)).collect();
@@ -32,13 +32,13 @@ pub(super) fn remove_other_lists(data: &Path, written: &mut Written, lists: &[Pa
         let path = data.join(&name);
         // A name is of this folder, whatever the file says.
         if name_of(&path) == Some(name) && state_of(&path) == Some(state) {
-            // One that cannot be removed is in nobody's way.
+            // A list that cannot be removed does not conflict.
             let _ = std::fs::remove_file(&path);
         }
     }
 }
 
-/// Notes the lists that this run has written.
+/// Records the lists that this run has written.
 pub(super) fn note_lists(config: &Path, lists: &[PathBuf]) -> Result<()> {
     let mut written = read(config);
     for path in lists {
@@ -53,7 +53,7 @@ fn name_of(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
-/// That of a regular file.
+/// The state of a regular file.
 fn state_of(path: &Path) -> Option<FileState> {
     let found = path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
     let (seconds, nanoseconds) = (found.mtime(), found.mtime_nsec());

@@ -1,5 +1,5 @@
-//! What there is of a channel in its folder before its download: what space the download needs, and
-//! which files there are of others. The names are walked once; nothing is changed.
+//! Compares a channel's folder with its listing before the download: the space that the download
+//! needs, and the other files there. The names are walked once; nothing is changed.
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use crate::plan::epoch::Shard;
 use crate::plan::kept::KeptListing;
 use crate::text::size::Count;
 
-/// Files in a channel's folder that are not of the channel.
+/// Files in a channel's folder that are not the channel's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::command::train) struct OtherFiles {
-    /// How many; `None` where nobody knows.
+    /// Their number; `None` if unknown.
     pub(in crate::command::train) count: Option<u64>,
     named: Vec<String>,
 }
 
 impl OtherFiles {
-    /// What is to be said of them, if there are any.
+    /// A note about them, if there are any.
     pub(in crate::command::train) fn in_words(&self) -> Option<String> {
         let count = self.count.filter(|count| *count > 0)?;
         let some = match count {
@@ -37,25 +37,25 @@ impl OtherFiles {
     }
 }
 
-/// What a look at a channel's folder brought.
+/// The findings about a channel's folder.
 #[derive(Debug, Default)]
 pub(super) struct Present {
-    /// The number of the file system that the folder is on, or will be, a folder of that, and its
-    /// space; `None` where that is not known.
+    /// The number of the file system of the folder, existing or not, a folder on it, and its space;
+    /// `None` if unknown.
     pub(super) disk: Option<(u64, PathBuf, DiskSpace)>,
-    /// Bytes of the objects of which there is no file.
+    /// Bytes of the objects without a file.
     pub(super) new_bytes: u64,
-    /// Lengths of objects, and of other files in their places.
+    /// Sizes of objects, and of other files in their places.
     pub(super) changed: Vec<(u64, u64)>,
-    /// What unfinished files have already.
+    /// Bytes in unfinished files.
     pub(super) unfinished_bytes: u64,
-    /// Some of what is counted may be there.
+    /// Some of the counted bytes may exist already.
     pub(super) is_at_most: bool,
     pub(super) others: OtherFiles,
 }
 
-/// Looks at the folder of a channel whose part of what was kept has so many objects and bytes. One
-/// that is not occupied has no files.
+/// Checks the folder of a channel; its part of the listing has this many objects and bytes. An
+/// unoccupied folder has no files.
 pub(super) fn look(
     folder: &Path,
     kept: Option<(&KeptListing, Shard)>,
@@ -93,8 +93,8 @@ pub(super) fn look(
     present
 }
 
-/// Digests of paths in their order, with the lengths of the files that are there. Two paths that
-/// share one count as one.
+/// Digests of paths in their order, with the sizes of existing files. Two paths with equal digests
+/// count as one.
 type Lengths = Vec<(u64, Cell<Option<u64>>)>;
 
 struct There {
@@ -112,7 +112,7 @@ fn length_of<'a>(lengths: &'a Lengths, path: &str) -> Option<&'a Cell<Option<u64
     Some(&lengths[at].1)
 }
 
-/// Walks the names below a folder, as `sync --delete` does; `None` where that fails.
+/// Walks the names below a folder, like `sync --delete`; `None` if that fails.
 fn walk(folder: &Path, kept: &KeptListing, shard: Shard) -> Option<There> {
     let mut lengths: Lengths =
         kept.files(shard).map(|(path, _)| (digest(path), Cell::new(None))).collect();
@@ -131,7 +131,7 @@ fn walk(folder: &Path, kept: &KeptListing, shard: Shard) -> Option<There> {
         if named.borrow().len() < OTHER_FILES_NAMED_MAX {
             named.borrow_mut().push(path.to_owned());
         }
-        // Being told of one ends the walk.
+        // A reported path ends the walk.
         count.get() == OTHER_FILES_MAX
     };
     let seen = look_through(folder, &look, &mut |_| false).ok()?;
@@ -185,7 +185,7 @@ mod tests {
         let told = found.others.in_words().expect("two");
         assert!(told.starts_with("2 files in its folder are not of this channel ("), "{told}");
         assert!(told.contains("x/old") && told.contains("b/y") && !told.contains("..."), "{told}");
-        // What another host has is not of this host's part.
+        // Another host's files are not in this host's part.
         let half = looked(Shard { index: 1, count: 2 });
         assert_eq!((half.new_bytes, half.others.count), (16, Some(4)));
         assert!(half.others.in_words().expect("four").contains(", ...)"));
