@@ -472,17 +472,17 @@ pub const COMMAND_GRACE_MAX: std::time::Duration = std::time::Duration::from_sec
 pub const FAILURE_TEXT_MAX: usize = 1024;
 
 /// Most problems of one channel that are reported before a training job begins.
-pub const CHANNEL_PROBLEMS_TOLD_MAX: usize = 10;
+pub const CHANNEL_PROBLEMS_REPORTED_MAX: usize = 10;
 
 /// Then it waits this long until its last messages are written.
 pub const LAST_WORDS_TIME: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Most removed files queued for reporting.
-pub const REMOVED_UNTOLD_MAX: usize = 256;
+pub const REMOVED_QUEUED_MAX: usize = 256;
 
 /// Longest time that a run which was ended early waits for its report file: less than
 /// [`ENDING_GRACE`], so that it can report the outcome.
-pub const REPORT_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+pub const REPORT_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Most files that `verify` reads at once; fewer if there are fewer cores.
 pub const CHECK_READERS_MAX: usize = 16;
@@ -494,7 +494,7 @@ pub const RESUMED_READERS_MAX: usize = 2;
 pub const CHECK_PIECE_BYTES: usize = 1 << 20;
 
 /// Most failed objects that are printed one by one; the report has all.
-pub const FAILURES_TOLD_MAX: usize = 20;
+pub const FAILURES_PRINTED_MAX: usize = 20;
 
 /// Retries that each worker logs with `--verbose`.
 pub const RETRIES_LOGGED_MAX: u64 = 100;
@@ -588,7 +588,7 @@ const _: () = assert!(PART_BYTES_MIN.is_multiple_of(SLOT_BYTES_MAX as u64));
 const _: () = assert!(LEASED_SLOTS_SHARE > 1 && SLOTS_PER_WORKER_MIN >= LEASED_SLOTS_SHARE);
 const _: () = assert!(HEAD_ROOM_BYTES < SLOT_BYTES_MIN && HEAD_RECEIVE_BYTES <= HEAD_BUFFER_BYTES);
 const _: () = assert!(FAILED_ATTEMPTS_IN_A_ROW_MAX > ATTEMPTS_MAX);
-const _: () = assert!(REPORT_PATIENCE.as_millis() * 2 < ENDING_GRACE.as_millis());
+const _: () = assert!(REPORT_WAIT_MAX.as_millis() * 2 < ENDING_GRACE.as_millis());
 const _: () = assert!(BACKOFF_BASE_US <= UNREACHABLE_BACKOFF_MAX_US);
 const _: () = assert!(UNREACHABLE_BACKOFF_MAX_US <= BACKOFF_MAX_US);
 const _: () = assert!(TLS_SLOT_BYTES_MIN >= TLS_OUT_BYTES + 2 * TLS_RECORD_BYTES_MAX);

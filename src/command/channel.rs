@@ -103,7 +103,7 @@ pub(super) struct Running {
     paces: PaceLog,
     pub(super) count: FeedCount,
     /// The failure that was printed on standard error.
-    told: Option<Error>,
+    printed: Option<Error>,
 }
 
 /// Shows the channels' epochs, and the bytes that they have received together. Nothing is shown
@@ -202,7 +202,7 @@ impl Running {
         let thread = thread.map_err(Error::no_thread)?;
         let lost = || Err(Error::new(ErrorKind::Host, "a channel ended before it began"));
         let pacer = readiness.recv().unwrap_or_else(|_| lost())?;
-        let (thread, count, told) = (Some(thread), FeedCount::default(), None);
+        let (thread, count, printed) = (Some(thread), FeedCount::default(), None);
         let paces = PaceLog::default();
         Ok(Self {
             name,
@@ -216,14 +216,14 @@ impl Running {
             pacer,
             paces,
             count,
-            told,
+            printed,
         })
     }
 
     /// Logs the recent decisions of its pace.
     pub(super) fn log_pace(&mut self) {
         let of = if self.is_stdout() { String::new() } else { format!("{}: ", self.name) };
-        self.paces.tell(&of, || (self.pacer.timeline(), Vec::new()));
+        self.paces.log(&of, || (self.pacer.timeline(), Vec::new()));
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -247,16 +247,16 @@ impl Running {
     }
 
     /// True if this failure was printed.
-    pub(super) fn has_told(&self, error: &Error) -> bool {
-        self.told.as_ref() == Some(error)
+    pub(super) fn has_printed(&self, error: &Error) -> bool {
+        self.printed.as_ref() == Some(error)
     }
 
     /// Prints a failure, once.
-    pub(super) fn tell(&mut self, error: Error, progress: &Progress) {
-        if !self.has_told(&error) {
+    pub(super) fn print(&mut self, error: Error, progress: &Progress) {
+        if !self.has_printed(&error) {
             let named = error.clone().within(format!("channel {}", self.name));
             progress.error(if self.is_stdout() { &error } else { &named });
-            self.told = Some(error);
+            self.printed = Some(error);
         }
     }
 

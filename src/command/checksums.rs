@@ -116,8 +116,8 @@ async fn asked(
     verify: VerifyMode,
     parts: PartsAsked,
 ) -> Settled {
-    let told = control.checksum(&transfer.endpoint.bucket, &transfer.object, parts).await;
-    settle(transfer, told, verify)
+    let answer = control.checksum(&transfer.endpoint.bucket, &transfer.object, parts).await;
+    settle(transfer, answer, verify)
 }
 
 /// The transfer with the bytes of an earlier run added to its checksum.
@@ -189,27 +189,27 @@ fn plan(transfer: &Transfer, verify: VerifyMode) -> VerifyStep {
 }
 
 /// Derives the checksum to compare from the server's answer.
-fn settle(transfer: Transfer, told: Result<StoredChecksums>, verify: VerifyMode) -> Settled {
+fn settle(transfer: Transfer, answer: Result<StoredChecksums>, verify: VerifyMode) -> Settled {
     let size = transfer.object.size_bytes;
     let strict = verify == VerifyMode::Strict;
-    let told = match told {
-        Ok(told) => told,
+    let answer = match answer {
+        Ok(answer) => answer,
         Err(error) if strict => return Err(Box::new((transfer, error))),
         Err(_) => {
             let reason = unverified::NOT_ANSWERED;
             return Ok(transfer.verified_by(Verification::none(reason)));
         }
     };
-    let stored = match (told.stored, told.etag) {
+    let stored = match (answer.stored, answer.etag) {
         (Err(_), Some(etag)) if strict => Ok(etag),
         (stored, _) => stored,
     };
     let reason = match stored {
         Ok(stored) => {
-            if let Some(sum) = Sum::new(stored, size, told.part_bytes) {
+            if let Some(sum) = Sum::new(stored, size, answer.part_bytes) {
                 return Ok(transfer.verified_by(Verification::by_sum(sum)));
             }
-            match InOrder::new(stored, told.part_bytes) {
+            match InOrder::new(stored, answer.part_bytes) {
                 Some(_) if strict && transfer.resumed().is_some() => RESUMED,
                 // Slower, and the only way.
                 Some(goal) if strict => {
@@ -315,9 +315,9 @@ mod tests {
         }
         assert_eq!(plan(&resumed(NAMED_HASH), VerifyMode::Auto), VerifyStep::Nothing(HASH));
         let settled = |algorithm, verify| {
-            let told =
+            let answer =
                 StoredChecksums { stored: Ok(stored(algorithm, 0)), part_bytes: 0, etag: None };
-            settle(resumed(NAMED_CRC), Ok(told), verify)
+            settle(resumed(NAMED_CRC), Ok(answer), verify)
         };
         for verify in [VerifyMode::Auto, VerifyMode::Strict] {
             let transfer = settled(Algorithm::Crc32, verify).expect("it begins");
@@ -336,8 +336,8 @@ mod tests {
 
     #[test]
     fn what_follows_from_the_answer() {
-        let check = |told: Result<StoredChecksums>, verify, expected: &str| {
-            let found = match settle(transfer(20 << 20, NAMED_CRC), told, verify) {
+        let check = |answer: Result<StoredChecksums>, verify, expected: &str| {
+            let found = match settle(transfer(20 << 20, NAMED_CRC), answer, verify) {
                 Err(failed) => format!("failed: {}", failed.1),
                 Ok(transfer) => match (&transfer.verification, transfer.unsettled()) {
                     (how, 3) if how.sum().is_some() => "summed".to_owned(),
@@ -348,21 +348,21 @@ mod tests {
             };
             assert!(found.contains(expected), "{found}, not {expected}");
         };
-        let told = |stored, part_bytes, etag| Ok(StoredChecksums { stored, part_bytes, etag });
+        let answer = |stored, part_bytes, etag| Ok(StoredChecksums { stored, part_bytes, etag });
         for verify in [VerifyMode::Auto, VerifyMode::Strict] {
-            check(told(Ok(stored(Algorithm::Crc32c, 0)), 0, None), verify, "summed");
-            check(told(Ok(stored(Algorithm::Crc32c, 4)), 5 << 20, None), verify, "summed");
-            check(told(Ok(stored(Algorithm::Crc32c, 4)), 0, None), verify, "differ in size");
-            check(told(Err("there is none"), 0, None), verify, "there is none");
+            check(answer(Ok(stored(Algorithm::Crc32c, 0)), 0, None), verify, "summed");
+            check(answer(Ok(stored(Algorithm::Crc32c, 4)), 5 << 20, None), verify, "summed");
+            check(answer(Ok(stored(Algorithm::Crc32c, 4)), 0, None), verify, "differ in size");
+            check(answer(Err("there is none"), 0, None), verify, "there is none");
         }
         for parts in [0, 4] {
-            let sha = || told(Ok(stored(Algorithm::Sha256, parts)), 5 << 20, None);
+            let sha = || answer(Ok(stored(Algorithm::Sha256, parts)), 5 << 20, None);
             check(sha(), VerifyMode::Auto, HASH);
             check(sha(), VerifyMode::Strict, "in order");
         }
         let etag = etag_md5("\"25f9e794323b453885f5181f1b624d0b\"");
-        check(told(Err("there is none"), 0, etag), VerifyMode::Auto, "there is none");
-        check(told(Err("there is none"), 0, etag), VerifyMode::Strict, "in order");
+        check(answer(Err("there is none"), 0, etag), VerifyMode::Auto, "there is none");
+        check(answer(Err("there is none"), 0, etag), VerifyMode::Strict, "in order");
         let refused = || Err(Error::new(ErrorKind::Access, "refused"));
         check(refused(), VerifyMode::Auto, "the request for its checksum failed");
         check(refused(), VerifyMode::Strict, "failed: refused");

@@ -224,7 +224,7 @@ impl Exporter {
         }
         if let Some(listener) = &listener {
             let at = listener.local_addr().map_err(trouble)?;
-            tell(at, &Progress::new(!is_quiet));
+            print_warning(at, &Progress::new(!is_quiet));
         }
         let (ended, file) = (Arc::new(Notify::new()), args.metrics_file.clone());
         let (until, exit_code) = (Arc::clone(&ended), Arc::new(AtomicU8::new(0)));
@@ -259,7 +259,7 @@ fn refused(address: SocketAddr, why: &std::io::Error) -> Error {
         .advise("give --metrics-listen another port; 0 takes a free one")
 }
 
-fn tell(at: SocketAddr, progress: &Progress) {
+fn print_warning(at: SocketAddr, progress: &Progress) {
     progress.note(format!("metrics: http://{at}/metrics"));
     warning(at).iter().for_each(|line| progress.warn(line));
 }
@@ -362,12 +362,12 @@ mod tests {
 
     #[test]
     fn an_address_for_others_is_warned_of() {
-        let told = |at: &str| warning(at.parse().expect("an address"));
+        let line_for = |at: &str| warning(at.parse().expect("an address"));
         for own in ["127.0.0.1:9400", "127.8.8.8:1", "[::1]:9400"] {
-            assert_eq!(told(own), None, "{own}");
+            assert_eq!(line_for(own), None, "{own}");
         }
         for others in ["0.0.0.0:9400", "[::]:1", "192.0.2.7:9400"] {
-            let line = told(others).expect("a warning");
+            let line = line_for(others).expect("a warning");
             assert!(line.contains(others) && line.contains("listen on 127.0.0.1"), "{line}");
         }
     }

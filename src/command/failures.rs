@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::host::FOLDER_REFUSES;
-use crate::limits::FAILURES_TOLD_MAX;
+use crate::limits::FAILURES_PRINTED_MAX;
 use crate::text::size::counted;
 
 /// The failures of a run that continues with other objects.
@@ -15,8 +15,8 @@ pub(super) struct Failures {
     reason: Option<ErrorReason>,
     /// The first message.
     first: Option<String>,
-    told: usize,
-    untold: u64,
+    printed: usize,
+    unreported: u64,
     /// The folder that refused an object first, and the number of further objects that failed
     /// alike.
     folder_refused: Option<(String, u64)>,
@@ -37,18 +37,18 @@ impl Failures {
         self.count += 1;
     }
 
-    /// True if a failure with its own message is printed: the first [`FAILURES_TOLD_MAX`] are.
+    /// True if a failure with its own message is printed: the first [`FAILURES_PRINTED_MAX`] are.
     /// Objects that failed because the run ended are not: their cause is printed once.
-    pub(super) fn is_told(&mut self) -> bool {
-        let is_told = self.told < FAILURES_TOLD_MAX;
-        self.told += usize::from(is_told);
-        self.untold += u64::from(!is_told);
-        is_told
+    pub(super) fn is_reported(&mut self) -> bool {
+        let is_reported = self.printed < FAILURES_PRINTED_MAX;
+        self.printed += usize::from(is_reported);
+        self.unreported += u64::from(!is_reported);
+        is_reported
     }
 
     /// True if the failure of the object of this name is printed. A folder that cannot be used
     /// affects every object below it: that is printed once, and counted.
-    pub(super) fn is_told_of(&mut self, name: &str, error: &Error) -> bool {
+    pub(super) fn is_reported_of(&mut self, name: &str, error: &Error) -> bool {
         let cause = error.message().strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
         let is_of_folder = |cause: &&str| cause.starts_with(FOLDER_REFUSES);
         if let Some(cause) = cause.filter(is_of_folder) {
@@ -61,7 +61,7 @@ impl Failures {
                 none => *none = Some((cause.to_owned(), 0)),
             }
         }
-        self.is_told()
+        self.is_reported()
     }
 
     /// Counts one that failed because the run ended.
@@ -92,9 +92,9 @@ impl Failures {
         let more = |count: u64| format!("{} failed", counted(count, "more object", "more objects"));
         let refused = self.folder_refused.as_ref().filter(|(_, count)| *count > 0);
         let refused = refused.map(|(why, count)| format!("{} for the same: {why}", more(*count)));
-        let untold = (self.untold > 0)
-            .then(|| format!("{}; use --report FILE to list all", more(self.untold)));
-        let words: Vec<String> = [refused, untold].into_iter().flatten().collect();
+        let unreported = (self.unreported > 0)
+            .then(|| format!("{}; use --report FILE to list all", more(self.unreported)));
+        let words: Vec<String> = [refused, unreported].into_iter().flatten().collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 
@@ -155,15 +155,15 @@ mod tests {
     }
 
     #[test]
-    fn the_first_few_are_told() {
+    fn the_first_few_are_reported() {
         let mut failures = Failures::default();
-        for _ in 0..FAILURES_TOLD_MAX {
+        for _ in 0..FAILURES_PRINTED_MAX {
             failures.add(&of(ErrorKind::Objects));
-            assert!(failures.is_told() && failures.rest().is_none());
+            assert!(failures.is_reported() && failures.rest().is_none());
         }
         for _ in 0..2 {
             failures.add(&of(ErrorKind::Objects));
-            assert!(!failures.is_told());
+            assert!(!failures.is_reported());
         }
         let rest = failures.rest().expect("two are left");
         assert!(rest.starts_with("2 more objects failed"), "{rest}");
@@ -188,21 +188,24 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_folder_from_being_used_is_told_once() {
+    fn what_keeps_a_folder_from_being_used_is_reported_once() {
         let mut failures = Failures::default();
-        let mut tell = |object: &str, why: &str| {
-            failures.is_told_of(object, &Error::new(ErrorKind::Destination, why).within(object))
+        let mut is_printed = |object: &str, why: &str| {
+            failures.is_reported_of(object, &Error::new(ErrorKind::Destination, why).within(object))
         };
         let [no, other] = ["use folder d: no", "use folder e: no"];
-        let told = [("s3://b/a: b", no), ("s3://b/c", no), ("s3://b/d", other), ("x", no)];
-        assert_eq!(told.map(|(object, why)| tell(object, why)), [true, false, true, false]);
+        let cases = [("s3://b/a: b", no), ("s3://b/c", no), ("s3://b/d", other), ("x", no)];
+        assert_eq!(cases.map(|(object, why)| is_printed(object, why)), [true, false, true, false]);
         assert!(
-            ["s3://b/e", "s3://b/f"].map(|object| tell(object, "why")).iter().all(|told| *told)
+            ["s3://b/e", "s3://b/f"]
+                .map(|object| is_printed(object, "why"))
+                .iter()
+                .all(|printed| *printed)
         );
         let rest = "2 more objects failed for the same: use folder d: no";
         assert_eq!(failures.rest().as_deref(), Some(rest));
-        for _ in 0..FAILURES_TOLD_MAX {
-            let _ = failures.is_told();
+        for _ in 0..FAILURES_PRINTED_MAX {
+            let _ = failures.is_reported();
         }
         let rest = format!("{rest}; 4 more objects failed; use --report FILE to list all");
         assert_eq!(failures.rest(), Some(rest));
@@ -211,11 +214,11 @@ mod tests {
     #[test]
     fn those_that_failed_with_the_run_hide_no_other() {
         let mut failures = Failures::default();
-        for _ in 0..=FAILURES_TOLD_MAX {
+        for _ in 0..=FAILURES_PRINTED_MAX {
             failures.add(&of(ErrorKind::Destination));
         }
         failures.add(&of(ErrorKind::Destination));
-        assert!(failures.is_told(), "it is the first with a message of its own");
+        assert!(failures.is_reported(), "it is the first with a message of its own");
         assert_eq!(failures.rest(), None);
     }
 }

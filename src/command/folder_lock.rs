@@ -148,10 +148,10 @@ mod tests {
         assert_eq!(held.refused(), None);
         let error = FolderLock::take(&base, &TRAIN).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Destination);
-        let told = error.to_string();
+        let message = error.to_string();
         let pid = format!("another process (pid {})", std::process::id());
         for words in [&*pid, &base.display().to_string(), "--base-dir", ".inrush-train.lock"] {
-            assert!(told.contains(words), "{words}: {told}");
+            assert!(message.contains(words), "{words}: {message}");
         }
         drop(held);
         assert!(!folder.path().join("a").exists(), "it had made nothing but the folder");

@@ -138,16 +138,16 @@ mod tests {
 
     /// The content of the feed: lengths of our own bytes, and keys.
     fn taken(feed: &StreamFeed) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut items = Vec::new();
         loop {
             match feed.next(PART) {
                 NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
-                    told.push(transfer.object.key.clone())
+                    items.push(transfer.object.key.clone())
                 }
                 NextStep::StreamStep(StreamStep::Inline(bytes)) => {
-                    told.push(bytes.bytes().len().to_string())
+                    items.push(bytes.bytes().len().to_string())
                 }
-                _ => return told,
+                _ => return items,
             }
         }
     }
@@ -202,9 +202,9 @@ mod tests {
             assert!(just.is_ok());
             let error = framer.object(Arc::clone(&long)).await.expect_err("too long");
             assert_eq!(error.kind(), ErrorKind::Objects);
-            let told = "s3://bkt/long: it has 536870912 bytes, and a RecordIO record at most \
+            let message = "s3://bkt/long: it has 536870912 bytes, and a RecordIO record at most \
                         536870911";
-            assert_eq!(error.to_string(), format!("{told}; do without"));
+            assert_eq!(error.to_string(), format!("{message}; do without"));
         });
     }
 }

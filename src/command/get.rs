@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use tokio::sync::mpsc::channel;
 
-use super::again::Undecided;
-use super::aside::aside;
+use super::blocking::blocking;
 use super::checksums::Checksums;
 use super::ending::exit_code;
+use super::existing::{self, Clearing, ExistingFiles, Present, Verdict};
 use super::exporter;
 use super::failures::Failures;
 use super::folder_lock::FolderLock;
 use super::interrupts;
-use super::kept::{self, Clearing, ExistingFiles, Present, Verdict};
 use super::log;
 use super::mirror::{Mirror, OwnFiles};
+use super::refetch::Undecided;
 use super::reporting::open;
 use super::ring;
 use super::run::{Milestones, Run, RunOutputs, Shares, first_file, settle};
@@ -120,10 +120,10 @@ pub(super) async fn fetch(
     let Shown { progress, label, report } = shown;
     let config = if tls.is_some() { config.secured() } else { config };
     let (rules, how) = ((args.keep, args.verify), (args.dry_run, mirror.is_some()));
-    let mut keeper = ExistingFiles::new(present, rules, how, begun, control.keys());
+    let mut existing = ExistingFiles::new(present, rules, how, begun, control.keys());
     let (mirror, folded) = interrupts.unless(fold(&target, mirror, args.dry_run)).await?;
     if args.dry_run {
-        let planned = plan_only(walk, &target, &mut keeper, (mirror, folded), config.cut(), args);
+        let planned = plan_only(walk, &target, &mut existing, (mirror, folded), config.cut(), args);
         return interrupts.unless(planned).await;
     }
     // Not earlier: a run that fails early leaves the report of an earlier one.
@@ -132,8 +132,8 @@ pub(super) async fn fetch(
     let resolved = begun.elapsed();
     let undecided = Undecided::new(control.clone(), args.failures.on_change, args.verify);
     let questions = (Checksums::new(control.clone(), args.verify), undecided);
-    let told = RunOutputs { progress, report, board: control.board() };
-    let mut run = Run::new(walk, target, keeper, questions, config, told, begun);
+    let outputs = RunOutputs { progress, report, board: control.board() };
+    let mut run = Run::new(walk, target, existing, questions, config, outputs, begun);
     run.checks_space = !args.keep.no_space_check;
     run.deadline = args.failures.deadline;
     (run.mirror, run.folded) = (mirror.map(Arc::new), folded);
@@ -151,8 +151,8 @@ pub(super) async fn fetch(
     let engine = Workers::start(RunSetup { destination, bandwidth, ..common })?;
     exporter::watch(&engine);
     log::places(&engine.places_in_words());
-    ring::tell(engine.ring(), &run.progress);
-    interrupts::leaves(engine.last_words(run.target.told_any()));
+    ring::report_fallback(engine.ring(), &run.progress);
+    interrupts::leaves(engine.last_words(run.target.any_in_words()));
     let started = begun.elapsed();
     let upkeep = session::upkeep(control.clone());
     tokio::select! {
@@ -179,12 +179,12 @@ pub(super) async fn fetch(
     let times = Milestones { resolved, asked, started, ended };
     let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
     inputs.endpoints = scheduler.endpoints().names();
-    (inputs.interfaces, inputs.destinations) = (interfaces, run.destinations_told());
+    (inputs.interfaces, inputs.destinations) = (interfaces, run.destination_lines());
     let is_adaptive = run.config.pace.is_adaptive();
     inputs.pace = PaceTold::new(is_adaptive, &pacer.timeline(), &inputs.endpoints);
     note_circumstances(&mut inputs, args, &control, &ring);
-    let told = (Summary::new(&inputs), error);
-    tell(&mut run, told, args, stopped, interrupts).await
+    let result = (Summary::new(&inputs), error);
+    report_result(&mut run, result, args, stopped, interrupts).await
 }
 
 /// Determines which paths are equal at the destination, for its mirror and for its objects.
@@ -230,7 +230,7 @@ fn setup(
     RunSetup {
         config,
         destination: Vec::new(),
-        keeping: kept::keeping(&args.keep),
+        keeping: existing::persistence(&args.keep),
         tls,
         keys: control.keys(),
         retries: session::retries(&args.service, args.tuning.max_attempts),
@@ -249,11 +249,11 @@ async fn conclude(
     if !run.has_more_to_do(durability) {
         return Ok(());
     }
-    interrupts.unless_told(CONCLUDING, run.conclude(durability)).await
+    interrupts.unless_reported(CONCLUDING, run.conclude(durability)).await
 }
 
 /// Reports the result of a run to users and programs.
-async fn tell(
+async fn report_result(
     run: &mut Run,
     (mut summary, mut error): (Summary, Option<Error>),
     args: &GetArgs,
@@ -262,7 +262,7 @@ async fn tell(
 ) -> Result<Ended> {
     log::ended(&summary);
     if let Err(unreported) =
-        run.tell((&summary, args.stats, args.explain), stopped, interrupts).await
+        run.print_summary((&summary, args.stats, args.explain), stopped, interrupts).await
     {
         error.get_or_insert(unreported);
         summary.exit_code = exit_code(error.as_ref());
@@ -367,7 +367,7 @@ pub(super) fn options(tuning: &TuningArgs) -> Result<ResourceOptions> {
 }
 
 /// Prints the total of a plan.
-fn tell_plan(total: &PlannedTotal, (kept, kept_bytes): (u64, u64), progress: &Progress) {
+fn print_plan(total: &PlannedTotal, (kept, kept_bytes): (u64, u64), progress: &Progress) {
     let objects = |count| counted(count, "object", "objects");
     if kept > 0 {
         let (kept, bytes) = (objects(kept), Decimal(kept_bytes));
@@ -457,8 +457,8 @@ impl Plan<'_> {
 
     /// Lists the files that would be deleted; breaks if the output's reader is gone.
     async fn sweep(&mut self, mirror: Arc<Mirror>, machine: SystemHost) -> Result<ControlFlow<()>> {
-        let (mut told, swept) = mirror.sweep_aside(machine, true);
-        while let Some(path) = told.recv().await {
+        let (mut paths, swept) = mirror.sweep_blocking(machine, true);
+        while let Some(path) = paths.recv().await {
             let line = RemovedLine::new(&path, true);
             let place = self.target.place(&path);
             if self.print(|| line.to_json(), || line.to_text(place.as_deref()))?.is_break() {
@@ -477,7 +477,7 @@ impl Plan<'_> {
 async fn plan_only(
     mut walk: Entries,
     target: &Target,
-    keeper: &mut ExistingFiles,
+    existing: &mut ExistingFiles,
     (mut mirror, mut folded): (Option<Mirror>, Option<FoldedPaths>),
     cut: Cut,
     args: &GetArgs,
@@ -485,7 +485,7 @@ async fn plan_only(
     let (output, checks_space) = (args.output, !args.keep.no_space_check);
     let folders: Vec<_> = target.folders().into_iter().map(Path::to_owned).collect();
     let disks = match checks_space {
-        true => aside(move || system_host::disk_spaces(&folders)).await,
+        true => blocking(move || system_host::disk_spaces(&folders)).await,
         false => vec![None],
     };
     let mut plan = Plan {
@@ -498,15 +498,15 @@ async fn plan_only(
         progress: Progress::new(!output.messages.quiet),
         blocked: Vec::new(),
         is_writable: false,
-        space: Space::new(system_host::together(&disks), keeper.may_replace),
+        space: Space::new(system_host::together(&disks), existing.may_replace),
     };
     while let Some(batch) = walk.next_batch().await? {
         let mut page = Vec::with_capacity(batch.len());
         for entry in batch {
             page.push(settle(entry, target, cut, mirror.as_mut(), folded.as_mut())?);
         }
-        keeper.begin(page);
-        let verdicts = keeper.next().await;
+        existing.begin(page);
+        let verdicts = existing.next().await;
         plan.require_writable(&verdicts).await?;
         if plan.take(verdicts)?.is_break() {
             return Ok(Ended::default());
@@ -515,7 +515,7 @@ async fn plan_only(
     walk.repeated().into_iter().for_each(|repeated| plan.progress.note(repeated));
     for missing in walk.take_missing() {
         plan.failures.add(&missing.error);
-        if plan.failures.is_told() {
+        if plan.failures.is_reported() {
             plan.progress.error(&missing.error);
         }
     }
@@ -529,8 +529,8 @@ async fn plan_only(
             let (mirror, removed) = (Arc::clone(mirror), channel(1).0);
             let folder = target.folder().filter(|_| checks_space);
             let room = folder.map(|folder| (folder.to_owned(), plan.space.left_bytes()));
-            keeper.begin_cleared(blocked, Clearing { mirror, removed, room });
-            if plan.take(keeper.next().await)?.is_break() {
+            existing.begin_cleared(blocked, Clearing { mirror, removed, room });
+            if plan.take(existing.next().await)?.is_break() {
                 return Ok(Ended::default());
             }
         }
@@ -538,13 +538,13 @@ async fn plan_only(
     }
     if plan.failures.count() == 0
         && let (Some(mirror), Some(folder)) = (mirror, target.present().await?.first())
-        && plan.sweep(mirror, keeper.machine_at(folder)).await?.is_break()
+        && plan.sweep(mirror, existing.machine_at(folder)).await?.is_break()
     {
         return Ok(Ended::default());
     }
     let Plan { mut lines, mut total, kept, failures, progress, .. } = plan;
     let _ = lines.flush()?;
-    tell_plan(&total, kept, &progress);
+    print_plan(&total, kept, &progress);
     // The other objects would succeed.
     let error = failures.error(1);
     total.exit_code = exit_code(error.as_ref());

@@ -125,12 +125,12 @@ impl Interrupts {
 
     /// Runs `work`, before any download, until it is interrupted or the deadline passes.
     pub(super) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.unless_told("before anything was downloaded", work).await
+        self.unless_reported("before anything was downloaded", work).await
     }
 
     /// Runs `work` until it is interrupted or the deadline passes, which is reported with these
     /// words.
-    pub(super) async fn unless_told<T>(
+    pub(super) async fn unless_reported<T>(
         &mut self,
         when: &str,
         work: impl Future<Output = Result<T>>,
@@ -192,14 +192,14 @@ static LEFT: Mutex<Option<Left>> = Mutex::new(None);
 
 /// Registers the description of blocked calls and the state left, for a process that must end
 /// without its run. It must not block.
-pub(super) fn leaves(tell: impl Fn() -> String + Send + 'static) {
-    *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
+pub(super) fn leaves(describe: impl Fn() -> String + Send + 'static) {
+    *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(describe));
 }
 
 static READER: OnceLock<Reader> = OnceLock::new();
 
 /// Registers the reader of the document of a process that ends without its run.
-pub(super) fn tells(reader: Reader) {
+pub(super) fn set_reader(reader: Reader) {
     // A process has one command.
     let _ = READER.set(reader);
 }
@@ -213,7 +213,7 @@ enum Forced {
 }
 
 impl Forced {
-    fn tell(self) -> Error {
+    fn error(self) -> Error {
         let (kind, why) = match self {
             Self::Signal => (ErrorKind::Interrupted, "interrupted"),
             Self::SecondSignal => (ErrorKind::Interrupted, "interrupted again, ended at once"),
@@ -222,7 +222,7 @@ impl Forced {
         let left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
         let left = left
             .as_ref()
-            .map_or_else(|| "a system call has not returned".to_owned(), |tell| tell());
+            .map_or_else(|| "a system call has not returned".to_owned(), |describe| describe());
         Error::new(kind, format!("{why}: {left}"))
     }
 
@@ -236,18 +236,18 @@ impl Forced {
         // Standard error may be the blocked call.
         let (said, saying) = sync_channel(1);
         let say = move || {
-            let error = self.tell();
+            let error = self.error();
             Progress::new(false).error(&error);
             let reader = READER.get().copied().unwrap_or(Reader::Nobody);
             // If the line before blocks, the document may not be printed either.
             let _ = reader.print(&failure_json(&error));
         };
         let thread = std::thread::Builder::new();
-        let aside = thread.spawn(move || {
+        let blocking = thread.spawn(move || {
             say();
             let _ = said.send(());
         });
-        match aside {
+        match blocking {
             Ok(_) => drop(saying.recv_timeout(LAST_WORDS_TIME)),
             // The system has no thread left.
             Err(_) => say(),
@@ -350,7 +350,7 @@ mod tests {
             let signals = Signals::listen()?;
             let mut interrupts =
                 Interrupts { signals, deadline, halt: Arc::default(), is_halted: false };
-            interrupts.unless_told("behind the last object", work).await
+            interrupts.unless_reported("behind the last object", work).await
         })
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::aside::aside;
+use super::blocking::blocking;
 use super::framing::{Framer, check_record};
 use super::supply::EpochOrder;
 use super::whole_file;
@@ -34,7 +34,7 @@ pub(super) async fn read(
         ManifestPlace::File(path) => {
             let (name, path) = (path.display().to_string(), path.clone());
             // The file may be a pipe without a writer.
-            (name, aside(move || read_file(&path)).await?)
+            (name, blocking(move || read_file(&path)).await?)
         }
         ManifestPlace::S3(bucket, key) => {
             let text = control.augmented_manifest(bucket, key).await?;
@@ -43,7 +43,7 @@ pub(super) async fn read(
     };
     let attributes = attributes.to_vec();
     // Many lines take long.
-    aside(move || AugmentedManifest::new(name, text, attributes)).await.map(Arc::new)
+    blocking(move || AugmentedManifest::new(name, text, attributes)).await.map(Arc::new)
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {

@@ -89,21 +89,21 @@ fn line(transfer: &Transfer, target: &Target) -> String {
 /// Logs decisions of the pace that are new since the last call.
 #[derive(Debug, Default)]
 pub(super) struct PaceLog {
-    told_us: Option<u64>,
+    logged_us: Option<u64>,
 }
 
 impl PaceLog {
     /// Logs the new decisions; `of` is the prefix of their lines.
-    pub(super) fn tell(&mut self, of: &str, timeline: impl FnOnce() -> (Timeline, Vec<String>)) {
+    pub(super) fn log(&mut self, of: &str, timeline: impl FnOnce() -> (Timeline, Vec<String>)) {
         if !enabled!(tracing::Level::INFO) {
             return;
         }
         let (timeline, endpoints) = timeline();
         for moment in timeline.moments() {
-            if self.told_us.is_some_and(|told| moment.at_us <= told) {
+            if self.logged_us.is_some_and(|logged| moment.at_us <= logged) {
                 continue;
             }
-            self.told_us = Some(moment.at_us);
+            self.logged_us = Some(moment.at_us);
             let name = moment.endpoint.filter(|_| endpoints.len() > 1);
             let name = name.and_then(|endpoint| endpoints.get(endpoint.index()));
             let at = name.map(|name| format!(" of {name}")).unwrap_or_default();

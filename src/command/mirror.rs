@@ -9,12 +9,12 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
-use super::aside::GivenUp;
+use super::blocking::GivenUp;
 use crate::control::resolve::{Source, SourceKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::mark::Identity;
 use crate::files::system_host::{Sweep, Swept, SystemHost};
-use crate::limits::{REMOVED_UNTOLD_MAX, SYNC_DELETE_OBJECTS_MAX};
+use crate::limits::{REMOVED_QUEUED_MAX, SYNC_DELETE_OBJECTS_MAX};
 use crate::plan::filter::Filter;
 use crate::plan::folding::Folding;
 
@@ -133,50 +133,50 @@ impl Mirror {
 
     /// Removes all other files on a helper thread, and sends their paths over the channel; dropping
     /// the receiver ends the sweep. Only once the source is complete.
-    pub(super) fn sweep_aside(
+    pub(super) fn sweep_blocking(
         self: Arc<Self>,
         mut machine: SystemHost,
         dry: bool,
     ) -> (Receiver<String>, impl Future<Output = Swept>) {
-        let (tell, told) = channel(REMOVED_UNTOLD_MAX);
+        let (sender, paths) = channel(REMOVED_QUEUED_MAX);
         let sweep = move || {
-            self.sweep(&mut machine, dry, |path| tell.blocking_send(path.to_owned()).is_ok())
+            self.sweep(&mut machine, dry, |path| sender.blocking_send(path.to_owned()).is_ok())
         };
         // Started now: the paths are received before its end is awaited.
         let sweeping = spawn_blocking(sweep);
-        (told, async { sweeping.await.expect("a sweep does not panic") })
+        (paths, async { sweeping.await.expect("a sweep does not panic") })
     }
 
-    /// Removes all other files; `tell` gets each path and may end the sweep with false.
+    /// Removes all other files; `report` gets each path and may end the sweep with false.
     fn sweep(
         &self,
         machine: &mut SystemHost,
         dry: bool,
-        mut tell: impl FnMut(&str) -> bool,
+        mut report: impl FnMut(&str) -> bool,
     ) -> Swept {
         let (unfinished, folds) = (self.filter.is_empty(), !self.folding.is_none());
         let sweep = Sweep { dry, unfinished, whole: false, folds };
-        machine.sweep(sweep, &self.is_extra(), &mut tell)
+        machine.sweep(sweep, &self.is_extra(), &mut report)
     }
 
     /// Removes the obstacles of an object's file, if the source does not have them, or checks if
-    /// that is allowed (`dry`); `tell` gets each path. Only once the source is complete, and until
+    /// that is allowed (`dry`); `report` gets each path. Only once the source is complete, and until
     /// the result is no longer awaited.
     pub(super) fn clear_way(
         &self,
         machine: &mut SystemHost,
         (path, dry): (&str, bool),
         given_up: &GivenUp,
-        mut tell: impl FnMut(&str),
+        mut report: impl FnMut(&str),
     ) -> Swept {
         let folds = !self.folding.is_none();
         let is_extra = self.is_extra();
         let is_extra = |path: &str| !given_up.get() && is_extra(path);
-        let mut tell = |path: &str| {
-            tell(path);
+        let mut report = |path: &str| {
+            report(path);
             !given_up.get()
         };
-        machine.clear_way(path, (folds, dry), &is_extra, &mut tell)
+        machine.clear_way(path, (folds, dry), &is_extra, &mut report)
     }
 
     /// A predicate for paths that the source does not have; those of folders end in a slash.

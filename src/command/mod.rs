@@ -1,30 +1,30 @@
 //! The commands: each runs from arguments to exit code, using the other modules.
 
-mod again;
-mod apart;
-mod aside;
 mod bench;
+mod blocking;
 mod channel;
 mod checksums;
 mod child;
 mod complete;
 mod demo;
 mod devices;
+mod disjoint;
 mod doctor;
 mod ending;
+mod existing;
 mod exporter;
 mod failures;
 mod folder_lock;
 mod framing;
 mod get;
 mod interrupts;
-mod kept;
 mod lines;
 mod log;
 mod ls;
 mod mirror;
 mod mount;
 mod ready;
+mod refetch;
 mod reporting;
 mod ring;
 mod run;
@@ -103,7 +103,7 @@ pub fn run(args: Args, begun: Instant) -> u8 {
         crate::report::progress::draw_no_bar();
     }
     let reader = Reader::of(&args);
-    interrupts::tells(reader);
+    interrupts::set_reader(reader);
     if let Err(error) = ending::require_stdout(&args, reader) {
         return Reader::Nobody.end(Err(error));
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::aside::aside;
+use super::blocking::blocking;
 use super::whole_file;
 use crate::cli::PipeArgs;
 use crate::error::{Error, ErrorKind, Result};
@@ -37,7 +37,7 @@ impl Drop for ReadyFile {
 ///
 /// # Errors
 /// [`ErrorKind::Destination`] if it cannot be written; then nothing new is left.
-pub(super) fn tell(path: &Path, names: &[String]) -> Result<ReadyFile> {
+pub(super) fn announce(path: &Path, names: &[String]) -> Result<ReadyFile> {
     let text = names.join("\n") + "\n";
     let is_there = path.symlink_metadata().is_ok();
     let written = if is_there {
@@ -61,7 +61,7 @@ pub(super) async fn warn_of_unused(args: &PipeArgs, progress: &Progress) -> Resu
         let found = rustix::fs::stat(path);
         found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo)
     };
-    let unused = aside(move || {
+    let unused = blocking(move || {
         names.retain(is_pipe);
         names
     });
@@ -100,7 +100,7 @@ mod tests {
         let what = WatchFlags::CREATE | WatchFlags::MOVED_TO;
         inotify::add_watch(&watch, folder.path(), what).unwrap();
         let path = folder.path().join("ready");
-        let ready = tell(&path, &["a".to_owned(), "b".to_owned()]).unwrap();
+        let ready = announce(&path, &["a".to_owned(), "b".to_owned()]).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "a\nb\n");
         assert_eq!(names(folder.path()), ["ready"]);
         // Its name came by a rename, not with an empty file.
@@ -121,17 +121,17 @@ mod tests {
     fn only_the_file_that_was_made_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
-        let ready = tell(&path, &["a".to_owned()]).unwrap();
+        let ready = announce(&path, &["a".to_owned()]).unwrap();
         // Another file takes the name, as a second run's would.
         fs::write(folder.path().join("new"), "another").unwrap();
         fs::rename(folder.path().join("new"), &path).unwrap();
         drop(ready);
         assert_eq!(fs::read_to_string(&path).unwrap(), "another");
-        let ready = tell(&path, &["b".to_owned()]).unwrap();
+        let ready = announce(&path, &["b".to_owned()]).unwrap();
         drop(ready);
         assert_eq!(fs::read_to_string(&path).unwrap(), "b\n", "it was there before");
         fs::remove_file(&path).unwrap();
-        drop(tell(&path, &[]).unwrap());
+        drop(announce(&path, &[]).unwrap());
         assert_eq!(names(folder.path()), Vec::<String>::new());
     }
 
@@ -141,7 +141,7 @@ mod tests {
         let (path, old) = (folder.path().join("ready"), folder.path().join("old"));
         fs::write(&path, "longer than what comes").unwrap();
         fs::hard_link(&path, &old).unwrap();
-        tell(&path, &["a".to_owned()]).unwrap();
+        announce(&path, &["a".to_owned()]).unwrap();
         assert_eq!(fs::read_to_string(&old).unwrap(), "a\n", "it is still the same file");
     }
 
@@ -151,13 +151,13 @@ mod tests {
         let (link, file) = (folder.path().join("link"), folder.path().join("file"));
         symlink("file", &link).unwrap();
         fs::write(&file, "old").unwrap();
-        tell(&link, &["a".to_owned()]).unwrap();
+        announce(&link, &["a".to_owned()]).unwrap();
         assert!(link.symlink_metadata().unwrap().is_symlink());
         assert_eq!(fs::read_to_string(&file).unwrap(), "a\n");
 
         let (reader, writer) = io::pipe().unwrap();
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&writer);
-        tell(Path::new(&format!("/dev/fd/{descriptor}")), &["b".to_owned()]).unwrap();
+        announce(Path::new(&format!("/dev/fd/{descriptor}")), &["b".to_owned()]).unwrap();
         drop(writer);
         assert_eq!(io::read_to_string(reader).unwrap(), "b\n");
     }
@@ -165,10 +165,10 @@ mod tests {
     #[test]
     fn where_nothing_can_be_written_it_says_so() {
         let folder = tempfile::tempdir().unwrap();
-        let error = tell(&folder.path().join("no/such"), &[]).unwrap_err();
+        let error = announce(&folder.path().join("no/such"), &[]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Destination);
         assert!(error.to_string().contains("no/such"), "{error}");
-        let error = tell(folder.path(), &[]).unwrap_err();
+        let error = announce(folder.path(), &[]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Destination);
         assert_eq!(names(folder.path()), Vec::<String>::new());
     }

@@ -5,13 +5,13 @@ use std::path::Path;
 use super::runtime::has_ring;
 use super::session::Interrupts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::REPORT_PATIENCE;
+use crate::limits::REPORT_WAIT_MAX;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 
 /// Prints the lines of a summary; of a quiet command only those that options request, which are not
 /// among the `usual` ones.
-pub(super) fn tell_lines(progress: &Progress, lines: &[String], usual: &[String]) {
+pub(super) fn print_lines(progress: &Progress, lines: &[String], usual: &[String]) {
     for line in lines {
         match usual.contains(line) {
             true => progress.note(line),
@@ -28,7 +28,7 @@ pub(super) async fn open(
 ) -> Result<Option<ReportWriter>> {
     let Some(path) = path else { return Ok(None) };
     let when = format!("before the report {} was opened", path.display());
-    interrupts.unless_told(&when, ReportWriter::create(path, has_ring())).await.map(Some)
+    interrupts.unless_reported(&when, ReportWriter::create(path, has_ring())).await.map(Some)
 }
 
 /// Waits until lines may be added to the report. Cancel safe.
@@ -48,7 +48,7 @@ pub(super) async fn finish(
     let path = report.path().display().to_string();
     let patience = async {
         match stopped {
-            Some(_) => tokio::time::sleep(REPORT_PATIENCE).await,
+            Some(_) => tokio::time::sleep(REPORT_WAIT_MAX).await,
             None => std::future::pending().await,
         }
     };

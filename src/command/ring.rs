@@ -58,10 +58,10 @@ pub(super) fn probed(choice: RingChoice) -> Result<ChosenRing> {
 
 /// Reports once that this process continues without io_uring, however many runs it has: those of
 /// the pipes and the files of a training job are two.
-pub(super) fn tell(ring: &ChosenRing, progress: &Progress) {
-    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+pub(super) fn report_fallback(ring: &ChosenRing, progress: &Progress) {
+    static IS_REPORTED: AtomicBool = AtomicBool::new(false);
     if let Some(line) = ring.fallback()
-        && !IS_TOLD.swap(true, Ordering::Relaxed)
+        && !IS_REPORTED.swap(true, Ordering::Relaxed)
     {
         progress.note(format!("inrush: {line}"));
     }

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::MissedTickBehavior;
 
-use super::again::{Decision, Undecided};
 use super::checksums::Checksums;
+use super::existing::ExistingFiles;
 use super::failures::Failures;
 use super::interrupts::{Interrupts, until};
-use super::kept::ExistingFiles;
 use super::log::{self, PaceLog};
 use super::mirror::Mirror;
-use super::reporting::{finish, keep_up, tell_lines};
+use super::refetch::{Decision, Undecided};
+use super::reporting::{finish, keep_up, print_lines};
 use super::space::Space;
 use super::spread::Spread;
 use super::target::Target;
@@ -77,7 +77,7 @@ pub(super) struct Run {
     walk: Entries,
     checksums: Checksums,
     pub(super) target: Target,
-    keeper: ExistingFiles,
+    existing: ExistingFiles,
     pub(super) config: Config,
     pub(super) progress: Progress,
     board: Arc<Board>,
@@ -99,8 +99,7 @@ pub(super) struct Run {
     space: Space,
     /// Chooses among several destinations.
     spread: Option<Spread>,
-    /// The first of them that was left out; printed, and the run's exit code if nothing worse
-    /// happens.
+    /// Why the first of them was left out; printed, and the exit code if nothing is worse.
     left_out: Option<Error>,
     /// Objects that had a place in the scheduler, and are not downloaded again.
     vacated: u64,
@@ -152,22 +151,22 @@ impl Run {
     pub(super) fn new(
         walk: Entries,
         target: Target,
-        keeper: ExistingFiles,
+        existing: ExistingFiles,
         (checksums, undecided): (Checksums, Undecided),
         config: Config,
-        told: RunOutputs,
+        outputs: RunOutputs,
         begun: Instant,
     ) -> Self {
         Self {
             walk,
             checksums,
             target,
-            keeper,
+            existing,
             config,
-            progress: told.progress,
-            board: told.board,
+            progress: outputs.progress,
+            board: outputs.board,
             moved: tokio::time::Instant::now(),
-            report: told.report,
+            report: outputs.report,
             report_error: None,
             begun,
             pending: VecDeque::new(),
@@ -234,34 +233,34 @@ impl Run {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut ticks = 0u64;
-        let mut told_complete = false;
+        let mut has_completed = false;
         let cut = self.config.cut();
         let mut deadline = self.deadline.map(|deadline| self.begun + deadline);
         while !engine.has_ended() {
             self.unblock(scheduler);
             self.feed(scheduler);
-            if self.is_fed() && !told_complete {
-                told_complete = true;
+            if self.is_fed() && !has_completed {
+                has_completed = true;
                 scheduler.complete();
             }
-            let hungry = self.is_hungry();
+            let wants_listing = self.wants_listing();
             let behind = self.report.as_ref().is_some_and(ReportWriter::is_behind);
             tokio::select! {
                 settled = self.checksums.next(), if !self.checksums.is_empty() => {
                     self.admit(settled);
                 }
-                batch = self.walk.next_batch(), if hungry => {
+                batch = self.walk.next_batch(), if wants_listing => {
                     if let Err(error) = batch.and_then(|batch| self.take(batch)) {
                         self.end_listing(error, engine);
                     }
                 }
-                verdicts = self.keeper.next(), if self.keeper.is_busy() && !behind => {
+                verdicts = self.existing.next(), if self.existing.is_busy() && !behind => {
                     if let Err(error) = self.take_verdicts(verdicts) {
                         self.end_listing(error, engine);
                     }
                 }
                 Some(path) = async { self.removals.as_mut()?.recv().await }, if !behind => {
-                    self.tell_removed(&path);
+                    self.report_removed(&path);
                 }
                 _ = tick.tick() => {
                     ticks += 1;
@@ -287,7 +286,7 @@ impl Run {
                 }
             }
         }
-        self.tell_removals().await;
+        self.report_removals().await;
         self.board.set_range(None);
         Ok(())
     }
@@ -299,8 +298,7 @@ impl Run {
         engine.scheduler.stop(reason);
     }
 
-    /// The error of a passed deadline, with the current wait of the data plane or else of the
-    /// listing.
+    /// The error of a passed deadline, with the current wait of the data plane or of the listing.
     fn deadline_error(&self, range: Option<Wait>) -> Error {
         let (ok, known) = (self.objects_ok, self.known.objects_known);
         let wait = range.filter(|_| self.stands()).or_else(|| self.board.oldest());
@@ -343,7 +341,7 @@ impl Run {
 
     fn draw(&mut self, engine: &Workers) {
         let names = || engine.scheduler.endpoints().names();
-        self.paces.tell("", || (engine.pacer.timeline(), names()));
+        self.paces.log("", || (engine.pacer.timeline(), names()));
         let state = engine.progress();
         self.course.note(CoursePoint::new(self.begun.elapsed(), state.bytes, state.retries));
         if state.bytes != self.known.bytes_done {
@@ -392,8 +390,7 @@ impl Run {
         self.outcomes = outcomes;
     }
 
-    /// Counts and reports the result of an object. The cause of a whole run's end is reported once,
-    /// at its end.
+    /// Counts and reports the result of an object. The cause of a run's end is reported once only.
     fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
         let channel = self.channel(&outcome.transfer);
         let place = self.target.one_of_several(&outcome.transfer);
@@ -416,13 +413,13 @@ impl Run {
             return;
         };
         let is_the_stop = stop == Some(&error);
-        let is_told = !is_the_stop && self.failures.is_told_of(&outcome.transfer.name(), &error);
+        let prints = !is_the_stop && self.failures.is_reported_of(&outcome.transfer.name(), &error);
         let error = match &self.shares {
             Some(shares) => shares.label(&outcome.transfer, error),
             None => error,
         };
         self.failures.add(&error);
-        if is_told {
+        if prints {
             self.progress.error(&error);
         } else {
             log::failed(&outcome.transfer, (!is_the_stop).then_some(&error), &self.target);
@@ -432,8 +429,7 @@ impl Run {
         }
     }
 
-    /// Prints the cause of the run's end, and returns the error for the exit code; `None` for
-    /// success.
+    /// Prints the cause of the run's end, and returns its error; `None` for success.
     pub(super) fn failure(&mut self, stop: Option<Error>, bug: Option<&Error>) -> Option<Error> {
         self.progress.finish();
         let cause = stop.as_ref().filter(|_| bug.is_none()).map(|stop| match stop.kind() {
@@ -454,15 +450,14 @@ impl Run {
             return Some(error.clone());
         }
         self.failures
-            .error(self.objects_ok + self.keeper.kept.0)
+            .error(self.objects_ok + self.existing.kept.0)
             .or_else(|| self.left_out.take())
             .or_else(|| self.report_error.clone())
     }
 
-    /// Objects that a later run can resume, including those that were resumed here and not begun
-    /// when the run ended.
+    /// Objects that a later run can resume, including those resumed here that were not begun.
     fn unfinished(&self) -> u64 {
-        let resumed = self.keeper.resumed.0.saturating_sub(self.resumed_ended);
+        let resumed = self.existing.resumed.0.saturating_sub(self.resumed_ended);
         let ended = self.objects_ok + self.failures.count();
         self.unfinished + resumed.min(self.known.objects_known.saturating_sub(ended))
     }
@@ -474,16 +469,16 @@ impl Run {
     }
 
     fn interrupted(&self) -> String {
-        let whole = self.objects_ok + self.keeper.kept.0;
+        let whole = self.objects_ok + self.existing.kept.0;
         let whole = match self.known.listing_complete {
             true => {
-                let all = self.known.objects_known + self.keeper.kept.0;
+                let all = self.known.objects_known + self.existing.kept.0;
                 format!("{} of {}", Count(whole), counted(all.max(whole), "object", "objects"))
             }
             false => counted(whole, "object", "objects"),
         };
         match self.unfinished() {
-            0 if self.target.told().is_none() => format!("interrupted: {whole} complete"),
+            0 if self.target.in_words().is_none() => format!("interrupted: {whole} complete"),
             0 => format!("interrupted: {whole} complete; partial data was discarded"),
             unfinished => format!(
                 "interrupted: {whole} complete, {} partly downloaded in temporary files; run it \
@@ -495,12 +490,12 @@ impl Run {
 
     fn earlier(&self) -> Earlier {
         Earlier {
-            kept_objects: self.keeper.kept.0,
-            kept_bytes: self.keeper.kept.1,
-            kept_unmarked_objects: self.keeper.unmarked,
-            resumed_objects: self.keeper.resumed.0,
-            resumed_bytes: self.keeper.resumed.1,
-            anew_objects: self.keeper.anew(),
+            kept_objects: self.existing.kept.0,
+            kept_bytes: self.existing.kept.1,
+            kept_unmarked_objects: self.existing.unmarked,
+            resumed_objects: self.existing.resumed.0,
+            resumed_bytes: self.existing.resumed.1,
+            anew_objects: self.existing.anew(),
             unfinished_objects: self.unfinished(),
             deleted_files: self.removed,
         }
@@ -519,7 +514,7 @@ impl Run {
         SummaryInputs {
             workers,
             sink,
-            destination: self.target.told(),
+            destination: self.target.in_words(),
             failed_objects: self.failures.count(),
             validated_objects: self.validated,
             not_validated_objects: self.not_validated.values().sum(),
@@ -572,7 +567,7 @@ impl Run {
     }
 
     /// Prints the summary, and ends the report. `stopped`: the run was ended early.
-    pub(super) async fn tell(
+    pub(super) async fn print_summary(
         &mut self,
         (summary, stats, explains): (&Summary, bool, bool),
         stopped: Option<ErrorKind>,
@@ -580,7 +575,7 @@ impl Run {
     ) -> Result<()> {
         let (mut lines, mut usual) = (summary.lines(stats), summary.lines(false));
         lines.extend(explains.then(|| summary.limit.sentence.clone()));
-        let mut notes = self.keeper.notes();
+        let mut notes = self.existing.notes();
         if summary.is_all_present() {
             // The first line has it.
             notes.remove(0);
@@ -595,7 +590,7 @@ impl Run {
             Some(label) => {
                 lines.iter().for_each(|line| self.progress.note(format!("{label}: {line}")));
             }
-            None => tell_lines(&self.progress, &lines, &usual),
+            None => print_lines(&self.progress, &lines, &usual),
         }
         let Some(report) = self.report.take() else { return Ok(()) };
         let finished = finish(report, stopped, interrupts).await;

@@ -10,7 +10,7 @@ use rustls::ClientConfig;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
-use super::aside::aside;
+use super::blocking::blocking;
 use super::interrupts;
 pub(super) use super::interrupts::Interrupts;
 use crate::cli::{self, ServiceArgs};
@@ -105,7 +105,7 @@ pub(super) async fn control_with(
         );
     }
     control.hint().into_iter().for_each(|hint| progress.note(hint));
-    tell_waits(&control, waits);
+    report_waits(&control, waits);
     Ok(control)
 }
 
@@ -120,7 +120,7 @@ pub(super) async fn settings(args: &ServiceArgs, progress: &Progress) -> Result<
 async fn key_of(args: &ServiceArgs) -> Result<Option<CustomerKey>> {
     let path = args.sse_c_key_file.clone();
     let _noted = path.as_deref().map(interrupts::reads);
-    aside(move || customer_key(path.as_deref())).await
+    blocking(move || customer_key(path.as_deref())).await
 }
 
 /// Reports waits.
@@ -157,7 +157,7 @@ impl Waits {
 }
 
 /// Reports waits from here on, while the control plane exists.
-fn tell_waits(control: &Rc<Control>, mut waits: Waits) {
+fn report_waits(control: &Rc<Control>, mut waits: Waits) {
     let control = Rc::downgrade(control);
     spawn_local(async move {
         loop {

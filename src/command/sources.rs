@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::aside::aside;
+use super::blocking::blocking;
 use super::{interrupts, whole_file};
 use crate::cli::{GetArgs, ManifestPlace, SelectionArgs};
 use crate::control::Control;
@@ -35,7 +35,7 @@ pub(super) async fn add(sources: &mut Vec<S3Uri>, selection: &SelectionArgs) -> 
     let room = SOURCES_MAX.saturating_sub(sources.len());
     // Standard input may be a terminal, and a file a pipe without a writer.
     let _noted = interrupts::reads(&path);
-    sources.extend(aside(move || read(&path, reads, room)).await?);
+    sources.extend(blocking(move || read(&path, reads, room)).await?);
     if sources.is_empty() {
         let message = "no source is given, and the file of --files-from has none";
         return Err(Error::new(ErrorKind::Usage, message)
@@ -159,7 +159,7 @@ pub(super) async fn add_manifest(
         Some(ManifestPlace::File(path)) => {
             let (name, path) = (path.display().to_string(), path.clone());
             let _noted = interrupts::reads(&path);
-            let bytes = aside(move || read_manifest(&path)).await?;
+            let bytes = blocking(move || read_manifest(&path)).await?;
             let objects = manifest::parse(&bytes, layout, MANIFEST_OBJECTS_MAX);
             let objects = objects.map_err(|error| error.within(&name))?;
             (name, objects)
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_told_with_its_number() {
+    fn a_wrong_line_is_reported_with_its_number() {
         let check = |text: &[u8], expected: &str| {
             let error = parsed(text, S3Uri::parse).expect_err(expected);
             assert_eq!(error.kind(), ErrorKind::Usage);

@@ -28,7 +28,7 @@ struct Load {
     /// Begin of its work that is not counted yet.
     busy_since_us: u64,
     /// All that it has stored.
-    told: DestinationLine,
+    line: DestinationLine,
 }
 
 impl Load {
@@ -44,7 +44,7 @@ impl Load {
     }
 
     fn is_left_out(&self) -> bool {
-        self.told.left_out.is_some()
+        self.line.left_out.is_some()
     }
 
     /// Bytes per second; `None` while unknown.
@@ -79,7 +79,7 @@ impl Spread {
             written_bytes: 0,
             busy_us: 0,
             busy_since_us: 0,
-            told: DestinationLine { path, objects: 0, bytes: 0, left_out: None, moved_objects: 0 },
+            line: DestinationLine { path, objects: 0, bytes: 0, left_out: None, moved_objects: 0 },
         };
         Self { loads: places.into_iter().map(load).collect() }
     }
@@ -92,15 +92,15 @@ impl Spread {
     /// Leaves this destination out from now on, for this reason; returns its path if it was in use
     /// until now.
     pub fn leave_out(&mut self, place: u8, why: &str) -> Option<&str> {
-        let told = &mut self.loads[usize::from(place)].told;
-        let is_news = told.left_out.is_none();
-        told.left_out.get_or_insert_with(|| why.to_owned());
-        is_news.then_some(&told.path)
+        let line = &mut self.loads[usize::from(place)].line;
+        let is_news = line.left_out.is_none();
+        line.left_out.get_or_insert_with(|| why.to_owned());
+        is_news.then_some(&line.path)
     }
 
     /// Why a destination is left out; `None` if it is not.
     pub fn left_out(&self, place: u8) -> Option<&str> {
-        self.loads[usize::from(place)].told.left_out.as_deref()
+        self.loads[usize::from(place)].line.left_out.as_deref()
     }
 
     /// True if all destinations are left out.
@@ -110,7 +110,7 @@ impl Spread {
 
     /// Counts an object that goes to another destination instead.
     pub fn move_from(&mut self, place: u8) {
-        self.loads[usize::from(place)].told.moved_objects += 1;
+        self.loads[usize::from(place)].line.moved_objects += 1;
     }
 
     /// The destination of an object that is handed to the workers now: its own, if an earlier run
@@ -175,14 +175,14 @@ impl Spread {
         load.objects = load.objects.saturating_sub(1);
         if let Some(bytes) = whole {
             load.written_bytes = load.written_bytes.saturating_add(bytes);
-            load.told.objects += 1;
-            load.told.bytes = load.told.bytes.saturating_add(bytes);
+            load.line.objects += 1;
+            load.line.bytes = load.line.bytes.saturating_add(bytes);
         }
     }
 
     /// The totals of each destination.
-    pub fn told(&self) -> Vec<DestinationLine> {
-        self.loads.iter().map(|load| load.told.clone()).collect()
+    pub fn lines(&self) -> Vec<DestinationLine> {
+        self.loads.iter().map(|load| load.line.clone()).collect()
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
             spread.end(number, size_bytes, (Some(size_bytes), Some(0)), now_us);
         }
         assert_eq!(left, 0, "all are written");
-        assert_eq!(spread.told().iter().map(|line| line.objects).collect::<Vec<_>>(), counts);
+        assert_eq!(spread.lines().iter().map(|line| line.objects).collect::<Vec<_>>(), counts);
         (counts, done_us)
     }
 
@@ -241,9 +241,9 @@ mod tests {
             let share = counts[0] as f64 / objects as f64;
             assert!((0.70..0.80).contains(&share), "{size_bytes}: {counts:?}");
             // A disk ends later than others by at most its assigned bytes.
-            let apart_us = done_us[0].abs_diff(done_us[1]);
+            let difference_us = done_us[0].abs_diff(done_us[1]);
             let least_us = (SPREAD_OBJECTS_MIN + 1) * size_bytes / MIB * 1000;
-            assert!(apart_us <= least_us.max(1_100_000), "{size_bytes}: {done_us:?}");
+            assert!(difference_us <= least_us.max(1_100_000), "{size_bytes}: {done_us:?}");
         }
     }
 
@@ -288,8 +288,8 @@ mod tests {
         assert!(!spread.has_none());
         assert!(spread.leave_out(1, "x").is_some() && spread.leave_out(2, "y").is_some());
         assert!(spread.has_none());
-        let told = spread.told();
-        assert_eq!((told[0].left_out.as_deref(), told[0].moved_objects), (Some("full"), 1));
+        let lines = spread.lines();
+        assert_eq!((lines[0].left_out.as_deref(), lines[0].moved_objects), (Some("full"), 1));
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(spread.hand_out(Some(1), 50 * MIB, 0), None, "no room beside it");
         assert_eq!(spread.hand_out(None, 50 * MIB, 0), Some(0), "others go on");
         spread.end(1, 50 * MIB, (Some(10 * MIB), Some(0)), 1);
-        assert_eq!(spread.told()[1].bytes, 10 * MIB, "the others were there before");
+        assert_eq!(spread.lines()[1].bytes, 10 * MIB, "the others were there before");
         assert_eq!(spread.loads[1].written_bytes, 10 * MIB);
         assert_eq!(spread.hand_out(Some(1), 50 * MIB, 1), Some(1), "one alone is always taken");
     }

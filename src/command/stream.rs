@@ -12,12 +12,12 @@ use rustix::fs::FileType;
 use rustls::ClientConfig;
 use tokio::task::spawn_local;
 
-use super::aside::aside;
+use super::blocking::blocking;
 use super::channel::{self, ChannelPlan, Running, inflaters, lock_channels};
 use super::ending::{Done, exit_code};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use super::stream_report::{StreamReport, tell};
+use super::stream_report::{StreamReport, conclude};
 use super::supply::{EpochOrder, Opening, Wanted, supply};
 use super::{interrupts, lines, ready, ring};
 use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
@@ -95,16 +95,17 @@ pub(super) async fn pipe(
     let _ready = match args.ready_file.clone() {
         Some(path) => {
             // Writing to a FIFO waits for its reader.
-            let told = aside(move || ready::tell(&path, &names));
-            let told = interrupts.unless_told("before the ready file was written", told).await;
-            Some(told.inspect_err(|_| abandon(&mut channels))?)
+            let announced = blocking(move || ready::announce(&path, &names));
+            let announced =
+                interrupts.unless_reported("before the ready file was written", announced).await;
+            Some(announced.inspect_err(|_| abandon(&mut channels))?)
         }
         None => None,
     };
-    let (told, order) = ((&progress, &mut report), order_of(&args));
-    let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
+    let (outputs, order) = ((&progress, &mut report), order_of(&args));
+    let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, outputs).await;
     let failed = report.finish(failed, &progress, &mut interrupts).await;
-    Ok(tell((&control, engine), &channels, &args.stream, begun, failed.as_ref(), &progress))
+    Ok(conclude((&control, engine), &channels, &args.stream, begun, failed.as_ref(), &progress))
 }
 
 /// The order of the epochs.
@@ -164,7 +165,7 @@ async fn start_pipes(
     let resources = Resources::of(&args.stream)?;
     let StreamEngine { engine, connections, budget, room } =
         start_engine(&resources, part, args.channels.len(), &control, (tls, retries), begun)?;
-    ring::tell(engine.ring(), progress);
+    ring::report_fallback(engine.ring(), progress);
     let inflaters = inflaters(args.stream.gunzip, ADVICE_ON_GZIP)?;
     let bandwidth = session::bandwidth(args.stream.bandwidth_limit);
     let parts = args.channels.iter().zip(openings).zip(locks);
@@ -375,7 +376,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let retries = session::retries(&args.service, args.stream.max_attempts);
     let StreamEngine { engine, connections, budget, room } =
         start_engine(&resources, part, 1, &control, (tls, retries), begun)?;
-    ring::tell(engine.ring(), &progress);
+    ring::report_fallback(engine.ring(), &progress);
     let epochs = NonZeroU64::new(1);
     let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
     let plan = ChannelPlan {
@@ -402,8 +403,8 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         logs: args.stream.report.is_some(),
     };
     let mut channels = vec![Running::start(plan, &Arc::default(), &engine, begun)?];
-    let told = (&progress, &mut report);
-    let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, told).await;
+    let outputs = (&progress, &mut report);
+    let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, outputs).await;
     let mut failed = report.finish(failed, &progress, &mut interrupts).await;
     // After an interruption, an output without a reader is not waited for.
     if let Some(pump) = pump
@@ -420,8 +421,8 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         failed = Some(error);
     }
     if args.stream.json || args.stream.stats || args.stream.explain {
-        let told = (&*control, engine);
-        return Ok(tell(told, &channels, &args.stream, begun, failed.as_ref(), &progress));
+        let used = (&*control, engine);
+        return Ok(conclude(used, &channels, &args.stream, begun, failed.as_ref(), &progress));
     }
     Ok(Done { code: exit_code(failed.as_ref()), document: None })
 }
@@ -561,7 +562,7 @@ async fn serve(
         for (channel, supply) in channels.iter_mut().zip(&supplies) {
             if let Some(error) = channel.failure() {
                 supply.abort();
-                channel.tell(error, progress);
+                channel.print(error, progress);
             }
         }
     }
@@ -573,7 +574,7 @@ async fn serve(
     for channel in channels.iter_mut() {
         let outcome = channel.join().and_then(|()| channel.failure().map_or(Ok(()), Err));
         if let Err(error) = outcome {
-            channel.tell(error.clone(), progress);
+            channel.print(error.clone(), progress);
             failed = Some(error);
         }
     }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::channel::Running;
 use super::ending::{Done, exit_code};
-use super::reporting::{finish, open, tell_lines};
+use super::reporting::{finish, open, print_lines};
 use super::session::Interrupts;
 use crate::cli::StreamArgs;
 use crate::control::Control;
@@ -171,7 +171,7 @@ pub(super) fn summary_of<'a>(
 }
 
 /// Prints the result of each epoch, and returns the summary for programs.
-pub(super) fn tell(
+pub(super) fn conclude(
     (control, engine): (&Control, Workers),
     channels: &[Running],
     args: &StreamArgs,
@@ -190,6 +190,6 @@ pub(super) fn tell(
     if args.explain {
         lines.extend(summary.limit.as_ref().map(|limit| limit.sentence.clone()));
     }
-    tell_lines(progress, &lines, &summary.lines(false));
+    print_lines(progress, &lines, &summary.lines(false));
     Done { code, document: args.json.then(|| summary_json(&summary, failed)) }
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FileType};
 use rustix::io::Errno;
 
-use super::apart::{real, require_apart};
-use super::aside::aside;
+use super::blocking::blocking;
 use super::devices::Spot;
+use super::disjoint::{real, require_disjoint};
+use super::existing::Present;
 use super::folder_lock::{FolderLock, SPREAD};
-use super::kept::Present;
 use crate::cli::Destination;
 use crate::control::resolve::{Source, SourceKind};
 use crate::control::walk::Entry;
@@ -91,10 +91,10 @@ pub(super) enum Target {
 
 impl Target {
     /// Its name for users; `None` if nothing is written.
-    pub(super) fn told(&self) -> Option<String> {
+    pub(super) fn in_words(&self) -> Option<String> {
         match self {
             Self::Folder(path) => Some(path.display().to_string()),
-            Self::Folders(_) => Some(self.told_folders()),
+            Self::Folders(_) => Some(self.folders_in_words()),
             Self::File { name, .. } => Some(self.typed().join(name).display().to_string()),
             Self::Discard => None,
         }
@@ -119,7 +119,7 @@ impl Target {
     pub(super) async fn at(path: &Path, one: bool, many: bool) -> Result<Self> {
         let as_folder = many || path.as_os_str().as_encoded_bytes().ends_with(b"/");
         let asked = path.to_owned();
-        let (found, spot) = aside(move || (rustix::fs::stat(&asked), Spot::of(&asked))).await;
+        let (found, spot) = blocking(move || (rustix::fs::stat(&asked), Spot::of(&asked))).await;
         let ordinary = spot.require_ordinary(path);
         if spot == Spot::StandardOutput {
             ordinary.clone()?;
@@ -129,7 +129,7 @@ impl Target {
             Ok(found) if !one || as_folder => return Err(no_folder(path, found)),
             Err(Errno::NOTDIR) => {
                 let asked = path.to_owned();
-                if let Some((file, found)) = aside(move || in_the_way(&asked)).await {
+                if let Some((file, found)) = blocking(move || in_the_way(&asked)).await {
                     return Err(no_folder(&file, found));
                 }
             }
@@ -166,13 +166,14 @@ impl Target {
         let mut all = vec![first.clone()];
         for path in others {
             let asked = path.clone();
-            let (found, spot) = aside(move || (rustix::fs::stat(&asked), Spot::of(&asked))).await;
+            let (found, spot) =
+                blocking(move || (rustix::fs::stat(&asked), Spot::of(&asked))).await;
             spot.require_ordinary(path)?;
             match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
                 Ok(found) if found != FileType::Directory => return Err(no_folder(path, found)),
                 Err(Errno::NOTDIR) => {
                     let asked = path.clone();
-                    if let Some((file, found)) = aside(move || in_the_way(&asked)).await {
+                    if let Some((file, found)) = blocking(move || in_the_way(&asked)).await {
                         return Err(no_folder(&file, found));
                     }
                 }
@@ -181,23 +182,23 @@ impl Target {
             all.push(path.clone());
         }
         let folders = all.clone();
-        aside(move || require_apart(&folders)).await?;
+        blocking(move || require_disjoint(&folders)).await?;
         Ok(Self::Folders(all))
     }
 
     /// The folders of the files, for users.
-    pub(super) fn told_folders(&self) -> String {
+    pub(super) fn folders_in_words(&self) -> String {
         let folders = self.folders().into_iter().map(|folder| folder.display().to_string());
         folders.collect::<Vec<_>>().join(", ")
     }
 
     /// The destination that does not respond when a call blocks, for users; `None` if nothing is
     /// written.
-    pub(super) fn told_any(&self) -> Option<String> {
+    pub(super) fn any_in_words(&self) -> Option<String> {
         match self.folders()[..] {
             [] => None,
             [folder] => Some(folder.display().to_string()),
-            _ => Some(format!("one of {}", self.told_folders())),
+            _ => Some(format!("one of {}", self.folders_in_words())),
         }
     }
 
@@ -260,8 +261,8 @@ impl Target {
         let folders: Vec<_> = self.folders().into_iter().map(Path::to_owned).collect();
         let files: Vec<_> = folders.iter().map(|folder| folder.join(path)).collect();
         let require = move || folders.iter().try_for_each(|at| system_host::require_possible(at));
-        aside(require).await?;
-        let refused = aside(move || {
+        blocking(require).await?;
+        let refused = blocking(move || {
             files.iter().find_map(|file| match hindrance(file.parent()?)? {
                 (
                     folder,
@@ -296,30 +297,30 @@ impl Target {
             let mut each = folders.iter().map(|folder| ask(folder));
             each.try_fold(Folding::default(), |all, one| Some(all.or(one?)))
         };
-        aside(ask).await
+        blocking(ask).await
     }
 
     /// The folder, created if missing; the first of several.
     pub(super) async fn open(&self) -> Result<Option<Root>> {
         let Some(folder) = self.folder().map(Path::to_owned) else { return Ok(None) };
         let typed = self.typed();
-        aside(move || Root::open(&folder, typed)).await.map(Some)
+        blocking(move || Root::open(&folder, typed)).await.map(Some)
     }
 
     /// All folders, created if missing; none if nothing is written.
     ///
     /// # Errors
-    /// [`ErrorKind::Destination`], also if they are not disjoint ([`require_apart`]).
+    /// [`ErrorKind::Destination`], also if they are not disjoint ([`require_disjoint`]).
     pub(super) async fn open_all(&self) -> Result<Vec<Root>> {
         let Self::Folders(folders) = self else {
             return Ok(self.open().await?.into_iter().collect());
         };
         let folders = folders.clone();
-        aside(move || {
+        blocking(move || {
             let open = |folder: &PathBuf| Root::open(folder, folder.clone());
             let roots = folders.iter().map(open).collect::<Result<Vec<Root>>>()?;
             // Once more, now that all exist.
-            require_apart(&folders)?;
+            require_disjoint(&folders)?;
             Ok(roots)
         })
         .await
@@ -333,7 +334,7 @@ impl Target {
     pub(super) async fn lock(&self) -> Result<Vec<FolderLock>> {
         let Self::Folders(folders) = self else { return Ok(Vec::new()) };
         let folders = folders.clone();
-        aside(move || {
+        blocking(move || {
             let real = |folder: PathBuf| Ok((real(&folder)?, folder));
             let mut folders = folders.into_iter().map(real).collect::<Result<Vec<_>>>()?;
             // All runs take the locks in one order: so one of two runs gets all of its locks.
@@ -360,7 +361,7 @@ impl Target {
         let are_several = matches!(self, Self::Folders(_));
         let typed = if are_several { None } else { Some(self.typed()) };
         let folders: Vec<PathBuf> = self.folders().into_iter().map(Path::to_owned).collect();
-        let roots = aside(move || {
+        let roots = blocking(move || {
             let open = |(place, folder): (usize, PathBuf)| {
                 let typed = typed.clone().unwrap_or_else(|| folder.clone());
                 let place = u8::try_from(place).expect("bounded by SPREAD_MAX");
@@ -440,9 +441,9 @@ mod tests {
     #[test]
     fn what_does_not_answer_may_be_any_of_several() {
         let [one, two] = ["/disk0/a", "/disk1/a"].map(PathBuf::from);
-        assert_eq!(Target::Discard.told_any(), None);
-        assert_eq!(Target::Folder(one.clone()).told_any().as_deref(), Some("/disk0/a"));
-        let several = Target::Folders(vec![one, two]).told_any();
+        assert_eq!(Target::Discard.any_in_words(), None);
+        assert_eq!(Target::Folder(one.clone()).any_in_words().as_deref(), Some("/disk0/a"));
+        let several = Target::Folders(vec![one, two]).any_in_words();
         assert_eq!(several.as_deref(), Some("one of /disk0/a, /disk1/a"));
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::aside::{Aside, aside};
+use super::blocking::{BlockingState, blocking};
 use super::ending::{Done, exit_code};
 use super::failures::Failures;
 use super::interrupts;
@@ -61,16 +61,16 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
             .to_owned()
     });
     let added = sources::add(&mut args.sources, &args.selection);
-    interrupts.unless_told(NOTHING_YET, added).await?;
+    interrupts.unless_reported(NOTHING_YET, added).await?;
     let found = find(&mut args, filter, &progress, begun);
-    let found = interrupts.unless_told(NOTHING_YET, found).await?;
+    let found = interrupts.unless_reported(NOTHING_YET, found).await?;
     // Not earlier: a run that fails early leaves the report of an earlier one.
     let report = open(args.report.as_deref(), &mut interrupts).await?;
     let readers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut check = Check {
         control: found.control.clone(),
         target: found.target,
-        looks: Aside::new(found.folder),
+        looks: BlockingState::new(found.folder),
         tasks: JoinSet::new(),
         at_once: share().min(CHECKSUMS_ASKED_MAX),
         readers: Rc::new(Semaphore::new(readers.min(CHECK_READERS_MAX))),
@@ -129,7 +129,7 @@ async fn find(
     let target = Target::choose(&Destination::Local(args.folder.clone()), &sources, many).await?;
     let folder = target.folder().expect("a local destination has a folder").to_owned();
     let adopts = args.adopt;
-    let (folder, adopter) = aside(move || {
+    let (folder, adopter) = blocking(move || {
         let adopter = adopts.then(|| Adopter::open(&folder, begun)).transpose()?;
         let reader = Reader::open(&folder)?.with_folders_kept(share());
         Ok::<_, Error>((reader, adopter.map(Arc::new)))
@@ -154,7 +154,7 @@ struct Check {
     control: Rc<Control>,
     target: Target,
     /// Checks files on a helper thread.
-    looks: Aside<Reader, Vec<Looked>>,
+    looks: BlockingState<Reader, Vec<Looked>>,
     tasks: JoinSet<Checked>,
     /// Most tasks at once.
     at_once: usize,
@@ -178,7 +178,7 @@ impl Check {
         match &self.adopter {
             Some(adopter) if self.summary.adopted_objects > Some(0) => {
                 let adopter = Arc::clone(adopter);
-                aside(move || adopter.sync()).await
+                blocking(move || adopter.sync()).await
             }
             _ => Ok(()),
         }
@@ -305,7 +305,7 @@ impl Check {
         let error = Error::new(kind, failure).because(reason);
         let error = error.within(format!("verify s3://{bucket}/{}", shown(&object.key)));
         self.failures.add(&error);
-        if self.failures.is_told() {
+        if self.failures.is_reported() {
             self.progress.error(match finding {
                 Finding::Missing(_) => error.advise("download it with inrush get"),
                 Finding::Mismatch(_) => {
@@ -473,12 +473,12 @@ async fn goal(
     entry: &Entry,
     parts: PartsAsked,
 ) -> Result<Result<InOrder, &'static str>> {
-    let told = control.checksum(&entry.endpoint.bucket, &entry.object, parts).await?;
-    let stored = match told.stored.or_else(|why| told.etag.ok_or(why)) {
+    let checksums = control.checksum(&entry.endpoint.bucket, &entry.object, parts).await?;
+    let stored = match checksums.stored.or_else(|why| checksums.etag.ok_or(why)) {
         Ok(stored) => stored,
         Err(reason) => return Ok(Err(reason)),
     };
-    Ok(InOrder::new(stored, told.part_bytes).ok_or(unverified::PARTS_DIFFER))
+    Ok(InOrder::new(stored, checksums.part_bytes).ok_or(unverified::PARTS_DIFFER))
 }
 
 /// Reads a file and compares it with a checksum.

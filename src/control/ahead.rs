@@ -10,7 +10,7 @@ use super::Control;
 use super::limits::SOURCES_ASKED_MAX;
 use super::resolve::{Depth, Missing, Source, Unresolved};
 use crate::error::Result;
-use crate::limits::FAILURES_TOLD_MAX;
+use crate::limits::FAILURES_PRINTED_MAX;
 use crate::s3::uri::S3Uri;
 
 /// Sources in the order of their addresses. Dropping this cancels the requests in progress.
@@ -81,7 +81,7 @@ impl ResolveAhead {
             }
             let Some(uri) = self.rest.next() else { return };
             let (control, depth) = (Rc::clone(&self.control), self.depth);
-            let helps = self.missing < FAILURES_TOLD_MAX;
+            let helps = self.missing < FAILURES_PRINTED_MAX;
             let resolve = async move { control.resolve_to(&uri, depth, helps).await };
             self.under_way.push_back(spawn_local(resolve));
             if is_new {

@@ -67,14 +67,14 @@ pub const MOUNT_LISTINGS_MAX: usize = 16;
 pub const MOUNT_LOOKUPS_QUEUED_MAX: usize = 1024;
 
 /// Most closed files queued for their lines in the report; further ones are only in the totals.
-pub const MOUNT_CLOSED_TOLD_MAX: usize = 4096;
+pub const MOUNT_CLOSED_QUEUED_MAX: usize = 4096;
 
 /// Time for which the kernel may cache names and attributes; those that change during the mount are
 /// invalidated.
 pub const MOUNT_NAMES_TTL: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// Most read errors that are printed; each successful read allows one more.
-pub const MOUNT_ERRORS_TOLD_MAX: usize = 20;
+pub const MOUNT_ERRORS_PRINTED_MAX: usize = 20;
 
 /// Bytes that a cache of objects leaves free on its file system.
 pub const CACHE_FREE_BYTES_MIN: u64 = 256 << 20;

@@ -66,7 +66,7 @@ impl Source {
 
 /// The result of a run.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct RunResult {
     pub(super) measured: Option<Measured>,
     pub(super) limit: Option<Value>,
     pub(super) latencies: Option<Value>,
@@ -74,7 +74,7 @@ pub(super) struct Told {
     pub(super) pace: Option<Value>,
 }
 
-impl Told {
+impl RunResult {
     /// True if it was measured.
     pub(super) fn is_there(&self) -> bool {
         self.measured.is_some()
@@ -121,7 +121,7 @@ impl Child {
     }
 
     /// Runs it to its end.
-    pub(super) async fn run(mut self, signals: &mut Interrupts) -> Result<Told> {
+    pub(super) async fn run(mut self, signals: &mut Interrupts) -> Result<RunResult> {
         // If the bench died, nothing would remove its files.
         process::supervise(&mut self.command, false);
         let child = self.command.spawn().map_err(not_started)?;
@@ -154,19 +154,19 @@ impl Child {
         self,
         channel: &Path,
         signals: &mut Interrupts,
-    ) -> Result<Told> {
+    ) -> Result<RunResult> {
         let pipe = PathBuf::from(format!("{}_0", channel.display()));
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let reader = tokio::task::spawn_blocking(move || read_pipe(&pipe, &stopped));
-        let told = self.run(signals).await;
+        let result = self.run(signals).await;
         stop.store(true, Ordering::Relaxed);
         let read = reader.await.expect("the reader does not panic");
-        let told = told?;
+        let result = result?;
         read.map_err(|errno| {
             Error::new(ErrorKind::Host, format!("cannot read the pipe: {errno}"))
         })?;
-        Ok(told)
+        Ok(result)
     }
 }
 
@@ -177,11 +177,11 @@ pub(super) fn not_started(error: std::io::Error) -> Error {
 }
 
 /// Parses the output of a process.
-fn read(output: &Output) -> Result<Told> {
+fn read(output: &Output) -> Result<RunResult> {
     if !output.status.success() {
         return Err(failed(output));
     }
-    serde_json::from_slice(&output.stdout).map(Told::of).map_err(|_| failed(output))
+    serde_json::from_slice(&output.stdout).map(RunResult::of).map_err(|_| failed(output))
 }
 
 /// The error of a failed process.

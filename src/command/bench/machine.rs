@@ -80,9 +80,9 @@ fn allowances(
 ) -> Allowances {
     let mut all = BTreeMap::new();
     for interface in interfaces {
-        let told = counters(interface)
+        let counts = counters(interface)
             .map_err(|errno| format!("cannot read the counters of {interface}: {errno}"))?;
-        for (name, count) in told.into_iter().filter(|(name, _)| name.ends_with(ALLOWANCE)) {
+        for (name, count) in counts.into_iter().filter(|(name, _)| name.ends_with(ALLOWANCE)) {
             *all.entry(name).or_insert(0) += count;
         }
     }
@@ -162,10 +162,10 @@ mod tests {
             let names = ["tx_timeout", "bw_in_allowance_exceeded", "pps_allowance_exceeded"];
             Ok(names.map(|name| (name.to_owned(), count)).to_vec())
         };
-        let told = allowances(&two, driver).expect("counters");
-        let names: Vec<&str> = told.keys().map(String::as_str).collect();
+        let counts = allowances(&two, driver).expect("counters");
+        let names: Vec<&str> = counts.keys().map(String::as_str).collect();
         assert_eq!(names, ["bw_in_allowance_exceeded", "pps_allowance_exceeded"]);
-        assert!(told.values().all(|count| *count == 7), "{told:?}");
+        assert!(counts.values().all(|count| *count == 7), "{counts:?}");
         assert_eq!(allowances(&[], driver), Err(NO_ENA.to_owned()));
         let refused = allowances(&two, |_| Err(Errno::NOT_PERMITTED)).expect_err("refused");
         assert!(refused.contains("ens5") && refused.contains("not permitted"), "{refused}");

@@ -34,7 +34,7 @@ use crate::report::out;
 use crate::report::progress::Progress;
 use crate::sys::usage;
 use crate::text::size::Decimal;
-use child::{Child, Source, Told};
+use child::{Child, RunResult, Source};
 
 /// Credentials that are valid only for this process's own origin.
 const ACCESS_KEY: &str = "INRUSHBENCH";
@@ -267,22 +267,22 @@ impl Bench {
         let before = machine::read();
         let (mut runs, mut all) = (Vec::new(), Vec::new());
         for _ in 0..self.args.how.runs {
-            let told = self.measure(stage, setting.as_ref(), signals).await?;
-            match told.measured {
+            let result = self.measure(stage, setting.as_ref(), signals).await?;
+            match result.measured {
                 Some(measured) => runs.push(measured),
                 None => return Ok(()),
             }
-            all.push(told);
+            all.push(result);
         }
         let counted = machine::read().since(&before);
         let step = Step::new(stage.name(), setting, runs);
         let median = step.bytes_per_second.median;
         // Notes of one run are those of the run in the table.
-        let far = |told: &Told| {
-            told.measured.map_or(f64::MAX, |run| (run.bytes_per_second - median).abs())
+        let far = |result: &RunResult| {
+            result.measured.map_or(f64::MAX, |run| (run.bytes_per_second - median).abs())
         };
         let typical = all.into_iter().min_by(|one, other| far(one).total_cmp(&far(other)));
-        let Told { limit, latencies, course, pace, .. } = typical.unwrap_or_default();
+        let RunResult { limit, latencies, course, pace, .. } = typical.unwrap_or_default();
         self.report.steps.push(Step { limit, latencies, course, pace, counted, ..step });
         Ok(())
     }
@@ -293,7 +293,7 @@ impl Bench {
         stage: Stage,
         setting: Option<&Setting>,
         signals: &mut Interrupts,
-    ) -> Result<Told> {
+    ) -> Result<RunResult> {
         let options = words(&self.report.options, setting, stage);
         let stop = Arc::new(AtomicBool::new(false));
         match stage {
@@ -319,7 +319,7 @@ impl Bench {
             Stage::Mount => {
                 if let Some(hindrance) = mount::hindrance() {
                     self.skip(format!("mount: {hindrance}"));
-                    return Ok(Told::default());
+                    return Ok(RunResult::default());
                 }
                 let folder = temporary(&std::env::temp_dir())?;
                 mounted::run(&self.source, options, folder.path(), signals).await
@@ -329,10 +329,10 @@ impl Bench {
                 let (path, stopped) = (folder.path().to_owned(), Arc::clone(&stop));
                 let direct = stage == Stage::Disk;
                 let work = move || local::write(&path, bytes, direct, &stopped);
-                let told = interruptible(work, &stop, signals).await?;
+                let result = interruptible(work, &stop, signals).await?;
                 // Before the folder is removed.
                 drop(folder);
-                self.or_skip(stage, told)
+                self.or_skip(stage, result)
             }
             Stage::Tls | Stage::Verification => {
                 let bytes = self.bytes.min(local::MEMORY_BYTES_MAX);
@@ -341,19 +341,19 @@ impl Bench {
                     Stage::Tls => Ok(local::encrypt(bytes, &stopped)),
                     _ => Ok(local::sum(bytes, &stopped)),
                 };
-                let told = interruptible(work, &stop, signals).await?;
-                self.or_skip(stage, told)
+                let result = interruptible(work, &stop, signals).await?;
+                self.or_skip(stage, result)
             }
         }
     }
 
     /// The result, or a note that it cannot be measured here.
-    fn or_skip(&mut self, stage: Stage, told: std::io::Result<Measured>) -> Result<Told> {
-        match told {
-            Ok(measured) => Ok(Told { measured: Some(measured), ..Told::default() }),
+    fn or_skip(&mut self, stage: Stage, result: std::io::Result<Measured>) -> Result<RunResult> {
+        match result {
+            Ok(measured) => Ok(RunResult { measured: Some(measured), ..RunResult::default() }),
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
                 self.skip(format!("{}: the file system has no O_DIRECT", stage.name()));
-                Ok(Told::default())
+                Ok(RunResult::default())
             }
             Err(error) => {
                 let what = format!("cannot write to the destination: {error}");

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::task::JoinHandle;
 
 use super::super::session::Interrupts;
-use super::child::{Child, Source, Told, failed, not_started};
+use super::child::{Child, RunResult, Source, failed, not_started};
 use super::{interrupted, now};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::bench::Measured;
@@ -44,7 +44,7 @@ pub(super) async fn run(
     options: Vec<String>,
     folder: &Path,
     signals: &mut Interrupts,
-) -> Result<Told> {
+) -> Result<RunResult> {
     let [point, ready] = ["mount", "ready"].map(|name| folder.join(name));
     std::fs::create_dir(&point).map_err(|error| {
         let message = format!("cannot make {}: {error}", point.display());
@@ -63,13 +63,13 @@ pub(super) async fn run(
     })?;
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output());
     let mut serving = Serving { process, ended };
-    let told = read_when_ready(&mut serving, (&point, &ready), pid, signals).await;
+    let result = read_when_ready(&mut serving, (&point, &ready), pid, signals).await;
     let _ = pidfd_send_signal(&serving.process, Signal::TERM);
     if !serving.ended.is_finished() {
         // The mount's folder is removed next.
         let _ = (&mut serving.ended).await;
     }
-    told
+    result
 }
 
 async fn read_when_ready(
@@ -77,7 +77,7 @@ async fn read_when_ready(
     (point, ready): (&Path, &Path),
     pid: u32,
     signals: &mut Interrupts,
-) -> Result<Told> {
+) -> Result<RunResult> {
     while !ready.exists() {
         tokio::select! {
             biased;
@@ -110,7 +110,7 @@ async fn read_when_ready(
     })?;
     let cpu = usage::cpu_seconds_of(pid).zip(before).map_or(0.0, |(now, then)| now - then);
     let measured = Measured::new(bytes, begun.elapsed().as_secs_f64(), cpu);
-    Ok(Told { measured: Some(measured), ..Told::default() })
+    Ok(RunResult { measured: Some(measured), ..RunResult::default() })
 }
 
 /// Reads all files below a folder, several at once; returns their bytes.

@@ -60,7 +60,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Done> {
     let progress = Progress::new(!args.output.messages.quiet);
     let resources = get::options(&args.tuning)?;
     let ring = ring::probed(resources.ring)?;
-    ring::tell(&ring, &progress);
+    ring::report_fallback(&ring, &progress);
     let config = Config::resolve(resources, HostFacts::read())?;
     let (slot, part) = (u64::from(config.slot_length_bytes), config.part.bytes());
     let others = dataset::sets(0, slot, part).iter().map(Set::bytes).sum();
@@ -82,7 +82,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Done> {
         progress: &progress,
         bundle: None,
         rows: Vec::new(),
-        is_fallback_told: ring.refused.is_some(),
+        is_fallback_reported: ring.refused.is_some(),
     };
     let done = on_runtime(ring.choice, || demo.run(&place, sets)).and_then(|done| done);
     origin.stop();
@@ -114,7 +114,7 @@ struct Demo<'a> {
     bundle: Option<NamedTempFile>,
     rows: Vec<Row>,
     /// The reason for not using io_uring was printed.
-    is_fallback_told: bool,
+    is_fallback_reported: bool,
 }
 
 impl Demo<'_> {
@@ -196,7 +196,7 @@ impl Demo<'_> {
         let whole = findings.problem_count == 0
             && findings.bytes == set.bytes()
             && summary.objects == set.items.len() as u64;
-        self.tell_fallback(&summary);
+        self.report_fallback(&summary);
         let row = Row::new(&set, &summary, whole);
         self.progress.note(row.to_text());
         self.rows.push(row);
@@ -214,11 +214,11 @@ impl Demo<'_> {
     }
 
     /// Reports why the workers have no io_uring, if the check before them had found one.
-    fn tell_fallback(&mut self, summary: &Summary) {
-        let told = summary.ring.as_ref().filter(|ring| ring.io_uring_unavailable.is_some());
-        if let Some(ring) = told.filter(|_| !self.is_fallback_told) {
+    fn report_fallback(&mut self, summary: &Summary) {
+        let ring = summary.ring.as_ref().filter(|ring| ring.io_uring_unavailable.is_some());
+        if let Some(ring) = ring.filter(|_| !self.is_fallback_reported) {
             self.progress.note(format!("inrush: {}", ring.in_words()));
-            self.is_fallback_told = true;
+            self.is_fallback_reported = true;
         }
     }
 

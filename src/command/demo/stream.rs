@@ -29,8 +29,8 @@ pub(super) fn read_epochs(channel: &Path, set: &Set) -> Result<u64, String> {
     let mut total = 0;
     for epoch in 0..EPOCHS {
         let path = PathBuf::from(format!("{}_{epoch}", channel.display()));
-        let told = |error: io::Error| format!("{}: {error}", path.display());
-        total += read_epoch(&path, &items).map_err(told)??;
+        let describe = |error: io::Error| format!("{}: {error}", path.display());
+        total += read_epoch(&path, &items).map_err(describe)??;
     }
     Ok(total)
 }

@@ -77,7 +77,7 @@ impl Row {
 
     /// The row for users, under [`HEADING`].
     pub(super) fn to_text(&self) -> String {
-        let told =
+        let if_rated =
             |value: String| if self.bytes < RATED_BYTES_MIN { "-".to_owned() } else { value };
         format!(
             "{:10} {:>7} {:>9} {:>8} {:>7} {:>9}  {:8}  {:14}  {}",
@@ -85,8 +85,8 @@ impl Row {
             Count(self.objects).to_string(),
             Decimal(self.bytes).to_string(),
             format!("{:.2} s", self.seconds),
-            told(format!("{:.2}", self.gigabytes_per_second)),
-            told(format!("{:.0}", self.worker_cpu_seconds_per_terabyte.unwrap_or(0.0))),
+            if_rated(format!("{:.2}", self.gigabytes_per_second)),
+            if_rated(format!("{:.0}", self.worker_cpu_seconds_per_terabyte.unwrap_or(0.0))),
             if self.verified { "yes" } else { "NO" },
             direct_io(self.direct_io),
             ring(self.ring.as_ref()),

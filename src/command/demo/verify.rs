@@ -19,7 +19,7 @@ use super::dataset::{Item, Set};
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Problems that are printed one by one.
-const PROBLEMS_TOLD_MAX: usize = 5;
+const PROBLEMS_SHOWN_MAX: usize = 5;
 
 /// The result of a comparison.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ pub(super) struct Findings {
 impl Findings {
     fn problem(&mut self, path: &Path, what: &str) {
         self.problem_count += 1;
-        if self.problems.len() < PROBLEMS_TOLD_MAX {
+        if self.problems.len() < PROBLEMS_SHOWN_MAX {
             self.problems.push(format!("{}: {what}", path.display()));
         }
     }

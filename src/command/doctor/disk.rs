@@ -40,14 +40,14 @@ pub(super) fn look(tree: &Tree, destination: &Path) -> Disk {
         AtFlags::empty(),
         StatxFlags::DIOALIGN,
     );
-    let dio = dio.ok().filter(|told| told.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    let dio = dio.ok().filter(|stat| stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
     Disk {
         path: destination.display().to_string(),
         file_system: rustix::fs::statfs(folder).ok().map(|stat| name(stat.f_type.cast_unsigned())),
         in_the_way: broken_link(destination),
         writable: Some(tried.as_ref().map(drop).map_err(plain)),
         direct: direct.map(|outcome| outcome.map_err(|error| plain(&error))),
-        direct_alignment: dio.map(|told| told.stx_dio_offset_align),
+        direct_alignment: dio.map(|stat| stat.stx_dio_offset_align),
         free_bytes: stat.as_ref().map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize)),
         total_bytes: stat.as_ref().map(|stat| stat.f_blocks.saturating_mul(stat.f_frsize)),
         inodes: stat.map(|stat| (stat.f_favail, stat.f_files)),

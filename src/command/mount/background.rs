@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::{Mode, OFlags};
 use rustix::stdio;
 
-use crate::command::aside::aside;
+use crate::command::blocking::blocking;
 use crate::command::ending::Done;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -19,7 +19,7 @@ const READY: &[u8] = b"ready\n";
 /// Starts the child and waits until it serves, or exits: then its exit code is ours, and it has
 /// printed the cause.
 pub(super) async fn start() -> Result<Done> {
-    aside(|| {
+    blocking(|| {
         let trouble = |error: std::io::Error| {
             Error::new(
                 ErrorKind::Host,
@@ -85,9 +85,9 @@ pub(super) fn say_ready(log: Option<&OwnedFd>) -> Result<()> {
     };
     let nothing = open(Path::new("/dev/null"), OFlags::RDWR)?;
     // The parent has exited: the mount is not wanted any more.
-    let told = std::io::Write::write_all(&mut std::io::stdout(), READY)
+    let written = std::io::Write::write_all(&mut std::io::stdout(), READY)
         .and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
-    told.map_err(|error| {
+    written.map_err(|error| {
         Error::new(ErrorKind::Interrupted, format!("whoever started it has ended: {error}"))
     })?;
     // A process that leads its group already, like one started by a shell, cannot; then it stays.

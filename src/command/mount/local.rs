@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuser::{Errno, FileHandle, FopenFlags};
 
-use super::keep::{self, Descriptor};
+use super::cache_writer::{self, Descriptor};
 use super::reply::{OpenReply, ReadReply, Through};
 use crate::files::cache::Found;
 use crate::limits::MOUNT_READ_BYTES_MAX;
@@ -24,7 +24,7 @@ const LOCAL: u64 = 1 << 63;
 /// Open files of one mount.
 #[derive(Debug)]
 pub(super) struct Local {
-    keeper: Arc<keep::Shared>,
+    cache_writer: Arc<cache_writer::Shared>,
     state: Mutex<State>,
     /// The kernel passes reads through, as far as known.
     passes: AtomicBool,
@@ -55,8 +55,8 @@ enum Way {
 }
 
 impl Local {
-    pub(super) fn new(keeper: Arc<keep::Shared>) -> Self {
-        Self { keeper, state: Mutex::default(), passes: AtomicBool::new(false) }
+    pub(super) fn new(cache_writer: Arc<cache_writer::Shared>) -> Self {
+        Self { cache_writer, state: Mutex::default(), passes: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -81,14 +81,14 @@ impl Local {
         let state = self.lock();
         if !is_direct && matches!(state.inodes.get(&inode), Some(Way::Through(..))) {
             // It is in the cache, or was when it was opened. A close waits for this.
-            self.keeper.note_hit();
+            self.cache_writer.note_hit();
             let begin = |kept| begin(object, endpoint, kept);
             return self.open_found(state, inode, None, is_direct, reply, begin);
         }
         drop(state);
         // Without the lock: a disk may be slow.
-        let found = self.keeper.descriptor().and_then(|descriptor| {
-            let found = self.keeper.find(&endpoint, &object)?;
+        let found = self.cache_writer.descriptor().and_then(|descriptor| {
+            let found = self.cache_writer.find(&endpoint, &object)?;
             Some(OpenFile { found, _descriptor: descriptor })
         });
         let begin = |kept| begin(object, endpoint, kept);

@@ -6,17 +6,17 @@
 //! the other reports that it serves.
 
 mod background;
+mod cache_writer;
 mod detach;
-mod keep;
-mod lazily;
+mod dir_lister;
+mod file_report;
 mod local;
 mod names;
 mod queues;
 mod reader;
-mod replaced;
 mod reply;
 mod server;
-mod told;
+mod version_check;
 mod view;
 
 use std::path::Path;
@@ -27,14 +27,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::task::spawn_local;
 
 pub(super) use self::detach::{empty_place, remove_dead};
+use self::file_report::{Ended, FileReport};
 use self::names::LazyNames;
 pub(super) use self::names::Names;
 pub(super) use self::queues::Transport;
 pub(super) use self::reader::Shared as Reads;
 pub(super) use self::server::{Event, Server, Supply, hindrance};
-use self::told::{Ended, FileReport};
-pub(super) use self::view::Shown;
-use super::aside::aside;
+pub(super) use self::view::MountOptions;
+use super::blocking::blocking;
 use super::ending::Done;
 use super::interrupts;
 use super::ready;
@@ -87,20 +87,20 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
         _ => None,
     };
     let prepared = prepare_until(deadline, &mut args, &progress);
-    let prepared = interrupts.unless_told("before it was mounted", prepared).await?;
+    let prepared = interrupts.unless_reported("before it was mounted", prepared).await?;
     let Prepared { control, names } = prepared;
     let Some(point) = point else { return check(&names) };
     let mut report = FileReport::open(args.report.as_deref(), &mut interrupts).await?;
     let transport = Transport::new(fuse, (!args.lazy).then(|| names.totals()));
     let mut server = start(&args, &point, transport, &control, begun).await?;
-    if let Some(tell) = report.teller() {
-        server.reads().tell_closed(tell);
+    if let Some(sender) = report.take_sender() {
+        server.reads().report_closed(sender);
     }
-    ring::tell(server.ring(), &progress);
+    ring::report_fallback(server.ring(), &progress);
     // While the terminal is there.
-    server.tell_unkept(&progress);
+    server.report_uncached(&progress);
     let names = Arc::new(names);
-    server.mount(&point, Arc::clone(&names), &looks(&args)).await?;
+    server.mount(&point, Arc::clone(&names), &mount_options(&args)).await?;
     let _ready = say_ready(&args, &names, &point, &progress).await?;
     let served = serve(&control, &mut server, &mut interrupts, &mut report, &progress).await;
     let mounted = counts(&names);
@@ -108,7 +108,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let fuse = server.fuse();
     // If it was not yet, and waiting reads have ended.
     let is_left = !server.unmount();
-    server.tell_unkept(&progress);
+    server.report_uncached(&progress);
     interrupts::leaves(|| "the cache has not been synced".to_owned());
     let failed = match (served, is_left) {
         (Ok(()), false) => None,
@@ -134,7 +134,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
         failed,
         is_left,
     };
-    let done = ended.tell(report, &progress, &mut interrupts).await;
+    let done = ended.conclude(report, &progress, &mut interrupts).await;
     server.close(&progress);
     Ok(done)
 }
@@ -157,10 +157,10 @@ async fn say_ready(
     // Before any report that it is mounted: if the file cannot be written the mount is removed.
     let log = if args.child { background::open_log(args.log_file.as_deref())? } else { None };
     let file = match args.ready_file.clone() {
-        Some(path) => Some(aside(move || ready::tell(&path, &lines)).await?),
+        Some(path) => Some(blocking(move || ready::announce(&path, &lines)).await?),
         None => None,
     };
-    tell_mounted(names, point, progress);
+    print_mounted(names, point, progress);
     if args.child {
         background::say_ready(log.as_ref())?;
     }
@@ -179,8 +179,8 @@ fn counts(names: &Names) -> MountedCounts {
 }
 
 /// The attributes of the mount.
-fn looks(args: &MountArgs) -> Shown {
-    Shown {
+fn mount_options(args: &MountArgs) -> MountOptions {
+    MountOptions {
         source: args.sources.first().map_or_else(|| "s3://".to_owned(), ToString::to_string),
         allow_other: args.allow_other,
         uid: args.uid,
@@ -265,7 +265,7 @@ pub(super) async fn tree_of(mut entries: Entries) -> Result<(Tree, Hidden)> {
             }
         }
     }
-    Ok(aside(move || builder.finish(now_seconds())).await)
+    Ok(blocking(move || builder.finish(now_seconds())).await)
 }
 
 fn now_seconds() -> i64 {
@@ -316,7 +316,7 @@ fn summary(names: &Names) -> String {
     format!("{files}, {}{hidden}", Binary(totals.bytes))
 }
 
-fn tell_mounted(names: &Names, point: &Path, progress: &Progress) {
+fn print_mounted(names: &Names, point: &Path, progress: &Progress) {
     let point = point.display();
     if let Names::Lazy(_) = names {
         return progress.note(format!("mounted at {point}: folders are listed when they are used"));
@@ -372,7 +372,7 @@ fn check_place(args: &CacheArgs, point: &Path) -> Result<()> {
 /// Opens the cache folder, if given.
 pub(super) async fn cache(args: &CacheArgs) -> Result<Option<Cache>> {
     let CacheArgs { cache: Some(folder), cache_size } = args.clone() else { return Ok(None) };
-    aside(move || Cache::open(&folder, cache_size)).await.map(Some)
+    blocking(move || Cache::open(&folder, cache_size)).await.map(Some)
 }
 
 /// Waits until it is unmounted, a signal comes, or no worker is left.
@@ -397,7 +397,7 @@ async fn serve(
             }
             event = server.next() => match event {
                 Event::ReadFailed(_, error) => progress.error(&error),
-                Event::Unkept(unkept) => unkept.tell(progress),
+                Event::Uncached(uncached) => uncached.print(progress),
                 Event::Unmounted(_) => return Ok(()),
                 Event::Lost(error) => return Err(error),
             },

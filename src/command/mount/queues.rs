@@ -69,7 +69,7 @@ struct Go {
 #[derive(Debug)]
 struct Mailbox {
     state: Mutex<Mail>,
-    bell: Handle,
+    waker: Handle,
     device: Arc<OwnedFd>,
 }
 
@@ -91,7 +91,7 @@ impl Mailbox {
         let wakes = std::mem::take(&mut mail.is_asleep);
         drop(mail);
         if wakes {
-            descriptor::raise(&self.bell);
+            descriptor::raise(&self.waker);
         }
     }
 }
@@ -137,8 +137,8 @@ impl Drop for RingReply {
 
 /// True if the kernel is configured to let mounts use io_uring.
 fn is_enabled() -> bool {
-    let told = std::fs::read("/sys/module/fuse/parameters/enable_uring");
-    told.is_ok_and(|told| told.first() == Some(&b'Y'))
+    let setting = std::fs::read("/sys/module/fuse/parameters/enable_uring");
+    setting.is_ok_and(|setting| setting.first() == Some(&b'Y'))
 }
 
 /// The error if io_uring is requested and unavailable.
@@ -317,37 +317,37 @@ impl Queues {
     fn start(plan: Plan) -> Result<Result<Self, String>> {
         let Plan { threads: planned, memory } = plan;
         let mut threads = Vec::new();
-        let (tell, told) = sync_channel(planned.len());
+        let (sender, receiver) = sync_channel(planned.len());
         let count = planned.len();
         for queues in planned {
             let (go, went) = sync_channel::<Go>(1);
-            let (tell_registered, registered) = sync_channel(1);
-            let tell = tell.clone();
-            let bell = event_counter()?;
+            let (registered_sender, registered) = sync_channel(1);
+            let sender = sender.clone();
+            let waker = event_counter()?;
             let work = move || {
                 stay(&queues);
                 let entries = u32::try_from(queues.len()).expect("few");
                 let empty = match EmptyRing::new(entries) {
                     Ok(empty) => empty,
                     Err(errno) => {
-                        let _ = tell.send(Err(errno));
+                        let _ = sender.send(Err(errno));
                         return;
                     }
                 };
                 // If another thread has failed the receiver is gone.
-                let _ = tell.send(Ok(()));
+                let _ = sender.send(Ok(()));
                 let Ok(Go { view, device, memory, own }) = went.recv() else { return };
                 let registered =
-                    FuseRing::register(empty, Arc::clone(&device), bell.clone(), &queues, &memory);
+                    FuseRing::register(empty, Arc::clone(&device), waker.clone(), &queues, &memory);
                 let ring = match registered {
                     Ok(ring) => ring,
                     Err(errno) => {
-                        let _ = tell_registered.send(Err(errno));
+                        let _ = registered_sender.send(Err(errno));
                         return;
                     }
                 };
-                let _ = tell_registered.send(Ok(()));
-                let mailbox = Mailbox { state: Mutex::default(), bell, device };
+                let _ = registered_sender.send(Ok(()));
+                let mailbox = Mailbox { state: Mutex::default(), waker, device };
                 serve(ring, &view, &Arc::new(mailbox), own);
             };
             let thread = std::thread::Builder::new().name("inrush-fuse".to_owned());
@@ -356,9 +356,9 @@ impl Queues {
             threads.push(Started { go, registered });
         }
         // A thread that ends without a message must not block the receiver.
-        drop(tell);
+        drop(sender);
         for _ in 0..count {
-            if let Ok(Err(errno)) = told.recv() {
+            if let Ok(Err(errno)) = receiver.recv() {
                 return Ok(Err(errno.to_string()));
             }
         }

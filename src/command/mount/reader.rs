@@ -15,10 +15,10 @@ use fuser::{Errno, FileHandle};
 use rustix::event::{PollFd, PollFlags};
 use tokio::sync::mpsc;
 
-use super::keep::{self, Growing};
-use super::replaced::Replaced;
+use super::cache_writer::{self, Growing};
+use super::file_report::Closed;
 use super::reply::ReadReply;
-use super::told::Closed;
+use super::version_check::VersionCheck;
 use crate::engine::lease::Lease;
 use crate::engine::request::{
     Completion, Destination, Errand, Inbox, Priority, Ticket, Waits as _,
@@ -40,11 +40,11 @@ use crate::sys::{Handle, descriptor};
 #[derive(Debug)]
 struct Open {
     /// The current versions of its mount.
-    of: Arc<Replaced>,
+    of: Arc<VersionCheck>,
     inode: Inode,
     transfer: Arc<Transfer>,
     /// Its last error was reported.
-    is_told: bool,
+    is_reported: bool,
     /// Its object was replaced or deleted.
     is_changed: bool,
     opened: Instant,
@@ -106,7 +106,7 @@ pub(in crate::command) struct Shared {
     /// Time that reads have waited.
     waited: Waited,
     /// The cache, if there is one.
-    keeper: Option<Arc<keep::Shared>>,
+    cache_writer: Option<Arc<cache_writer::Shared>>,
 }
 
 /// The thread that takes received chunks.
@@ -127,7 +127,7 @@ struct Todo {
     failures: Vec<(ReadReply, Errno)>,
     released: Vec<Arc<Lease>>,
     /// Each with the number of its mount.
-    told: Vec<(usize, Error)>,
+    errors: Vec<(usize, Error)>,
 }
 
 impl Reader {
@@ -136,7 +136,7 @@ impl Reader {
         workers: &Workers,
         deadline: Option<Duration>,
         errors: mpsc::Sender<(usize, Error)>,
-        keeper: Option<Arc<keep::Shared>>,
+        cache_writer: Option<Arc<cache_writer::Shared>>,
     ) -> Result<Self> {
         let counter = event_counter()?;
         let config = workers.config();
@@ -166,7 +166,7 @@ impl Reader {
             closed: OnceLock::new(),
             is_stopped: AtomicBool::new(false),
             waited: Waited::default(),
-            keeper,
+            cache_writer,
         });
         let works = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("inrush-reads".to_owned());
@@ -208,7 +208,7 @@ impl Shared {
     }
 
     /// Sends closed files to this channel from now on.
-    pub(super) fn tell_closed(&self, to: mpsc::Sender<Closed>) {
+    pub(super) fn report_closed(&self, to: mpsc::Sender<Closed>) {
         let _ = self.closed.set(to);
     }
 
@@ -226,7 +226,7 @@ impl Shared {
 
     /// Records the open of a file that is read from the cache. Only a command with one mount
     /// reports them, so the handles are of that mount.
-    #[expect(clippy::disallowed_methods, reason = "how long it is open is told")]
+    #[expect(clippy::disallowed_methods, reason = "how long it is open is reported")]
     pub(super) fn open_kept(&self, handle: FileHandle, object: &Object, endpoint: &Arc<Endpoint>) {
         if self.closed.get().is_some() {
             let endpoint = Arc::clone(endpoint);
@@ -237,9 +237,9 @@ impl Shared {
 
     /// Records its close.
     pub(super) fn close_kept(&self, handle: FileHandle) {
-        let Some(tell) = self.closed.get() else { return };
+        let Some(sender) = self.closed.get() else { return };
         let Some((transfer, opened)) = self.kept().remove(&handle.0) else { return };
-        if tell.try_send(closed_kept(transfer, opened)).is_err() {
+        if sender.try_send(closed_kept(transfer, opened)).is_err() {
             self.lock().all.unreported_files += 1;
         }
     }
@@ -251,31 +251,31 @@ impl Shared {
 
     /// The counters of all files.
     pub(super) fn all(&self) -> AllReads {
-        let cache = self.keeper.as_ref().map(|keeper| keeper.counts());
+        let cache = self.cache_writer.as_ref().map(|cache_writer| cache_writer.counts());
         let mut all = AllReads { client: self.inbox.counts(), cache, ..self.lock().all.clone() };
         all.opens += cache.map_or(0, |cache| cache.hits);
         all
     }
 
     /// Opens a file of a mount.
-    #[expect(clippy::disallowed_methods, reason = "how long it is open is told")]
+    #[expect(clippy::disallowed_methods, reason = "how long it is open is reported")]
     pub(super) fn open(
         &self,
-        of: &Arc<Replaced>,
+        of: &Arc<VersionCheck>,
         inode: Inode,
         object: Object,
         endpoint: Arc<Endpoint>,
     ) -> FileId {
         let size_bytes = object.size_bytes;
-        let keeper = self.keeper.as_ref();
-        let growing = keeper.and_then(|to| to.grow((of.number(), inode), &endpoint, &object));
+        let cache_writer = self.cache_writer.as_ref();
+        let growing = cache_writer.and_then(|to| to.grow((of.number(), inode), &endpoint, &object));
         let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), self.cut));
         let of = Arc::clone(of);
         let opened = Open {
             of,
             inode,
             transfer,
-            is_told: false,
+            is_reported: false,
             is_changed: false,
             opened: Instant::now(),
             counts: ReadCounts::default(),
@@ -295,8 +295,8 @@ impl Shared {
         state.demand.close(id);
         let todo = self.act(&mut state);
         let closed = state.files.remove(&id);
-        if let (Some(tell), Some(open)) = (self.closed.get(), &closed)
-            && tell.try_send(open.closed()).is_err()
+        if let (Some(sender), Some(open)) = (self.closed.get(), &closed)
+            && sender.try_send(open.closed()).is_err()
         {
             state.all.unreported_files += 1;
         }
@@ -356,10 +356,10 @@ impl Shared {
                     let asked = Asked { ticket: Arc::clone(&ticket), file, offset: range.start };
                     state.under_way.insert(chunk, asked);
                     let into = Destination::Lease(Lease::new());
-                    let errand = Some(Errand::new(ticket, into));
+                    let request = Some(Errand::new(ticket, into));
                     let range = ByteRange { offset: range.start, length: range.end - range.start };
                     let priority = if urgent { Priority::High } else { Priority::Normal };
-                    self.scheduler.submit(Assignment::new(transfer, range, errand), priority);
+                    self.scheduler.submit(Assignment::new(transfer, range, request), priority);
                 }
                 Action::Cancel(chunk) => {
                     if let Some(Asked { ticket, .. }) = state.under_way.get(&chunk) {
@@ -371,7 +371,7 @@ impl Shared {
                 Action::Answer(read, parts) => {
                     let Some(waiting) = state.waiting.remove(&read) else { continue };
                     if let Some(open) = state.files.get_mut(&waiting.file) {
-                        open.is_told &= parts.is_empty();
+                        open.is_reported &= parts.is_empty();
                     }
                     let served: usize = parts.iter().map(|part| part.bytes.len()).sum();
                     state.count(waiting.file, |of| of.served_bytes += served as u64);
@@ -399,7 +399,7 @@ impl Shared {
         }
         // Before the program gets its error: it may end because of it, and its user then looks for
         // the cause.
-        for error in todo.told {
+        for error in todo.errors {
             // More than the queue holds are too many to read.
             let _ = self.errors.try_send(error);
         }
@@ -443,8 +443,10 @@ impl Shared {
                 state.demand.landed(chunk, is_right);
                 let todo = self.act(&mut state);
                 drop(state);
-                if let (Some(keeper), Some((growing, offset, lease))) = (&self.keeper, kept) {
-                    keeper.take(growing, offset, lease);
+                if let (Some(cache_writer), Some((growing, offset, lease))) =
+                    (&self.cache_writer, kept)
+                {
+                    cache_writer.take(growing, offset, lease);
                 }
                 self.finish(todo);
             }
@@ -490,14 +492,14 @@ impl Shared {
 }
 
 /// A file that was read from the cache, as if it were closed now.
-#[expect(clippy::disallowed_methods, reason = "how long it was open is told")]
+#[expect(clippy::disallowed_methods, reason = "how long it was open is reported")]
 fn closed_kept(transfer: Arc<Transfer>, opened: Instant) -> Closed {
     let open = Instant::now().saturating_duration_since(opened);
     Closed { transfer, counts: None, open, error: None }
 }
 
 impl Open {
-    #[expect(clippy::disallowed_methods, reason = "how long it was open is told")]
+    #[expect(clippy::disallowed_methods, reason = "how long it was open is reported")]
     fn closed(&self) -> Closed {
         Closed {
             transfer: Arc::clone(&self.transfer),
@@ -532,7 +534,7 @@ impl State {
         let is_gone = error.reason() == ErrorReason::NotFound;
         let is_changed = is_gone || error.reason() == ErrorReason::Changed;
         open.error.get_or_insert_with(|| error.clone());
-        if !std::mem::replace(&mut open.is_told, true) {
+        if !std::mem::replace(&mut open.is_reported, true) {
             let object = &open.transfer.object.key;
             let bucket = &open.transfer.endpoint.bucket;
             let error = error.within(format!("read s3://{bucket}/{}", shown(object)));
@@ -540,7 +542,7 @@ impl State {
                 true => error.advise("open the file again: that looks the object up"),
                 false => error,
             };
-            todo.told.push((open.of.number(), error));
+            todo.errors.push((open.of.number(), error));
         }
         if is_changed {
             let (of, inode) = (Arc::clone(&open.of), open.inode);

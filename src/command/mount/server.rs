@@ -15,15 +15,15 @@ use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
+use super::cache_writer::{CacheWriter, UNCACHED_REPORTS_MAX, Uncached};
 use super::detach::Own;
-use super::keep::{Keeper, UNKEPT_TOLD_MAX, Unkept};
 use super::names::Names;
 use super::queues::{self, Queues, Transport};
 use super::reader::{Reader, Shared};
-use super::replaced::{self, Ask, Replaced};
-use super::view::{Device, Looks, Shown, View};
+use super::version_check::{self, Ask, VersionCheck};
+use super::view::{Attributes, Device, MountOptions, View};
 use crate::cli::TuningArgs;
-use crate::command::aside::aside;
+use crate::command::blocking::blocking;
 use crate::command::get;
 use crate::control::Control;
 use crate::engine::config::{Config, HostFacts};
@@ -33,7 +33,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
 use crate::files::system_host::Persistence;
 use crate::limits::{
-    MOUNT_ERRORS_TOLD_MAX, MOUNT_LOOKUPS_QUEUED_MAX, MOUNT_READ_BYTES_MAX, MOUNT_READAHEAD_KIB,
+    MOUNT_ERRORS_PRINTED_MAX, MOUNT_LOOKUPS_QUEUED_MAX, MOUNT_READ_BYTES_MAX, MOUNT_READAHEAD_KIB,
     MOUNT_THREADS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
@@ -66,7 +66,7 @@ pub(in crate::command) enum Event {
     /// mount of this number.
     ReadFailed(usize, Error),
     /// Objects are not cached; reads continue.
-    Unkept(Unkept),
+    Uncached(Uncached),
     /// The mount of this number was unmounted.
     Unmounted(usize),
     /// Nothing is served any more.
@@ -77,15 +77,15 @@ pub(in crate::command) enum Event {
 pub(in crate::command) struct Server {
     workers: Workers,
     reader: Option<Reader>,
-    told: mpsc::Receiver<(usize, Error)>,
+    failures: mpsc::Receiver<(usize, Error)>,
     /// Reports of objects that are not cached.
-    unkept: mpsc::Receiver<Unkept>,
+    uncached: mpsc::Receiver<Uncached>,
     /// Requests of views for names whose objects were replaced.
     asks: mpsc::Sender<Ask>,
     /// The task that serves them.
     names: JoinHandle<()>,
     mounts: Vec<Mounted>,
-    keeper: Option<Keeper>,
+    cache_writer: Option<CacheWriter>,
     transport: Transport,
     /// Memory for the kernel's requests over io_uring, in bytes.
     queue_bytes: u64,
@@ -122,7 +122,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.unmount();
         // Before the workers, whose memory it writes from.
-        self.keeper = None;
+        self.cache_writer = None;
     }
 }
 
@@ -155,24 +155,25 @@ impl Server {
         })?;
         crate::command::log::places(&workers.places_in_words());
         crate::command::exporter::watch(&workers);
-        let (errors, told) = mpsc::channel(MOUNT_ERRORS_TOLD_MAX);
-        let (tell_unkept, unkept) = mpsc::channel(UNKEPT_TOLD_MAX);
-        let keeper = cache.map(|cache| Keeper::start(cache, tell_unkept)).transpose()?;
-        let kept = keeper.as_ref().map(Keeper::shared);
+        let (errors, failures) = mpsc::channel(MOUNT_ERRORS_PRINTED_MAX);
+        let (report_uncached, uncached) = mpsc::channel(UNCACHED_REPORTS_MAX);
+        let cache_writer =
+            cache.map(|cache| CacheWriter::start(cache, report_uncached)).transpose()?;
+        let kept = cache_writer.as_ref().map(CacheWriter::shared);
         let reader = Reader::start(&workers, deadline, errors.clone(), kept)?;
         let reads = Arc::downgrade(&reader.shared);
         crate::command::exporter::watch_reads(move || reads.upgrade().map(|reads| reads.all()));
         let (asks, asked) = mpsc::channel(MOUNT_LOOKUPS_QUEUED_MAX);
-        let names = spawn_local(replaced::answer(Rc::clone(control), asked, deadline, errors));
+        let names = spawn_local(version_check::answer(Rc::clone(control), asked, deadline, errors));
         Ok(Self {
             workers,
             reader: Some(reader),
-            told,
-            unkept,
+            failures,
+            uncached,
             asks,
             names,
             mounts: Vec::new(),
-            keeper,
+            cache_writer,
             transport: fuse,
             queue_bytes,
             fuse: FuseTold::default(),
@@ -195,8 +196,8 @@ impl Server {
             reader.stop();
             crate::command::exporter::show_reads(reads.all());
         }
-        if let Some(keeper) = &mut self.keeper {
-            keeper.finish();
+        if let Some(cache_writer) = &mut self.cache_writer {
+            cache_writer.finish();
         }
         are_gone
     }
@@ -204,8 +205,8 @@ impl Server {
     /// Ends it. Cached objects are synced, which may take long.
     pub(in crate::command) fn close(&mut self, progress: &Progress) {
         self.unmount();
-        self.keeper = None;
-        self.tell_unkept(progress);
+        self.cache_writer = None;
+        self.report_uncached(progress);
     }
 
     /// The limiting part of all reads so far.
@@ -248,23 +249,23 @@ impl Server {
         &mut self,
         point: &Path,
         names: Arc<Names>,
-        shown: &Shown,
+        mount_options: &MountOptions,
     ) -> Result<()> {
         let request_bytes = self.reader().chunk_bytes().min(u64::from(MOUNT_READ_BYTES_MAX));
         let request_bytes = u32::try_from(request_bytes).expect("the lesser of both");
-        let config = session_config(shown, request_bytes);
+        let config = session_config(mount_options, request_bytes);
         let number = self.mounts.len();
-        let looks = Looks::new(shown);
-        let replaced = Replaced::new(number, Arc::clone(&names), looks, self.asks.clone());
-        let replaced = Arc::new(replaced);
-        let kept = self.keeper.as_ref().map(Keeper::shared);
+        let base = Attributes::new(mount_options);
+        let version_check = VersionCheck::new(number, Arc::clone(&names), base, self.asks.clone());
+        let version_check = Arc::new(version_check);
+        let kept = self.cache_writer.as_ref().map(CacheWriter::shared);
         let reads = self.reads();
-        let view = View::new(names, reads, Arc::clone(&replaced), looks, kept, request_bytes);
+        let view = View::new(names, reads, Arc::clone(&version_check), base, kept, request_bytes);
         let view = Arc::new(view);
         let queues = queues::prepare(self.transport, self.queue_bytes, request_bytes)?;
         let place = point.to_owned();
         let is_required = self.transport.is_required();
-        let mounted = aside(move || {
+        let mounted = blocking(move || {
             let (mut session, fuse) = mount_on(&place, &view, &config, queues, is_required)?;
             let own = Own::at(&place);
             if own.is_some() {
@@ -277,24 +278,24 @@ impl Server {
             Error::new(ErrorKind::Host, message).advise(ADVICE)
         })?;
         self.fuse = fuse;
-        replaced.mounted(session.notifier());
-        let (tell, ended) = oneshot::channel();
+        version_check.mounted(session.notifier());
+        let (sender, ended) = oneshot::channel();
         self.mounts.push(Mounted { own: own.clone(), ended: Some(ended) });
         let thread = std::thread::Builder::new().name("inrush-mount".to_owned());
         // It is not joined: files that are open at the unmount prolong it.
         let thread = thread.spawn(move || {
-            let _ = tell.send(session.run());
+            let _ = sender.send(session.run());
         });
         thread.map(drop).map_err(Error::no_thread)?;
         if let Some(own) = own {
-            aside(move || widen_readahead(&own)).await;
+            blocking(move || widen_readahead(&own)).await;
         }
         Ok(())
     }
 
     /// Waits for the next event. Cancel safe.
     pub(in crate::command) async fn next(&mut self) -> Event {
-        let Self { workers, told, unkept, mounts, .. } = self;
+        let Self { workers, failures, uncached, mounts, .. } = self;
         let unmounted = std::future::poll_fn(|context| {
             for (number, mounted) in mounts.iter_mut().enumerate() {
                 let Some(ended) = &mut mounted.ended else { continue };
@@ -307,11 +308,11 @@ impl Server {
         });
         let lost = tokio::select! {
             biased;
-            error = told.recv() => match error {
+            error = failures.recv() => match error {
                 Some((number, error)) => return Event::ReadFailed(number, error),
                 None => Error::bug("the thread that completes reads has ended"),
             },
-            Some(unkept) = unkept.recv() => return Event::Unkept(unkept),
+            Some(uncached) = uncached.recv() => return Event::Uncached(uncached),
             (number, end) = unmounted => match end {
                 Ok(Ok(())) => return Event::Unmounted(number),
                 // The error of a request in progress at the unmount.
@@ -334,18 +335,18 @@ impl Server {
 
     /// The next failed read and its mount, if there is one.
     pub(in crate::command) fn take_failure(&mut self) -> Option<(usize, Error)> {
-        self.told.try_recv().ok()
+        self.failures.try_recv().ok()
     }
 
     /// The cache's counters so far, if there is one.
     pub(in crate::command) fn cache(&self) -> Option<CacheCounts> {
-        self.keeper.as_ref().map(|keeper| keeper.shared().counts())
+        self.cache_writer.as_ref().map(|cache_writer| cache_writer.shared().counts())
     }
 
     /// Prints pending reports of objects that are not cached.
-    pub(in crate::command) fn tell_unkept(&mut self, progress: &Progress) {
-        while let Ok(unkept) = self.unkept.try_recv() {
-            unkept.tell(progress);
+    pub(in crate::command) fn report_uncached(&mut self, progress: &Progress) {
+        while let Ok(uncached) = self.uncached.try_recv() {
+            uncached.print(progress);
         }
     }
 }
@@ -411,7 +412,7 @@ fn keep_from_unmounting(session: &mut Session<Device>, place: &Path) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long it has served is told")]
+#[expect(clippy::disallowed_methods, reason = "how long it has served is reported")]
 fn now() -> Instant {
     Instant::now()
 }
@@ -467,20 +468,20 @@ fn source_option(source: &str, by_helper: bool) -> String {
     }
 }
 
-fn session_config(shown: &Shown, request_bytes: u32) -> SessionConfig {
+fn session_config(mount_options: &MountOptions, request_bytes: u32) -> SessionConfig {
     let mut config = SessionConfig::default();
     config.mount_options = vec![
-        MountOption::FSName(source_option(&shown.source, !may_mount())),
+        MountOption::FSName(source_option(&mount_options.source, !may_mount())),
         // The library's own option is passed to fusermount only.
         MountOption::CUSTOM("subtype=inrush".to_owned()),
         MountOption::CUSTOM(format!("max_read={request_bytes}")),
         MountOption::RO,
         MountOption::DefaultPermissions,
     ];
-    if shown.noexec {
+    if mount_options.noexec {
         config.mount_options.push(MountOption::NoExec);
     }
-    config.acl = if shown.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.acl = if mount_options.allow_other { SessionACL::All } else { SessionACL::Owner };
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     config.n_threads = Some(processors.clamp(2, MOUNT_THREADS_MAX));
     config.clone_fd = true;
@@ -516,8 +517,8 @@ mod tests {
     fn what_is_missing_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let paths = folder.path().as_os_str();
-        let told = why_not(Some(Errno::NOENT), true, paths).expect("no device");
-        assert!(told.starts_with("open /dev/fuse: No such file"), "{told}");
+        let message = why_not(Some(Errno::NOENT), true, paths).expect("no device");
+        assert!(message.starts_with("open /dev/fuse: No such file"), "{message}");
         assert_eq!(why_not(None, true, paths), None);
         std::fs::write(folder.path().join("fusermount3"), "").expect("room");
         assert_eq!(why_not(None, false, paths), None);

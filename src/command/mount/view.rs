@@ -13,12 +13,12 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, Request,
 };
 
-use super::keep;
+use super::cache_writer;
 use super::local::Local;
 use super::names::{Children, Names, Waiting};
 use super::reader::Shared;
-use super::replaced::Replaced;
 use super::reply::{NameReply, OpenReply, ReadReply};
+use super::version_check::VersionCheck;
 use crate::limits::{BLOCK_BYTES, MOUNT_BACKGROUND_MAX, MOUNT_NAMES_TTL};
 use crate::mount::demand::FileId;
 use crate::mount::lazy::Unlisted;
@@ -34,7 +34,7 @@ const PIECE_BYTES: u32 = 4096;
 
 /// The attributes of a mount.
 #[derive(Debug, Clone, Default)]
-pub(in crate::command) struct Shown {
+pub(in crate::command) struct MountOptions {
     /// The source in the mount table.
     pub(in crate::command) source: String,
     /// Other users may read, too.
@@ -53,8 +53,8 @@ pub(in crate::command) struct Shown {
 pub(super) struct View {
     names: Arc<Names>,
     reader: Arc<Shared>,
-    replaced: Arc<Replaced>,
-    looks: Looks,
+    version_check: Arc<VersionCheck>,
+    base: Attributes,
     /// Files that are read from the cache, if there is one.
     local: Option<Local>,
     /// Longest request, in bytes.
@@ -73,7 +73,7 @@ pub(super) const FOLDER_FLAGS: FopenFlags =
 
 /// Owner and permissions of files.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Looks {
+pub(super) struct Attributes {
     uid: u32,
     gid: u32,
     mode: u16,
@@ -83,14 +83,14 @@ impl View {
     pub(super) fn new(
         names: Arc<Names>,
         reader: Arc<Shared>,
-        replaced: Arc<Replaced>,
-        looks: Looks,
-        keeper: Option<Arc<keep::Shared>>,
+        version_check: Arc<VersionCheck>,
+        base: Attributes,
+        cache_writer: Option<Arc<cache_writer::Shared>>,
         request_bytes: u32,
     ) -> Self {
-        let local = keeper.map(Local::new);
+        let local = cache_writer.map(Local::new);
         let over_ring = AtomicBool::new(false);
-        Self { names, reader, replaced, looks, local, request_bytes, over_ring }
+        Self { names, reader, version_check, base, local, request_bytes, over_ring }
     }
 
     /// Sets if io_uring is requested from the kernel at the mount.
@@ -106,10 +106,10 @@ impl View {
     /// Answers a lookup in a folder.
     pub(super) fn look_up(&self, parent: Inode, name: &[u8], reply: NameReply) {
         match self.names.lookup(parent, name) {
-            Ok(Some(name)) => self.replaced.look_up(name, reply),
+            Ok(Some(name)) => self.version_check.look_up(name, reply),
             Ok(None) => reply.error(Errno::ENOENT),
             Err(Unlisted) => {
-                self.replaced.when_listed(parent, Waiting::Name { name: name.into(), reply });
+                self.version_check.when_listed(parent, Waiting::Name { name: name.into(), reply });
             }
         }
     }
@@ -118,20 +118,20 @@ impl View {
     pub(super) fn open_folder(&self, folder: Inode, reply: OpenReply) {
         match self.names.children(folder) {
             Ok(_) => reply.opened(FileHandle(0), FOLDER_FLAGS),
-            Err(Unlisted) => self.replaced.when_listed(folder, Waiting::Folder(reply)),
+            Err(Unlisted) => self.version_check.when_listed(folder, Waiting::Folder(reply)),
         }
     }
 
     /// The attributes of an inode; `None` if its object was replaced or deleted.
     pub(super) fn attributes(&self, inode: Inode) -> Option<FileAttr> {
-        self.replaced.facts(inode).map(|facts| self.looks.attributes(facts))
+        self.version_check.facts(inode).map(|facts| self.base.attributes(facts))
     }
 
     pub(super) fn open_file(&self, inode: Inode, flags: OpenFlags, reply: OpenReply) {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return reply.error(Errno::EROFS);
         }
-        let object = match self.replaced.object(inode) {
+        let object = match self.version_check.object(inode) {
             Ok(found) => found,
             // If it was replaced the kernel then looks the name up again.
             Err(errno) => return reply.error(errno),
@@ -142,7 +142,7 @@ impl View {
                 self.reader.open_kept(handle, &object, &endpoint);
                 handle
             }
-            None => FileHandle(self.reader.open(&self.replaced, inode, object, endpoint).0),
+            None => FileHandle(self.reader.open(&self.version_check, inode, object, endpoint).0),
         };
         match &self.local {
             Some(local) => local.open(inode, object, is_direct, reply, begin),
@@ -180,8 +180,8 @@ impl View {
         let children = self.names.children(folder).map_err(|Unlisted| Errno::EIO)?;
         let children = children.ok_or(Errno::ENOTDIR)?;
         for (next, inode, name) in self.listing(folder, &children, from) {
-            let Some((facts, valid)) = self.replaced.listed(inode) else { continue };
-            if !add(&self.looks.attributes(facts), valid, next, name) {
+            let Some((facts, valid)) = self.version_check.listed(inode) else { continue };
+            if !add(&self.base.attributes(facts), valid, next, name) {
                 break;
             }
         }
@@ -219,11 +219,11 @@ impl View {
     }
 }
 
-impl Looks {
-    pub(super) fn new(shown: &Shown) -> Self {
-        let uid = shown.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
-        let gid = shown.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
-        Self { uid, gid, mode: shown.mode.unwrap_or(MODE) }
+impl Attributes {
+    pub(super) fn new(mount_options: &MountOptions) -> Self {
+        let uid = mount_options.uid.unwrap_or_else(|| rustix::process::getuid().as_raw());
+        let gid = mount_options.gid.unwrap_or_else(|| rustix::process::getgid().as_raw());
+        Self { uid, gid, mode: mount_options.mode.unwrap_or(MODE) }
     }
 
     pub(super) fn attributes(self, facts: Facts) -> FileAttr {

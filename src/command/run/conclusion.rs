@@ -1,7 +1,7 @@
 //! The work after the last object of a run: removes files that the source does not have, and syncs
 //! data to disk.
 
-use super::super::aside::aside;
+use super::super::blocking::blocking;
 use super::super::reporting::keep_up;
 use super::Run;
 use crate::cli::Durability;
@@ -30,9 +30,9 @@ impl Run {
             return Ok(());
         }
         let Some(folder) = self.target.open().await? else { return Ok(()) };
-        let (mut told, swept) = mirror.sweep_aside(self.keeper.machine_at(folder), false);
-        while let Some(path) = told.recv().await {
-            self.tell_removed(&path);
+        let (mut paths, swept) = mirror.sweep_blocking(self.existing.machine_at(folder), false);
+        while let Some(path) = paths.recv().await {
+            self.report_removed(&path);
             keep_up(self.report.as_ref()).await;
         }
         let swept = swept.await;
@@ -56,16 +56,16 @@ impl Run {
 
     /// Reports all files that were removed as obstacles, also in a run that was cancelled: then its
     /// removal ends at its next step.
-    pub(super) async fn tell_removals(&mut self) {
+    pub(super) async fn report_removals(&mut self) {
         let Some(mut removals) = self.removals.take() else { return };
         while let Some(path) = removals.recv().await {
-            self.tell_removed(&path);
+            self.report_removed(&path);
             keep_up(self.report.as_ref()).await;
         }
     }
 
     /// Counts and reports a removed file.
-    pub(super) fn tell_removed(&mut self, path: &str) {
+    pub(super) fn report_removed(&mut self, path: &str) {
         self.removed += 1;
         let place = self.target.place(path).unwrap_or_default();
         self.progress.note(format!("delete: {place}"));
@@ -76,8 +76,8 @@ impl Run {
     /// Syncs the destination, so that downloaded files survive a power failure.
     async fn sync(&self) -> Result<()> {
         for folder in self.target.open_all().await? {
-            let mut machine = self.keeper.machine_at(folder);
-            aside(move || machine.sync_all()).await?;
+            let mut machine = self.existing.machine_at(folder);
+            blocking(move || machine.sync_all()).await?;
         }
         Ok(())
     }

@@ -31,9 +31,9 @@ impl Run {
                  destinations: {}",
                 error.message()
             );
-            let told = Error::new(ErrorKind::Destination, message).because(error.reason());
-            self.progress.error(&told);
-            self.left_out.get_or_insert(told);
+            let reported = Error::new(ErrorKind::Destination, message).because(error.reason());
+            self.progress.error(&reported);
+            self.left_out.get_or_insert(reported);
             let waiting: Vec<_> = self.pending.drain(..).collect();
             waiting.into_iter().for_each(|transfer| self.admit(Ok(transfer)));
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::channel;
 
-use super::super::aside::aside;
+use super::super::blocking::blocking;
 use super::super::checksums::Settled;
-use super::super::kept::{Before, Clearing, Verdict};
+use super::super::existing::{Before, Clearing, Verdict};
 use super::super::log;
 use super::super::mirror::Mirror;
 use super::super::space::Space;
@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;
 use crate::files::transfer::{Again, Cut, Outcome, Shape, Transfer};
 use crate::limits::{
-    BLOCKED_OBJECTS_MAX, FOLDED_PATHS_MAX, OBJECTS_QUEUED_MAX, REMOVED_UNTOLD_MAX,
+    BLOCKED_OBJECTS_MAX, FOLDED_PATHS_MAX, OBJECTS_QUEUED_MAX, REMOVED_QUEUED_MAX,
 };
 use crate::plan::folding::FoldedPaths;
 use crate::report::document::{DestinationLine, ObjectLine};
@@ -83,7 +83,7 @@ fn require_fit(space: &Space, listed_all: bool, target: &Target) -> Result<()> {
     let has = if target.folders().len() > 1 { "have together" } else { "has" };
     let message = format!(
         "{} {has} {} free, but the download needs at least {}",
-        target.told_folders(),
+        target.folders_in_words(),
         Decimal(free),
         Decimal(space.needed_bytes())
     );
@@ -127,8 +127,8 @@ impl Run {
                 self.config = self.config.fitted(largest.unwrap_or(0).max(self.largest_bytes));
             }
             self.take(batch)?;
-            if self.keeper.is_busy() {
-                let verdicts = self.keeper.next().await;
+            if self.existing.is_busy() {
+                let verdicts = self.existing.next().await;
                 // The first file shows if files can be created.
                 if let Some(file) = verdicts.iter().find_map(first_file).filter(|_| nothing_yet) {
                     self.target.require_writable(file).await?;
@@ -137,7 +137,7 @@ impl Run {
             }
         }
         let has_none = self.pending.is_empty() && self.checksums.is_empty();
-        if has_none && self.failures.count() > 0 && self.keeper.kept.0 == 0 {
+        if has_none && self.failures.count() > 0 && self.existing.kept.0 == 0 {
             let why = match self.failures.kind() {
                 ErrorKind::NotFound => "nothing was found to download",
                 _ => "no object can be stored",
@@ -152,10 +152,10 @@ impl Run {
         let folders: Vec<_> = self.target.folders().into_iter().map(Path::to_owned).collect();
         let names: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
         let disks = match self.checks_space {
-            true => aside(move || system_host::disk_spaces(&folders)).await,
+            true => blocking(move || system_host::disk_spaces(&folders)).await,
             false => vec![None; names.len()],
         };
-        let may_replace = self.keeper.may_replace;
+        let may_replace = self.existing.may_replace;
         self.space = Space::new(system_host::together(&disks), may_replace);
         if names.len() > 1 {
             let places = names.into_iter().zip(disks).collect();
@@ -164,8 +164,8 @@ impl Run {
     }
 
     /// The totals of several destinations.
-    pub(in crate::command) fn destinations_told(&self) -> Vec<DestinationLine> {
-        self.spread.as_ref().map(Spread::told).unwrap_or_default()
+    pub(in crate::command) fn destination_lines(&self) -> Vec<DestinationLine> {
+        self.spread.as_ref().map(Spread::lines).unwrap_or_default()
     }
 
     /// Takes a batch of the listing, whose objects are checked at the destination next; `None` is
@@ -188,7 +188,7 @@ impl Run {
             let (cut, folded) = (self.config.cut(), self.folded.as_mut());
             page.push(settle(entry, &self.target, cut, mirror, folded)?);
         }
-        self.keeper.begin(page);
+        self.existing.begin(page);
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl Run {
             match verdict {
                 Verdict::Fetch(transfer, before) => self.take_object(transfer, &before),
                 Verdict::Keep(transfer, kept, reclaimed_bytes) => {
-                    self.keeper.count_kept(&transfer, kept);
+                    self.existing.count_kept(&transfer, kept);
                     let shares = self.shares.as_mut();
                     let whole = shares.and_then(|shares| shares.count_kept(&transfer));
                     whole.iter().for_each(|line| self.progress.note(line));
@@ -229,7 +229,7 @@ impl Run {
     /// Takes blocked objects once all others are complete. After a failure nothing is removed: they
     /// fail.
     pub(super) fn unblock(&mut self, scheduler: &Scheduler) {
-        if !self.listed || self.keeper.is_busy() || self.blocked.is_empty() {
+        if !self.listed || self.existing.is_busy() || self.blocked.is_empty() {
             return;
         }
         let others_wait = !self.pending.is_empty() || !self.checksums.is_empty();
@@ -237,12 +237,12 @@ impl Run {
         match self.mirror.clone() {
             Some(_) if succeeds && (others_wait || self.space.is_busy()) => {}
             Some(mirror) if succeeds && scheduler.stop_reason().is_none() => {
-                let (removed, removals) = channel(REMOVED_UNTOLD_MAX);
+                let (removed, removals) = channel(REMOVED_QUEUED_MAX);
                 self.removals = Some(removals);
                 let folder = self.target.folder().filter(|_| self.checks_space);
                 let room = folder.map(|folder| (folder.to_owned(), self.space.left_bytes()));
                 let blocked = std::mem::take(&mut self.blocked);
-                self.keeper.begin_cleared(blocked, Clearing { mirror, removed, room });
+                self.existing.begin_cleared(blocked, Clearing { mirror, removed, room });
             }
             _ => {
                 let blocked = std::mem::take(&mut self.blocked);
@@ -263,7 +263,7 @@ impl Run {
 
     fn take_object(&mut self, mut transfer: Transfer, before: &Before) {
         transfer.replaced_bytes = before.replaced_bytes;
-        self.keeper.count_before(before);
+        self.existing.count_before(before);
         if let Some(file) = transfer.created_file().filter(|_| before.resumed) {
             self.resumed_files.0 += u64::from(file.direct);
             self.resumed_files.1 += u64::from(!file.direct);
@@ -376,8 +376,8 @@ impl Run {
 
     /// Drops objects that were not handed to the scheduler.
     pub(super) fn clear(&mut self) {
-        self.listed_all &= !self.keeper.is_busy();
-        self.keeper.give_up();
+        self.listed_all &= !self.existing.is_busy();
+        self.existing.give_up();
         self.pending.clear();
         self.blocked.clear();
         self.checksums.clear();
@@ -385,14 +385,14 @@ impl Run {
 
     /// True if every object has been handed to the scheduler, or has failed.
     pub(super) fn is_fed(&self) -> bool {
-        let all_taken = self.listed && !self.keeper.is_busy();
+        let all_taken = self.listed && !self.existing.is_busy();
         let none_waits = self.pending.is_empty() && self.blocked.is_empty();
         all_taken && none_waits && self.checksums.is_empty()
     }
 
     /// True if more of the listing is needed.
-    pub(super) fn is_hungry(&self) -> bool {
-        let all_taken = self.pending.is_empty() && !self.keeper.is_busy();
+    pub(super) fn wants_listing(&self) -> bool {
+        let all_taken = self.pending.is_empty() && !self.existing.is_busy();
         !self.listed && all_taken && self.checksums.has_room()
     }
 

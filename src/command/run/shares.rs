@@ -8,7 +8,7 @@ use crate::text::size::{Decimal, counted};
 /// One channel of a run.
 #[derive(Debug)]
 struct Share {
-    told: FilesTold,
+    result: FilesTold,
     /// Entries that have not ended; `None` if their number is unknown.
     left: Option<u64>,
 }
@@ -33,13 +33,13 @@ impl Shares {
     }
 
     /// Adds a channel, with its number of entries.
-    pub(in crate::command) fn push(&mut self, told: FilesTold, entries: Option<u64>) {
-        self.of.push(Share { told, left: entries });
+    pub(in crate::command) fn push(&mut self, result: FilesTold, entries: Option<u64>) {
+        self.of.push(Share { result, left: entries });
     }
 
     /// The results.
-    pub(in crate::command) fn into_told(self) -> Vec<FilesTold> {
-        self.of.into_iter().map(|share| share.told).collect()
+    pub(in crate::command) fn into_results(self) -> Vec<FilesTold> {
+        self.of.into_iter().map(|share| share.result).collect()
     }
 
     fn index(&self, transfer: &Transfer) -> Option<usize> {
@@ -47,7 +47,7 @@ impl Shares {
             return Some(0);
         }
         let (name, _) = transfer.path.split_once('/')?;
-        self.of.iter().position(|share| share.told.name == name)
+        self.of.iter().position(|share| share.result.name == name)
     }
 
     fn of(&mut self, transfer: &Transfer) -> Option<&mut Share> {
@@ -58,7 +58,7 @@ impl Shares {
     /// The name of an object's channel.
     pub(super) fn name(&self, transfer: &Transfer) -> Option<&str> {
         let share = self.of.get(self.index(transfer)?)?;
-        Some(&share.told.name)
+        Some(&share.result.name)
     }
 
     /// Adds the channel's name to the error of a failed object.
@@ -72,39 +72,39 @@ impl Shares {
     /// Counts an object that has ended; returns a message if its channel, one of several, is
     /// complete.
     pub(super) fn count(&mut self, outcome: &Outcome) -> Option<String> {
-        let is_told = self.of.len() > 1;
+        let is_reported = self.of.len() > 1;
         let share = self.of(&outcome.transfer)?;
         let is_object = outcome.transfer.shape != Shape::Folder;
         match &outcome.result {
             Ok(()) if is_object => {
-                share.told.objects += 1;
-                share.told.bytes += outcome.transfer.object.size_bytes;
+                share.result.objects += 1;
+                share.result.bytes += outcome.transfer.object.size_bytes;
             }
             Ok(()) => {}
-            Err(_) => share.told.failed_objects += 1,
+            Err(_) => share.result.failed_objects += 1,
         }
-        share.end_one().filter(|_| is_told)
+        share.end_one().filter(|_| is_reported)
     }
 
     /// Counts an object that existed already; like [`Self::count`].
     pub(super) fn count_kept(&mut self, transfer: &Transfer) -> Option<String> {
-        let is_told = self.of.len() > 1;
+        let is_reported = self.of.len() > 1;
         let share = self.of(transfer)?;
-        share.told.kept_objects += 1;
-        share.told.kept_bytes += transfer.object.size_bytes;
-        share.end_one().filter(|_| is_told)
+        share.result.kept_objects += 1;
+        share.result.kept_bytes += transfer.object.size_bytes;
+        share.end_one().filter(|_| is_reported)
     }
 }
 
 impl Share {
     fn end_one(&mut self) -> Option<String> {
         self.left = self.left.map(|left| left.saturating_sub(1));
-        let is_whole = self.left == Some(0) && self.told.failed_objects == 0;
+        let is_whole = self.left == Some(0) && self.result.failed_objects == 0;
         is_whole.then(|| self.in_words())
     }
 
     fn in_words(&self) -> String {
-        let FilesTold { name, objects, bytes, kept_objects, kept_bytes, .. } = &self.told;
+        let FilesTold { name, objects, bytes, kept_objects, kept_bytes, .. } = &self.result;
         let all = counted(objects + kept_objects, "object", "objects");
         let mut line = format!("channel {name}: {all}, {}, complete", Decimal(bytes + kept_bytes));
         if *kept_objects > 0 {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_channel_is_told_when_its_last_object_has_ended() {
+    fn each_channel_is_reported_when_its_last_object_has_ended() {
         let mut shares = Shares::by_folder();
         shares.push(FilesTold::new("a"), Some(2));
         shares.push(FilesTold::new("ab"), Some(2));
@@ -146,15 +146,16 @@ mod tests {
         assert_eq!(shares.count(&ended("a/x", 1000, None)), None);
         assert_eq!(shares.count(&ended("ab/x", 1, None)), None);
         assert_eq!(shares.count(&ended("c/x", 1, None)), None, "nobody knows how many");
-        let told = "channel a: 2 objects, 1.00 kB, complete (1 object already present)";
-        assert_eq!(shares.count_kept(&transfer("a/y/z", 5)).as_deref(), Some(told));
+        let line = "channel a: 2 objects, 1.00 kB, complete (1 object already present)";
+        assert_eq!(shares.count_kept(&transfer("a/y/z", 5)).as_deref(), Some(line));
         let error = Error::new(ErrorKind::Objects, "why");
         assert_eq!(shares.count(&ended("ab/y", 1, Some(error.clone()))), None, "it failed");
         let labelled = shares.label(&transfer("ab/y", 1), error.clone());
         assert_eq!(labelled.to_string(), "channel ab: why");
         assert_eq!(shares.label(&transfer("", 1), error.clone()), error);
-        let told = shares.into_told();
-        let counts = |at: usize| (told[at].objects, told[at].kept_objects, told[at].failed_objects);
+        let results = shares.into_results();
+        let counts =
+            |at: usize| (results[at].objects, results[at].kept_objects, results[at].failed_objects);
         assert_eq!([counts(0), counts(1), counts(2)], [(1, 1, 0), (1, 0, 1), (1, 0, 0)]);
     }
 
@@ -165,6 +166,6 @@ mod tests {
         assert_eq!(shares.count(&ended("deep/x", 7, None)), None, "the summary says it");
         let labelled = shares.label(&transfer("x", 1), Error::new(ErrorKind::Objects, "why"));
         assert_eq!(labelled.to_string(), "channel checkpoints: why");
-        assert_eq!(shares.into_told()[0].objects, 1);
+        assert_eq!(shares.into_results()[0].objects, 1);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::super::aside::aside;
+use super::super::blocking::blocking;
 use super::super::get::{self, Ended, Intake, OfChannels, Shown};
 use super::super::run::Shares;
 use super::super::session::Interrupts;
@@ -52,7 +52,7 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Its report before the download.
-    fn told(&self) -> FilesTold {
+    fn result(&self) -> FilesTold {
         FilesTold { other_files: self.others.count, ..FilesTold::new(&self.channel.name) }
     }
 
@@ -60,7 +60,7 @@ impl Wanted<'_> {
     fn notes(&self) -> impl Iterator<Item = String> {
         let none = (self.entries() == Some(0)).then(|| "no objects".to_owned());
         let notes = [none, self.found.repeated.clone(), self.others.in_words()];
-        notes.into_iter().flatten().map(|told| format!("channel {}: {told}", self.channel.name))
+        notes.into_iter().flatten().map(|note| format!("channel {}: {note}", self.channel.name))
     }
 
     /// Objects and folder markers to come; `None` if the channel is listed again.
@@ -93,7 +93,7 @@ impl Group<'_> {
         let is_below = self.folder == data;
         let mut shares = if is_below { Shares::by_folder() } else { Shares::whole() };
         for wanted in &self.channels {
-            shares.push(wanted.told(), wanted.entries());
+            shares.push(wanted.result(), wanted.entries());
         }
         shares
     }
@@ -108,17 +108,17 @@ impl Downloads<'_> {
         &self,
         found: AllFound,
         interrupts: &mut Interrupts,
-        told: &mut AllFilesTold,
+        results: &mut AllFilesTold,
     ) -> Result<(), (Error, bool)> {
         for group in self.groups(found).await {
             let label = group.label();
             let is_one = group.channels.len() == 1;
             let within = |error: Error| if is_one { error.within(&label) } else { error };
-            let ended = self.download(group, &label, interrupts, told).await;
+            let ended = self.download(group, &label, interrupts, results).await;
             let Some(ended) = ended.map_err(|error| (within(error), false))? else { continue };
             let Ended { summary, error, shares, .. } = ended;
-            told.downloads.extend(summary);
-            told.files.extend(shares.into_iter().flat_map(Shares::into_told));
+            results.downloads.extend(summary);
+            results.files.extend(shares.into_iter().flat_map(Shares::into_results));
             if let Some(error) = error {
                 // An object's error names its channel.
                 return Err((error, true));
@@ -161,13 +161,13 @@ impl Downloads<'_> {
         group: Group<'_>,
         label: &str,
         interrupts: &mut Interrupts,
-        told: &mut AllFilesTold,
+        results: &mut AllFilesTold,
     ) -> Result<Option<Ended>> {
         let Self { args, control, .. } = self;
         let progress = Progress::new(!args.output.messages.quiet && !self.is_quiet);
-        group.channels.iter().flat_map(Wanted::notes).for_each(|told| progress.note(told));
+        group.channels.iter().flat_map(Wanted::notes).for_each(|note| progress.note(note));
         if group.channels.iter().all(|wanted| wanted.entries() == Some(0)) {
-            told.files.extend(group.channels.iter().map(Wanted::told));
+            results.files.extend(group.channels.iter().map(Wanted::result));
             return Ok(None);
         }
         let shares = Some(group.shares(&self.layout.data()));
@@ -225,7 +225,7 @@ impl Downloads<'_> {
 /// True if a folder is on another file system than the one above it.
 async fn is_mounted(folder: &Path, above: &Path) -> bool {
     let both = [folder.to_owned(), above.to_owned()];
-    aside(move || {
+    blocking(move || {
         let [device, other] = both.map(|path| rustix::fs::stat(&path).map(|found| found.st_dev));
         matches!((device, other), (Ok(device), Ok(other)) if device != other)
     })

@@ -249,7 +249,7 @@ impl Layout {
     }
 
     /// Writes why the job failed, for the starter of the container.
-    pub(super) fn tell_failure(&self, error: &Error) -> Result<()> {
+    pub(super) fn report_failure(&self, error: &Error) -> Result<()> {
         let path = self.failure();
         let text = error.to_string();
         // That it cannot be written is then the failure itself.
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_in_the_way_is_told_at_once() {
+    fn all_that_is_in_the_way_is_reported_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let layout = layout(folder.path());
         let local = |path: PathBuf| {
@@ -354,13 +354,13 @@ mod tests {
             input(vec![of_s3("a", InputMode::Pipe), of_s3("b", InputMode::File), local(missing)]);
         fs::create_dir_all(layout.data().join("a_0")).unwrap();
         fs::write(layout.data().join("b"), "").unwrap();
-        let told: Vec<String> = layout.problems(&wrong).iter().map(Error::to_string).collect();
-        assert_eq!(told.len(), 3, "{told:?}");
+        let found: Vec<String> = layout.problems(&wrong).iter().map(Error::to_string).collect();
+        assert_eq!(found.len(), 3, "{found:?}");
         for word in ["a_0", "data/b is not a folder", "missing"] {
             assert_eq!(
-                told.iter().filter(|line| line.contains(word)).count(),
+                found.iter().filter(|line| line.contains(word)).count(),
                 1,
-                "{word}: {told:?}"
+                "{word}: {found:?}"
             );
         }
         let right = input(vec![of_s3("c", InputMode::Pipe), local(folder.path().to_owned())]);
@@ -371,24 +371,24 @@ mod tests {
     fn a_base_that_cannot_be_made_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("ml"), "").unwrap();
-        let told = layout(folder.path()).problems(&input(Vec::new()));
-        assert!(told[0].to_string().contains("ml is not a folder"), "{told:?}");
-        assert_eq!(told.len(), 1, "one reason is told once: {told:?}");
+        let found = layout(folder.path()).problems(&input(Vec::new()));
+        assert!(found[0].to_string().contains("ml is not a folder"), "{found:?}");
+        assert_eq!(found.len(), 1, "one reason is told once: {found:?}");
     }
 
     #[test]
     fn checkpoints_are_not_among_the_channels() {
         let folder = tempfile::tempdir().unwrap();
         let layout = layout(folder.path());
-        let told = |path: PathBuf| {
+        let found = |path: PathBuf| {
             let checkpoints =
                 Channel { output_path: Some(path), ..of_s3("checkpoints", InputMode::File) };
             layout.problems(&input(vec![checkpoints]))
         };
-        assert_eq!(told("/opt/ml/checkpoints".into()), []);
+        assert_eq!(found("/opt/ml/checkpoints".into()), []);
         for path in [layout.data(), folder.path().join("ml"), "/opt/ml/input/data/train".into()] {
-            let told = told(path);
-            assert!(told.len() == 1 && told[0].to_string().contains("is not apart"), "{told:?}");
+            let found = found(path);
+            assert!(found.len() == 1 && found[0].to_string().contains("is not apart"), "{found:?}");
         }
     }
 
@@ -415,10 +415,10 @@ mod tests {
         assert!(!layout.data().join("pipe").exists());
         assert_eq!(fs::read_link(layout.data().join("local")).unwrap(), target);
         let text = fs::read_to_string(layout.paths.config().join("inputdataconfig.json")).unwrap();
-        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(told["files"]["TrainingInputMode"], "File");
-        assert_eq!(told["pipe"]["TrainingInputMode"], "Pipe");
-        assert_eq!(told["pipe"]["ContentType"], "text/csv");
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(found["files"]["TrainingInputMode"], "File");
+        assert_eq!(found["pipe"]["TrainingInputMode"], "Pipe");
+        assert_eq!(found["pipe"]["ContentType"], "text/csv");
         assert_eq!(
             fs::read_dir(layout.paths.config()).unwrap().count(),
             4,
@@ -453,7 +453,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let layout = layout(folder.path());
         let error = Error::new(ErrorKind::Endpoint, "ü".repeat(5000));
-        layout.tell_failure(&error).unwrap();
+        layout.report_failure(&error).unwrap();
         let text = fs::read_to_string(layout.failure()).unwrap();
         assert_eq!(text.chars().count(), FAILURE_TEXT_MAX);
     }

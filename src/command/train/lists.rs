@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::rc::Rc;
 
-use super::super::aside::aside;
+use super::super::blocking::blocking;
 use super::super::whole_file::Unnamed;
 use super::files::AllFound;
 use super::input::{self, Sources};
@@ -42,20 +42,20 @@ pub(super) async fn write(
                 written
             }
             (ChannelObjects::Prefix(_), None) => {
-                again(control, &path, channel, source).await.map_err(within)?;
+                relist(control, &path, channel, source).await.map_err(within)?;
                 continue;
             }
         };
         list.map_err(|error| within(unusable(&path, &error)))?;
     }
     let (layout, input) = (layout.clone(), input.clone());
-    aside(move || layout.note_lists(&input)).await
+    blocking(move || layout.note_lists(&input)).await
 }
 
 /// Writes the list of a ManifestFile's objects, in its order.
 async fn of_list(path: &Path, channel: &Channel, list: Vec<S3Uri>) -> io::Result<()> {
     let (path, channel) = (path.to_owned(), channel.clone());
-    aside(move || {
+    blocking(move || {
         let bucket = list.first().map(|uri| uri.bucket.clone()).unwrap_or_default();
         whole(&path, |out| {
             let keys = list.iter().map(S3Uri::literal_key);
@@ -72,7 +72,7 @@ async fn of_kept(
     kept: KeptListing,
 ) -> (io::Result<()>, KeptListing) {
     let (path, channel) = (path.to_owned(), channel.clone());
-    aside(move || {
+    blocking(move || {
         let written = whole(&path, |out| {
             let bucket = match kept.count() {
                 0 => String::new(),
@@ -101,7 +101,7 @@ fn whole(
 }
 
 /// Writes the list of a channel that is too long to be retained.
-async fn again(
+async fn relist(
     control: &Rc<Control>,
     path: &Path,
     channel: &Channel,
@@ -109,7 +109,7 @@ async fn again(
 ) -> Result<()> {
     let refused = |error: io::Error| unusable(path, &error);
     let beside = path.to_owned();
-    let file = aside(move || Unnamed::beside(&beside, TEMPORARY_PREFIX)).await;
+    let file = blocking(move || Unnamed::beside(&beside, TEMPORARY_PREFIX)).await;
     let mut file = file.map_err(refused)?;
     let mut text = Vec::new();
     files::write_manifest(channel, "", [""; 0], &mut text).map_err(refused)?;
@@ -122,14 +122,14 @@ async fn again(
                 .map_err(refused)?;
         }
         let bytes = std::mem::take(&mut text);
-        let written = aside(move || file.write_all(&bytes).map(|()| file)).await;
+        let written = blocking(move || file.write_all(&bytes).map(|()| file)).await;
         file = written.map_err(refused)?;
         if is_last {
             break;
         }
     }
     let named = path.to_owned();
-    aside(move || file.sync().and_then(|()| file.name(&named))).await.map(drop).map_err(refused)
+    blocking(move || file.sync().and_then(|()| file.name(&named))).await.map(drop).map_err(refused)
 }
 
 #[cfg(test)]
@@ -169,7 +169,7 @@ mod tests {
             let found = control.preflight(&source, true, 9, Some(&room)).await.expect("a look");
             let kept = found.kept.expect("there is room");
             of_kept(&place("kept"), &channel, kept).await.0.expect("a list");
-            again(&control, &place("again"), &channel, &source).await.expect("a list");
+            relist(&control, &place("again"), &channel, &source).await.expect("a list");
         });
         let expected = "a\ns3://bkt/a/1\ns3://bkt/a/2/x\ns3://bkt/a/3\n";
         for name in ["kept", "again"] {

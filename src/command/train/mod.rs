@@ -15,13 +15,13 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::aside::aside;
+use super::blocking::blocking;
 use super::child::{self, Child, Exit, NotStarted};
 use super::ending::Done;
 use super::folder_lock::{FolderLock, TRAIN};
 use super::interrupts;
 use super::mount;
-use super::reporting::{finish, open, tell_lines};
+use super::reporting::{finish, open, print_lines};
 use super::ring;
 use super::session::{self, Interrupts};
 use super::stream_report::summary_of;
@@ -52,20 +52,20 @@ const INPUT_FAILED: u8 = 125;
 struct Failure {
     error: Error,
     /// It was printed on standard error.
-    is_told: bool,
+    is_reported: bool,
     /// Its exit code, if that does not follow from the kind of the error.
     code: Option<u8>,
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { error, is_told: false, code: None }
+        Self { error, is_reported: false, code: None }
     }
 }
 
 impl From<NotStarted> for Failure {
     fn from(NotStarted { code, error }: NotStarted) -> Self {
-        Self { error, is_told: false, code: Some(code) }
+        Self { error, is_reported: false, code: Some(code) }
     }
 }
 
@@ -77,8 +77,7 @@ impl Failure {
         self.code.unwrap_or(if has_command && !is_plain { INPUT_FAILED } else { own })
     }
 
-    /// True if the failure is written to the job's files, too: an invalid command line starts no
-    /// job.
+    /// True if the job's files get the failure, too: an invalid command line starts no job.
     fn is_of_the_job(&self) -> bool {
         let is_plain = matches!(self.error.kind(), ErrorKind::Usage | ErrorKind::Interrupted);
         self.code.is_some() || !is_plain
@@ -108,28 +107,28 @@ pub(super) async fn run(
     let lock = match interrupts.unless(lock(&args, &layout)).await {
         Ok(lock) => lock,
         // The failure must not be written to the other run's files.
-        Err(refused) => return Ok(conclude(&args, Told::default(), Some(refused.into()), begun)),
+        Err(refused) => return Ok(conclude(&args, Parts::default(), Some(refused.into()), begun)),
     };
     session::raise_descriptor_limit();
     let mut job = Job::new((&args, &input, &layout), begun, &mut progress);
     let outcome = job.run(credentials, &mut interrupts).await;
-    let mut told = job.end();
+    let mut results = job.end();
     let (plan, failure) = match outcome {
         Ok(plan) => (plan, None),
         Err(failure) => (None, Some(failure)),
     };
     if let Some(plan) = plan {
-        return tell_plan(&plan, &args);
+        return print_plan(&plan, &args);
     }
-    let unreported = end_report(told.report.take(), failure.as_ref(), &mut interrupts).await;
+    let unreported = end_report(results.report.take(), failure.as_ref(), &mut interrupts).await;
     let failure = failure.or(unreported);
     if let Some(failure) = failure.as_ref().filter(|failure| failure.is_of_the_job() && !args.check)
     {
         // The command may have written its own failure since, caused by this one.
         write_failure(&layout, &failure.error, &progress).await;
     }
-    aside(move || drop(lock)).await;
-    Ok(conclude(&args, told, failure, begun))
+    blocking(move || drop(lock)).await;
+    Ok(conclude(&args, results, failure, begun))
 }
 
 /// Keeps other runs out of the base folder; a check does not conflict.
@@ -138,7 +137,7 @@ async fn lock(args: &TrainArgs, layout: &Layout) -> Result<FolderLock> {
         return Ok(FolderLock::default());
     }
     let base = layout.base().to_owned();
-    let lock = aside(move || FolderLock::take(&base, &TRAIN)).await?;
+    let lock = blocking(move || FolderLock::take(&base, &TRAIN)).await?;
     if let Some(why) = lock.refused() {
         let base = layout.base().display();
         tracing::info!("{base} has no lock: {why}; start no second run with this --base-dir");
@@ -156,12 +155,12 @@ async fn end_report(
     let report = report.filter(|report| failure.is_none() || !report.is_empty())?;
     let stopped = failure.map(|failure| failure.error.kind());
     let ended = finish(report, stopped, interrupts).await;
-    ended.err().map(|error| Failure { error, is_told: false, code: None })
+    ended.err().map(|error| Failure { error, is_reported: false, code: None })
 }
 
 /// The results of a job's parts.
 #[derive(Default)]
-struct Told {
+struct Parts {
     files: AllFilesTold,
     pipes: EndedStreams,
     mounts: Option<Mounts>,
@@ -172,10 +171,10 @@ struct Told {
 }
 
 /// Reports the result of a job to users and programs.
-fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instant) -> Done {
+fn conclude(args: &TrainArgs, job: Parts, failure: Option<Failure>, begun: Instant) -> Done {
     let progress = Progress::new(!args.output.messages.quiet);
     let has_command = !args.command.is_empty() && !args.check;
-    if let Some(failure) = failure.as_ref().filter(|failure| !failure.is_told) {
+    if let Some(failure) = failure.as_ref().filter(|failure| !failure.is_reported) {
         progress.error(&failure.error);
     }
     let of_command = job.exit.map_or(0, |(exit, _)| exit.code());
@@ -194,7 +193,7 @@ fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instan
         engine.explain(&mut pipes, counts.iter().map(|(_, count)| count));
     }
     if !args.check {
-        tell_lines(&progress, &pipes.lines(args.stats), &pipes.lines(false));
+        print_lines(&progress, &pipes.lines(args.stats), &pipes.lines(false));
         job.cache.iter().for_each(|cache| progress.note(cache.in_words()));
     }
     // The cache is synced only now: the result is reported earlier.
@@ -206,7 +205,7 @@ fn conclude(args: &TrainArgs, job: Told, failure: Option<Failure>, begun: Instan
 }
 
 /// Prints the plan.
-fn tell_plan(plan: &TrainPlan, args: &TrainArgs) -> Result<Done> {
+fn print_plan(plan: &TrainPlan, args: &TrainArgs) -> Result<Done> {
     let mut lines = Lines::stdout();
     if args.output.json {
         return Ok(Done { code: plan.exit_code, document: Some(summary_json(plan, None)) });
@@ -222,7 +221,7 @@ fn tell_plan(plan: &TrainPlan, args: &TrainArgs) -> Result<Done> {
 
 async fn write_failure(layout: &Layout, error: &Error, progress: &Progress) {
     let (layout, error) = (layout.clone(), error.clone());
-    if let Err(unwritten) = aside(move || layout.tell_failure(&error)).await {
+    if let Err(unwritten) = blocking(move || layout.report_failure(&error)).await {
         progress.error(unwritten);
     }
 }
@@ -293,7 +292,7 @@ impl<'a> Job<'a> {
         let (points, is_check) = (layout.folders(input), args.check);
         let prepared = async {
             if !is_check {
-                aside(move || points.iter().try_for_each(|point| mount::remove_dead(point)))
+                blocking(move || points.iter().try_for_each(|point| mount::remove_dead(point)))
                     .await?;
             }
             ring::require(ring::choice(args.tuning.ring)?)?;
@@ -345,7 +344,7 @@ impl<'a> Job<'a> {
         let (place, wanted) = (layout.clone(), input.clone());
         let parts = (args, input, layout, sources);
         let prepared = async {
-            aside(move || place.make(&wanted)).await?;
+            blocking(move || place.make(&wanted)).await?;
             lists::write(control, (input, layout), sources, found).await?;
             let tls = session::tls(control, input::buckets(sources)).await?;
             let shared = Shared { tls, bandwidth, report };
@@ -369,7 +368,7 @@ impl<'a> Job<'a> {
         // A list with an invalid line is not an invalid command line.
         let code = (self.has_command() && !self.args.check).then_some(INPUT_FAILED);
         if problems.len() == 1 {
-            return problems.pop().map(|error| Failure { error, is_told: false, code });
+            return problems.pop().map(|error| Failure { error, is_reported: false, code });
         }
         let first = problems.first()?.clone();
         problems.iter().for_each(|problem| self.progress.error(problem));
@@ -377,7 +376,7 @@ impl<'a> Job<'a> {
         let count = counted(problems.len() as u64, "problem", "problems");
         let message = format!("{count} of {channels}, the first: {first}");
         let error = Error::new(first.kind(), message).because(first.reason());
-        Some(Failure { error, is_told: false, code })
+        Some(Failure { error, is_reported: false, code })
     }
 
     fn start_command(&mut self) -> Result<(), Failure> {
@@ -400,11 +399,11 @@ impl<'a> Job<'a> {
     ) -> Result<(), Failure> {
         let mut theirs = Interrupts::listen()?;
         let halt = theirs.halt();
-        let mut told = AllFilesTold::default();
+        let mut results = AllFilesTold::default();
         let outcome = {
             let downloaded = async {
-                let ended = downloads.run(found, &mut theirs, &mut told).await;
-                ended.map_err(|(error, is_told)| Failure { error, is_told, code: None })
+                let ended = downloads.run(found, &mut theirs, &mut results).await;
+                ended.map_err(|(error, is_reported)| Failure { error, is_reported, code: None })
             };
             let mut downloaded = std::pin::pin!(downloaded);
             let (mut is_downloaded, mut is_last, mut failure) = (false, false, None);
@@ -429,7 +428,7 @@ impl<'a> Job<'a> {
             }
             failure.map_or(Ok(()), Err)
         };
-        self.files = told;
+        self.files = results;
         outcome
     }
 
@@ -455,7 +454,7 @@ impl<'a> Job<'a> {
             },
             Happened::Files(Err(error)) if is_wanted => self.fail(error, failure).await,
             Happened::Streams(Event::Failed(error)) if is_wanted => {
-                self.fail(Failure { error, is_told: true, code: None }, failure).await
+                self.fail(Failure { error, is_reported: true, code: None }, failure).await
             }
             // The streams may have ended before the halted downloads.
             Happened::Files(Err(_)) => !self.has_command() && self.are_streams_over(),
@@ -489,8 +488,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Handles a passed deadline: as a failure of the input, but a run without a command ends at
-    /// once.
+    /// Handles a passed deadline: as failed input, but a run without a command ends at once.
     async fn end_late(&mut self, is_downloaded: bool, failure: &mut Option<Failure>) -> bool {
         let left = match (&self.child, is_downloaded) {
             (Some(_), _) => "the command has not ended",
@@ -515,7 +513,7 @@ impl<'a> Job<'a> {
     fn missed(&mut self) -> Option<Failure> {
         let error = self.streams.as_mut().and_then(|streams| streams.take_failure(self.progress));
         if let Some(error) = error {
-            return Some(Failure { error, is_told: true, code: None });
+            return Some(Failure { error, is_reported: true, code: None });
         }
         self.mounts.as_mut().and_then(Mounts::take_failure).map(Failure::from)
     }
@@ -545,17 +543,16 @@ impl<'a> Job<'a> {
             *failure = Some(of);
             return true;
         }
-        if !of.is_told {
+        if !of.is_reported {
             self.progress.error(&error);
         }
-        *failure = Some(Failure { is_told: true, ..of });
+        *failure = Some(Failure { is_reported: true, ..of });
         write_failure(self.layout, &error, self.progress).await;
         if let Some((child, _)) = &mut self.child {
             child.end();
             return false;
         }
-        // There may be readers: they get no end of file, and the run waits until they have closed
-        // their pipes.
+        // Readers get no end of file, and the run waits until they have closed their pipes.
         self.streams.as_ref().is_none_or(|streams| {
             streams.fail(&error);
             streams.are_over()
@@ -563,14 +560,14 @@ impl<'a> Job<'a> {
     }
 
     /// Ends the rest: the command first, then the mounts and the pipes that it reads.
-    fn end(self) -> Told {
+    fn end(self) -> Parts {
         drop(self.child);
         let (mut mounts, progress) = (self.mounts, self.progress);
         let cache = mounts.as_mut().and_then(|mounts| mounts.end(progress));
         let pipes = self.streams.map(|streams| streams.end(progress)).unwrap_or_default();
         let retries = self.control.map(|control| control.retries()).unwrap_or_default();
         let Self { files, exit, report, .. } = self;
-        Told { files, pipes, mounts, cache, exit, retries, report }
+        Parts { files, pipes, mounts, cache, exit, retries, report }
     }
 }
 

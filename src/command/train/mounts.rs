@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::super::aside::aside;
-use super::super::mount::{self, Event, Names, Reads, Server, Shown, Supply, Transport};
+use super::super::blocking::blocking;
+use super::super::mount::{self, Event, MountOptions, Names, Reads, Server, Supply, Transport};
 use super::super::ring;
 use super::super::session;
 use super::files::AllFound;
@@ -66,7 +66,7 @@ impl Mounts {
             let name = channel.name.clone();
             let within = |error: Error| error.within(format!("channel {name}"));
             let point = layout.channel(channel);
-            let point = aside(move || mount::empty_place(&point)).await.map_err(within)?;
+            let point = blocking(move || mount::empty_place(&point)).await.map_err(within)?;
             let names = names(control, source, &mut found[place].0).await.map_err(within)?;
             let source = input::address(&channel.data);
             ready.push(Ready { name, point, source, names });
@@ -95,11 +95,11 @@ impl Mounts {
 
     /// Mounts all of them. The future must not be dropped, like that of [`Server::mount`].
     pub(super) async fn mount(&mut self, progress: &Progress) -> Result<()> {
-        ring::tell(self.server.ring(), progress);
+        ring::report_fallback(self.server.ring(), progress);
         // The command of a job started by root may run as another user.
         let allow_other = rustix::process::geteuid().is_root();
         for Ready { name, point, source, names } in std::mem::take(&mut self.ready) {
-            let look = Shown { source, allow_other, ..Shown::default() };
+            let look = MountOptions { source, allow_other, ..MountOptions::default() };
             let totals = names.totals();
             self.names.push(name.clone());
             let mounted = self.server.mount(&point, names, &look).await;
@@ -117,7 +117,7 @@ impl Mounts {
                 Event::ReadFailed(number, error) => break (number, error),
                 Event::Lost(error) => return error.within("channels in FastFile mode"),
                 // Reads then come from the server, as without a cache.
-                Event::Unkept(unkept) => unkept.tell(progress),
+                Event::Uncached(uncached) => uncached.print(progress),
                 Event::Unmounted(number) => {
                     let message = "somebody has unmounted it while the job ran".to_owned();
                     break (number, Error::new(ErrorKind::Destination, message));
@@ -131,7 +131,7 @@ impl Mounts {
     /// this is dropped, which may take long.
     pub(super) fn end(&mut self, progress: &Progress) -> Option<CacheCounts> {
         self.server.unmount();
-        self.server.tell_unkept(progress);
+        self.server.report_uncached(progress);
         self.server.cache()
     }
 

@@ -11,7 +11,7 @@ use rustls::ClientConfig;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::super::aside::aside;
+use super::super::blocking::blocking;
 use super::super::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use super::super::ring;
 use super::super::session;
@@ -112,7 +112,7 @@ impl Streams {
         let retries = session::retries(&args.service, args.tuning.max_attempts);
         let StreamEngine { engine, connections, budget, room } =
             start_engine(&resources, part, names.len(), control, (tls, retries), begun)?;
-        ring::tell(engine.ring(), progress);
+        ring::report_fallback(engine.ring(), progress);
         let is_gzip = |channel: &Channel| channel.compression == Compression::Gzip;
         let are_gzip = pipes.iter().any(|(channel, _)| is_gzip(channel));
         let inflaters = inflaters(are_gzip, ADVICE_ON_GZIP)?;
@@ -171,7 +171,7 @@ impl Streams {
                 self.fail(&reason);
             }
             self.note_waits();
-            self.tell_epochs(progress);
+            self.report_epochs(progress);
             self.report.take(&self.channels, progress);
             if let Some(error) = self.take_failure(progress) {
                 return Event::Failed(error);
@@ -192,9 +192,9 @@ impl Streams {
     /// The unreported failure of a channel; it is printed now.
     pub(super) fn take_failure(&mut self, progress: &Progress) -> Option<Error> {
         for (channel, supply) in self.channels.iter_mut().zip(&self.supplies) {
-            if let Some(error) = channel.failure().filter(|error| !channel.has_told(error)) {
+            if let Some(error) = channel.failure().filter(|error| !channel.has_printed(error)) {
                 supply.abort();
-                channel.tell(error.clone(), progress);
+                channel.print(error.clone(), progress);
                 return Some(error.within(format!("channel {}", channel.name)));
             }
         }
@@ -212,11 +212,11 @@ impl Streams {
     }
 
     /// Reports epochs that have begun.
-    fn tell_epochs(&mut self, progress: &Progress) {
-        for (channel, told) in self.channels.iter().zip(&mut self.epochs) {
+    fn report_epochs(&mut self, progress: &Progress) {
+        for (channel, reported) in self.channels.iter().zip(&mut self.epochs) {
             let epoch = channel.feed.reading();
-            if epoch > *told && !channel.has_ended() {
-                *told = epoch;
+            if epoch > *reported && !channel.has_ended() {
+                *reported = epoch;
                 progress.note(format!("channel {}: epoch {epoch}", channel.name));
                 tracing::info!("channel {}: epoch {epoch}", channel.name);
             }
@@ -233,7 +233,7 @@ impl Streams {
         }
         for channel in &mut self.channels {
             if let Err(error) = channel.join() {
-                channel.tell(error, progress);
+                channel.print(error, progress);
             }
         }
         self.report.take_rest(&self.channels, progress);
@@ -259,7 +259,7 @@ fn spawn_supply(control: &Rc<Control>, channel: &mut Running, order: EpochOrder)
 async fn remove_left(folder: &Path, channels: &[&str]) -> Result<()> {
     let at = folder.to_owned();
     let names: Vec<String> = channels.iter().map(|name| format!("{name}_")).collect();
-    let removed = aside(move || {
+    let removed = blocking(move || {
         for entry in std::fs::read_dir(&at)? {
             let entry = entry?;
             let name = entry.file_name();

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use tokio::task::spawn_local;
 
-use super::super::aside::aside;
+use super::super::blocking::blocking;
 use super::super::mount;
 use super::super::space::Space;
 use super::files::AllFound;
@@ -20,7 +20,7 @@ use crate::control::channel::{ChannelSource, KeyProblem, ListingBudget, Prefligh
 use crate::engine::config::HostFacts;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::limits::{
-    CHANNEL_PROBLEMS_TOLD_MAX, KEPT_LISTINGS_BYTES_MAX, KEPT_LISTINGS_MEMORY_SHARE,
+    CHANNEL_PROBLEMS_REPORTED_MAX, KEPT_LISTINGS_BYTES_MAX, KEPT_LISTINGS_MEMORY_SHARE,
 };
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
@@ -46,7 +46,7 @@ struct Found {
     host_bytes: Option<u64>,
     problems: Vec<Error>,
     /// Number of problems beyond the stored ones.
-    untold: u64,
+    unreported: u64,
     /// Of a channel in File or FastFile mode: the preflight of its files.
     files: Option<Preflight>,
     /// Of a channel in Pipe mode: its objects, if there was memory to retain them.
@@ -88,14 +88,14 @@ pub(super) async fn survey(
         }));
     }
     let (place, wanted) = (layout.clone(), input.clone());
-    let (mut problems, occupied) = aside(move || {
+    let (mut problems, occupied) = blocking(move || {
         let occupied: Vec<bool> =
             wanted.channels.iter().map(|channel| place.has_files(channel)).collect();
         (place.problems(&wanted), occupied)
     })
     .await;
     if input.channels.iter().any(|channel| channel.mode == InputMode::FastFile) {
-        problems.extend(aside(mount::hindrance).await);
+        problems.extend(blocking(mount::hindrance).await);
     }
     let (host, hosts) = input.hosts.as_ref().map_or((0, 1), |hosts| (hosts.rank, hosts.count));
     let mut plan = TrainPlan::new(host, hosts);
@@ -126,8 +126,8 @@ pub(super) async fn survey(
             streams.push(found.stream);
         }
         problems.extend(found.problems.into_iter().map(within));
-        if found.untold > 0 {
-            let message = format!("{} objects more cannot be stored", found.untold);
+        if found.unreported > 0 {
+            let message = format!("{} objects more cannot be stored", found.unreported);
             problems.push(within(Error::new(ErrorKind::Destination, message)));
         }
     }
@@ -154,7 +154,7 @@ async fn look_at(
         let there = present::look(&folder, parts, sizes, is_occupied);
         (kept, there)
     };
-    let (kept, there) = aside(work).await;
+    let (kept, there) = blocking(work).await;
     listed.kept = kept;
     (listed, there)
 }
@@ -176,7 +176,7 @@ struct Disks {
 impl Disks {
     async fn new(data: PathBuf) -> Self {
         let folder = data.clone();
-        let there = aside(move || present::look(&folder, None, (0, 0), false)).await;
+        let there = blocking(move || present::look(&folder, None, (0, 0), false)).await;
         let (device, space) = match there.disk {
             Some((device, _, space)) => (Some(device), Space::new(Some(space), true)),
             None => (None, Space::new(None, true)),
@@ -206,7 +206,7 @@ impl Disks {
     /// File systems that certainly have too little space.
     fn problems(&self) -> Vec<Error> {
         let short = self.of.iter().filter(|disk| !disk.is_at_most && disk.space.cannot_fit(true));
-        let told = |disk: &Disk| {
+        let as_error = |disk: &Disk| {
             let message = format!(
                 "{} has {} free, but the channels in File mode need {}",
                 disk.folder.display(),
@@ -217,7 +217,7 @@ impl Disks {
             let error = error.because(ErrorReason::NoSpace);
             error.advise("free space, or give --base-dir another folder")
         };
-        short.map(told).collect()
+        short.map(as_error).collect()
     }
 }
 
@@ -233,7 +233,7 @@ async fn list(
     source: &ChannelSource,
     room: Option<&ListingBudget>,
 ) -> Found {
-    let (is_files, most) = (is_files(channel), CHANNEL_PROBLEMS_TOLD_MAX);
+    let (is_files, most) = (is_files(channel), CHANNEL_PROBLEMS_REPORTED_MAX);
     match control.preflight(source, is_files, most, room).await {
         Err(error) => {
             let error = match &channel.data {
@@ -246,7 +246,7 @@ async fn list(
             Found { problems: vec![error], ..Found::default() }
         }
         Ok(mut found) => {
-            let told = |problem: &KeyProblem| {
+            let as_error = |problem: &KeyProblem| {
                 let what = format!("s3://{}/{}", problem.bucket, shown(&problem.key));
                 let why = match &channel.data {
                     ChannelData::Manifest(_) => problem.why.explain_in(&address(&channel.data)),
@@ -259,8 +259,8 @@ async fn list(
                 bytes: found.bytes,
                 host_objects: found.shard_objects,
                 host_bytes: Some(found.shard_bytes),
-                problems: found.problems.iter().map(told).collect(),
-                untold: found.problem_count - found.problems.len() as u64,
+                problems: found.problems.iter().map(as_error).collect(),
+                unreported: found.problem_count - found.problems.len() as u64,
                 lines: None,
                 stream: if is_files { None } else { found.kept.take() },
                 files: is_files.then_some(found),

@@ -182,9 +182,9 @@ mod tests {
         assert_eq!((found.new_bytes, &found.changed[..]), (16, &[(100, 30)][..]));
         assert!(!found.is_at_most && found.unfinished_bytes >= 9000, "{found:?}");
         assert_eq!(found.others.count, Some(2));
-        let told = found.others.in_words().expect("two");
-        assert!(told.starts_with("2 files in its folder are not of this channel ("), "{told}");
-        assert!(told.contains("x/old") && told.contains("b/y") && !told.contains("..."), "{told}");
+        let note = found.others.in_words().expect("two");
+        assert!(note.starts_with("2 files in its folder are not of this channel ("), "{note}");
+        assert!(note.contains("x/old") && note.contains("b/y") && !note.contains("..."), "{note}");
         // Another host's files are not in this host's part.
         let half = looked(Shard { index: 1, count: 2 });
         assert_eq!((half.new_bytes, half.others.count), (16, Some(4)));
@@ -215,7 +215,7 @@ mod tests {
         let found = look(folder.path(), Some((&kept, Shard::WHOLE)), (1, 5), true);
         assert_eq!(found.others.count, Some(OTHER_FILES_MAX));
         assert!(found.is_at_most);
-        let told = found.others.in_words().expect("many");
-        assert!(told.starts_with("10,000 files or more in its folder are"), "{told}");
+        let note = found.others.in_words().expect("many");
+        assert!(note.starts_with("10,000 files or more in its folder are"), "{note}");
     }
 }

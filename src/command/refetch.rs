@@ -177,13 +177,16 @@ mod tests {
 
     #[test]
     fn a_changed_object_fails_with_both_tags_or_begins_anew() {
-        let told = decided(Again::Changed, 0, Some("\"2\""), OnChange::Fail);
-        assert!(told.contains("\"1\" is now \"2\"") && told.contains("--on-change"), "{told}");
+        let message = decided(Again::Changed, 0, Some("\"2\""), OnChange::Fail);
+        assert!(
+            message.contains("\"1\" is now \"2\"") && message.contains("--on-change"),
+            "{message}"
+        );
         assert_eq!(decided(Again::Changed, 0, Some("\"2\""), OnChange::Restart), "anew \"2\"");
-        let told = decided(Again::Changed, RESTARTS_MAX, Some("\"2\""), OnChange::Restart);
-        assert!(told.contains("restarted 3 times"), "{told}");
-        let told = decided(Again::Changed, 0, None, OnChange::Restart);
-        assert!(told.contains("was deleted"), "{told}");
+        let message = decided(Again::Changed, RESTARTS_MAX, Some("\"2\""), OnChange::Restart);
+        assert!(message.contains("restarted 3 times"), "{message}");
+        let message = decided(Again::Changed, 0, None, OnChange::Restart);
+        assert!(message.contains("was deleted"), "{message}");
         assert_eq!(decided(Again::Changed, 0, Some("\"1\""), OnChange::Fail), "because");
     }
 

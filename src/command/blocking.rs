@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 /// Runs `work` on a helper thread. It continues there when the future is dropped.
-pub(super) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     spawn_blocking(work).await.expect("work on a helper thread does not panic")
 }
 
@@ -24,14 +24,14 @@ impl GivenUp {
 
 /// A state with blocking calls, lent to a helper thread for one piece of work at a time.
 #[derive(Debug)]
-pub(super) struct Aside<S, T> {
+pub(super) struct BlockingState<S, T> {
     /// `None` while it is lent, and after its work was cancelled.
     state: Option<S>,
     under_way: Option<JoinHandle<(S, T)>>,
     given_up: GivenUp,
 }
 
-impl<S: Send + 'static, T: Send + 'static> Aside<S, T> {
+impl<S: Send + 'static, T: Send + 'static> BlockingState<S, T> {
     pub(super) fn new(state: S) -> Self {
         Self { state: Some(state), under_way: None, given_up: GivenUp::default() }
     }
@@ -64,7 +64,7 @@ impl<S: Send + 'static, T: Send + 'static> Aside<S, T> {
     }
 }
 
-impl<S, T> Aside<S, T> {
+impl<S, T> BlockingState<S, T> {
     /// The state, unless it is lent or its work was cancelled.
     pub(super) fn state(&self) -> Option<&S> {
         self.state.as_ref()
@@ -77,7 +77,7 @@ impl<S, T> Aside<S, T> {
     }
 }
 
-impl<S, T> Drop for Aside<S, T> {
+impl<S, T> Drop for BlockingState<S, T> {
     fn drop(&mut self) {
         self.give_up();
     }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn timers_go_on_while_the_work_blocks() {
         tokio_uring::start(async {
-            let mut counted = Aside::new(7u32);
+            let mut counted = BlockingState::new(7u32);
             for round in 1..=3u32 {
                 let (release, released) = mpsc::channel::<()>();
                 counted.begin(move |state, _| {
@@ -129,15 +129,15 @@ mod tests {
     fn work_that_is_given_up_learns_of_it() {
         tokio_uring::start(async {
             for dropped in [false, true] {
-                let (tell, told) = mpsc::channel();
-                let (begun_tell, begun) = tokio::sync::oneshot::channel();
-                let mut endless = Aside::new(());
+                let (sender, receiver) = mpsc::channel();
+                let (begun_sender, begun) = tokio::sync::oneshot::channel();
+                let mut endless = BlockingState::new(());
                 endless.begin(move |(), given_up| {
-                    begun_tell.send(()).expect("it is waited for");
+                    begun_sender.send(()).expect("it is waited for");
                     while !given_up.get() {
                         std::thread::yield_now();
                     }
-                    tell.send(()).expect("it is waited for");
+                    sender.send(()).expect("it is waited for");
                 });
                 begun.await.expect("it begins");
                 if dropped {
@@ -146,7 +146,7 @@ mod tests {
                     endless.give_up();
                     assert!(!endless.is_busy());
                 }
-                told.recv_timeout(AT_MOST).expect("it ends");
+                receiver.recv_timeout(AT_MOST).expect("it ends");
             }
         });
     }

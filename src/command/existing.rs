@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::Sender;
 
-use super::aside::{Aside, GivenUp};
+use super::blocking::{BlockingState, GivenUp};
 use super::checksums::Settled;
 use super::mirror::Mirror;
 use super::space::taken_by;
@@ -60,7 +60,7 @@ pub(super) struct Before {
 /// and counts the results.
 #[derive(Debug)]
 pub(super) struct ExistingFiles {
-    judge: Aside<Judge, Vec<Verdict>>,
+    judge: BlockingState<Judge, Vec<Verdict>>,
     /// If true, existing files may be replaced.
     pub(super) may_replace: bool,
     rules: KeepArgs,
@@ -80,7 +80,7 @@ pub(super) struct ExistingFiles {
 }
 
 /// The state that a run with these rules leaves for later runs.
-pub(super) fn keeping(rules: &KeepArgs) -> Persistence {
+pub(super) fn persistence(rules: &KeepArgs) -> Persistence {
     Persistence {
         resume: rules.resume(),
         times: !rules.no_times,
@@ -96,7 +96,7 @@ fn machine(
     begun: Instant,
     keys: &Arc<PublishedKeys>,
 ) -> SystemHost {
-    SystemHost::new(begun, 0, Some(folder), Arc::clone(keys), keeping(rules))
+    SystemHost::new(begun, 0, Some(folder), Arc::clone(keys), persistence(rules))
 }
 
 impl ExistingFiles {
@@ -130,7 +130,7 @@ impl ExistingFiles {
             freed: Vec::new(),
         };
         let (kept, resumed, anew) = ((0, 0), (0, 0), BTreeMap::new());
-        let judge = Aside::new(judge);
+        let judge = BlockingState::new(judge);
         let (unmarked, foreign) = (0, 0);
         Self { judge, may_replace, rules, begun, keys, kept, unmarked, resumed, foreign, anew }
     }
@@ -744,9 +744,9 @@ mod tests {
         for dry in [true, false] {
             let verdicts = places.judge(dry);
             let Verdict::Fail(failed) = &verdicts[0] else { panic!("{verdicts:?}") };
-            let told = failed.1.to_string();
+            let message = failed.1.to_string();
             for words in ["d/large", &closed.display().to_string(), "Permission denied"] {
-                assert!(told.contains(words), "{words}: {told}");
+                assert!(message.contains(words), "{words}: {message}");
             }
             assert_eq!(places.counts()[0], 2, "nothing is removed");
         }

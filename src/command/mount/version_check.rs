@@ -14,11 +14,11 @@ use fuser::{Errno, INodeNo, Notifier};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use super::lazily::Listing;
+use super::dir_lister::Listing;
 use super::names::Names;
 use super::reply::NameReply;
-use super::view::Looks;
-use crate::command::aside::aside;
+use super::view::Attributes;
+use crate::command::blocking::blocking;
 use crate::control::Control;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{MOUNT_LISTINGS_MAX, MOUNT_LOOKUPS_MAX, MOUNT_NAMES_TTL};
@@ -30,19 +30,19 @@ use crate::s3::{Endpoint, Object};
 /// A request to the control plane.
 pub(super) enum Ask {
     /// Look a name up again.
-    Name { of: Arc<Replaced>, name: Inode, reply: NameReply },
+    Name { of: Arc<VersionCheck>, name: Inode, reply: NameReply },
     /// Invalidate the kernel's entry of a name.
-    Forget { of: Arc<Replaced>, name: Inode },
+    Forget { of: Arc<VersionCheck>, name: Inode },
     /// List a folder.
     Folder(Listing),
 }
 
 /// The current versions of one mount's names.
-pub(super) struct Replaced {
+pub(super) struct VersionCheck {
     /// The index of the mount among those that share the workers.
     number: usize,
     names: Arc<Names>,
-    looks: Looks,
+    base: Attributes,
     versions: Mutex<Versions>,
     /// An object was replaced.
     has_any: AtomicBool,
@@ -50,24 +50,24 @@ pub(super) struct Replaced {
     asks: mpsc::Sender<Ask>,
 }
 
-impl std::fmt::Debug for Replaced {
+impl std::fmt::Debug for VersionCheck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Replaced").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("VersionCheck").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
-impl Replaced {
+impl VersionCheck {
     pub(super) fn new(
         number: usize,
         names: Arc<Names>,
-        looks: Looks,
+        base: Attributes,
         asks: mpsc::Sender<Ask>,
     ) -> Self {
         let versions = Versions::new(names.versions_from());
         Self {
             number,
             names,
-            looks,
+            base,
             versions: Mutex::new(versions),
             has_any: AtomicBool::new(false),
             notifier: OnceLock::new(),
@@ -126,7 +126,7 @@ impl Replaced {
             Some(versions) => self.known(name, &versions),
         };
         if let Some(facts) = known {
-            return self.tell(&facts, reply);
+            return self.answer_name(&facts, reply);
         }
         let ask = Ask::Name { of: Arc::clone(self), name, reply };
         if let Err(error) = self.asks.try_send(ask) {
@@ -205,8 +205,8 @@ impl Replaced {
         Some(Facts { inode, kind, seconds })
     }
 
-    fn tell(&self, facts: &Facts, reply: NameReply) {
-        reply.name(MOUNT_NAMES_TTL, &self.looks.attributes(*facts));
+    fn answer_name(&self, facts: &Facts, reply: NameReply) {
+        reply.name(MOUNT_NAMES_TTL, &self.base.attributes(*facts));
     }
 
     /// Requests the current object of a name, and answers; a failure is reported first, because a
@@ -239,7 +239,7 @@ impl Replaced {
             (self.known(name, &versions), is_other)
         };
         match known {
-            Some(facts) => self.tell(&facts, reply),
+            Some(facts) => self.answer_name(&facts, reply),
             None => reply.error(Errno::ENOENT),
         }
         if is_other {
@@ -249,13 +249,13 @@ impl Replaced {
 
     /// Invalidates the kernel's entry of a name, and the folder's listing. It may wait for lookups
     /// in the folder, which must continue meanwhile.
-    fn tell_kernel(&self, name: Inode) {
+    fn invalidate(&self, name: Inode) {
         let Some(notifier) = self.notifier.get() else { return };
         let parent = INodeNo(self.names.parent(name));
-        let told = notifier
+        let invalidated = notifier
             .inval_inode(parent, 0, 0)
             .and_then(|()| notifier.inval_entry(parent, OsStr::new(&self.names.name(name))));
-        if let Err(error) = told {
+        if let Err(error) = invalidated {
             tracing::info!("the kernel keeps an entry of a replaced object: {error}");
         }
     }
@@ -290,7 +290,7 @@ pub(super) async fn answer(
         while under_way.try_join_next().is_some() {}
         match ask {
             Ask::Forget { of, name } => {
-                under_way.spawn_local(aside(move || of.tell_kernel(name)));
+                under_way.spawn_local(blocking(move || of.invalidate(name)));
             }
             Ask::Folder(listing) => {
                 let (control, errors) = (Rc::clone(&control), errors.clone());

@@ -96,7 +96,7 @@ fn unknown(folder: &Path, error: &io::Error) -> Error {
 ///
 /// # Errors
 /// [`ErrorKind::Destination`], also if the file system does not return the paths.
-pub(super) fn require_apart(folders: &[PathBuf]) -> Result<()> {
+pub(super) fn require_disjoint(folders: &[PathBuf]) -> Result<()> {
     // Without it, paths below bind mounts are unknown.
     let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let site =
@@ -129,7 +129,7 @@ mod tests {
         symlink(at("one"), at("link")).expect("a link");
         let is_apart = |one: &str, other: &str| {
             let [ahead, back] = [[one, other], [other, one]]
-                .map(|pair| require_apart(&pair.map(at)).map_err(|error| error.to_string()));
+                .map(|pair| require_disjoint(&pair.map(at)).map_err(|error| error.to_string()));
             assert_eq!(ahead.is_ok(), back.is_ok(), "{one}, {other}: {ahead:?} {back:?}");
             ahead.is_ok()
         };

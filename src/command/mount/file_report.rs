@@ -13,7 +13,7 @@ use crate::command::session::Interrupts;
 use crate::control::Control;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::Transfer;
-use crate::limits::MOUNT_CLOSED_TOLD_MAX;
+use crate::limits::MOUNT_CLOSED_QUEUED_MAX;
 use crate::report::document::{
     FuseTold, MountSummary, MountedCounts, ReadCounts, ReadFileLine, RingTold, summary_json,
 };
@@ -39,7 +39,7 @@ pub(super) struct FileReport {
     writer: Option<ReportWriter>,
     closed: mpsc::Receiver<Closed>,
     /// Gets closed files; until a server takes it.
-    tell: Option<mpsc::Sender<Closed>>,
+    sender: Option<mpsc::Sender<Closed>>,
     /// Why the file failed; printed, and the run's error if nothing worse happens.
     failed: Option<Error>,
 }
@@ -48,14 +48,14 @@ impl FileReport {
     /// Opens it if a path is given.
     pub(super) async fn open(path: Option<&Path>, interrupts: &mut Interrupts) -> Result<Self> {
         let writer = open(path, interrupts).await?;
-        let (tell, closed) = mpsc::channel(MOUNT_CLOSED_TOLD_MAX);
-        let tell = writer.is_some().then_some(tell);
-        Ok(Self { writer, closed, tell, failed: None })
+        let (sender, closed) = mpsc::channel(MOUNT_CLOSED_QUEUED_MAX);
+        let sender = writer.is_some().then_some(sender);
+        Ok(Self { writer, closed, sender, failed: None })
     }
 
     /// The sender for closed files; `None` without a report.
-    pub(super) fn teller(&mut self) -> Option<mpsc::Sender<Closed>> {
-        self.tell.take()
+    pub(super) fn take_sender(&mut self) -> Option<mpsc::Sender<Closed>> {
+        self.sender.take()
     }
 
     /// Writes the lines of closed files, endlessly. Cancel safe.
@@ -122,7 +122,7 @@ pub(super) struct Ended<'a> {
 
 impl Ended<'_> {
     /// Prints the summary, and returns it for programs.
-    pub(super) async fn tell(
+    pub(super) async fn conclude(
         self,
         mut report: FileReport,
         progress: &Progress,

@@ -8,9 +8,9 @@ use fuser::{Errno, FileHandle};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::names::{LazyNames, Names, Waiting};
-use super::replaced::{Ask, Replaced, in_time};
+use super::version_check::{Ask, VersionCheck, in_time};
 use super::view::FOLDER_FLAGS;
-use crate::command::aside::aside;
+use crate::command::blocking::blocking;
 use crate::control::Control;
 use crate::control::level::LevelPages;
 use crate::error::{Error, Result};
@@ -21,12 +21,12 @@ use crate::s3::uri::shown;
 /// The listing of a folder. Dropping it unfinished fails its waiting requests.
 #[derive(Debug)]
 pub(super) struct Listing {
-    of: Arc<Replaced>,
+    of: Arc<VersionCheck>,
     folder: Inode,
     errno: Errno,
 }
 
-impl Replaced {
+impl VersionCheck {
     /// Answers a request once this folder is listed.
     pub(super) fn when_listed(self: &Arc<Self>, folder: Inode, waiting: Waiting) {
         match self.names().wait(folder, waiting) {
@@ -114,5 +114,5 @@ async fn content(control: &Control, names: &LazyNames, key: &str) -> Result<(Tre
         content.add(page).map_err(|error| error.within(what(names, key)))?;
     }
     let seconds = names.lock().seconds();
-    Ok(aside(move || content.finish(seconds)).await)
+    Ok(blocking(move || content.finish(seconds)).await)
 }

@@ -31,20 +31,20 @@ use crate::sys::usage;
 use crate::text::size::Decimal;
 
 /// Most messages about objects that are not cached: one of each kind.
-pub(super) const UNKEPT_TOLD_MAX: usize = 2;
+pub(super) const UNCACHED_REPORTS_MAX: usize = 2;
 
 /// Objects that are not cached, and the reason.
 #[derive(Debug)]
-pub(in crate::command) enum Unkept {
+pub(in crate::command) enum Uncached {
     /// All further objects.
     Rest(Error),
     /// An object without space, before any was cached.
     NoRoom(String),
 }
 
-impl Unkept {
+impl Uncached {
     /// Prints it.
-    pub(in crate::command) fn tell(self, progress: &Progress) {
+    pub(in crate::command) fn print(self, progress: &Progress) {
         match self {
             Self::Rest(error) => progress.error(error),
             Self::NoRoom(why) => progress.note(why),
@@ -54,7 +54,7 @@ impl Unkept {
 
 /// The cache of a mount, or of several.
 #[derive(Debug)]
-pub(in crate::command) struct Keeper {
+pub(in crate::command) struct CacheWriter {
     shared: Arc<Shared>,
     writers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
@@ -82,8 +82,8 @@ pub(super) struct Shared {
     kept_objects: AtomicU64,
     kept_bytes: AtomicU64,
     /// The lack of space was reported.
-    has_told_room: AtomicBool,
-    unkept: mpsc::Sender<Unkept>,
+    has_reported_room: AtomicBool,
+    uncached: mpsc::Sender<Uncached>,
 }
 
 #[derive(Debug, Default)]
@@ -165,13 +165,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Keeper {
-    /// Starts the threads. `unkept` gets the reasons for objects that are not cached, at most
-    /// [`UNKEPT_TOLD_MAX`].
+impl CacheWriter {
+    /// Starts the threads. `uncached` gets the reasons for objects that are not cached, at most
+    /// [`UNCACHED_REPORTS_MAX`].
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub(super) fn start(cache: Cache, unkept: mpsc::Sender<Unkept>) -> Result<Self> {
+    pub(super) fn start(cache: Cache, uncached: mpsc::Sender<Uncached>) -> Result<Self> {
         let zero = || AtomicU64::new(0);
         let descriptors = usage::descriptors_max() / CACHE_DESCRIPTORS_SHARE;
         let why_empty = cache.why_empty();
@@ -189,19 +189,19 @@ impl Keeper {
             misses: zero(),
             kept_objects: zero(),
             kept_bytes: zero(),
-            has_told_room: AtomicBool::new(why_empty.is_some()),
-            unkept,
+            has_reported_room: AtomicBool::new(why_empty.is_some()),
+            uncached,
         });
         if let Some(why) = why_empty {
-            shared.tell_unkept("nothing is", &why);
+            shared.report_uncached("nothing is", &why);
         }
-        let mut keeper = Self { shared, writers: Vec::new(), others: Vec::new() };
+        let mut cache_writer = Self { shared, writers: Vec::new(), others: Vec::new() };
         for _ in 0..CACHE_WRITERS {
-            keeper.writers.push(keeper.spawn(|shared| shared.work())?);
+            cache_writer.writers.push(cache_writer.spawn(|shared| shared.work())?);
         }
-        keeper.others.push(keeper.spawn(|shared| shared.sync_at_times())?);
-        keeper.others.push(keeper.spawn(|shared| shared.watch())?);
-        Ok(keeper)
+        cache_writer.others.push(cache_writer.spawn(|shared| shared.sync_at_times())?);
+        cache_writer.others.push(cache_writer.spawn(|shared| shared.watch())?);
+        Ok(cache_writer)
     }
 
     fn spawn(&self, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<JoinHandle<()>> {
@@ -227,7 +227,7 @@ fn join(threads: &mut Vec<JoinHandle<()>>) {
     threads.drain(..).for_each(|thread| drop(thread.join()));
 }
 
-impl Drop for Keeper {
+impl Drop for CacheWriter {
     /// Syncs cached objects, too.
     fn drop(&mut self) {
         self.finish();
@@ -353,7 +353,7 @@ impl Shared {
         if part.is_none() {
             let descriptor = self.descriptor().ok_or(Code::MFILE)?;
             let Some(file) = self.cache.begin(wanted)? else {
-                self.tell_room(wanted.size_bytes);
+                self.report_no_room(wanted.size_bytes);
                 return Err(Code::NOSPC);
             };
             *part = Some(Part { file, covered: Covered::default(), _descriptor: descriptor });
@@ -425,24 +425,24 @@ impl Shared {
             let path = self.cache.path().display();
             let message = format!("--cache {path}: nothing more is kept there: {why}");
             let error = Error::new(ErrorKind::Destination, message);
-            let _ = self.unkept.try_send(Unkept::Rest(error));
+            let _ = self.uncached.try_send(Uncached::Rest(error));
         }
     }
 
     /// Reports once why an object is not cached if no other was cached before: otherwise the cause
     /// would be invisible.
-    fn tell_room(&self, size_bytes: u64) {
+    fn report_no_room(&self, size_bytes: u64) {
         let is_first = self.kept_objects.load(Ordering::Relaxed) == 0;
-        if is_first && !self.has_told_room.swap(true, Ordering::Relaxed) {
+        if is_first && !self.has_reported_room.swap(true, Ordering::Relaxed) {
             let what = format!("an object of {} is not", Decimal(size_bytes));
-            self.tell_unkept(&what, &self.cache.why_no_room(size_bytes));
+            self.report_uncached(&what, &self.cache.why_no_room(size_bytes));
         }
     }
 
-    fn tell_unkept(&self, what: &str, why: &str) {
+    fn report_uncached(&self, what: &str, why: &str) {
         let path = self.cache.path().display();
         let message = format!("--cache {path}: {what} kept: {why}");
-        let _ = self.unkept.try_send(Unkept::NoRoom(message));
+        let _ = self.uncached.try_send(Uncached::NoRoom(message));
     }
 }
 
@@ -473,11 +473,11 @@ mod tests {
             }
             assert_eq!(covered.0.len(), 1, "{covered:?}");
         }
-        let mut apart = Covered::default();
-        apart.add(&(0..10));
-        apart.add(&(20..30));
-        apart.add(&(11..20));
-        assert_eq!(apart.0, BTreeMap::from([(0, 10), (11, 30)]), "a byte is missing");
-        assert!(!apart.is_all(30));
+        let mut disjoint = Covered::default();
+        disjoint.add(&(0..10));
+        disjoint.add(&(20..30));
+        disjoint.add(&(11..20));
+        assert_eq!(disjoint.0, BTreeMap::from([(0, 10), (11, 30)]), "a byte is missing");
+        assert!(!disjoint.is_all(30));
     }
 }
