@@ -1,5 +1,5 @@
-//! What the credential chain asks and is answered, in the one notation that aws-config takes.
-//! Others send and read more: the AWS CLI takes all of this as it is.
+//! Normalizes the credential chain's requests and answers to the notation that aws-config accepts.
+//! Servers and files have further notations, all of which the AWS CLI accepts.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 use crate::s3::uri::shown;
 use crate::text::instant::{instant_text, parse_instant};
 
-/// The parameter of a form that has a web identity's token.
+/// Parameter of a form that has a web identity's token.
 const TOKEN: &str = "WebIdentityToken=";
-/// What a token file that ends in a line break leaves at its end.
+/// The encoded line breaks at the end of a token file.
 const LINE_BREAKS: [&str; 2] = ["%0A", "%0D"];
-/// The part of STS's answer that says who was asked for. Nobody needs it.
+/// The part of STS's answer that names the assumed role. It is not needed.
 const ROLE_USER: (&str, &str) = ("<AssumedRoleUser>", "</AssumedRoleUser>");
 
 /// The body of a request, without the line break at the end of a web identity's token.
@@ -28,11 +28,11 @@ pub(super) fn asked(body: Bytes) -> Bytes {
     parts.join("&").into()
 }
 
-/// An answer: `Expiration` in the one notation that is read, and without what nobody needs and some
-/// servers leave empty.
+/// The body of an answer: `Expiration` in the accepted notation, and without unneeded parts, which
+/// some servers leave empty.
 ///
 /// # Errors
-/// Where `Expiration` is no time, in words.
+/// If `Expiration` is not a time, in words.
 pub(super) fn answered(body: Bytes) -> Result<Bytes, String> {
     if let Ok(mut fields) = serde_json::from_slice::<Map<String, Value>>(&body) {
         let mut is_new = false;

@@ -1,8 +1,8 @@
-//! HTTP of the credential chain: how its requests reach STS, single sign-on, a container's agent
-//! and the instance's metadata service.
+//! HTTP of the credential chain: sends its requests to STS, single sign-on, a container's agent and
+//! the instance's metadata service.
 //!
-//! What is asked and how often it is tried is aws-config's matter. Requests go by the certificates
-//! and proxies of the run, each on a connection of its own: a run makes a handful of them.
+//! aws-config decides on requests and retries. Requests use the certificates and proxies of the
+//! run, each on its own connection: a run makes a handful of them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -35,18 +35,18 @@ use crate::s3::Endpoint;
 use crate::s3::aws::is_host_of_aws;
 use crate::s3::proxy::{Proxies, Proxy};
 
-/// A service that may be asked for keys.
+/// A service that gives credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     Sts,
-    /// Single sign-on: the keys of a role.
+    /// Single sign-on: the credentials of a role.
     Sso,
-    /// Single sign-on: a session that is continued.
+    /// Single sign-on: refreshes a session.
     SsoOidc,
 }
 
 impl Service {
-    /// As settings name it.
+    /// Its name in settings.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Sts => "sts",
@@ -55,7 +55,7 @@ impl Service {
         }
     }
 
-    /// Whether this is one of its hosts at AWS
+    /// True if this is one of its hosts at AWS
     /// (<https://docs.aws.amazon.com/general/latest/gr/aws-service-information.html>).
     fn is_at(self, host: &str) -> bool {
         let names = match self {
@@ -67,10 +67,10 @@ impl Service {
     }
 }
 
-/// Where services are, by environment and profile; the others are at AWS.
+/// URLs of services by environment and profile; other services are at AWS.
 pub(crate) type Urls = Vec<(Service, String)>;
 
-/// The chain's way to its servers.
+/// The chain's HTTP connector.
 #[derive(Debug, Clone)]
 pub(crate) struct ChainHttp(Arc<Way>);
 
@@ -86,9 +86,9 @@ struct Way {
 /// The last request.
 #[derive(Debug)]
 struct Asked {
-    /// Whom it was for, and what leads there.
+    /// Its destination, and the proxy.
     endpoint: Arc<Endpoint>,
-    /// What it was answered.
+    /// Its answer's status.
     status: Option<u16>,
 }
 
@@ -98,18 +98,18 @@ impl ChainHttp {
         Self(Arc::new(Way { trust, proxies, urls, tls, last }))
     }
 
-    /// The error where nothing was given for so long; `None` where nobody was asked.
+    /// The error of a timeout after this time; `None` if no request was sent.
     pub(crate) fn late(&self, within: Duration) -> Option<Error> {
         let why = format!("no credentials within {} s", within.as_secs());
         self.0.last().as_ref().map(|asked| away(&asked.endpoint, &why))
     }
 
-    /// Nobody has been asked since then.
+    /// Forgets the last request.
     pub(crate) fn begin(&self) {
         *self.0.last() = None;
     }
 
-    /// The error where the last who was asked failed, and nothing is wrong with what was asked.
+    /// The error of the last request, if it failed through no fault of the request.
     pub(crate) fn failed(&self, reason: &str) -> Option<Error> {
         let last = self.0.last();
         let Asked { endpoint, status } = last.as_ref()?;
@@ -120,7 +120,7 @@ impl ChainHttp {
         Some(error.because(ErrorReason::Server).advise(endpoint.advice(advice)))
     }
 
-    /// Where a service is, by environment and profile; `None`: at AWS.
+    /// The URL of a service by environment and profile; `None`: at AWS.
     pub(crate) fn url(&self, service: Service) -> Option<&str> {
         self.0.urls.iter().find(|(named, _)| *named == service).map(|(_, url)| &**url)
     }
@@ -140,11 +140,11 @@ impl HttpClient for ChainHttp {
     }
 }
 
-/// The same, with the bounds of one kind of request.
+/// The connector with the timeouts of one kind of request.
 #[derive(Debug, Clone)]
 struct Connector {
     way: Arc<Way>,
-    /// For the name, the connection and TLS together.
+    /// For name lookup, connection and TLS together.
     connect_timeout: Duration,
     /// For the whole answer.
     answer_timeout: Duration,
@@ -186,7 +186,7 @@ impl Connector {
         HttpResponse::try_from(answer).map_err(|error| unusable(&error))
     }
 
-    /// A connection to one of the addresses, and which; each has its share of the time.
+    /// Connects to one of the addresses, and returns which; each has its share of the time.
     async fn connect(
         &self,
         endpoint: &Endpoint,
@@ -221,8 +221,8 @@ impl Way {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// aws-config asks AWS for what a token is worth, though the profile names an endpoint: it is
-    /// given no profile. Nothing in such a request is signed.
+    /// Redirects the request. aws-config exchanges tokens at AWS, even if the profile names an
+    /// endpoint, because it gets no profile. Nothing in such a request is signed.
     fn lead(&self, request: &mut Request<SdkBody>) -> Result<(), ConnectorError> {
         let host = request.uri().host().unwrap_or_default();
         let led = self.urls.iter().find(|(service, _)| service.is_at(host));
@@ -245,16 +245,16 @@ impl Way {
         Ok(())
     }
 
-    /// Whom a URL names, and the proxy before it.
+    /// The endpoint of a URL, and the proxy for it.
     fn endpoint(&self, url: &Uri) -> Result<Endpoint, ConnectorError> {
         let tls = url.scheme() == Some(&uri::Scheme::HTTPS);
         let authority = url.authority().ok_or_else(|| unusable(&"the URL has no host"))?;
         if authority.as_str().contains('@') {
-            // A password may be in it: neither is repeated.
+            // It may have a password: neither is repeated.
             return Err(unusable(&"the URL has a user name before its host; omit it"));
         }
         let default = if tls { 443 } else { 80 };
-        // As signatures have it: without the port that is the scheme's own.
+        // As in signatures: without the scheme's default port.
         let host = match authority.port_u16() {
             Some(port) if port != default => format!("{}:{port}", authority.host()),
             _ => authority.host().to_owned(),
@@ -275,8 +275,8 @@ impl Way {
     }
 }
 
-/// True of who is on this machine or its link, and of the metadata of EC2 and EKS over IPv6. A
-/// proxy would answer for its own machine, and would read what is secret.
+/// True for hosts on this machine or its link, and for the metadata of EC2 and EKS over IPv6. A
+/// proxy would answer for its own machine, and would see the secrets.
 fn is_near(name: &str) -> bool {
     match name.parse().map(|address: IpAddr| address.to_canonical()) {
         Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_link_local(),
@@ -288,7 +288,7 @@ fn is_near(name: &str) -> bool {
     }
 }
 
-/// The request as HTTP/1.1 sends it: to a proxy that relays with the whole URL.
+/// The request in HTTP/1.1 form: with the whole URL for a proxy that relays.
 fn for_wire(
     request: Request<SdkBody>,
     endpoint: &Endpoint,
@@ -327,7 +327,7 @@ async fn exchange(
     Ok(Response::from_parts(head, body))
 }
 
-/// The failure in the chain's words: what may pass is tried again there.
+/// The failure for aws-config, which retries transient ones.
 fn failed(trouble: Trouble, endpoint: &Endpoint) -> ConnectorError {
     match trouble {
         Trouble::Passing(_, _, why) => ConnectorError::io(away(endpoint, &why).into()),

@@ -1,8 +1,7 @@
-//! Keys by the standard AWS chain, published to all who sign and replaced before they end.
+//! Credentials by the standard AWS chain, published to all signers and replaced before they expire.
 //!
-//! The chain is in the order of the AWS CLI: environment, profile (see `roles.rs`) and web
-//! identity (see `tokens.rs`), container, instance metadata. How to sign is [`crate::s3::sign`]'s
-//! matter.
+//! The chain has the order of the AWS CLI: environment, profile (see `roles.rs`) and web identity
+//! (see `tokens.rs`), container, instance metadata. Signing is in [`crate::s3::sign`].
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -39,16 +38,16 @@ use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::shown;
 use crate::text::instant::instant_text;
 
-/// Longest text of a failure taken over from the chain, in characters.
+/// Most characters of the chain's own message in an error.
 const REASON_CHARS_MAX: usize = 400;
 
-/// How STS refuses a role that wants a code.
+/// STS's error for a role that requires an MFA code.
 const ACCESS_DENIED: &str = "AccessDenied";
 
-/// What names the metadata service in the chain's words.
+/// The word for the metadata service in the chain's messages.
 const METADATA_WORD: &str = "IMDS";
 
-/// Where keys come from.
+/// The source of credentials.
 #[derive(Debug, Clone, Default)]
 pub enum CredentialSource {
     /// Requests without signatures (`--no-sign-request`).
@@ -56,48 +55,48 @@ pub enum CredentialSource {
     /// The standard AWS chain.
     #[default]
     Chain,
-    /// These keys, for good.
+    /// These credentials, permanently.
     Fixed(SigningKeys),
 }
 
-/// Who gives keys.
+/// The provider of credentials, and its description.
 #[derive(Debug)]
 struct KeySource {
     provider: SharedCredentialsProvider,
-    /// The profile that was named, for messages.
+    /// The selected profile, for messages.
     profile: Option<NamedProfile>,
-    /// That profile alone, where the chain asks others, too: it says what is wrong with it.
+    /// Only that profile, if the chain has other sources, too: its error is more exact.
     alone: Option<SharedCredentialsProvider>,
-    /// Whether a role of the profile may need a code that the AWS CLI would ask for.
+    /// True if a role of the profile may require an MFA code, for which the AWS CLI would ask.
     has_mfa: bool,
-    /// What to do about a profile file whose settings nobody has.
+    /// Advice about a profile file whose settings no profile has.
     hint: Option<String>,
-    /// Longest wait for all of them.
+    /// Longest time for the whole chain.
     limit: Duration,
-    /// How the servers among them are asked.
+    /// The HTTP connector of its servers.
     http: ChainHttp,
-    /// Who is waited for, in words, and where that is told.
+    /// The awaited source in words, and where waits are reported.
     whom: String,
     patience: Patience,
-    /// Where the newest keys came from, in words.
+    /// Source of the newest credentials, in words.
     from: Cell<&'static str>,
 }
 
-/// A profile, and what names it.
+/// A profile, and the setting that selects it.
 #[derive(Debug, Clone)]
 struct NamedProfile {
     name: String,
     by: &'static str,
 }
 
-/// Holds the keys in force, and gets newer ones.
+/// Holds the current credentials, and gets newer ones.
 #[derive(Debug)]
 pub(crate) struct KeyRefresher {
     source: Option<KeySource>,
     published: Arc<PublishedKeys>,
-    /// Before this the source is not asked again.
+    /// The source is not asked again before this time.
     not_before: Cell<SystemTime>,
-    /// Held by who asks the source: the others wait for what it gives.
+    /// Held during a request to the source: other callers wait for its result.
     asking: Mutex<()>,
 }
 
@@ -140,14 +139,15 @@ impl KeyRefresher {
         &self.published
     }
 
-    /// Where the keys in force came from, in words; `None` where nobody gives any.
+    /// Source of the current credentials, in words; `None` if there is none.
     pub(crate) fn from(&self) -> Option<&'static str> {
         self.source.as_ref().map(|source| source.from.get())
     }
 
-    /// Replaces the keys if they end soon; tells whether there are new ones.
+    /// Replaces the credentials if they expire soon; true if there are new ones.
     ///
-    /// A failure counts only once the keys have ended: until then the old ones do.
+    /// A failure is an error only once the credentials have expired: until then the old ones are
+    /// used.
     pub(crate) async fn refresh_if_needed(&self, now: SystemTime) -> Result<bool> {
         let Some(expires) = self.published.get().and_then(|keys| keys.expires()) else {
             return Ok(false);
@@ -161,15 +161,15 @@ impl KeyRefresher {
         }
     }
 
-    /// True when a server calls the keys expired that it is to replace; else wakes this task when
-    /// one does.
+    /// True if a server has rejected the credentials as expired; else wakes this task when one
+    /// does.
     pub(crate) fn are_refused(&self, waker: &Waker) -> bool {
         self.published.wake_when_refused(waker);
         self.published.are_refused()
     }
 
-    /// Replaces the keys if the data plane met a server that calls them expired. Where there is no
-    /// newer key that is said, so that nobody asks again in vain.
+    /// Replaces the credentials if the data plane's servers rejected them as expired. Without newer
+    /// ones that is published, so that requests do not wait in vain.
     pub(crate) async fn renew_refused(&self, now: SystemTime) {
         if !self.published.are_refused() || now < self.not_before.get() {
             return;
@@ -180,10 +180,10 @@ impl KeyRefresher {
         }
     }
 
-    /// Replaces the keys now, since the server does not take them; tells whether they differ.
+    /// Replaces the credentials now, because a server rejects them; true if they differ.
     ///
-    /// Many requests may fail for one reason: one of them asks the source, the others wait for what
-    /// it gives, and [`REFRESH_PAUSE`] passes before it is asked again.
+    /// Many requests may fail at once for this reason: one of them asks the source, the others wait
+    /// for its result, and [`REFRESH_PAUSE`] passes before it is asked again.
     pub(crate) async fn refresh(&self, now: SystemTime) -> Result<bool> {
         Ok(matches!(self.renew(now).await?, Renewal::New))
     }
@@ -220,7 +220,7 @@ enum Renewal {
     TooSoon,
 }
 
-/// Refuses half a pair of keys, which the chain would go past without a word.
+/// Refuses half a pair of keys, which the chain would skip silently.
 fn require_whole_pair(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
     let is_set = |name: &str| variable(name).is_some_and(|value| !value.trim().is_empty());
     let (key, secret) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
@@ -235,7 +235,7 @@ fn require_whole_pair(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
         .advise("set both or neither, or give --profile"))
 }
 
-/// How the chain asks, and how it asks STS for roles that are assumed.
+/// Configurations of the chain, and of STS for assumed roles.
 fn configurations(
     settings: &Settings,
     region: Region,
@@ -244,7 +244,7 @@ fn configurations(
     let url = http.url(Service::Sts).map(str::to_owned);
     let fips = settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?;
     let dualstack = settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?;
-    // AWS has these variants, and nobody else.
+    // Only AWS has these variants.
     let sts_is_at_aws = url.is_none();
     let mut sts = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -264,7 +264,7 @@ fn configurations(
     Ok((config, sts))
 }
 
-/// How long all of the chain is waited for, and whom, by what limit of its own.
+/// Longest time for the chain, the time in messages, and the source in words.
 fn waited_for(process: Option<&str>) -> (Duration, Duration, String) {
     match process {
         Some(profile) => (
@@ -279,13 +279,13 @@ fn waited_for(process: Option<&str>) -> (Duration, Duration, String) {
     }
 }
 
-/// What gives credentials, or the error of who asks it.
+/// The provider, or one that returns the error.
 fn given(outcome: Result<SharedCredentialsProvider>) -> SharedCredentialsProvider {
     outcome.unwrap_or_else(|error| SharedCredentialsProvider::new(Refused(error)))
 }
 
-/// The chain, in the order of the AWS SDKs. A profile named on the command line stands alone: the
-/// environment's keys would otherwise win over it, and nobody who names a profile means that.
+/// The chain, in the order of the AWS SDKs. A profile named on the command line is the only source:
+/// otherwise the environment's keys would have precedence, which is never intended.
 async fn chain(
     settings: &Settings,
     region: Region,
@@ -327,7 +327,7 @@ async fn chain(
             }));
             let of_token = ("WebIdentityToken", of_token);
             let named_profile = ("Profile", of_profile.clone());
-            // As botocore: of a profile its role comes first, the rest after a web identity.
+            // Like botocore: of a profile its role comes first, the rest after a web identity.
             let [first, second] = match has_role {
                 true => [named_profile, of_token],
                 false => [of_token, named_profile],
@@ -378,8 +378,8 @@ impl KeySource {
         }
     }
 
-    /// Why there are no keys. The chain goes past a profile that has none without a word: then it
-    /// is asked by itself.
+    /// Why there are no credentials. The chain silently skips a profile without any: then that is
+    /// asked separately.
     async fn explain(&self, error: &CredentialsError) -> Error {
         if let Some(own) = own(error) {
             return own;
@@ -413,13 +413,13 @@ fn keys_of(given: &Credentials) -> Result<SigningKeys> {
     )
 }
 
-/// Where these came from.
+/// The source of these credentials, in words.
 fn origin_of(given: &Credentials) -> &'static str {
     let providers = given.get_property::<Vec<AwsCredentialFeature>>();
     origin(providers.map_or(&[][..], Vec::as_slice))
 }
 
-/// Where credentials came from, in the words of the AWS CLI's documentation.
+/// The source of credentials, in the words of the AWS CLI's documentation.
 fn origin(features: &[AwsCredentialFeature]) -> &'static str {
     use AwsCredentialFeature as Feature;
     let words = |feature: &Feature| {
@@ -444,17 +444,17 @@ fn origin(features: &[AwsCredentialFeature]) -> &'static str {
     features.iter().find_map(words).unwrap_or("from the chain of the AWS SDKs")
 }
 
-/// Nobody who was asked has any; it is no failure.
+/// True if no source has credentials, which is not a failure.
 fn is_of_none(error: &CredentialsError) -> bool {
     matches!(error, CredentialsError::CredentialsNotLoaded(_))
 }
 
-/// It is asked last, when nobody else had any; on most machines there is none.
+/// The metadata service is asked last; most machines have none.
 fn of_metadata(reason: &str) -> bool {
     reason.contains(METADATA_WORD)
 }
 
-/// The causes of an error. Its outermost words only say that there was one.
+/// The causes of an error. Its outermost message only says that there was one.
 fn reasons(error: &CredentialsError) -> String {
     let mut reasons: Vec<String> = Vec::new();
     let mut cause = std::error::Error::source(error);
@@ -468,7 +468,7 @@ fn reasons(error: &CredentialsError) -> String {
     reasons.join(": ")
 }
 
-/// The error of one of our own providers, in the causes of this one.
+/// The error of one of our own providers, among the causes.
 fn own(error: &CredentialsError) -> Option<Error> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(next) = cause {
@@ -482,8 +482,7 @@ fn own(error: &CredentialsError) -> Option<Error> {
     None
 }
 
-/// The error of the way to a server, in the causes of this one: that of the network is none of the
-/// profile.
+/// The error of the connection to a server, among the causes: a network error is not the profile's.
 fn on_the_way(error: &CredentialsError) -> Option<Error> {
     let mut cause = std::error::Error::source(error);
     while let Some(next) = cause {
@@ -495,7 +494,7 @@ fn on_the_way(error: &CredentialsError) -> Option<Error> {
     None
 }
 
-/// Whether a connection broke or no answer came, as aws-config itself finds out.
+/// True if a connection broke or no answer came, as detected by aws-config.
 fn is_of_network(error: &CredentialsError) -> bool {
     let mut cause = std::error::Error::source(error);
     while let Some(next) = cause {
@@ -507,7 +506,7 @@ fn is_of_network(error: &CredentialsError) -> bool {
     false
 }
 
-/// What came to nothing, for messages.
+/// The failed action, for messages.
 fn cannot_get(profile: Option<&NamedProfile>) -> String {
     match profile {
         Some(NamedProfile { name, .. }) => {
@@ -517,7 +516,7 @@ fn cannot_get(profile: Option<&NamedProfile>) -> String {
     }
 }
 
-/// `failed`: the error where the server that was asked last has failed.
+/// `failed`: the error, if the last requested server has failed.
 fn explain(
     error: &CredentialsError,
     profile: Option<&NamedProfile>,
@@ -570,7 +569,7 @@ fn explain(
     })
 }
 
-/// The error where nobody has any, with what is known of the last that was asked.
+/// The error if no source has credentials, with the result of the last source.
 fn no_credentials(instance: &str) -> Error {
     let asked = std::env::var("AWS_EC2_METADATA_DISABLED");
     let roles = match asked.is_ok_and(|asked| asked.eq_ignore_ascii_case("true")) {
@@ -587,7 +586,7 @@ fn no_credentials(instance: &str) -> Error {
     )
 }
 
-/// A keeper whose source gives these access keys, one after the other, then none.
+/// A refresher whose source gives these access keys in turn, then none.
 #[cfg(test)]
 pub(crate) async fn giving(access_keys: &'static [&'static str; 2]) -> KeyRefresher {
     let provider = SharedCredentialsProvider::new(tests::Listed::new(access_keys));
@@ -605,7 +604,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::UNIX_EPOCH;
 
-    /// Keys from here alone.
+    /// Credentials only from this provider.
     pub(super) fn only(provider: SharedCredentialsProvider) -> KeySource {
         KeySource {
             provider,
@@ -621,7 +620,7 @@ mod tests {
         }
     }
 
-    /// Gives these keys, which live an hour each, and then none.
+    /// Gives these keys, which are valid for an hour each, and then none.
     #[derive(Debug)]
     pub(super) struct Listed {
         access_keys: &'static [&'static str],
@@ -665,7 +664,7 @@ mod tests {
             assert_eq!(keeper.refresh_if_needed(at(3301)).await, Ok(true));
             assert_eq!(keeper.published().version(), version + 1);
             assert_eq!(keeper.published().get().expect("keys").access_key(), "KEY1");
-            // The source has failed, the keys have not.
+            // The source has failed, but the credentials are still valid.
             assert_eq!(keeper.refresh_if_needed(at(7000)).await, Ok(false));
             assert_eq!(keeper.refresh_if_needed(at(7001)).await, Ok(false));
             let error = keeper.refresh_if_needed(at(7200)).await.expect_err("they ended");
@@ -674,7 +673,7 @@ mod tests {
         });
     }
 
-    /// Gives keys later, other ones each time.
+    /// Gives keys after a delay, other ones each time.
     #[derive(Debug, Default)]
     struct Slow(AtomicUsize);
 
@@ -706,7 +705,7 @@ mod tests {
         });
     }
 
-    /// The chain of the default profile alone, where this is the configuration file.
+    /// The chain of the default profile alone, with this configuration file.
     async fn chain_of(config: &'static str, sts: Option<String>) -> Result<KeySource> {
         let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_ACCESS_KEY_ID", "A")];
         let settings = Settings::of(&variables, &[("/config", config)], Some("default"));
@@ -716,7 +715,7 @@ mod tests {
         chain(&settings, Region::new("us-east-1"), http, Patience::default()).await
     }
 
-    /// Which variants of STS are asked does not depend on where other services are.
+    /// The selected variants of STS do not depend on the URLs of other services.
     #[test]
     fn validated_endpoints_of_sts_are_used_unless_it_is_elsewhere() {
         let variables = [("AWS_USE_FIPS_ENDPOINT", "true"), ("AWS_USE_DUALSTACK_ENDPOINT", "true")];
@@ -733,7 +732,7 @@ mod tests {
         }
     }
 
-    /// The guide and the error of the command say the same.
+    /// The guide and the error of the command have equal times.
     #[test]
     fn a_command_is_waited_for_as_long_as_is_told() {
         run(async {
@@ -804,7 +803,7 @@ mod tests {
         assert_eq!(origin(&[]), "from the chain of the AWS SDKs");
     }
 
-    /// aws-config ends an answer that does not go on, without a word of ours.
+    /// aws-config ends an answer that stalls, without our message.
     #[test]
     fn an_answer_that_stops_is_the_networks_failure() {
         let kind = |cause: ConnectorError| {

@@ -1,4 +1,4 @@
-//! The keys of an instance's role, from its metadata service.
+//! The credentials of an instance's role, from its metadata service.
 
 use aws_config::imds;
 use aws_config::imds::credentials::ImdsCredentialsProvider;
@@ -10,17 +10,16 @@ use super::limits::{METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT};
 use super::settings::{Found, Settings};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What says where the metadata service of an instance is, and by which version of IP it is asked:
-/// a variable, and a setting of the profile.
+/// The variables and profile settings with the metadata service's URL and IP version.
 const METADATA_ENDPOINT: (&str, &str) =
     ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "ec2_metadata_service_endpoint");
 const METADATA_MODE: (&str, &str) =
     ("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ec2_metadata_service_endpoint_mode");
-/// Where it is, over IPv4 and over IPv6.
+/// Its URLs, over IPv4 and over IPv6.
 const METADATA_URLS: [&str; 2] = ["http://169.254.169.254", "http://[fd00:ec2::254]"];
 
-/// The role of this instance. Where its metadata service is stands in settings: aws-config would
-/// read the profile files for that, by rules of its own.
+/// The provider of this instance's role. The metadata service's URL is taken from our settings:
+/// aws-config would read the profile files by its own rules.
 pub(super) fn of_instance(
     settings: &Settings,
     config: &ProviderConfig,
@@ -32,7 +31,8 @@ pub(super) fn of_instance(
     }
     let usual = || METADATA_URLS[usize::from(mode == Some("IPv6"))].to_owned();
     let url = named.map_or_else(usual, |found| found.value);
-    // That of an attempt is the first to pass: only then is a silent service told from none.
+    // The attempt's timeout must be the first to pass: only then can a silent service be
+    // distinguished from none.
     let metadata = imds::Client::builder()
         .configure(config)
         .connect_timeout(METADATA_TIMEOUT)

@@ -1,8 +1,8 @@
-//! The `credential_process` of a profile: a command that prints keys.
+//! The `credential_process` of a profile: a command that prints credentials.
 //!
-//! It is run as the AWS CLI runs it: split into words as a shell does, but by no shell. Its
-//! arguments may be secret, and so may be what it prints: no error has them. What it says on
-//! standard error is read while it runs, and is part of the error if it fails.
+//! It runs like in the AWS CLI: split into words like a shell does, but without a shell. Its
+//! arguments and its output may be secret: no error has them. Its standard error is read while it
+//! runs, and is part of the error if it fails.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,33 +28,33 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 use crate::text::instant::{instant_text, parse_instant};
 
-/// The one version of what such a command prints.
+/// The only version of such a command's output.
 const VERSION: u64 = 1;
 
-/// What only the keys of a session have.
+/// The field that only temporary credentials have.
 const SESSION_TOKEN: &str = "SessionToken";
 
-/// How many bytes are read at once.
+/// Bytes of one read.
 const READ_BYTES: usize = 4 << 10;
 
-/// A command that gives keys.
+/// A command that gives credentials.
 pub(super) struct Process {
-    /// The program and its arguments, or why the command is none.
+    /// The program and its arguments, or why the command is invalid.
     words: Result<Vec<String>, &'static str>,
-    /// The profile that has it, and its file, for messages.
+    /// The profile and its file, for messages.
     named: String,
     limit: Duration,
 }
 
 impl fmt::Debug for Process {
-    /// Without the command, which may have secrets.
+    /// Shows no command, which may have secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Process").field("named", &self.named).finish_non_exhaustive()
     }
 }
 
 impl Process {
-    /// That of this profile, which has one.
+    /// The command of this profile, which has one.
     pub(super) fn of(settings: &Settings, profile: &str) -> Self {
         let command = settings.of_profile(profile, PROCESS).unwrap_or_default();
         let (file, profile) = (settings.file_of(profile, PROCESS), shown(profile));
@@ -70,7 +70,7 @@ impl Process {
         .map_err(|why| self.failed(why))?;
         let mut command = Command::new(program);
         command.args(arguments).kill_on_drop(true);
-        // It may ask who sits there, but what is piped into this program is not for it.
+        // It may ask the user, but piped input of this program is not for it.
         if !io::stdin().is_terminal() {
             command.stdin(Stdio::null());
         }
@@ -78,7 +78,7 @@ impl Process {
         let mut child =
             command.spawn().map_err(|error| self.failed(&format!("cannot be run: {error}")))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        // Both at once, or it would stop where one pipe is full.
+        // Both at once, or it would block when one pipe is full.
         let ending = async {
             let printed = stdout.expect("it is a pipe");
             let printed = first_bytes(printed, CREDENTIALS_ANSWER_BYTES_MAX);
@@ -107,10 +107,10 @@ impl Process {
                 return Err(self.failed(&format!("ended with {status}{said}")));
             }
             Some(_) => parse(&printed).map_err(|why| self.failed(&why))?,
-            // It may have failed: then what it said is the reason.
+            // It may have failed: then its message is the cause.
             None => parse(&printed).map_err(|why| self.failed(&format!("{why}{said}")))?,
         };
-        // As botocore: the server would refuse them.
+        // Like botocore: the server would refuse them.
         let Some(ended) = keys.expiry().filter(|ends| *ends <= super::now()) else {
             return Ok(keys);
         };
@@ -131,8 +131,8 @@ impl Process {
     }
 }
 
-/// How a command has ended; `None` where nobody knows, since the signal of it is ignored, as who
-/// started this program may have it, or a thread of another library waited for it.
+/// The exit status of a command; `None` if it is unknown, because SIGCHLD is ignored, possibly by
+/// this program's starter, or another library's thread has waited for it.
 fn if_known(status: io::Result<ExitStatus>) -> io::Result<Option<ExitStatus>> {
     match status {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
@@ -140,7 +140,7 @@ fn if_known(status: io::Result<ExitStatus>) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Ends a command, and waits for its end.
+/// Kills a command, and waits for its end.
 async fn end(child: &mut Child) {
     let _ = child.start_kill();
     let _ = timeout(PROCESS_END_TIMEOUT, child.wait()).await;
@@ -157,13 +157,13 @@ impl ProvideCredentials for Process {
     }
 }
 
-/// The first word of a command, without the value of a variable that is set there for a shell.
+/// The first word of a command, without the value of a shell's variable assignment.
 fn without_value(word: &str) -> &str {
     word.split('=').next().unwrap_or_default()
 }
 
-/// The words of a command as `shlex.split` of Python has them, by which the AWS CLI goes; why there
-/// are none. The crate of that name takes a `#` for a comment.
+/// Splits a command like Python's `shlex.split`, which the AWS CLI uses; the error is why that
+/// fails. The crate of that name treats a `#` as a comment.
 fn split(command: &str) -> Result<Vec<String>, &'static str> {
     const BACKSLASH: &str = "ends in a backslash";
     let mut words = Vec::new();
@@ -193,7 +193,7 @@ fn split(command: &str) -> Result<Vec<String>, &'static str> {
     Ok(words)
 }
 
-/// All that is printed.
+/// Reads all output, up to a limit.
 async fn first_bytes(from: impl AsyncRead + Unpin, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(bytes_max as u64 + 1).read_to_end(&mut bytes).await?;
@@ -203,7 +203,7 @@ async fn first_bytes(from: impl AsyncRead + Unpin, bytes_max: usize) -> io::Resu
     }
 }
 
-/// The end of what is said, from the beginning of a word.
+/// The end of the messages, from the beginning of a word.
 async fn last_bytes(mut from: impl AsyncRead + Unpin, bytes_max: usize) -> io::Result<String> {
     let mut last = VecDeque::with_capacity(bytes_max + READ_BYTES);
     let mut piece = [0; READ_BYTES];
@@ -224,9 +224,9 @@ async fn last_bytes(mut from: impl AsyncRead + Unpin, bytes_max: usize) -> io::R
     })
 }
 
-/// What such a command prints; why it is not that.
+/// Parses the command's output; the error is why that fails.
 fn parse(printed: &[u8]) -> Result<Credentials, String> {
-    // The error of the parser may quote what is there.
+    // The parser's error may quote the output.
     let fields: Map<String, Value> =
         serde_json::from_slice(printed).map_err(|_| "does not print one JSON object".to_owned())?;
     let field = |name: &str| {
@@ -244,7 +244,7 @@ fn parse(printed: &[u8]) -> Result<Credentials, String> {
     }
     let text = |name: &str| match field(name) {
         None => Ok(None),
-        // No session has no token.
+        // An empty token means none.
         Some(Value::String(text)) if text.is_empty() && name == SESSION_TOKEN => Ok(None),
         Some(Value::String(text)) if text.is_empty() => {
             Err(format!("prints {name}, which is empty"))
@@ -349,7 +349,7 @@ mod tests {
                 async move { process.ask().await.expect_err("it fails").message().to_owned() }
             };
             let start = "/config: the credential_process of the profile 'p'";
-            // More than a pipe holds, and more than is told.
+            // More than a pipe holds, and more than an error shows.
             let many = "sh -c 'yes said | head -c 200000 >&2; printf \"last\\033[2J words\" >&2; \
                         exit 3' secret-argument";
             let message = told(many).await;
@@ -361,7 +361,7 @@ mod tests {
             let gone = told("'/no such/helper' --secret").await;
             let none = "cannot be run: No such file or directory (os error 2)";
             assert_eq!(gone, format!("{start} (/no such/helper) {none}"));
-            // No shell would set it.
+            // It would be an assignment only in a shell.
             assert_eq!(told("PASSWORD=secret sh").await, format!("{start} (PASSWORD) {none}"));
             let unbalanced = told("helper --password pa(SECRET'").await;
             assert_eq!(unbalanced, format!("{start} has a quote that does not end"));
@@ -372,7 +372,7 @@ mod tests {
         });
     }
 
-    /// By Python's shlex.split.
+    /// Compared with Python's shlex.split.
     #[test]
     fn commands_are_split_as_by_the_aws_cli() {
         for (command, words) in [
@@ -399,7 +399,7 @@ mod tests {
                           \"SecretAccessKey\":\"s\"}' \"$line\" \"$1\"";
             let script = script.replace('\\', r"\\").replace('"', "\\\"");
             let command = format!("sh -c \"{script}\" sh '$HOME&;#'");
-            // Of a terminal it is not: then the test waits for nobody, either.
+            // Not if it is a terminal: then the test does not wait for input, either.
             if !io::stdin().is_terminal() {
                 let keys = process(&command).ask().await.expect("keys");
                 assert_eq!(keys.access_key_id(), "$HOME&;#");
@@ -407,7 +407,7 @@ mod tests {
         });
     }
 
-    /// SIGCHLD is ignored, or somebody else waited: what was printed counts.
+    /// SIGCHLD is ignored, or another thread waited: the output counts.
     #[test]
     fn an_end_that_nobody_knows_is_no_failure() {
         let reaped = Err(io::Error::from_raw_os_error(libc::ECHILD));
@@ -434,7 +434,7 @@ mod tests {
             let error = process.ask().await.expect_err("it sleeps");
             let expected = "the profile 'p' (sh) did not end within 1 s; run the command by";
             assert!(error.to_string().contains(expected), "{error}");
-            // Nothing of it is left, not even for its parent to wait for.
+            // It is killed and reaped completely.
             if let Ok(pid) = std::fs::read_to_string(noted) {
                 let path = format!("/proc/{}", pid.trim());
                 assert!(!std::path::Path::new(&path).exists(), "{path}");

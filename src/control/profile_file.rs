@@ -1,32 +1,32 @@
-//! What stands in a profile file.
+//! Parses profile files.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The profile of who names none.
+/// The profile without a selection.
 pub(super) const PROFILE_DEFAULT: &str = "default";
 
-/// The header of the settings that all sections of a file have which do not set them themselves.
-/// configparser takes it by this name alone, and as often as it comes.
+/// The header of settings that apply to all sections of a file that do not set them. configparser
+/// recognizes only this exact name, any number of times.
 const DEFAULTS: &str = "DEFAULT";
 
-/// The setting that is a command.
+/// The setting whose value is a command.
 pub(super) const PROCESS: &str = "credential_process";
 
-/// What a section of a profile file is about.
+/// The kind of a section of a profile file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Profile,
     Services,
     SsoSession,
-    /// What the others have where they say nothing.
+    /// Defaults of the other sections.
     Defaults,
-    /// Nothing of ours; its name is its whole header.
+    /// Any other section; its name is its whole header.
     Other,
 }
 
 impl Kind {
-    /// Ours, by the word that a section of the configuration file begins with.
+    /// Our sections, by the word before their name in the configuration file.
     const ALL: [(&str, Self); 3] = [
         ("profile", Self::Profile),
         ("services", Self::Services),
@@ -41,15 +41,15 @@ pub(super) struct Section {
     pub(super) name: String,
     /// Its file, 0 for the configuration and 1 for the credentials, and the line of its header.
     pub(super) place: (usize, usize),
-    /// Names in lower case, and values. A value of several lines has nested settings where its
-    /// first line is empty.
+    /// Names in lower case, and values. A value of several lines has nested settings if its first
+    /// line is empty.
     pub(super) settings: Vec<(String, String)>,
-    /// Those of `[DEFAULT]`, which all sections of a file share.
+    /// The settings of `[DEFAULT]`, which all sections of a file share.
     pub(super) defaults: Arc<[(String, String)]>,
 }
 
 impl Section {
-    /// What is empty is not said, not even by `[DEFAULT]`.
+    /// A setting; an empty one counts as not set, even in `[DEFAULT]`.
     pub(super) fn said(&self, key: &str) -> Option<&str> {
         let mut all = self.settings.iter().chain(&*self.defaults);
         let (_, value) = all.find(|(name, _)| name == key)?;
@@ -57,7 +57,7 @@ impl Section {
     }
 }
 
-/// Why a line is refused, and how to mend it.
+/// Why a line is refused, and the advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) why: &'static str,
@@ -65,23 +65,22 @@ pub(super) struct Wrong {
 }
 
 impl Wrong {
-    /// What is no setting in a section.
+    /// A line that is not a setting of a section.
     const fn form(why: &'static str) -> Self {
         Self { why, advice: "write NAME = VALUE below a [SECTION]" }
     }
 }
 
-/// Reads a file, the one with this number, as configparser does; a line that it refuses, by its
-/// number.
+/// Parses the file of this number, like configparser; a refused line is returned by its number.
 pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, Wrong)> {
-    // What editors of other systems begin a file with.
+    // The byte order mark of other systems' editors.
     let content = content.strip_prefix('\u{feff}').unwrap_or(content);
     let mut sections: Vec<Section> = Vec::new();
-    // Which of them the next setting is for: `[DEFAULT]` may come again.
+    // The section of the next setting: `[DEFAULT]` may be repeated.
     let mut current = 0;
     let mut defaults_at = None;
     let mut names_seen = Names::default();
-    // How far the last name is indented: what is further is part of its value.
+    // Indentation of the last name: lines that are indented further continue its value.
     let mut of_value: Option<usize> = None;
     let mut is_nested = false;
     for (number, line) in content.lines().enumerate().map(|(at, line)| (at + 1, line)) {
@@ -143,13 +142,13 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
     Ok(sections)
 }
 
-/// Adds a line to the value above it: to a command, or a nested setting.
+/// Appends a line to the value above it: of a command, or a nested setting.
 fn go_on(is_command: bool, is_nested: bool, value: &mut String, text: &str) -> Result<(), Wrong> {
     if is_nested && !text.contains('=') {
         let why = "a nested setting has no value";
         return Err(Wrong { why, advice: "write NAME = VALUE" });
     }
-    // One value of several lines is a region, or an address, with a secret in it.
+    // A multi-line value may be a region, or an address, with a secret in it.
     if !is_nested && !is_command {
         let why = "a setting goes on here, with white space before it";
         let advice = "write the value in one line; for another setting remove the white space";
@@ -160,12 +159,12 @@ fn go_on(is_command: bool, is_nested: bool, value: &mut String, text: &str) -> R
     Ok(())
 }
 
-/// The names that a file has had so far: configparser takes none twice, and of two of them nobody
-/// can tell which one is meant.
+/// The names of a file so far: configparser refuses duplicates, and of two equal names the intended
+/// one is unknown.
 #[derive(Default)]
 struct Names {
     headers: HashSet<String>,
-    /// The same section may be written in several ways.
+    /// A section may be written in several ways.
     sections: HashSet<(Kind, String)>,
     /// With the index of their section.
     settings: HashSet<(usize, String)>,
@@ -186,7 +185,7 @@ fn last(sections: &mut [Section], current: usize) -> Option<&mut (String, String
     sections.get_mut(current)?.settings.last_mut()
 }
 
-/// What a section is about, and its name.
+/// The kind and the name of a section.
 fn header_of(header: &str, is_config: bool) -> (Kind, String) {
     if header == DEFAULTS {
         return (Kind::Defaults, header.to_owned());

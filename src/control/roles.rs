@@ -1,8 +1,8 @@
-//! Where the credentials of a profile come from: the roles that it assumes, one after the other,
-//! and the keys that the first of them is assumed with, as the AWS CLI finds them.
+//! The source of a profile's credentials: its chain of assumed roles, and the credentials that
+//! assume the first of them, like in the AWS CLI.
 //!
-//! aws-config does the same, but passes over `duration_seconds`, and names no file of what is
-//! wrong. It is given no profile file.
+//! aws-config has this, too, but ignores `duration_seconds`, and its errors name no file. It is
+//! given no profile file.
 
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ const SOURCE_PROFILE: &str = "source_profile";
 const SOURCE: &str = "credential_source";
 const DURATION: &str = "duration_seconds";
 
-/// What `aws login` leaves in a profile.
+/// The setting that `aws login` leaves in a profile.
 const LOGIN: &str = "login_session";
 
-/// Where the credentials of a profile come from.
+/// The source of a profile's credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chain {
     base: Base,
@@ -41,7 +41,7 @@ pub(super) struct Chain {
     roles: Vec<Role>,
 }
 
-/// Who gives the first credentials of a chain.
+/// The source of the first credentials of a chain.
 #[derive(Debug, PartialEq, Eq)]
 enum Base {
     Named(Named),
@@ -51,13 +51,13 @@ enum Base {
     Process(String),
     WebIdentity(WebIdentity),
     SingleSignOn(SingleSignOn),
-    /// Nobody: what the profile says of it is wrong.
+    /// None: the profile's settings are wrong.
     Refused(Error),
-    /// Nobody: the profile says nothing of it.
+    /// None: the profile has no such settings.
     Nothing,
 }
 
-/// What `credential_source` may name.
+/// Values of `credential_source`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Named {
     Environment,
@@ -73,7 +73,7 @@ impl Named {
     ];
 }
 
-/// A role that is assumed.
+/// A role to assume.
 #[derive(Debug, PartialEq, Eq)]
 struct Role {
     arn: String,
@@ -84,7 +84,7 @@ struct Role {
     has_mfa: bool,
 }
 
-/// Which services may be asked for keys.
+/// The services that may give credentials.
 pub(super) fn services(settings: &Settings) -> Vec<Service> {
     let chain = Chain::of(settings).ok();
     let base = chain.as_ref().map(|chain| &chain.base);
@@ -99,10 +99,10 @@ pub(super) fn services(settings: &Settings) -> Vec<Service> {
 }
 
 impl Chain {
-    /// That of the profile that was chosen.
+    /// The chain of the selected profile.
     ///
     /// # Errors
-    /// [`ErrorKind::Access`] where it leads nowhere.
+    /// [`ErrorKind::Access`] if it has no source.
     pub(super) fn of(settings: &Settings) -> Result<Self> {
         let mut names = vec![settings.profile()];
         let mut roles = Vec::new();
@@ -111,7 +111,7 @@ impl Chain {
             let said = |key| settings.of_profile(name, key);
             let is_source = !roles.is_empty();
             let has_keys = settings.keys(name).is_some();
-            // A web identity is no role that is assumed with other keys.
+            // A web identity's role is not assumed with other credentials.
             let arn = said(ROLE).filter(|_| said(WEB_IDENTITY).is_none());
             let Some(arn) = arn.filter(|_| !(is_source && has_keys)) else {
                 let base = base(settings, name);
@@ -154,7 +154,7 @@ impl Chain {
                     None => refused,
                 });
             }
-            // A profile may have both a role and what it is assumed with.
+            // A profile may have both a role and the credentials that assume it.
             if source == name && (has_keys || said(PROCESS).is_some()) {
                 return Ok(Self { base: base(settings, name), roles });
             }
@@ -168,22 +168,22 @@ impl Chain {
         }
     }
 
-    /// Whether the keys that it begins with are those of the environment.
+    /// True if its first credentials are those of the environment.
     pub(super) fn is_of_environment(&self) -> bool {
         self.base == Base::Named(Named::Environment)
     }
 
-    /// Whether the profile assumes a role with other keys.
+    /// True if the profile assumes a role with other credentials.
     pub(super) fn has_role(&self) -> bool {
         !self.roles.is_empty()
     }
 
-    /// Whether the AWS CLI would ask for a code.
+    /// True if the AWS CLI would ask for a code.
     pub(super) fn has_mfa(&self) -> bool {
         self.roles.iter().any(|role| role.has_mfa)
     }
 
-    /// The profile whose `credential_process` is run, if that is so.
+    /// The profile whose `credential_process` is run, if any.
     pub(super) fn profile_of_process(&self) -> Option<&str> {
         match &self.base {
             Base::Process(profile) => Some(profile),
@@ -191,7 +191,7 @@ impl Chain {
         }
     }
 
-    /// Who gives these credentials; `named` gives those of a `credential_source`.
+    /// The provider of these credentials; `named` gives those of a `credential_source`.
     pub(super) async fn provider(
         self,
         settings: &Settings,
@@ -206,7 +206,7 @@ impl Chain {
                 let process = SharedCredentialsProvider::new(Process::of(settings, &profile));
                 match self.roles.is_empty() {
                     true => process,
-                    // Each attempt at STS asks for the keys that sign it.
+                    // Each attempt at STS requests the credentials that sign it.
                     false => SharedCredentialsProvider::new(Kept::new(process)),
                 }
             }
@@ -237,7 +237,7 @@ impl Role {
     fn of(settings: &Settings, profile: &str, arn: &str) -> Result<Self> {
         let said = |key| settings.of_profile(profile, key).map(str::to_owned);
         let duration = said(DURATION).map(|text| {
-            // The upper bound is the server's: AWS has 43200, others have more.
+            // The upper limit is the server's: AWS has 43200 s, others have more.
             let seconds = text.parse::<i32>().ok().filter(|seconds| *seconds >= ROLE_SECONDS_MIN);
             seconds.map(|seconds| Duration::from_secs(seconds.unsigned_abs().into())).ok_or_else(
                 || {
@@ -259,7 +259,7 @@ impl Role {
     }
 }
 
-/// Who gives the credentials of a profile that assumes no role, in the order of the AWS CLI.
+/// The source of a profile's credentials without a role, in the order of the AWS CLI.
 fn base(settings: &Settings, profile: &str) -> Base {
     let name = profile.to_owned();
     let is_said = |key: &str| settings.of_profile(profile, key).is_some();
@@ -281,7 +281,7 @@ fn base(settings: &Settings, profile: &str) -> Base {
     }
 }
 
-/// Refuses half a pair of keys where nothing else of the profile gives credentials.
+/// Refuses half a pair of keys if nothing else of the profile gives credentials.
 fn require_whole_keys(settings: &Settings, profile: &str, base: &Base) -> Result<()> {
     if *base != Base::Nothing {
         return Ok(());
@@ -307,14 +307,15 @@ fn keys_of(settings: &Settings, profile: &str) -> SharedCredentialsProvider {
     SharedCredentialsProvider::new(keys)
 }
 
-/// The error of a profile, by what this setting of it says.
+/// The error about this setting of a profile.
 pub(super) fn refuse(settings: &Settings, profile: &str, key: &str, why: &str) -> Error {
     let (file, profile) = (settings.file_of(profile, key), shown(profile));
     Error::new(ErrorKind::Access, format!("{file}: the profile '{profile}' {why}"))
         .advise(settings.check_words())
 }
 
-/// Keeps what another gives until shortly before it ends; for good where it says no end.
+/// Caches another provider's credentials until shortly before they expire; permanently if they do
+/// not.
 #[derive(Debug)]
 struct Kept {
     provider: SharedCredentialsProvider,
@@ -346,7 +347,7 @@ impl ProvideCredentials for Kept {
     }
 }
 
-/// Gives nothing, and leaves it to the next in the chain.
+/// Gives nothing, so that the next provider of the chain is asked.
 #[derive(Debug)]
 pub(super) struct Nothing;
 
@@ -359,7 +360,7 @@ impl ProvideCredentials for Nothing {
     }
 }
 
-/// Gives nothing but this reason.
+/// Fails with this error.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) Error);
 
@@ -431,17 +432,17 @@ mod tests {
         let keys = |profile: &str| Base::Keys(profile.to_owned());
         for (profile, base, roles) in [
             ("default", keys("base"), vec![first, second]),
-            // More than AWS has is the server's to refuse: MinIO has seven days.
+            // The server refuses more than AWS allows: MinIO allows seven days.
             ("long", keys("base"), vec![long]),
             ("env", Base::Named(Named::Environment), vec![Role { has_mfa: true, ..role("r") }]),
             ("self", keys("self"), vec![role("r")]),
             ("both", Base::Process("both".to_owned()), vec![]),
-            // As botocore: of the credentials file first.
+            // Like botocore: the credentials file has precedence.
             ("mixed", keys("mixed"), vec![]),
             ("nothing", Base::Nothing, vec![]),
-            // A web identity is no role that is assumed with other keys.
+            // A web identity's role is not assumed with other credentials.
             ("web", Base::WebIdentity(web), vec![]),
-            // Without the role of single sign-on its other settings are left over.
+            // Without the role of single sign-on its other settings are ignored.
             ("left", keys("left"), vec![]),
         ] {
             assert_eq!(Chain::of(&settings(profile)), Ok(Chain { base, roles }), "{profile}");

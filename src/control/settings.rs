@@ -1,10 +1,10 @@
-//! What the environment and the profile files say, read and checked before the AWS SDK sees them.
+//! The environment and the profile files, read and checked before the AWS SDK sees them.
 //!
-//! The files are read as the AWS CLI reads them: by the rules of Python's configparser, and those
-//! of botocore's `configloader` for names of sections and nested values. What the AWS CLI does not
-//! accept ends the command, with file and line: a file that is passed over may be the one that says
-//! where signed requests go. The SDK is given single settings, and no file. An empty variable is
-//! none.
+//! The files are read like by the AWS CLI: by the rules of Python's configparser, and those of
+//! botocore's `configloader` for names of sections and nested values. Syntax that the AWS CLI
+//! refuses ends the command, with file and line: a file that is ignored may be the one with the
+//! endpoint of signed requests. The SDK gets single settings, and no file. An empty variable counts
+//! as unset.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
@@ -19,25 +19,25 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::link::waiting::Board;
 use crate::s3::uri::shown;
 
-/// What names a profile beside the command line.
+/// Variables that select a profile, after the command line.
 const PROFILE_VARIABLES: [&str; 2] = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"];
 
-/// A variable that names a file, and where that is without it, below the home folder.
+/// The variable with a file's path, and the default below the home folder.
 pub(crate) const CONFIG: (&str, &str) = ("AWS_CONFIG_FILE", ".aws/config");
 const CREDENTIALS: (&str, &str) = ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
 const FILES: [(&str, &str); 2] = [CONFIG, CREDENTIALS];
 
-/// The variable that says where all services are.
+/// The variable with the endpoint of all services.
 const ENDPOINT_URL: &str = "AWS_ENDPOINT_URL";
 
-/// What switches off all that says where services are.
+/// Disables all settings of endpoints.
 const IGNORED: (&str, &str) =
     ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "ignore_configured_endpoint_urls");
 
 /// The settings of a pair of keys.
 pub(super) const KEYS: [&str; 2] = ["aws_access_key_id", "aws_secret_access_key"];
 
-/// Keys that stand in a profile.
+/// The keys in a profile.
 pub(super) struct Keys<'a> {
     pub(super) access_key: &'a str,
     pub(super) secret_key: &'a str,
@@ -45,22 +45,22 @@ pub(super) struct Keys<'a> {
     pub(super) are_of_credentials_file: bool,
 }
 
-/// What names a profile on the command line.
+/// The option that selects a profile.
 pub(crate) const BY_OPTION: &str = "--profile";
 
-/// Who chose the profile.
+/// The selection of the profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chosen {
     /// The command line.
     CommandLine,
     /// This variable.
     Variable(&'static str),
-    /// Nobody: it is the default one.
+    /// None: it is the default one.
     Nobody,
 }
 
 impl Chosen {
-    /// What names it, for messages.
+    /// The name of the setting, for messages.
     pub(crate) const fn by(self) -> Option<&'static str> {
         match self {
             Self::CommandLine => Some(BY_OPTION),
@@ -70,31 +70,31 @@ impl Chosen {
     }
 }
 
-/// A setting, and what says so: a variable, or a profile and its file.
+/// A setting, and its source: a variable, or a profile and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) value: String,
     pub(crate) from: String,
 }
 
-/// The value of a variable by its name.
+/// Returns the value of a variable.
 type Variables = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// What the environment and the profile files say.
+/// The environment and the profile files.
 pub(crate) struct Settings {
     variable: Variables,
-    /// Of both files; those of the credentials file come last, and count first.
+    /// Of both files; those of the credentials file come last, and have precedence.
     sections: Vec<Section>,
     profile: String,
     chosen: Chosen,
 }
 
 impl Settings {
-    /// Reads them, on a helper thread: a file may be a pipe that nobody writes to, and is on this
-    /// board while it is read. `profile`: the one that the command line names.
+    /// Reads the files, on a helper thread: a file may be a pipe without a writer, so the read is
+    /// reported on this board. `profile`: the one of the command line.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] where a file cannot be read, or is not what the AWS CLI accepts.
+    /// [`ErrorKind::Usage`] if a file cannot be read, or the AWS CLI would refuse it.
     pub(crate) async fn load(profile: Option<String>, board: Arc<Board>) -> Result<Self> {
         let file = move |path: &Path| {
             let _noted = board.begin_file(shown(&path.to_string_lossy()).to_string());
@@ -135,8 +135,7 @@ impl Settings {
         Ok(found)
     }
 
-    /// A profile that was named and is nowhere is not passed over: it may be the one that says
-    /// where requests go.
+    /// Refuses a selected profile that does not exist: it may be the one with the endpoint.
     fn require_profile(&self) -> Result<()> {
         let Some(by) = self.chosen.by() else { return Ok(()) };
         if self.has_section(Kind::Profile, &self.profile) {
@@ -152,8 +151,8 @@ impl Settings {
         Err(Error::new(ErrorKind::Access, message).advise(advice))
     }
 
-    /// How to mend a section that is meant to be this profile, where there is one: the word
-    /// `profile` stands in the names of the configuration file alone.
+    /// Advice about a section that is probably meant as this profile, if there is one: only the
+    /// configuration file has the word `profile` in its names.
     pub(super) fn misnamed(&self, profile: &str) -> Option<String> {
         let prefixed = format!("profile {profile}");
         let is_meant = |section: &&Section| match section.place.0 {
@@ -169,8 +168,8 @@ impl Settings {
         Some(format!("write {right} for {wrong} in {file}, line {}", section.place.1))
     }
 
-    /// How to mend a file whose settings the default profile has not: all are in `[DEFAULT]`, which
-    /// is no profile.
+    /// Advice about a file with settings that the default profile does not have, because all are in
+    /// `[DEFAULT]`, which is not a profile.
     pub(super) fn unused_defaults(&self) -> Option<String> {
         if self.profile != PROFILE_DEFAULT {
             return None;
@@ -193,12 +192,12 @@ impl Settings {
         self.sections.iter().any(|found| found.kind == kind && found.name == name)
     }
 
-    /// Whether a file has this profile.
+    /// True if a file has this profile.
     pub(super) fn has_profile(&self, name: &str) -> bool {
         self.has_section(Kind::Profile, name)
     }
 
-    /// How to mend what is wrong with a profile: what to check.
+    /// Advice for an error of a profile: the setting to check.
     pub(super) fn check_words(&self) -> String {
         match self.chosen.by() {
             Some(by) => format!("check {by}, {}", self.places()),
@@ -214,22 +213,22 @@ impl Settings {
         file_in_words(|name| self.variable(name), FILES[section.place.0])
     }
 
-    /// A variable that is set, and not empty.
+    /// The value of a variable, if not empty.
     pub(crate) fn variable(&self, name: &str) -> Option<String> {
         (self.variable)(name)
     }
 
-    /// The profile that was chosen.
+    /// The selected profile.
     pub(crate) fn profile(&self) -> &str {
         &self.profile
     }
 
-    /// Who chose it.
+    /// How the profile was selected.
     pub(crate) fn chosen(&self) -> Chosen {
         self.chosen
     }
 
-    /// What the first of these variables says that is set, else what the profile does.
+    /// The value of the first set variable, else of the profile.
     pub(crate) fn find(&self, variables: &[&str], key: &str) -> Option<Found> {
         self.in_variables(variables).or_else(|| self.in_profile(key))
     }
@@ -239,23 +238,23 @@ impl Settings {
         variables.iter().find_map(found)
     }
 
-    /// A variable that names where a service is, but is to be ignored.
+    /// The variable with a service's endpoint, if it is set and to be ignored.
     ///
     /// # Errors
-    /// Where it is not clear whether it is.
+    /// If the setting that disables it is invalid.
     pub(super) fn ignored_variable(&self, service: &str) -> Result<Option<String>> {
         let names = [format!("AWS_ENDPOINT_URL_{}", service.to_uppercase()), ENDPOINT_URL.into()];
         let ignored = self.switch(IGNORED.0, IGNORED.1)?;
         Ok(names.into_iter().find(|name| ignored && self.variable(name).is_some()))
     }
 
-    /// Where a service is, in the order of
+    /// The endpoint of a service, in the order of
     /// <https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html>: `service` is
     /// its name there, in lower case.
     ///
     /// # Errors
-    /// Where it is not clear whether they are to be ignored, and where the profile's section of
-    /// services is missing.
+    /// If the setting that disables endpoints is invalid, or if the profile's section of services
+    /// is missing.
     pub(crate) fn endpoint_url(&self, service: &str) -> Result<Option<Found>> {
         if self.switch(IGNORED.0, IGNORED.1)? {
             return Ok(None);
@@ -268,18 +267,18 @@ impl Settings {
         Ok(self.in_services(service, key)?.or_else(|| self.in_profile(key)))
     }
 
-    /// Whether something is on.
+    /// True if a setting is on.
     ///
     /// # Errors
-    /// Where that is neither `true` nor `false`.
+    /// If it is neither `true` nor `false`.
     pub(crate) fn switch(&self, variable: &str, key: &str) -> Result<bool> {
         Ok(self.choice(variable, key, ["true", "false"])?.is_some_and(|found| found == "true"))
     }
 
-    /// Which of these words is said, in any case.
+    /// The one of these words that is set, in any case.
     ///
     /// # Errors
-    /// Where another one is.
+    /// If another word is set.
     pub(crate) fn choice(
         &self,
         variable: &str,
@@ -295,32 +294,32 @@ impl Settings {
         })
     }
 
-    /// A setting, and its section; of the credentials file where both have it.
+    /// A setting, and its section; of the credentials file if both have it.
     fn setting(&self, kind: Kind, name: &str, key: &str) -> Option<(&str, &Section)> {
         let is_of = |found: &&Section| (found.kind, &*found.name) == (kind, name);
         let mut of_name = self.sections.iter().rev().filter(is_of);
         of_name.find_map(|section| Some((section.said(key)?, section)))
     }
 
-    /// What a profile says, whoever chose it.
+    /// A setting of any profile.
     pub(super) fn of_profile(&self, profile: &str, key: &str) -> Option<&str> {
         self.setting(Kind::Profile, profile, key).map(|(value, _)| value)
     }
 
-    /// What a session of single sign-on says; `None` where there is no such section.
+    /// A setting of a session of single sign-on; `None` if there is no such section.
     pub(super) fn of_session(&self, session: &str, key: &str) -> Option<Option<&str>> {
         let value = || self.setting(Kind::SsoSession, session, key).map(|(value, _)| value);
         self.has_section(Kind::SsoSession, session).then(value)
     }
 
-    /// The keys of a profile, all from one file; `None` where no file has both.
+    /// The keys of a profile, all from one file; `None` if no file has both.
     pub(super) fn keys(&self, profile: &str) -> Option<Keys<'_>> {
         let is_of = |found: &&Section| (found.kind, &*found.name) == (Kind::Profile, profile);
         self.sections.iter().rev().filter(is_of).find_map(|section| {
             Some(Keys {
                 access_key: section.said(KEYS[0])?,
                 secret_key: section.said(KEYS[1])?,
-                // By both names, as botocore.
+                // By both names, like botocore.
                 session_token: section
                     .said("aws_security_token")
                     .or_else(|| section.said("aws_session_token")),
@@ -329,7 +328,7 @@ impl Settings {
         })
     }
 
-    /// The file that says this of a profile, in words.
+    /// The file with this setting of a profile, in words.
     pub(super) fn file_of(&self, profile: &str, key: &str) -> String {
         let found = self.setting(Kind::Profile, profile, key);
         found.map_or_else(|| self.places(), |(_, section)| self.file_in_words(section))
@@ -341,7 +340,7 @@ impl Settings {
         Some(Found { value, from: format!("{key} of the profile '{profile}' in {file}") })
     }
 
-    /// What the profile's section of services says of one.
+    /// A setting of a service in the profile's section of services.
     fn in_services(&self, service: &str, key: &str) -> Result<Option<Found>> {
         let Some(Found { value: services, .. }) = self.in_profile("services") else {
             return Ok(None);
@@ -371,14 +370,14 @@ impl Settings {
 }
 
 impl std::fmt::Debug for Settings {
-    /// Nothing of the files, which have secrets.
+    /// Shows nothing of the files, which have secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Settings").field("profile", &self.profile).finish_non_exhaustive()
     }
 }
 
-/// The profiles of both files, sorted: for who types a name. What cannot be read has none, and what
-/// is no file is not opened: its end may never come.
+/// The profiles of both files, sorted, for completion. Unreadable files have none, and anything but
+/// a file is not opened: its end may never come.
 pub(crate) fn profile_names() -> Vec<String> {
     let mut names = BTreeSet::new();
     for (at, (named, usual)) in FILES.into_iter().enumerate() {
@@ -392,18 +391,18 @@ pub(crate) fn profile_names() -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// A variable of the environment; without HOME the database of users says it, as in the AWS CLI.
+/// A variable of the environment; without HOME the user database's home, like the AWS CLI.
 fn environment_and_home(name: &str) -> Option<String> {
     let home = || std::env::home_dir()?.into_os_string().into_string().ok();
     environment(name).or_else(|| if name == "HOME" { home() } else { None })
 }
 
-/// A variable of the environment that is set, and not empty.
+/// A variable of the environment, if it is set and not empty.
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
 
-/// Where one of the profile files is, in words.
+/// The location of a profile file, in words.
 pub(crate) fn file_in_words(
     variable: impl Fn(&str) -> Option<String>,
     (named, usual): (&str, &str),
@@ -411,13 +410,13 @@ pub(crate) fn file_in_words(
     variable(named).map_or_else(|| format!("~/{usual}"), |name| shown(&name).to_string())
 }
 
-/// Where profiles are looked for, in words.
+/// The locations of the profile files, in words.
 pub(crate) fn files_in_words(variable: impl Fn(&str) -> Option<String>) -> String {
     let [config, credentials] = FILES.map(|file| file_in_words(&variable, file));
     format!("{config} and {credentials}")
 }
 
-/// Where a profile file is, and whether a variable says so.
+/// The path of a profile file, and true if a variable sets it.
 fn place(
     variable: &impl Fn(&str) -> Option<String>,
     named: &str,
@@ -431,7 +430,7 @@ fn place(
     })
 }
 
-/// A whole file, which may be a pipe of the shell's.
+/// A whole file, which may be a shell's pipe.
 fn read_bounded(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     let file = std::fs::OpenOptions::new().read(true).open(path)?;
@@ -442,11 +441,11 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
-/// Whether there is no such file. In the home folder of another user there is none for us.
+/// True if there is no such file. A file in another user's home folder counts as missing.
 fn is_missing(error: &io::Error, is_named: bool) -> bool {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => true,
-        // A container's mount of a file that is not there makes a folder.
+        // A container's mount of a missing file creates a folder.
         io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => !is_named,
         _ => false,
     }
@@ -457,7 +456,7 @@ fn unreadable(path: &Path, error: &io::Error, named: &str) -> Error {
     Error::new(ErrorKind::Usage, message).advise(format!("check the file, and {named}"))
 }
 
-/// What is said of a line does not repeat it: it may be a secret.
+/// The error about a line does not repeat it: it may be a secret.
 fn malformed(path: &Path, (line, Wrong { why, advice }): (usize, Wrong)) -> Error {
     let message = format!("{}, line {line}: {why}", shown(&path.to_string_lossy()));
     Error::new(ErrorKind::Usage, message).advise(advice)
@@ -465,7 +464,7 @@ fn malformed(path: &Path, (line, Wrong { why, advice }): (usize, Wrong)) -> Erro
 
 #[cfg(test)]
 impl Settings {
-    /// With these variables and files alone.
+    /// The settings of these variables and files only.
     pub(crate) fn of(
         variables: &[(&str, &str)],
         files: &[(&'static str, &'static str)],
@@ -493,7 +492,7 @@ mod tests {
         found.find(&["AWS_REGION"], "region").map(|found| found.value).unwrap_or_default()
     }
 
-    /// Most by the rules of configparser; a byte order mark is forgiven.
+    /// Most by the rules of configparser; a byte order mark is accepted, too.
     #[test]
     fn forms_that_the_aws_cli_accepts() {
         let forms = [
@@ -525,7 +524,7 @@ mod tests {
         assert_eq!(found.expect("a name").chosen(), Chosen::CommandLine);
     }
 
-    /// As botocore 1.44 reads them.
+    /// Like botocore 1.44.
     #[test]
     fn defaults_are_those_of_all_sections_of_a_file() {
         let config = "[DEFAULT]\nregion = d\nrole_arn = a\n[profile p]\nrole_arn =\n\
@@ -541,7 +540,7 @@ mod tests {
             found.of_profile(profile, key).map(str::to_owned).unwrap_or_default()
         };
         assert_eq!([said("p", "region"), said("q", "region")], ["k", "q"]);
-        // What is empty is that.
+        // Empty values are returned as such.
         assert_eq!([said("p", "role_arn"), said("q", "role_arn")], ["", "a"]);
         assert_eq!(
             ["p", "q", "r"].map(|profile| said(profile, "aws_session_token")),
@@ -549,7 +548,7 @@ mod tests {
         );
         let url = of("q").expect("a profile").endpoint_url("s3").expect("a section of services");
         assert_eq!(url.map(|found| found.value).as_deref(), Some("http://x:1"));
-        // It is no profile, and nothing in it is there twice.
+        // It is not a profile, and its settings are not duplicates.
         assert!(of("DEFAULT").is_err());
         let alone = read("\n[DEFAULT]\nregion = d\n").expect("words");
         assert_eq!(region(&alone), "");

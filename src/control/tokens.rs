@@ -1,7 +1,7 @@
 //! Credentials for a token: web identities, and sessions of single sign-on.
 //!
-//! aws-config exchanges the token. It is given single settings, which are read here as the AWS CLI
-//! reads them, and no profile file.
+//! aws-config exchanges the token. It gets single settings, which are read here like in the AWS
+//! CLI, and no profile file.
 
 use std::time::UNIX_EPOCH;
 
@@ -22,10 +22,10 @@ pub(super) const WEB_IDENTITY: &str = "web_identity_token_file";
 const VARIABLES: [&str; 3] =
     ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME"];
 
-/// The settings that make a profile one of single sign-on; without them the others are left over.
+/// The settings that make a profile one of single sign-on; without them the others are ignored.
 pub(super) const SSO: [&str; 2] = ["sso_account_id", "sso_role_name"];
 const SESSION: &str = "sso_session";
-/// What a profile or its session says of single sign-on.
+/// The settings of single sign-on in a profile or its session.
 const PORTAL: [&str; 2] = ["sso_region", "sso_start_url"];
 
 /// A role that is assumed for the token in a file.
@@ -37,16 +37,16 @@ pub(super) struct WebIdentity {
 }
 
 impl WebIdentity {
-    /// Whether the environment has one.
+    /// True if the environment has one.
     pub(super) fn is_in_environment(settings: &Settings) -> bool {
         settings.variable(VARIABLES[0]).is_some()
     }
 
-    /// That of the environment, if it names a token file. As botocore has it, the chosen profile
-    /// has the role and the session's name where the environment does not.
+    /// The web identity of the environment, if it names a token file. As in botocore, the role and
+    /// the session's name are those of the chosen profile if the environment has none.
     ///
     /// # Errors
-    /// [`ErrorKind::Access`] where it has no role; see [`require_followed`].
+    /// [`ErrorKind::Access`] if it has no role; see [`require_followed`].
     pub(super) fn of_environment(settings: &Settings) -> Result<Option<Self>> {
         let [token_file, role, session_name] = VARIABLES.map(|name| settings.variable(name));
         let Some(token_file) = token_file else { return Ok(None) };
@@ -61,11 +61,11 @@ impl WebIdentity {
         Ok(Some(Self { token_file, role, session_name }))
     }
 
-    /// That of a profile which names a token file. As botocore has it, the role and the session's
-    /// name of the environment win over those of a profile that the command line does not name.
+    /// The web identity of a profile with a token file. As in botocore, the role and the session's
+    /// name of the environment take precedence unless `--profile` names the profile.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`Self::of_environment`].
     pub(super) fn of_profile(settings: &Settings, profile: &str) -> Result<Self> {
         let is_alone = settings.chosen() == Chosen::CommandLine || profile != settings.profile();
         let found = |key, variable| {
@@ -109,10 +109,10 @@ pub(super) struct SingleSignOn {
 }
 
 impl SingleSignOn {
-    /// That of a profile.
+    /// The role of a profile.
     ///
     /// # Errors
-    /// [`ErrorKind::Access`] where a part of it is missing; see [`require_followed`].
+    /// [`ErrorKind::Access`] if a part of it is missing; see [`require_followed`].
     pub(super) fn of_profile(settings: &Settings, profile: &str) -> Result<Self> {
         let own = |key| settings.of_profile(profile, key);
         let session = own(SESSION);
@@ -164,8 +164,8 @@ impl SingleSignOn {
     }
 }
 
-/// Refuses a variable that names where a service is and is to be ignored: aws-config follows it,
-/// and would send the token there.
+/// Refuses a variable with a service's endpoint that is to be ignored: aws-config would use it, and
+/// send the token there.
 fn require_followed(settings: &Settings, services: &[Service]) -> Result<()> {
     for service in services {
         if let Some(name) = settings.ignored_variable(service.name())? {
@@ -203,7 +203,7 @@ mod tests {
             SingleSignOn::of_profile(&found, "default")
         };
         assert_eq!(read(format!("{role}{portal}")), Ok(expected(None)));
-        // The name of a session names the file of its token: it stays as it is.
+        // The name of a session is part of its token's file name: it stays unchanged.
         assert_eq!(read(format!("{role}{session}{portal}")), Ok(expected(Some("s o"))));
         assert_eq!(read(format!("{role}{portal}{session}{portal}")), Ok(expected(Some("s o"))));
         for (config, why) in [

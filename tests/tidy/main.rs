@@ -37,9 +37,9 @@ const IMPURE: [&str; 11] = [
 const UNSAFE: [&str; 3] = ["src/sys/", "tools/origin/src/map.rs", "tools/python/src/buffer.rs"];
 
 /// Folders below `src` whose doc comments are in the words of the field.
-const PLAIN: [&str; 14] = [
-    "checksum", "cli", "command", "engine", "files", "library", "limits", "link", "mount", "plan",
-    "report", "s3", "sys", "text",
+const PLAIN: [&str; 15] = [
+    "checksum", "cli", "command", "control", "engine", "files", "library", "limits", "link",
+    "mount", "plan", "report", "s3", "sys", "text",
 ];
 
 /// Files of these folders that are not rewritten yet, or whose comments are an option's help.
