@@ -72,7 +72,7 @@ pub const TLS_PIECE_BYTES: u32 = 256 << 10;
 /// cores decrypt the next ranges while one is handed on.
 pub const BACKLOG_BYTES_MIN: u64 = 64 << 20;
 
-/// Such plaintext per core that decrypts, in bytes, if that is more.
+/// Plaintext ahead of its turn per core that decrypts, in bytes, if that is more.
 pub const BACKLOG_BYTES_PER_WORKER: u64 = 16 << 20;
 
 /// Buffers that the range whose turn it is may always fill: one is handed on while others are
@@ -206,7 +206,7 @@ pub const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(10)
 /// file times (10 ms if the kernel's HZ is 100), so that another change shows.
 pub const ADOPT_REST: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// Such age if file times have no fractions of a second: FAT's resolution is two seconds.
+/// Age of the last change if file times have whole seconds only: FAT's resolution is two seconds.
 pub const ADOPT_REST_COARSE: std::time::Duration = std::time::Duration::from_millis(2100);
 
 /// Number of checks if a file has come to rest; one that has not is not adopted.

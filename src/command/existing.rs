@@ -737,7 +737,7 @@ mod tests {
             std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(mode)).expect("ours");
         };
         allow(0);
-        // Of this thread alone: root can read everything.
+        // For this thread only: root could read everything.
         let mut sets = capabilities(None).expect("they are known");
         sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
         set_capabilities(None, sets).expect("less is always allowed");

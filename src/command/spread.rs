@@ -12,7 +12,7 @@ use crate::files::system_host::DiskSpace;
 use crate::limits::{SPREAD_OBJECTS_MIN, SPREAD_WINDOW_BYTES_MIN};
 use crate::report::document::DestinationLine;
 
-/// A destination's rate is that of its last microseconds at work.
+/// Recent time at work over which a destination's rate is measured, in microseconds.
 const REMEMBERED_US: u64 = 4_000_000;
 
 /// One destination.

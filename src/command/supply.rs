@@ -32,7 +32,7 @@ use crate::s3::uri::S3Uri;
 /// Pause before a full feed is checked again, after an item was taken from it: items taken
 /// meanwhile free space together.
 const FEED_PAUSE: Duration = Duration::from_millis(5);
-/// Such pause if the next epoch's listing may be due.
+/// Pause before a full feed is checked again if the next epoch's listing may be due.
 const EPOCH_PAUSE: Duration = Duration::from_millis(20);
 
 /// The order of the epochs.

@@ -153,7 +153,7 @@ pub const REFUSED_PAUSE: Duration = Duration::from_millis(250);
 /// Pause between two checks for sessions that servers may refuse.
 pub const UPKEEP_PAUSE: Duration = Duration::from_secs(1);
 
-/// Such pauses per check of the credentials' expiry: every 5 s.
+/// Number of these pauses between two checks of the credentials' expiry: every 5 s.
 pub const UPKEEP_ROUNDS_PER_EXPIRY: u32 = 5;
 
 /// Pause between two checks for names that are due for a lookup.

@@ -1,6 +1,6 @@
 //! Limits of `bench`.
 
-/// Default size of generated objects, and of the files on disk, in bytes.
+/// Default total size of generated objects, and of files on disk, in bytes.
 pub const BENCH_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Most runs of each step.
