@@ -93,7 +93,7 @@ impl View {
         Self { names, reader, version_check, base, local, request_bytes, over_ring }
     }
 
-    /// Sets if io_uring is requested from the kernel at the mount.
+    /// Sets whether io_uring is requested from the kernel at the mount.
     pub(super) fn want_ring(&self, is_wanted: bool) {
         self.over_ring.store(is_wanted, Ordering::Relaxed);
     }

@@ -27,12 +27,12 @@ impl Conn {
         matches!(self.state, State::Skip { .. } | State::End { .. })
     }
 
-    /// Sets if the next answer must have an ETag.
+    /// Sets whether the next answer must have an ETag.
     pub fn set_needs_etag(&mut self, needs_etag: bool) {
         self.needs_etag = needs_etag;
     }
 
-    /// Sets if the next request accepts gzip.
+    /// Sets whether the next request accepts gzip.
     pub fn set_accepts_gzip(&mut self, accepts_gzip: bool) {
         self.accepts_gzip = accepts_gzip;
     }
