@@ -82,7 +82,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
 }
 
 /// Name prefixes of the headers that are retained of a head longer than its buffer.
-const KEPT: [&str; 10] = [
+const RETAINED: [&str; 10] = [
     "content-encoding",
     "content-length",
     "content-range",
@@ -106,8 +106,8 @@ fn from_name(line: &[u8]) -> &[u8] {
 }
 
 /// True if a line of a head has, or seems to have, a value that [`parse`] or an error uses.
-fn is_kept(line: &[u8]) -> bool {
-    let names = if is_fold(line) { &COUNTED[..] } else { &KEPT };
+fn is_retained(line: &[u8]) -> bool {
+    let names = if is_fold(line) { &COUNTED[..] } else { &RETAINED };
     let word = from_name(line);
     names.iter().any(|name| {
         word.get(..name.len()).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
@@ -129,7 +129,7 @@ pub fn drop_headers(bytes: &mut [u8]) -> usize {
             (is_first, retains) = (false, true);
             is_interim = line.get(9) == Some(&b'1') && line.get(9..12) != Some(b"101");
         } else {
-            retains = is_empty || is_kept(line) || is_fold(line) && retains;
+            retains = is_empty || is_retained(line) || is_fold(line) && retains;
         }
         let length = line.len();
         if retains {
@@ -148,9 +148,9 @@ pub fn drop_headers(bytes: &mut [u8]) -> usize {
     let rest = &bytes[from..];
     let name = from_name(rest);
     let is_named = name.contains(&b':') || name.len() > HEADER_NAME_BYTES_MAX;
-    let is_of_kept = is_kept(rest) || is_fold(rest) && retains;
+    let is_of_retained = is_retained(rest) || is_fold(rest) && retains;
     // This header replaces one that has not ended, or that may continue in the next line.
-    let (place, begin): (&[u8], usize) = match is_named && !is_of_kept {
+    let (place, begin): (&[u8], usize) = match is_named && !is_of_retained {
         _ if has_ended || is_first => (b"", from),
         true => (b"x:", bytes.len()),
         false if !retains && (rest.is_empty() || is_fold(rest)) => (b"x:\n", from),

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::s3::uri::shown;
 
 /// Most names of a certificate that an error lists.
-const NAMES_TOLD_MAX: usize = 5;
+const NAMES_LISTED_MAX: usize = 5;
 
 const ADVICE_TRUST: &str =
     "name its authority, or itself, with --ca-bundle FILE; --no-verify-ssl disables the check";
@@ -64,8 +64,8 @@ fn certificate_reason(certificate: &Certificate) -> (String, &'static str) {
         Certificate::NotValidYet => ("its certificate is not valid yet".to_owned(), ADVICE_CLOCK),
         Certificate::NotValidForNameContext { presented, .. } => {
             let names: Vec<String> =
-                presented.iter().take(NAMES_TOLD_MAX).map(|name| shown(name)).collect();
-            let more = if presented.len() > NAMES_TOLD_MAX { ", ..." } else { "" };
+                presented.iter().take(NAMES_LISTED_MAX).map(|name| shown(name)).collect();
+            let more = if presented.len() > NAMES_LISTED_MAX { ", ..." } else { "" };
             (format!("its certificate is for {}{more}", names.join(", ")), ADVICE_NAME)
         }
         Certificate::NotValidForName => {
