@@ -180,8 +180,8 @@
 //! * Every operation in flight is in the ring's slab; a run ends with none, and each slot back
 //!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
 //! * A listing gives every key once and in order, however many requests it is made by, whatever the
-//!   keys are: tests of [`plan::split`] and [`control::walk`], `tests/list`. A server whose order
-//!   is another is listed by one request at a time, or refused.
+//!   keys are: tests of [`plan::split`] and [`control::list::walk`], `tests/list`. A server whose
+//!   order is another is listed by one request at a time, or refused.
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
 //! * No connection is late because its worker paused, or because the reader of a pipe does; no
@@ -218,7 +218,7 @@
 //!   a reader is bounded, however small its objects are: tests of [`engine::gunzip`] and
 //!   [`engine::stream::inflate`], `tests/pipe/gzip.rs`, `tests/pipe/slow.rs`.
 //! * A shard is the same objects for every command that takes one: `tests/pipe/parts.rs`. Hosts of
-//!   a job have each object of a channel once: tests of [`control::channel`].
+//!   a job have each object of a channel once: tests of [`control::list::channel`].
 //! * A name appears at the destination only when all its bytes are there: tests of
 //!   [`files::system_host`], `tests/sim`.
 //! * What an earlier run left counts only where it is surely of this object, in this version, and
@@ -248,7 +248,7 @@
 //!   ([`limits::AUGMENTED_BYTES_MAX`]) with what is listed of their objects
 //!   ([`control::limits::LISTED_BYTES_MAX`]).
 //! * What a listing tells of a manifest's objects changes nothing but the number of requests:
-//!   order, bytes and errors are those of HEADs: tests of [`control::heads`],
+//!   order, bytes and errors are those of HEADs: tests of [`control::list::heads`],
 //!   `tests/pipe/lines.rs`.
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).

@@ -12,7 +12,7 @@ use super::supply::EpochOrder;
 use super::whole_file;
 use crate::cli::ManifestPlace;
 use crate::control::Control;
-use crate::control::heads::{Found, HeadsAhead};
+use crate::control::list::heads::{Found, HeadsAhead};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::{Cut, Transfer};
 use crate::limits::{AUGMENTED_BYTES_MAX, INLINE_AHEAD_BYTES_MAX};

@@ -4,7 +4,7 @@
 use tracing::{debug, enabled, info};
 
 use super::target::Target;
-use crate::control::resolve::{Source, SourceKind};
+use crate::control::list::sources::{Source, SourceKind};
 use crate::engine::config::Config;
 use crate::engine::pace::Timeline;
 use crate::error::Error;

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
 use super::blocking::GivenUp;
-use crate::control::resolve::{Source, SourceKind};
+use crate::control::list::sources::{Source, SourceKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::mark::Identity;
 use crate::files::system_host::{Sweep, Swept, SystemHost};

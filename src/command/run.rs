@@ -24,7 +24,7 @@ use super::reporting::{finish, keep_up, print_lines};
 use super::space::Space;
 use super::spread::Spread;
 use super::target::Target;
-use crate::control::entries::Entries;
+use crate::control::list::entries::Entries;
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;
 use crate::engine::schedule::Scheduler;

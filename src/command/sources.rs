@@ -14,8 +14,8 @@ use crate::control::Control;
 use crate::control::limits::{
     MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, SOURCE_LINE_BYTES_MAX, SOURCES_MAX,
 };
-use crate::control::resolve::too_many_sources;
-use crate::control::walk::leaves_nothing;
+use crate::control::list::sources::too_many_sources;
+use crate::control::list::walk::leaves_nothing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;

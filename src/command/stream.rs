@@ -22,7 +22,7 @@ use super::supply::{EpochOrder, Opening, Wanted, supply};
 use super::{interrupts, lines, ready, ring};
 use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 use crate::control::Control;
-use crate::control::credentials::CredentialSource;
+use crate::control::auth::credentials::CredentialSource;
 use crate::engine::backlog::Room;
 use crate::engine::budget::StreamBudget;
 use crate::engine::config::{

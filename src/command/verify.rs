@@ -27,7 +27,7 @@ use crate::cli::{Destination, VerifyArgs};
 use crate::control::Control;
 use crate::control::checksum::PartsAsked;
 use crate::control::limits::CHECKSUMS_ASKED_MAX;
-use crate::control::walk::{Entry, Walk};
+use crate::control::list::walk::{Entry, Walk};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::mark::Identity;
 use crate::files::system_host::{Adopter, Adoption, Look, Proven, Reader, There};

@@ -4,6 +4,9 @@
 //! counts them. The meaning of answers is decided by the callers. Objects' data never comes this
 //! way.
 
+pub(super) mod handshake;
+pub(super) mod idle;
+
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -26,15 +29,15 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tracing::{debug, info};
 
-use super::handshake::handshake;
-use super::idle::IdleConnections;
-use super::interfaces;
 use super::limits::{
     ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, CONNECT_WAITS_MAX, MANIFEST_PIECE_BYTES,
     MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
 };
 use super::patience::{Patience, pause};
 use super::tls::{Trust, client_config};
+use crate::control::client::handshake::handshake;
+use crate::control::client::idle::IdleConnections;
+use crate::control::dns::interfaces;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::HEADERS_MAX;
 use crate::link::attempt::{Attempts, Cause, NextTry};

@@ -86,7 +86,7 @@ pub const REFRESH_PAUSE: Duration = Duration::from_secs(10);
 pub const SESSION_REFRESH_AHEAD: Duration = Duration::from_secs(120);
 /// Most near matches in an error.
 pub const NEAR_MATCHES_MAX: usize = 3;
-/// Most entries that [`super::walk::Walk::next_batch`] returns at once.
+/// Most entries that [`super::list::walk::Walk::next_batch`] returns at once.
 pub const BATCH_ENTRIES_MAX: usize = 1_000;
 /// Most sources of a run: each single object among them is one HEAD request and about 1 KB of
 /// memory.

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use super::credentials::CredentialSource;
 use super::{Control, ControlOptions};
+use crate::control::auth::credentials::CredentialSource;
 use crate::s3::sign::SigningKeys;
 
 /// Connections that one server accepts before it ends.

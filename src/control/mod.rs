@@ -3,46 +3,29 @@
 //! Ordinary async Rust on a current-thread runtime; nothing here is `Send`, and no data passes
 //! through it. The protocol is parsed in [`crate::s3`]; the path of an object is decided in
 //! [`crate::plan`].
+//!
+//! * `settings`: the environment and the profile files.
+//! * [`auth`]: the chain of credentials, its roles and tokens, and sessions of directory buckets.
+//! * [`endpoint`], [`dns`], [`tls`]: the server of a bucket, its addresses, and whom TLS trusts.
+//! * `client`: HTTP, one bounded answer for each request.
+//! * [`list`]: from a source to its objects, page by page; [`checksum`]: what HEAD says of one.
+//! * [`upkeep`]: renews keys, sessions and addresses while the data plane works.
 
-pub mod ahead;
+pub mod auth;
 mod buckets;
-mod bundle;
-mod chain_answers;
-mod chain_http;
-pub mod channel;
 pub mod checksum;
 pub(crate) mod client;
-pub mod credentials;
-pub mod customer_key;
-mod dns_cache;
+pub mod dns;
 pub mod endpoint;
-pub mod entries;
-mod express;
-mod handshake;
-pub mod heads;
-mod idle;
-mod instance;
-pub mod interfaces;
-pub mod level;
 pub mod limits;
-mod listed;
+pub mod list;
 #[cfg(test)]
 pub(crate) mod loopback;
-pub mod manifest;
-mod names;
-mod pages;
 mod patience;
 pub mod probe;
-mod process;
-mod profile_file;
-pub mod resolve;
-mod resolver;
-mod roles;
 mod settings;
 pub mod tls;
-mod tokens;
 pub mod upkeep;
-pub mod walk;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -68,12 +51,12 @@ use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 use crate::s3::{Endpoint, Object, iso_date};
 use crate::sys::topology::Interface;
-use chain_http::ChainHttp;
+use auth::chain_http::{self, ChainHttp};
+use auth::credentials::{CredentialSource, KeyRefresher};
 use client::{Answer, Client, Question};
-use credentials::{CredentialSource, KeyRefresher};
+use dns::hosts::Names;
 use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region};
 use limits::REGION_MOVES_MAX;
-use names::Names;
 use patience::Patience;
 use settings::Found;
 pub(crate) use settings::Settings;
@@ -183,7 +166,7 @@ impl Control {
         };
         let urls = match (&options.credentials, &settings) {
             (CredentialSource::Chain, Some(settings)) => {
-                urls_of(settings, roles::services(settings))?
+                urls_of(settings, auth::roles::services(settings))?
             }
             _ => vec![],
         };
@@ -349,7 +332,7 @@ impl Control {
     async fn settle(&self, bucket: &str, region: &str) -> Result<Arc<Endpoint>> {
         let endpoint = Arc::new(self.service.place(bucket, region)?);
         self.names.resolve(&endpoint, self.client.patience()).await?;
-        interfaces::try_each(&self.interfaces, &endpoint).await?;
+        dns::interfaces::try_each(&self.interfaces, &endpoint).await?;
         self.open_session(&endpoint).await?;
         info!(
             "bucket {bucket}: {}://{}{} in {}{}: {:?}",
@@ -844,7 +827,7 @@ mod tests {
         {
             run(async {
                 let mut control = control(&server).await;
-                control.key_refresher = credentials::giving(given).await;
+                control.key_refresher = auth::credentials::giving(given).await;
                 let outcome = control.list_page("bkt", &ListQuery::new("")).await;
                 assert_eq!(outcome.err().map(|error| error.kind()), expected);
                 assert_eq!(control.keys().version(), 2);

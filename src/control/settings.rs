@@ -6,6 +6,8 @@
 //! endpoint of signed requests. The SDK gets single settings, and no file. An empty variable counts
 //! as unset.
 
+pub(super) mod profile_file;
+
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use super::limits::PROFILE_FILE_BYTES_MAX;
-use super::profile_file::{Kind, PROFILE_DEFAULT, Section, Wrong, parse};
+use crate::control::settings::profile_file::{Kind, PROFILE_DEFAULT, Section, Wrong, parse};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::waiting::Board;
 use crate::s3::uri::shown;

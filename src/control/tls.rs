@@ -3,6 +3,8 @@
 //!
 //! Connections are in `client`.
 
+pub(super) mod bundle;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_platform_verifier::BuilderVerifierExt;
 
-use super::bundle::Bundle;
+use crate::control::tls::bundle::Bundle;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The trusted certificates.

@@ -12,9 +12,9 @@ use tokio::task::{LocalSet, spawn_local};
 
 use super::listing::{self, Listing, Pages};
 use super::options::ClientOptions;
-use crate::control::resolve::Depth;
+use crate::control::list::sources::Depth;
+use crate::control::list::walk::Walk;
 use crate::control::upkeep::{keep_helper, upkeep};
-use crate::control::walk::Walk;
 use crate::control::{Control, ControlOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::{Cut, Transfer};

@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 
 use super::client::{RemoteObject, Shared, gone, remote};
 use crate::control::Control;
-use crate::control::resolve::{Depth, listed_prefix};
-use crate::control::walk::Walk;
+use crate::control::list::sources::{Depth, listed_prefix};
+use crate::control::list::walk::Walk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
 use crate::s3::cycle::CycleGuard;

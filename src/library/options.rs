@@ -7,10 +7,10 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use crate::control::ControlOptions;
-use crate::control::credentials::CredentialSource;
-use crate::control::customer_key::customer_key;
+use crate::control::auth::credentials::CredentialSource;
+use crate::control::auth::customer_key::customer_key;
+use crate::control::dns::interfaces::named;
 use crate::control::endpoint::AddressingStyle;
-use crate::control::interfaces::named;
 use crate::control::tls::Trust;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{LIST_REQUESTS_MAX, RETRY_FOR_US, TIMEOUT_MAX, TIMEOUT_MIN};

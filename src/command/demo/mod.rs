@@ -30,7 +30,7 @@ use crate::cli::{
     MessageArgs, MetricsArgs, OnFailure, OutputArgs, PipeArgs, RecordWrapper, SelectionArgs,
     ServiceArgs, StreamArgs, VerifyMode,
 };
-use crate::control::credentials::CredentialSource;
+use crate::control::auth::credentials::CredentialSource;
 use crate::engine::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;

@@ -12,7 +12,7 @@ use super::version_check::{Ask, VersionCheck, in_time};
 use super::view::FOLDER_FLAGS;
 use crate::command::blocking::blocking;
 use crate::control::Control;
-use crate::control::level::LevelPages;
+use crate::control::list::level::LevelPages;
 use crate::error::{Error, Result};
 use crate::mount::lazy::{Content, Turn};
 use crate::mount::tree::{Hidden, Inode, Tree};

@@ -16,7 +16,7 @@ use super::streams::Shared;
 use super::survey::OtherFiles;
 use crate::cli::{Destination, FailureArgs, GetArgs, MetricsArgs, SelectionArgs, TrainArgs};
 use crate::control::Control;
-use crate::control::channel::{ChannelSource, Preflight};
+use crate::control::list::channel::{ChannelSource, Preflight};
 use crate::engine::config::{Config, HostFacts};
 use crate::error::{Error, Result};
 use crate::plan::epoch::Shard;

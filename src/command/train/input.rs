@@ -11,7 +11,7 @@ use super::super::whole_file;
 use super::layout::Layout;
 use crate::cli::{JobSource, ManifestPlace, TrainArgs};
 use crate::control::Control;
-use crate::control::channel::{ChannelObjects, ChannelSource};
+use crate::control::list::channel::{ChannelObjects, ChannelSource};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::JOB_BYTES_MAX;
 use crate::plan::augmented::AugmentedManifest;

@@ -11,7 +11,7 @@ use super::files::AllFound;
 use super::input::{self, Sources};
 use super::layout::{Layout, TEMPORARY_PREFIX, unusable};
 use crate::control::Control;
-use crate::control::channel::{ChannelObjects, ChannelSource};
+use crate::control::list::channel::{ChannelObjects, ChannelSource};
 use crate::error::Result;
 use crate::plan::kept::KeptListing;
 use crate::s3::is_folder_mark;
@@ -135,7 +135,7 @@ async fn relist(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::channel::ListingBudget;
+    use crate::control::list::channel::ListingBudget;
     use crate::control::loopback::{self, Reply, Server};
     use crate::plan::epoch::Shard;
     use crate::train::{ChannelData, S3Location};

@@ -27,7 +27,7 @@ use super::session::{self, Interrupts};
 use super::stream_report::summary_of;
 use crate::cli::TrainArgs;
 use crate::control::Control;
-use crate::control::credentials::CredentialSource;
+use crate::control::auth::credentials::CredentialSource;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::kept::KeptListing;
 use crate::report::document::{

@@ -18,7 +18,7 @@ use super::layout::Layout;
 use super::streams::Shared;
 use crate::cli::{TrainArgs, TuningArgs};
 use crate::control::Control;
-use crate::control::channel::{ChannelSource, Preflight};
+use crate::control::list::channel::{ChannelSource, Preflight};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::document::CacheCounts;
 use crate::report::progress::Progress;

@@ -22,7 +22,7 @@ use super::input::{self, Source, Sources};
 use super::layout::{Layout, is_number};
 use crate::cli::TrainArgs;
 use crate::control::Control;
-use crate::control::channel::ChannelObjects;
+use crate::control::list::channel::ChannelObjects;
 use crate::engine::metrics::FeedCount;
 use crate::engine::pace::Bandwidth;
 use crate::engine::stream::fifos::Fifos;

@@ -16,7 +16,7 @@ use super::layout::Layout;
 use super::streams::epochs_in_words;
 use crate::cli::TrainArgs;
 use crate::control::Control;
-use crate::control::channel::{ChannelSource, KeyProblem, ListingBudget, Preflight};
+use crate::control::list::channel::{ChannelSource, KeyProblem, ListingBudget, Preflight};
 use crate::engine::config::HostFacts;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::limits::{

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::{Instant, sleep};
 
-use super::client::HttpConnection;
-use super::limits::{IDLE_CONNECTIONS_MAX, IDLE_TIME};
+use crate::control::client::HttpConnection;
+use crate::control::limits::{IDLE_CONNECTIONS_MAX, IDLE_TIME};
 use crate::s3::Endpoint;
 
 /// All idle connections.

@@ -1,6 +1,6 @@
 //! Lists one level of a folder: its objects, and the names of its subfolders.
 
-use super::Control;
+use crate::control::Control;
 use crate::error::Result;
 use crate::s3::cycle::CycleGuard;
 use crate::s3::list::{ListQuery, Page};

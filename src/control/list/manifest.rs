@@ -4,9 +4,9 @@ use std::fmt;
 
 use http::Method;
 
-use super::client::{Question, no_memory};
-use super::limits::{MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, MANIFEST_PIECE_BYTES};
-use super::{Ask, Control, refusal, server_error};
+use crate::control::client::{Question, no_memory};
+use crate::control::limits::{MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, MANIFEST_PIECE_BYTES};
+use crate::control::{Ask, Control, refusal, server_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::AUGMENTED_BYTES_MAX;
 use crate::plan::manifest::{Layout, parse};
@@ -156,8 +156,8 @@ impl fmt::Display for Piece {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loopback::{Reply, Server, control, run};
     use super::*;
+    use crate::control::loopback::{Reply, Server, control, run};
     use crate::s3::answer::ERROR_BODY_BYTES_MAX;
 
     fn fetched(server: &Server) -> Result<Vec<u8>> {

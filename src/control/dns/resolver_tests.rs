@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use hickory_resolver::system_conf::parse_resolv_conf;
 
-use super::super::loopback::run;
 use super::*;
+use crate::control::loopback::run;
 
 /// The name server's answers for its only name.
 #[derive(Debug, Clone, Default)]

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::client::Question;
-use super::limits::SESSION_REFRESH_AHEAD;
-use super::{Control, refusal, server_error};
+use crate::control::client::Question;
+use crate::control::limits::SESSION_REFRESH_AHEAD;
+use crate::control::{Control, refusal, server_error};
 use crate::error::{Error, Result};
 use crate::s3::Endpoint;
 use crate::s3::session::{SESSION_ANSWER_BYTES_MAX, parse_session};
@@ -18,7 +18,7 @@ use crate::s3::sign::PublishedKeys;
 impl Control {
     /// Opens a session if the bucket uses them, and publishes its credentials. Without credentials
     /// there are no sessions.
-    pub(super) async fn open_session(&self, endpoint: &Endpoint) -> Result<()> {
+    pub(in crate::control) async fn open_session(&self, endpoint: &Endpoint) -> Result<()> {
         let Some(session) = &endpoint.session else { return Ok(()) };
         if self.key_refresher.published().get().is_none() {
             return Ok(());
@@ -38,7 +38,7 @@ impl Control {
             }
             if may_refresh && server_error(&answer).is_expired_token() {
                 may_refresh = false;
-                self.key_refresher.refresh(super::now()).await?;
+                self.key_refresher.refresh(crate::control::now()).await?;
                 if keys.version() != version {
                     continue;
                 }
@@ -57,7 +57,7 @@ impl Control {
     /// Replaces the sessions that expire soon; true if there are new ones.
     ///
     /// A failure is an error only once a session has expired: until then its credentials are used.
-    pub(super) async fn refresh_sessions(&self, now: SystemTime) -> Result<bool> {
+    pub(in crate::control) async fn refresh_sessions(&self, now: SystemTime) -> Result<bool> {
         let mut has_new = false;
         let mut failure = None;
         for endpoint in self.endpoints() {
@@ -82,9 +82,10 @@ fn expires(session: &Arc<PublishedKeys>) -> Option<SystemTime> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loopback::{Reply, Server, control, run};
-    use super::super::{ErrorKind, ListQuery, credentials};
     use super::*;
+    use crate::control::auth::credentials;
+    use crate::control::loopback::{Reply, Server, control, run};
+    use crate::control::{ErrorKind, ListQuery};
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, UNIX_EPOCH};
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::Control;
-use super::limits::{FOUND_AHEAD_MAX, HEADS_ASKED_MAX};
 use super::listed::{Listed, ListedLimits};
+use crate::control::Control;
+use crate::control::limits::{FOUND_AHEAD_MAX, HEADS_ASKED_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::named::Named;
 use crate::s3::uri::S3Uri;
@@ -150,8 +150,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use super::super::loopback::{Reply, Server, control, run};
     use super::*;
+    use crate::control::loopback::{Reply, Server, control, run};
     use crate::plan::listing::OBJECT_BYTES;
 
     fn uri(number: usize) -> S3Uri {

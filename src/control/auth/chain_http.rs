@@ -24,12 +24,12 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::chain_answers;
-use super::client::{Trouble, open, passing, read_body};
-use super::limits::{
+use crate::control::client::{Trouble, open, passing, read_body};
+use crate::control::dns::resolver::{Resolver, is_local, reachable};
+use crate::control::limits::{
     ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX, CREDENTIALS_ANSWER_BYTES_MAX,
 };
-use super::resolver::{Resolver, is_local, reachable};
-use super::tls::{Trust, client_config};
+use crate::control::tls::{Trust, client_config};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::s3::Endpoint;
 use crate::s3::aws::is_host_of_aws;
@@ -47,7 +47,7 @@ pub(crate) enum Service {
 
 impl Service {
     /// Its name in settings.
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::control) const fn name(self) -> &'static str {
         match self {
             Self::Sts => "sts",
             Self::Sso => "sso",

@@ -12,7 +12,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::limits::{CONNECT_TIMEOUT, CONNECT_WAITS_MAX};
+use crate::control::limits::{CONNECT_TIMEOUT, CONNECT_WAITS_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::INTERFACES_MAX;
 use crate::s3::Endpoint;
@@ -78,7 +78,7 @@ fn bound(outcome: std::result::Result<(), Errno>) -> io::Result<()> {
 
 /// The error of a connection over this interface that no later try can cure; `None` for others.
 /// Descriptors that other processes hold (ENFILE) may become free.
-pub(super) fn lasting(error: &io::Error, interface: Option<&str>) -> Option<Error> {
+pub(in crate::control) fn lasting(error: &io::Error, interface: Option<&str>) -> Option<Error> {
     if error.raw_os_error() == Some(libc::EMFILE) {
         let message = format!("cannot open a connection: {error}");
         return Some(
@@ -98,7 +98,10 @@ pub(super) fn lasting(error: &io::Error, interface: Option<&str>) -> Option<Erro
 ///
 /// # Errors
 /// Those of socket(2), setsockopt(2) and connect(2).
-pub(super) async fn connect(address: SocketAddr, interface: Option<&str>) -> io::Result<TcpStream> {
+pub(in crate::control) async fn connect(
+    address: SocketAddr,
+    interface: Option<&str>,
+) -> io::Result<TcpStream> {
     let Some(name) = interface else { return TcpStream::connect(address).await };
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -113,7 +116,7 @@ pub(super) async fn connect(address: SocketAddr, interface: Option<&str>) -> io:
 ///
 /// # Errors
 /// [`ErrorKind::Endpoint`], with its name.
-pub(super) async fn try_each(all: &[Interface], endpoint: &Endpoint) -> Result<()> {
+pub(in crate::control) async fn try_each(all: &[Interface], endpoint: &Endpoint) -> Result<()> {
     // A single interface is tried by the first request, with its retries.
     if all.len() < 2 {
         return Ok(());
@@ -162,8 +165,8 @@ async fn reach(name: &str, addresses: &[SocketAddr]) -> std::result::Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use super::super::loopback::{Reply, Server, run};
     use super::*;
+    use crate::control::loopback::{Reply, Server, run};
 
     #[test]
     fn names_are_looked_up_before_anything_moves() {

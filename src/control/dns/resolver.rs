@@ -24,12 +24,12 @@ use tokio::net::lookup_host;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::limits::{NAME_SERVER_TIMEOUT_MAX, OTHER_FAMILY_WAIT, RESOLVE_TIMEOUT};
+use crate::control::limits::{NAME_SERVER_TIMEOUT_MAX, OTHER_FAMILY_WAIT, RESOLVE_TIMEOUT};
 use crate::sys::descriptor;
 
 /// Where names are looked up.
 #[derive(Debug, Default)]
-pub(super) enum Resolver {
+pub(in crate::control) enum Resolver {
     /// By this machine's configuration.
     #[default]
     System,
@@ -40,16 +40,16 @@ pub(super) enum Resolver {
 
 /// The addresses of a name; never empty.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Resolved {
-    pub(super) addresses: Vec<IpAddr>,
+pub(in crate::control) struct Resolved {
+    pub(in crate::control) addresses: Vec<IpAddr>,
     /// Time to live, if known.
     pub(super) ttl: Option<Duration>,
 }
 
 /// Why there is no address, for all sources tried.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotFound {
-    pub(super) why: String,
+pub(in crate::control) struct NotFound {
+    pub(in crate::control) why: String,
     /// The name does not exist or has no address: a retry changes nothing.
     pub(super) is_unknown: bool,
 }
@@ -59,7 +59,7 @@ type Files = (Hosts, Result<(ResolverConfig, ResolverOpts), NetError>);
 
 impl Resolver {
     /// All addresses of the name, reachable or not.
-    pub(super) async fn look_up(&self, name: &str) -> Result<Resolved, NotFound> {
+    pub(in crate::control) async fn look_up(&self, name: &str) -> Result<Resolved, NotFound> {
         if let Ok(address) = name.parse() {
             return Ok(Resolved { addresses: vec![address], ttl: Some(Duration::MAX) });
         }
@@ -109,7 +109,7 @@ async fn look_up_by_system(name: &str) -> Result<Resolved, NotFound> {
 }
 
 /// True for `localhost` and names below it, which are this machine (RFC 6761 section 6.3).
-pub(super) fn is_local(name: &str) -> bool {
+pub(in crate::control) fn is_local(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
 }
@@ -215,7 +215,10 @@ fn is_unknown_name(why: &str) -> bool {
 
 /// The addresses to which this machine has a route, over each of these network interfaces if any;
 /// all, if it has a route to none: then connecting returns the error.
-pub(super) fn reachable(addresses: Vec<SocketAddr>, interfaces: &[Arc<str>]) -> Vec<SocketAddr> {
+pub(in crate::control) fn reachable(
+    addresses: Vec<SocketAddr>,
+    interfaces: &[Arc<str>],
+) -> Vec<SocketAddr> {
     let has = |at: SocketAddr| match interfaces {
         [] => has_route(at, None),
         each => each.iter().all(|name| has_route(at, Some(name))),
@@ -256,4 +259,4 @@ fn leads_to(source: IpAddr, destination: IpAddr) -> bool {
 
 #[cfg(test)]
 #[path = "resolver_tests.rs"]
-pub(super) mod tests;
+pub(in crate::control) mod tests;

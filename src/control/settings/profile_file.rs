@@ -11,7 +11,7 @@ pub(super) const PROFILE_DEFAULT: &str = "default";
 const DEFAULTS: &str = "DEFAULT";
 
 /// The setting whose value is a command.
-pub(super) const PROCESS: &str = "credential_process";
+pub(in crate::control) const PROCESS: &str = "credential_process";
 
 /// The kind of a section of a profile file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

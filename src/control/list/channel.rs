@@ -12,10 +12,10 @@ use std::borrow::Borrow;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::Control;
 use super::entries::{Entries, KeptEntries};
-use super::resolve::Source;
+use super::sources::Source;
 use super::walk::{Entry, Walk};
+use crate::control::Control;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
@@ -375,8 +375,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::loopback::{Reply, Server, closed_url, control, control_at, run};
     use super::*;
+    use crate::control::loopback::{Reply, Server, closed_url, control, control_at, run};
     use crate::plan::kept::KEPT_OBJECT_BYTES;
     use crate::plan::manifest::{Layout, parse};
     use crate::plan::path::RelativePath;

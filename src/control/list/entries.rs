@@ -1,9 +1,9 @@
 //! The entries that a run fetches: of a walk, or of several listings in turn, some of which were
 //! retained from an earlier look.
 
-use super::limits::BATCH_ENTRIES_MAX;
-use super::resolve::Missing;
+use super::sources::Missing;
 use super::walk::{Entry, Walk};
+use crate::control::limits::BATCH_ENTRIES_MAX;
 use crate::error::Result;
 use crate::plan::epoch::Shard;
 use crate::plan::kept::KeptListing;

@@ -17,12 +17,12 @@ use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::Instant;
 use tracing::info;
 
-use super::Control;
-use super::limits::{
+use super::pages::Pages;
+use crate::control::Control;
+use crate::control::limits::{
     FOLDERS_LISTED_AT_ONCE_MAX, LISTED_AGE_MAX, LISTED_BYTES_MAX, LISTED_PER_WANTED_MAX,
     LISTED_WANTED_MIN,
 };
-use super::pages::Pages;
 use crate::error::Result;
 use crate::plan::listing::Listing;
 use crate::plan::named::{Named, NamedKeys};

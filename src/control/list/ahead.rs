@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::Control;
-use super::limits::SOURCES_ASKED_MAX;
-use super::resolve::{Depth, Missing, Source, Unresolved};
+use super::sources::{Depth, Missing, Source, Unresolved};
+use crate::control::Control;
+use crate::control::limits::SOURCES_ASKED_MAX;
 use crate::error::Result;
 use crate::limits::FAILURES_PRINTED_MAX;
 use crate::s3::uri::S3Uri;
@@ -102,8 +102,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use super::super::loopback::{Reply, Server, control, run};
     use super::*;
+    use crate::control::loopback::{Reply, Server, control, run};
     use crate::error::ErrorKind;
 
     fn uris(count: usize) -> Vec<S3Uri> {

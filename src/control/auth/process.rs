@@ -19,11 +19,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::limits::{
+use crate::control::limits::{
     CREDENTIALS_ANSWER_BYTES_MAX, PROCESS_END_TIMEOUT, PROCESS_STDERR_BYTES_MAX, PROCESS_TIMEOUT,
 };
-use super::profile_file::PROCESS;
-use super::settings::Settings;
+use crate::control::settings::Settings;
+use crate::control::settings::profile_file::PROCESS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 use crate::text::instant::{instant_text, parse_instant};
@@ -111,7 +111,7 @@ impl Process {
             None => parse(&printed).map_err(|why| self.failed(&format!("{why}{said}")))?,
         };
         // Like botocore: the server would refuse them.
-        let Some(ended) = keys.expiry().filter(|ends| *ends <= super::now()) else {
+        let Some(ended) = keys.expiry().filter(|ends| *ends <= crate::control::now()) else {
             return Ok(keys);
         };
         let ended = instant_text(ended).unwrap_or_default();
@@ -270,8 +270,8 @@ fn parse(printed: &[u8]) -> Result<Credentials, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loopback::run;
     use super::*;
+    use crate::control::loopback::run;
     use std::time::UNIX_EPOCH;
 
     fn process(command: &str) -> Process {

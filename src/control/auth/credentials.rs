@@ -27,12 +27,12 @@ use tracing::info;
 
 use super::chain_http::{ChainHttp, Service};
 use super::instance::of_instance;
-use super::limits::{CREDENTIALS_TIMEOUT, PROCESS_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE};
-use super::patience::Patience;
-use super::profile_file::PROCESS;
 use super::roles::{self, Named, Refused};
-use super::settings::{BY_OPTION, Chosen, Settings, environment, files_in_words};
 use super::tokens::WebIdentity;
+use crate::control::limits::{CREDENTIALS_TIMEOUT, PROCESS_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE};
+use crate::control::patience::Patience;
+use crate::control::settings::profile_file::PROCESS;
+use crate::control::settings::{BY_OPTION, Chosen, Settings, environment, files_in_words};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::shown;
@@ -595,9 +595,9 @@ pub(crate) async fn giving(access_keys: &'static [&'static str; 2]) -> KeyRefres
 
 #[cfg(test)]
 mod tests {
-    use super::super::loopback::run;
-    use super::super::tls::Trust;
     use super::*;
+    use crate::control::loopback::run;
+    use crate::control::tls::Trust;
     use crate::error::ErrorReason;
     use crate::s3::proxy::Proxies;
     use aws_credential_types::provider::future;
@@ -743,7 +743,7 @@ mod tests {
             assert!(source.limit > PROCESS_TIMEOUT, "STS may be asked after it");
         });
         let words = format!("stopped after {} seconds", PROCESS_TIMEOUT.as_secs());
-        assert!(include_str!("../guide/endpoints.md").contains(&words), "{words}");
+        assert!(include_str!("../../guide/endpoints.md").contains(&words), "{words}");
     }
 
     #[test]

@@ -10,10 +10,10 @@ use std::sync::{Arc, PoisonError};
 
 use tokio::time::sleep;
 
-use super::dns_cache::DnsCache;
-use super::limits::RESOLVE_TRIES_MAX;
-use super::patience::{Patience, pause};
+use super::cache::DnsCache;
 use super::resolver::{Resolved, Resolver, reachable};
+use crate::control::limits::RESOLVE_TRIES_MAX;
+use crate::control::patience::{Patience, pause};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::attempt::{Attempts, Cause, NextTry};
 use crate::s3::Endpoint;
@@ -125,10 +125,10 @@ impl Names {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use super::super::limits::{ADDRESS_UNSEEN_MAX, LOOKUP_PAUSE_MIN};
-    use super::super::loopback::run;
-    use super::super::resolver::tests::{NAME, NameServer, Zone};
     use super::*;
+    use crate::control::dns::resolver::tests::{NAME, NameServer, Zone};
+    use crate::control::limits::{ADDRESS_UNSEEN_MAX, LOOKUP_PAUSE_MIN};
+    use crate::control::loopback::run;
 
     fn zone(last: impl IntoIterator<Item = u8>) -> Zone {
         let v4 = last.into_iter().map(|last| Ipv4Addr::new(127, 0, 0, last)).collect();

@@ -13,7 +13,7 @@ use aws_types::region::Region;
 
 use super::chain_http::Service;
 use super::roles::{ROLE, ROLE_SESSION, refuse};
-use super::settings::{Chosen, Settings};
+use crate::control::settings::{Chosen, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 
@@ -85,7 +85,7 @@ impl WebIdentity {
 
     pub(super) fn provider(self, config: &ProviderConfig) -> SharedCredentialsProvider {
         let unnamed = || {
-            let now = super::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = crate::control::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             format!("web-identity-token-{}", now.as_millis())
         };
         let known = StaticConfiguration {

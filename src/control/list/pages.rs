@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use tokio::task::{JoinSet, yield_now};
 
-use super::Control;
-use super::limits::LIST_PAGES_AHEAD_MAX;
+use crate::control::Control;
+use crate::control::limits::LIST_PAGES_AHEAD_MAX;
 use crate::error::Result;
 use crate::link::failure::RetryReason;
 use crate::plan::split::{ListFrom, PageRequest, Split, SplitLimits};

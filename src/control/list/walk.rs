@@ -7,10 +7,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Control;
-use super::limits::{BATCH_ENTRIES_MAX, NAMESAKES_MAX, SOURCES_MAX};
 use super::pages::Pages;
-use super::resolve::{Missing, Source, SourceKind, listed, listed_prefix, too_many_sources};
+use super::sources::{Missing, Source, SourceKind, listed, listed_prefix, too_many_sources};
+use crate::control::Control;
+use crate::control::limits::{BATCH_ENTRIES_MAX, NAMESAKES_MAX, SOURCES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
@@ -570,8 +570,8 @@ impl SourceListing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loopback::{Reply, Server, control, run};
     use super::*;
+    use crate::control::loopback::{Reply, Server, control, run};
     use crate::plan::filter::Rule;
 
     /// Serves pages of two keys each, with tokens that say where to continue.

@@ -16,11 +16,11 @@ use aws_types::SdkConfig;
 use tokio::sync::Mutex;
 
 use super::chain_http::Service;
-use super::limits::{CREDENTIALS_TIMEOUT, ROLE_SECONDS_MIN};
 use super::process::Process;
-use super::profile_file::PROCESS;
-use super::settings::{KEYS, Settings};
 use super::tokens::{SSO, SingleSignOn, WEB_IDENTITY, WebIdentity};
+use crate::control::limits::{CREDENTIALS_TIMEOUT, ROLE_SECONDS_MIN};
+use crate::control::settings::profile_file::PROCESS;
+use crate::control::settings::{KEYS, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 
@@ -85,7 +85,7 @@ struct Role {
 }
 
 /// The services that may give credentials.
-pub(super) fn services(settings: &Settings) -> Vec<Service> {
+pub(in crate::control) fn services(settings: &Settings) -> Vec<Service> {
     let chain = Chain::of(settings).ok();
     let base = chain.as_ref().map(|chain| &chain.base);
     let asks_sts = WebIdentity::is_in_environment(settings)
@@ -335,7 +335,7 @@ impl ProvideCredentials for Kept {
     {
         future::ProvideCredentials::new(async {
             let mut given = self.given.lock().await;
-            let soon = super::now() + CREDENTIALS_TIMEOUT;
+            let soon = crate::control::now() + CREDENTIALS_TIMEOUT;
             let lasts = |keys: &&Credentials| keys.expiry().is_none_or(|ends| ends > soon);
             if let Some(keys) = given.as_ref().filter(lasts) {
                 return Ok(keys.clone());

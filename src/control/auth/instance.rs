@@ -5,9 +5,9 @@ use aws_config::imds::credentials::ImdsCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::provider::SharedCredentialsProvider;
 
-use super::endpoint::EndpointUrl;
-use super::limits::{METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT};
-use super::settings::{Found, Settings};
+use crate::control::endpoint::EndpointUrl;
+use crate::control::limits::{METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT};
+use crate::control::settings::{Found, Settings};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The variables and profile settings with the metadata service's URL and IP version.

@@ -6,15 +6,15 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::client::{BoxError, Trouble, passing};
-use super::limits::ANSWER_BUFFER_BYTES_MAX;
+use crate::control::client::{BoxError, Trouble, passing};
+use crate::control::limits::ANSWER_BUFFER_BYTES_MAX;
 use crate::limits::HEADERS_MAX;
 
 /// Starts; dropping the sender closes the connection.
 ///
 /// # Errors
 /// If the socket fails at once.
-pub(super) async fn handshake<S, B>(stream: S) -> Result<SendRequest<B>, Trouble>
+pub(in crate::control) async fn handshake<S, B>(stream: S) -> Result<SendRequest<B>, Trouble>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,

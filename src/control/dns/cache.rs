@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::limits::{
+use crate::control::limits::{
     ADDRESS_UNSEEN_MAX, ADDRESSES_MAX, LOOKUP_PAUSE_DEFAULT, LOOKUP_PAUSE_MAX, LOOKUP_PAUSE_MIN,
 };
 

@@ -6,9 +6,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Control;
 use super::ahead::ResolveAhead;
-use super::limits::{LISTED_SOURCES_MAX, NEAR_MATCHES_MAX, SOURCES_MAX};
+use crate::control::Control;
+use crate::control::limits::{LISTED_SOURCES_MAX, NEAR_MATCHES_MAX, SOURCES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::list::{ListQuery, Page};
 use crate::s3::uri::{KEY_BYTES_MAX, KeyGlob, KeyPattern, S3Uri, shown};
@@ -401,8 +401,8 @@ fn closest(key: &str, names: impl Iterator<Item = String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loopback::{Reply, Server, control, run};
     use super::*;
+    use crate::control::loopback::{Reply, Server, control, run};
 
     /// A bucket of these keys; answers HEAD and one page of LIST.
     fn bucket(keys: &'static [&'static str]) -> Server {
