@@ -1,6 +1,7 @@
 //! The in-repo origin with some objects and one pair of keys, on loopback, in the test's process.
 
 use inrush_origin::{Config, Credentials, ObjectContent, ObjectSpec, Origin};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::matrix::Objects;
 use crate::program::Program;
@@ -26,8 +27,11 @@ pub(crate) fn config(objects: &Objects) -> Config {
     }
 }
 
-/// Starts an origin.
+/// Starts an origin, which may have as many connections as the hard limit of open files allows: the
+/// soft limit of a session is 1,024 for all tests of this process.
 pub(crate) fn start(config: Config) -> Origin {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     Origin::start(config).expect("an origin on loopback")
 }
 

@@ -190,8 +190,9 @@ fn an_object_that_has_changed_stays_where_it_was() {
 /// While a run writes to both places, some of an object being noted in each: `during`; then it is
 /// killed.
 fn killed(objects: &Objects, places: &[PathBuf; 2], during: impl FnOnce(&Origin)) {
-    // One of eight connections brings a range of 1 MiB in half a second.
-    let origin = start(Config { connection_rate: NonZeroU64::new(2_000_000), ..config(objects) });
+    // One of eight connections brings a range of 1 MiB in two seconds, and all of them the objects
+    // in 15 s: `during` starts a program.
+    let origin = start(Config { connection_rate: NonZeroU64::new(500_000), ..config(objects) });
     let words = ["--connections", "8", "--part-size", "1M"];
     let mut run = spread(&origin, places).with(words).start();
     let has_journal = |place: &PathBuf| {
