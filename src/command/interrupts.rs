@@ -14,9 +14,9 @@ use rustix::process::Signal as KernelSignal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
-use super::child;
 use super::ending::Reader;
 use super::sources::STDIN;
+use crate::command::train::child;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
 use crate::link::waiting::{Board, Ticket};

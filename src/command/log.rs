@@ -3,7 +3,7 @@
 
 use tracing::{debug, enabled, info};
 
-use super::target::Target;
+use crate::command::download::target::Target;
 use crate::control::list::sources::{Source, SourceKind};
 use crate::engine::config::Config;
 use crate::engine::pace::Timeline;

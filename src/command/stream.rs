@@ -1,6 +1,12 @@
 //! `inrush pipe` and `inrush cat`: a feeder per channel, fed from the listing, and workers that
 //! download what the feeders request.
 
+pub(super) mod channel;
+pub(super) mod framing;
+pub(super) mod lines;
+pub(super) mod report;
+pub(super) mod supply;
+
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -12,14 +18,14 @@ use rustix::fs::FileType;
 use rustls::ClientConfig;
 use tokio::task::spawn_local;
 
+use self::channel::{ChannelPlan, Running, inflaters, lock_channels};
+use self::report::{StreamReport, conclude};
+use self::supply::{EpochOrder, Opening, Wanted, supply};
 use super::blocking::blocking;
-use super::channel::{self, ChannelPlan, Running, inflaters, lock_channels};
 use super::ending::{Done, exit_code};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use super::stream_report::{StreamReport, conclude};
-use super::supply::{EpochOrder, Opening, Wanted, supply};
-use super::{interrupts, lines, ready, ring};
+use super::{interrupts, ready, ring};
 use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 use crate::control::Control;
 use crate::control::auth::credentials::CredentialSource;

@@ -20,7 +20,7 @@ use super::interrupts;
 use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use super::target::Target;
+use crate::command::download::target::Target;
 
 use crate::checksum::{Algorithm, InOrder, Sequence, unverified};
 use crate::cli::{Destination, VerifyArgs};

@@ -8,8 +8,8 @@ mod tree;
 
 use super::ending::Done;
 use super::session;
-use super::target::Target;
 use crate::cli::DoctorArgs;
+use crate::command::download::target::Target;
 use crate::control::is_endpoint_set;
 use crate::doctor::facts::Facts;
 use crate::doctor::{Diagnosis, Verdict};

@@ -21,7 +21,7 @@ pub(super) enum Spot {
 
 impl Spot {
     /// The location of this destination, or of the target of a link of that name. Blocking.
-    pub(super) fn of(path: &Path) -> Self {
+    pub(in crate::command) fn of(path: &Path) -> Self {
         let mut at = path.to_owned();
         for _ in 0..LINKS_MAX {
             let Some(place) = resolved(&at) else { return Self::Ordinary };

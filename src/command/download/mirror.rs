@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
-use super::blocking::GivenUp;
+use crate::command::blocking::GivenUp;
 use crate::control::list::sources::{Source, SourceKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::mark::Identity;
@@ -20,7 +20,7 @@ use crate::plan::folding::Folding;
 
 /// The source's paths.
 #[derive(Debug)]
-pub(super) struct Mirror {
+pub(in crate::command) struct Mirror {
     /// Excluded paths are left alone.
     filter: Filter,
     /// Digests of files, and of folders that are objects or have files.
@@ -35,11 +35,11 @@ pub(super) struct Mirror {
 
 /// Files that this run itself reads or writes: if they are below the destination they stay.
 #[derive(Debug)]
-pub(super) struct OwnFiles {
+pub(in crate::command) struct OwnFiles {
     /// The destination.
-    pub(super) folder: PathBuf,
+    pub(in crate::command) folder: PathBuf,
     /// The paths as given.
-    pub(super) files: Vec<PathBuf>,
+    pub(in crate::command) files: Vec<PathBuf>,
 }
 
 impl OwnFiles {
@@ -60,7 +60,11 @@ impl OwnFiles {
 impl Mirror {
     /// Empty. Only whole folders show which files they do not have. A source that reads as a glob
     /// may be meant as one: a folder of exactly this name would leave nothing else.
-    pub(super) fn new(sources: &[Source], filter: Filter, own: OwnFiles) -> Result<Self> {
+    pub(in crate::command) fn new(
+        sources: &[Source],
+        filter: Filter,
+        own: OwnFiles,
+    ) -> Result<Self> {
         if let Some(source) =
             sources.iter().find(|source| !matches!(source.found, SourceKind::Folder { .. }))
         {
@@ -80,7 +84,7 @@ impl Mirror {
 
     /// Treats these paths as equal; if that is unknown, like any file system, because that only
     /// leaves more files.
-    pub(super) fn folding(self, folding: Option<Folding>) -> Self {
+    pub(in crate::command) fn folding(self, folding: Option<Folding>) -> Self {
         Self { folding: folding.unwrap_or(Folding::ALL).widened(), ..self }
     }
 
@@ -127,13 +131,13 @@ impl Mirror {
     }
 
     /// The source has no more paths.
-    pub(super) fn complete(&mut self) {
+    pub(in crate::command) fn complete(&mut self) {
         self.listed.sort_unstable();
     }
 
     /// Removes all other files on a helper thread, and sends their paths over the channel; dropping
     /// the receiver ends the sweep. Only once the source is complete.
-    pub(super) fn sweep_blocking(
+    pub(in crate::command) fn sweep_blocking(
         self: Arc<Self>,
         mut machine: SystemHost,
         dry: bool,

@@ -19,7 +19,7 @@ use crate::s3::Object;
 
 /// The decision on an object that failed for now.
 #[derive(Debug)]
-pub(super) enum Decision {
+pub(in crate::command) enum Decision {
     /// Download it again.
     Anew(Box<Transfer>),
     /// It has failed permanently.
@@ -29,7 +29,7 @@ pub(super) enum Decision {
 type Asked = Pin<Box<dyn Future<Output = Result<Box<Transfer>>>>>;
 
 /// Objects without a decision.
-pub(super) struct Undecided {
+pub(in crate::command) struct Undecided {
     control: Rc<Control>,
     on_change: OnChange,
     verify: VerifyMode,
@@ -40,7 +40,11 @@ pub(super) struct Undecided {
 
 impl Undecided {
     /// Empty.
-    pub(super) fn new(control: Rc<Control>, on_change: OnChange, verify: VerifyMode) -> Self {
+    pub(in crate::command) fn new(
+        control: Rc<Control>,
+        on_change: OnChange,
+        verify: VerifyMode,
+    ) -> Self {
         Self { control, on_change, verify, waiting: VecDeque::new(), asked: None }
     }
 
@@ -64,7 +68,7 @@ impl Undecided {
     ///
     /// # Panics
     /// If there is none.
-    pub(super) async fn next(&mut self, cut: Cut) -> Decision {
+    pub(in crate::command) async fn next(&mut self, cut: Cut) -> Decision {
         let first = self.waiting.front().expect("there is one");
         let asked = self.asked.get_or_insert_with(|| {
             let (control, transfer) = (Rc::clone(&self.control), first.transfer.clone());

@@ -15,15 +15,15 @@ use tokio::time::MissedTickBehavior;
 
 use super::checksums::Checksums;
 use super::existing::ExistingFiles;
-use super::failures::Failures;
-use super::interrupts::{Interrupts, until};
-use super::log::{self, PaceLog};
 use super::mirror::Mirror;
 use super::refetch::{Decision, Undecided};
-use super::reporting::{finish, keep_up, print_lines};
 use super::space::Space;
 use super::spread::Spread;
 use super::target::Target;
+use crate::command::failures::Failures;
+use crate::command::interrupts::{Interrupts, until};
+use crate::command::log::{self, PaceLog};
+use crate::command::reporting::{finish, keep_up, print_lines};
 use crate::control::list::entries::Entries;
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;
@@ -45,8 +45,8 @@ use crate::sys::pool::Pages;
 use crate::sys::{tcp_memory, usage};
 use crate::text::size::{Count, counted};
 use intake::micros;
-pub(super) use intake::{first_file, settle};
-pub(super) use shares::Shares;
+pub(in crate::command) use intake::{first_file, settle};
+pub(in crate::command) use shares::Shares;
 
 /// Interval at which outcomes are collected and progress is updated.
 const TICK: Duration = Duration::from_millis(20);
@@ -55,31 +55,31 @@ const TICK: Duration = Duration::from_millis(20);
 const TICKS_PER_DRAW: u64 = 5;
 
 /// Times of a run since the process began.
-pub(super) struct Milestones {
-    pub(super) resolved: Duration,
+pub(in crate::command) struct Milestones {
+    pub(in crate::command) resolved: Duration,
     /// The part of it for requests about the sources.
-    pub(super) asked: Duration,
-    pub(super) started: Duration,
-    pub(super) ended: Duration,
+    pub(in crate::command) asked: Duration,
+    pub(in crate::command) started: Duration,
+    pub(in crate::command) ended: Duration,
 }
 
 /// The outputs of a run.
-pub(super) struct RunOutputs {
-    pub(super) progress: Progress,
+pub(in crate::command) struct RunOutputs {
+    pub(in crate::command) progress: Progress,
     /// One line per object.
-    pub(super) report: Option<ReportWriter>,
+    pub(in crate::command) report: Option<ReportWriter>,
     /// The board for reporting waits.
-    pub(super) board: Arc<Board>,
+    pub(in crate::command) board: Arc<Board>,
 }
 
 /// The run.
-pub(super) struct Run {
+pub(in crate::command) struct Run {
     walk: Entries,
     checksums: Checksums,
-    pub(super) target: Target,
+    pub(in crate::command) target: Target,
     existing: ExistingFiles,
-    pub(super) config: Config,
-    pub(super) progress: Progress,
+    pub(in crate::command) config: Config,
+    pub(in crate::command) progress: Progress,
     board: Arc<Board>,
     /// Time at which bytes were last seen to come.
     moved: tokio::time::Instant,
@@ -95,7 +95,7 @@ pub(super) struct Run {
     listing_ended_us: u64,
     listing_error: Option<Error>,
     /// Objects that certainly cannot fit at the destination are refused.
-    pub(super) checks_space: bool,
+    pub(in crate::command) checks_space: bool,
     space: Space,
     /// Chooses among several destinations.
     spread: Option<Spread>,
@@ -121,25 +121,25 @@ pub(super) struct Run {
     /// Objects that failed for now.
     undecided: Undecided,
     /// Time after which the run ends, complete or not.
-    pub(super) deadline: Option<Duration>,
+    pub(in crate::command) deadline: Option<Duration>,
     /// The source's paths, if all others are to be removed.
-    pub(super) mirror: Option<Arc<Mirror>>,
+    pub(in crate::command) mirror: Option<Arc<Mirror>>,
     /// Their paths, if the destination treats different names as equal.
-    pub(super) folded: Option<FoldedPaths>,
+    pub(in crate::command) folded: Option<FoldedPaths>,
     /// Objects that wait for the end of the listing: then their obstacles may be removed.
     blocked: Vec<(Transfer, Error)>,
     /// Removed obstacles; none before the removal begins.
     removals: Option<Receiver<String>>,
     /// Number of sources given, and of missing ones.
-    pub(super) sources: u64,
+    pub(in crate::command) sources: u64,
     missing: u64,
     removed: u64,
     /// Prefix of its summary's lines.
-    pub(super) label: Option<String>,
+    pub(in crate::command) label: Option<String>,
     /// Its results per channel, if it fills several.
-    pub(super) shares: Option<Shares>,
+    pub(in crate::command) shares: Option<Shares>,
     /// The largest object to come, in bytes, if known before the first page.
-    pub(super) largest_bytes: u64,
+    pub(in crate::command) largest_bytes: u64,
     /// The rest of the run is not needed, which is not reported.
     is_halted: bool,
     paces: PaceLog,
@@ -148,7 +148,7 @@ pub(super) struct Run {
 
 impl Run {
     /// A run of these entries.
-    pub(super) fn new(
+    pub(in crate::command) fn new(
         walk: Entries,
         target: Target,
         existing: ExistingFiles,
@@ -224,7 +224,7 @@ impl Run {
     }
 
     /// Feeds the workers and watches them to their end.
-    pub(super) async fn drive(
+    pub(in crate::command) async fn drive(
         &mut self,
         engine: &Workers,
         interrupts: &mut Interrupts,
@@ -328,7 +328,7 @@ impl Run {
     }
 
     /// Undecided objects have failed when the run ends.
-    pub(super) fn give_up_undecided(&mut self) {
+    pub(in crate::command) fn give_up_undecided(&mut self) {
         for outcome in self.undecided.give_up().collect::<Vec<_>>() {
             self.note_outcome(outcome, None);
         }
@@ -359,12 +359,12 @@ impl Run {
         };
         self.known.objects_done = self.objects_ok + self.failures.count();
         self.known.listing_complete = self.listed;
-        super::exporter::show(&self.known, self.failures.count());
+        crate::command::exporter::show(&self.known, self.failures.count());
         self.progress.update(&self.known);
     }
 
     /// Takes the outcomes since the last call.
-    pub(super) fn collect(&mut self, scheduler: &Scheduler) {
+    pub(in crate::command) fn collect(&mut self, scheduler: &Scheduler) {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         scheduler.collect(&mut outcomes);
         let mut stop = scheduler.stop_reason();
@@ -430,7 +430,11 @@ impl Run {
     }
 
     /// Prints the cause of the run's end, and returns its error; `None` for success.
-    pub(super) fn failure(&mut self, stop: Option<Error>, bug: Option<&Error>) -> Option<Error> {
+    pub(in crate::command) fn failure(
+        &mut self,
+        stop: Option<Error>,
+        bug: Option<&Error>,
+    ) -> Option<Error> {
         self.progress.finish();
         let cause = stop.as_ref().filter(|_| bug.is_none()).map(|stop| match stop.kind() {
             ErrorKind::Interrupted => (stop.kind(), self.interrupted()),
@@ -501,7 +505,7 @@ impl Run {
         }
     }
 
-    pub(super) fn inputs(
+    pub(in crate::command) fn inputs(
         &self,
         workers: Vec<WorkerMetrics>,
         sink: Sink,
@@ -510,7 +514,7 @@ impl Run {
         control_retries: RetryCounts,
         exit_code: u8,
     ) -> SummaryInputs {
-        super::exporter::show_end(&self.known, self.failures.count(), &control_retries);
+        crate::command::exporter::show_end(&self.known, self.failures.count(), &control_retries);
         SummaryInputs {
             workers,
             sink,
@@ -553,7 +557,7 @@ impl Run {
     }
 
     /// Ends the report of a run that ends before any data is transferred, if it has a line.
-    pub(super) async fn ended_before(
+    pub(in crate::command) async fn ended_before(
         &mut self,
         error: Error,
         interrupts: &mut Interrupts,
@@ -567,7 +571,7 @@ impl Run {
     }
 
     /// Prints the summary, and ends the report. `stopped`: the run was ended early.
-    pub(super) async fn print_summary(
+    pub(in crate::command) async fn print_summary(
         &mut self,
         (summary, stats, explains): (&Summary, bool, bool),
         stopped: Option<ErrorKind>,

@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::exporter;
-use super::log::PaceLog;
 use super::supply::{Opening, Wanted};
+use crate::command::exporter;
+use crate::command::log::PaceLog;
 use crate::engine::backlog::Room;
 use crate::engine::budget::StreamBudget;
 use crate::engine::config::HostFacts;
@@ -35,13 +35,16 @@ const RING_ENTRIES: u32 = 16;
 
 /// Starts the threads that decompress gzip objects, if wanted: one per core. `advice`: for objects
 /// that cannot be decompressed.
-pub(super) fn inflaters(are_wanted: bool, advice: &'static str) -> Result<Option<Arc<Inflaters>>> {
+pub(in crate::command) fn inflaters(
+    are_wanted: bool,
+    advice: &'static str,
+) -> Result<Option<Arc<Inflaters>>> {
     let start = || Inflaters::start(HostFacts::read().processors.min(INFLATERS_MAX), advice);
     are_wanted.then(|| start().map(Arc::new)).transpose()
 }
 
 /// Takes the locks of all channels before any of them begins.
-pub(super) fn lock_channels<'a>(
+pub(in crate::command) fn lock_channels<'a>(
     names: impl Iterator<Item = &'a str>,
     (path, folder): (&Path, &Arc<OwnedFd>),
     progress: &Progress,
@@ -63,45 +66,45 @@ pub(super) fn lock_channels<'a>(
 }
 
 /// The plan of a channel.
-pub(super) struct ChannelPlan {
-    pub(super) name: String,
-    pub(super) wanted: Wanted,
+pub(in crate::command) struct ChannelPlan {
+    pub(in crate::command) name: String,
+    pub(in crate::command) wanted: Wanted,
     /// The first epoch's listing, if it was begun earlier.
-    pub(super) opening: Option<Opening>,
-    pub(super) place: Place,
-    pub(super) part: PartSize,
-    pub(super) connections: Bounds,
+    pub(in crate::command) opening: Option<Opening>,
+    pub(in crate::command) place: Place,
+    pub(in crate::command) part: PartSize,
+    pub(in crate::command) connections: Bounds,
     /// The budget of bytes in flight of all channels.
-    pub(super) budget: Arc<StreamBudget>,
+    pub(in crate::command) budget: Arc<StreamBudget>,
     /// The memory for decrypted bytes ahead of their turn.
-    pub(super) room: Room,
+    pub(in crate::command) room: Room,
     /// Decompresses its objects, if they are gzip.
-    pub(super) inflaters: Option<Arc<Inflaters>>,
+    pub(in crate::command) inflaters: Option<Arc<Inflaters>>,
     /// The bandwidth limit of all channels.
-    pub(super) bandwidth: Option<Arc<Bandwidth>>,
-    pub(super) epochs: Option<NonZeroU64>,
+    pub(in crate::command) bandwidth: Option<Arc<Bandwidth>>,
+    pub(in crate::command) epochs: Option<NonZeroU64>,
     /// If true, the reader of a failed stream is blocked without end of file.
-    pub(super) holds: bool,
+    pub(in crate::command) holds: bool,
     /// If true, each epoch that was read completely is marked.
-    pub(super) marks: bool,
+    pub(in crate::command) marks: bool,
     /// If true, the result of each object is logged.
-    pub(super) logs: bool,
+    pub(in crate::command) logs: bool,
 }
 
 /// A channel that is being served.
-pub(super) struct Running {
-    pub(super) name: String,
-    pub(super) wanted: Wanted,
-    pub(super) opening: Option<Opening>,
-    pub(super) part: PartSize,
-    pub(super) feed: Arc<StreamFeed>,
+pub(in crate::command) struct Running {
+    pub(in crate::command) name: String,
+    pub(in crate::command) wanted: Wanted,
+    pub(in crate::command) opening: Option<Opening>,
+    pub(in crate::command) part: PartSize,
+    pub(in crate::command) feed: Arc<StreamFeed>,
     /// Notified at each change of a channel; shared by all channels of the run.
-    pub(super) events: Arc<Notify>,
+    pub(in crate::command) events: Arc<Notify>,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<(FeedCount, Result<()>)>>,
     pacer: Arc<Pacer>,
     paces: PaceLog,
-    pub(super) count: FeedCount,
+    pub(in crate::command) count: FeedCount,
     /// The failure that was printed on standard error.
     printed: Option<Error>,
 }
@@ -226,12 +229,12 @@ impl Running {
         self.paces.log(&of, || (self.pacer.timeline(), Vec::new()));
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(in crate::command) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
     /// Why it was stopped, unless by the user.
-    pub(super) fn failure(&self) -> Option<Error> {
+    pub(in crate::command) fn failure(&self) -> Option<Error> {
         self.feed.stop_reason().filter(|error| error.kind() != ErrorKind::Interrupted)
     }
 
@@ -247,12 +250,12 @@ impl Running {
     }
 
     /// True if this failure was printed.
-    pub(super) fn has_printed(&self, error: &Error) -> bool {
+    pub(in crate::command) fn has_printed(&self, error: &Error) -> bool {
         self.printed.as_ref() == Some(error)
     }
 
     /// Prints a failure, once.
-    pub(super) fn print(&mut self, error: Error, progress: &Progress) {
+    pub(in crate::command) fn print(&mut self, error: Error, progress: &Progress) {
         if !self.has_printed(&error) {
             let named = error.clone().within(format!("channel {}", self.name));
             progress.error(if self.is_stdout() { &error } else { &named });
@@ -260,7 +263,7 @@ impl Running {
         }
     }
 
-    pub(super) fn join(&mut self) -> Result<()> {
+    pub(in crate::command) fn join(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let ended = thread.join().map_err(|_| Error::bug("a channel panicked"));
         let (count, outcome) = ended?;

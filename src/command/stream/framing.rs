@@ -50,7 +50,7 @@ pub(super) struct Framer<'a> {
 }
 
 impl<'a> Framer<'a> {
-    pub(super) fn new(feed: &'a StreamFeed, wraps: Option<&'static str>) -> Self {
+    pub(in crate::command) fn new(feed: &'a StreamFeed, wraps: Option<&'static str>) -> Self {
         Self { feed, wraps, pending: Vec::new(), batch: Vec::new() }
     }
 
@@ -77,7 +77,7 @@ impl<'a> Framer<'a> {
     }
 
     /// Adds some bytes of an object, which are within it, without a record.
-    pub(super) fn part(&self, transfer: Arc<Transfer>, window: ByteRange) {
+    pub(in crate::command) fn part(&self, transfer: Arc<Transfer>, window: ByteRange) {
         assert!(self.wraps.is_none() && self.batch.is_empty(), "it is alone, and as it is");
         self.feed.push_part(transfer, window);
     }

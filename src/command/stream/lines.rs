@@ -6,11 +6,11 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::blocking::blocking;
 use super::framing::{Framer, check_record};
 use super::supply::EpochOrder;
-use super::whole_file;
 use crate::cli::ManifestPlace;
+use crate::command::blocking::blocking;
+use crate::command::whole_file;
 use crate::control::Control;
 use crate::control::list::heads::{Found, HeadsAhead};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +25,7 @@ use crate::s3::uri::{S3Uri, shown};
 /// # Errors
 /// [`ErrorKind::Usage`] if it cannot be read or a line is wrong; those of
 /// [`Control::augmented_manifest`] if it is an object.
-pub(super) async fn read(
+pub(in crate::command) async fn read(
     control: &Control,
     manifest: &ManifestPlace,
     attributes: &[String],
@@ -72,7 +72,7 @@ enum Item {
 
 /// The lines of one epoch: their values are read, and their objects requested, ahead of the stream.
 #[derive(Debug)]
-pub(super) struct LineWalk {
+pub(in crate::command) struct LineWalk {
     manifest: Arc<AugmentedManifest>,
     order: EpochOrder,
     permuted: Option<Vec<u32>>,
@@ -93,7 +93,7 @@ impl LineWalk {
     ///
     /// # Errors
     /// Why that failed, with its line and attribute.
-    pub(super) async fn begin(
+    pub(in crate::command) async fn begin(
         control: &Rc<Control>,
         manifest: &Arc<AugmentedManifest>,
         wraps: Option<&'static str>,

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::channel::Running;
-use super::ending::{Done, exit_code};
-use super::reporting::{finish, open, print_lines};
-use super::session::Interrupts;
 use crate::cli::StreamArgs;
+use crate::command::ending::{Done, exit_code};
+use crate::command::reporting::{finish, open, print_lines};
+use crate::command::session::Interrupts;
 use crate::control::Control;
 use crate::engine::metrics::{FeedCount, WorkerMetrics};
 use crate::engine::threads::Workers;
@@ -32,7 +32,7 @@ const REPORT_PAUSE: Duration = Duration::from_millis(20);
 const SHOW_PAUSE: Duration = Duration::from_millis(200);
 
 /// The report, if requested.
-pub(super) struct StreamReport {
+pub(in crate::command) struct StreamReport {
     is_wanted: bool,
     writer: Option<ReportWriter>,
     /// Why the file failed; printed, and the run's error if nothing worse happens.
@@ -47,13 +47,13 @@ impl StreamReport {
     }
 
     /// A report that is shared with other writers.
-    pub(super) fn shared(writer: Option<ReportWriter>) -> Self {
+    pub(in crate::command) fn shared(writer: Option<ReportWriter>) -> Self {
         Self { is_wanted: writer.is_some(), writer, failed: None }
     }
 
     /// Waits until a channel has changed, at most as long as progress and report may be stale.
     /// Results within [`REPORT_PAUSE`] are reported together. Cancel safe.
-    pub(super) async fn wait(&self, events: &Notify, progress: &Progress) {
+    pub(in crate::command) async fn wait(&self, events: &Notify, progress: &Progress) {
         if self.is_wanted {
             tokio::time::sleep(REPORT_PAUSE).await;
         }
@@ -71,14 +71,14 @@ impl StreamReport {
 
     /// Takes the results since the last call. While the file is behind they stay in the feeds, and
     /// delay later ones.
-    pub(super) fn take(&mut self, channels: &[Running], progress: &Progress) {
+    pub(in crate::command) fn take(&mut self, channels: &[Running], progress: &Progress) {
         if !self.is_behind() {
             self.write(channels, progress);
         }
     }
 
     /// Takes the remaining results, once all channels have ended.
-    pub(super) fn take_rest(&mut self, channels: &[Running], progress: &Progress) {
+    pub(in crate::command) fn take_rest(&mut self, channels: &[Running], progress: &Progress) {
         // Few: a feed's size limits them.
         self.write(channels, progress);
     }
@@ -118,7 +118,7 @@ impl StreamReport {
 }
 
 /// Facts of the workers of streams once they have ended.
-pub(super) struct EndedEngine {
+pub(in crate::command) struct EndedEngine {
     ring: RingTold,
     known: LimitFacts,
     workers: Vec<WorkerMetrics>,
@@ -127,7 +127,7 @@ pub(super) struct EndedEngine {
 impl EndedEngine {
     /// Ends the workers, which were requested ranges of this size. The numbers of connections may
     /// have been given, and so may a bandwidth limit.
-    pub(super) fn of(
+    pub(in crate::command) fn of(
         engine: Workers,
         part: Option<PartSize>,
         is_fixed: bool,
@@ -145,7 +145,7 @@ impl EndedEngine {
     }
 
     /// Adds the ring, and the limiting part.
-    pub(super) fn explain<'a>(
+    pub(in crate::command) fn explain<'a>(
         self,
         summary: &mut StreamSummary,
         feeds: impl Iterator<Item = &'a FeedCount> + Clone,
@@ -156,7 +156,7 @@ impl EndedEngine {
 }
 
 /// The summary of streams, with the usage of the process and of the machine's sockets.
-pub(super) fn summary_of<'a>(
+pub(in crate::command) fn summary_of<'a>(
     counts: impl Iterator<Item = (&'a str, &'a FeedCount)>,
     begun: Instant,
     retries: &RetryCounts,

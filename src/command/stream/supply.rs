@@ -37,32 +37,32 @@ const EPOCH_PAUSE: Duration = Duration::from_millis(20);
 
 /// The order of the epochs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct EpochOrder {
-    pub(super) epochs: Option<NonZeroU64>,
-    pub(super) shuffle_seed: Option<u64>,
-    pub(super) shard: Shard,
+pub(in crate::command) struct EpochOrder {
+    pub(in crate::command) epochs: Option<NonZeroU64>,
+    pub(in crate::command) shuffle_seed: Option<u64>,
+    pub(in crate::command) shard: Shard,
 }
 
 /// The objects of a channel.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(in crate::command) struct Wanted {
     /// Empty if a manifest has the objects, or if its shard has none.
-    pub(super) sources: Vec<S3Uri>,
+    pub(in crate::command) sources: Vec<S3Uri>,
     /// A manifest's lines, instead of sources.
-    pub(super) manifest: Option<Arc<AugmentedManifest>>,
+    pub(in crate::command) manifest: Option<Arc<AugmentedManifest>>,
     /// If each object, and each value of a line, becomes a record: the advice for objects that are
     /// too long.
-    pub(super) wraps: Option<&'static str>,
+    pub(in crate::command) wraps: Option<&'static str>,
     /// If true, an epoch may have no objects.
-    pub(super) allows_none: bool,
-    pub(super) filter: Filter,
+    pub(in crate::command) allows_none: bool,
+    pub(in crate::command) filter: Filter,
     /// These bytes of the only source, which is one object.
-    pub(super) range: Option<TypedRange>,
+    pub(in crate::command) range: Option<TypedRange>,
 }
 
 /// Fills a channel's feed, epoch by epoch, at most one ahead of the reader. Each epoch has its own
 /// listing; `opening` is the first one's, if begun earlier.
-pub(super) async fn supply(
+pub(in crate::command) async fn supply(
     control: &Rc<Control>,
     wanted: &Wanted,
     part: PartSize,
@@ -171,7 +171,7 @@ pub(super) async fn room(feed: &StreamFeed) -> usize {
 
 /// An epoch that has begun: its first objects are known.
 #[derive(Debug)]
-pub(super) enum Opening {
+pub(in crate::command) enum Opening {
     /// The lines of a manifest.
     Lines(Box<LineWalk>),
     /// The objects of the sources.
@@ -183,14 +183,14 @@ impl Opening {
     ///
     /// # Errors
     /// If its first objects are too long for a record.
-    pub(super) async fn listed(entries: Entries, wanted: &Wanted) -> Result<Self> {
+    pub(in crate::command) async fn listed(entries: Entries, wanted: &Wanted) -> Result<Self> {
         let opened = OpenListing::begin(entries, wanted, None).await;
         opened.map(|it| Self::Listing(Box::new(it)))
     }
 
     /// Requests the sources and their first objects, or the first object of a manifest: missing
     /// names, and missing credentials or permissions, are its errors.
-    pub(super) async fn of(
+    pub(in crate::command) async fn of(
         control: &Rc<Control>,
         wanted: &Wanted,
         order: EpochOrder,
@@ -208,7 +208,7 @@ impl Opening {
 
 /// A listing that has begun: its sources exist, its first objects are known.
 #[derive(Debug)]
-pub(super) struct OpenListing {
+pub(in crate::command) struct OpenListing {
     walk: Entries,
     first: Option<Vec<Entry>>,
     /// The bytes of the only object.

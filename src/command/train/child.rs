@@ -120,17 +120,17 @@ fn group() -> MutexGuard<'static, Option<(Pid, Duration)>> {
 static HAS_STARTED: AtomicBool = AtomicBool::new(false);
 
 /// True if a command has been started, however long ago, or is being started.
-pub(super) fn has_started() -> bool {
+pub(in crate::command) fn has_started() -> bool {
     HAS_STARTED.load(Ordering::Acquire)
 }
 
 /// Time for the running command to end; `None` if none runs.
-pub(super) fn grace() -> Option<Duration> {
+pub(in crate::command) fn grace() -> Option<Duration> {
     group().map(|(_, grace)| grace)
 }
 
 /// Kills the running command, if any; for a process that ends without its run.
-pub(super) fn end_by_force() {
+pub(in crate::command) fn end_by_force() {
     if let Some((group, _)) = *group() {
         let _ = kill_process_group(group, KernelSignal::KILL);
     }
@@ -229,7 +229,7 @@ impl Child {
     }
 
     /// Asks it to end, and kills it after its grace period; [`Self::ended`] must be awaited.
-    pub(super) fn end(&mut self) {
+    pub(in crate::command) fn end(&mut self) {
         if let Some(deed) = self.ending.ask(Instant::now()) {
             self.act(deed);
         }

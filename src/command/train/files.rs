@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::super::blocking::blocking;
 use super::super::get::{self, Ended, Intake, OfChannels, Shown};
-use super::super::run::Shares;
 use super::super::session::Interrupts;
-use super::super::target::Target;
 use super::input::{self, Sources};
 use super::layout::Layout;
 use super::streams::Shared;
 use super::survey::OtherFiles;
 use crate::cli::{Destination, FailureArgs, GetArgs, MetricsArgs, SelectionArgs, TrainArgs};
+use crate::command::download::run::Shares;
+use crate::command::download::target::Target;
 use crate::control::Control;
 use crate::control::list::channel::{ChannelSource, Preflight};
 use crate::engine::config::{Config, HostFacts};

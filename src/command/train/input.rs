@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::lines;
 use super::super::whole_file;
 use super::layout::Layout;
 use crate::cli::{JobSource, ManifestPlace, TrainArgs};
+use crate::command::stream::lines;
 use crate::control::Control;
 use crate::control::list::channel::{ChannelObjects, ChannelSource};
 use crate::error::{Error, ErrorKind, Result};

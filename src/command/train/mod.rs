@@ -1,6 +1,7 @@
 //! `inrush train`: lays out the input of a training job like SageMaker, serves it, and runs the
 //! job's command.
 
+pub(super) mod child;
 mod files;
 mod input;
 mod layout;
@@ -15,8 +16,8 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Instant;
 
+use self::child::{Child, Exit, NotStarted};
 use super::blocking::blocking;
-use super::child::{self, Child, Exit, NotStarted};
 use super::ending::Done;
 use super::folder_lock::{FolderLock, TRAIN};
 use super::interrupts;
@@ -24,8 +25,8 @@ use super::mount;
 use super::reporting::{finish, open, print_lines};
 use super::ring;
 use super::session::{self, Interrupts};
-use super::stream_report::summary_of;
 use crate::cli::TrainArgs;
+use crate::command::stream::report::summary_of;
 use crate::control::Control;
 use crate::control::auth::credentials::CredentialSource;
 use crate::error::{Error, ErrorKind, Result};

@@ -12,15 +12,15 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::super::blocking::blocking;
-use super::super::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use super::super::ring;
 use super::super::session;
 use super::super::stream::{Resources, StreamEngine, part_size, start_channels, start_engine};
-use super::super::stream_report::{EndedEngine, StreamReport};
-use super::super::supply::{EpochOrder, Opening, Wanted, supply};
 use super::input::{self, Source, Sources};
 use super::layout::{Layout, is_number};
 use crate::cli::TrainArgs;
+use crate::command::stream::channel::{ChannelPlan, Running, inflaters, lock_channels};
+use crate::command::stream::report::{EndedEngine, StreamReport};
+use crate::command::stream::supply::{EpochOrder, Opening, Wanted, supply};
 use crate::control::Control;
 use crate::control::list::channel::ChannelObjects;
 use crate::engine::metrics::FeedCount;

@@ -9,12 +9,12 @@ use tokio::task::spawn_local;
 
 use super::super::blocking::blocking;
 use super::super::mount;
-use super::super::space::Space;
 use super::files::AllFound;
 use super::input::{Source, Sources, address, is_files};
 use super::layout::Layout;
 use super::streams::epochs_in_words;
 use crate::cli::TrainArgs;
+use crate::command::download::space::Space;
 use crate::control::Control;
 use crate::control::list::channel::{ChannelSource, KeyProblem, ListingBudget, Preflight};
 use crate::engine::config::HostFacts;

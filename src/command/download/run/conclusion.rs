@@ -1,10 +1,10 @@
 //! The work after the last object of a run: removes files that the source does not have, and syncs
 //! data to disk.
 
-use super::super::blocking::blocking;
-use super::super::reporting::keep_up;
 use super::Run;
 use crate::cli::Durability;
+use crate::command::blocking::blocking;
+use crate::command::reporting::keep_up;
 use crate::error::Result;
 use crate::report::document::RemovedLine;
 use crate::text::size::counted;

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::channel;
 
-use super::super::blocking::blocking;
-use super::super::checksums::Settled;
-use super::super::existing::{Before, Clearing, Verdict};
-use super::super::log;
-use super::super::mirror::Mirror;
-use super::super::space::Space;
-use super::super::spread::Spread;
-use super::super::target::Target;
 use super::Run;
+use crate::command::blocking::blocking;
+use crate::command::download::checksums::Settled;
+use crate::command::download::existing::{Before, Clearing, Verdict};
+use crate::command::download::mirror::Mirror;
+use crate::command::download::space::Space;
+use crate::command::download::spread::Spread;
+use crate::command::download::target::Target;
+use crate::command::log;
 use crate::control::list::sources::Missing;
 use crate::control::list::walk::Entry;
 use crate::engine::schedule::Scheduler;
@@ -170,7 +170,7 @@ impl Run {
 
     /// Takes a batch of the listing, whose objects are checked at the destination next; `None` is
     /// its end.
-    pub(super) fn take(&mut self, batch: Option<Vec<Entry>>) -> Result<()> {
+    pub(in crate::command) fn take(&mut self, batch: Option<Vec<Entry>>) -> Result<()> {
         for missing in self.walk.take_missing() {
             self.fail_missing(missing);
         }
@@ -302,7 +302,7 @@ impl Run {
     }
 
     /// Hands objects to the scheduler, as far as there is space in it and on the disk.
-    pub(super) fn feed(&mut self, scheduler: &Scheduler) {
+    pub(in crate::command) fn feed(&mut self, scheduler: &Scheduler) {
         if self.spread.is_some() {
             (0..std::mem::take(&mut self.vacated)).for_each(|_| scheduler.give_up());
             return self.feed_several(scheduler);

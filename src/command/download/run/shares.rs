@@ -56,13 +56,13 @@ impl Shares {
     }
 
     /// The name of an object's channel.
-    pub(super) fn name(&self, transfer: &Transfer) -> Option<&str> {
+    pub(in crate::command) fn name(&self, transfer: &Transfer) -> Option<&str> {
         let share = self.of.get(self.index(transfer)?)?;
         Some(&share.result.name)
     }
 
     /// Adds the channel's name to the error of a failed object.
-    pub(super) fn label(&self, transfer: &Transfer, error: Error) -> Error {
+    pub(in crate::command) fn label(&self, transfer: &Transfer, error: Error) -> Error {
         match self.name(transfer) {
             Some(name) => error.within(format!("channel {name}")),
             None => error,
@@ -71,7 +71,7 @@ impl Shares {
 
     /// Counts an object that has ended; returns a message if its channel, one of several, is
     /// complete.
-    pub(super) fn count(&mut self, outcome: &Outcome) -> Option<String> {
+    pub(in crate::command) fn count(&mut self, outcome: &Outcome) -> Option<String> {
         let is_reported = self.of.len() > 1;
         let share = self.of(&outcome.transfer)?;
         let is_object = outcome.transfer.shape != Shape::Folder;
