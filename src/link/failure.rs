@@ -306,7 +306,11 @@ impl Failure {
                       it lists",
             ),
             Self::WholeAnswer => {
-                Some("raise --part-size, so that each object is downloaded by one request")
+                // A stream's ranges are shorter than a part while several are in flight.
+                Some(
+                    "raise --part-size, so that each object is downloaded by one request; \
+                     streams need --connections 1, too",
+                )
             }
             _ if self.is_of_server() => {
                 Some("check --endpoint-url: another server, or a proxy, may have answered")
