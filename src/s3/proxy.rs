@@ -150,6 +150,10 @@ impl Variable {
     fn value(&self) -> Option<&str> {
         self.value.as_ref().map(|value| value.as_str())
     }
+
+    fn is_empty(&self) -> bool {
+        self.value().is_some_and(|value| value.trim().is_empty())
+    }
 }
 
 impl fmt::Debug for Variable {
@@ -169,11 +173,12 @@ pub struct Proxies {
 }
 
 impl Proxies {
-    /// Reads the variables like curl: lower case first, and an empty one counts as unset.
+    /// Reads the variables: of two names the first one that is set counts, lower case before upper
+    /// case. Empty it says that there is no proxy, and no other variable is asked.
     pub fn from_variables(read: impl Fn(&str) -> Option<OsString>) -> Self {
         let find = |names: [&'static str; 2]| {
             names.into_iter().find_map(|name| {
-                let value = read(name).filter(|value| !value.is_empty())?;
+                let value = read(name)?;
                 Some(Variable { name, value: value.into_string().ok().map(Zeroizing::new) })
             })
         };
@@ -192,7 +197,8 @@ impl Proxies {
     /// The endpoint's proxy. An unusable one is an error; one that is not needed is not parsed.
     pub(crate) fn of(&self, endpoint: &Endpoint) -> Result<Option<Arc<Proxy>>> {
         let own = if endpoint.tls { &self.https } else { &self.http };
-        let Some(variable) = own.as_ref().or(self.all.as_ref()) else { return Ok(None) };
+        let found = own.as_ref().or(self.all.as_ref());
+        let Some(variable) = found.filter(|found| !found.is_empty()) else { return Ok(None) };
         if self.spares(endpoint.server_name(), endpoint.port()) {
             return Ok(None);
         }

@@ -36,8 +36,13 @@ fn the_scheme_has_its_variable_and_lower_case_comes_first() {
     check(&[("HTTP_PROXY", "p")], true, None);
     let both = [("HTTPS_PROXY", "p:1"), ("https_proxy", "p:2")];
     check(&both, true, Some("https_proxy p:2"));
-    let empty = [("HTTPS_PROXY", "p:1"), ("https_proxy", "")];
-    check(&empty, true, Some("HTTPS_PROXY p:1"));
+    // An empty one says that there is none.
+    for empty in ["", " "] {
+        check(&[("https_proxy", empty), ("HTTPS_PROXY", "p:1"), ("ALL_PROXY", "p:2")], true, None);
+        check(&[("HTTPS_PROXY", empty), ("ALL_PROXY", "p:2")], true, None);
+        check(&[("all_proxy", empty), ("ALL_PROXY", "p:2")], true, None);
+        check(&[("http_proxy", empty), ("ALL_PROXY", "p:2")], true, Some("ALL_PROXY p:2"));
+    }
     let all = [("ALL_PROXY", "HTTP://p:3/"), ("http_proxy", "p:4")];
     check(&all, true, Some("ALL_PROXY p:3"));
     check(&all, false, Some("http_proxy p:4"));
