@@ -571,6 +571,21 @@ mod tests {
     }
 
     #[test]
+    fn of_a_section_in_two_ways_the_later_one_counts() {
+        for (first, second) in [
+            ("[default]", "[profile default]"),
+            ("[profile default]", "[default]"),
+            ("[profile 'default']", "[profile default]"),
+            ("[default]", "[profile \"default\"]"),
+        ] {
+            let text = format!("{first}\nregion = a\nca_bundle = x\n{second}\nregion = b\n").leak();
+            let found = read(text).expect(second);
+            assert_eq!(region(&found), "b", "{second}");
+            assert_eq!(found.find(&[], "ca_bundle"), None, "nothing of the earlier one");
+        }
+    }
+
+    #[test]
     fn what_the_aws_cli_refuses_is_refused_by_file_and_line() {
         for (form, expected) in [
             ("[default]\nregion = r\n[profile other]\nrole_arn\n", "/config, line 4: neither"),
@@ -581,8 +596,6 @@ mod tests {
             ("[nobody's]\nsecret\n", "/config, line 2: neither"),
             ("[default]\nregion = r\n  aws_secret_access_key = secret\n", "/config, line 3: a set"),
             ("[x]\n[default]\nregion=r\n[x]\n", "/config, line 4: this section is a second"),
-            ("[profile p]\n[profile 'p']\n", "/config, line 2: this section is a second"),
-            ("[default]\n[profile default]\n", "/config, line 2: this section is a second"),
             ("[x]\nregion=r\n[y]\nregion=r\nRegion=secret\n", "/config, line 5: this setting"),
         ] {
             let error = read(form).expect_err(form);

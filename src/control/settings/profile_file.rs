@@ -14,7 +14,7 @@ const DEFAULTS: &str = "DEFAULT";
 pub(in crate::control) const PROCESS: &str = "credential_process";
 
 /// The kind of a section of a profile file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Profile,
     Services,
@@ -101,10 +101,15 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
                 current = at;
                 continue;
             }
-            if !names_seen.is_new_section(header.0, kind, &name) {
+            if !names_seen.headers.insert(header.0.to_owned()) {
                 let advice = "write its settings below the first one, and remove this one";
                 let why = "this section is a second time in the file";
                 return Err((number, Wrong { why, advice }));
+            }
+            // As botocore: of one section that is written in two ways the later one counts.
+            let mut ours = sections.iter_mut().filter(|found| found.kind != Kind::Other);
+            if let Some(earlier) = ours.find(|found| (found.kind, &found.name) == (kind, &name)) {
+                earlier.kind = Kind::Other;
             }
             current = sections.len();
             defaults_at = defaults_at.or((kind == Kind::Defaults).then_some(current));
@@ -164,18 +169,11 @@ fn go_on(is_command: bool, is_nested: bool, value: &mut String, text: &str) -> R
 #[derive(Default)]
 struct Names {
     headers: HashSet<String>,
-    /// A section may be written in several ways.
-    sections: HashSet<(Kind, String)>,
     /// With the index of their section.
     settings: HashSet<(usize, String)>,
 }
 
 impl Names {
-    fn is_new_section(&mut self, header: &str, kind: Kind, name: &str) -> bool {
-        let is_new_name = kind == Kind::Other || self.sections.insert((kind, name.to_owned()));
-        self.headers.insert(header.to_owned()) && is_new_name
-    }
-
     fn is_new_setting(&mut self, section: usize, name: &str) -> bool {
         self.settings.insert((section, name.to_owned()))
     }
