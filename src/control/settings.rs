@@ -79,7 +79,14 @@ pub(crate) struct Found {
     pub(crate) from: String,
 }
 
-/// Returns the value of a variable.
+impl Found {
+    /// What says so, with what it says, for messages.
+    pub(super) fn named(&self) -> String {
+        format!("{} ({})", self.from, shown(&self.value))
+    }
+}
+
+/// The value of a variable by its name.
 type Variables = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The environment and the profile files.
@@ -235,22 +242,12 @@ impl Settings {
         self.in_variables(variables).or_else(|| self.in_profile(key))
     }
 
-    fn in_variables(&self, variables: &[&str]) -> Option<Found> {
+    pub(super) fn in_variables(&self, variables: &[&str]) -> Option<Found> {
         let found = |name: &&str| Some(Found { value: self.variable(name)?, from: (*name).into() });
         variables.iter().find_map(found)
     }
 
-    /// The variable with a service's endpoint, if it is set and to be ignored.
-    ///
-    /// # Errors
-    /// If the setting that disables it is invalid.
-    pub(super) fn ignored_variable(&self, service: &str) -> Result<Option<String>> {
-        let names = [format!("AWS_ENDPOINT_URL_{}", service.to_uppercase()), ENDPOINT_URL.into()];
-        let ignored = self.switch(IGNORED.0, IGNORED.1)?;
-        Ok(names.into_iter().find(|name| ignored && self.variable(name).is_some()))
-    }
-
-    /// The endpoint of a service, in the order of
+    /// Where a service is, in the order of
     /// <https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html>: `service` is
     /// its name there, in lower case.
     ///
@@ -337,8 +334,13 @@ impl Settings {
     }
 
     fn in_profile(&self, key: &str) -> Option<Found> {
-        let value = self.of_profile(&self.profile, key)?.to_owned();
-        let (profile, file) = (shown(&self.profile), self.file_of(&self.profile, key));
+        self.found_in(&self.profile, key)
+    }
+
+    /// A setting of this profile, with the words that name its place.
+    pub(super) fn found_in(&self, profile: &str, key: &str) -> Option<Found> {
+        let value = self.of_profile(profile, key)?.to_owned();
+        let (file, profile) = (self.file_of(profile, key), shown(profile));
         Some(Found { value, from: format!("{key} of the profile '{profile}' in {file}") })
     }
 
@@ -432,8 +434,8 @@ fn place(
     })
 }
 
-/// A whole file, which may be a shell's pipe.
-fn read_bounded(path: &Path) -> io::Result<String> {
+/// A whole file, which may be a pipe of the shell's.
+pub(super) fn read_bounded(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     let file = std::fs::OpenOptions::new().read(true).open(path)?;
     file.take(PROFILE_FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;

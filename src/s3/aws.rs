@@ -20,62 +20,20 @@ pub struct Partition {
     region_prefix: &'static str,
     /// Suffix of S3's host names, including dual-stack ones.
     suffix: &'static str,
-    /// Suffix of the dual-stack host names of other services.
-    dualstack_suffix: &'static str,
 }
 
 /// All partitions but the commercial one, which has all other regions.
 const PARTITIONS: [Partition; 7] = [
-    Partition {
-        name: "aws-cn",
-        region_prefix: "cn-",
-        suffix: "amazonaws.com.cn",
-        dualstack_suffix: "api.amazonwebservices.com.cn",
-    },
-    Partition {
-        name: "aws-eusc",
-        region_prefix: "eusc-",
-        suffix: "amazonaws.eu",
-        dualstack_suffix: "api.amazonwebservices.eu",
-    },
-    Partition {
-        name: "aws-iso",
-        region_prefix: "us-iso-",
-        suffix: "c2s.ic.gov",
-        dualstack_suffix: "api.aws.ic.gov",
-    },
-    Partition {
-        name: "aws-iso-b",
-        region_prefix: "us-isob-",
-        suffix: "sc2s.sgov.gov",
-        dualstack_suffix: "api.aws.scloud",
-    },
-    Partition {
-        name: "aws-iso-e",
-        region_prefix: "eu-isoe-",
-        suffix: "cloud.adc-e.uk",
-        dualstack_suffix: "api.cloud-aws.adc-e.uk",
-    },
-    Partition {
-        name: "aws-iso-f",
-        region_prefix: "us-isof-",
-        suffix: "csp.hci.ic.gov",
-        dualstack_suffix: "api.aws.hci.ic.gov",
-    },
-    Partition {
-        name: "aws-us-gov",
-        region_prefix: "us-gov-",
-        suffix: "amazonaws.com",
-        dualstack_suffix: "api.aws",
-    },
+    Partition { name: "aws-cn", region_prefix: "cn-", suffix: "amazonaws.com.cn" },
+    Partition { name: "aws-eusc", region_prefix: "eusc-", suffix: "amazonaws.eu" },
+    Partition { name: "aws-iso", region_prefix: "us-iso-", suffix: "c2s.ic.gov" },
+    Partition { name: "aws-iso-b", region_prefix: "us-isob-", suffix: "sc2s.sgov.gov" },
+    Partition { name: "aws-iso-e", region_prefix: "eu-isoe-", suffix: "cloud.adc-e.uk" },
+    Partition { name: "aws-iso-f", region_prefix: "us-isof-", suffix: "csp.hci.ic.gov" },
+    Partition { name: "aws-us-gov", region_prefix: "us-gov-", suffix: "amazonaws.com" },
 ];
 
-const COMMERCIAL: Partition = Partition {
-    name: "aws",
-    region_prefix: "",
-    suffix: "amazonaws.com",
-    dualstack_suffix: "api.aws",
-};
+const COMMERCIAL: Partition = Partition { name: "aws", region_prefix: "", suffix: "amazonaws.com" };
 
 impl Partition {
     /// The partition of a region.
@@ -84,15 +42,6 @@ impl Partition {
         let is_its = |found: &&Self| region.starts_with(found.region_prefix);
         PARTITIONS.iter().find(is_its).copied().unwrap_or(COMMERCIAL)
     }
-}
-
-/// True if a host is in a domain of any partition of AWS.
-#[must_use]
-pub fn is_host_of_aws(host: &str) -> bool {
-    let is_in =
-        |domain| host.strip_suffix(domain).is_some_and(|before: &str| before.ends_with('.'));
-    let is_below = |found: &Partition| is_in(found.suffix) || is_in(found.dualstack_suffix);
-    is_below(&COMMERCIAL) || PARTITIONS.iter().any(is_below)
 }
 
 /// Which of a region's endpoints to use.
@@ -250,16 +199,6 @@ pub fn is_host_name(bucket: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hosts_of_aws_are_below_its_domains() {
-        for host in ["sts.amazonaws.com", "sts.cn-north-1.amazonaws.com.cn", "x.c2s.ic.gov"] {
-            assert!(is_host_of_aws(host), "{host}");
-        }
-        for host in ["amazonaws.com", "sts.notamazonaws.com", "sts.amazonaws.com.evil.test", ""] {
-            assert!(!is_host_of_aws(host), "{host}");
-        }
-    }
 
     #[test]
     fn names_of_buckets() {

@@ -19,6 +19,7 @@ mod served;
 
 mod bytes;
 mod fake;
+mod given;
 mod keys;
 mod refusals;
 mod secrets;

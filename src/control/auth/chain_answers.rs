@@ -1,5 +1,5 @@
-//! Normalizes the credential chain's requests and answers to the notation that aws-config accepts.
-//! Servers and files have further notations, all of which the AWS CLI accepts.
+//! What the credential chain is answered, in the one notation that aws-config takes. Others read
+//! more: the AWS CLI takes all of this as it is.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -7,29 +7,11 @@ use serde_json::{Map, Value};
 use crate::s3::uri::shown;
 use crate::text::instant::{instant_text, parse_instant};
 
-/// Parameter of a form that has a web identity's token.
-const TOKEN: &str = "WebIdentityToken=";
-/// The encoded line breaks at the end of a token file.
-const LINE_BREAKS: [&str; 2] = ["%0A", "%0D"];
-/// The part of STS's answer that names the assumed role. It is not needed.
+/// The part of STS's answer that says who was asked for. Nobody needs it.
 const ROLE_USER: (&str, &str) = ("<AssumedRoleUser>", "</AssumedRoleUser>");
 
-/// The body of a request, without the line break at the end of a web identity's token.
-pub(super) fn asked(body: Bytes) -> Bytes {
-    let Some(form) = std::str::from_utf8(&body).ok().filter(|form| form.contains(TOKEN)) else {
-        return body;
-    };
-    let mut parts: Vec<&str> = form.split('&').collect();
-    for part in parts.iter_mut().filter(|part| part.starts_with(TOKEN)) {
-        while let Some(less) = LINE_BREAKS.iter().find_map(|end| part.strip_suffix(end)) {
-            *part = less;
-        }
-    }
-    parts.join("&").into()
-}
-
-/// The body of an answer: `Expiration` in the accepted notation, and without unneeded parts, which
-/// some servers leave empty.
+/// An answer: `Expiration` in the one notation that is read, and without what nobody needs and some
+/// servers leave empty.
 ///
 /// # Errors
 /// If `Expiration` is not a time, in words.
@@ -86,15 +68,5 @@ mod tests {
         assert_eq!(answered(answer.into()), Ok("<R><Credentials/></R>".into()));
         let other = "<R><AssumedRoleUser><Arn>";
         assert_eq!(answered(other.into()), Ok(other.into()));
-    }
-
-    #[test]
-    fn a_token_has_no_line_break() {
-        let form = |token: &str| format!("Action=A&WebIdentityToken={token}&Version=2011-06-15%0A");
-        for end in ["", "%0A", "%0D%0A", "%0A%0A"] {
-            let body = asked(form(&format!("a%0Ab{end}")).into());
-            assert_eq!(body, form("a%0Ab"), "{end}");
-        }
-        assert_eq!(asked(Bytes::from("x%0A")), "x%0A");
     }
 }

@@ -32,7 +32,6 @@ use crate::control::limits::{
 use crate::control::tls::{Trust, client_config};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::s3::Endpoint;
-use crate::s3::aws::is_host_of_aws;
 use crate::s3::proxy::{Proxies, Proxy};
 
 /// A service that gives credentials.
@@ -55,15 +54,27 @@ impl Service {
         }
     }
 
-    /// True if this is one of its hosts at AWS
-    /// (<https://docs.aws.amazon.com/general/latest/gr/aws-service-information.html>).
-    fn is_at(self, host: &str) -> bool {
-        let names = match self {
-            Self::Sts => ["sts.", "sts-fips."],
-            Self::Sso => ["portal.sso.", "portal.sso-fips."],
-            Self::SsoOidc => ["oidc.", "oidc-fips."],
+    /// In words.
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Sts => "STS",
+            Self::Sso | Self::SsoOidc => "single sign-on",
+        }
+    }
+
+    /// Whether this may be its answer: what is not is another server's, or a page of a proxy.
+    fn may_say(self, body: &[u8]) -> bool {
+        let is_html = |text: &str| {
+            let text = text.trim_start().to_ascii_lowercase();
+            text.starts_with("<!doctype html") || text.starts_with("<html")
         };
-        names.into_iter().any(|name| host.starts_with(name)) && is_host_of_aws(host)
+        match (self, std::str::from_utf8(body)) {
+            (_, Err(_)) => false,
+            (Self::Sts, Ok(text)) => {
+                text.is_empty() || text.trim_start().starts_with('<') && !is_html(text)
+            }
+            (_, Ok(text)) => text.is_empty() || text.trim_start().starts_with('{'),
+        }
     }
 }
 
@@ -72,7 +83,11 @@ pub(crate) type Urls = Vec<(Service, String)>;
 
 /// The chain's HTTP connector.
 #[derive(Debug, Clone)]
-pub(crate) struct ChainHttp(Arc<Way>);
+pub(crate) struct ChainHttp {
+    way: Arc<Way>,
+    /// Who is asked; `None` for who gives the keys of a machine.
+    service: Option<Service>,
+}
 
 #[derive(Debug)]
 struct Way {
@@ -90,39 +105,86 @@ struct Asked {
     endpoint: Arc<Endpoint>,
     /// Its answer's status.
     status: Option<u16>,
+    /// The service that does not answer like this.
+    foreign_to: Option<Service>,
 }
 
 impl ChainHttp {
     pub(crate) fn new(trust: Trust, proxies: Proxies, urls: Urls) -> Self {
         let (tls, last) = (OnceLock::new(), Mutex::default());
-        Self(Arc::new(Way { trust, proxies, urls, tls, last }))
+        let way = Arc::new(Way { trust, proxies, urls, tls, last });
+        Self { way, service: None }
+    }
+
+    /// This way, for requests to `service`.
+    pub(super) fn of(&self, service: Service) -> Self {
+        Self { way: Arc::clone(&self.way), service: Some(service) }
     }
 
     /// The error of a timeout after this time; `None` if no request was sent.
     pub(crate) fn late(&self, within: Duration) -> Option<Error> {
         let why = format!("no credentials within {} s", within.as_secs());
-        self.0.last().as_ref().map(|asked| away(&asked.endpoint, &why))
+        self.way.last().as_ref().map(|asked| away(&asked.endpoint, &why))
     }
 
     /// Forgets the last request.
     pub(crate) fn begin(&self) {
-        *self.0.last() = None;
+        *self.way.last() = None;
     }
 
-    /// The error of the last request, if it failed through no fault of the request.
+    /// The error where the last who was asked answered, but gave nothing: by what it said. Where
+    /// the server has failed nothing is wrong with what was asked.
     pub(crate) fn failed(&self, reason: &str) -> Option<Error> {
-        let last = self.0.last();
-        let Asked { endpoint, status } = last.as_ref()?;
-        let (status, host) = (status.filter(|status| *status >= 500)?, &endpoint.host);
-        let error = Error::new(ErrorKind::Endpoint, format!("{host} answers {status}: {reason}"));
+        let last = self.way.last();
+        let Asked { endpoint, status, foreign_to } = last.as_ref()?;
+        let (status, host) = ((*status)?, &endpoint.host);
+        let is_good = (200..300).contains(&status);
+        let message = match foreign_to.map(Service::label) {
+            Some(service) if is_good => format!("the answer of {host} is not one of {service}"),
+            Some(service) => format!("{host} answers {status}, and not as {service} does"),
+            None if is_good => return None,
+            None if reason.is_empty() => format!("{host} answers {status}"),
+            None => format!("{host} answers {status}: {reason}"),
+        };
+        if status < 500 {
+            let advice = "check what the profile or the environment names";
+            return Some(Error::new(ErrorKind::Access, message).advise(advice));
+        }
+        let error = Error::new(ErrorKind::Endpoint, message);
         let advice = "try again later, or check the service that the profile or the environment \
                       names";
         Some(error.because(ErrorReason::Server).advise(endpoint.advice(advice)))
     }
 
-    /// The URL of a service by environment and profile; `None`: at AWS.
+    /// Whom the last request was for.
+    pub(crate) fn last_host(&self) -> Option<String> {
+        self.way.last().as_ref().map(|asked| asked.endpoint.host.clone())
+    }
+
+    /// Asks this URL once, with this token: the status, and the body.
+    pub(super) async fn get(
+        &self,
+        url: &Uri,
+        token: Option<HeaderValue>,
+    ) -> Result<(u16, Bytes), ConnectorError> {
+        let mut request = Request::get(url).header(header::ACCEPT, "application/json");
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        let request = request.body(SdkBody::empty()).map_err(|error| unusable(&error))?;
+        let connector = self.connector(CONNECT_TIMEOUT, ANSWER_TIMEOUT);
+        let answer = connector.exchange(request).await?;
+        Ok((answer.status().as_u16(), answer.into_body()))
+    }
+
+    fn connector(&self, connect_timeout: Duration, answer_timeout: Duration) -> Connector {
+        let (way, service) = (Arc::clone(&self.way), self.service);
+        Connector { way, service, connect_timeout, answer_timeout }
+    }
+
+    /// Where a service is, by environment and profile; `None`: at AWS.
     pub(crate) fn url(&self, service: Service) -> Option<&str> {
-        self.0.urls.iter().find(|(named, _)| *named == service).map(|(_, url)| &**url)
+        self.way.urls.iter().find(|(named, _)| *named == service).map(|(_, url)| &**url)
     }
 }
 
@@ -132,11 +194,10 @@ impl HttpClient for ChainHttp {
         settings: &HttpConnectorSettings,
         _: &RuntimeComponents,
     ) -> SharedHttpConnector {
-        SharedHttpConnector::new(Connector {
-            way: Arc::clone(&self.0),
-            connect_timeout: settings.connect_timeout().unwrap_or(CONNECT_TIMEOUT),
-            answer_timeout: settings.read_timeout().unwrap_or(ANSWER_TIMEOUT),
-        })
+        SharedHttpConnector::new(self.connector(
+            settings.connect_timeout().unwrap_or(CONNECT_TIMEOUT),
+            settings.read_timeout().unwrap_or(ANSWER_TIMEOUT),
+        ))
     }
 }
 
@@ -144,7 +205,8 @@ impl HttpClient for ChainHttp {
 #[derive(Debug, Clone)]
 struct Connector {
     way: Arc<Way>,
-    /// For name lookup, connection and TLS together.
+    service: Option<Service>,
+    /// For the name, the connection and TLS together.
     connect_timeout: Duration,
     /// For the whole answer.
     answer_timeout: Duration,
@@ -159,11 +221,16 @@ impl HttpConnector for Connector {
 
 impl Connector {
     async fn ask(&self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
-        let mut request = request.try_into_http1x().map_err(|error| unusable(&error))?;
-        self.way.lead(&mut request)?;
+        let request = request.try_into_http1x().map_err(|error| unusable(&error))?;
+        let answer = self.exchange(request).await?;
+        HttpResponse::try_from(answer.map(SdkBody::from)).map_err(|error| unusable(&error))
+    }
+
+    async fn exchange(&self, request: Request<SdkBody>) -> Result<Response<Bytes>, ConnectorError> {
         let endpoint = Arc::new(self.way.endpoint(request.uri())?);
-        let asked = Asked { endpoint: Arc::clone(&endpoint), status: None };
-        *self.way.last() = Some(asked);
+        let asked =
+            |status, foreign_to| Asked { endpoint: Arc::clone(&endpoint), status, foreign_to };
+        *self.way.last() = Some(asked(None, None));
         let request = for_wire(request, &endpoint)?;
         let method = request.method().clone();
         let (sender, address) = timeout(self.connect_timeout, self.connect(&endpoint))
@@ -174,7 +241,8 @@ impl Connector {
             .unwrap_or_else(|_| Err(late("answer from", &endpoint, self.answer_timeout)))?;
         let (status, host) = (answer.status().as_u16(), &endpoint.host);
         debug!("credentials: {method} at {host} ({address}): {status}");
-        *self.way.last() = Some(Asked { endpoint: Arc::clone(&endpoint), status: Some(status) });
+        let foreign_to = self.service.filter(|service| !service.may_say(answer.body()));
+        *self.way.last() = Some(asked(Some(status), foreign_to));
         if let Some(relay) = endpoint.relay().filter(|_| status == 407) {
             return Err(lasting(relay.refusal(status, host)));
         }
@@ -182,8 +250,7 @@ impl Connector {
         head.headers.remove(header::CONTENT_LENGTH);
         let body = chain_answers::answered(body)
             .map_err(|why| unusable(&format_args!("{host}: {why}")))?;
-        let answer = Response::from_parts(head, SdkBody::from(body));
-        HttpResponse::try_from(answer).map_err(|error| unusable(&error))
+        Ok(Response::from_parts(head, body))
     }
 
     /// Connects to one of the addresses, and returns which; each has its share of the time.
@@ -221,31 +288,7 @@ impl Way {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Redirects the request. aws-config exchanges tokens at AWS, even if the profile names an
-    /// endpoint, because it gets no profile. Nothing in such a request is signed.
-    fn lead(&self, request: &mut Request<SdkBody>) -> Result<(), ConnectorError> {
-        let host = request.uri().host().unwrap_or_default();
-        let led = self.urls.iter().find(|(service, _)| service.is_at(host));
-        let Some((service, url)) = led else { return Ok(()) };
-        if request.headers().contains_key(header::AUTHORIZATION) {
-            return Ok(());
-        }
-        let name = service.name();
-        let target = request.uri().path_and_query().map_or("/", uri::PathAndQuery::as_str);
-        let url: Uri =
-            format!("{}{target}", url.trim_end_matches('/')).parse().map_err(|error| {
-                unusable(&format_args!("the endpoint of {name} is no URL: {error}"))
-            })?;
-        if !matches!(url.scheme_str(), Some("http" | "https")) {
-            let why = "begins with neither https:// nor http://";
-            return Err(unusable(&format_args!("the endpoint of {name} {why}")));
-        }
-        *request.uri_mut() = url;
-        request.headers_mut().remove(header::HOST);
-        Ok(())
-    }
-
-    /// The endpoint of a URL, and the proxy for it.
+    /// Whom a URL names, and the proxy before it.
     fn endpoint(&self, url: &Uri) -> Result<Endpoint, ConnectorError> {
         let tls = url.scheme() == Some(&uri::Scheme::HTTPS);
         let authority = url.authority().ok_or_else(|| unusable(&"the URL has no host"))?;
@@ -296,7 +339,6 @@ fn for_wire(
     let (mut head, body) = request.into_parts();
     let body = body.bytes().map(Bytes::copy_from_slice);
     let body = body.ok_or_else(|| unusable(&"the request's body is a stream"))?;
-    let body = chain_answers::asked(body);
     head.headers.remove(header::CONTENT_LENGTH);
     let header = |text: &str| HeaderValue::from_str(text).map_err(|error| unusable(&error));
     if !head.headers.contains_key(header::HOST) {
@@ -400,59 +442,6 @@ mod tests {
         ] {
             assert!(endpoint(url).proxy.is_some(), "{url}");
         }
-    }
-
-    #[test]
-    fn a_token_goes_to_the_endpoint_of_its_service_and_nowhere_else() {
-        let sts = |url: &str| Way { urls: vec![(Service::Sts, url.to_owned())], ..way() };
-        let led = |way: &Way, request: http::request::Builder| {
-            let mut request = request.body(SdkBody::from("x")).expect("a request");
-            way.lead(&mut request).expect("a URL");
-            request.uri().to_string()
-        };
-        let aws = "https://sts.eu-west-1.amazonaws.com/";
-        for (endpoint, expected) in [
-            ("http://127.0.0.1:9000", "http://127.0.0.1:9000/"),
-            ("https://minio.test/sts/", "https://minio.test/sts/"),
-        ] {
-            assert_eq!(led(&sts(endpoint), Request::post(aws)), expected);
-        }
-        // The signature is for the host that it was made for.
-        let signed = Request::post(aws).header(header::AUTHORIZATION, "AWS4-HMAC-SHA256 x");
-        assert_eq!(led(&sts("http://127.0.0.1:9000"), signed), aws);
-        for other in ["https://portal.sso.eu-west-1.amazonaws.com/x", "http://169.254.170.2/v2"] {
-            assert_eq!(led(&sts("http://127.0.0.1:9000"), Request::get(other)), other);
-        }
-        assert_eq!(led(&way(), Request::post(aws)), aws);
-        let mut request = Request::post(aws).body(SdkBody::from("x")).expect("a request");
-        for (url, why) in [
-            ("http://a b", "the endpoint of sts is no URL"),
-            ("htps://minio.test", "begins with neither"),
-            ("minio.test", "the endpoint of sts is no URL"),
-        ] {
-            let error = sts(url).lead(&mut request).expect_err("no URL");
-            assert!(format!("{error:?}").contains(why), "{url}: {error:?}");
-        }
-        let [sso, oidc] = ["http://127.0.0.1:1", "http://127.0.0.1:2"].map(str::to_owned);
-        let urls = vec![(Service::Sso, sso), (Service::SsoOidc, oidc)];
-        let both = Way { urls, ..way() };
-        let portal = Request::get("https://portal.sso.eu-west-1.amazonaws.com/federation/x?a=b");
-        assert_eq!(led(&both, portal), "http://127.0.0.1:1/federation/x?a=b");
-        let token = Request::post("https://oidc.eu-west-1.amazonaws.com/token");
-        assert_eq!(led(&both, token), "http://127.0.0.1:2/token");
-        for (dualstack, expected) in [
-            ("https://portal.sso.eu-west-1.api.aws/federation", "http://127.0.0.1:1/federation"),
-            ("https://portal.sso-fips.us-gov-west-1.api.aws/x", "http://127.0.0.1:1/x"),
-            ("https://oidc.cn-north-1.api.amazonwebservices.com.cn/", "http://127.0.0.1:2/"),
-        ] {
-            assert_eq!(led(&both, Request::get(dualstack)), expected);
-        }
-        assert_eq!(led(&both, Request::post(aws)), aws);
-        let sovereign = "https://sts.eusc-de-east-1.amazonaws.eu/";
-        assert_eq!(
-            led(&sts("http://127.0.0.1:9"), Request::post(sovereign)),
-            "http://127.0.0.1:9/"
-        );
     }
 
     #[test]

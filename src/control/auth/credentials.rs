@@ -8,26 +8,22 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
-use aws_config::BehaviorVersion;
-use aws_config::ecs::EcsCredentialsProvider;
-use aws_config::environment::EnvironmentVariableCredentialsProvider;
 use aws_config::meta::credentials::CredentialsProviderChain;
-use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_types::SdkConfig;
-use aws_types::region::Region;
-use aws_types::sdk_config::{RetryConfig, SharedTimeSource};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tracing::info;
 
-use super::chain_http::{ChainHttp, Service};
-use super::instance::of_instance;
+use super::chain_http::ChainHttp;
+use super::container::of_container;
+use super::environment::{of_environment, require_whole_pair};
+use super::instance::{is_disabled, of_instance};
 use super::roles::{self, Named, Refused};
+use super::services::Services;
 use super::tokens::WebIdentity;
 use crate::control::limits::{CREDENTIALS_TIMEOUT, PROCESS_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE};
 use crate::control::patience::Patience;
@@ -71,7 +67,9 @@ struct KeySource {
     has_mfa: bool,
     /// Advice about a profile file whose settings no profile has.
     hint: Option<String>,
-    /// Longest time for the whole chain.
+    /// Whether the metadata service of an instance may be asked.
+    asks_instance: bool,
+    /// Longest wait for all of them.
     limit: Duration,
     /// The HTTP connector of its servers.
     http: ChainHttp,
@@ -89,7 +87,14 @@ struct NamedProfile {
     by: &'static str,
 }
 
-/// Holds the current credentials, and gets newer ones.
+impl NamedProfile {
+    /// What to check.
+    fn check(&self) -> String {
+        format!("check {}, {}", self.by, files_in_words(environment))
+    }
+}
+
+/// Holds the keys in force, and gets newer ones.
 #[derive(Debug)]
 pub(crate) struct KeyRefresher {
     source: Option<KeySource>,
@@ -112,9 +117,8 @@ impl KeyRefresher {
             (CredentialSource::Fixed(keys), _) => Ok(Self::without_provider(Some(keys.clone()))),
             (CredentialSource::Chain, Some(settings)) => {
                 if settings.chosen() != Chosen::CommandLine {
-                    require_whole_pair(|name| settings.variable(name))?;
+                    require_whole_pair(settings)?;
                 }
-                let region = Region::new(region.to_owned());
                 Self::with_source(chain(settings, region, http, patience).await?).await
             }
             _ => Ok(Self::without_provider(None)),
@@ -220,51 +224,7 @@ enum Renewal {
     TooSoon,
 }
 
-/// Refuses half a pair of keys, which the chain would skip silently.
-fn require_whole_pair(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
-    let is_set = |name: &str| variable(name).is_some_and(|value| !value.trim().is_empty());
-    let (key, secret) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
-    // The second name of the secret is the chain's, too.
-    let has_secret = is_set(secret) || is_set("SECRET_ACCESS_KEY");
-    let (set, missing) = match (is_set(key), has_secret) {
-        (true, false) => (key, secret),
-        (false, true) if is_set(secret) => (secret, key),
-        _ => return Ok(()),
-    };
-    Err(Error::new(ErrorKind::Access, format!("{set} is set, but {missing} is not"))
-        .advise("set both or neither, or give --profile"))
-}
-
-/// Configurations of the chain, and of STS for assumed roles.
-fn configurations(
-    settings: &Settings,
-    region: Region,
-    http: ChainHttp,
-) -> Result<(ProviderConfig, SdkConfig)> {
-    let url = http.url(Service::Sts).map(str::to_owned);
-    let fips = settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?;
-    let dualstack = settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?;
-    // Only AWS has these variants.
-    let sts_is_at_aws = url.is_none();
-    let mut sts = SdkConfig::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .retry_config(RetryConfig::standard())
-        .time_source(SharedTimeSource::default())
-        .http_client(http.clone())
-        .region(region.clone())
-        .use_fips(fips && sts_is_at_aws)
-        .use_dual_stack(dualstack && sts_is_at_aws);
-    sts.set_endpoint_url(url);
-    let sts = sts.build();
-    let config = ProviderConfig::without_region()
-        .with_http_client(http)
-        .with_region(Some(region))
-        .with_use_fips(Some(fips))
-        .with_use_dual_stack(Some(dualstack));
-    Ok((config, sts))
-}
-
-/// Longest time for the chain, the time in messages, and the source in words.
+/// How long all of the chain is waited for, and whom, by what limit of its own.
 fn waited_for(process: Option<&str>) -> (Duration, Duration, String) {
     match process {
         Some(profile) => (
@@ -288,31 +248,26 @@ fn given(outcome: Result<SharedCredentialsProvider>) -> SharedCredentialsProvide
 /// otherwise the environment's keys would have precedence, which is never intended.
 async fn chain(
     settings: &Settings,
-    region: Region,
+    region: &str,
     http: ChainHttp,
     patience: Patience,
 ) -> Result<KeySource> {
-    let (config, sts) = configurations(settings, region, http.clone())?;
+    let services = Services::new(settings, region, http.clone())?;
     let named = |named| match named {
-        Named::Environment => {
-            SharedCredentialsProvider::new(EnvironmentVariableCredentialsProvider::new())
-        }
-        Named::Container => {
-            let of_container = EcsCredentialsProvider::builder().configure(&config).build();
-            SharedCredentialsProvider::new(of_container)
-        }
-        Named::Instance => given(of_instance(settings, &config)),
+        Named::Environment => of_environment(settings),
+        Named::Container => of_container(settings, &http),
+        Named::Instance => given(of_instance(settings, &http)),
     };
     let followed = roles::Chain::of(settings);
     let process = followed.as_ref().ok().and_then(roles::Chain::profile_of_process);
     let (limit, told_limit, whom) = waited_for(process);
     if followed.as_ref().is_ok_and(roles::Chain::is_of_environment) {
-        require_whole_pair(|name| settings.variable(name))?;
+        require_whole_pair(settings)?;
     }
     let has_role = followed.as_ref().map_or(true, roles::Chain::has_role);
     let has_mfa = followed.as_ref().is_ok_and(roles::Chain::has_mfa);
     let of_profile = match followed {
-        Ok(followed) => followed.provider(settings, &config, &sts, named).await,
+        Ok(followed) => followed.provider(settings, &services, named).await,
         Err(error) => given(Err(error)),
     };
     let by = settings.chosen().by();
@@ -322,7 +277,7 @@ async fn chain(
         _ => {
             let identity = WebIdentity::of_environment(settings);
             let of_token = given(identity.map(|identity| match identity {
-                Some(identity) => identity.provider(&config),
+                Some(identity) => identity.provider(&services),
                 None => SharedCredentialsProvider::new(roles::Nothing),
             }));
             let of_token = ("WebIdentityToken", of_token);
@@ -342,12 +297,14 @@ async fn chain(
         }
     };
     let patience = patience.within(told_limit);
+    let asks_instance = !is_disabled(settings);
     Ok(KeySource {
         provider,
         profile,
         alone,
         has_mfa,
         hint: settings.unused_defaults(),
+        asks_instance,
         limit,
         http,
         whom,
@@ -362,6 +319,7 @@ impl KeySource {
         self.http.begin();
         match timeout(self.limit, self.provider.provide_credentials()).await {
             Ok(Ok(given)) => {
+                self.require_unexpired(&given)?;
                 self.from.set(origin_of(&given));
                 keys_of(&given)
             }
@@ -378,8 +336,23 @@ impl KeySource {
         }
     }
 
-    /// Why there are no credentials. The chain silently skips a profile without any: then that is
-    /// asked separately.
+    /// As of a command: the server would refuse them.
+    fn require_unexpired(&self, given: &Credentials) -> Result<()> {
+        let Some(ended) = given.expiry().filter(|ends| *ends <= crate::control::now()) else {
+            return Ok(());
+        };
+        let Some(host) = self.http.last_host() else { return Ok(()) };
+        let (what, ended) = (cannot_get(self.profile.as_ref()), instant_text(ended));
+        let message = format!(
+            "{what}: {host} gives keys that have expired: their Expiration is {}",
+            ended.unwrap_or_default()
+        );
+        Err(Error::new(ErrorKind::Access, message)
+            .advise("check the service that gives them, and this machine's clock"))
+    }
+
+    /// Why there are no keys. The chain goes past a profile that has none without a word: then it
+    /// is asked by itself.
     async fn explain(&self, error: &CredentialsError) -> Error {
         if let Some(own) = own(error) {
             return own;
@@ -388,9 +361,9 @@ impl KeySource {
             && (is_of_none(error) || of_metadata(&reasons(error)))
             && let Ok(Err(error)) = timeout(self.limit, alone.provide_credentials()).await
         {
-            return explain(&error, self.profile.as_ref(), |reason| self.http.failed(reason));
+            return self.explain_of(&error);
         }
-        let explained = explain(error, self.profile.as_ref(), |reason| self.http.failed(reason));
+        let explained = self.explain_of(error);
         if self.has_mfa && reasons(error).contains(ACCESS_DENIED) {
             return explained.advise(
                 "the profile has mfa_serial, but inrush asks for no code: use the keys of \
@@ -399,6 +372,11 @@ impl KeySource {
         }
         let hint = self.hint.as_ref().filter(|_| is_of_none(error) || of_metadata(&reasons(error)));
         hint.map_or(explained.clone(), |hint| explained.advise(hint))
+    }
+
+    fn explain_of(&self, error: &CredentialsError) -> Error {
+        let failed = |reason: &str| self.http.failed(reason);
+        explain(error, self.profile.as_ref(), self.asks_instance, failed)
     }
 }
 
@@ -454,10 +432,10 @@ fn of_metadata(reason: &str) -> bool {
     reason.contains(METADATA_WORD)
 }
 
-/// The causes of an error. Its outermost message only says that there was one.
-fn reasons(error: &CredentialsError) -> String {
+/// The causes of an error. Its outermost words only say that there was one.
+pub(super) fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
     let mut reasons: Vec<String> = Vec::new();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(next) = cause {
         let words = next.to_string();
         if words != error.to_string() && !reasons.contains(&words) {
@@ -468,7 +446,13 @@ fn reasons(error: &CredentialsError) -> String {
     reasons.join(": ")
 }
 
-/// The error of one of our own providers, among the causes.
+/// Causes in one line, which is not too long.
+pub(super) fn reason_of(reasons: &str) -> String {
+    let words = reasons.split_whitespace().collect::<Vec<_>>().join(" ");
+    words.chars().take(REASON_CHARS_MAX).collect()
+}
+
+/// The error of one of our own providers, in the causes of this one.
 fn own(error: &CredentialsError) -> Option<Error> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(next) = cause {
@@ -520,6 +504,7 @@ fn cannot_get(profile: Option<&NamedProfile>) -> String {
 fn explain(
     error: &CredentialsError,
     profile: Option<&NamedProfile>,
+    asks_instance: bool,
     failed: impl FnOnce(&str) -> Option<Error>,
 ) -> Error {
     if let Some(own) = own(error) {
@@ -527,29 +512,30 @@ fn explain(
     }
     let reason = reasons(error);
     if is_of_none(error) {
-        if let Some(NamedProfile { name, by }) = profile {
-            let message = format!("the profile '{}' has no credentials", shown(name));
-            return Error::new(ErrorKind::Access, message)
-                .advise(format!("check {by}, {}", files_in_words(environment)));
+        if let Some(profile) = profile {
+            let message = format!("the profile '{}' has no credentials", shown(&profile.name));
+            return Error::new(ErrorKind::Access, message).advise(profile.check());
         }
-        return no_credentials("");
+        return no_credentials(asks_instance.then_some(""));
     }
     if profile.is_none_or(|profile| profile.by != BY_OPTION) && of_metadata(&reason) {
-        return no_credentials(match reason.to_ascii_lowercase() {
+        return no_credentials(Some(match reason.to_ascii_lowercase() {
             why if why.contains("forbidden") => " (its metadata service refuses to give any)",
             why if why.contains("timeout") || why.contains("timed out") => {
                 " (its metadata service does not answer)"
             }
             _ => " (its metadata service gives none)",
-        });
+        }));
     }
     if let Some(on_the_way) = on_the_way(error) {
         return on_the_way.within(cannot_get(profile));
     }
-    let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-    let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
+    let reason = reason_of(&reason);
     if let Some(failed) = failed(&reason) {
-        return failed.within(cannot_get(profile));
+        let of_server = failed.kind() == ErrorKind::Endpoint;
+        let failed = failed.within(cannot_get(profile));
+        let check = profile.filter(|_| !of_server).map(NamedProfile::check);
+        return check.map_or(failed.clone(), |check| failed.advise(check));
     }
     if is_of_network(error) {
         let message = format!("{}: {reason}", cannot_get(profile));
@@ -557,24 +543,16 @@ fn explain(
             .advise("check the network and the service that the profile or the environment names");
     }
     let message = format!("{}: {reason}", cannot_get(profile));
-    let Some(NamedProfile { name, by }) = profile else {
-        return Error::new(ErrorKind::Access, message)
-            .advise("check --profile; to renew a single sign-on session: aws sso login");
-    };
-    let name = shown(name);
-    let check = format!("check {by}, {}", files_in_words(environment));
-    Error::new(ErrorKind::Access, message).advise(match reason.contains("SSO") {
-        true => format!("to renew its session: aws sso login --profile {name}; or {check}"),
-        false => check,
-    })
+    let source = || "check what the profile or the environment names".to_owned();
+    Error::new(ErrorKind::Access, message).advise(profile.map_or_else(source, NamedProfile::check))
 }
 
-/// The error if no source has credentials, with the result of the last source.
-fn no_credentials(instance: &str) -> Error {
-    let asked = std::env::var("AWS_EC2_METADATA_DISABLED");
-    let roles = match asked.is_ok_and(|asked| asked.eq_ignore_ascii_case("true")) {
-        true => "no role of a container (AWS_EC2_METADATA_DISABLED is true)".to_owned(),
-        false => format!("no role of a container or of this instance{instance}"),
+/// The error where nobody has any, with what is known of this instance; `None` where that is not
+/// asked.
+fn no_credentials(instance: Option<&str>) -> Error {
+    let roles = match instance {
+        None => "no role of a container (AWS_EC2_METADATA_DISABLED is true)".to_owned(),
+        Some(instance) => format!("no role of a container or of this instance{instance}"),
     };
     let message = format!(
         "no credentials found: not in the environment, not in {}, and {roles}",
@@ -596,6 +574,7 @@ pub(crate) async fn giving(access_keys: &'static [&'static str; 2]) -> KeyRefres
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::auth::chain_http::Service;
     use crate::control::loopback::run;
     use crate::control::tls::Trust;
     use crate::error::ErrorReason;
@@ -612,6 +591,7 @@ mod tests {
             alone: None,
             has_mfa: false,
             hint: None,
+            asks_instance: true,
             limit: CREDENTIALS_TIMEOUT,
             http: ChainHttp::new(Trust::System, Proxies::default(), vec![]),
             whom: String::new(),
@@ -712,24 +692,7 @@ mod tests {
         let urls = sts.map(|url| (Service::Sts, url)).into_iter().collect();
         let http = ChainHttp::new(Trust::System, Proxies::default(), urls);
         let settings = settings.expect("words");
-        chain(&settings, Region::new("us-east-1"), http, Patience::default()).await
-    }
-
-    /// The selected variants of STS do not depend on the URLs of other services.
-    #[test]
-    fn validated_endpoints_of_sts_are_used_unless_it_is_elsewhere() {
-        let variables = [("AWS_USE_FIPS_ENDPOINT", "true"), ("AWS_USE_DUALSTACK_ENDPOINT", "true")];
-        let settings = Settings::of(&variables, &[], None).expect("words");
-        for (service, expected) in
-            [(None, true), (Some(Service::Sso), true), (Some(Service::Sts), false)]
-        {
-            let urls = service.map(|service| (service, "http://host".to_owned()));
-            let http =
-                ChainHttp::new(Trust::System, Proxies::default(), urls.into_iter().collect());
-            let region = Region::new("us-east-1");
-            let (_, sts) = configurations(&settings, region, http).expect("switches");
-            assert_eq!((sts.use_fips(), sts.use_dual_stack()), (Some(expected), Some(expected)));
-        }
+        chain(&settings, "us-east-1", http, Patience::default()).await
     }
 
     /// The guide and the error of the command have equal times.
@@ -807,7 +770,7 @@ mod tests {
     #[test]
     fn an_answer_that_stops_is_the_networks_failure() {
         let kind = |cause: ConnectorError| {
-            explain(&CredentialsError::provider_error(cause), None, |_| None).kind()
+            explain(&CredentialsError::provider_error(cause), None, true, |_| None).kind()
         };
         assert_eq!(kind(ConnectorError::timeout("too slow".into())), ErrorKind::Endpoint);
         assert_eq!(kind(ConnectorError::io("it broke".into())), ErrorKind::Endpoint);
@@ -817,9 +780,10 @@ mod tests {
     #[test]
     fn no_credentials_say_what_to_do() {
         let profile = NamedProfile { name: "p".to_owned(), by: "--profile" };
-        let error = explain(&CredentialsError::not_loaded_no_source(), Some(&profile), |_| None);
+        let error =
+            explain(&CredentialsError::not_loaded_no_source(), Some(&profile), true, |_| None);
         assert!(error.to_string().starts_with("the profile 'p' has no credentials"), "{error}");
-        let error = explain(&CredentialsError::not_loaded_no_source(), None, |_| None);
+        let error = explain(&CredentialsError::not_loaded_no_source(), None, true, |_| None);
         assert_eq!(error.kind(), ErrorKind::Access);
         let line = error.to_string();
         assert!(line.starts_with("no credentials found: not in the environment"), "{line}");

@@ -5,6 +5,8 @@ use aws_config::imds::credentials::ImdsCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::provider::SharedCredentialsProvider;
 
+use super::chain_http::ChainHttp;
+use super::roles::Nothing;
 use crate::control::endpoint::EndpointUrl;
 use crate::control::limits::{METADATA_ATTEMPT_TIMEOUT, METADATA_TIMEOUT};
 use crate::control::settings::{Found, Settings};
@@ -18,12 +20,22 @@ const METADATA_MODE: (&str, &str) =
 /// Its URLs, over IPv4 and over IPv6.
 const METADATA_URLS: [&str; 2] = ["http://169.254.169.254", "http://[fd00:ec2::254]"];
 
-/// The provider of this instance's role. The metadata service's URL is taken from our settings:
-/// aws-config would read the profile files by its own rules.
+/// Whether the environment says that no metadata service is asked.
+pub(super) fn is_disabled(settings: &Settings) -> bool {
+    let said = settings.variable("AWS_EC2_METADATA_DISABLED");
+    said.is_some_and(|said| said.eq_ignore_ascii_case("true"))
+}
+
+/// The role of this instance. Where its metadata service is stands in settings: aws-config would
+/// read the profile files for that, by rules of its own.
 pub(super) fn of_instance(
     settings: &Settings,
-    config: &ProviderConfig,
+    http: &ChainHttp,
 ) -> Result<SharedCredentialsProvider> {
+    if is_disabled(settings) {
+        return Ok(SharedCredentialsProvider::new(Nothing));
+    }
+    let config = ProviderConfig::without_region().with_http_client(http.clone());
     let mode = settings.choice(METADATA_MODE.0, METADATA_MODE.1, ["IPv4", "IPv6"])?;
     let named = settings.find(&[METADATA_ENDPOINT.0], METADATA_ENDPOINT.1);
     if let Some(Found { value, from }) = &named {
@@ -34,7 +46,7 @@ pub(super) fn of_instance(
     // The attempt's timeout must be the first to pass: only then can a silent service be
     // distinguished from none.
     let metadata = imds::Client::builder()
-        .configure(config)
+        .configure(&config)
         .connect_timeout(METADATA_TIMEOUT)
         .read_timeout(METADATA_TIMEOUT)
         .operation_attempt_timeout(METADATA_ATTEMPT_TIMEOUT)
@@ -45,6 +57,6 @@ pub(super) fn of_instance(
             Error::new(ErrorKind::Usage, message)
         })?
         .build();
-    let builder = ImdsCredentialsProvider::builder().configure(config).imds_client(metadata);
+    let builder = ImdsCredentialsProvider::builder().configure(&config).imds_client(metadata);
     Ok(SharedCredentialsProvider::new(builder.build()))
 }

@@ -2,10 +2,14 @@
 
 mod chain_answers;
 pub(super) mod chain_http;
+mod container;
 pub mod credentials;
 pub mod customer_key;
+mod environment;
 pub(super) mod express;
+mod fields;
 pub(super) mod instance;
 mod process;
 pub(super) mod roles;
+mod services;
 mod tokens;

@@ -14,11 +14,12 @@ use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, future};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use super::fields::Fields;
 use crate::control::limits::{
     CREDENTIALS_ANSWER_BYTES_MAX, PROCESS_END_TIMEOUT, PROCESS_STDERR_BYTES_MAX, PROCESS_TIMEOUT,
 };
@@ -26,7 +27,7 @@ use crate::control::settings::Settings;
 use crate::control::settings::profile_file::PROCESS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
-use crate::text::instant::{instant_text, parse_instant};
+use crate::text::instant::instant_text;
 
 /// The only version of such a command's output.
 const VERSION: u64 = 1;
@@ -226,15 +227,9 @@ async fn last_bytes(mut from: impl AsyncRead + Unpin, bytes_max: usize) -> io::R
 
 /// Parses the command's output; the error is why that fails.
 fn parse(printed: &[u8]) -> Result<Credentials, String> {
-    // The parser's error may quote the output.
-    let fields: Map<String, Value> =
-        serde_json::from_slice(printed).map_err(|_| "does not print one JSON object".to_owned())?;
-    let field = |name: &str| {
-        let mut fields = fields.iter();
-        let found = fields.find(|(found, _)| found.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value).filter(|value| !value.is_null())
-    };
-    match field("Version") {
+    let fields = Fields::parse(printed, "prints");
+    let fields = fields.ok_or_else(|| "does not print one JSON object".to_owned())?;
+    match fields.get("Version") {
         Some(version) if version.as_u64() == Some(VERSION) => {}
         Some(Value::Number(version)) => {
             return Err(format!("prints Version {version}, but only {VERSION} is known"));
@@ -242,28 +237,7 @@ fn parse(printed: &[u8]) -> Result<Credentials, String> {
         Some(_) => return Err(format!("prints a Version that is not the number {VERSION}")),
         None => return Err("prints no Version".to_owned()),
     }
-    let text = |name: &str| match field(name) {
-        None => Ok(None),
-        // An empty token means none.
-        Some(Value::String(text)) if text.is_empty() && name == SESSION_TOKEN => Ok(None),
-        Some(Value::String(text)) if text.is_empty() => {
-            Err(format!("prints {name}, which is empty"))
-        }
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(format!("prints {name}, which is no text")),
-    };
-    let needed = |name: &str| text(name)?.ok_or_else(|| format!("prints no {name}"));
-    let expiry = text("Expiration")?.map(|text| {
-        parse_instant(&text)
-            .ok_or_else(|| format!("prints Expiration, which is no time: {}", shown(&text)))
-    });
-    let mut builder = Credentials::builder()
-        .provider_name("Process")
-        .access_key_id(needed("AccessKeyId")?)
-        .secret_access_key(needed("SecretAccessKey")?);
-    builder.set_session_token(text(SESSION_TOKEN)?);
-    builder.set_expiry(expiry.transpose()?);
-    let mut keys = builder.build();
+    let mut keys = fields.keys(SESSION_TOKEN, "Process")?;
     keys.set_property(vec![AwsCredentialFeature::CredentialsProcess]);
     Ok(keys)
 }

@@ -6,17 +6,18 @@
 
 use std::time::Duration;
 
-use aws_config::provider_config::ProviderConfig;
 use aws_config::sts::AssumeRoleProvider;
 use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
-use aws_types::SdkConfig;
 use tokio::sync::Mutex;
 
 use super::chain_http::Service;
+use super::container::AGENT_VARIABLES;
+use super::environment::KEY_VARIABLES;
 use super::process::Process;
+use super::services::Services;
 use super::tokens::{SSO, SingleSignOn, WEB_IDENTITY, WebIdentity};
 use crate::control::limits::{CREDENTIALS_TIMEOUT, ROLE_SECONDS_MIN};
 use crate::control::settings::profile_file::PROCESS;
@@ -71,6 +72,15 @@ impl Named {
         ("EcsContainer", Self::Container),
         ("Ec2InstanceMetadata", Self::Instance),
     ];
+
+    /// The variables of which it needs one at least.
+    const fn variables(self) -> Option<[&'static str; 2]> {
+        match self {
+            Self::Environment => Some(KEY_VARIABLES),
+            Self::Container => Some(AGENT_VARIABLES),
+            Self::Instance => None,
+        }
+    }
 }
 
 /// A role to assume.
@@ -135,12 +145,20 @@ impl Chain {
                 }
                 (None, Some(source)) => {
                     let is_meant = |known: &&(&str, _)| known.0.eq_ignore_ascii_case(source);
-                    let Some((_, named)) = Named::ALL.iter().find(is_meant) else {
+                    let Some((known, named)) = Named::ALL.iter().find(is_meant) else {
                         let known = Named::ALL.map(|(name, _)| name).join(", ");
                         let source = shown(source);
                         let why = format!("has {SOURCE} = {source}, which is none of {known}");
                         return Err(refuse(settings, name, SOURCE, &why));
                     };
+                    if let Some([first, second]) = named.variables()
+                        && [first, second].iter().all(|name| settings.variable(name).is_none())
+                    {
+                        let why = format!(
+                            "has {SOURCE} = {known}, but neither {first} nor {second} is set"
+                        );
+                        return Err(refuse(settings, name, SOURCE, &why));
+                    }
                     return Ok(Self { base: Base::Named(*named), roles });
                 }
                 (Some(source), None) => source,
@@ -195,8 +213,7 @@ impl Chain {
     pub(super) async fn provider(
         self,
         settings: &Settings,
-        config: &ProviderConfig,
-        sts: &SdkConfig,
+        services: &Services,
         named: impl FnOnce(Named) -> SharedCredentialsProvider,
     ) -> SharedCredentialsProvider {
         let mut provider = match self.base {
@@ -210,13 +227,14 @@ impl Chain {
                     false => SharedCredentialsProvider::new(Kept::new(process)),
                 }
             }
-            Base::WebIdentity(identity) => identity.provider(config),
-            Base::SingleSignOn(session) => session.provider(config),
+            Base::WebIdentity(identity) => identity.provider(services),
+            Base::SingleSignOn(session) => session.provider(services).await,
             Base::Refused(error) => SharedCredentialsProvider::new(Refused(error)),
             Base::Nothing => SharedCredentialsProvider::new(Nothing),
         };
+        let sts = services.config(Service::Sts);
         for role in self.roles.into_iter().rev() {
-            let mut builder = AssumeRoleProvider::builder(role.arn).configure(sts);
+            let mut builder = AssumeRoleProvider::builder(role.arn).configure(&sts);
             if let Some(name) = role.session_name {
                 builder = builder.session_name(name);
             }
@@ -409,7 +427,11 @@ mod tests {
         [profile of-key]\nrole_arn = r\nsource_profile = key\n";
 
     fn settings(profile: &str) -> Settings {
-        let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_SHARED_CREDENTIALS_FILE", "/keys")];
+        let variables = [
+            ("AWS_CONFIG_FILE", "/config"),
+            ("AWS_SHARED_CREDENTIALS_FILE", "/keys"),
+            ("AWS_ACCESS_KEY_ID", "A"),
+        ];
         let keys = "[mixed]\naws_access_key_id = A\naws_secret_access_key = S\n";
         let files = [("/config", CONFIG), ("/keys", keys)];
         Settings::of(&variables, &files, Some(profile)).expect("good words")

@@ -1,19 +1,26 @@
 //! Credentials for a token: web identities, and sessions of single sign-on.
 //!
-//! aws-config exchanges the token. It gets single settings, which are read here like in the AWS
-//! CLI, and no profile file.
+//! The SDK's clients exchange the token. What they are asked stands in settings, which are read
+//! here as the AWS CLI reads them.
 
-use std::time::UNIX_EPOCH;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_config::provider_config::ProviderConfig;
-use aws_config::sso::SsoCredentialsProvider;
-use aws_config::web_identity_token::{StaticConfiguration, WebIdentityTokenCredentialsProvider};
-use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_config::sso::SsoTokenProvider;
+use aws_credential_types::Credentials;
+use aws_credential_types::credential_feature::AwsCredentialFeature;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::token::ProvideToken as _;
+use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use aws_types::region::Region;
+use tokio::task::spawn_blocking;
 
-use super::chain_http::Service;
-use super::roles::{ROLE, ROLE_SESSION, refuse};
-use crate::control::settings::{Chosen, Settings};
+use super::chain_http::{ChainHttp, Service};
+use super::credentials::{reason_of, reasons};
+use super::roles::{ROLE, ROLE_SESSION, Refused, refuse};
+use super::services::Services;
+use crate::control::settings::profile_file::PROFILE_DEFAULT;
+use crate::control::settings::{Chosen, Found, Settings, environment, read_bounded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 
@@ -28,10 +35,13 @@ const SESSION: &str = "sso_session";
 /// The settings of single sign-on in a profile or its session.
 const PORTAL: [&str; 2] = ["sso_region", "sso_start_url"];
 
+/// What an answer without keys has.
+const NO_KEYS: &str = "the answer has no keys";
+
 /// A role that is assumed for the token in a file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WebIdentity {
-    token_file: String,
+    token_file: Found,
     role: String,
     session_name: Option<String>,
 }
@@ -46,9 +56,10 @@ impl WebIdentity {
     /// the session's name are those of the chosen profile if the environment has none.
     ///
     /// # Errors
-    /// [`ErrorKind::Access`] if it has no role; see [`require_followed`].
+    /// [`ErrorKind::Access`] where it has no role.
     pub(super) fn of_environment(settings: &Settings) -> Result<Option<Self>> {
-        let [token_file, role, session_name] = VARIABLES.map(|name| settings.variable(name));
+        let token_file = settings.in_variables(&VARIABLES[..1]);
+        let [role, session_name] = [VARIABLES[1], VARIABLES[2]].map(|name| settings.variable(name));
         let Some(token_file) = token_file else { return Ok(None) };
         let of_profile = |key| settings.of_profile(settings.profile(), key).map(str::to_owned);
         let Some(role) = role.or_else(|| of_profile(ROLE)) else {
@@ -56,7 +67,6 @@ impl WebIdentity {
             let message = format!("{file} is set, but {role} is not");
             return Err(Error::new(ErrorKind::Access, message).advise("set both or neither"));
         };
-        require_followed(settings, &[Service::Sts])?;
         let session_name = session_name.or_else(|| of_profile(ROLE_SESSION));
         Ok(Some(Self { token_file, role, session_name }))
     }
@@ -69,8 +79,8 @@ impl WebIdentity {
     pub(super) fn of_profile(settings: &Settings, profile: &str) -> Result<Self> {
         let is_alone = settings.chosen() == Chosen::CommandLine || profile != settings.profile();
         let found = |key, variable| {
-            let of_environment = settings.variable(variable).filter(|_| !is_alone);
-            of_environment.or_else(|| settings.of_profile(profile, key).map(str::to_owned))
+            let of_environment = settings.in_variables(&[variable]).filter(|_| !is_alone);
+            of_environment.or_else(|| settings.found_in(profile, key))
         };
         let missing = || {
             let why = format!("has {WEB_IDENTITY}, but no {ROLE}");
@@ -79,28 +89,81 @@ impl WebIdentity {
         let [token_variable, role_variable, session_variable] = VARIABLES;
         let role = found(ROLE, role_variable).ok_or_else(missing)?;
         let token_file = found(WEB_IDENTITY, token_variable).ok_or_else(missing)?;
-        require_followed(settings, &[Service::Sts])?;
-        Ok(Self { token_file, role, session_name: found(ROLE_SESSION, session_variable) })
+        let session_name = found(ROLE_SESSION, session_variable).map(|found| found.value);
+        Ok(Self { token_file, role: role.value, session_name })
     }
 
-    pub(super) fn provider(self, config: &ProviderConfig) -> SharedCredentialsProvider {
+    pub(super) fn provider(self, services: &Services) -> SharedCredentialsProvider {
+        let client = aws_sdk_sts::Client::new(&services.config(Service::Sts));
+        SharedCredentialsProvider::new(RoleOfToken { identity: self, client })
+    }
+}
+
+/// The token in a file, which may be a pipe; without white space around it, as of a line.
+///
+/// # Errors
+/// [`ErrorKind::Access`] where there is none, by the file and what names it.
+pub(super) async fn read_token(file: &Found) -> Result<String> {
+    let path = PathBuf::from(&file.value);
+    let read = spawn_blocking(move || read_bounded(&path)).await.expect("reading does not panic");
+    let token = read.map(|text| text.trim().to_owned()).map_err(|error| error.to_string());
+    let token = match token {
+        Ok(token) if token.is_empty() => Err("it has no token".to_owned()),
+        token => token,
+    };
+    token.map_err(|why| {
+        let named = file.named();
+        Error::new(ErrorKind::Access, format!("{named}: {why}")).advise("check the file")
+    })
+}
+
+/// Assumes a role for a token.
+#[derive(Debug)]
+struct RoleOfToken {
+    identity: WebIdentity,
+    client: aws_sdk_sts::Client,
+}
+
+impl ProvideCredentials for RoleOfToken {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.ask())
+    }
+}
+
+impl RoleOfToken {
+    async fn ask(&self) -> provider::Result {
+        let WebIdentity { token_file, role, session_name } = &self.identity;
+        let token =
+            read_token(token_file).await.map_err(CredentialsError::invalid_configuration)?;
         let unnamed = || {
             let now = crate::control::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             format!("web-identity-token-{}", now.as_millis())
         };
-        let known = StaticConfiguration {
-            web_identity_token_file: self.token_file.into(),
-            role_arn: self.role,
-            session_name: self.session_name.unwrap_or_else(unnamed),
-        };
-        let builder = WebIdentityTokenCredentialsProvider::builder().configure(config);
-        SharedCredentialsProvider::new(builder.static_configuration(known).build())
+        let request = self.client.assume_role_with_web_identity().role_arn(role);
+        let request = request.web_identity_token(token);
+        let request = request.role_session_name(session_name.clone().unwrap_or_else(unnamed));
+        let answer = request.send().await.map_err(CredentialsError::provider_error)?;
+        let given = answer.credentials.ok_or_else(|| CredentialsError::unhandled(NO_KEYS))?;
+        let ends = SystemTime::try_from(given.expiration).map_err(CredentialsError::unhandled)?;
+        let mut keys = Credentials::builder()
+            .provider_name("WebIdentityToken")
+            .access_key_id(given.access_key_id)
+            .secret_access_key(given.secret_access_key)
+            .session_token(given.session_token)
+            .expiry(ends)
+            .build();
+        keys.set_property(vec![AwsCredentialFeature::CredentialsStsAssumeRoleWebId]);
+        Ok(keys)
     }
 }
 
 /// A role of an account, for a session of single sign-on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SingleSignOn {
+    profile: String,
     account: String,
     role: String,
     region: String,
@@ -112,7 +175,7 @@ impl SingleSignOn {
     /// The role of a profile.
     ///
     /// # Errors
-    /// [`ErrorKind::Access`] if a part of it is missing; see [`require_followed`].
+    /// [`ErrorKind::Access`] where a part of it is missing.
     pub(super) fn of_profile(settings: &Settings, profile: &str) -> Result<Self> {
         let own = |key| settings.of_profile(profile, key);
         let session = own(SESSION);
@@ -142,8 +205,8 @@ impl SingleSignOn {
         };
         let [account, role] = SSO.map(|key| missing(key, own(key)));
         let [region, start_url] = PORTAL.map(|key| missing(key, said(key)?));
-        require_followed(settings, &[Service::Sso, Service::SsoOidc])?;
         Ok(Self {
+            profile: profile.to_owned(),
             account: account?,
             role: role?,
             region: region?,
@@ -152,29 +215,87 @@ impl SingleSignOn {
         })
     }
 
-    pub(super) fn provider(self, config: &ProviderConfig) -> SharedCredentialsProvider {
-        let mut builder = SsoCredentialsProvider::builder()
-            .configure(config)
-            .account_id(self.account)
-            .role_name(self.role)
-            .region(Region::new(self.region))
-            .start_url(self.start_url);
-        builder.set_session_name(self.session);
-        SharedCredentialsProvider::new(builder.build())
+    /// The SDK looks for the session below HOME, and takes an empty one for a folder.
+    pub(super) async fn provider(self, services: &Services) -> SharedCredentialsProvider {
+        if environment("HOME").is_none() {
+            let message = "HOME is not set: a session of single sign-on is in ~/.aws/sso/cache";
+            let error = Error::new(ErrorKind::Access, message).advise("set HOME");
+            return SharedCredentialsProvider::new(Refused(error));
+        }
+        let region = Region::new(self.region.clone());
+        let sso = services.config_in(Service::Sso, region.clone());
+        let client = aws_sdk_sso::Client::new(&sso);
+        let token = SsoTokenProvider::builder()
+            .configure(&services.config_in(Service::SsoOidc, region.clone()))
+            .region(region)
+            // A session without a name is kept by its URL.
+            .session_name(self.session.as_ref().unwrap_or(&self.start_url))
+            .start_url(&self.start_url)
+            .build()
+            .await;
+        let http = services.http.clone();
+        SharedCredentialsProvider::new(RoleOfSession { of: self, token, client, http })
     }
 }
 
-/// Refuses a variable with a service's endpoint that is to be ignored: aws-config would use it, and
-/// send the token there.
-fn require_followed(settings: &Settings, services: &[Service]) -> Result<()> {
-    for service in services {
-        if let Some(name) = settings.ignored_variable(service.name())? {
-            let message =
-                format!("{name} is set, but is to be ignored: a token could be sent there");
-            return Err(Error::new(ErrorKind::Usage, message).advise(format!("unset {name}")));
-        }
+/// Gets the keys of a role for a session of single sign-on.
+#[derive(Debug)]
+struct RoleOfSession {
+    of: SingleSignOn,
+    token: SsoTokenProvider,
+    client: aws_sdk_sso::Client,
+    http: ChainHttp,
+}
+
+impl ProvideCredentials for RoleOfSession {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.ask())
     }
-    Ok(())
+}
+
+impl RoleOfSession {
+    async fn ask(&self) -> provider::Result {
+        let token = self.token.provide_token().await.map_err(|error| {
+            let refused = Error::new(ErrorKind::Access, reason_of(&reasons(&error)));
+            CredentialsError::provider_error(self.to_renew(refused))
+        })?;
+        let request = self.client.get_role_credentials().access_token(token.token());
+        let request = request.account_id(&self.of.account).role_name(&self.of.role);
+        let answer = request.send().await.map_err(|error| {
+            let error = CredentialsError::provider_error(error);
+            match self.http.failed(&reason_of(&reasons(&error))) {
+                Some(refused) if refused.kind() == ErrorKind::Access => {
+                    CredentialsError::provider_error(self.to_renew(refused))
+                }
+                _ => error,
+            }
+        })?;
+        let no_keys = || CredentialsError::unhandled(NO_KEYS);
+        let given = answer.role_credentials.ok_or_else(no_keys)?;
+        let ends = u64::try_from(given.expiration).map_err(CredentialsError::unhandled)?;
+        let mut builder = Credentials::builder()
+            .provider_name("SSO")
+            .access_key_id(given.access_key_id.ok_or_else(no_keys)?)
+            .secret_access_key(given.secret_access_key.ok_or_else(no_keys)?)
+            .expiry(UNIX_EPOCH + Duration::from_millis(ends));
+        builder.set_session_token(given.session_token);
+        let mut keys = builder.build();
+        keys.set_property(vec![AwsCredentialFeature::CredentialsSso]);
+        Ok(keys)
+    }
+
+    /// The error of a session that gives no keys.
+    fn to_renew(&self, refused: Error) -> Error {
+        let profile = &self.of.profile;
+        let what = format!("cannot get credentials of the profile '{}'", shown(profile));
+        refused.within(what).advise(match &**profile {
+            PROFILE_DEFAULT => "to renew the session: aws sso login".to_owned(),
+            name => format!("to renew the session: aws sso login --profile {}", shown(name)),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -192,6 +313,7 @@ mod tests {
         let portal = "sso_region = eu-west-1\nsso_start_url = https://x/start\n";
         let session = "sso_session = s o\n[sso-session 's o']\n";
         let expected = |session: Option<&str>| SingleSignOn {
+            profile: "default".to_owned(),
             account: "1".to_owned(),
             role: "r".to_owned(),
             region: "eu-west-1".to_owned(),
@@ -252,17 +374,17 @@ mod tests {
         let files = [("/config", config)];
         let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_ROLE_ARN", "of-environment")];
         let token = ("AWS_WEB_IDENTITY_TOKEN_FILE", "/token");
-        let identity = |token_file: &str, role: &str| WebIdentity {
-            token_file: token_file.to_owned(),
-            role: role.to_owned(),
-            session_name: Some("n".to_owned()),
+        let identity = |token_file: &str, role: &str| {
+            (token_file.to_owned(), role.to_owned(), Some("n".to_owned()))
         };
+        let told = |found: WebIdentity| (found.token_file.value, found.role, found.session_name);
         let read = |variables: &[_], profile| {
             Settings::of(variables, &files, profile).expect("good words")
         };
         // Of the profile that nobody names, and of one that AWS_PROFILE names.
         let settings = read(&variables, None);
-        let of = |settings: &Settings, profile| WebIdentity::of_profile(settings, profile);
+        let of =
+            |settings: &Settings, profile| WebIdentity::of_profile(settings, profile).map(told);
         assert_eq!(of(&settings, "default"), Ok(identity("/jwt", "of-environment")));
         let settings = read(&[variables[0], variables[1], ("AWS_PROFILE", "named")], None);
         assert_eq!(of(&settings, "named"), Ok(identity("/jwt", "of-environment")));
@@ -273,6 +395,7 @@ mod tests {
         // What the environment lacks, its profile has.
         let settings = read(&[variables[0], token], None);
         let expected = Ok(Some(identity("/token", "own")));
-        assert_eq!(WebIdentity::of_environment(&settings), expected);
+        let found = WebIdentity::of_environment(&settings);
+        assert_eq!(found.map(|found| found.map(told)), expected);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The profile without a selection.
-pub(super) const PROFILE_DEFAULT: &str = "default";
+pub(in crate::control) const PROFILE_DEFAULT: &str = "default";
 
 /// The header of settings that apply to all sections of a file that do not set them. configparser
 /// recognizes only this exact name, any number of times.

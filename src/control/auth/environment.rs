@@ -1,0 +1,41 @@
+//! The keys of the environment.
+
+use aws_credential_types::Credentials;
+use aws_credential_types::credential_feature::AwsCredentialFeature;
+use aws_credential_types::provider::SharedCredentialsProvider;
+
+use super::roles::Nothing;
+use crate::control::settings::Settings;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The variables of a pair of keys.
+pub(super) const KEY_VARIABLES: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+/// The second name of the secret, which the SDKs take.
+const SECRET_TOO: &str = "SECRET_ACCESS_KEY";
+
+/// The keys of the environment, where it has a pair.
+pub(super) fn of_environment(settings: &Settings) -> SharedCredentialsProvider {
+    let [key, secret] = KEY_VARIABLES.map(|name| settings.variable(name));
+    let (Some(key), Some(secret)) = (key, secret.or_else(|| settings.variable(SECRET_TOO))) else {
+        return SharedCredentialsProvider::new(Nothing);
+    };
+    let builder = Credentials::builder().provider_name("Environment");
+    let mut builder = builder.access_key_id(key).secret_access_key(secret);
+    builder.set_session_token(settings.variable("AWS_SESSION_TOKEN"));
+    let mut keys = builder.build();
+    keys.set_property(vec![AwsCredentialFeature::CredentialsEnvVars]);
+    SharedCredentialsProvider::new(keys)
+}
+
+/// Refuses half a pair of keys, which the chain would go past without a word.
+pub(super) fn require_whole_pair(settings: &Settings) -> Result<()> {
+    let is_set = |name: &str| settings.variable(name).is_some();
+    let [key, secret] = KEY_VARIABLES;
+    let (set, missing) = match (is_set(key), is_set(secret) || is_set(SECRET_TOO)) {
+        (true, false) => (key, secret),
+        (false, true) if is_set(secret) => (secret, key),
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Access, format!("{set} is set, but {missing} is not"))
+        .advise("set both or neither, or give --profile"))
+}
