@@ -235,6 +235,8 @@
 //! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination, whatever names
 //!   the file system takes for one: tests of [`files::system_host`], `tests/resume`.
+//! * No object takes the place of a file that its run writes, and no file goes that names the keys
+//!   of a user: `tests/resume`.
 //! * No key leads out of the destination, whatever links are in it: tests of [`plan`] and
 //!   [`files::system_host`].
 //! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.

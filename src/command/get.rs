@@ -17,6 +17,7 @@ use super::failures::Failures;
 use super::folder_lock::FolderLock;
 use super::interrupts;
 use super::log;
+use super::own_files::{OwnFiles, TakenPaths, written_by};
 use super::reporting::open;
 use super::ring;
 use super::session::{self, Interrupts};
@@ -24,7 +25,7 @@ use super::sources::{self, Narrowed};
 use crate::cli::{Durability, GetArgs, SyncArgs, TuningArgs};
 use crate::command::download::checksums::Checksums;
 use crate::command::download::existing::{self, Clearing, ExistingFiles, Present, Verdict};
-use crate::command::download::mirror::{Mirror, OwnFiles};
+use crate::command::download::mirror::Mirror;
 use crate::command::download::refetch::Undecided;
 use crate::command::download::run::{Milestones, Run, RunOutputs, Shares, first_file, settle};
 use crate::command::download::space::Space;
@@ -42,7 +43,6 @@ use crate::files::system_host::{self, SystemHost};
 use crate::files::transfer::{Cut, Transfer};
 use crate::limits::BLOCKED_OBJECTS_MAX;
 use crate::plan::filter::Filter;
-use crate::plan::folding::FoldedPaths;
 use crate::report::document::{
     PaceTold, PlannedLine, PlannedTotal, RemovedLine, Summary, SummaryInputs, summary_json,
 };
@@ -121,9 +121,9 @@ pub(super) async fn fetch(
     let config = if tls.is_some() { config.secured() } else { config };
     let (rules, how) = ((args.keep, args.verify), (args.dry_run, mirror.is_some()));
     let mut existing = ExistingFiles::new(present, rules, how, begun, control.keys());
-    let (mirror, folded) = interrupts.unless(fold(&target, mirror, args.dry_run)).await?;
+    let (mirror, taken) = interrupts.unless(take_paths(&target, mirror, args)).await?;
     if args.dry_run {
-        let planned = plan_only(walk, &target, &mut existing, (mirror, folded), config.cut(), args);
+        let planned = plan_only(walk, &target, &mut existing, (mirror, taken), config.cut(), args);
         return interrupts.unless(planned).await;
     }
     // Not earlier: a run that fails early leaves the report of an earlier one.
@@ -136,7 +136,7 @@ pub(super) async fn fetch(
     let mut run = Run::new(walk, target, existing, questions, config, outputs, begun);
     run.checks_space = !args.keep.no_space_check;
     run.deadline = args.failures.deadline;
-    (run.mirror, run.folded) = (mirror.map(Arc::new), folded);
+    (run.mirror, run.taken) = (mirror.map(Arc::new), taken);
     run.label = label;
     (run.shares, run.largest_bytes) = (channels.shares, channels.largest_bytes);
     run.sources = args.sources.len() as u64;
@@ -187,15 +187,17 @@ pub(super) async fn fetch(
     report_result(&mut run, result, args, stopped, interrupts).await
 }
 
-/// Determines which paths are equal at the destination, for its mirror and for its objects.
-async fn fold(
+/// Determines which paths are equal at the destination, for its mirror and for its objects, and
+/// which of them the run writes itself.
+async fn take_paths(
     target: &Target,
     mirror: Option<Mirror>,
-    dry: bool,
-) -> Result<(Option<Mirror>, Option<FoldedPaths>)> {
-    let folding = target.folding(dry).await;
-    let folded = FoldedPaths::new(folding.unwrap_or_default());
-    Ok((mirror.map(|mirror| mirror.folding(folding)), folded))
+    args: &GetArgs,
+) -> Result<(Option<Mirror>, TakenPaths)> {
+    let folding = target.folding(args.dry_run).await;
+    let (folders, written) = (target.owned_folders(), written_by(args));
+    let taken = move || TakenPaths::new(folding.unwrap_or_default(), &folders, &written);
+    Ok((mirror.map(|mirror| mirror.folding(folding)), blocking(taken).await))
 }
 
 /// Adds the run's circumstances and options to the summary.
@@ -295,11 +297,17 @@ async fn find(
     filter: Filter,
     (progress, begun): (&Progress, Instant),
 ) -> Result<Intake> {
-    if args.sync.is_some_and(|sync| sync.delete) {
+    let deletes = args.sync.is_some_and(|sync| sync.delete);
+    if deletes {
         sources::require_whole(&args.selection)?;
     }
     sources::add(&mut args.sources, &args.selection).await?;
-    let control = session::control(&args.service, credentials, progress).await?;
+    let settings = match deletes {
+        true => Some(session::settings(&args.service, progress).await),
+        false => None,
+    };
+    let control =
+        session::control_with(&args.service, credentials, progress, settings.clone()).await?;
     let narrowed = Narrowed { filter, shard: args.shard };
     let narrowed =
         sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
@@ -325,7 +333,8 @@ async fn find(
     let mirror = match args.sync {
         Some(SyncArgs { delete: true }) => {
             let folder = target.folder().expect("sync has a destination").to_owned();
-            let own = OwnFiles { folder, files: sources::own_files(args) };
+            let settings = settings.as_ref().and_then(|settings| settings.as_deref().ok());
+            let own = OwnFiles { folder, files: sources::own_files(args, settings) };
             Some(Mirror::new(&sources, filter.clone(), own)?)
         }
         _ => None,
@@ -478,7 +487,7 @@ async fn plan_only(
     mut walk: Entries,
     target: &Target,
     existing: &mut ExistingFiles,
-    (mut mirror, mut folded): (Option<Mirror>, Option<FoldedPaths>),
+    (mut mirror, mut taken): (Option<Mirror>, TakenPaths),
     cut: Cut,
     args: &GetArgs,
 ) -> Result<Ended> {
@@ -503,7 +512,7 @@ async fn plan_only(
     while let Some(batch) = walk.next_batch().await? {
         let mut page = Vec::with_capacity(batch.len());
         for entry in batch {
-            page.push(settle(entry, target, cut, mirror.as_mut(), folded.as_mut())?);
+            page.push(settle(entry, target, cut, mirror.as_mut(), &mut taken)?);
         }
         existing.begin(page);
         let verdicts = existing.next().await;

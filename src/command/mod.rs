@@ -15,6 +15,7 @@ mod interrupts;
 mod log;
 mod ls;
 mod mount;
+mod own_files;
 mod ready;
 mod reporting;
 mod ring;
@@ -91,6 +92,9 @@ pub fn run(args: Args, begun: Instant) -> u8 {
     interrupts::set_reader(reader);
     if let Err(error) = ending::require_stdout(&args, reader) {
         return Reader::Nobody.end(Err(error));
+    }
+    if let Err(error) = own_files::require_distinct(&args) {
+        return reader.end(Err(error));
     }
     let exporter = args.metrics().map(|wanted| Exporter::start(wanted, messages.quiet));
     let exporter = match exporter.transpose() {

@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::blocking::blocking;
+use super::own_files::written_by;
 use super::{interrupts, whole_file};
 use crate::cli::{GetArgs, ManifestPlace, SelectionArgs};
-use crate::control::Control;
 use crate::control::limits::{
     MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, SOURCE_LINE_BYTES_MAX, SOURCES_MAX,
 };
 use crate::control::list::sources::too_many_sources;
 use crate::control::list::walk::leaves_nothing;
+use crate::control::{Control, Settings, aws_files};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
@@ -60,29 +61,27 @@ pub(super) fn require_whole(selection: &SelectionArgs) -> Result<()> {
     }
 }
 
-/// Variables that name the user's files.
-pub(super) const FILE_VARIABLES: [&str; 4] = [
+/// Files of the user that variables name.
+pub(super) const FILE_VARIABLES: [&str; 5] = [
     "AWS_CA_BUNDLE",
     "AWS_CONFIG_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_SHARED_CREDENTIALS_FILE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
 ];
 
-/// Files that this run itself reads or writes, as given.
-pub(super) fn own_files(args: &GetArgs) -> Vec<PathBuf> {
-    let options = [
-        &args.report,
-        &args.metrics.metrics_file,
-        &args.selection.files_from,
-        &args.service.ca_bundle,
-        &args.service.sse_c_key_file,
-    ];
+/// Files that this run itself reads or writes, and those of the user's keys, as they are named.
+pub(super) fn own_files(args: &GetArgs, settings: Option<&Settings>) -> Vec<PathBuf> {
+    let options =
+        [&args.selection.files_from, &args.service.ca_bundle, &args.service.sse_c_key_file];
     let manifest = match &args.selection.manifest {
         Some(ManifestPlace::File(path)) => Some(path),
         Some(ManifestPlace::S3(..)) | None => None,
     };
     let variables = FILE_VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
-    options.into_iter().flatten().chain(manifest).cloned().chain(variables).collect()
+    let written = written_by(args).into_iter().map(|(_, path)| path);
+    let named = options.into_iter().flatten().chain(manifest).cloned().chain(variables);
+    named.chain(written).chain(aws_files(settings)).collect()
 }
 
 fn read(path: &Path, reads: ReadSource, room: usize) -> Result<Vec<S3Uri>> {

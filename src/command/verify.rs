@@ -17,6 +17,7 @@ use super::blocking::{BlockingState, blocking};
 use super::ending::{Done, exit_code};
 use super::failures::Failures;
 use super::interrupts;
+use super::own_files::{TakenPaths, written};
 use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
@@ -34,6 +35,7 @@ use crate::files::system_host::{Adopter, Adoption, Look, Proven, Reader, There};
 use crate::files::transfer::identity_of;
 use crate::limits::{CHECK_PIECE_BYTES, CHECK_READERS_MAX, VERIFY_DESCRIPTORS_BESIDES};
 use crate::plan::filter::Filter;
+use crate::plan::folding::Folding;
 use crate::report::document::{CheckSummary, CheckedLine, Finding};
 use crate::report::out::ReportWriter;
 use crate::report::progress::{Progress, ProgressState};
@@ -70,6 +72,7 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
     let mut check = Check {
         control: found.control.clone(),
         target: found.target,
+        taken: found.taken,
         looks: BlockingState::new(found.folder),
         tasks: JoinSet::new(),
         at_once: share().min(CHECKSUMS_ASKED_MAX),
@@ -109,6 +112,8 @@ struct Intake {
     folder: Reader,
     adopter: Option<Arc<Adopter>>,
     walk: Walk,
+    /// Paths of no files that can be compared.
+    taken: TakenPaths,
 }
 
 async fn find(
@@ -136,7 +141,9 @@ async fn find(
     })
     .await?;
     let walk = Walk::new(control.clone(), sources, filter)?.sharded(shard)?.without_repeated();
-    Ok(Intake { control, target, folder, adopter, walk })
+    let (folders, written) = (target.owned_folders(), written(args.report.as_ref(), None));
+    let taken = blocking(move || TakenPaths::new(Folding::default(), &folders, &written)).await;
+    Ok(Intake { control, target, folder, adopter, walk, taken })
 }
 
 /// An object, the path of its file, and the file's state; without a path the reason.
@@ -153,6 +160,8 @@ struct Checked {
 struct Check {
     control: Rc<Control>,
     target: Target,
+    /// Where the run writes files of its own.
+    taken: TakenPaths,
     /// Checks files on a helper thread.
     looks: BlockingState<Reader, Vec<Looked>>,
     tasks: JoinSet<Checked>,
@@ -230,7 +239,11 @@ impl Check {
 
     /// Starts checking the files of these objects.
     fn look(&mut self, entries: impl Iterator<Item = Entry>) {
-        let paths: Vec<_> = entries.map(|entry| (self.target.path(&entry), entry)).collect();
+        let path = |entry: &Entry| {
+            let path = self.target.path(entry)?;
+            self.taken.require_free(&path).map(|()| path)
+        };
+        let paths: Vec<_> = entries.map(|entry| (path(&entry), entry)).collect();
         self.known.objects_known += paths.len() as u64;
         self.looks.begin(move |folder, given_up| {
             let paths = paths.into_iter().take_while(|_| !given_up.get());

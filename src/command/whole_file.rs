@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 const MODE: u32 = 0o666;
 
 /// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
-const LINKS_MAX: usize = 40;
+pub(super) const LINKS_MAX: usize = 40;
 
 /// Smallest buffer of one read, in bytes.
 const READ_BYTES_MIN: usize = 64 << 10;

@@ -59,8 +59,8 @@ use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service
 use limits::REGION_MOVES_MAX;
 use patience::Patience;
 use settings::Found;
-pub(crate) use settings::Settings;
 pub(crate) use settings::profile_names;
+pub(crate) use settings::{Settings, aws_files};
 use tls::Trust;
 
 /// Settings of the server from the command line and the environment. The profile adds missing ones.

@@ -16,7 +16,11 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use super::limits::PROFILE_FILE_BYTES_MAX;
-use crate::control::settings::profile_file::{Kind, PROFILE_DEFAULT, Section, Wrong, parse};
+use crate::control::auth::process::split;
+use crate::control::auth::tokens::WEB_IDENTITY;
+use crate::control::settings::profile_file::{
+    Kind, PROCESS, PROFILE_DEFAULT, Section, Wrong, parse,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::waiting::Board;
 use crate::s3::uri::shown;
@@ -29,7 +33,13 @@ pub(crate) const CONFIG: (&str, &str) = ("AWS_CONFIG_FILE", ".aws/config");
 const CREDENTIALS: (&str, &str) = ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials");
 const FILES: [(&str, &str); 2] = [CONFIG, CREDENTIALS];
 
-/// The variable with the endpoint of all services.
+/// Folders below the home folder where the AWS CLI keeps sessions.
+const CACHES: [&str; 3] = [".aws/sso/cache", ".aws/cli/cache", ".aws/login/cache"];
+
+/// The settings that name a file.
+const FILE_SETTINGS: [&str; 2] = ["ca_bundle", WEB_IDENTITY];
+
+/// The variable that says where all services are.
 const ENDPOINT_URL: &str = "AWS_ENDPOINT_URL";
 
 /// Disables all settings of endpoints.
@@ -327,7 +337,18 @@ impl Settings {
         })
     }
 
-    /// The file with this setting of a profile, in words.
+    /// The files that any section names, and those of its command.
+    fn files(&self) -> Vec<String> {
+        let named = |section: &Section| -> Vec<String> {
+            let files = FILE_SETTINGS.into_iter().filter_map(|key| section.said(key));
+            let command = section.said(PROCESS).and_then(|command| split(command).ok());
+            let words = command.into_iter().flatten().filter(|word| word.contains('/'));
+            files.map(str::to_owned).chain(words).collect()
+        };
+        self.sections.iter().flat_map(named).collect()
+    }
+
+    /// The file that says this of a profile, in words.
     pub(super) fn file_of(&self, profile: &str, key: &str) -> String {
         let found = self.setting(Kind::Profile, profile, key);
         found.map_or_else(|| self.places(), |(_, section)| self.file_in_words(section))
@@ -395,7 +416,23 @@ pub(crate) fn profile_names() -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// A variable of the environment; without HOME the user database's home, like the AWS CLI.
+/// Files that say who the user is, and folders of such: those of the AWS CLI, be they read or not,
+/// and those that variables and profiles name, whichever profile is chosen.
+pub(crate) fn aws_files(settings: Option<&Settings>) -> Vec<PathBuf> {
+    let home = environment_and_home("HOME").map(PathBuf::from);
+    let below_home = |path: &str| Some(home.as_ref()?.join(path));
+    let named = FILES.into_iter().filter_map(|(named, usual)| {
+        place(&environment_and_home, named, usual).map(|(path, _)| path)
+    });
+    let usual = FILES.map(|(_, usual)| usual).into_iter().chain(CACHES).filter_map(below_home);
+    let of_profiles = settings.into_iter().flat_map(Settings::files).flat_map(|file| {
+        let of_home = file.strip_prefix("~/").and_then(below_home);
+        [Some(PathBuf::from(file)), of_home].into_iter().flatten()
+    });
+    named.chain(usual).chain(of_profiles).collect()
+}
+
+/// A variable of the environment; without HOME the database of users says it, as in the AWS CLI.
 fn environment_and_home(name: &str) -> Option<String> {
     let home = || std::env::home_dir()?.into_os_string().into_string().ok();
     environment(name).or_else(|| if name == "HOME" { home() } else { None })

@@ -24,6 +24,7 @@ mod served;
 mod skip;
 
 mod again;
+mod own_files;
 mod slow;
 mod sync;
 mod times;

@@ -3,13 +3,14 @@
 //! A path is stored as 64 bits of its digest. Two paths with equal digests are taken for one: then
 //! a file that should be removed stays, but none is removed that should stay.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
 use crate::command::blocking::GivenUp;
+use crate::command::own_files::{OwnFiles, is_at};
 use crate::control::list::sources::{Source, SourceKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::mark::Identity;
@@ -27,34 +28,11 @@ pub(in crate::command) struct Mirror {
     listed: Vec<u64>,
     /// The folder of the last path.
     above: String,
+    /// Files that this run itself reads or writes: they may lie below the destination, and stay.
     own: OwnFiles,
     /// Which paths are equal at the destination: a file of the source may have another spelling
     /// there.
     folding: Folding,
-}
-
-/// Files that this run itself reads or writes: if they are below the destination they stay.
-#[derive(Debug)]
-pub(in crate::command) struct OwnFiles {
-    /// The destination.
-    pub(in crate::command) folder: PathBuf,
-    /// The paths as given.
-    pub(in crate::command) files: Vec<PathBuf>,
-}
-
-impl OwnFiles {
-    /// Their paths below the destination: each name, and the target of a link of that name.
-    fn below(&self) -> Vec<PathBuf> {
-        let Ok(folder) = self.folder.canonicalize() else { return Vec::new() };
-        let named = |file: &Path| {
-            let above = file.parent().filter(|above| !above.as_os_str().is_empty());
-            let above = above.unwrap_or(Path::new(".")).canonicalize().ok()?;
-            Some(above.join(file.file_name()?))
-        };
-        let both = self.files.iter().flat_map(|file| [named(file), file.canonicalize().ok()]);
-        let below = |path: PathBuf| path.strip_prefix(&folder).map(Path::to_owned).ok();
-        both.flatten().filter_map(below).collect()
-    }
 }
 
 impl Mirror {
@@ -191,7 +169,7 @@ impl Mirror {
             let name = path.trim_end_matches('/');
             self.listed.binary_search(&self.digest(path)).is_err()
                 && self.filter.takes(name)
-                && !own.iter().any(|own| *own == self.folding.fold(name))
+                && !own.iter().any(|own| is_at(&self.folding.fold(name), own))
         }
     }
 }

@@ -23,6 +23,7 @@ use super::target::Target;
 use crate::command::failures::Failures;
 use crate::command::interrupts::{Interrupts, until};
 use crate::command::log::{self, PaceLog};
+use crate::command::own_files::TakenPaths;
 use crate::command::reporting::{finish, keep_up, print_lines};
 use crate::control::list::entries::Entries;
 use crate::engine::config::Config;
@@ -35,7 +36,6 @@ use crate::files::transfer::{Again, Outcome, Transfer};
 use crate::limits::WAIT_TOLD_AFTER_US;
 use crate::link::failure::RetryCounts;
 use crate::link::waiting::{Board, Wait};
-use crate::plan::folding::FoldedPaths;
 use crate::report::document::{
     Course, CoursePoint, Earlier, ObjectLine, PaceTold, Summary, SummaryInputs,
 };
@@ -124,8 +124,8 @@ pub(in crate::command) struct Run {
     pub(in crate::command) deadline: Option<Duration>,
     /// The source's paths, if all others are to be removed.
     pub(in crate::command) mirror: Option<Arc<Mirror>>,
-    /// Their paths, if the destination treats different names as equal.
-    pub(in crate::command) folded: Option<FoldedPaths>,
+    /// Paths below the destination that objects may not have.
+    pub(in crate::command) taken: TakenPaths,
     /// Objects that wait for the end of the listing: then their obstacles may be removed.
     blocked: Vec<(Transfer, Error)>,
     /// Removed obstacles; none before the removal begins.
@@ -192,7 +192,7 @@ impl Run {
             undecided,
             deadline: None,
             mirror: None,
-            folded: None,
+            taken: TakenPaths::default(),
             blocked: Vec::new(),
             removals: None,
             sources: 1,

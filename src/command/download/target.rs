@@ -216,6 +216,11 @@ impl Target {
         }
     }
 
+    /// [`Self::folders`], for a helper thread.
+    pub(in crate::command) fn owned_folders(&self) -> Vec<PathBuf> {
+        self.folders().into_iter().map(Path::to_owned).collect()
+    }
+
     /// The folder of several that has an object, as typed; `None` if undecided, or if there is only
     /// one.
     pub(super) fn one_of_several(&self, transfer: &Transfer) -> Option<String> {

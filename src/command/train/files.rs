@@ -12,7 +12,7 @@ use super::input::{self, Sources};
 use super::layout::Layout;
 use super::streams::Shared;
 use super::survey::OtherFiles;
-use crate::cli::{Destination, FailureArgs, GetArgs, MetricsArgs, SelectionArgs, TrainArgs};
+use crate::cli::{Destination, FailureArgs, GetArgs, SelectionArgs, TrainArgs};
 use crate::command::download::run::Shares;
 use crate::command::download::target::Target;
 use crate::control::Control;
@@ -200,7 +200,7 @@ impl Downloads<'_> {
     fn as_get(&self, folder: PathBuf) -> GetArgs {
         let args = self.args;
         GetArgs {
-            metrics: MetricsArgs::default(),
+            metrics: args.metrics.clone(),
             sync: None,
             // The entries are only this host's part.
             shard: Shard::WHOLE,
@@ -209,7 +209,7 @@ impl Downloads<'_> {
             spread_to: Vec::new(),
             dry_run: false,
             verify: args.verify,
-            report: None,
+            report: args.report.clone(),
             stats: args.stats,
             explain: false,
             keep: args.keep,

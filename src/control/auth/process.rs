@@ -163,9 +163,9 @@ fn without_value(word: &str) -> &str {
     word.split('=').next().unwrap_or_default()
 }
 
-/// Splits a command like Python's `shlex.split`, which the AWS CLI uses; the error is why that
-/// fails. The crate of that name treats a `#` as a comment.
-fn split(command: &str) -> Result<Vec<String>, &'static str> {
+/// The words of a command as `shlex.split` of Python has them, by which the AWS CLI goes; why there
+/// are none. The crate of that name takes a `#` for a comment.
+pub(in crate::control) fn split(command: &str) -> Result<Vec<String>, &'static str> {
     const BACKSLASH: &str = "ends in a backslash";
     let mut words = Vec::new();
     let mut word: Option<String> = None;

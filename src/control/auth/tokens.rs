@@ -24,7 +24,7 @@ use crate::control::settings::{Chosen, Found, Settings, environment, read_bounde
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 
-pub(super) const WEB_IDENTITY: &str = "web_identity_token_file";
+pub(in crate::control) const WEB_IDENTITY: &str = "web_identity_token_file";
 /// The variables of a web identity: its token, its role, and the name of its session.
 const VARIABLES: [&str; 3] =
     ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME"];

@@ -17,6 +17,7 @@ use crate::command::download::space::Space;
 use crate::command::download::spread::Spread;
 use crate::command::download::target::Target;
 use crate::command::log;
+use crate::command::own_files::TakenPaths;
 use crate::control::list::sources::Missing;
 use crate::control::list::walk::Entry;
 use crate::engine::schedule::Scheduler;
@@ -59,19 +60,26 @@ pub(in crate::command) fn settle(
     target: &Target,
     cut: Cut,
     mirror: Option<&mut Mirror>,
-    folded: Option<&mut FoldedPaths>,
+    taken: &mut TakenPaths,
 ) -> Result<Settled> {
     let mut is_repeated = false;
     if let Ok(path) = &entry.path {
         if let Some(mirror) = mirror {
             mirror.note(path.as_str(), entry.folder)?;
         }
-        if let Some(folded) = folded.filter(|_| !entry.folder) {
+        if let Some(folded) = taken.folded.as_mut().filter(|_| !entry.folder) {
             is_repeated = !folded.take(path.as_str());
             require_few(folded)?;
         }
     }
-    let settled = target.transfer(entry, cut);
+    let settled =
+        target.transfer(entry, cut).and_then(|transfer| match taken.require_free(&transfer.path) {
+            Ok(()) => Ok(transfer),
+            Err(error) => {
+                let error = error.within(transfer.name());
+                Err(Box::new((transfer, error)))
+            }
+        });
     Ok(if is_repeated { settled.and_then(refuse_repeated) } else { settled })
 }
 
@@ -185,8 +193,8 @@ impl Run {
         for entry in batch {
             // No other holder exists before everything is listed.
             let mirror = self.mirror.as_mut().and_then(Arc::get_mut);
-            let (cut, folded) = (self.config.cut(), self.folded.as_mut());
-            page.push(settle(entry, &self.target, cut, mirror, folded)?);
+            let (cut, taken) = (self.config.cut(), &mut self.taken);
+            page.push(settle(entry, &self.target, cut, mirror, taken)?);
         }
         self.existing.begin(page);
         Ok(())
