@@ -116,6 +116,23 @@ fn no_object_takes_the_place_of_what_the_run_writes() {
 }
 
 #[test]
+fn of_several_destinations_none_has_an_object_in_place_of_the_report() {
+    let origin = start(computed(&some()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    fs::create_dir_all(&other).expect("made");
+    let report = other.join("own");
+    let program = Program::new(["get", "s3://lab/"]).with([&one]).asking(&origin);
+    let program = program.with(["--spread-to".as_ref(), other.as_os_str()]);
+    let program = program.with(["--report".as_ref(), report.as_os_str()]);
+    let run = program.with_keys(ACCESS_KEY, SECRET).run().expect(1);
+    let run = run.expect_words(&["s3://lab/own: its file is that of --report"]);
+    let lines = fs::read_to_string(&report).expect("text");
+    assert_eq!(lines.lines().count(), 4, "{lines}\n{run}");
+    assert!(!one.join("own").exists(), "{run}");
+}
+
+#[test]
 fn a_kept_file_is_not_taken_for_one_that_the_run_replaces() {
     let origin = start(computed(&some()));
     let folder = tempfile::tempdir().expect("a folder");
