@@ -243,6 +243,24 @@ impl Error {
             .advise("raise the limit of processes (ulimit -u)")
     }
 
+    /// Of a call to the kernel that failed with this error number: what this machine lacks is a
+    /// failure of the host, whatever the call was for.
+    #[must_use]
+    pub fn of_call(self, errno: Option<i32>) -> Self {
+        // EMFILE, ENFILE and ENOMEM of Linux on all processors.
+        const OPEN_FILES: Option<i32> = Some(24);
+        const ALL_OPEN_FILES: Option<i32> = Some(23);
+        const MEMORY: Option<i32> = Some(12);
+        let advice = match errno {
+            OPEN_FILES => "raise the limit of open files (ulimit -n)",
+            ALL_OPEN_FILES => "raise the machine's limit of open files (sysctl fs.file-max)",
+            MEMORY => "free memory, or give this process more",
+            _ => return self,
+        };
+        let (kind, reason) = (ErrorKind::Host, ErrorReason::Host);
+        Self { kind, reason, ..self }.advise(advice)
+    }
+
     /// Our own bug, where it costs a run and not the process.
     #[must_use]
     pub fn bug(what: impl fmt::Display) -> Self {

@@ -49,7 +49,7 @@ impl DoctorTyped {
                     let uri = S3Uri::parse(text).map_err(|error| usage(&error.to_string()))?;
                     source = Some(uri);
                 }
-                (None, _, None) => destination = Some(parse_destination(operand)?),
+                (None, _, None) => destination = Some(parse_destination(operand, false)?),
                 _ => {
                     return Err(usage(
                         "doctor takes one source and one destination at most: inrush doctor \

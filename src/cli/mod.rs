@@ -440,7 +440,7 @@ impl GetTyped {
             )));
         }
         let args = self.fetch.settle("get", self.discard, None)?;
-        let others = self.spread_to.into_iter().map(parse_destination);
+        let others = self.spread_to.into_iter().map(|folder| parse_destination(folder, false));
         let spread_to = others.collect::<Result<Vec<PathBuf>, clap::Error>>()?;
         if spread_to.len() >= SPREAD_MAX {
             return Err(usage(&format!("--spread-to: at most {SPREAD_MAX} folders with DEST")));
@@ -475,7 +475,7 @@ impl FetchTyped {
                 )),
             })?;
             check_direction(name, &operands, &last)?;
-            Destination::Local(parse_destination(last)?)
+            Destination::Local(parse_destination(last, sync.is_none())?)
         };
         let mut sources = sources(name, operands, discard, &self.selection)?;
         self.service.with_version(sources.iter_mut())?;
@@ -551,15 +551,18 @@ fn check_direction(name: &str, sources: &[OsString], last: &OsString) -> Result<
     }
 }
 
-fn parse_destination(operand: OsString) -> Result<PathBuf, clap::Error> {
+/// `or_discards`: the command may do without.
+fn parse_destination(operand: OsString, or_discards: bool) -> Result<PathBuf, clap::Error> {
     let named = shown(&operand.display().to_string());
     if operand.is_empty() {
         return Err(usage("the destination is empty: give a folder or a file, such as '.'"));
     }
     if operand.as_encoded_bytes().starts_with(b"s3://") {
+        let discard = ", or use --discard to download and verify without writing";
+        let (what, discard) =
+            if or_discards { ("a folder or a file", discard) } else { ("a folder", "") };
         return Err(usage(&format!(
-            "the destination is missing: add a folder or a file after '{named}', or use \
-             --discard to download and verify without writing"
+            "the destination is missing: add {what} after '{named}'{discard}"
         )));
     }
     if operand.as_encoded_bytes().windows(3).any(|three| three == b"://") {

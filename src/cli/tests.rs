@@ -93,6 +93,7 @@ fn operands_that_do_not_fit_are_told_in_one_line() {
     check("get out", "the source is missing");
     check("get s3://bucket/a", "the destination is missing: add a folder or a file");
     check("get s3://bucket/a", "or use --discard");
+    check("sync s3://bucket/", "the destination is missing: add a folder after 's3://bucket/'\n");
     check("get s3://bucket/a s3://bucket/b", "after 's3://bucket/b'");
     check("get s3://bucket/a s3://other/", "inrush does not copy between buckets");
     check("get s3://bucket/a s3a://bucket/b", "'s3a://bucket/b' is not a local destination");

@@ -352,7 +352,9 @@ fn answer(
 fn write(path: &Path, text: &str) -> Result<()> {
     whole_file::write_there(path, text.as_bytes(), ".inrush-metrics-").map_err(|why| {
         let message = format!("cannot write the metrics to {}: {why}", path.display());
-        Error::new(ErrorKind::Destination, message).advise("choose another --metrics-file")
+        Error::new(ErrorKind::Destination, message)
+            .advise("choose another --metrics-file")
+            .of_call(why.raw_os_error())
     })
 }
 

@@ -48,6 +48,7 @@ pub(super) fn announce(path: &Path, names: &[String]) -> Result<ReadyFile> {
     let made = written.map_err(|error| {
         Error::new(ErrorKind::Destination, format!("cannot write {}: {error}", path.display()))
             .advise("give a writable file")
+            .of_call(error.raw_os_error())
     })?;
     Ok(ReadyFile { path: path.to_owned(), made })
 }

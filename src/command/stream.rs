@@ -460,6 +460,7 @@ fn output() -> Result<(Place, Option<Pump>)> {
     let trouble = |what: &str, errno: rustix::io::Errno| {
         Error::new(ErrorKind::Destination, format!("{what}: {errno}"))
             .advise("redirect standard output to a pipe or a file")
+            .of_call(Some(errno.raw_os_error()))
     };
     let stdout = rustix::io::dup(std::io::stdout())
         .map_err(|errno| trouble("cannot use standard output", errno))?;

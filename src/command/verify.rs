@@ -465,6 +465,7 @@ async fn compare(
     let finding = compared.expect("reading does not panic").map_err(|errno| {
         Error::new(ErrorKind::Destination, format!("cannot read its file: {errno}"))
             .advise("check the kernel log: the disk may have lost it")
+            .of_call(Some(errno.raw_os_error()))
     })?;
     let Finding::Mismatch(mismatch) = finding else { return Ok(finding) };
     if !goal.is_some_and(|goal| goal.is_of_parts()) {

@@ -392,7 +392,6 @@ impl FileError {
                  folder that it leads to as DEST"
             }
             Named::XDEV => "the path contains a symbolic link; remove it",
-            Named::MFILE => "raise the limit of open files (ulimit -n)",
             Named::FBIG => "raise the limit of file size (ulimit -f)",
             _ => "check the file system of the destination",
         }
@@ -419,7 +418,10 @@ impl From<FileError> for Error {
             Named::NOSPC | Named::DQUOT => ErrorReason::NoSpace,
             _ => ErrorReason::LocalIo,
         };
-        Self::new(ErrorKind::Destination, error.to_string()).because(reason).advise(advice)
+        Self::new(ErrorKind::Destination, error.to_string())
+            .because(reason)
+            .advise(advice)
+            .of_call(Some(error.errno.named().raw_os_error()))
     }
 }
 

@@ -473,7 +473,9 @@ fn open_folder_at(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
         let message = format!("cannot open {}: {errno}", path.display());
-        Error::new(ErrorKind::Destination, message).advise("give the local folder")
+        Error::new(ErrorKind::Destination, message)
+            .advise("give the local folder")
+            .of_call(Some(errno.raw_os_error()))
     })
 }
 
@@ -546,9 +548,10 @@ fn allocate(file: &OwnedFd, length: u64) -> Result<(), Code> {
 /// # Errors
 /// If it is not a folder, or cannot be created or opened.
 pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
-    make_folders(path).map_err(|error| unusable(path, &error))?;
+    make_folders(path).map_err(|error| unusable(path, &error).of_call(error.raw_os_error()))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| unusable(path, &errno))
+    rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| unusable(path, &errno).of_call(Some(errno.raw_os_error())))
 }
 
 /// Refuses a destination's folder that cannot be created, as far as that is known without creating

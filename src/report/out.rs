@@ -264,7 +264,8 @@ impl ReportWriter {
                 let message = format!("create the report {}: {error}", path.display());
                 Err(Error::new(ErrorKind::Destination, message)
                     .because(reason(&error))
-                    .advise("give --report a file in a writable folder"))
+                    .advise("give --report a file in a writable folder")
+                    .of_call(error.raw_os_error()))
             }
         }
     }

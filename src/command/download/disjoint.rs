@@ -88,7 +88,9 @@ pub(super) fn real(folder: &Path) -> Result<PathBuf> {
 
 fn unknown(folder: &Path, error: &io::Error) -> Error {
     let message = format!("cannot look up {}: {error}", folder.display());
-    Error::new(ErrorKind::Destination, message).advise("check the folder and those above it")
+    Error::new(ErrorKind::Destination, message)
+        .advise("check the folder and those above it")
+        .of_call(error.raw_os_error())
 }
 
 /// Refuses folders of which one equals another or is below it, also through links and mounts.

@@ -379,7 +379,8 @@ impl Target {
                     Err(errno) if are_several && !matches!(errno, Errno::NOENT | Errno::NOTDIR) => {
                         let message = format!("cannot look up {}: {errno}", folder.display());
                         let error = Error::new(ErrorKind::Destination, message);
-                        return Err(error.advise("check its file system, or leave it out"));
+                        let error = error.advise("check its file system, or leave it out");
+                        return Err(error.of_call(Some(errno.raw_os_error())));
                     }
                     _ => return Ok(None),
                 }

@@ -104,5 +104,6 @@ fn open(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     rustix::fs::open(path, flags | OFlags::CLOEXEC, mode).map_err(|errno| {
         Error::new(ErrorKind::Destination, format!("cannot open {}: {errno}", path.display()))
             .advise("give --log-file a writable file, or use --foreground")
+            .of_call(Some(errno.raw_os_error()))
     })
 }

@@ -289,6 +289,7 @@ impl SystemHost {
             let message = format!("cannot sync {place}: {errno}");
             Error::new(ErrorKind::Destination, message)
                 .advise("check the kernel log; a power failure may destroy downloaded data")
+                .of_call(Some(errno.raw_os_error()))
         })
     }
 

@@ -93,12 +93,9 @@ fn absent() -> There {
 fn trouble(path: &str, errno: impl Into<Errno>) -> Error {
     let errno = errno.into();
     let message = format!("cannot inspect '{path}': {errno}");
-    if matches!(errno.named(), Code::MFILE | Code::NFILE) {
-        return Error::new(ErrorKind::Host, message)
-            .advise("raise the limit of open files (ulimit -n)");
-    }
     Error::new(ErrorKind::Destination, message)
         .advise("make sure that its folders and files are readable")
+        .of_call(Some(errno.named().raw_os_error()))
 }
 
 #[cfg(test)]

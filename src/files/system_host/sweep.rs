@@ -388,9 +388,11 @@ fn below(path: &str, name: &str) -> String {
 }
 
 fn refused(what: &str, errno: Code) -> Error {
-    Error::new(ErrorKind::Destination, format!("cannot {what}: {errno}")).advise(
-        "some files that are not in the source may be left; check permissions and run it again",
-    )
+    let advice =
+        "some files that are not in the source may be left; check permissions and run it again";
+    Error::new(ErrorKind::Destination, format!("cannot {what}: {errno}"))
+        .advise(advice)
+        .of_call(Some(errno.raw_os_error()))
 }
 
 #[cfg(test)]
