@@ -24,7 +24,7 @@ pub(super) fn written(report: Option<&PathBuf>, metrics: Option<&PathBuf>) -> Ve
     options.chain(STREAMS.map(|(name, path)| (name, path.into()))).collect()
 }
 
-/// The same of a `get`.
+/// [`written`], from the options of `get`.
 pub(super) fn written_by(args: &GetArgs) -> Vec<Written> {
     written(args.report.as_ref(), args.metrics.metrics_file.as_ref())
 }

@@ -1,5 +1,4 @@
-//! `inrush pipe` and `inrush cat`: a feeder per channel, fed from the listing, and workers that
-//! download what the feeders request.
+//! `inrush pipe` and `inrush cat`: a feeder per channel, and workers that serve all feeders.
 
 pub(super) mod channel;
 pub(super) mod framing;
@@ -21,22 +20,19 @@ use tokio::task::spawn_local;
 use self::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use self::report::{StreamReport, conclude};
 use self::supply::{EpochOrder, Opening, Wanted, supply};
-use super::blocking::blocking;
 use super::ending::{Done, exit_code};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use super::{interrupts, ready, ring};
+use super::{blocking::blocking, interrupts, ready, ring};
 use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
-use crate::control::Control;
-use crate::control::auth::credentials::CredentialSource;
+use crate::control::{Control, auth::credentials::CredentialSource};
 use crate::engine::backlog::Room;
 use crate::engine::budget::StreamBudget;
 use crate::engine::config::{
     Config, HostFacts, ResourceOptions, check_descriptors, descriptors_besides,
 };
 use crate::engine::pace::Bounds;
-use crate::engine::stream::fifos::Fifos;
-use crate::engine::stream::place::Place;
+use crate::engine::stream::{fifos::Fifos, place::Place};
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::files::system_host;

@@ -142,8 +142,8 @@ impl Mirror {
     }
 
     /// Removes the obstacles of an object's file, if the source does not have them, or checks if
-    /// that is allowed (`dry`); `report` gets each path. Only once the source is complete, and until
-    /// the result is no longer awaited.
+    /// that is allowed (`dry`); `report` gets each path. Only once the source is complete, and
+    /// until the result is no longer awaited.
     pub(super) fn clear_way(
         &self,
         machine: &mut SystemHost,

@@ -15,11 +15,8 @@ use tokio::time::MissedTickBehavior;
 
 use super::checksums::Checksums;
 use super::existing::ExistingFiles;
-use super::mirror::Mirror;
 use super::refetch::{Decision, Undecided};
-use super::space::Space;
-use super::spread::Spread;
-use super::target::Target;
+use super::{mirror::Mirror, space::Space, spread::Spread, target::Target};
 use crate::command::failures::Failures;
 use crate::command::interrupts::{Interrupts, until};
 use crate::command::log::{self, PaceLog};
