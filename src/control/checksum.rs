@@ -213,9 +213,8 @@ fn stored(answer: &Answer) -> Result<Stored, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loopback::{Reply, Server, control, run};
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    use std::time::Duration;
+    use super::super::loopback::{AtOnce, Reply, Server, control, run};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -375,14 +374,9 @@ mod tests {
 
     #[test]
     fn many_parts_are_asked_for_at_once() {
-        static NOW: AtomicUsize = AtomicUsize::new(0);
-        static MOST: AtomicUsize = AtomicUsize::new(0);
+        static AT_ONCE: AtOnce = AtOnce::new();
         let server = Server::start(|head| {
-            let now = NOW.fetch_add(1, Ordering::SeqCst) + 1;
-            MOST.fetch_max(now, Ordering::SeqCst);
-            // Long enough for the others to come.
-            std::thread::sleep(Duration::from_millis(30));
-            NOW.fetch_sub(1, Ordering::SeqCst);
+            AT_ONCE.take_a_moment();
             answer_of_parts(head, &[8; 100], "\"e\"")
         });
         let object = Object { size_bytes: 800, ..object() };
@@ -390,7 +384,7 @@ mod tests {
         let found = run(async { control(&server).await.checksum("bkt", &object, all).await });
         assert_eq!(found.expect("an answer").part_bytes, 8);
         assert_eq!(server.seen().len(), 101, "one question for each, and one for the object");
-        let most = MOST.load(Ordering::SeqCst);
+        let most = AT_ONCE.most();
         assert!((2..=PARTS_ASKED_MAX).contains(&most), "{most} at once");
     }
 

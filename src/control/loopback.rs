@@ -9,9 +9,10 @@ use std::fmt::Write as _;
 use std::future::Future;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::{Control, ControlOptions};
 use crate::control::auth::credentials::CredentialSource;
@@ -35,6 +36,31 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 pub(crate) fn closed_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     format!("http://{}", listener.local_addr().expect("an address"))
+}
+
+/// Counts the requests that a server answers at the same time.
+#[derive(Debug)]
+pub(crate) struct AtOnce {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl AtOnce {
+    pub(crate) const fn new() -> Self {
+        Self { now: AtomicUsize::new(0), most: AtomicUsize::new(0) }
+    }
+
+    /// Answers a request slowly enough for the other requests to arrive.
+    pub(crate) fn take_a_moment(&self) {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(30));
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
 }
 
 /// A control plane for this server.

@@ -99,11 +99,9 @@ impl Drop for ResolveAhead {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use super::*;
-    use crate::control::loopback::{Reply, Server, control, run};
+    use crate::control::loopback::{AtOnce, Reply, Server, control, run};
     use crate::error::ErrorKind;
 
     fn uris(count: usize) -> Vec<S3Uri> {
@@ -113,14 +111,9 @@ mod tests {
 
     #[test]
     fn many_are_asked_for_at_once_and_come_in_their_order() {
-        static NOW: AtomicUsize = AtomicUsize::new(0);
-        static MOST: AtomicUsize = AtomicUsize::new(0);
+        static AT_ONCE: AtOnce = AtOnce::new();
         let server = Server::start(|_| {
-            let now = NOW.fetch_add(1, Ordering::SeqCst) + 1;
-            MOST.fetch_max(now, Ordering::SeqCst);
-            // Long enough for the other requests to arrive.
-            std::thread::sleep(Duration::from_millis(30));
-            NOW.fetch_sub(1, Ordering::SeqCst);
+            AT_ONCE.take_a_moment();
             Reply::new(200, "").header("Content-Length", "3")
         });
         let keys = run(async {
@@ -130,7 +123,7 @@ mod tests {
         });
         let expected: Vec<String> = uris(200).iter().map(ToString::to_string).collect();
         assert_eq!(keys, expected);
-        let most = MOST.load(Ordering::SeqCst);
+        let most = AT_ONCE.most();
         assert!((2..=SOURCES_ASKED_MAX).contains(&most), "{most} at once");
         assert_eq!(server.seen().len(), 200, "one request each");
     }

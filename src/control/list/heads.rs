@@ -147,11 +147,11 @@ impl Drop for HeadsAhead {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     use super::*;
-    use crate::control::loopback::{Reply, Server, control, run};
+    use crate::control::loopback::{AtOnce, Reply, Server, control, run};
     use crate::plan::listing::OBJECT_BYTES;
 
     fn uri(number: usize) -> S3Uri {
@@ -160,14 +160,9 @@ mod tests {
 
     #[test]
     fn many_are_asked_about_at_once_and_come_in_their_order() {
-        static NOW: AtomicUsize = AtomicUsize::new(0);
-        static MOST: AtomicUsize = AtomicUsize::new(0);
+        static AT_ONCE: AtOnce = AtOnce::new();
         let server = Server::start(|head| {
-            let now = NOW.fetch_add(1, Ordering::SeqCst) + 1;
-            MOST.fetch_max(now, Ordering::SeqCst);
-            // Long enough for the other requests to arrive.
-            std::thread::sleep(Duration::from_millis(30));
-            NOW.fetch_sub(1, Ordering::SeqCst);
+            AT_ONCE.take_a_moment();
             let is_there = !head.contains("/299 ");
             let reply = Reply::new(if is_there { 200 } else { 404 }, "");
             reply.header("Content-Length", "3")
@@ -190,7 +185,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::NotFound);
             assert!(error.to_string().starts_with("s3://bkt/299: there is no object"), "{error}");
         });
-        let most = MOST.load(Ordering::SeqCst);
+        let most = AT_ONCE.most();
         assert!((2..=HEADS_ASKED_MAX).contains(&most), "{most} at once");
         assert_eq!(server.seen().len(), 300, "one question each");
     }
