@@ -3,10 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::command::whole_file::LINKS_MAX;
 use crate::error::{Error, ErrorKind, Result};
-
-/// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
-const LINKS_MAX: usize = 40;
 
 /// The location of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
