@@ -10,10 +10,10 @@ use crate::cli::{Args, Destination, GetArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::folding::{FoldedPaths, Folding};
 
-/// What writes a file, as people know it, and the file as it was named.
+/// The option or stream that writes a file, and the file's path as given.
 pub(super) type Written = (&'static str, PathBuf);
 
-/// Where the streams of the shell's go: below the destination if it says so.
+/// Standard output and error, which a shell may redirect to a file below the destination.
 const STREAMS: [(&str, &str); 2] =
     [("standard output", "/proc/self/fd/1"), ("standard error", "/proc/self/fd/2")];
 
@@ -34,12 +34,12 @@ pub(super) fn written_by(args: &GetArgs) -> Vec<Written> {
 pub(super) struct OwnFiles {
     /// The destination.
     pub(super) folder: PathBuf,
-    /// As they were named.
+    /// The paths as given.
     pub(super) files: Vec<PathBuf>,
 }
 
 impl OwnFiles {
-    /// Their paths below the destination: of each all names that lead to it.
+    /// Their paths below the destination, with those of links that lead to them.
     pub(super) fn below(&self) -> Vec<PathBuf> {
         self.files.iter().flat_map(|file| below(&self.folder, file)).collect()
     }
@@ -52,7 +52,7 @@ fn below(folder: &Path, file: &Path) -> Vec<PathBuf> {
     ways(file).into_iter().filter_map(below).collect()
 }
 
-/// Every link on the way to a file, be it there or not, and last its path without links.
+/// Each link on the way to a file, existing or not, and last its path without links.
 fn ways(file: &Path) -> Vec<PathBuf> {
     let parts = |path: &Path| -> Vec<PathBuf> {
         path.components().rev().map(|part| Path::new(part.as_os_str()).to_owned()).collect()
@@ -80,7 +80,7 @@ fn ways(file: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a path is this one, or in a folder of it.
+/// True if a path is `own`, or below it.
 pub(super) fn is_at(path: &str, own: &str) -> bool {
     let rest = path.strip_prefix(own);
     own.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -90,14 +90,14 @@ pub(super) fn is_at(path: &str, own: &str) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct TakenPaths {
     folding: Folding,
-    /// Those of objects, where the destination takes several names for one.
+    /// Paths of objects, if the destination treats different names as equal.
     pub(super) folded: Option<FoldedPaths>,
-    /// Those of files that the run writes.
+    /// Paths of files that the run writes.
     own: Vec<(&'static str, String)>,
 }
 
 impl TakenPaths {
-    /// Those of files that the run writes, at these folders; calls of the file system.
+    /// Finds the paths of `written` below these folders. Makes calls of the file system.
     pub(super) fn new(folding: Folding, folders: &[PathBuf], written: &[Written]) -> Self {
         let mut own = Vec::new();
         for (folder, (name, file)) in
@@ -111,7 +111,7 @@ impl TakenPaths {
         Self { folding, folded: FoldedPaths::new(folding), own }
     }
 
-    /// Refuses a path where the run writes a file of its own.
+    /// Refuses a path at which the run writes a file of its own.
     ///
     /// # Errors
     /// [`ErrorKind::Destination`].
@@ -131,7 +131,7 @@ impl TakenPaths {
     }
 }
 
-/// Refuses two names that one file would have, where both are written, before either is.
+/// Refuses two options that write the same file, before either is written.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`].
@@ -139,7 +139,7 @@ pub(super) fn require_distinct(args: &Args) -> Result<()> {
     let named: Vec<(&str, &PathBuf)> =
         files_of(args).into_iter().filter_map(|(name, path)| Some((name, path?))).collect();
     for (at, (name, path)) in named.iter().enumerate() {
-        // Only then is the file system asked, which may not answer.
+        // The file system may hang: it is only used if the names are equal.
         let may_be = |(_, other): &&(&str, &PathBuf)| {
             other.file_name() == path.file_name()
                 && ways(other).pop() == ways(path).pop()
@@ -154,7 +154,7 @@ pub(super) fn require_distinct(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What a command writes to files that its user names, and what each is on the command line.
+/// The files that a command writes, each with its option or argument.
 fn files_of(args: &Args) -> Vec<(&'static str, Option<&PathBuf>)> {
     let metrics = args.metrics().and_then(|(_, metrics)| metrics.metrics_file.as_ref());
     let mut files = match args {

@@ -29,14 +29,14 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tracing::{debug, info};
 
+use self::handshake::handshake;
+use self::idle::IdleConnections;
 use super::limits::{
     ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, CONNECT_WAITS_MAX, MANIFEST_PIECE_BYTES,
     MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
 };
 use super::patience::{Patience, pause};
 use super::tls::{Trust, client_config};
-use crate::control::client::handshake::handshake;
-use crate::control::client::idle::IdleConnections;
 use crate::control::dns::interfaces;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::HEADERS_MAX;

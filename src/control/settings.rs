@@ -15,12 +15,10 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
+use self::profile_file::{Kind, PROCESS, PROFILE_DEFAULT, Section, Wrong, parse};
 use super::limits::PROFILE_FILE_BYTES_MAX;
 use crate::control::auth::process::split;
 use crate::control::auth::tokens::WEB_IDENTITY;
-use crate::control::settings::profile_file::{
-    Kind, PROCESS, PROFILE_DEFAULT, Section, Wrong, parse,
-};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::waiting::Board;
 use crate::s3::uri::shown;

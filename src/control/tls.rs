@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_platform_verifier::BuilderVerifierExt;
 
-use crate::control::tls::bundle::Bundle;
+use self::bundle::Bundle;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The trusted certificates.

@@ -106,8 +106,8 @@ fn no_object_takes_the_place_of_what_the_run_writes() {
             symlink("data/own", folder.path().join("to-file")).expect("a link");
             symlink("sub", data.join("to-sub")).expect("a link");
             let run = run(command, &data, option, &folder.path().join(way)).expect(1);
-            let told = format!("s3://lab/{own}: its file is that of {option}");
-            let run = run.expect_words(&[&told, &format!("give {option} another path")]);
+            let refusal = format!("s3://lab/{own}: its file is that of {option}");
+            let run = run.expect_words(&[&refusal, &format!("give {option} another path")]);
             let found = fs::read_to_string(data.join(own)).expect("text");
             assert!(found.contains(words), "{way}: {found}\n{run}");
             assert_others(&data, &run, own);

@@ -165,7 +165,7 @@ fn who_refuses_or_answers_otherwise_is_named() {
         };
         let words = words.replace("HOST", url.strip_prefix("http://").expect("no TLS"));
         let words = format!("error: cannot get credentials: {words}");
-        // It may take so long that a line tells it.
+        // A wait of some seconds prints a line.
         let run = program.run().expect(code).expect_words(&[&words]);
         for word in ["sso", "Unhandled", "secret-token", GIVEN, "<"] {
             run.check(!run.stderr.contains(word), word);

@@ -54,7 +54,7 @@ impl Service {
         }
     }
 
-    /// In words.
+    /// Its name in messages.
     const fn label(self) -> &'static str {
         match self {
             Self::Sts => "STS",
@@ -62,7 +62,8 @@ impl Service {
         }
     }
 
-    /// Whether this may be its answer: what is not is another server's, or a page of a proxy.
+    /// False if the body cannot be an answer of this service: then it is one of another server, or
+    /// a page of a proxy.
     fn may_say(self, body: &[u8]) -> bool {
         let is_html = |text: &str| {
             let text = text.trim_start().to_ascii_lowercase();
@@ -85,7 +86,7 @@ pub(crate) type Urls = Vec<(Service, String)>;
 #[derive(Debug, Clone)]
 pub(crate) struct ChainHttp {
     way: Arc<Way>,
-    /// Who is asked; `None` for who gives the keys of a machine.
+    /// The service that is requested; `None` for the agents of a container and an instance.
     service: Option<Service>,
 }
 
@@ -132,8 +133,8 @@ impl ChainHttp {
         *self.way.last() = None;
     }
 
-    /// The error where the last who was asked answered, but gave nothing: by what it said. Where
-    /// the server has failed nothing is wrong with what was asked.
+    /// The error of the last request, if its answer has no keys, with the answer's `reason`. With a
+    /// status of 500 or more the server has failed, and the request is not at fault.
     pub(crate) fn failed(&self, reason: &str) -> Option<Error> {
         let last = self.way.last();
         let Asked { endpoint, status, foreign_to } = last.as_ref()?;
@@ -156,12 +157,12 @@ impl ChainHttp {
         Some(error.because(ErrorReason::Server).advise(endpoint.advice(advice)))
     }
 
-    /// Whom the last request was for.
+    /// The host of the last request.
     pub(crate) fn last_host(&self) -> Option<String> {
         self.way.last().as_ref().map(|asked| asked.endpoint.host.clone())
     }
 
-    /// Asks this URL once, with this token: the status, and the body.
+    /// Requests this URL once, with this token; returns status and body.
     pub(super) async fn get(
         &self,
         url: &Uri,
@@ -182,7 +183,7 @@ impl ChainHttp {
         Connector { way, service, connect_timeout, answer_timeout }
     }
 
-    /// Where a service is, by environment and profile; `None`: at AWS.
+    /// The URL of a service by environment and profile; `None`: at AWS.
     pub(crate) fn url(&self, service: Service) -> Option<&str> {
         self.way.urls.iter().find(|(named, _)| *named == service).map(|(_, url)| &**url)
     }
@@ -288,7 +289,7 @@ impl Way {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whom a URL names, and the proxy before it.
+    /// The endpoint of a URL, and the proxy for it.
     fn endpoint(&self, url: &Uri) -> Result<Endpoint, ConnectorError> {
         let tls = url.scheme() == Some(&uri::Scheme::HTTPS);
         let authority = url.authority().ok_or_else(|| unusable(&"the URL has no host"))?;

@@ -18,16 +18,16 @@ use crate::control::limits::{AGENT_ATTEMPTS_MAX, AGENT_PAUSE};
 use crate::control::settings::{Found, Settings};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What names the agent: a path at [`AGENT`], or a whole URL.
+/// Variables with the agent's URL: a path at [`AGENT`], or a whole URL.
 pub(super) const AGENT_VARIABLES: [&str; 2] =
     ["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"];
-/// What it wants to see: the token in a file, or the token itself.
+/// Variables with the token for the agent: its file, or the token itself.
 const TOKEN_FILE: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
 const TOKEN: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN";
 
 /// The agent of ECS.
 const AGENT: &str = "http://169.254.170.2";
-/// Who may be asked without TLS beside this machine: the agents of ECS and of EKS
+/// Addresses that get requests without TLS besides this machine: the agents of ECS and of EKS
 /// (<https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html>).
 const AGENTS: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 2)),
@@ -38,7 +38,7 @@ const AGENTS: [IpAddr; 3] = [
 /// An agent.
 #[derive(Debug)]
 struct Container {
-    /// Its URL, and the variable that says so.
+    /// Its URL, and the variable that has it.
     url: String,
     from: &'static str,
     token_file: Option<Found>,
@@ -105,7 +105,7 @@ impl Container {
         Ok(keys)
     }
 
-    /// Its URL, if what is secret may go there.
+    /// Its URL, if secrets may be sent there.
     async fn url(&self) -> Result<Uri> {
         let refuse = |why: &str| {
             let error = Error::new(ErrorKind::Access, format!("{}: {why}", self.from));

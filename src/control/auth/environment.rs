@@ -10,10 +10,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The variables of a pair of keys.
 pub(super) const KEY_VARIABLES: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
-/// The second name of the secret, which the SDKs take.
+/// The second name of the secret, which the SDKs accept.
 const SECRET_TOO: &str = "SECRET_ACCESS_KEY";
 
-/// The keys of the environment, where it has a pair.
+/// The keys of the environment, if it has a pair.
 pub(super) fn of_environment(settings: &Settings) -> SharedCredentialsProvider {
     let [key, secret] = KEY_VARIABLES.map(|name| settings.variable(name));
     let (Some(key), Some(secret)) = (key, secret.or_else(|| settings.variable(SECRET_TOO))) else {
@@ -27,7 +27,7 @@ pub(super) fn of_environment(settings: &Settings) -> SharedCredentialsProvider {
     SharedCredentialsProvider::new(keys)
 }
 
-/// Refuses half a pair of keys, which the chain would go past without a word.
+/// Refuses half a pair of keys, which the chain would skip silently.
 pub(super) fn require_whole_pair(settings: &Settings) -> Result<()> {
     let is_set = |name: &str| settings.variable(name).is_some();
     let [key, secret] = KEY_VARIABLES;

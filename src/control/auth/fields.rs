@@ -6,24 +6,24 @@ use serde_json::{Map, Value};
 use crate::s3::uri::shown;
 use crate::text::instant::parse_instant;
 
-/// When keys end.
+/// The field with the expiry of keys.
 const EXPIRATION: &str = "Expiration";
 
-/// Its fields, whose names are in any case.
+/// The fields of the object; their names are compared without case.
 pub(super) struct Fields {
     fields: Map<String, Value>,
-    /// What has them does that, for messages: `prints`, `has`.
+    /// Verb of messages: a command `prints` fields, an answer `has` them.
     verb: &'static str,
 }
 
 impl Fields {
-    /// `None` where it is no object. The error of the parser may quote what is there.
+    /// `None` if it is no JSON object. The parser's error may quote secrets.
     pub(super) fn parse(text: &[u8], verb: &'static str) -> Option<Self> {
         let fields = serde_json::from_slice(text).ok()?;
         Some(Self { fields, verb })
     }
 
-    /// What is null is not there.
+    /// The value of a field; `None` if it is missing or null.
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         let mut fields = self.fields.iter();
         let found = fields.find(|(found, _)| found.eq_ignore_ascii_case(name));
@@ -46,16 +46,16 @@ impl Fields {
         self.text(name)?.ok_or_else(|| format!("{} no {name}", self.verb))
     }
 
-    /// The keys; `token` is the name of what only those of a session have.
+    /// The keys; `token` is the name of the session token's field.
     ///
     /// # Errors
-    /// Why there are none, without a value that could be secret.
+    /// The reason why there are none, without a value that could be secret.
     pub(super) fn keys(&self, token: &str, provider: &'static str) -> Result<Credentials, String> {
         let mut builder = Credentials::builder()
             .provider_name(provider)
             .access_key_id(self.needed("AccessKeyId")?)
             .secret_access_key(self.needed("SecretAccessKey")?);
-        // No session has no token.
+        // An empty token is none.
         let is_none = self.get(token).is_some_and(|token| token == "");
         let token = if is_none { None } else { self.text(token)? };
         builder.set_session_token(token.map(str::to_owned));

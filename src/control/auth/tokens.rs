@@ -35,7 +35,7 @@ const SESSION: &str = "sso_session";
 /// The settings of single sign-on in a profile or its session.
 const PORTAL: [&str; 2] = ["sso_region", "sso_start_url"];
 
-/// What an answer without keys has.
+/// The error of an answer without keys.
 const NO_KEYS: &str = "the answer has no keys";
 
 /// A role that is assumed for the token in a file.
@@ -377,14 +377,14 @@ mod tests {
         let identity = |token_file: &str, role: &str| {
             (token_file.to_owned(), role.to_owned(), Some("n".to_owned()))
         };
-        let told = |found: WebIdentity| (found.token_file.value, found.role, found.session_name);
+        let fields = |found: WebIdentity| (found.token_file.value, found.role, found.session_name);
         let read = |variables: &[_], profile| {
             Settings::of(variables, &files, profile).expect("good words")
         };
         // Of the profile that nobody names, and of one that AWS_PROFILE names.
         let settings = read(&variables, None);
         let of =
-            |settings: &Settings, profile| WebIdentity::of_profile(settings, profile).map(told);
+            |settings: &Settings, profile| WebIdentity::of_profile(settings, profile).map(fields);
         assert_eq!(of(&settings, "default"), Ok(identity("/jwt", "of-environment")));
         let settings = read(&[variables[0], variables[1], ("AWS_PROFILE", "named")], None);
         assert_eq!(of(&settings, "named"), Ok(identity("/jwt", "of-environment")));
@@ -396,6 +396,6 @@ mod tests {
         let settings = read(&[variables[0], token], None);
         let expected = Ok(Some(identity("/token", "own")));
         let found = WebIdentity::of_environment(&settings);
-        assert_eq!(found.map(|found| found.map(told)), expected);
+        assert_eq!(found.map(|found| found.map(fields)), expected);
     }
 }
