@@ -7,6 +7,7 @@ names it (``torch,ray`` or ``all``) the test fails instead.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import os
@@ -167,6 +168,13 @@ def tars(count: int, samples: int, prefix: str = "data/tars/") -> dict[str, byte
 def small_objects(count: int, prefix: str = "data/train/") -> dict[str, bytes]:
     """Objects whose contents are all different."""
     return {f"{prefix}{at:04}.bin": f"object {at} ".encode() * (at % 7 + 1) for at in range(count)}
+
+
+@pytest.fixture
+def alone() -> None:
+    """Ends the clients that earlier tests left in cycles (a traceback's frames hold them): this
+    process may take minutes until it collects these by itself, and their threads run on."""
+    gc.collect()
 
 
 def forget(*protocols: str) -> None:

@@ -145,6 +145,7 @@ def test_a_loop_that_is_over_takes_its_jobs_along(serve: Serve) -> None:
         until(lambda: descriptors() <= before)
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_closed_client_tells_who_awaits(serve: Serve) -> None:
     before = descriptors()
 

@@ -32,6 +32,7 @@ KEYS = {
 }
 
 
+@pytest.mark.usefixtures("alone")
 def test_nothing_happens_before_the_first_use() -> None:
     before = (threads(), descriptors())
     clients = [inrush.Client(endpoint_url="http://127.0.0.1:1") for _ in range(10)]
@@ -407,6 +408,7 @@ def test_many_threads_share_a_client(serve: Serve) -> None:
     assert not failures
 
 
+@pytest.mark.usefixtures("alone")
 def test_nothing_is_left_of_a_client(serve: Serve) -> None:
     origin = serve(KEYS)
     before = descriptors()

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from common import descriptors, pattern, threads, until
 from test_fork import in_child
 
@@ -28,6 +29,7 @@ def resident_bytes() -> int:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.usefixtures("alone")
 def test_rounds_leave_nothing(serve: Serve) -> None:
     origin = serve(OBJECTS)
 
