@@ -7,6 +7,7 @@
 
 pub mod choice;
 pub mod descriptor;
+pub mod environment;
 pub mod ethtool;
 pub mod fuse_ring;
 pub mod loan;

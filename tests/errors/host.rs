@@ -1,5 +1,7 @@
 //! A machine that cannot run it, or not all of it: no io_uring, no descriptors, no memory.
 
+use std::process::Command;
+
 use inrush_origin::Config;
 
 use crate::matrix::bytes_of;
@@ -113,4 +115,24 @@ fn little_memory_is_named() {
     let words = ["s3://lab/", "--memory", "8GiB", "--connections", "4096", "--workers", "8"];
     let run = get(&origin, words).with([nowhere.path()]).by_way_of(before).run();
     run.expect(HOST).expect_error(&["cannot map", "lower --memory"]);
+}
+
+/// Libraries take `TMPDIR=` for the path of the current folder, which is gone here.
+#[test]
+fn an_empty_tmpdir_is_an_unset_one() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let gone = folder.path().join("gone");
+    std::fs::create_dir(&gone).expect("room");
+    let output = Command::new("sh")
+        .args(["-c", "rmdir \"$PWD\" && exec \"$0\" demo --size 64MiB --quiet"])
+        .arg(env!("CARGO_BIN_EXE_inrush"))
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("PWD", &gone)
+        .env("TMPDIR", "")
+        .current_dir(&gone)
+        .output()
+        .expect("it starts");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{told}");
 }

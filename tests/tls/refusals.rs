@@ -142,6 +142,9 @@ fn roots_are_found_where_the_user_put_them() {
     list().set("AWS_CA_BUNDLE", &good).with(flag(&wrong)).run().expect(ENDPOINT);
     // An empty one is none.
     list().set("AWS_CA_BUNDLE", "").set("SSL_CERT_FILE", &good).run().expect(0);
+    let unset = list().run();
+    let empty = list().set("SSL_CERT_FILE", "").set("SSL_CERT_DIR", "").run();
+    assert_eq!((empty.status, empty.stderr), (unset.status, unset.stderr));
     // The data plane trusts the same.
     let words = ["get", "--quiet", "s3://lab/", "--discard"];
     stage.program(&words).set("SSL_CERT_FILE", &good).run().expect(0);
