@@ -480,12 +480,14 @@ pub(super) fn read_bounded(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
-/// True if there is no such file. A file in another user's home folder counts as missing.
+/// True if there is no such file. A file in another user's home folder counts as missing, and so
+/// does a folder, as in the AWS CLI: a container's mount of a missing file creates one.
 fn is_missing(error: &io::Error, is_named: bool) -> bool {
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => true,
-        // A container's mount of a missing file creates a folder.
-        io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => !is_named,
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
+            true
+        }
+        io::ErrorKind::PermissionDenied => !is_named,
         _ => false,
     }
 }
@@ -692,6 +694,7 @@ mod tests {
         let home = [("HOME", "/home")];
         let named = [("HOME", "/home"), ("AWS_SHARED_CREDENTIALS_FILE", "~/keys")];
         assert_eq!(read(io::ErrorKind::NotFound, &named), Ok(()));
+        assert_eq!(read(io::ErrorKind::IsADirectory, &named), Ok(()), "as in the AWS CLI");
         assert_eq!(read(io::ErrorKind::PermissionDenied, &home), Ok(()), "another's home");
         let error = read(io::ErrorKind::PermissionDenied, &named).expect_err("it was named");
         assert!(error.to_string().starts_with("cannot read /home/keys: permission"), "{error}");
