@@ -81,6 +81,8 @@ pub(crate) struct Answer {
     pub(crate) tries: u32,
     /// The request had no signature.
     pub(crate) is_unsigned: bool,
+    /// The region that the request was for.
+    pub(crate) region: String,
 }
 
 impl Answer {
@@ -183,6 +185,7 @@ impl Client {
                     debug!("{} at {host}: {status}, request id {id}", shouted(what));
                     answer.tries = attempts.tries();
                     answer.is_unsigned = keys.get().is_none();
+                    answer.region.clone_from(&endpoint.region);
                     let mut refusal = explain(answer.status, &answer.body, "");
                     refusal.is_foreign |= answer.is_page();
                     let failure = refusal.failure();
@@ -298,7 +301,14 @@ impl Client {
             let bytes_max = body_bytes_max.min(body_bytes_of(head.status.as_u16()));
             let body = read_body(body, bytes_max).await?;
             let (status, headers) = (head.status.as_u16(), head.headers);
-            Ok(Answer { status, headers, body, tries: 1, is_unsigned: false })
+            Ok(Answer {
+                status,
+                headers,
+                body,
+                tries: 1,
+                is_unsigned: false,
+                region: String::new(),
+            })
         };
         let limit = self.patience.answer_timeout();
         let answer = timeout(limit, exchange).await.unwrap_or_else(|_| {

@@ -445,9 +445,8 @@ impl Control {
                 return Ok(answer);
             }
             let refusal = server_error(&answer);
-            let is_fit = is_region(self.service.url.as_ref(), &refusal.region);
-            let elsewhere = is_fit && refusal.region != endpoint.region;
-            if elsewhere && region_moves < REGION_MOVES_MAX {
+            let is_elsewhere = is_region(self.service.url.as_ref(), &refusal.region);
+            if is_elsewhere && region_moves < REGION_MOVES_MAX {
                 region_moves += 1;
                 info!("redirect: bucket {} is in {}", ask.bucket, refusal.region);
                 // A bucket whose name includes its region does not move.
@@ -548,7 +547,11 @@ fn without_user(url: &str) -> &str {
 }
 
 fn server_error(answer: &Answer) -> ServerError {
-    let refusal = explain_answer(answer.status, &answer.headers, &answer.body);
+    let mut refusal = explain_answer(answer.status, &answer.headers, &answer.body);
+    // A server that names the region that was asked names no other place.
+    if refusal.region == answer.region {
+        refusal.region.clear();
+    }
     ServerError { is_unsigned: answer.is_unsigned, ..refusal }
 }
 
@@ -699,6 +702,20 @@ mod tests {
             });
             assert_eq!(server.seen().len(), 2);
         }
+    }
+
+    #[test]
+    fn a_region_that_was_asked_is_not_advised() {
+        let body = "<Error><Code>PermanentRedirect</Code><Region>us-east-1</Region></Error>";
+        let server = Server::start(move |_| {
+            Reply::new(301, body).header("x-amz-bucket-region", "us-east-1")
+        });
+        run(async {
+            let control = control(&server).await;
+            let error = control.list_page("bkt", &ListQuery::new("")).await.expect_err("no place");
+            assert_eq!(error.advice(), Some("check --endpoint-url and --region"));
+        });
+        assert_eq!(server.seen().len(), 1);
     }
 
     #[test]

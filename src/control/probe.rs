@@ -178,13 +178,14 @@ impl Control {
                 }
             };
             answer.is_unsigned = keys.get().is_none();
+            answer.region.clone_from(&endpoint.region);
             probe.answered = Some(Ok(()));
             probe.trusted = endpoint.tls.then_some(Ok(()));
             let ahead = answer.header("date").and_then(ahead_seconds);
             probe.server_ahead_seconds = ahead.or(probe.server_ahead_seconds);
             let refusal = server_error(&answer);
             let is_fit = is_region(self.service.url.as_ref(), &refusal.region);
-            if is_fit && refusal.region != endpoint.region && answer.status != 200 {
+            if is_fit && answer.status != 200 {
                 probe.bucket_region = Some(refusal.region.clone());
                 let moved = self.settle(bucket, &refusal.region).await;
                 if moved.is_ok_and(|moved| moved.region != endpoint.region) {
