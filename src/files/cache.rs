@@ -147,8 +147,9 @@ impl Cache {
             let message = format!("--cache {}: {why}", path.display());
             Error::new(ErrorKind::Destination, message).advise(advice.to_owned())
         };
-        let failed =
-            |what: &str, code: Code, advice: &str| refused(&format!("{what}: {code}"), advice);
+        let failed = |what: &str, code: Code, advice: &str| {
+            refused(&format!("{what}: {code}"), advice).of_call(Some(code.raw_os_error()))
+        };
         let writable = "name a folder that you may write";
         let root = open_root(path).map_err(|code| failed("cannot open it", code, writable))?;
         let stat = rustix::fs::fstat(&root).map_err(|code| failed("stat", code, writable))?;

@@ -550,8 +550,13 @@ fn allocate(file: &OwnedFd, length: u64) -> Result<(), Code> {
 pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
     make_folders(path).map_err(|error| unusable(path, &error).of_call(error.raw_os_error()))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty())
-        .map_err(|errno| unusable(path, &errno).of_call(Some(errno.raw_os_error())))
+    let failed = |errno: Code| unusable(path, &errno).of_call(Some(errno.raw_os_error()));
+    let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    // The current folder may be one that nothing can be created in any more.
+    if rustix::fs::fstat(&folder).map_err(failed)?.st_nlink == 0 {
+        return Err(unusable(path, &"it was removed"));
+    }
+    Ok(folder)
 }
 
 /// Refuses a destination's folder that cannot be created, as far as that is known without creating
