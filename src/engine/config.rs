@@ -309,15 +309,24 @@ fn bounds(
 ) -> Result<Bounds> {
     let most = CONNECTIONS_MAX.min(workers * CONNECTIONS_PER_WORKER_MAX);
     let short = |count: usize| u32::try_from(count).expect("at most CONNECTIONS_MAX");
+    let check_connections = |flag: &str, count: usize| {
+        if (most + 1..=CONNECTIONS_MAX).contains(&count) {
+            let message = format!("{flag} {count} is too large for {workers} workers");
+            return Err(Error::new(ErrorKind::Usage, message).advise(format!(
+                "give at most {most}, {CONNECTIONS_PER_WORKER_MAX} a worker, or more --workers"
+            )));
+        }
+        check(flag, count as u64, 1, most as u64)
+    };
     if let Some(connections) = options.connections {
-        check("--connections", connections as u64, 1, most as u64)?;
+        check_connections("--connections", connections)?;
         check_memory(connections, memory)?;
         check_descriptors(connections, 1, workers, facts.descriptors)?;
         return Ok(Bounds::fixed(short(connections)));
     }
     let usual = CONNECTIONS_DEFAULT_MAX.max(workers * CONNECTIONS_DEFAULT_PER_WORKER);
     let wanted = options.max_connections.unwrap_or(usual.min(most));
-    check("--max-connections", wanted as u64, 1, most as u64)?;
+    check_connections("--max-connections", wanted)?;
     // Files need descriptors, too.
     let sockets = facts.descriptors.saturating_sub(descriptors_besides(workers)) / 2;
     let affordable = (memory / CONNECTION_MEMORY_BYTES).min(sockets);
@@ -519,6 +528,11 @@ mod tests {
         check_error(
             ResourceOptions { part_size_bytes: Some(2 << 30), ..ResourceOptions::default() },
             "--part-size 2147483648 is too large; give at most 1073741824",
+        );
+        check_error(
+            ResourceOptions { connections: Some(5000), ..ResourceOptions::default() },
+            "--connections 5000 is too large for 2 workers; give at most 4096, 2048 a worker, \
+             or more --workers",
         );
         check_error(
             ResourceOptions {
