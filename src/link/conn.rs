@@ -409,7 +409,7 @@ impl Conn {
         let came = u64::from(filled - begin);
         let left = ask.range.length - self.reached;
         if came > skipped + left {
-            return self.fail_length(Failure::WrongRange);
+            return self.fail_length(Failure::WrongLength);
         }
         if came < skipped {
             return self.skip(skipped - came);

@@ -781,7 +781,7 @@ fn more_bytes_than_the_answer_has_are_refused() {
     answer.extend_from_slice(b"surplus");
     let mut driver = Driver::new(range_ask(300));
     driver.run(&answer, || 4096);
-    assert_eq!(driver.failure, Some(Failure::WrongRange));
+    assert_eq!(driver.failure, Some(Failure::WrongLength));
 }
 
 #[test]
