@@ -362,7 +362,7 @@ impl Ticket {
 
 /// A worker's side of a request.
 #[derive(Debug)]
-pub struct Errand {
+pub struct ClientRequest {
     /// Its ticket.
     pub ticket: Arc<Ticket>,
     /// Where its bytes go.
@@ -379,7 +379,7 @@ pub(crate) struct Brought {
     pub requests: u64,
 }
 
-impl Errand {
+impl ClientRequest {
     /// A request with this destination.
     #[must_use]
     pub fn new(ticket: Arc<Ticket>, into: Destination) -> Self {
@@ -448,7 +448,7 @@ pub(crate) fn cancelled() -> Error {
     Error::new(ErrorKind::Interrupted, "the request was cancelled")
 }
 
-impl Drop for Errand {
+impl Drop for ClientRequest {
     /// Every request completes, even if its worker is gone.
     fn drop(&mut self) {
         if !self.is_complete {
@@ -487,8 +487,8 @@ mod tests {
         inbox.note_answer(endpoint, 30);
         assert!(!is_raised(&inbox), "nothing has arrived");
         let from = AddressCount { ranges: 1, bytes: 3, ..AddressCount::new(endpoint, address) };
-        let errand = Errand::new(ticket, Destination::Memory(vec![1, 2, 3]));
-        errand.complete(Ok(()), Brought { from: Some(from), requests: 2 });
+        let request = ClientRequest::new(ticket, Destination::Memory(vec![1, 2, 3]));
+        request.complete(Ok(()), Brought { from: Some(from), requests: 2 });
         assert!(is_raised(&inbox));
         let mut arrived = Vec::new();
         inbox.collect(&mut arrived);
@@ -537,13 +537,14 @@ mod tests {
         for is_right in [true, false] {
             let inbox = inbox();
             let into = Destination::Lease(Lease::new());
-            let mut errand = Errand::new(Arc::new(Ticket::new(1, Arc::clone(&inbox))), into);
-            assert!(errand.wants_lease());
+            let mut request =
+                ClientRequest::new(Arc::new(Ticket::new(1, Arc::clone(&inbox))), into);
+            assert!(request.wants_lease());
             let mut lease = leases.reserve().expect("room");
             lease.fill(pool.take().expect("free"), 0..5);
-            errand.grant(lease);
+            request.grant(lease);
             let wrong = Error::new(ErrorKind::Objects, "another version");
-            errand.complete(if is_right { Ok(()) } else { Err(wrong) }, Brought::default());
+            request.complete(if is_right { Ok(()) } else { Err(wrong) }, Brought::default());
             let mut arrived = Vec::new();
             inbox.collect(&mut arrived);
             let Destination::Lease(lease) = &arrived[0].into else { panic!("{arrived:?}") };
@@ -555,7 +556,10 @@ mod tests {
     #[test]
     fn one_that_is_lost_completes_all_the_same() {
         let inbox = inbox();
-        drop(Errand::new(Arc::new(Ticket::new(4, Arc::clone(&inbox))), Destination::Nothing));
+        drop(ClientRequest::new(
+            Arc::new(Ticket::new(4, Arc::clone(&inbox))),
+            Destination::Nothing,
+        ));
         let mut arrived = Vec::new();
         inbox.collect(&mut arrived);
         assert_eq!(arrived[0].result.as_ref().map_err(Error::kind), Err(ErrorKind::Host));
@@ -572,7 +576,7 @@ mod tests {
             let ticket = Arc::new(Ticket::new(1, Arc::clone(&inbox)));
             ticket.cancel();
             assert!(ticket.is_cancelled());
-            Errand::new(ticket, Destination::Nothing).refuse(reason);
+            ClientRequest::new(ticket, Destination::Nothing).refuse(reason);
             let mut arrived = Vec::new();
             inbox.collect(&mut arrived);
             assert_eq!(arrived[0].result.as_ref().map_err(Error::kind), Err(kind));

@@ -3,9 +3,9 @@
 //! A listing pushes objects while there is room; workers take batches of ranges. Any worker may
 //! take any range. Large objects go first among those known, a few at a time in turn, so that few
 //! files are incomplete and the tail is short; small ones follow in listing order. Requests
-//! ([`Errand`]) go before objects, by priority and in order of arrival: their clients control how
-//! many are in flight, and the workers' connections bound them. A request for a lease waits until a
-//! worker can grant one, and does not block others.
+//! ([`ClientRequest`]) go before objects, by priority and in order of arrival: their clients
+//! control how many are in flight, and the workers' connections bound them. A request for a lease
+//! waits until a worker can grant one, and does not block others.
 //!
 //! A worker that may not send to some endpoints now ([`EndpointSet`]) gets the next work of the
 //! others, so that one slow endpoint delays no other.
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::endpoints::{EndpointNumber, EndpointSet, Endpoints};
 use crate::engine::lease::Leases;
-use crate::engine::request::{Errand, Priority, Ticket};
+use crate::engine::request::{ClientRequest, Priority, Ticket};
 use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Outcome, Transfer};
 use crate::limits::{
@@ -39,7 +39,7 @@ pub struct Assignment {
     /// The bytes; of length 0 for folders and empty objects.
     pub range: ByteRange,
     /// The client's request; `None` for a range of an object's file.
-    pub errand: Option<Errand>,
+    pub client: Option<ClientRequest>,
     /// Its endpoint; set when it is handed out.
     pub endpoint: EndpointNumber,
 }
@@ -47,8 +47,8 @@ pub struct Assignment {
 impl Assignment {
     /// A requested range.
     #[must_use]
-    pub fn new(transfer: Arc<Transfer>, range: ByteRange, errand: Option<Errand>) -> Self {
-        Self { transfer, range, errand, endpoint: EndpointNumber::FIRST }
+    pub fn new(transfer: Arc<Transfer>, range: ByteRange, client: Option<ClientRequest>) -> Self {
+        Self { transfer, range, client, endpoint: EndpointNumber::FIRST }
     }
 }
 
@@ -232,10 +232,10 @@ impl Scheduler {
         };
         if reason.is_some() {
             drop(state);
-            return request.errand.expect("a request").refuse(reason);
+            return request.client.expect("a request").refuse(reason);
         }
-        assert!(request.errand.is_some() && request.range.length > 0, "a request of some bytes");
-        let for_lease = request.errand.as_ref().is_some_and(Errand::wants_lease);
+        assert!(request.client.is_some() && request.range.length > 0, "a request of some bytes");
+        let for_lease = request.client.as_ref().is_some_and(ClientRequest::wants_lease);
         state.requests_came += 1;
         let number = state.requests_came;
         state.requests[priority as usize].push(number, request);
@@ -254,7 +254,7 @@ impl Scheduler {
         let mut state = self.lock();
         let place = ticket.place();
         let found = state.requests.iter_mut().find_map(|waiting| waiting.take(place));
-        let Some(Assignment { errand: Some(errand), .. }) = found else {
+        let Some(Assignment { client: Some(request), .. }) = found else {
             self.cancels.fetch_add(1, Ordering::Release);
             return state.wake_all();
         };
@@ -264,7 +264,7 @@ impl Scheduler {
             state.wake();
         }
         drop(state);
-        errand.refuse(None);
+        request.refuse(None);
     }
 
     /// Wakes the workers to look for cancelled requests; those that no worker has begun complete.
@@ -277,7 +277,7 @@ impl Scheduler {
         state.count_leases_wanted();
         state.wake_all();
         drop(state);
-        cancelled.into_iter().for_each(|errand| errand.refuse(None));
+        cancelled.into_iter().for_each(|request| request.refuse(None));
     }
 
     /// Number of cancellations: a worker that sees a new number looks for its own. Cheap.
@@ -490,7 +490,7 @@ impl State {
     fn refuse_requests(&mut self) {
         let reason = self.stop.clone();
         while let Some(request) = self.requests.iter_mut().find_map(Waiting::pop) {
-            request.errand.expect("a request").refuse(reason.clone());
+            request.client.expect("a request").refuse(reason.clone());
         }
         self.count_leases_wanted();
     }

@@ -157,8 +157,8 @@ fn what_was_never_handed_out_is_settled_at_the_end() {
 /// A request of one byte range of `transfer`, whose completion arrives in `inbox`.
 fn request(transfer: &Arc<Transfer>, token: u64, inbox: &Arc<Inbox>) -> Assignment {
     let ticket = Arc::new(Ticket::new(token, Arc::clone(inbox)));
-    let errand = Some(Errand::new(ticket, Destination::Nothing));
-    Assignment::new(Arc::clone(transfer), ByteRange { offset: token, length: 1 }, errand)
+    let client = Some(ClientRequest::new(ticket, Destination::Nothing));
+    Assignment::new(Arc::clone(transfer), ByteRange { offset: token, length: 1 }, client)
 }
 
 /// The inbox of a client that controls its requests in flight.
@@ -171,7 +171,7 @@ fn paced_by_client() -> Arc<Inbox> {
 fn given(scheduler: &Scheduler, worker: usize, room: Room) -> Vec<(bool, u64)> {
     let mut ready = VecDeque::new();
     scheduler.take(worker, room, EndpointSet::EMPTY, &mut ready);
-    ready.iter().map(|one| (one.errand.is_some(), one.range.offset)).collect()
+    ready.iter().map(|one| (one.client.is_some(), one.range.offset)).collect()
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn requests_that_nobody_begins_complete_all_the_same() {
         arrived.into_iter().map(|one| (one.token, kind(one.result))).collect::<Vec<_>>()
     };
     let cancelled = request(&transfer, 1, &inbox);
-    let ticket = Arc::clone(&cancelled.errand.as_ref().expect("a request").ticket);
+    let ticket = Arc::clone(&cancelled.client.as_ref().expect("a request").ticket);
     scheduler.submit(cancelled, Priority::Normal);
     scheduler.submit(request(&transfer, 2, &inbox), Priority::Normal);
     ticket.cancel();
@@ -291,7 +291,7 @@ fn what_waits_for_a_lease_goes_to_who_has_one_and_lets_the_others_pass() {
     let transfer = Arc::new(transfers(&[100]).remove(0));
     let for_lease = |token| {
         let mut request = request(&transfer, token, &inbox);
-        request.errand.as_mut().expect("a request").into = Destination::Lease(Lease::new());
+        request.client.as_mut().expect("a request").into = Destination::Lease(Lease::new());
         request
     };
     for worker in [0, 1] {
@@ -395,7 +395,7 @@ fn one_that_is_cancelled_completes_alone_and_at_once() {
     let mut tickets = Vec::new();
     for token in 0..3 {
         let request = request(&transfer, token, &inbox);
-        tickets.push(Arc::clone(&request.errand.as_ref().expect("a request").ticket));
+        tickets.push(Arc::clone(&request.client.as_ref().expect("a request").ticket));
         scheduler.submit(request, if token == 1 { Priority::High } else { Priority::Normal });
     }
     let before = scheduler.cancels();

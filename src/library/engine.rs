@@ -16,7 +16,7 @@ use super::share;
 use crate::engine::config::HostFacts;
 use crate::engine::lease::Lease;
 use crate::engine::pace::Bandwidth;
-use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
+use crate::engine::request::{ClientRequest, Completion, Destination, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
 use crate::engine::threads::{RunSetup, Workers, event_counter};
 use crate::engine::waited::Waited;
@@ -363,8 +363,8 @@ impl Requests {
         }
         tickets.insert(token, Arc::clone(&ticket));
         drop(tickets);
-        let errand = Some(Errand::new(ticket, into));
-        self.scheduler.submit(Assignment::new(object.transfer, range, errand), priority);
+        let request = Some(ClientRequest::new(ticket, into));
+        self.scheduler.submit(Assignment::new(object.transfer, range, request), priority);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use inrush::engine::lease::{Lease, leases_alone_of, leases_of};
 use inrush::engine::metrics::WorkerMetrics;
 use inrush::engine::peers::SharedAddresses;
-use inrush::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
+use inrush::engine::request::{ClientRequest, Completion, Destination, Inbox, Priority, Ticket};
 use inrush::engine::schedule::{Assignment, Scheduler};
 use inrush::error::{Error, ErrorKind};
 use inrush::files::sink::Sink;
@@ -114,11 +114,11 @@ impl Client {
             false if token.is_multiple_of(3) => Destination::Place(Box::new(vec![0u8; length])),
             false => Destination::Memory(vec![0; length]),
         };
-        let errand = Some(Errand::new(Arc::clone(&ticket), into));
+        let request = Some(ClientRequest::new(Arc::clone(&ticket), into));
         self.asked.insert(token, Asked { key, range, ticket, for_lease });
         let urgent = self.chance.hits(300);
         let priority = if urgent { Priority::High } else { Priority::Normal };
-        self.scheduler.submit(Assignment::new(transfer, range, errand), priority);
+        self.scheduler.submit(Assignment::new(transfer, range, request), priority);
     }
 
     fn cancel(&mut self) {

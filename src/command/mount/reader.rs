@@ -21,7 +21,7 @@ use super::reply::ReadReply;
 use super::version_check::VersionCheck;
 use crate::engine::lease::Lease;
 use crate::engine::request::{
-    Completion, Destination, Errand, Inbox, Priority, Ticket, Waits as _,
+    ClientRequest, Completion, Destination, Inbox, Priority, Ticket, Waits as _,
 };
 use crate::engine::schedule::{Assignment, Scheduler};
 use crate::engine::threads::{Workers, event_counter};
@@ -356,7 +356,7 @@ impl Shared {
                     let asked = Asked { ticket: Arc::clone(&ticket), file, offset: range.start };
                     state.under_way.insert(chunk, asked);
                     let into = Destination::Lease(Lease::new());
-                    let request = Some(Errand::new(ticket, into));
+                    let request = Some(ClientRequest::new(ticket, into));
                     let range = ByteRange { offset: range.start, length: range.end - range.start };
                     let priority = if urgent { Priority::High } else { Priority::Normal };
                     self.scheduler.submit(Assignment::new(transfer, range, request), priority);

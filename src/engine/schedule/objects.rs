@@ -102,14 +102,14 @@ impl Objects {
         let Some(mut open) = next.and_then(|at| self.open.remove(at)) else {
             let (endpoint, transfer) = self.pop_small(passed_over)?;
             let range = transfer.whole_range();
-            return Some(Assignment { transfer, range, errand: None, endpoint });
+            return Some(Assignment { transfer, range, client: None, endpoint });
         };
         let range = open.ranges.next().expect("an open object has ranges left");
         let (transfer, endpoint) = (Arc::clone(&open.transfer), open.endpoint);
         if open.ranges.peek().is_some() {
             self.open.push_back(open);
         }
-        Some(Assignment { transfer, range, errand: None, endpoint })
+        Some(Assignment { transfer, range, client: None, endpoint })
     }
 
     /// The queues that are not skipped.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Assignment;
 use crate::engine::endpoints::{EndpointNumber, EndpointSet};
 use crate::engine::lease::Leases;
-use crate::engine::request::Errand;
+use crate::engine::request::ClientRequest;
 
 /// Requests by number of arrival: the first is next, and any can be found.
 type Queue = BTreeMap<u64, Assignment>;
@@ -59,9 +59,9 @@ impl Waiting {
 
     /// Adds a request with its number of arrival.
     pub(super) fn push(&mut self, number: u64, request: Assignment) {
-        let errand = request.errand.as_ref().expect("a request");
-        let (for_lease, by_client) = (errand.wants_lease(), errand.is_paced_by_client());
-        errand.ticket.set_place(number);
+        let client = request.client.as_ref().expect("a request");
+        let (for_lease, by_client) = (client.wants_lease(), client.is_paced_by_client());
+        client.ticket.set_place(number);
         if by_client && !for_lease {
             self.paced_by_client.insert(number, request);
             return;
@@ -103,9 +103,9 @@ impl Waiting {
             && let Some(reserved) = leases.reserve()
         {
             let (_, mut request) = self.endpoints[index].for_lease.pop_first()?;
-            let errand = request.errand.as_mut().expect("a request");
-            errand.grant(reserved);
-            let is_paced = !errand.is_paced_by_client();
+            let client = request.client.as_mut().expect("a request");
+            client.grant(reserved);
+            let is_paced = !client.is_paced_by_client();
             return Some((request, is_paced));
         }
         let (_, index) = other?;
@@ -128,12 +128,12 @@ impl Waiting {
     }
 
     /// Removes cancelled requests.
-    pub(super) fn take_cancelled(&mut self, into: &mut Vec<Errand>) {
+    pub(super) fn take_cancelled(&mut self, into: &mut Vec<ClientRequest>) {
         for queue in self.queues() {
             queue.retain(|_, request| {
-                let errand = request.errand.take_if(|errand| errand.ticket.is_cancelled());
-                let keeps = errand.is_none();
-                into.extend(errand);
+                let client = request.client.take_if(|client| client.ticket.is_cancelled());
+                let keeps = client.is_none();
+                into.extend(client);
                 keeps
             });
         }

@@ -59,8 +59,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let failure = told.as_ref().map_or(failure, ServerError::failure);
         let failure = self.judge_headers(index, failure);
         // What a client does not want any more is nobody's fault.
-        let is_errand = self.connections[index].state.job().into.ticket().is_some();
-        if is_errand && self.fails_with_object(index) {
+        let is_of_client = self.connections[index].state.job().into.ticket().is_some();
+        if is_of_client && self.fails_with_object(index) {
             return;
         }
         let late_end = self.connections[index].state.job_mut().late_end.take();
@@ -220,7 +220,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if job.manner() == Manner::Whole {
             job.data = None;
         }
-        let is_errand = job.into.ticket().is_some();
+        let is_of_client = job.into.ticket().is_some();
         if ceiling_us == 0 {
             job.state = JobState::Failed(AfterFailure::Resume);
             return self.log_retry(index, failure, 0);
@@ -232,7 +232,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let until_us = self.now_us + wait_us;
         job.state = JobState::Failed(AfterFailure::Backoff { until_us });
         // A request is bounded by its own tries.
-        let is_excused = is_errand || cause != Cause::Faulty;
+        let is_excused = is_of_client || cause != Cause::Faulty;
         self.retries_excused += u64::from(is_excused && !is_moving);
         self.log_retry(index, failure, wait_us);
         self.spend_retry(index, failure);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::Worker;
-use super::errand::Purpose;
+use super::client::Purpose;
 use crate::error::Error;
 use crate::files::host::{FileDone, FileError, FileHost, FileJob, FileTask, SlotBytes};
 use crate::files::sink::Sink;
@@ -52,9 +52,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_all = !has_failed || transfer.keeps_prefixes() && self.ranges.is_written(range);
         let left = if is_all { None } else { self.prefix_to_note(range, true) };
         let (transfer, offset, purpose) = self.ranges.remove(range);
-        if let Purpose::Errand { errand, failure, brought } = purpose {
-            self.unpaced -= usize::from(errand.is_paced_by_client());
-            return errand.complete(failure.map_or(Ok(()), Err), brought);
+        if let Purpose::Client { request, failure, brought } = purpose {
+            self.unpaced -= usize::from(request.is_paced_by_client());
+            return request.complete(failure.map_or(Ok(()), Err), brought);
         }
         let index = offset / transfer.part.bytes();
         let all = FileJob::Note { index, prefix_bytes: None };

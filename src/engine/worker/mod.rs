@@ -9,9 +9,9 @@
 //! simulation.
 
 mod account;
+mod client;
 mod connection;
 mod drive;
-mod errand;
 mod failed;
 mod files;
 mod hedge;
@@ -39,7 +39,7 @@ use crate::engine::lease::Leases;
 use crate::engine::metrics::{Gauge, WaitFor, WorkerMetrics};
 use crate::engine::pace::{Pacer, Share};
 use crate::engine::peers::{Addresses, NetworkClock, Paces, SharedAddresses};
-use crate::engine::request::Errand;
+use crate::engine::request::ClientRequest;
 use crate::engine::schedule::{Assignment, Scheduler, Supply};
 use crate::error::Error;
 use crate::files::host::FileHost;
@@ -50,8 +50,8 @@ use crate::limits::{
 };
 use crate::link::attempt::RetryPolicy;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring};
+use client::refuse;
 use connection::{Connection, ConnectionState};
-use errand::refuse;
 use job::JobState;
 use pace::Wait;
 use parked::{Parked, parked_max};
@@ -418,14 +418,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             let Some(at) = self.next_ready(held) else { return false };
             let Some(assignment) = self.ready.remove(at) else { return false };
-            let errand = assignment.errand.as_ref();
-            if errand.is_some_and(|errand| errand.ticket.is_cancelled()) {
+            let client = assignment.client.as_ref();
+            if client.is_some_and(|client| client.ticket.is_cancelled()) {
                 refuse(assignment, None);
                 continue;
             }
-            let is_errand = errand.is_some();
+            let is_of_client = client.is_some();
             assignment.transfer.begin(self.now_us);
-            if !is_errand && assignment.transfer.failure().is_some() {
+            if !is_of_client && assignment.transfer.failure().is_some() {
                 self.settle(&assignment.transfer);
                 settled += 1;
             } else if assignment.range.length == 0 {
@@ -458,7 +458,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// endpoints.
     fn next_ready(&mut self, held: EndpointSet) -> Option<usize> {
         let may_begin = |next: &Assignment| {
-            let by_client = next.errand.as_ref().is_some_and(Errand::is_paced_by_client);
+            let by_client = next.client.as_ref().is_some_and(ClientRequest::is_paced_by_client);
             by_client || next.range.length == 0 || !held.has(next.endpoint)
         };
         let here = self.ready.len();
@@ -563,7 +563,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Error::new(crate::error::ErrorKind::Interrupted, "the run was stopped")
         });
         while let Some(assignment) = self.ready.pop_front() {
-            if assignment.errand.is_some() {
+            if assignment.client.is_some() {
                 refuse(assignment, Some(reason.clone()));
                 continue;
             }

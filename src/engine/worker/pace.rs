@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::job::{Job, JobState};
 use crate::engine::metrics::WaitFor;
 use crate::engine::pace::Totals;
-use crate::engine::request::Errand;
+use crate::engine::request::ClientRequest;
 use crate::engine::schedule::{Assignment, Room, Supply};
 use crate::files::host::FileHost;
 use crate::limits::{
@@ -89,7 +89,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// What it waits for.
     pub(super) fn connection_to_ask(&mut self, next: &Assignment) -> Result<usize, Wait> {
         let to = &next.transfer.endpoint;
-        if next.errand.as_ref().is_some_and(Errand::is_paced_by_client) {
+        if next.client.as_ref().is_some_and(ClientRequest::is_paced_by_client) {
             // Its client had the right to send it.
             return self.free_connection(true, to).ok_or(Wait::ForRoom);
         }

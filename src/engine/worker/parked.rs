@@ -10,10 +10,10 @@
 use std::sync::Arc;
 
 use super::Worker;
-use super::errand::Purpose;
+use super::client::Purpose;
 use super::job::Job;
 use crate::engine::endpoints::{EndpointNumber, EndpointSet};
-use crate::engine::request::{Destination, Errand};
+use crate::engine::request::{ClientRequest, Destination};
 use crate::engine::schedule::Supply;
 use crate::error::Error;
 use crate::files::host::FileHost;
@@ -98,7 +98,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let purpose = self.ranges.purpose(job.range);
             let has_lease = matches!(
                 purpose,
-                Purpose::Errand { errand: Errand { into: Destination::Lease(_), .. }, .. }
+                Purpose::Client { request: ClientRequest { into: Destination::Lease(_), .. }, .. }
             );
             counts.add(job.endpoint, has_lease);
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::errand::Purpose;
+use super::client::Purpose;
 use super::prefix::Prefix;
 use super::verify::Check;
 use crate::files::transfer::Transfer;

@@ -13,7 +13,7 @@ use crate::engine::budget::RangeRoom;
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::handover::Handover;
 use crate::engine::metrics::ClientCounts;
-use crate::engine::request::{Completion, Destination, Errand, Inbox, Priority, Ticket};
+use crate::engine::request::{ClientRequest, Completion, Destination, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
 use crate::error::{Error, ErrorKind};
 use crate::files::host::{PipeHost, PrivatePipe};
@@ -247,7 +247,7 @@ impl Window {
             (Inlet::Pipe { own, handover }, into)
         };
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
-        let errand = Some(Errand::new(Arc::clone(&ticket), into));
+        let request = Some(ClientRequest::new(Arc::clone(&ticket), into));
         let left = range.length;
         let is_last = range.offset + range.length == transfer.object.size_bytes;
         let object = Arc::clone(&transfer);
@@ -264,7 +264,7 @@ impl Window {
         }));
         self.ranges += 1;
         self.requests += 1;
-        self.scheduler.submit(Assignment::new(transfer, range, errand), Priority::Normal);
+        self.scheduler.submit(Assignment::new(transfer, range, request), Priority::Normal);
         Ok(())
     }
 

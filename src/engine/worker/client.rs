@@ -11,7 +11,7 @@ use super::connection::{Connection, ConnectionState};
 use super::job::{Job, JobState, Route};
 use super::stream::{Flow, FlowInto};
 use crate::engine::metrics::AddressCount;
-use crate::engine::request::{Brought, Destination, Errand, Ticket, cancelled};
+use crate::engine::request::{Brought, ClientRequest, Destination, Ticket, cancelled};
 use crate::engine::schedule::Assignment;
 use crate::error::Error;
 use crate::files::host::{FileHost, SlotBytes};
@@ -27,8 +27,8 @@ pub(super) enum Purpose {
     /// Its object's file, or nothing, depending on the run's sink.
     Sink,
     /// A client.
-    Errand {
-        errand: Errand,
+    Client {
+        request: ClientRequest,
         /// Why it fails; the first reason stays.
         failure: Option<Error>,
         brought: Brought,
@@ -37,16 +37,16 @@ pub(super) enum Purpose {
 
 impl Purpose {
     /// The purpose of a range that was handed out.
-    pub(super) fn of(errand: Option<Errand>) -> Self {
-        match errand {
+    pub(super) fn of(client: Option<ClientRequest>) -> Self {
+        match client {
             None => Self::Sink,
-            Some(errand) => Self::Errand { errand, failure: None, brought: Brought::default() },
+            Some(request) => Self::Client { request, failure: None, brought: Brought::default() },
         }
     }
 
     /// Records why it fails.
     pub(super) fn fail(&mut self, error: Error) {
-        if let Self::Errand { failure, .. } = self {
+        if let Self::Client { failure, .. } = self {
             failure.get_or_insert(error);
         }
     }
@@ -55,7 +55,7 @@ impl Purpose {
     pub(super) fn failure(&self) -> Option<&Error> {
         match self {
             Self::Sink => None,
-            Self::Errand { failure, .. } => failure.as_ref(),
+            Self::Client { failure, .. } => failure.as_ref(),
         }
     }
 }
@@ -63,11 +63,11 @@ impl Purpose {
 impl Route {
     /// The route of a range's bytes, as its connection sees it.
     pub(super) fn of(purpose: &Purpose, shape: Shape) -> Self {
-        let Purpose::Errand { errand, .. } = purpose else {
+        let Purpose::Client { request, .. } = purpose else {
             return Self::Sink { is_whole: shape == Shape::Whole };
         };
-        let ticket = Arc::clone(&errand.ticket);
-        match &errand.into {
+        let ticket = Arc::clone(&request.ticket);
+        match &request.into {
             Destination::Pipe(pipe) => {
                 Self::Stream(Flow::new(FlowInto::Pipe(pipe.clone()), ticket))
             }
@@ -121,8 +121,8 @@ impl Route {
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Starts a range on a free connection.
     pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
-        let Assignment { transfer, range, errand, endpoint } = assignment;
-        let purpose = Purpose::of(errand);
+        let Assignment { transfer, range, client, endpoint } = assignment;
+        let purpose = Purpose::of(client);
         let into = Route::of(&purpose, transfer.shape);
         self.unpaced += usize::from(into.is_paced_by_client());
         let object = Arc::clone(&transfer);
@@ -179,7 +179,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         let is_cancelled = |one: &mut Assignment| {
-            one.errand.as_ref().is_some_and(|errand| errand.ticket.is_cancelled())
+            one.client.as_ref().is_some_and(|request| request.ticket.is_cancelled())
         };
         while let Some(at) = self.ready.iter_mut().position(is_cancelled) {
             self.ready.remove(at).into_iter().for_each(|assignment| refuse(assignment, None));
@@ -210,7 +210,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Records the address and times of a request's range.
     pub(super) fn count_brought(&mut self, range: usize, from: AddressCount) {
-        if let Purpose::Errand { brought, .. } = self.ranges.purpose_mut(range) {
+        if let Purpose::Client { brought, .. } = self.ranges.purpose_mut(range) {
             brought.from = Some(from);
         }
     }
@@ -226,7 +226,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Counts an HTTP request for a range.
     pub(super) fn count_request(&mut self, range: usize) {
         self.metrics.requests += 1;
-        if let Purpose::Errand { brought, .. } = self.ranges.purpose_mut(range) {
+        if let Purpose::Client { brought, .. } = self.ranges.purpose_mut(range) {
             brought.requests += 1;
         }
     }
@@ -235,8 +235,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn loan(&self, index: usize) -> Option<(&Loan, u64)> {
         let ConnectionState::Busy(job) = &self.connections[index].state else { return None };
         let Route::Client(_) = job.into else { return None };
-        let Purpose::Errand { errand, .. } = self.ranges.purpose(job.range) else { return None };
-        let Destination::Loan(loan) = &errand.into else { return None };
+        let Purpose::Client { request, .. } = self.ranges.purpose(job.range) else { return None };
+        let Destination::Loan(loan) = &request.into else { return None };
         Some((loan, job.piece_at - self.ranges.offset(job.range)))
     }
 
@@ -262,9 +262,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Delivers a piece of a client's range: leases its slot, or drops it. In a client's own memory
     /// it is in place already.
     pub(super) fn deliver_to_client(&mut self, range: usize, piece: SlotBytes) {
-        let Purpose::Errand { errand, .. } = self.ranges.purpose_mut(range) else { return };
+        let Purpose::Client { request, .. } = self.ranges.purpose_mut(range) else { return };
         let SlotBytes { slot, at, length } = piece;
-        match &mut errand.into {
+        match &mut request.into {
             // A range of at most a slot is one piece, whichever connection receives it.
             Destination::Lease(lease) => lease.fill(slot, at as usize..(at + length) as usize),
             Destination::Loan(_) => assert!(slot.is_lent(), "it is received where it belongs"),
@@ -280,7 +280,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
 /// Ends a request that no connection has.
 pub(super) fn refuse(assignment: Assignment, reason: Option<Error>) {
-    if let Some(errand) = assignment.errand {
-        errand.refuse(reason);
+    if let Some(request) = assignment.client {
+        request.refuse(reason);
     }
 }
