@@ -44,7 +44,7 @@ use crate::files::transfer::{Cut, Transfer};
 use crate::limits::BLOCKED_OBJECTS_MAX;
 use crate::plan::filter::Filter;
 use crate::report::document::{
-    PaceTold, PlannedLine, PlannedTotal, RemovedLine, Summary, SummaryInputs, summary_json,
+    PaceReport, PlannedLine, PlannedTotal, RemovedLine, Summary, SummaryInputs, summary_json,
 };
 use crate::report::out::{Lines, ReportWriter};
 use crate::report::progress::Progress;
@@ -181,7 +181,7 @@ pub(super) async fn fetch(
     inputs.endpoints = scheduler.endpoints().names();
     (inputs.interfaces, inputs.destinations) = (interfaces, run.destination_lines());
     let is_adaptive = run.config.pace.is_adaptive();
-    inputs.pace = PaceTold::new(is_adaptive, &pacer.timeline(), &inputs.endpoints);
+    inputs.pace = PaceReport::new(is_adaptive, &pacer.timeline(), &inputs.endpoints);
     note_circumstances(&mut inputs, args, &control, &ring);
     let result = (Summary::new(&inputs), error);
     report_result(&mut run, result, args, stopped, interrupts).await

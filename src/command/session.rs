@@ -26,7 +26,7 @@ use crate::error::Result;
 use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US, WAIT_REST_LOOK_US};
 use crate::link::attempt::{RetryPolicy, Timeouts};
 use crate::link::waiting::Board;
-use crate::report::progress::{Progress, Teller};
+use crate::report::progress::{Progress, WaitReporter};
 use crate::s3::headers::CustomerKey;
 use crate::s3::proxy::Proxies;
 use crate::s3::uri::S3Uri;
@@ -125,7 +125,7 @@ async fn key_of(args: &ServiceArgs) -> Result<Option<CustomerKey>> {
 
 /// Reports waits.
 struct Waits {
-    teller: Teller,
+    wait_reporter: WaitReporter,
     /// Time at which the control plane began, the zero of the board's clock.
     begun: Instant,
     board: Arc<Board>,
@@ -136,7 +136,7 @@ impl Waits {
     fn of(progress: &Progress) -> Self {
         let board = Arc::<Board>::default();
         interrupts::waits_for(Arc::clone(&board));
-        Self { teller: progress.teller(), begun: Instant::now(), board }
+        Self { wait_reporter: progress.wait_reporter(), begun: Instant::now(), board }
     }
 
     /// Runs `work`, and checks its waits every [`WAIT_LOOK`].
@@ -152,7 +152,7 @@ impl Waits {
 
     fn look(&mut self) {
         let now_us = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.teller.look(now_us, self.board.longest(now_us));
+        self.wait_reporter.look(now_us, self.board.longest(now_us));
     }
 }
 

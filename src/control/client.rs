@@ -204,7 +204,7 @@ impl Client {
             let now_us = self.patience.now_us();
             let NextTry::Again { ceiling_us } = attempts.failed(now_us, cause, policy) else {
                 return answer.unwrap_or_else(|| {
-                    let (host, tried) = (&endpoint.host, attempts.told(now_us).times());
+                    let (host, tried) = (&endpoint.host, attempts.tried(now_us).times());
                     // An endpoint without a name is the address itself.
                     let why = why.strip_prefix(&format!("{host}: ")).unwrap_or(&why);
                     let message = format!("{host} does not answer: {why}, {tried}");

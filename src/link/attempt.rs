@@ -183,7 +183,7 @@ impl Attempts {
 
     /// The number of tries and their duration, for an error.
     #[must_use]
-    pub fn told(&self, now_us: u64) -> Tried {
+    pub fn tried(&self, now_us: u64) -> Tried {
         let elapsed_us = self.unreachable_since_us.map_or(0, |since| now_us.saturating_sub(since));
         Tried { tries: self.tries, seconds: elapsed_us / 1_000_000 }
     }
@@ -238,7 +238,7 @@ mod tests {
         assert!(!gives_up(&mut attempts, 0, Cause::Faulty));
         assert!(!gives_up(&mut attempts, 0, Cause::Faulty));
         assert!(gives_up(&mut attempts, 0, Cause::Faulty));
-        assert_eq!(attempts.told(0).to_string(), "3 tries");
+        assert_eq!(attempts.tried(0).to_string(), "3 tries");
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
             assert!(!gives_up(&mut attempts, second * SECOND_US, Cause::Unreachable), "{second}");
         }
         assert!(gives_up(&mut attempts, 60 * SECOND_US, Cause::Unreachable));
-        assert_eq!(attempts.told(60 * SECOND_US).to_string(), "61 tries in 60 s");
+        assert_eq!(attempts.tried(60 * SECOND_US).to_string(), "61 tries in 60 s");
         let mut slow = Attempts::default();
         assert!(!gives_up(&mut slow, 0, Cause::Unreachable));
         assert!(!gives_up(&mut slow, 100 * SECOND_US, Cause::Unreachable), "two tries of three");
@@ -278,7 +278,7 @@ mod tests {
         // 40 s of these are not counted.
         assert!(!gives_up(&mut attempts, 100 * SECOND_US - 1, Cause::Overloaded));
         assert!(gives_up(&mut attempts, 100 * SECOND_US, Cause::Overloaded));
-        assert_eq!(attempts.told(100 * SECOND_US).to_string(), "6 tries in 100 s");
+        assert_eq!(attempts.tried(100 * SECOND_US).to_string(), "6 tries in 100 s");
     }
 
     #[test]

@@ -123,7 +123,7 @@ struct Log {
 }
 
 impl Log {
-    #[expect(clippy::disallowed_methods, reason = "people are told how long it goes on")]
+    #[expect(clippy::disallowed_methods, reason = "people read how long the run has taken")]
     fn begin() -> Self {
         Self { begun: Instant::now(), last: Duration::ZERO }
     }
@@ -138,7 +138,7 @@ impl Log {
     }
 }
 
-/// State shared by the bar and the tellers.
+/// State shared by the bar and the reporters of waits.
 #[derive(Debug, Default)]
 struct Waits {
     /// The current wait.
@@ -170,14 +170,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Shows waits: in the progress line on a terminal, otherwise in lines of their own from time to
 /// time.
 #[derive(Debug)]
-pub struct Teller {
+pub struct WaitReporter {
     waits: Arc<Waits>,
     quiet: bool,
     is_terminal: bool,
     pauses: Pauses,
 }
 
-impl Teller {
+impl WaitReporter {
     /// Shows this wait, or none. `now_us` is the time of any clock.
     pub fn look(&mut self, now_us: u64, wait: Option<Wait>) {
         lock(&self.waits.now).clone_from(&wait);
@@ -252,10 +252,10 @@ impl Progress {
         }
     }
 
-    /// Makes a teller that shows waits here.
+    /// Makes a reporter that shows waits here.
     #[must_use]
-    pub fn teller(&self) -> Teller {
-        Teller {
+    pub fn wait_reporter(&self) -> WaitReporter {
+        WaitReporter {
             waits: Arc::clone(&self.waits),
             quiet: self.quiet,
             is_terminal: self.bar.is_some(),
@@ -330,7 +330,7 @@ impl Progress {
         self.print(&labelled("warning", line));
     }
 
-    /// From now on prints only errors; tellers print nothing.
+    /// From now on prints only errors; reporters of waits print nothing.
     pub fn hush(&mut self) {
         self.finish();
         self.forget();
@@ -357,7 +357,7 @@ impl Progress {
     }
 
     fn print(&self, line: &str) {
-        // The next [`Teller::look`] draws it again.
+        // The next [`WaitReporter::look`] draws it again.
         self.waits.clear_line();
         match &self.bar {
             Some(bar) => bar.suspend(|| to_stderr(line)),
@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn a_wait_takes_the_place_of_the_rest_and_gives_it_back() {
         let (screen, progress) = screen(true);
-        let mut teller = progress.teller();
+        let mut wait_reporter = progress.wait_reporter();
         progress.update(&LISTING);
         screen.taken();
         let wait = Wait {
@@ -509,11 +509,11 @@ mod tests {
             retry_for_us: 60_000_000,
             why: "refused".to_owned(),
         };
-        teller.look(0, Some(wait));
+        wait_reporter.look(0, Some(wait));
         progress.update(&LISTING);
         let drawn = screen.taken();
         assert!(drawn.contains("of 4 GB, waiting for h:9000 to answer GET s3://b/k: try 3, 4"));
-        teller.look(1, None);
+        wait_reporter.look(1, None);
         progress.update(&LISTING);
         let drawn = screen.taken();
         assert!(drawn.rfind("listing") > drawn.rfind("waiting"), "{drawn}");

@@ -34,7 +34,7 @@ use crate::limits::WAIT_TOLD_AFTER_US;
 use crate::link::failure::RetryCounts;
 use crate::link::waiting::{Board, Wait};
 use crate::report::document::{
-    Course, CoursePoint, Earlier, ObjectLine, PaceTold, Summary, SummaryInputs,
+    Course, CoursePoint, Earlier, ObjectLine, PaceReport, Summary, SummaryInputs,
 };
 use crate::report::out::ReportWriter;
 use crate::report::progress::{Progress, ProgressState, UnderWay};
@@ -531,7 +531,7 @@ impl Run {
             cpu_seconds: usage::process_cpu_seconds(),
             peak_rss_bytes: usage::peak_rss_bytes(),
             pages: Some(pages),
-            pace: PaceTold::default(),
+            pace: PaceReport::default(),
             endpoints: Vec::new(),
             interfaces: Vec::new(),
             destinations: Vec::new(),

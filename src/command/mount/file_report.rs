@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::Transfer;
 use crate::limits::MOUNT_CLOSED_QUEUED_MAX;
 use crate::report::document::{
-    FuseTold, MountSummary, MountedCounts, ReadCounts, ReadFileLine, RingTold, summary_json,
+    FuseReport, MountSummary, MountedCounts, ReadCounts, ReadFileLine, RingReport, summary_json,
 };
 use crate::report::limit::Limit;
 use crate::report::out::ReportWriter;
@@ -105,8 +105,8 @@ impl FileReport {
 pub(super) struct Ended<'a> {
     pub(super) control: &'a Control,
     pub(super) mounted: MountedCounts,
-    pub(super) ring: RingTold,
-    pub(super) fuse: FuseTold,
+    pub(super) ring: RingReport,
+    pub(super) fuse: FuseReport,
     pub(super) limit: Limit,
     /// Print the limiting part, too (`--explain`).
     pub(super) explains: bool,

@@ -52,7 +52,7 @@ use crate::files::cache::Cache;
 use crate::mount::tree::{Builder, Hidden, Tree};
 use crate::plan::filter::Filter;
 use crate::plan::path::PathProblem;
-use crate::report::document::{MountedCounts, RingTold};
+use crate::report::document::{MountedCounts, RingReport};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
 use crate::s3::uri::{S3Uri, shown};
@@ -104,7 +104,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let _ready = say_ready(&args, &names, &point, &progress).await?;
     let served = serve(&control, &mut server, &mut interrupts, &mut report, &progress).await;
     let mounted = counts(&names);
-    let (reads, ring, limit) = (server.reads(), RingTold::new(server.ring()), server.limit());
+    let (reads, ring, limit) = (server.reads(), RingReport::new(server.ring()), server.limit());
     let fuse = server.fuse();
     // If it was not yet, and waiting reads have ended.
     let is_left = !server.unmount();

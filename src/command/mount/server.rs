@@ -38,7 +38,7 @@ use crate::limits::{
 };
 use crate::link::attempt::RetryPolicy;
 use crate::report::asked::Asked;
-use crate::report::document::{CacheCounts, FuseTold, FuseTransport};
+use crate::report::document::{CacheCounts, FuseReport, FuseTransport};
 use crate::report::limit::{Asker, Limit};
 use crate::report::progress::Progress;
 use crate::sys::choice::ChosenRing;
@@ -89,7 +89,7 @@ pub(in crate::command) struct Server {
     transport: Transport,
     /// Memory for the kernel's requests over io_uring, in bytes.
     queue_bytes: u64,
-    fuse: FuseTold,
+    fuse: FuseReport,
     /// Its start.
     started: Instant,
     /// The number of requests in flight was set by the user.
@@ -176,7 +176,7 @@ impl Server {
             cache_writer,
             transport: fuse,
             queue_bytes,
-            fuse: FuseTold::default(),
+            fuse: FuseReport::default(),
             started: now(),
             is_fixed: tuning.connections.is_some(),
             bandwidth_limit: tuning.bandwidth_limit,
@@ -222,7 +222,7 @@ impl Server {
     }
 
     /// The transport of the kernel's requests.
-    pub(in crate::command) fn fuse(&self) -> FuseTold {
+    pub(in crate::command) fn fuse(&self) -> FuseReport {
         self.fuse.clone()
     }
 
@@ -358,13 +358,13 @@ fn mount_on(
     config: &SessionConfig,
     queues: Result<Queues, String>,
     is_required: bool,
-) -> std::io::Result<(Session<Device>, FuseTold)> {
+) -> std::io::Result<(Session<Device>, FuseReport)> {
     let why = match queues {
         Err(why) => why,
         Ok(queues) => match mount_over_ring(place, view, config, queues)? {
             Ok(session) => {
                 let transport = FuseTransport::IoUring;
-                return Ok((session, FuseTold { transport, io_uring_unavailable: None }));
+                return Ok((session, FuseReport { transport, io_uring_unavailable: None }));
             }
             Err(why) if is_required => {
                 return Err(std::io::Error::other(queues::unavailable(&why)));
@@ -376,7 +376,7 @@ fn mount_on(
     view.want_ring(false);
     let session = Session::new(Device(Arc::clone(view)), place, config)?;
     let transport = FuseTransport::Device;
-    Ok((session, FuseTold { transport, io_uring_unavailable: Some(why) }))
+    Ok((session, FuseReport { transport, io_uring_unavailable: Some(why) }))
 }
 
 /// Mounts with io_uring; the inner error is why the kernel does not accept it. Then nothing is

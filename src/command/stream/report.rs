@@ -19,7 +19,7 @@ use crate::limits::STREAM_LOOK_PAUSE;
 use crate::link::failure::RetryCounts;
 use crate::plan::ranges::PartSize;
 use crate::report::asked::of_machine;
-use crate::report::document::{RingTold, StreamSummary, StreamedLine, summary_json};
+use crate::report::document::{RingReport, StreamSummary, StreamedLine, summary_json};
 use crate::report::limit::LimitFacts;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
@@ -119,7 +119,7 @@ impl StreamReport {
 
 /// Facts of the workers of streams once they have ended.
 pub(in crate::command) struct EndedEngine {
-    ring: RingTold,
+    ring: RingReport,
     known: LimitFacts,
     workers: Vec<WorkerMetrics>,
 }
@@ -141,7 +141,7 @@ impl EndedEngine {
             bandwidth_limit: bandwidth.map(NonZeroU64::get),
             ..of_machine(engine.config())
         };
-        Self { ring: RingTold::new(engine.ring()), known, workers: engine.end() }
+        Self { ring: RingReport::new(engine.ring()), known, workers: engine.end() }
     }
 
     /// Adds the ring, and the limiting part.

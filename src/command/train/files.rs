@@ -20,7 +20,7 @@ use crate::control::list::channel::{ChannelSource, Preflight};
 use crate::engine::config::{Config, HostFacts};
 use crate::error::{Error, Result};
 use crate::plan::epoch::Shard;
-use crate::report::document::{AllFilesTold, FilesTold};
+use crate::report::document::{AllFilesSummary, FilesSummary};
 use crate::report::progress::Progress;
 use crate::train::{Channel, InputMode, TrainingInput};
 
@@ -52,8 +52,8 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Its report before the download.
-    fn result(&self) -> FilesTold {
-        FilesTold { other_files: self.others.count, ..FilesTold::new(&self.channel.name) }
+    fn result(&self) -> FilesSummary {
+        FilesSummary { other_files: self.others.count, ..FilesSummary::new(&self.channel.name) }
     }
 
     /// Its notes before the download.
@@ -103,12 +103,12 @@ impl Downloads<'_> {
     /// Downloads the channels in File mode; adds the results of each.
     ///
     /// # Errors
-    /// That of the first run that is not complete; it was already printed if `is_told` was set.
+    /// That of the first run that is not complete; with `true` if it was already printed.
     pub(super) async fn run(
         &self,
         found: AllFound,
         interrupts: &mut Interrupts,
-        results: &mut AllFilesTold,
+        results: &mut AllFilesSummary,
     ) -> Result<(), (Error, bool)> {
         for group in self.groups(found).await {
             let label = group.label();
@@ -161,7 +161,7 @@ impl Downloads<'_> {
         group: Group<'_>,
         label: &str,
         interrupts: &mut Interrupts,
-        results: &mut AllFilesTold,
+        results: &mut AllFilesSummary,
     ) -> Result<Option<Ended>> {
         let Self { args, control, .. } = self;
         let progress = Progress::new(!args.output.messages.quiet && !self.is_quiet);

@@ -32,7 +32,7 @@ use crate::control::auth::credentials::CredentialSource;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::kept::KeptListing;
 use crate::report::document::{
-    AllFilesTold, CacheCounts, CommandTold, TrainPlan, TrainSummary, summary_json,
+    AllFilesSummary, CacheCounts, CommandExit, TrainPlan, TrainSummary, summary_json,
 };
 use crate::report::out::{Lines, ReportWriter};
 use crate::report::progress::Progress;
@@ -162,7 +162,7 @@ async fn end_report(
 /// The results of a job's parts.
 #[derive(Default)]
 struct Parts {
-    files: AllFilesTold,
+    files: AllFilesSummary,
     pipes: EndedStreams,
     mounts: Option<Mounts>,
     cache: Option<CacheCounts>,
@@ -184,8 +184,8 @@ fn conclude(args: &TrainArgs, job: Parts, failure: Option<Failure>, begun: Insta
     }
     let code = failure.as_ref().map_or(of_command, |failure| failure.code(has_command));
     let command = job.exit.map(|(exit, seconds)| match exit {
-        Exit::Code(code) => CommandTold { exit_code: Some(code), signal: None, seconds },
-        Exit::Signal(signal) => CommandTold { exit_code: None, signal: Some(signal), seconds },
+        Exit::Code(code) => CommandExit { exit_code: Some(code), signal: None, seconds },
+        Exit::Signal(signal) => CommandExit { exit_code: None, signal: Some(signal), seconds },
     });
     let EndedStreams { counts, engine } = job.pipes;
     let named = counts.iter().map(|(name, count)| (name.as_str(), count));
@@ -239,7 +239,7 @@ struct Job<'a> {
     mounts: Option<Mounts>,
     child: Option<(Child, tokio::time::Instant)>,
     exit: Option<(Exit, f64)>,
-    files: AllFilesTold,
+    files: AllFilesSummary,
     report: Option<ReportWriter>,
 }
 
@@ -276,7 +276,7 @@ impl<'a> Job<'a> {
             mounts: None,
             child: None,
             exit: None,
-            files: AllFilesTold::default(),
+            files: AllFilesSummary::default(),
             report: None,
         }
     }
@@ -400,7 +400,7 @@ impl<'a> Job<'a> {
     ) -> Result<(), Failure> {
         let mut theirs = Interrupts::listen()?;
         let halt = theirs.halt();
-        let mut results = AllFilesTold::default();
+        let mut results = AllFilesSummary::default();
         let outcome = {
             let downloaded = async {
                 let ended = downloads.run(found, &mut theirs, &mut results).await;

@@ -260,7 +260,7 @@ async fn chain(
     };
     let followed = roles::Chain::of(settings);
     let process = followed.as_ref().ok().and_then(roles::Chain::profile_of_process);
-    let (limit, told_limit, whom) = waited_for(process);
+    let (limit, reported_limit, whom) = waited_for(process);
     if followed.as_ref().is_ok_and(roles::Chain::is_of_environment) {
         require_whole_pair(settings)?;
     }
@@ -296,7 +296,7 @@ async fn chain(
             (SharedCredentialsProvider::new(provider), by.map(|_| of_profile))
         }
     };
-    let patience = patience.within(told_limit);
+    let patience = patience.within(reported_limit);
     let asks_instance = !is_disabled(settings);
     Ok(KeySource {
         provider,

@@ -111,7 +111,7 @@ impl Names {
                 false => attempts.failed(now_us, Cause::Unreachable, policy),
             };
             let NextTry::Again { ceiling_us } = next else {
-                let (why, tried) = (failed.why, attempts.told(now_us).times());
+                let (why, tried) = (failed.why, attempts.tried(now_us).times());
                 let message = format!("the name {name} cannot be resolved: {why}, {tried}");
                 return Err(Error::new(ErrorKind::Endpoint, message).attempted(attempts.tries()));
             };

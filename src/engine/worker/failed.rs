@@ -1,5 +1,5 @@
-//! What follows a failed attempt: another try after a pause, another connection's, or the end of
-//! the range, told so that one can do something about it.
+//! Handling of a failed attempt: retry after a pause, leave the range to the connection that also
+//! has it, or fail the range with an error that says what to do.
 
 use tracing::{Level, enabled, info};
 
@@ -55,8 +55,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         failure: Failure,
         body: Option<BufferRange>,
     ) {
-        let told = body.map(|piece| self.connections[index].refusal(failure, piece));
-        let failure = told.as_ref().map_or(failure, ServerError::failure);
+        let refusal = body.map(|piece| self.connections[index].refusal(failure, piece));
+        let failure = refusal.as_ref().map_or(failure, ServerError::failure);
         let failure = self.judge_headers(index, failure);
         // What a client does not want any more is nobody's fault.
         let is_of_client = self.connections[index].state.job().into.ticket().is_some();
@@ -86,7 +86,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
         }
         let transfer = job.object();
-        let is_unreachable = transfer.endpoint.is_unreachable(failure, told.as_ref());
+        let is_unreachable = transfer.endpoint.is_unreachable(failure, refusal.as_ref());
         if let Some(rival) = job.rival() {
             // The range goes on without a pause, on the other connection.
             job.state = JobState::Failed(AfterFailure::Yield);
@@ -101,7 +101,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         let job = self.connections[index].state.job_mut();
-        let objection = Objection::of(failure, told.as_ref(), job.keys_version());
+        let objection = Objection::of(failure, refusal.as_ref(), job.keys_version());
         let hopeful =
             objection.is_none_or(|objection| self.host.on_objection(&transfer, objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
@@ -124,7 +124,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             NextTry::GiveUp => {
                 let is_away = is_unreachable || failure.is_overload();
                 let is_gone = is_away && self.is_endpoint_gone();
-                self.fail_range(index, failure, told, !hopeful || is_gone);
+                self.fail_range(index, failure, refusal, !hopeful || is_gone);
             }
         }
     }
@@ -184,11 +184,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         &mut self,
         index: usize,
         failure: Failure,
-        told: Option<ServerError>,
+        refusal: Option<ServerError>,
         hopeless: bool,
     ) {
         let connection = &self.connections[index];
-        let error = connection.explain(failure, told, self.now_us);
+        let error = connection.explain(failure, refusal, self.now_us);
         if connection.state.job().into.ticket().is_some() {
             let error = self.scheduler.stop_reason().unwrap_or(error);
             let job = self.connections[index].state.job_mut();
@@ -247,7 +247,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.retries_logged > RETRIES_LOGGED_MAX {
             return info!("a worker logs no more of its retries; the summary counts them");
         }
-        let range = self.connections[index].state.job().told_range();
+        let range = self.connections[index].state.job().range_in_words();
         match wait_us {
             0 => info!("retry {range}: {failure}"),
             _ => info!("retry {range} in {} ms: {failure}", wait_us.div_ceil(1000)),
@@ -327,21 +327,21 @@ impl Connection {
     /// behind the head.
     fn refusal(&self, failure: Failure, body: BufferRange) -> ServerError {
         let Failure::Status(status) = failure else { unreachable!("answers have bodies") };
-        let mut told = answer::explain(status, self.piece(body), "");
+        let mut refusal = answer::explain(status, self.piece(body), "");
         let head = BufferRange { at: 0, length: body.at, ..body };
-        told.note_location(http::location(self.piece(head)).unwrap_or(""));
-        told
+        refusal.note_location(http::location(self.piece(head)).unwrap_or(""));
+        refusal
     }
 
     /// The error of an object whose range failed for good.
     pub(super) fn explain(
         &self,
         failure: Failure,
-        told: Option<ServerError>,
+        refusal: Option<ServerError>,
         now_us: u64,
     ) -> Error {
         let tries = self.state.job().attempts.tries();
-        self.explained(failure, told, now_us).attempted(tries)
+        self.explained(failure, refusal, now_us).attempted(tries)
     }
 
     /// The network interface that it goes over, in words, where the user named some.
@@ -349,16 +349,16 @@ impl Connection {
         Over(self.interface.as_deref())
     }
 
-    fn explained(&self, failure: Failure, told: Option<ServerError>, now_us: u64) -> Error {
+    fn explained(&self, failure: Failure, refusal: Option<ServerError>, now_us: u64) -> Error {
         let job = self.state.job();
         let transfer = job.object();
-        let (what, tries) = (job.told_range(), job.attempts.told(now_us));
+        let (what, tries) = (job.range_in_words(), job.attempts.tried(now_us));
         let context = format!("get {what} failed after {tries}{}", self.over());
-        if let Some(error) = transfer.endpoint.refusal_on_the_way(failure, told.as_ref()) {
+        if let Some(error) = transfer.endpoint.refusal_on_the_way(failure, refusal.as_ref()) {
             return error.within(context);
         }
-        match (failure, told) {
-            (_, Some(told)) => told.into_error(&context),
+        match (failure, refusal) {
+            (_, Some(refusal)) => refusal.into_error(&context),
             (Failure::Status(status), None) => {
                 answer::explain(status, &[], "").into_error(&context)
             }

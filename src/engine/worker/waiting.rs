@@ -28,7 +28,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let longest = waited.chain(parked).max_by_key(|(elapsed_us, _)| *elapsed_us);
         let wait = longest.map(|(elapsed_us, job)| Wait {
             whom: job.object().endpoint.host_in_words(),
-            what: format!("to answer GET {}", job.told_range()),
+            what: format!("to answer GET {}", job.range_in_words()),
             tries: job.attempts.tries(),
             elapsed_us,
             retry_for_us: self.retries.retry_for_us,
@@ -61,7 +61,7 @@ impl Connection {
 
 impl Job {
     /// Its object, and its bytes unless they are all of it.
-    pub(super) fn told_range(&self) -> String {
+    pub(super) fn range_in_words(&self) -> String {
         let transfer = self.object();
         match self.bytes.length < transfer.object.size_bytes {
             true => {

@@ -30,19 +30,21 @@ pub use course::{Course, CoursePoint, Latencies};
 pub use ending::{failure_json, summary_json};
 pub use endpoints::{AddressLine, DestinationLine, EndpointLine};
 pub use mount::{
-    AllReads, CacheCounts, FuseTold, FuseTransport, MountSummary, MountedCounts, ReadCounts,
+    AllReads, CacheCounts, FuseReport, FuseTransport, MountSummary, MountedCounts, ReadCounts,
     ReadFileLine,
 };
 pub use object::{
     KeptReason, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, PlannedTotal,
     RemovedLine, Sizes, Status, Verified, moved,
 };
-pub use pace::{PaceLine, PaceTold};
-pub use ring::{RingTold, RingUse};
+pub use pace::{PaceLine, PaceReport};
+pub use ring::{RingReport, RingUse};
 pub use stream::{ChannelSummary, EpochSummary, STDOUT_NAME, StreamSummary};
 pub use streamed::StreamedLine;
 pub use summary::{DirectIo, Earlier, StageSeconds, Summary, SummaryInputs};
-pub use train::{AllFilesTold, CommandTold, FilesTold, PlannedChannel, TrainPlan, TrainSummary};
+pub use train::{
+    AllFilesSummary, CommandExit, FilesSummary, PlannedChannel, TrainPlan, TrainSummary,
+};
 
 /// Retries by name of their reason, without zeros.
 fn by_name(counts: &RetryCounts) -> BTreeMap<&'static str, u64> {

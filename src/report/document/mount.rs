@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{RingTold, asked_again, by_name, json, tried_again};
+use super::{RingReport, asked_again, by_name, json, tried_again};
 use crate::engine::metrics::ClientCounts;
 use crate::error::Error;
 use crate::link::failure::RetryCounts;
@@ -169,9 +169,9 @@ pub struct MountSummary {
     /// The machine's TCP memory; null if the kernel does not report it.
     pub tcp_memory: Option<TcpMemoryUse>,
     /// The workers' kernel interface.
-    pub ring: RingTold,
+    pub ring: RingReport,
     /// The transport of the kernel's FUSE requests.
-    pub fuse: FuseTold,
+    pub fuse: FuseReport,
     /// Which part of the machine, the network, the server or the programs was the limit.
     pub limit: Limit,
 }
@@ -189,7 +189,7 @@ pub enum FuseTransport {
 
 /// The transport of the kernel's FUSE requests, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct FuseTold {
+pub struct FuseReport {
     /// `io_uring` or `device`.
     pub transport: FuseTransport,
     /// If io_uring was wanted and is unavailable: why; otherwise null.
@@ -220,7 +220,7 @@ impl MountSummary {
         mounted: MountedCounts,
         read: &AllReads,
         control_retries: &RetryCounts,
-        ring: RingTold,
+        ring: RingReport,
         limit: Limit,
     ) -> Self {
         let client = &read.client;
@@ -248,7 +248,7 @@ impl MountSummary {
             peak_rss_bytes: 0,
             tcp_memory: None,
             ring,
-            fuse: FuseTold::default(),
+            fuse: FuseReport::default(),
             limit,
         }
     }
@@ -293,8 +293,8 @@ mod tests {
         Limit::of(&LimitFacts::default())
     }
 
-    fn ring() -> RingTold {
-        RingTold { kind: RingKind::Epoll, io_uring_unavailable: None }
+    fn ring() -> RingReport {
+        RingReport { kind: RingKind::Epoll, io_uring_unavailable: None }
     }
 
     #[test]

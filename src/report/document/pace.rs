@@ -7,7 +7,7 @@ use crate::engine::pace::{Change, Moment, Timeline};
 
 /// The pace of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct PaceTold {
+pub struct PaceReport {
     /// It was adapted; false if it was given (`--connections`).
     pub adaptive: bool,
     /// The choices, in order.
@@ -33,7 +33,7 @@ pub struct PaceLine {
     pub bytes_per_second: u64,
 }
 
-impl PaceTold {
+impl PaceReport {
     /// Converts a timeline, with the names of the endpoints by number.
     #[must_use]
     pub fn new(adaptive: bool, timeline: &Timeline, endpoints: &[String]) -> Self {

@@ -8,14 +8,14 @@ use crate::sys::uring::{SetupError, SetupMode};
 
 /// The ring of the workers and of the feeders of streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RingTold {
+pub struct RingReport {
     /// `io_uring` or `epoll`.
     pub kind: RingKind,
     /// If io_uring was wanted and is unavailable: why; otherwise null.
     pub io_uring_unavailable: Option<String>,
 }
 
-impl RingTold {
+impl RingReport {
     /// Makes the report of a choice.
     #[must_use]
     pub fn new(ring: &ChosenRing) -> Self {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::endpoints::{AddressLine, EndpointLine};
 use super::summary::moved;
-use super::{PaceTold, RingTold, asked_again, by_name, clock_corrected};
+use super::{PaceReport, RingReport, asked_again, by_name, clock_corrected};
 use super::{out_of_order, tcp_memory_in_words, tried_again};
 use crate::engine::metrics::{EpochCount, FeedCount, WorkerMetrics};
 use crate::limits::PIPE_BYTES;
@@ -49,7 +49,7 @@ pub struct StreamSummary {
     /// 0 if no correction was in use.
     pub clock_correction_seconds: i64,
     /// The workers' kernel interface; null if there were no workers.
-    pub ring: Option<RingTold>,
+    pub ring: Option<RingReport>,
     /// Which part of the machine, the network or the server was the limit; null without a stream.
     pub limit: Option<Limit>,
     /// Each channel.
@@ -83,7 +83,7 @@ pub struct ChannelSummary {
     /// Connections made.
     pub connects: u64,
     /// Requests in flight over time, and why.
-    pub pace: PaceTold,
+    pub pace: PaceReport,
     /// Size of the smallest private pipe; null if none was needed. Below 1 MiB the kernel refused a
     /// larger one (pipe-user-pages-soft, pipe-max-size), which only costs speed.
     pub pipe_bytes_min: Option<u64>,
@@ -202,7 +202,7 @@ impl StreamSummary {
             lines.push(format!("CPU time {cpu}{cost}, peak memory {memory}"));
             lines.extend(out_of_order(self.out_of_order_packets));
             lines.extend(self.tcp_memory.as_ref().map(tcp_memory_in_words));
-            lines.extend(self.ring.as_ref().map(RingTold::in_words));
+            lines.extend(self.ring.as_ref().map(RingReport::in_words));
         }
         lines
     }
@@ -255,7 +255,7 @@ impl ChannelSummary {
             addresses: AddressLine::all(&count.addresses, &count.endpoints),
             requests: count.requests,
             connects: count.connects,
-            pace: PaceTold::new(count.pace.moments().len() > 1, &count.pace, &count.endpoints),
+            pace: PaceReport::new(count.pace.moments().len() > 1, &count.pace, &count.endpoints),
             pipe_bytes_min: count.pipe_bytes_min,
             backlog_bytes_max: count.backlog_bytes_max,
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::endpoints::{AddressLine, DestinationLine, EndpointLine, InterfaceLine};
-use super::{CoursePoint, Latencies, PaceTold, RingUse};
+use super::{CoursePoint, Latencies, PaceReport, RingUse};
 use super::{asked_again, by_name, clock_corrected, seconds, summary_json};
 use super::{out_of_order, tcp_memory_in_words, tried_again};
 use crate::checksum::unverified::of_many;
@@ -64,7 +64,7 @@ pub struct SummaryInputs {
     /// Pages of the slots; `None` without slots.
     pub pages: Option<Pages>,
     /// Requests in flight over time, and why.
-    pub pace: PaceTold,
+    pub pace: PaceReport,
     /// The addresses of the endpoints, by number.
     pub endpoints: Vec<String>,
     /// The named network interfaces, with the numbers of their workers.
@@ -198,7 +198,7 @@ pub struct Summary {
     /// Connections of all workers: the requested number, or the maximum open at once.
     pub connections: u64,
     /// Requests in flight over time, and why.
-    pub pace: PaceTold,
+    pub pace: PaceReport,
     /// Length of a range.
     pub part_size_bytes: u64,
     /// Length of a data slot.
@@ -566,7 +566,7 @@ mod tests {
             cpu_seconds: 0.0,
             peak_rss_bytes: 61 << 20,
             pages: None,
-            pace: PaceTold::default(),
+            pace: PaceReport::default(),
             endpoints: vec!["https://s3.test".to_owned()],
             interfaces: Vec::new(),
             destinations: Vec::new(),
@@ -646,7 +646,7 @@ mod tests {
             transfer_us: 1_500_000,
             cpu_seconds: 0.609_18,
             pages: Some(Pages::Transparent),
-            pace: PaceTold::new(true, &timeline(), &[]),
+            pace: PaceReport::new(true, &timeline(), &[]),
             validated_objects: 1200,
             not_validated_objects: 34,
             not_validated: BTreeMap::from([("no checksum is stored", 34)]),

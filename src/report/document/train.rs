@@ -125,7 +125,7 @@ impl PlannedChannel {
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct CommandTold {
+pub struct CommandExit {
     /// Its exit code; null if a signal ended it.
     pub exit_code: Option<u8>,
     /// The signal that ended it; null if none did.
@@ -136,7 +136,7 @@ pub struct CommandTold {
 
 /// The results of a channel in File mode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct FilesTold {
+pub struct FilesSummary {
     /// Its name.
     pub name: String,
     /// Objects downloaded, in full or from where an earlier run ended.
@@ -153,7 +153,7 @@ pub struct FilesTold {
     pub other_files: Option<u64>,
 }
 
-impl FilesTold {
+impl FilesSummary {
     /// Makes the results of a channel of which nothing is known yet.
     #[must_use]
     pub fn new(name: &str) -> Self {
@@ -163,9 +163,9 @@ impl FilesTold {
 
 /// The results of the channels in File mode.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct AllFilesTold {
+pub struct AllFilesSummary {
     /// Each channel.
-    pub files: Vec<FilesTold>,
+    pub files: Vec<FilesSummary>,
     /// Each run that downloaded some of them.
     pub downloads: Vec<Summary>,
 }
@@ -180,9 +180,9 @@ pub struct TrainSummary {
     /// From the start of the program to its end.
     pub seconds: f64,
     /// How the command ended; null if none was started.
-    pub command: Option<CommandTold>,
+    pub command: Option<CommandExit>,
     /// Each channel in File mode.
-    files: Vec<FilesTold>,
+    files: Vec<FilesSummary>,
     /// The runs that downloaded them, with the fields of the summary of `get`; checkpoints have a
     /// run of their own.
     downloads: Vec<Summary>,
@@ -206,14 +206,14 @@ impl TrainSummary {
     /// Combines the results of a run's parts.
     #[must_use]
     pub fn new(
-        files: AllFilesTold,
+        files: AllFilesSummary,
         pipes: StreamSummary,
         cache: Option<CacheCounts>,
-        command: Option<CommandTold>,
+        command: Option<CommandExit>,
         elapsed: Duration,
         exit_code: u8,
     ) -> Self {
-        let AllFilesTold { files, downloads } = files;
+        let AllFilesSummary { files, downloads } = files;
         Self {
             version: env!("CARGO_PKG_VERSION"),
             exit_code,

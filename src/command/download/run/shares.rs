@@ -2,13 +2,13 @@
 
 use crate::error::Error;
 use crate::files::transfer::{Outcome, Shape, Transfer};
-use crate::report::document::FilesTold;
+use crate::report::document::FilesSummary;
 use crate::text::size::{Decimal, counted};
 
 /// One channel of a run.
 #[derive(Debug)]
 struct Share {
-    result: FilesTold,
+    result: FilesSummary,
     /// Entries that have not ended; `None` if their number is unknown.
     left: Option<u64>,
 }
@@ -33,12 +33,12 @@ impl Shares {
     }
 
     /// Adds a channel, with its number of entries.
-    pub(in crate::command) fn push(&mut self, result: FilesTold, entries: Option<u64>) {
+    pub(in crate::command) fn push(&mut self, result: FilesSummary, entries: Option<u64>) {
         self.of.push(Share { result, left: entries });
     }
 
     /// The results.
-    pub(in crate::command) fn into_results(self) -> Vec<FilesTold> {
+    pub(in crate::command) fn into_results(self) -> Vec<FilesSummary> {
         self.of.into_iter().map(|share| share.result).collect()
     }
 
@@ -104,7 +104,7 @@ impl Share {
     }
 
     fn in_words(&self) -> String {
-        let FilesTold { name, objects, bytes, kept_objects, kept_bytes, .. } = &self.result;
+        let FilesSummary { name, objects, bytes, kept_objects, kept_bytes, .. } = &self.result;
         let all = counted(objects + kept_objects, "object", "objects");
         let mut line = format!("channel {name}: {all}, {}, complete", Decimal(bytes + kept_bytes));
         if *kept_objects > 0 {
@@ -140,9 +140,9 @@ mod tests {
     #[test]
     fn each_channel_is_reported_when_its_last_object_has_ended() {
         let mut shares = Shares::by_folder();
-        shares.push(FilesTold::new("a"), Some(2));
-        shares.push(FilesTold::new("ab"), Some(2));
-        shares.push(FilesTold::new("c"), None);
+        shares.push(FilesSummary::new("a"), Some(2));
+        shares.push(FilesSummary::new("ab"), Some(2));
+        shares.push(FilesSummary::new("c"), None);
         assert_eq!(shares.count(&ended("a/x", 1000, None)), None);
         assert_eq!(shares.count(&ended("ab/x", 1, None)), None);
         assert_eq!(shares.count(&ended("c/x", 1, None)), None, "nobody knows how many");
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_only_one_has_whatever_is_there() {
         let mut shares = Shares::whole();
-        shares.push(FilesTold::new("checkpoints"), Some(1));
+        shares.push(FilesSummary::new("checkpoints"), Some(1));
         assert_eq!(shares.count(&ended("deep/x", 7, None)), None, "the summary says it");
         let labelled = shares.label(&transfer("x", 1), Error::new(ErrorKind::Objects, "why"));
         assert_eq!(labelled.to_string(), "channel checkpoints: why");
