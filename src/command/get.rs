@@ -154,11 +154,11 @@ pub(super) async fn fetch(
     ring::report_fallback(engine.ring(), &run.progress);
     interrupts::leaves(engine.last_words(run.target.any_in_words()));
     let started = begun.elapsed();
-    let upkeep = session::upkeep(control.clone());
+    let refresh = session::refresh(control.clone());
     tokio::select! {
         biased;
         done = run.drive(&engine, interrupts) => done?,
-        () = upkeep => unreachable!("upkeep has no end"),
+        () = refresh => unreachable!("refresh has no end"),
     }
     let (pages, pacer, ring) = (engine.pages(), Arc::clone(&engine.pacer), engine.ring().clone());
     let stop = engine.scheduler.stop_reason();

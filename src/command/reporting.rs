@@ -46,7 +46,7 @@ pub(super) async fn finish(
     interrupts: &mut Interrupts,
 ) -> Result<()> {
     let path = report.path().display().to_string();
-    let patience = async {
+    let limit = async {
         match stopped {
             Some(_) => tokio::time::sleep(REPORT_WAIT_MAX).await,
             None => std::future::pending().await,
@@ -55,7 +55,7 @@ pub(super) async fn finish(
     tokio::select! {
         finished = report.finish() => return finished,
         () = interrupts.next() => {}
-        () = patience => {}
+        () = limit => {}
     }
     let kind = stopped.unwrap_or(ErrorKind::Interrupted);
     Err(Error::new(kind, format!("the report {path} is incomplete: it cannot be written")))

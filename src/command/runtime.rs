@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::control::upkeep::keep_helper;
+use crate::control::refresh::keep_helper;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::metrics::TCP_MEMORY_PERIOD;
 use crate::sys::choice::RingChoice;

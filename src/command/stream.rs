@@ -534,7 +534,7 @@ async fn serve(
             }
         }));
     }
-    let upkeep = spawn_local(session::upkeep(Rc::clone(control)));
+    let refresh = spawn_local(session::refresh(Rc::clone(control)));
     let (deadline, mut interrupted, mut late) = (interrupts.deadline(), false, None);
     while let Some(channel) = channels.iter().find(|channel| !channel.has_ended()) {
         if engine.has_ended() {
@@ -571,7 +571,7 @@ async fn serve(
     }
     progress.finish();
     control.board().set_range(None);
-    upkeep.abort();
+    refresh.abort();
     supplies.iter().for_each(tokio::task::JoinHandle::abort);
     let mut failed = None;
     for channel in channels.iter_mut() {

@@ -93,7 +93,7 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
         biased;
         () = interrupts.next() => Err(check.interrupted()),
         driven = check.work(found.walk) => driven,
-        () = session::upkeep(found.control) => unreachable!("upkeep has no end"),
+        () = session::refresh(found.control) => unreachable!("refresh has no end"),
     };
     check.end(driven, begun.elapsed(), args.output.json, &mut interrupts).await
 }

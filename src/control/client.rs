@@ -35,7 +35,7 @@ use super::limits::{
     ADDRESSES_MAX, ANSWER_BUFFER_BYTES_MAX, CONNECT_WAITS_MAX, MANIFEST_PIECE_BYTES,
     MORE_QUESTIONS_MAX, NEXT_QUESTION_AFTER, TRIES_MAX,
 };
-use super::patience::{Patience, pause};
+use super::retry_budget::{RetryBudget, pause};
 use super::tls::{Trust, client_config};
 use crate::control::dns::interfaces;
 use crate::error::{Error, ErrorKind, Result};
@@ -111,7 +111,7 @@ pub(super) enum Trouble {
 #[derive(Debug)]
 pub(crate) struct Client {
     trust: Trust,
-    patience: Patience,
+    retry_budget: RetryBudget,
     /// The network interface; `None`: by the routing table.
     interface: Option<Arc<str>>,
     tls: OnceCell<Arc<ClientConfig>>,
@@ -129,10 +129,10 @@ pub(super) struct HttpConnection {
 }
 
 impl Client {
-    pub(crate) fn new(trust: Trust, patience: Patience) -> Self {
+    pub(crate) fn new(trust: Trust, retry_budget: RetryBudget) -> Self {
         let (idle, silent) = (IdleConnections::default(), RefCell::default());
         let (interface, tls, retries) = (None, OnceCell::new(), RefCell::default());
-        Self { trust, patience, interface, tls, idle, silent, retries }
+        Self { trust, retry_budget, interface, tls, idle, silent, retries }
     }
 
     /// Uses this network interface, if there is one.
@@ -141,8 +141,8 @@ impl Client {
     }
 
     /// Retry policy and clock of its requests.
-    pub(crate) fn patience(&self) -> &Patience {
-        &self.patience
+    pub(crate) fn retry_budget(&self) -> &RetryBudget {
+        &self.retry_budget
     }
 
     /// The run's TLS configuration.
@@ -172,10 +172,11 @@ impl Client {
         keys: &PublishedKeys,
         what: &str,
     ) -> Result<Answer> {
-        let policy = self.patience.policy(TRIES_MAX);
+        let policy = self.retry_budget.policy(TRIES_MAX);
         let mut attempts = Attempts::default();
-        let ticket =
-            self.patience.begin(&endpoint.host_in_words(), format!("to answer {}", shouted(what)));
+        let ticket = self
+            .retry_budget
+            .begin(&endpoint.host_in_words(), format!("to answer {}", shouted(what)));
         loop {
             let outcome = self.ask_patiently(endpoint, question, keys, 0).await;
             let (trouble, answer) = match outcome {
@@ -201,7 +202,7 @@ impl Client {
                 Err(Trouble::Passing(cause, reason, why)) => ((cause, reason, why), None),
             };
             let (cause, reason, why) = trouble;
-            let now_us = self.patience.now_us();
+            let now_us = self.retry_budget.now_us();
             let NextTry::Again { ceiling_us } = attempts.failed(now_us, cause, policy) else {
                 return answer.unwrap_or_else(|| {
                     let (host, tried) = (&endpoint.host, attempts.tried(now_us).times());
@@ -310,7 +311,7 @@ impl Client {
                 region: String::new(),
             })
         };
-        let limit = self.patience.answer_timeout();
+        let limit = self.retry_budget.answer_timeout();
         let answer = timeout(limit, exchange).await.unwrap_or_else(|_| {
             let why = format!("no answer within {} s", limit.as_secs_f64());
             Err(unreachable(RetryReason::FirstByteTimeout, why))
@@ -330,7 +331,7 @@ impl Client {
         addresses.sort_by_key(|address| self.silent.borrow().contains(address));
         let tls = endpoint.tls.then(|| self.tls_config()).transpose().map_err(Trouble::Lasting)?;
         let mut last = unreachable(RetryReason::Connect, "it has no address".to_owned());
-        let (mut waits, limit) = (0, self.patience.connect_timeout());
+        let (mut waits, limit) = (0, self.retry_budget.connect_timeout());
         for address in addresses {
             at.set(Some(address));
             let over = self.interface.as_deref();

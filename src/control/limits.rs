@@ -156,10 +156,10 @@ const _: () = assert!(LOOKUP_PAUSE_DEFAULT.as_millis() <= LOOKUP_PAUSE_MAX.as_mi
 pub const REFUSED_PAUSE: Duration = Duration::from_millis(250);
 
 /// Pause between two checks for sessions that servers may refuse.
-pub const UPKEEP_PAUSE: Duration = Duration::from_secs(1);
+pub const REFRESH_CHECK_PAUSE: Duration = Duration::from_secs(1);
 
 /// Number of these pauses between two checks of the credentials' expiry: every 5 s.
-pub const UPKEEP_ROUNDS_PER_EXPIRY: u32 = 5;
+pub const REFRESH_CHECKS_PER_EXPIRY: u32 = 5;
 
 /// Pause between two checks for names that are due for a lookup.
 pub const LOOKUPS_LOOK_PAUSE: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@
 //! * [`endpoint`], [`dns`], [`tls`]: the server of a bucket, its addresses, and whom TLS trusts.
 //! * `client`: HTTP, one bounded answer for each request.
 //! * [`list`]: from a source to its objects, page by page; [`checksum`]: what HEAD says of one.
-//! * [`upkeep`]: renews keys, sessions and addresses while the data plane works.
+//! * [`refresh`]: renews keys, sessions and addresses while the data plane works.
 
 pub mod auth;
 mod buckets;
@@ -21,11 +21,11 @@ pub mod limits;
 pub mod list;
 #[cfg(test)]
 pub(crate) mod loopback;
-mod patience;
 pub mod probe;
+pub mod refresh;
+mod retry_budget;
 mod settings;
 pub mod tls;
-pub mod upkeep;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -57,7 +57,7 @@ use client::{Answer, Client, Question};
 use dns::hosts::Names;
 use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region};
 use limits::REGION_MOVES_MAX;
-use patience::Patience;
+use retry_budget::RetryBudget;
 use settings::Found;
 pub(crate) use settings::profile_names;
 pub(crate) use settings::{Settings, aws_files};
@@ -133,7 +133,7 @@ struct Ask<'a> {
 impl Control {
     /// Reads the profile and gets credentials; sends no request to S3 yet.
     pub async fn new(options: ControlOptions) -> Result<Self> {
-        let patience = Patience::new(options.retry_for_us, options.timeouts, options.board);
+        let retry_budget = RetryBudget::new(options.retry_for_us, options.timeouts, options.board);
         let named = options.endpoint_url.is_some() && options.region.is_some();
         let switches = [options.dualstack, options.fips, options.sessions];
         let is_all_named = named && switches.iter().all(Option::is_some);
@@ -142,7 +142,7 @@ impl Control {
         let settings = match needs_settings {
             true => Some(match options.settings {
                 Some(settings) => settings?,
-                None => Arc::new(Settings::load(options.profile, patience.board()).await?),
+                None => Arc::new(Settings::load(options.profile, retry_budget.board()).await?),
             }),
             false => None,
         };
@@ -172,10 +172,10 @@ impl Control {
         };
         let http = ChainHttp::new(chain_trust, options.proxies.clone(), urls);
         let source = &options.credentials;
-        let waits = patience.clone();
+        let waits = retry_budget.clone();
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
         Ok(Self {
-            client: Client::new(trust, patience).over(interface),
+            client: Client::new(trust, retry_budget).over(interface),
             key_refresher: KeyRefresher::new(source, settings.as_deref(), &region, http, waits)
                 .await?,
             service: Service {
@@ -306,7 +306,7 @@ impl Control {
     /// The board for reporting waits.
     #[must_use]
     pub fn board(&self) -> Arc<Board> {
-        self.client.patience().board()
+        self.client.retry_budget().board()
     }
 
     /// The bucket's endpoint, as far as known; its name is resolved once.
@@ -321,7 +321,7 @@ impl Control {
     /// Looks up again the names of all endpoints whose TTL has passed; failures are retried later,
     /// and older addresses are used meanwhile. Cheap to call often.
     pub async fn refresh_addresses(&self) {
-        self.names.refresh(&self.endpoints(), self.client.patience().now_us()).await;
+        self.names.refresh(&self.endpoints(), self.client.retry_budget().now_us()).await;
     }
 
     /// True if the bucket is known.
@@ -331,7 +331,7 @@ impl Control {
 
     async fn settle(&self, bucket: &str, region: &str) -> Result<Arc<Endpoint>> {
         let endpoint = Arc::new(self.service.place(bucket, region)?);
-        self.names.resolve(&endpoint, self.client.patience()).await?;
+        self.names.resolve(&endpoint, self.client.retry_budget()).await?;
         dns::interfaces::try_each(&self.interfaces, &endpoint).await?;
         self.open_session(&endpoint).await?;
         info!(

@@ -169,7 +169,7 @@ impl Control {
             let keys = endpoint.session.as_ref().unwrap_or(self.key_refresher.published());
             let at = Cell::new(None);
             let what = format!("to answer {}", question.method);
-            let _noted = self.client.patience().begin(&endpoint.host_in_words(), what);
+            let _noted = self.client.retry_budget().begin(&endpoint.host_in_words(), what);
             let mut answer = match self.client.ask_once(&endpoint, question, keys, &at).await {
                 Ok(answer) => answer,
                 Err(trouble) => {

@@ -14,7 +14,7 @@ use super::listing::{self, Listing, Pages};
 use super::options::ClientOptions;
 use crate::control::list::sources::Depth;
 use crate::control::list::walk::Walk;
-use crate::control::upkeep::{keep_helper, upkeep};
+use crate::control::refresh::{keep_helper, refresh};
 use crate::control::{Control, ControlOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::{Cut, Transfer};
@@ -337,7 +337,7 @@ async fn open(options: ControlOptions) -> Result<(Rc<Control>, Shared)> {
 
 /// Answers questions until all senders are dropped.
 async fn answer(control: Rc<Control>, shared: Arc<Shared>, mut asked: mpsc::Receiver<Question>) {
-    let upkeep = spawn_local(upkeep(Rc::clone(&control)));
+    let refresh = spawn_local(refresh(Rc::clone(&control)));
     while let Some(question) = asked.recv().await {
         let (control, shared) = (Rc::clone(&control), Arc::clone(&shared));
         spawn_local(async move {
@@ -358,7 +358,7 @@ async fn answer(control: Rc<Control>, shared: Arc<Shared>, mut asked: mpsc::Rece
             }
         });
     }
-    upkeep.abort();
+    refresh.abort();
 }
 
 async fn head(control: &Control, uri: &S3Uri) -> Result<FoundObject> {

@@ -69,8 +69,8 @@ fn list(store: &mut Store, limits: SplitLimits, seed: Option<u64>) -> Result<Lis
             under_way.push((request.number, store.page(&request.from)));
             assert!(under_way.len() <= limits.requests + 1, "requests at once");
         }
-        let patience = if seed.is_some() { chance.usize(..8) } else { usize::MAX };
-        for _ in 0..patience {
+        let answers_left = if seed.is_some() { chance.usize(..8) } else { usize::MAX };
+        for _ in 0..answers_left {
             let Some(page) = split.take_page() else {
                 if !split.is_done() {
                     split.note_wait();

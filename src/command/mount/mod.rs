@@ -228,9 +228,9 @@ async fn prepare(args: &mut MountArgs, progress: &Progress) -> Result<Prepared> 
     let found = control.resolve_all(&args.sources).await?;
     super::log::sources(&found);
     let walk = Walk::new(control.clone(), found, filter)?.sharded(shard)?.without_repeated();
-    let upkeep = spawn_local(session::upkeep(Rc::clone(&control)));
+    let refresh = spawn_local(session::refresh(Rc::clone(&control)));
     let grown = tree_of(walk.into()).await;
-    upkeep.abort();
+    refresh.abort();
     let (tree, hidden) = grown?;
     Ok(Prepared { control, names: Names::Whole(tree, hidden) })
 }
@@ -383,8 +383,8 @@ async fn serve(
     report: &mut FileReport,
     progress: &Progress,
 ) -> Result<()> {
-    let upkeep = session::upkeep(Rc::clone(control));
-    tokio::pin!(upkeep);
+    let refresh = session::refresh(Rc::clone(control));
+    tokio::pin!(refresh);
     loop {
         tokio::select! {
             biased;
@@ -402,7 +402,7 @@ async fn serve(
                 Event::Lost(error) => return Err(error),
             },
             never = report.keep_up(progress) => match never {},
-            () = &mut upkeep => unreachable!("upkeep has no end"),
+            () = &mut refresh => unreachable!("refresh has no end"),
         }
     }
 }

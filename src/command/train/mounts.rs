@@ -37,14 +37,14 @@ struct Ready {
 /// Channels that are served.
 pub(super) struct Mounts {
     server: Server,
-    upkeep: JoinHandle<()>,
+    refresh: JoinHandle<()>,
     ready: Vec<Ready>,
     names: Vec<String>,
 }
 
 impl Drop for Mounts {
     fn drop(&mut self) {
-        self.upkeep.abort();
+        self.refresh.abort();
     }
 }
 
@@ -89,8 +89,8 @@ impl Mounts {
             deadline: None,
             begun,
         })?;
-        let upkeep = spawn_local(session::upkeep(Rc::clone(control)));
-        Ok(Some(Self { server, upkeep, ready, names: Vec::new() }))
+        let refresh = spawn_local(session::refresh(Rc::clone(control)));
+        Ok(Some(Self { server, refresh, ready, names: Vec::new() }))
     }
 
     /// Mounts all of them. The future must not be dropped, like that of [`Server::mount`].

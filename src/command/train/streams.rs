@@ -66,7 +66,7 @@ pub(super) struct Streams {
     engine: Workers,
     channels: Vec<Running>,
     supplies: Vec<JoinHandle<()>>,
-    upkeep: JoinHandle<()>,
+    refresh: JoinHandle<()>,
     /// The last reported epoch of each channel.
     epochs: Vec<u64>,
     /// The end was reported.
@@ -153,7 +153,7 @@ impl Streams {
             events: channels.first().map_or_else(Arc::default, |it| Arc::clone(&it.events)),
             channels,
             supplies,
-            upkeep: spawn_local(session::upkeep(Rc::clone(control))),
+            refresh: spawn_local(session::refresh(Rc::clone(control))),
             is_over: false,
             report: StreamReport::shared(report),
             is_fixed: args.tuning.connections.is_some(),
@@ -226,7 +226,7 @@ impl Streams {
     /// Removes all pipes; returns the counters of each channel, and the workers of all.
     pub(super) fn end(mut self, progress: &Progress) -> EndedStreams {
         self.control.board().set_range(None);
-        self.upkeep.abort();
+        self.refresh.abort();
         self.supplies.iter().for_each(JoinHandle::abort);
         for channel in &self.channels {
             channel.feed.stop(Error::new(ErrorKind::Interrupted, "stopped"));

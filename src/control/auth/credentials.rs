@@ -26,7 +26,7 @@ use super::roles::{self, Named, Refused};
 use super::services::Services;
 use super::tokens::WebIdentity;
 use crate::control::limits::{CREDENTIALS_TIMEOUT, PROCESS_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE};
-use crate::control::patience::Patience;
+use crate::control::retry_budget::RetryBudget;
 use crate::control::settings::profile_file::PROCESS;
 use crate::control::settings::{BY_OPTION, Chosen, Settings, environment, files_in_words};
 use crate::error::{Error, ErrorKind, Result};
@@ -75,7 +75,7 @@ struct KeySource {
     http: ChainHttp,
     /// The awaited source in words, and where waits are reported.
     whom: String,
-    patience: Patience,
+    retry_budget: RetryBudget,
     /// Source of the newest credentials, in words.
     from: Cell<&'static str>,
 }
@@ -111,7 +111,7 @@ impl KeyRefresher {
         settings: Option<&Settings>,
         region: &str,
         http: ChainHttp,
-        patience: Patience,
+        retry_budget: RetryBudget,
     ) -> Result<Self> {
         match (source, settings) {
             (CredentialSource::Fixed(keys), _) => Ok(Self::without_provider(Some(keys.clone()))),
@@ -119,7 +119,7 @@ impl KeyRefresher {
                 if settings.chosen() != Chosen::CommandLine {
                     require_whole_pair(settings)?;
                 }
-                Self::with_source(chain(settings, region, http, patience).await?).await
+                Self::with_source(chain(settings, region, http, retry_budget).await?).await
             }
             _ => Ok(Self::without_provider(None)),
         }
@@ -250,7 +250,7 @@ async fn chain(
     settings: &Settings,
     region: &str,
     http: ChainHttp,
-    patience: Patience,
+    retry_budget: RetryBudget,
 ) -> Result<KeySource> {
     let services = Services::new(settings, region, http.clone())?;
     let named = |named| match named {
@@ -296,7 +296,7 @@ async fn chain(
             (SharedCredentialsProvider::new(provider), by.map(|_| of_profile))
         }
     };
-    let patience = patience.within(reported_limit);
+    let retry_budget = retry_budget.within(reported_limit);
     let asks_instance = !is_disabled(settings);
     Ok(KeySource {
         provider,
@@ -308,14 +308,14 @@ async fn chain(
         limit,
         http,
         whom,
-        patience,
+        retry_budget,
         from: Cell::default(),
     })
 }
 
 impl KeySource {
     async fn ask(&self) -> Result<SigningKeys> {
-        let _ticket = self.patience.begin(&self.whom, "to give credentials".to_owned());
+        let _ticket = self.retry_budget.begin(&self.whom, "to give credentials".to_owned());
         self.http.begin();
         match timeout(self.limit, self.provider.provide_credentials()).await {
             Ok(Ok(given)) => {
@@ -595,7 +595,7 @@ mod tests {
             limit: CREDENTIALS_TIMEOUT,
             http: ChainHttp::new(Trust::System, Proxies::default(), vec![]),
             whom: String::new(),
-            patience: Patience::default(),
+            retry_budget: RetryBudget::default(),
             from: Cell::default(),
         }
     }
@@ -692,7 +692,7 @@ mod tests {
         let urls = sts.map(|url| (Service::Sts, url)).into_iter().collect();
         let http = ChainHttp::new(Trust::System, Proxies::default(), urls);
         let settings = settings.expect("words");
-        chain(&settings, "us-east-1", http, Patience::default()).await
+        chain(&settings, "us-east-1", http, RetryBudget::default()).await
     }
 
     /// The guide and the error of the command have equal times.
@@ -701,7 +701,7 @@ mod tests {
         run(async {
             let config = "[default]\ncredential_process = p\n";
             let source = chain_of(config, None).await.expect("a chain");
-            let told_us = source.patience.policy(1).retry_for_us;
+            let told_us = source.retry_budget.policy(1).retry_for_us;
             assert_eq!(u128::from(told_us), PROCESS_TIMEOUT.as_micros());
             assert!(source.limit > PROCESS_TIMEOUT, "STS may be asked after it");
         });
@@ -742,8 +742,9 @@ mod tests {
             let keys = SigningKeys::new("A", "S", None, Some(at(1))).expect("keys");
             for source in [CredentialSource::Anonymous, CredentialSource::Fixed(keys)] {
                 let http = ChainHttp::new(Trust::System, Proxies::default(), vec![]);
-                let patience = Patience::default();
-                let keeper = KeyRefresher::new(&source, None, "us-east-1", http, patience).await;
+                let retry_budget = RetryBudget::default();
+                let keeper =
+                    KeyRefresher::new(&source, None, "us-east-1", http, retry_budget).await;
                 let keeper = keeper.expect("a keeper");
                 assert_eq!(keeper.refresh_if_needed(at(9)).await, Ok(false));
                 assert_eq!(keeper.published().version(), 1);

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::cache::DnsCache;
 use super::resolver::{Resolved, Resolver, reachable};
 use crate::control::limits::RESOLVE_TRIES_MAX;
-use crate::control::patience::{Patience, pause};
+use crate::control::retry_budget::{RetryBudget, pause};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::attempt::{Attempts, Cause, NextTry};
 use crate::s3::Endpoint;
@@ -36,18 +36,22 @@ impl Names {
     }
 
     /// Sets the endpoint's addresses, or its proxy's instead. While name servers do not answer, the
-    /// lookup is retried as `patience` allows.
-    pub(crate) async fn resolve(&self, endpoint: &Endpoint, patience: &Patience) -> Result<()> {
+    /// lookup is retried as `retry_budget` allows.
+    pub(crate) async fn resolve(
+        &self,
+        endpoint: &Endpoint,
+        retry_budget: &RetryBudget,
+    ) -> Result<()> {
         let (name, _) = endpoint.next_hop();
-        let is_fresh = |cache: &DnsCache| cache.next_us() > patience.now_us();
+        let is_fresh = |cache: &DnsCache| cache.next_us() > retry_budget.now_us();
         if !self.known.borrow().get(name).is_some_and(is_fresh) {
-            let found = self.look_up(name, patience).await.map_err(|error| {
+            let found = self.look_up(name, retry_budget).await.map_err(|error| {
                 error.advise(endpoint.advice(
                     "check --endpoint-url, --region, the network and the name servers of \
                      /etc/resolv.conf",
                 ))
             })?;
-            self.take_in(name, &found, patience.now_us());
+            self.take_in(name, &found, retry_budget.now_us());
         }
         self.give(endpoint);
         Ok(())
@@ -96,16 +100,16 @@ impl Names {
         *endpoint.addresses.write().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
-    async fn look_up(&self, name: &str, patience: &Patience) -> Result<Resolved> {
-        let policy = patience.policy(RESOLVE_TRIES_MAX);
+    async fn look_up(&self, name: &str, retry_budget: &RetryBudget) -> Result<Resolved> {
+        let policy = retry_budget.policy(RESOLVE_TRIES_MAX);
         let mut attempts = Attempts::default();
-        let ticket = patience.begin("name servers", format!("to resolve {name}"));
+        let ticket = retry_budget.begin("name servers", format!("to resolve {name}"));
         loop {
             let failed = match self.resolver.look_up(name).await {
                 Ok(found) => return Ok(found),
                 Err(failed) => failed,
             };
-            let now_us = patience.now_us();
+            let now_us = retry_budget.now_us();
             let next = match failed.is_unknown {
                 true => NextTry::GiveUp,
                 false => attempts.failed(now_us, Cause::Unreachable, policy),
@@ -157,13 +161,13 @@ mod tests {
     #[test]
     fn answers_that_change_are_gathered_when_they_have_ended() {
         let server = NameServer::start(zone(1..=3));
-        let (names, patience) = (names(&server), Patience::default());
+        let (names, retry_budget) = (names(&server), RetryBudget::default());
         let [one, other] = [":9000", ":9001"].map(|port| endpoint(&format!("{NAME}{port}")));
         let both = [one.clone(), other.clone()];
         run(async {
-            names.resolve(&one, &patience).await.expect("addresses");
+            names.resolve(&one, &retry_budget).await.expect("addresses");
             assert_eq!(known(&one, 9000), [1, 2, 3]);
-            names.resolve(&other, &patience).await.expect("the same addresses");
+            names.resolve(&other, &retry_budget).await.expect("the same addresses");
             assert_eq!(known(&other, 9001), [1, 2, 3]);
             assert_eq!(server.asked().len(), 2, "A and AAAA, once for both");
 
@@ -204,9 +208,10 @@ mod tests {
     #[test]
     fn a_name_that_is_unknown_is_told_with_all_that_was_tried() {
         let server = NameServer::start(Zone { code: 3, ..Zone::default() });
-        let (names, patience) = (names(&server), Patience::default());
+        let (names, retry_budget) = (names(&server), RetryBudget::default());
         run(async {
-            let error = names.resolve(&endpoint(NAME), &patience).await.expect_err("no such name");
+            let error =
+                names.resolve(&endpoint(NAME), &retry_budget).await.expect_err("no such name");
             assert_eq!(error.kind(), ErrorKind::Endpoint);
             let line = error.to_string();
             let reason = "name store.lab.test cannot be resolved: name servers 127.0.0.1: no such";
@@ -218,10 +223,10 @@ mod tests {
 
     #[test]
     fn literal_addresses_are_taken_as_they_are() {
-        let (names, patience) = (Names::default(), Patience::default());
+        let (names, retry_budget) = (Names::default(), RetryBudget::default());
         run(async {
             let endpoint = endpoint("127.0.0.1:9000");
-            names.resolve(&endpoint, &patience).await.expect("an address");
+            names.resolve(&endpoint, &retry_budget).await.expect("an address");
             names.refresh(std::slice::from_ref(&endpoint), u64::MAX).await;
             assert_eq!(known(&endpoint, 9000), [1]);
         });

@@ -119,7 +119,7 @@ impl Paces {
     }
 
     /// Duration after which an attempt is over, like a timeout; doubled for each attempt after the
-    /// first one, because if everything is stuck, only patience helps.
+    /// first one, because if everything is stuck, only waiting helps.
     #[must_use]
     pub fn stuck_after_us(&self, phase: Phase, attempts: u32) -> Option<u64> {
         let doublings = attempts.saturating_sub(1).min(STUCK_DOUBLINGS_MAX);
@@ -170,7 +170,7 @@ mod tests {
         }
         let late_us = u64::from(u32::MAX) * HEDGE_FACTOR;
         assert_eq!(pace.late_after_us(1), Some(late_us));
-        assert_eq!(pace.stuck_after_us(1), Some(late_us), "a slow network has patience");
+        assert_eq!(pace.stuck_after_us(1), Some(late_us), "a slow network is waited for longer");
         for _ in 0..PACE_SAMPLES {
             pace.note(1_000_000, 1, false);
         }

@@ -308,8 +308,8 @@ mod tests {
                 return done;
             }
             let mut polls = [rustix::event::PollFd::new(descriptor, rustix::event::PollFlags::IN)];
-            let patience = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
-            let woken = rustix::event::poll(&mut polls, Some(&patience)).expect("a poll");
+            let limit = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+            let woken = rustix::event::poll(&mut polls, Some(&limit)).expect("a poll");
             assert!(woken > 0, "nobody raised the counter");
         }
     }

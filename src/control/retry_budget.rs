@@ -11,21 +11,21 @@ use crate::link::waiting::{Board, Ticket, Wait};
 
 /// Retry policy and clock of every request of the control plane.
 #[derive(Debug, Clone)]
-pub(crate) struct Patience {
+pub(crate) struct RetryBudget {
     begun: Instant,
     retry_for_us: u64,
     timeouts: Timeouts,
     board: Arc<Board>,
 }
 
-impl Default for Patience {
+impl Default for RetryBudget {
     /// Limited by tries alone, and not reported.
     fn default() -> Self {
         Self::new(0, Timeouts::default(), Arc::default())
     }
 }
 
-impl Patience {
+impl RetryBudget {
     pub(crate) fn new(retry_for_us: u64, timeouts: Timeouts, board: Arc<Board>) -> Self {
         Self { begun: Instant::now(), retry_for_us, timeouts, board }
     }

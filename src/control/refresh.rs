@@ -1,4 +1,4 @@
-//! Background tasks of a control plane.
+//! Background tasks of a control plane: they refresh what expires.
 
 use std::rc::Rc;
 
@@ -28,20 +28,20 @@ pub fn keep_helper() -> Result<()> {
 
 /// Refreshes credentials, sessions and addresses while it is polled. Name servers that do not
 /// answer do not delay new credentials.
-pub async fn upkeep(control: Rc<Control>) {
+pub async fn refresh(control: Rc<Control>) {
     tokio::join!(refresh_keys(&control), refresh_addresses(&control));
 }
 
 async fn refresh_keys(control: &Control) {
     let mut rounds = 0u32;
     loop {
-        if timeout(limits::UPKEEP_PAUSE, control.refused()).await.is_ok() {
+        if timeout(limits::REFRESH_CHECK_PAUSE, control.refused()).await.is_ok() {
             control.renew_refused(super::now()).await;
             // Credentials that could not be replaced are still refused.
             tokio::time::sleep(limits::REFUSED_PAUSE).await;
         }
         rounds = rounds.wrapping_add(1);
-        if rounds.is_multiple_of(limits::UPKEEP_ROUNDS_PER_EXPIRY) {
+        if rounds.is_multiple_of(limits::REFRESH_CHECKS_PER_EXPIRY) {
             // A failure now is retried next time; requests report any error.
             let _ = control.refresh_if_needed(super::now()).await;
         }
