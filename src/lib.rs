@@ -242,14 +242,14 @@
 //! * One object is of one version: `If-Match`, and the ETags of all answers agree: `tests/sim`.
 //! * Everything is bounded: by name in [`limits`] and [`control::limits`]. Memory does not grow
 //!   with the size or the number of objects: `tools/bench.py rss`. The exceptions are named and
-//!   bounded, so many bytes an object: listings that are put in order ([`plan::listing`]), those
+//!   bounded, by bytes per object: listings that are put in order ([`plan::listing`]), those
 //!   that `train` keeps for its downloads ([`plan::kept`]; at most a share of the memory of the
 //!   control group), the paths that `sync --delete` remembers, those of a destination that takes
 //!   several names for one ([`plan::folding`]), the index of marks, sources that are given one by
 //!   one ([`control::limits::SOURCES_MAX`]), and augmented manifests, which are kept whole
 //!   ([`limits::AUGMENTED_BYTES_MAX`]) with what is listed of their objects
 //!   ([`control::limits::LISTED_BYTES_MAX`]).
-//! * What a listing tells of a manifest's objects changes nothing but the number of requests:
+//! * What a listing says of a manifest's objects changes nothing but the number of requests:
 //!   order, bytes and errors are those of HEADs: tests of [`control::list::heads`],
 //!   `tests/pipe/lines.rs`.
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are

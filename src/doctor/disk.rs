@@ -5,13 +5,13 @@ use super::facts::{Block, Disk, Trouble};
 use crate::limits::DIRECT_ALIGNMENT_BYTES;
 use crate::text::size::Binary;
 
-/// With less free than this nothing of use can be downloaded, in bytes.
+/// Least free bytes to download anything useful.
 const FREE_BYTES_LEAST: u64 = 16 << 20;
 
-/// A disk with less than one part in so many free is nearly full.
+/// A disk is nearly full if less than its size divided by this is free.
 const FREE_SHARE: u64 = 20;
 
-/// Fewer free inodes than this are soon used up.
+/// Least free inodes; each file uses one.
 const INODES_LEAST: u64 = 10_000;
 
 pub(super) fn judge(disk: &Disk) -> Vec<Finding> {

@@ -18,10 +18,10 @@ const RMEM_MAX_USUAL: u64 = 212_992;
 /// The pressure mark to set is this many times what is in use and may be added.
 const TCP_MEMORY_ROOM: u64 = 2;
 
-/// It is at most one part in so many of the machine's memory; the kernel's own is one in 16.
+/// The pressure mark is at most the machine's memory divided by this; Linux's default is a 16th.
 const TCP_MEMORY_SHARE: u64 = 4;
 
-/// Below this speed the interface is what a run waits for, in Mb/s.
+/// A slower interface limits a run, in Mb/s.
 const SPEED_LEAST: u64 = 1000;
 
 /// The smallest MTU of Ethernet, in bytes.

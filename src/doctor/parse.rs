@@ -15,7 +15,7 @@ pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     value.map(str::trim)
 }
 
-/// The same in kB, as bytes.
+/// The value behind `name:`, given in kB, in bytes.
 #[must_use]
 pub fn kibibytes(text: &str, name: &str) -> Option<u64> {
     let value = field(text, name)?.strip_suffix("kB")?;

@@ -6,14 +6,14 @@ use super::Finding;
 use super::facts::{Service, Trouble};
 use crate::limits::CLOCK_CORRECTION_MAX;
 
-/// By so much may a clock be wrong until S3 refuses what it signs, in seconds. Up to
-/// [`CLOCK_CORRECTION_MAX`] requests are signed by the server's clock then.
+/// S3 refuses requests signed by a clock that is wrong by more than this, in seconds. Up to
+/// [`CLOCK_CORRECTION_MAX`], requests are then signed by the server's clock.
 const SKEW_REFUSED_SECONDS: u64 = 15 * 60;
 
-/// By so much a clock that is set by the network never is, in seconds.
+/// A clock set over the network is never wrong by this much, in seconds.
 const SKEW_SEEN_SECONDS: u64 = 60;
 
-/// Credentials that end so soon may end in the middle of a run, in seconds.
+/// Credentials that expire sooner may expire during a run, in seconds.
 const LEFT_SECONDS_LEAST: i64 = 15 * 60;
 
 pub(super) fn judge(service: &Service) -> Vec<Finding> {
@@ -32,7 +32,7 @@ fn failed(check: &'static str, trouble: &Trouble, otherwise: &str) -> Finding {
     Finding::bad(check, &trouble.why, trouble.advice.as_deref().unwrap_or(otherwise))
 }
 
-/// So many seconds in words.
+/// A duration in words.
 fn span(seconds: u64) -> String {
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }

@@ -50,7 +50,7 @@ pub fn input_data_config(input: &TrainingInput) -> String {
     format!("{{{}}}", channels.join(","))
 }
 
-/// The same as a tree.
+/// The contents of `inputdataconfig.json` as a tree.
 pub(super) fn input_data_config_tree(input: &TrainingInput) -> Value {
     let fields = |channel| Value::from_iter(config_of(channel));
     input.inputs().map(|channel| (channel.name.clone(), fields(channel))).collect()
@@ -94,7 +94,7 @@ pub fn resource_config(hosts: &Hosts, groups: &[InstanceGroup], network_interfac
     spaced(&tree)
 }
 
-/// The same as a tree.
+/// The contents of `resourceconfig.json` as a tree.
 pub(super) fn resource_config_tree(
     hosts: &Hosts,
     groups: &[InstanceGroup],

@@ -1,9 +1,9 @@
-//! `init-config.json`: what SageMaker's own agent on a training instance is told, in
+//! `init-config.json`: the input of SageMaker's own agent on a training instance, in
 //! `/opt/ml/input/config`. With this file no other description is needed.
 //!
-//! It is not documented. Its fields are those of a file that a real job of 2020 left behind;
-//! values that file does not show are read in the spellings of the API and in capitals. A field of
-//! a channel that is not known is refused, for it may change which bytes the job gets.
+//! The file is undocumented. Its fields are those of a file that a real job of 2020 left behind;
+//! values that this file lacks are accepted in the spelling of the API and in capitals. An unknown
+//! field of a channel is an error, because it may change which bytes the job gets.
 
 use std::path::{Path, PathBuf};
 

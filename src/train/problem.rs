@@ -29,8 +29,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The problems as one usage error in one line, where several are told before. `source` is what was
-/// read: the name of a file or a command.
+/// The problems as one usage error of one line; if there are several, the caller prints them
+/// before. `source` is the name of the file or command that was read.
 #[must_use]
 pub fn error(source: &str, problems: &[Problem]) -> Error {
     let message = match problems {

@@ -84,12 +84,12 @@ struct Launcher {
     processes: Processes,
 }
 
-/// What tells that there are several processes on a host.
+/// How a launcher says how many processes run on a host.
 enum Processes {
     Unknown,
-    /// This variable: how many run on this host.
+    /// A variable with the number on this host.
     Here(&'static str),
-    /// This variable: how many run on all hosts.
+    /// A variable with the number on all hosts.
     Everywhere(&'static str),
 }
 
@@ -97,10 +97,10 @@ const OWN: Launcher =
     Launcher { rank: "INRUSH_HOST_RANK", sizes: &[HOST_COUNT], processes: Processes::Unknown };
 const HOST_COUNT: &str = "INRUSH_HOST_COUNT";
 
-/// What is wrong where no host is known.
+/// The error if this host's rank is unknown.
 pub(super) const UNKNOWN: &str = "nothing says which host this is";
 
-/// How to tell which of so many hosts this is: what is looked at.
+/// Advice: how to say which host this is, given their number.
 pub(super) fn how_to_say(hosts: &str) -> String {
     let launchers: Vec<&str> = OF_HOSTS.iter().map(|launcher| launcher.rank).collect();
     format!(
@@ -187,7 +187,7 @@ pub fn find(
         .advise(format!("{how}; or change InstanceCount")))
 }
 
-/// So many hosts.
+/// A number of hosts in words.
 fn in_words(hosts: u32) -> String {
     format!("{hosts} {}", if hosts == 1 { "host" } else { "hosts" })
 }

@@ -215,11 +215,11 @@ mod tests {
         variables.iter().map(|(name, value)| format!("{name} {value}")).collect()
     }
 
-    /// What `Environment().to_env_vars()` of sagemaker-training 5.1.4 has for the files of this
-    /// input, without the five that are left out.
+    /// The result of `Environment().to_env_vars()` of sagemaker-training 5.1.4 for the files of this
+    /// input, without the five omitted variables.
     const OF_THE_TOOLKIT: &str = include_str!("golden/variables_full.txt");
 
-    /// The same for a job without anything, on one host whose type is not known.
+    /// Its result for a job without channels, on one host of unknown type.
     const OF_NOTHING: &str = include_str!("golden/variables_empty.txt");
 
     fn prefix(name: &str) -> Channel {

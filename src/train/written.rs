@@ -17,7 +17,7 @@ pub struct Written {
     lists: BTreeMap<String, FileState>,
 }
 
-/// What tells a file from another that has its name since.
+/// Distinguishes a file from a later one of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileState {
     /// Its length.

@@ -36,21 +36,10 @@ const IMPURE: [&str; 11] = [
 /// Where `unsafe` may stand.
 const UNSAFE: [&str; 3] = ["src/sys/", "tools/origin/src/map.rs", "tools/python/src/buffer.rs"];
 
-/// Folders below `src` whose doc comments are in the words of the field.
-const PLAIN: [&str; 15] = [
-    "checksum", "cli", "command", "control", "engine", "files", "library", "limits", "link",
-    "mount", "plan", "report", "s3", "sys", "text",
-];
+/// A file whose comments are an option's help.
+const HELP: &str = "src/cli/cache.rs";
 
-/// Files of these folders that are not rewritten yet, or whose comments are an option's help.
-const NOT_YET_PLAIN: [&str; 4] = [
-    "src/cli/cache.rs",
-    "src/engine/worker/drive.rs",
-    "src/engine/worker/failed.rs",
-    "src/engine/worker/stream.rs",
-];
-
-/// Words that these doc comments do not contain: they hide the subject or the number.
+/// Words that comments do not contain: they hide the subject or the number.
 const VAGUE: [&str; 6] = ["told", "tell", "tells", "so many", "so much", "so long"];
 
 #[derive(Clone)]
@@ -201,14 +190,14 @@ fn no_words_of_a_workplace() {
     assert_none(find(&files, &words));
 }
 
-/// The doc comments of a file, each as one line of its words in lower case, with the number of its
+/// The comments of a file, each as one line of its words in lower case, with the number of its
 /// first line.
-fn doc_comments(source: &Source) -> Vec<(usize, String)> {
+fn comments(source: &Source) -> Vec<(usize, String)> {
     let mut comments: Vec<(usize, String)> = Vec::new();
     let mut is_inside = false;
     for (number, line) in (1..).zip(source.text.lines()) {
         let line = line.trim_start();
-        let comment = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        let comment = line.strip_prefix("//");
         let was_inside = std::mem::replace(&mut is_inside, comment.is_some());
         if is_inside && !was_inside {
             comments.push((number, " ".to_owned()));
@@ -224,12 +213,10 @@ fn doc_comments(source: &Source) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn doc_comments_have_the_words_of_the_field() {
-    let folders = PLAIN.map(|folder| format!("src/{folder}"));
-    let files = sources(&folders.each_ref().map(String::as_str), ".rs");
+fn comments_have_the_words_of_the_field() {
     let mut complaints = Vec::new();
-    for file in files.iter().filter(|file| !NOT_YET_PLAIN.contains(&file.path.as_str())) {
-        for (number, text) in doc_comments(file) {
+    for file in sources(&["src"], ".rs").iter().filter(|file| file.path != HELP) {
+        for (number, text) in comments(file) {
             let hits = VAGUE.iter().filter(|words| text.contains(&format!(" {words} ")));
             let first = text.starts_with(" the same ").then_some("The same ... at the beginning");
             let hits = hits.copied().chain(first);

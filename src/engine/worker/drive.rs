@@ -1,5 +1,5 @@
-//! How the actions of a connection ([`crate::link::conn`]) are carried out, from a range's hand-out
-//! until its connection is done with it.
+//! Carries out the actions of a connection ([`crate::link::conn`]), from the assignment of a range
+//! until the connection has finished it.
 
 use super::Worker;
 use super::connection::{Connection, ConnectionState};
@@ -25,7 +25,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.act(index, action);
             }
             let connection = &mut self.connections[index];
-            // Its range may be at its end.
+            // An action may have ended the range.
             let ConnectionState::Busy(job) = &mut connection.state else { return };
             match job.state.take_failure() {
                 None => return,
@@ -48,7 +48,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// One of its actions waits, and the others behind it.
+    /// True if one of its actions waits, which holds back the later ones.
     fn is_parked(&self, index: usize) -> bool {
         let state = &self.connections[index].state;
         matches!(state, ConnectionState::Busy(job) if job.state.is_parked())
@@ -142,7 +142,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// The slot that an action needs; without one the connection waits its turn.
+    /// The slot for an action. If none is free, the connection joins a queue and gets `None`.
     pub(super) fn slot_for(
         &mut self,
         index: usize,
@@ -162,7 +162,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Some(None) => true,
             None => false,
         };
-        // Those who wait come first.
+        // Connections in the queue come first.
         if !is_lent
             && self.slot_queue.is_empty()
             && let Some(slot) = self.take_slot()
@@ -175,7 +175,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         None
     }
 
-    /// The slot that a connection has waited for.
+    /// Resumes a connection with the slot that it has waited for.
     pub(super) fn slot_came(&mut self, index: usize, slot: Slot) {
         let job = self.connections[index].state.job_mut();
         job.data = Some(slot);
@@ -185,13 +185,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.drive(index);
     }
 
-    /// A connection waits for no slot any more.
+    /// Removes a connection from the queues for slots.
     pub(super) fn leave_queues(&mut self, index: usize) {
         self.slot_queue.retain(|waiting| *waiting != index);
         self.loan_queue.retain(|waiting| *waiting != index);
     }
 
-    /// A piece of the object stands in the data slot.
+    /// Hands on a piece of the object that is in the data slot: to the client, or to the sink.
     fn deliver(&mut self, index: usize, at: u32, length: u32, offset: u64) {
         self.count_bytes(index, u64::from(length));
         let job = self.connections[index].state.job_mut();
@@ -208,14 +208,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Disposal::Drop => drop(slot),
             Disposal::WriteAt => self.write(range, slot, length, offset),
             Disposal::WriteWhole => {
-                // All its bytes are here, and have been compared: its mark has what came of that.
+                // Compared before the write, because the file's mark records the verdict.
                 self.compare(index, &transfer);
                 self.write_whole(range, &transfer, SlotBytes { slot, at, length });
             }
         }
     }
 
-    /// All bytes of the range have been delivered.
+    /// Ends a range whose bytes have all been delivered, after checks of ETag and checksum.
     fn finished(&mut self, index: usize) {
         self.scheduler.answered();
         let connection = &self.connections[index];
@@ -234,7 +234,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.fetched(index);
     }
 
-    /// Notes where a range came from and how quickly.
+    /// Records the address and the times of a completed range.
     fn count_range(&mut self, index: usize) {
         let connection = &self.connections[index];
         let job = connection.state.job();
@@ -249,7 +249,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.count_brought(job.range, from);
     }
 
-    /// The connection is done with its range.
+    /// Frees a connection from its range.
     pub(super) fn fetched(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         let job = connection.state.job();

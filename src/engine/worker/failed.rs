@@ -26,17 +26,18 @@ use crate::sys::Ring;
 use crate::sys::topology::Over;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Tells the scheduler whether a failed attempt brought anything.
+    /// Reports a failed attempt of a file's range to the scheduler, which stops the run when all
+    /// attempts fail for too long. An attempt that received new bytes counts as an answer.
     fn count_failure(&mut self, index: usize, failure: Failure, is_moving: bool) {
         let connection = &mut self.connections[index];
         let reached = connection.conn.reached();
         let brought = connection.state.job_mut().attempts.reach(reached);
         if connection.state.job().into.ticket().is_some() {
-            // Its client's own; others may fare better.
+            // A client's request fails alone, and does not stop the run.
             return;
         }
         match failure.remedy() {
-            // It may have been about to come.
+            // The range moves because it is late; the server may have been about to answer.
             _ if is_moving => {}
             Remedy::Backoff if !brought => {
                 let retry_for_us = self.retries.retry_for_us;
@@ -58,7 +59,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let refusal = body.map(|piece| self.connections[index].refusal(failure, piece));
         let failure = refusal.as_ref().map_or(failure, ServerError::failure);
         let failure = self.judge_headers(index, failure);
-        // What a client does not want any more is nobody's fault.
+        // A cancelled request counts as nobody's failure.
         let is_of_client = self.connections[index].state.job().into.ticket().is_some();
         if is_of_client && self.fails_with_object(index) {
             return;
@@ -77,7 +78,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let (is_of_address, is_of_server) = (failure.is_of_address(), failure.is_of_server());
         if let Some(at) = place.filter(|_| is_of_address || is_of_server) {
             job.other_than = Some(at.address);
-            // Where the server is what is wrong, its address is as good as any.
+            // If the server itself is at fault, another of its addresses would not help.
             if is_of_address && !is_unserved {
                 self.addresses.blame(at, failure, late_end.is_some(), self.now_us);
                 if let Some(ticket) = job.into.ticket() {
@@ -88,7 +89,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let transfer = job.object();
         let is_unreachable = transfer.endpoint.is_unreachable(failure, refusal.as_ref());
         if let Some(rival) = job.rival() {
-            // The range goes on without a pause, on the other connection.
+            // The other connection has the range, and continues without a pause.
             job.state = JobState::Failed(AfterFailure::Yield);
             job.rivalry = Rivalry::Alone;
             self.connections[rival].state.job_mut().rivalry = Rivalry::Alone;
@@ -129,7 +130,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Has a range wait for a connection that its server answers; false where it does not go on.
+    /// Parks a range until the server answers one of its other connections. False if the attempt
+    /// failed otherwise, another connection has the range, or its object has failed.
     fn waits_for_served(&mut self, index: usize, failure: Failure) -> bool {
         let is_alone = self.connections[index].state.job().rival().is_none();
         if !failure.is_of_address() || !is_alone || self.fails_with_object(index) {
@@ -140,9 +142,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         true
     }
 
-    /// What some servers refuse is tried without: a 412 of one that has not shown that it
-    /// understands `If-Match` is no proof, the ETag of its next answer is; and a body in chunks may
-    /// be of an object that is unpacked for who does not accept gzip, or packed for who does.
+    /// Changes the headers of the next attempt if the last ones may have caused the failure.
+    ///
+    /// A 412 from a server that has never answered `If-Match` correctly does not prove that the
+    /// object changed: the next request omits the header, and compares the ETag of its answer. A
+    /// chunked body may mean that the server compresses or decompresses the object for this
+    /// request: the next one reverses `Accept-Encoding`.
     fn judge_headers(&mut self, index: usize, failure: Failure) -> Failure {
         let job = self.connections[index].state.job_mut();
         let is_known = job.object().endpoint.habits.has(Habit::ReadsIfMatch);
@@ -159,7 +164,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Gives the range up where all of its object has failed, or its client wants it no more.
+    /// Gives up the range if its object has failed or its client has cancelled it.
     fn fails_with_object(&mut self, index: usize) -> bool {
         let Some(error) = self.failure_of(index) else { return false };
         self.connections[index].state.job_mut().state =
@@ -167,7 +172,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         true
     }
 
-    /// Notes how the bytes were wrong; true where a further try cannot help.
+    /// Records a checksum mismatch; true if another attempt cannot help, because another address
+    /// sent the same wrong bytes, or there is no other address.
     fn note_mismatch(&mut self, index: usize) -> bool {
         let connection = &mut self.connections[index];
         let (mismatch, place) = (connection.conn.comparison().mismatch(), connection.place());
@@ -179,7 +185,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.scheduler.is_endpoint_gone(self.now_us, self.retries.retry_for_us)
     }
 
-    /// Nothing can be tried any more for a range, nor for any other where it is `hopeless`.
+    /// Fails a range without another attempt. Stops the run if it is `hopeless` for all ranges.
     fn fail_range(
         &mut self,
         index: usize,
@@ -196,7 +202,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         if failure.ends_run() || hopeless {
-            // No other object can fare better.
+            // All other objects would fail alike.
             self.scheduler.stop(error.clone());
         } else if failure.is_change() {
             connection.state.job().object().fail_for_now(Again::Changed, error.clone());
@@ -206,7 +212,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         job.state = JobState::Failed(AfterFailure::GiveUp(error));
     }
 
-    /// Counts a retry and says when it is: at once, or after a pause below this ceiling.
+    /// Counts a retry and schedules it: at once if `ceiling_us` is 0, otherwise after a random
+    /// pause of at most `ceiling_us`.
     fn try_again(
         &mut self,
         index: usize,
@@ -231,7 +238,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.metrics.stages.backoff_us += wait_us;
         let until_us = self.now_us + wait_us;
         job.state = JobState::Failed(AfterFailure::Backoff { until_us });
-        // A request is bounded by its own tries.
+        // A client's request has its own limit of attempts.
         let is_excused = is_of_client || cause != Cause::Faulty;
         self.retries_excused += u64::from(is_excused && !is_moving);
         self.log_retry(index, failure, wait_us);
@@ -254,13 +261,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Counts a failed attempt that another follows: for the run, for its object, for its client,
-    /// and where it asks for fewer requests for whoever paces them.
+    /// Counts a failed attempt that another one follows: for the run, the object and the client. A
+    /// `SlowDown` also counts for the pace and for the address.
     fn count_retry(&mut self, index: usize, failure: Failure, is_moving: bool) {
         let reason = failure.reason();
         let connection = &self.connections[index];
         let (job, place) = (connection.state.job(), connection.place());
-        // One that moved is counted as that.
+        // Moves are counted apart from retries.
         if !is_moving {
             self.metrics.retries[reason as usize] += 1;
             job.object().count_retry();
@@ -283,7 +290,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Takes one from the run's budget of retries; an empty one ends the run.
+    /// Spends one retry of the run's budget: [`RETRIES_BASE_MAX`], and
+    /// [`RETRIES_PER_100_REQUESTS_MAX`] per 100 requests. Stops the run if none is left.
     fn spend_retry(&mut self, index: usize, failure: Failure) {
         let all: u64 = self.metrics.retries.iter().sum();
         let spent = all - self.retries_excused;
@@ -306,7 +314,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Gives a connection's range up, with no operation of it in flight.
+    /// Gives up a connection's range. No operation of the connection may be in flight.
     pub(super) fn give_up(&mut self, index: usize, error: &Error) {
         self.fail_job(index, error.clone());
         let job = self.connections[index].state.job_mut();
@@ -323,8 +331,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 }
 
 impl Connection {
-    /// What the server says to a request that it refuses: the body of its answer, which stands
-    /// behind the head.
+    /// Parses the server's error answer: its body, which follows the head in the buffer.
     fn refusal(&self, failure: Failure, body: BufferRange) -> ServerError {
         let Failure::Status(status) = failure else { unreachable!("answers have bodies") };
         let mut refusal = answer::explain(status, self.piece(body), "");
@@ -333,7 +340,7 @@ impl Connection {
         refusal
     }
 
-    /// The error of an object whose range failed for good.
+    /// The error of a range that has failed finally.
     pub(super) fn explain(
         &self,
         failure: Failure,
@@ -344,7 +351,7 @@ impl Connection {
         self.explained(failure, refusal, now_us).attempted(tries)
     }
 
-    /// The network interface that it goes over, in words, where the user named some.
+    /// The network interface, for messages; empty unless the user named some.
     fn over(&self) -> Over<'_> {
         Over(self.interface.as_deref())
     }
@@ -370,7 +377,7 @@ impl Connection {
                 let reason = self.conn.comparison().basis().and_then(Result::err);
                 Transfer::unverified(reason.unwrap_or("it has none")).within(context)
             }
-            // The same as an answer of 412.
+            // Like a 412: the object has changed.
             (Failure::WrongEtag | Failure::OtherLength, _) => {
                 Error::new(ErrorKind::Objects, failure.to_string())
                     .because(ErrorReason::Changed)

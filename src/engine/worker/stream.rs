@@ -1,12 +1,14 @@
-//! Bodies on their way into streams: out of the socket into a pipe without entering user memory
-//! (splice), or decrypted into the stream's memory ([`crate::engine::backlog`]); into a client's
-//! pipe what was decrypted is written.
+//! Moves bodies into streams.
 //!
-//! A range whose turn has come is spliced into the reader's pipe itself, behind what stands in its
-//! own ([`crate::engine::handover`]).
+//! Without TLS, `splice` moves bytes from the socket into a pipe, outside of user memory. With TLS,
+//! bytes are decrypted into the stream's memory ([`crate::engine::backlog`]), or decrypted and
+//! written into a client's pipe.
 //!
-//! A stream without room waits for its reader: that has no deadline, is not late, and says nothing
-//! of the network. All that was moved is the stream's: an attempt that fails resumes from there.
+//! A range waiting for its turn fills a pipe of its own. In its turn, that pipe is emptied into the
+//! reader's pipe, and the rest is spliced there directly ([`crate::engine::handover`]).
+//!
+//! A full stream waits for its reader. This wait has no deadline, does not make the range late, and
+//! is no sample of the network. A retry resumes after the last byte that was moved.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,41 +35,41 @@ use crate::sys::{Errno, Handle, Op, POLL_IN, POLL_OUT, Ring};
 pub(super) enum FlowInto {
     /// A client's pipe.
     Pipe(Handle),
-    /// The range's own pipe, and in its turn the reader's.
+    /// The range's own pipe; the reader's pipe in its turn.
     Handover(Arc<Handover>),
-    /// Memory, from where they are handed on; only over TLS.
+    /// The stream's memory; only over TLS.
     Memory(Arc<RangeBacklog>),
 }
 
-/// A stream that a range goes into.
+/// The state of a body that goes into a stream.
 #[derive(Debug)]
 pub(super) struct Flow {
     into: FlowInto,
-    /// The reader's pipe, once it was taken.
+    /// The reader's pipe; set in the range's turn.
     outlet: Option<Handle>,
-    /// Nothing stands in the range's own pipe, and nothing goes there any more.
+    /// The range's own pipe is empty and no longer used.
     is_drained: bool,
     pub(super) ticket: Arc<Ticket>,
     /// Body bytes of this answer.
     answer_bytes: u64,
-    /// Those of them that came with the head, in the control buffer.
+    /// Position in the control buffer of body bytes that came with the head.
     with_head: Range<usize>,
     /// Decrypted bytes that the pipe had no room for.
     held: Held,
-    /// What it waited for last, and since when nothing has moved.
+    /// The last wait.
     waited: Waited,
 }
 
-/// What a body waited for last.
+/// The last wait of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waited {
     Bytes,
     Room,
-    /// The pipe has said that there is room, and nothing has moved since.
+    /// For room; the pipe has reported room, and nothing has moved since.
     RoomCame,
 }
 
-/// Bytes that wait for room, in a buffer that comes from the worker and goes back to it.
+/// Bytes that wait for room, in a buffer of the worker's.
 #[derive(Debug, Default)]
 struct Held {
     buffer: Vec<u8>,
@@ -88,39 +90,40 @@ impl Flow {
         }
     }
 
-    /// The same stream, for a connection that is asked for the rest.
+    /// The state for a second connection, which requests the rest of the range.
     pub(super) fn of_rival(&self) -> Self {
         Self::new(self.into.clone(), Arc::clone(&self.ticket))
     }
 }
 
-/// How far one step came.
+/// The result of one step.
 enum Moved {
-    /// So many bytes are in the pipe; 0 is the end of the stream.
+    /// Number of bytes moved into the pipe; 0 means the end of the stream.
     Bytes(u64),
-    /// What came before went from the range's own pipe into the reader's.
+    /// Bytes moved from the range's own pipe into the reader's.
     Drained,
-    /// The socket has nothing now.
+    /// The socket is empty.
     AwaitsBytes,
     /// The pipe is full.
     AwaitsRoom,
-    /// The ring has an operation for it, or the connection knows why not.
+    /// An operation is in flight, or its failure was passed to the connection.
     Begun,
     Failed(Errno),
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// A body begins, of which this part of the control buffer came with the head; or, of one in
-    /// chunks, a piece of it.
+    /// Starts to move a body, or a chunk of a chunked one. `length` bytes at `from` in the control
+    /// buffer came with the head.
     pub(super) fn begin_moving(&mut self, index: usize, from: u32, length: u32) {
         let connection = &mut self.connections[index];
         let flow = connection.state.job_mut().flow_mut();
         flow.answer_bytes = connection.conn.body_left();
         flow.with_head = from as usize..(from + length) as usize;
         flow.is_drained = false;
-        // What an earlier attempt had decrypted and not written comes again.
+        // Bytes that an earlier attempt decrypted and did not write are received again.
         flow.held.left = 0..0;
-        // Where all that it is about stands in the buffer, the socket is read into it again.
+        // If all of it is in the buffer, the next read of the socket goes into that buffer, too,
+        // and may block.
         let is_of_socket = flow.answer_bytes > u64::from(length);
         if is_of_socket
             && !connection.is_secure()
@@ -131,20 +134,21 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.move_on(index);
     }
 
-    /// Moves a body on as far as it goes without waiting, and not further than others can wait for.
+    /// Moves a body until it has to wait, or [`STREAM_PIECES_PER_TURN_MAX`] pieces were moved.
     pub(super) fn move_on(&mut self, index: usize) {
         for pieces in 0.. {
             if self.failure_of(index).is_some() || self.scheduler.is_stopped() {
                 return self.connections[index].conn.handle(Event::Failed(Errno::CANCELED));
             }
             if pieces >= STREAM_PIECES_PER_TURN_MAX && self.rests_in_socket(index) {
-                // What is there already ends the wait at once.
+                // Bytes already in the socket complete this poll at once.
                 return self.await_bytes(index);
             }
             match self.move_piece(index) {
                 Moved::Bytes(count) => {
                     self.moved(index, count);
-                    // Another call at once would wait for the pipe's lock while its reader copies.
+                    // An immediate second splice would wait for the pipe's lock while the reader
+                    // copies.
                     let is_outlet = self.connections[index].state.job_mut().flow_mut().is_drained;
                     if is_outlet && self.connections[index].conn.body_left() > 0 {
                         return self.await_bytes(index);
@@ -152,7 +156,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
                 Moved::AwaitsBytes => return self.await_bytes(index),
                 Moved::AwaitsRoom if self.await_room(index) => return,
-                // There is some by now.
+                // There is room by now.
                 Moved::AwaitsRoom | Moved::Drained => {}
                 Moved::Begun => return,
                 Moved::Failed(Errno::PIPE) => {
@@ -168,15 +172,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
             }
             if self.connections[index].conn.body_left() == 0 {
-                // A piece of chunks may be followed by nothing for long: its reader has it now.
+                // The next chunk may take long: hand this one to the reader now.
                 while let Some(Moved::Drained) = self.take_turn(index) {}
                 return;
             }
         }
     }
 
-    /// True when all that a body still brings comes out of its socket as it is: a poll sees it.
-    /// What was decrypted, or came with the head, is bounded by the buffer that it is in.
+    /// True if the rest of the body is in the socket, so that a poll reports it. False while there
+    /// are bytes of TLS or bytes in a buffer, which a poll does not report; a buffer bounds them.
     fn rests_in_socket(&mut self, index: usize) -> bool {
         let connection = &mut self.connections[index];
         let is_plain = !connection.is_secure();
@@ -185,7 +189,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         is_plain && is_drained && flow.with_head.is_empty() && flow.held.left.is_empty()
     }
 
-    /// Bytes are in the pipe: nobody else brings them.
+    /// Counts bytes moved into the stream, which makes this connection the only one of its range.
     fn moved(&mut self, index: usize, count: u64) {
         if count > 0 {
             self.won(index);
@@ -202,7 +206,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         connection.conn.handle(Event::Moved(count));
     }
 
-    /// Takes what has come for a wait that is over for another reason; true when there was some.
+    /// Moves bytes that arrived although the wait for them ended otherwise (timeout, cancel); true
+    /// if there were some.
     pub(super) fn move_what_came(&mut self, index: usize) -> bool {
         let is_waiting = matches!(
             self.connections[index].state.job().state,
@@ -223,8 +228,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// In a range's turn: takes the reader's pipe, and moves what stands in the range's own pipe
-    /// there. `None` when there is nothing of that to do.
+    /// In a range's turn: takes the reader's pipe and empties the range's own pipe into it. `None`
+    /// if it is not its turn, or its own pipe is empty.
     fn take_turn(&mut self, index: usize) -> Option<Moved> {
         let flow = self.connections[index].state.job_mut().flow_mut();
         let FlowInto::Handover(pipes) = &flow.into else { return None };
@@ -237,7 +242,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let outlet = flow.outlet.as_ref()?;
         match self.host.unread(pipes.reader()) {
             Ok(0) => {
-                // What came with the head goes by its own pipe: a write into the reader's may wait.
+                // Bytes that came with the head go through the range's own pipe, because a write
+                // into the reader's pipe may block.
                 flow.is_drained = flow.with_head.is_empty();
                 None
             }
@@ -250,7 +256,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                         flow.ticket.moved_on();
                         Moved::Drained
                     }
-                    // Where the channel has emptied it meanwhile there is room soon.
+                    // The reader's pipe is full, or the channel has emptied the range's own pipe.
                     Err(errno) if errno.is_transient() => Moved::AwaitsRoom,
                     Err(errno) => Moved::Failed(errno),
                 })
@@ -259,7 +265,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Nobody reads a pipe: of a stream that is for its channel to judge.
+    /// Reports to the stream that nobody reads its pipe; its channel decides what follows.
     fn lose_reader(&mut self, index: usize) {
         let flow = self.connections[index].state.job_mut().flow_mut();
         if let FlowInto::Handover(pipes) = &flow.into {
@@ -267,7 +273,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Waits until the socket has more: at least a good part of what is still to come.
+    /// Polls the socket for more bytes: the number that [`Self::soon_bytes`] gives, or the rest.
     fn await_bytes(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
@@ -279,8 +285,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.submit(index, Op::Poll { handle, events: POLL_IN });
     }
 
-    /// How many bytes of a stream's body are to come before it is looked at again; at most, and for
-    /// what is no stream, [`STREAM_LOW_WATER_BYTES`].
+    /// Number of bytes to wait for before a stream's body is read again: at most
+    /// [`STREAM_LOW_WATER_BYTES`], which is also the number for other bodies.
     pub(super) fn soon_bytes(&self, index: usize) -> u32 {
         let connection = &self.connections[index];
         let ConnectionState::Busy(job) = &connection.state else { return STREAM_LOW_WATER_BYTES };
@@ -290,7 +296,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         soon_bytes(came, times.map_or(0, |times| times.first_byte_us + times.body_us))
     }
 
-    /// Waits until its stream has room; false when there is some already.
+    /// Waits for room in the stream; false if there is room now.
     fn await_room(&mut self, index: usize) -> bool {
         let job = self.connections[index].state.job_mut();
         job.state = JobState::ForRoom;
@@ -320,8 +326,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         true
     }
 
-    /// Resumes what waits for room in memory, where there is some; true when it did. Looked for in
-    /// each turn: others may have taken the room that it was woken for.
+    /// Resumes a body that waits for room in memory; true if there was room. Called in each turn,
+    /// because another range may have taken the room that caused the wake-up.
     pub(super) fn look_for_room(&mut self, index: usize) -> bool {
         let job = self.connections[index].state.job_mut();
         let FlowInto::Memory(range) = &job.flow_mut().into else { return false };
@@ -344,7 +350,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let flow = state.job_mut().flow_mut();
         let pipe = match &flow.into {
             FlowInto::Pipe(pipe) => pipe,
-            // Spliced into below, once nothing is left that came with the head.
+            // For bytes that came with the head; the rest is spliced below.
             FlowInto::Handover(pipes) => pipes.writer(),
             FlowInto::Memory(range) if !range.has_room() => return Moved::AwaitsRoom,
             FlowInto::Memory(_) if flow.with_head.is_empty() => return self.push_plaintext(index),
@@ -376,7 +382,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// A pipe has room, or nobody reads it any more.
+    /// Resumes a body whose pipe has reported room, or the end of its reader.
     pub(super) fn room_came(&mut self, index: usize) {
         let flow = self.connections[index].state.job_mut().flow_mut();
         flow.waited = Waited::RoomCame;
@@ -386,9 +392,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.move_on(index);
     }
 
-    /// A splice says EAGAIN when the socket is empty, and when the pipe is full. When one of the
-    /// two has just said that it is ready, it is the other; that counts once, for a poll may
-    /// complete for nothing. Else it is likely what it was the last time.
+    /// Splices the socket into the pipe.
+    ///
+    /// EAGAIN means that the socket is empty or that the pipe is full. If one of them has just
+    /// reported that it is ready, it is the other one. That report counts once, because a poll may
+    /// complete spuriously. Without a report, the cause of the last wait is assumed.
     fn splice(&mut self, index: usize) -> Moved {
         let Connection { conn, state, link, .. } = &mut self.connections[index];
         let job = state.job_mut();
@@ -415,7 +423,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Decrypts what has come into the memory of its stream.
+    /// Decrypts received bytes into the stream's memory.
     fn push_plaintext(&mut self, index: usize) -> Moved {
         let flow = self.connections[index].state.job_mut().flow_mut();
         let FlowInto::Memory(range) = &flow.into else { unreachable!("only into memory") };
@@ -433,7 +441,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Decrypts what has come; how many bytes, or what is otherwise.
+    /// Decrypts received bytes. Returns their number; as an error, what was done instead.
     fn decrypt(&mut self, index: usize, into: &mut [u8]) -> Result<usize, Moved> {
         let Connection { conn, link, cipher, .. } = &mut self.connections[index];
         let left = usize::try_from(conn.body_left()).unwrap_or(usize::MAX);
@@ -450,7 +458,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         Err(Moved::Begun)
     }
 
-    /// Decrypts what has come and writes it into a client's pipe.
+    /// Decrypts received bytes and writes them into a client's pipe.
     fn move_plaintext(&mut self, index: usize) -> Moved {
         let mut piece = self.spare.pop().unwrap_or_default();
         piece.resize(TLS_PIECE_BYTES as usize, 0);
@@ -476,7 +484,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         moved
     }
 
-    /// Makes calls on a connection's socket return at once, or wait again.
+    /// Makes a connection's socket non-blocking, or blocking.
     pub(super) fn set_nonblocking(&mut self, index: usize, is_on: bool) -> Result<(), Errno> {
         let link = self.connections[index].link_mut();
         if link.is_nonblocking != is_on {
@@ -486,7 +494,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         Ok(())
     }
 
-    /// A connection waits for no room any more.
+    /// Ends a connection's wait for room.
     pub(super) fn end_waiting(&mut self, index: usize) {
         let Route::Stream(flow) = &self.connections[index].state.job().into else { return };
         match &flow.into {
@@ -496,7 +504,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// A connection is done with a range that went into a pipe.
+    /// Ends the move of a body: returns its buffer, and makes the socket blocking again.
     pub(super) fn end_moving(&mut self, index: usize) {
         self.end_waiting(index);
         let Connection { state, link, .. } = &mut self.connections[index];
@@ -505,14 +513,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             self.spare.push(std::mem::take(&mut flow.held).buffer);
         }
         if link.is_some() && self.set_nonblocking(index, false).is_err() {
-            // Its next request would go wrong.
+            // The next request needs a blocking socket.
             self.hang_up(index);
         }
     }
 }
 
-/// What a connection brings in [`STREAM_LOW_WATER_US`] at the rate of `came` bytes in `came_us`. A
-/// power of two, so that the mark of its socket seldom changes.
+/// Number of bytes that arrive in [`STREAM_LOW_WATER_US`] at the rate of `came` bytes in `came_us`,
+/// rounded down to a power of two so that the socket's low-water mark seldom changes.
 fn soon_bytes(came: u64, came_us: u64) -> u32 {
     let soon = came.saturating_mul(STREAM_LOW_WATER_US).checked_div(came_us).unwrap_or(u64::MAX);
     let soon = u32::try_from(soon).unwrap_or(u32::MAX).clamp(1, STREAM_LOW_WATER_BYTES);
@@ -528,7 +536,7 @@ fn push(range: &RangeBacklog, bytes: &[u8]) -> usize {
     count
 }
 
-/// What a write into a pipe came to.
+/// The result of a write into a pipe.
 fn outcome(written: Result<usize, Errno>) -> Moved {
     match written {
         Ok(count) => Moved::Bytes(count as u64),

@@ -388,7 +388,7 @@ fn looks_above_come_each_second_and_looks_below_each_8_seconds() {
 
 #[test]
 fn more_small_objects_count_as_more_work_than_their_bytes() {
-    // The same bytes, in objects of 64 KiB instead of 256.
+    // As many bytes, in objects of 64 KiB instead of 256.
     let mut exact = Exact { size: 256 << 10, ..Exact::new() };
     exact.run_until(|exact| exact.requests() > 32, |_| 1000);
     exact.size = 64 << 10;
