@@ -1,10 +1,12 @@
 //! Refuses options that belong to another command or another program, with advice.
 
+pub(super) mod guess;
+
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::{command, guess};
+use super::command;
 
 /// Replaces the refusal with advice if the option belongs to other commands or other programs; else
 /// returns it unchanged. clap alone would suggest options with similar spelling.

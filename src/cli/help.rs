@@ -3,10 +3,14 @@
 //! Data and plain text, for both `--help` and the manual page. The text of an option is in its doc
 //! comment.
 
+pub(super) mod completion;
+pub(super) mod man;
+mod words;
+
 use std::fmt::Write as _;
 
-pub(super) use super::words::{CREDENTIALS, FILTERS, GLOBS, VARIABLES};
 use crate::error::{ErrorKind, ErrorReason};
+pub(super) use words::{CREDENTIALS, FILTERS, GLOBS, VARIABLES};
 
 /// The program's name.
 pub(super) const NAME: &str = "inrush";

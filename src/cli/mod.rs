@@ -6,26 +6,16 @@
 //! `help.rs` has the texts around the options; `man.rs` makes a page of both.
 
 mod bench;
-mod cache;
-mod completion;
 mod demo;
 mod doctor;
 mod elsewhere;
-mod fstab;
-mod guess;
 mod help;
 mod ls;
-mod man;
-mod metrics;
 mod mount;
 mod options;
 mod pipe;
-mod selection;
-mod times;
 mod train;
-mod typed;
 mod verify;
-mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -49,20 +39,20 @@ use train::TrainTyped;
 use verify::VerifyTyped;
 
 pub use bench::{BenchArgs, Stage, Sweep, Workload};
-pub use cache::CacheArgs;
-pub use completion::{CompleteArgs, completions};
 pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
+pub use help::completion::{CompleteArgs, completions};
+pub use help::man::man;
 pub use ls::LsArgs;
-pub use man::man;
-pub use metrics::MetricsArgs;
 pub use mount::{FuseName, MountArgs, UnmountArgs};
+pub use options::cache::CacheArgs;
+pub use options::metrics::MetricsArgs;
+pub use options::selection::{ManifestPlace, SelectionArgs};
 pub use options::{
     AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, LogFormat, MessageArgs, OnChange,
     OutputArgs, Overwrite, RingName, ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
-pub use selection::{ManifestPlace, SelectionArgs};
 pub use train::{JobSource, TrainArgs};
 pub use verify::VerifyArgs;
 
@@ -206,10 +196,10 @@ fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     let called = words.first().map(PathBuf::from);
     let called = called.as_ref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
     if matches!(called, Some("mount.inrush" | "mount.fuse.inrush")) {
-        words = fstab::of_helper(words)?;
+        words = mount::fstab::of_helper(words)?;
     }
     if words.get(1).is_some_and(|word| word == "mount") {
-        words = fstab::without_lists(words)?;
+        words = mount::fstab::without_lists(words)?;
     }
     match words.get(1).and_then(|word| word.to_str()) {
         Some("help") => {
@@ -217,7 +207,7 @@ fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
             words.push("--help".into());
         }
         Some(other) => {
-            if let Some(instead) = guess::of_command(other) {
+            if let Some(instead) = elsewhere::guess::of_command(other) {
                 let message = format!("unrecognized subcommand '{other}': {instead}\n");
                 return Err(clap::Error::raw(ErrorKind::InvalidSubcommand, message));
             }
@@ -246,7 +236,8 @@ pub fn command() -> clap::Command {
                 Some(template) => child.help_template(template),
                 None => child,
             };
-            let child = with_help(child, help::after(about)).mut_args(completion::without_files);
+            let child =
+                with_help(child, help::after(about)).mut_args(help::completion::without_files);
             match about.name {
                 // It is accepted to explain the refusal: channels have many objects.
                 "train" => child.mut_arg("version_id", |arg| arg.hide(true)),

@@ -1,13 +1,15 @@
 //! Arguments of `mount` and `unmount`.
 
+pub(super) mod fstab;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ValueEnum, ValueHint};
 
-use super::cache::CacheArgs;
-use super::metrics::MetricsArgs;
+use super::options::cache::CacheArgs;
+use super::options::metrics::MetricsArgs;
 use super::{MessageArgs, SelectionArgs, ServiceArgs, TuningArgs, options, sources, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::{KeyPattern, S3Uri};
@@ -140,7 +142,7 @@ pub(super) struct MountTyped {
     log_file: Option<PathBuf>,
     /// fail if the mount does not serve after this time, such as 90s, and fail a read (EIO) that
     /// takes as long
-    #[arg(long, value_name = "TIME", value_parser = super::times::parse_deadline)]
+    #[arg(long, value_name = "TIME", value_parser = super::options::times::parse_deadline)]
     deadline: Option<Duration>,
     /// write one JSON line to this file for each file that was read, when it is closed, and the
     /// summary at the end

@@ -1,5 +1,11 @@
 //! Groups of options that several commands share. Pure, like all of [`crate::cli`].
 
+pub(super) mod cache;
+pub(super) mod metrics;
+pub(super) mod selection;
+pub(super) mod times;
+mod typed;
+
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,13 +13,13 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args, ValueEnum, ValueHint};
 
-use super::times::{
-    help_retry_for, help_timeout, parse_deadline, parse_retry_for, parse_timeout, typed_time,
-};
 use super::usage;
 use crate::limits;
 use crate::s3::uri::S3Uri;
 use crate::text::size::{self, Binary};
+use times::{
+    help_retry_for, help_timeout, parse_deadline, parse_retry_for, parse_timeout, typed_time,
+};
 
 /// Position of the bucket's name in requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{ValueEnum, ValueHint};
 
-use super::metrics::MetricsArgs;
-use super::selection::parse_manifest;
+use super::options::metrics::MetricsArgs;
+use super::options::selection::parse_manifest;
 use super::{
     ManifestPlace, MessageArgs, SelectionArgs, ServiceArgs, options, parse_source, sources, usage,
 };
@@ -209,7 +209,7 @@ pub struct StreamArgs {
         long,
         help_heading = "Failures",
         value_name = "TIME",
-        value_parser = super::times::parse_deadline
+        value_parser = super::options::times::parse_deadline
     )]
     pub deadline: Option<Duration>,
     /// write one JSON line per object to this file

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::ValueHint;
 
 use super::options;
+use super::options::selection::layouts;
 use super::pipe::{Epochs, parse_epochs};
-use super::selection::layouts;
 use super::{
     CacheArgs, KeepArgs, MetricsArgs, OutputArgs, ServiceArgs, TuningArgs, VerifyMode, usage,
 };
@@ -130,7 +130,7 @@ pub(super) struct TrainTyped {
         long,
         help_heading = "Failures",
         value_name = "TIME",
-        value_parser = super::times::parse_deadline
+        value_parser = super::options::times::parse_deadline
     )]
     deadline: Option<Duration>,
     /// write one JSON line per object to this file

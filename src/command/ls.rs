@@ -1,6 +1,8 @@
 //! `inrush ls`: a listing on standard output, page by page: the buckets, one level of a folder, or
 //! everything below it.
 
+pub(super) mod complete;
+
 use std::ops::ControlFlow;
 use std::rc::Rc;
 

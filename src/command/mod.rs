@@ -2,7 +2,6 @@
 
 mod bench;
 mod blocking;
-mod complete;
 mod demo;
 mod doctor;
 pub mod download;
@@ -137,7 +136,7 @@ pub fn run(args: Args, begun: Instant) -> u8 {
             nothing_more(out::print(text.as_bytes()))
         }
         Args::Completions(shell) => nothing_more(out::print(&crate::cli::completions(shell))),
-        Args::Complete(args) => nothing_more(complete::run(*args)),
+        Args::Complete(args) => nothing_more(ls::complete::run(*args)),
         Args::Man => nothing_more(out::print(&crate::cli::man())),
     };
     if let Some(exporter) = exporter {

@@ -37,7 +37,7 @@ const IMPURE: [&str; 11] = [
 const UNSAFE: [&str; 3] = ["src/sys/", "tools/origin/src/map.rs", "tools/python/src/buffer.rs"];
 
 /// A file whose comments are an option's help.
-const HELP: &str = "src/cli/cache.rs";
+const HELP: &str = "src/cli/options/cache.rs";
 
 /// Words that comments do not contain: they hide the subject or the number.
 const VAGUE: [&str; 6] = ["told", "tell", "tells", "so many", "so much", "so long"];

@@ -4,6 +4,9 @@
 //! Nothing here waits. A range is settled when its record in the journal is written, an object when
 //! its file is named; both by events.
 
+pub(super) mod prefix;
+mod write;
+
 use std::sync::Arc;
 
 use super::Worker;

@@ -20,14 +20,12 @@ mod link;
 mod operation;
 mod pace;
 mod parked;
-mod prefix;
 mod range;
 mod secure;
 mod stream;
 mod unserved;
 mod verify;
 mod waiting;
-mod write;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

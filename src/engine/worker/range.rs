@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::client::Purpose;
-use super::prefix::Prefix;
+use super::files::prefix::Prefix;
 use super::verify::Check;
 use crate::files::transfer::Transfer;
 use crate::sys::Slot;

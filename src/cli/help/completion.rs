@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use clap::{FromArgMatches, ValueHint};
 use clap_complete::Shell;
 
-use super::{ServiceArgs, command, help};
+use crate::cli::{ServiceArgs, command, help};
 
 /// Commands with the options of [`ServiceArgs`].
 const REMOTE: [&str; 7] = ["get", "sync", "verify", "ls", "pipe", "cat", "train"];
@@ -112,7 +112,7 @@ pub fn completions(shell: Shell) -> Vec<u8> {
 }
 
 /// Disables file completion for values that are not file names.
-pub(super) fn without_files(arg: clap::Arg) -> clap::Arg {
+pub(in crate::cli) fn without_files(arg: clap::Arg) -> clap::Arg {
     match arg.get_value_hint() {
         ValueHint::Unknown if arg.get_action().takes_values() => arg.value_hint(ValueHint::Other),
         _ => arg,
@@ -132,7 +132,7 @@ pub struct CompleteArgs {
 
 impl CompleteArgs {
     /// Parses the words after the program's name; the last one is incomplete.
-    pub(super) fn new(mut words: Vec<OsString>) -> Self {
+    pub(in crate::cli) fn new(mut words: Vec<OsString>) -> Self {
         let word = words.pop().unwrap_or_default().to_string_lossy().into_owned();
         let before = words.last().map(|word| word.to_string_lossy().into_owned());
         words.insert(0, help::NAME.into());

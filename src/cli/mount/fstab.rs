@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use super::usage;
+use crate::cli::usage;
 
 /// Options without effect on a read-only network mount.
 const IDLE_OPTIONS: [&str; 32] = [
@@ -45,7 +45,7 @@ const IDLE_OPTIONS: [&str; 32] = [
 ///
 /// # Errors
 /// For an option that would be misunderstood.
-pub(super) fn without_lists(words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
+pub(in crate::cli) fn without_lists(words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     let mut plain = Vec::with_capacity(words.len());
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
@@ -97,7 +97,7 @@ fn take(option: &str, plain: &mut Vec<OsString>) -> Result<(), clap::Error> {
 ///
 /// # Errors
 /// For a namespace.
-pub(super) fn of_helper(words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
+pub(in crate::cli) fn of_helper(words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     let mut plain = Vec::with_capacity(words.len() + 1);
     let mut words = words.into_iter();
     plain.extend(words.next());

@@ -3,8 +3,8 @@
 
 use tokio::time::timeout;
 
-use super::{on_runtime, ring, session};
 use crate::cli::CompleteArgs;
+use crate::command::{on_runtime, ring, session};
 use crate::control::limits::{COMPLETION_BUCKET_PAGES_MAX, COMPLETION_TIME};
 use crate::control::{Control, profile_names};
 use crate::error::Result;
@@ -19,7 +19,7 @@ const SCHEME: &str = "s3://";
 const GLOB_CHARACTERS: [char; 4] = ['*', '?', '[', '\\'];
 
 /// Prints the candidates for the word, one per line.
-pub(super) fn run(args: CompleteArgs) -> Result<()> {
+pub(in crate::command) fn run(args: CompleteArgs) -> Result<()> {
     let found = if let Some(start) = args.word.strip_prefix("--profile=") {
         profiles(start).into_iter().map(|name| format!("--profile={name}")).collect()
     } else if args.before == "--profile" {

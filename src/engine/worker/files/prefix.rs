@@ -4,9 +4,9 @@
 //! A range is delivered in order and its writes end in any order: the prefix ends where the first
 //! write in flight begins.
 
-use super::Worker;
-use super::files::NO_RANGE;
-use super::job::Route;
+use super::NO_RANGE;
+use crate::engine::worker::Worker;
+use crate::engine::worker::job::Route;
 use crate::error::ErrorKind;
 use crate::files::host::{FileHost, FileJob};
 use crate::files::sink::Disposal;
@@ -16,9 +16,9 @@ use crate::sys::Ring;
 
 /// Which bytes of a range are written, as offsets in its object.
 #[derive(Debug)]
-pub(super) struct Prefix {
+pub(in crate::engine::worker) struct Prefix {
     /// End of the last write that was begun.
-    pub(super) reached: u64,
+    pub(in crate::engine::worker) reached: u64,
     /// Beginning of the first write that failed.
     failed: u64,
     /// End of the last recorded prefix.
@@ -28,17 +28,17 @@ pub(super) struct Prefix {
 
 impl Prefix {
     /// Nothing of a range that begins there.
-    pub(super) fn new(offset: u64, now_us: u64) -> Self {
+    pub(in crate::engine::worker) fn new(offset: u64, now_us: u64) -> Self {
         Self { reached: offset, failed: u64::MAX, noted: offset, noted_us: now_us }
     }
 
     /// Records a failed write that begins there.
-    pub(super) fn fail(&mut self, offset: u64) {
+    pub(in crate::engine::worker) fn fail(&mut self, offset: u64) {
         self.failed = self.failed.min(offset);
     }
 
     /// End of the prefix, if no write is in flight.
-    pub(super) fn stands(&self) -> u64 {
+    pub(in crate::engine::worker) fn stands(&self) -> u64 {
         self.reached.min(self.failed)
     }
 
@@ -57,7 +57,7 @@ impl Prefix {
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Records the prefixes of slow ranges.
-    pub(super) fn note_slow(&mut self) {
+    pub(in crate::engine::worker) fn note_slow(&mut self) {
         if self.now_us < self.prefix_look_us {
             return;
         }
@@ -72,7 +72,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Writes the received part of a slot at the end of a run that can be resumed: on a slow
     /// connection that is everything it received in seconds.
-    pub(super) fn keep_undelivered(&mut self, index: usize, transfer: &Transfer, why: ErrorKind) {
+    pub(in crate::engine::worker) fn keep_undelivered(
+        &mut self,
+        index: usize,
+        transfer: &Transfer,
+        why: ErrorKind,
+    ) {
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
         let length = connection.conn.undelivered();
@@ -100,7 +105,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// The job that records the prefix of an incomplete range, if it has grown.
-    pub(super) fn prefix_to_note(&mut self, range: usize, run_ends: bool) -> Option<FileJob> {
+    pub(in crate::engine::worker) fn prefix_to_note(
+        &mut self,
+        range: usize,
+        run_ends: bool,
+    ) -> Option<FileJob> {
         let first = self.writes.first_of(range);
         let (transfer, prefix) = self.ranges.find(range)?;
         let file = transfer.created_file().filter(|_| transfer.keeps_prefixes())?;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::files::NO_RANGE;
-use super::range::{WRITE_TRIES_MAX, WriteState};
-use super::{TOKEN_WRITE, Worker};
+use super::NO_RANGE;
+use crate::engine::worker::range::{WRITE_TRIES_MAX, WriteState};
+use crate::engine::worker::{TOKEN_WRITE, Worker};
 use crate::files::host::{FileError, FileHost, FileJob};
 use crate::files::transfer::Transfer;
 use crate::sys::{Errno, Handle, Op, Ring, Slot};
@@ -12,7 +12,13 @@ use crate::sys::{Errno, Handle, Op, Ring, Slot};
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Writes `slot[..length]` to a large object's file once that exists, and counts it in its
     /// range.
-    pub(super) fn write(&mut self, range: usize, slot: Slot, length: u32, offset: u64) {
+    pub(in crate::engine::worker) fn write(
+        &mut self,
+        range: usize,
+        slot: Slot,
+        length: u32,
+        offset: u64,
+    ) {
         let transfer = self.ranges.transfer(range);
         let is_there = transfer.has_file_or_none();
         let is_awaited = !is_there && self.waits_for(&transfer).next().is_some();
@@ -42,7 +48,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// A large object's file was created, or could not be.
-    pub(super) fn file_created(&mut self, transfer: &Arc<Transfer>, is_ours: bool) {
+    pub(in crate::engine::worker) fn file_created(
+        &mut self,
+        transfer: &Arc<Transfer>,
+        is_ours: bool,
+    ) {
         if let Some(file) = transfer.created_file().filter(|_| is_ours) {
             self.metrics.files_direct += u64::from(file.direct);
             self.metrics.files_buffered += u64::from(!file.direct);
@@ -81,7 +91,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    pub(super) fn write_done(&mut self, index: usize, op: Op, result: Result<u32, Errno>) {
+    pub(in crate::engine::worker) fn write_done(
+        &mut self,
+        index: usize,
+        op: Op,
+        result: Result<u32, Errno>,
+    ) {
         let Op::Write { file, slot, length, .. } = op else {
             unreachable!("write tokens belong to writes")
         };
@@ -119,7 +134,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// A write of a range, or a job with its bytes, has ended.
-    pub(super) fn write_ended(&mut self, range: usize) {
+    pub(in crate::engine::worker) fn write_ended(&mut self, range: usize) {
         if self.ranges.write_ends(range) {
             self.end_range(range);
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::options::parse_report;
+use super::parse_report;
 
 /// Metrics of a running command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]

@@ -5,13 +5,13 @@ use std::io;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::help::{self, About};
+use crate::cli::help::{self, About};
 use crate::error::ErrorReason;
 
 /// The page `inrush(1)`, as roff.
 #[must_use]
 pub fn man() -> Vec<u8> {
-    let mut command = super::command();
+    let mut command = crate::cli::command();
     command.build();
     let whole = Man::new(command.clone()).manual("User Commands").date("");
     let mut page = Page::default();

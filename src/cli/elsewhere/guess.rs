@@ -1,7 +1,7 @@
 //! Maps commands and options of the AWS CLI, s5cmd, rclone, rsync, curl and wget to those of
 //! inrush.
 
-use super::elsewhere::owners;
+use super::owners;
 
 /// Commands of other programs, and their replacement.
 const COMMANDS: [(&[&str], &str); 7] = [
@@ -32,7 +32,7 @@ const COMMANDS: [(&[&str], &str); 7] = [
 ];
 
 /// The replacement of another program's command.
-pub(super) fn of_command(name: &str) -> Option<&'static str> {
+pub(in crate::cli) fn of_command(name: &str) -> Option<&'static str> {
     COMMANDS.iter().find(|(names, _)| names.contains(&name)).map(|(_, instead)| *instead)
 }
 

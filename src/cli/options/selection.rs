@@ -65,7 +65,7 @@ impl SelectionArgs {
     }
 }
 
-pub(super) fn parse_manifest(text: &str) -> Result<ManifestPlace, String> {
+pub(in crate::cli) fn parse_manifest(text: &str) -> Result<ManifestPlace, String> {
     if !text.starts_with("s3://") {
         return Ok(ManifestPlace::File(PathBuf::from(text)));
     }
@@ -162,7 +162,7 @@ fn with_manifest(command: clap::Command) -> clap::Command {
         )
 }
 
-pub(super) fn layouts() -> impl TypedValueParser<Value = Layout> {
+pub(in crate::cli) fn layouts() -> impl TypedValueParser<Value = Layout> {
     let relative = PossibleValue::new("relative").help("what follows the prefix of the manifest");
     let full = PossibleValue::new("full").help("the whole key");
     PossibleValuesParser::new([relative, full]).map(|name| match name.as_str() {

@@ -1,6 +1,6 @@
 //! Options common to all commands, or to all that transfer data.
 
-use super::{Args, MessageArgs, MetricsArgs};
+use crate::cli::{Args, MessageArgs, MetricsArgs};
 
 impl Args {
     /// Output on standard error, and its format.
