@@ -15,6 +15,9 @@ use rooms::{EXCEPTIONS, FLOORS, ROOMS};
 const COLUMNS_MAX: usize = 100;
 const LINES_MAX: usize = 600;
 
+/// Most files of Rust side by side in a folder of `src/`: more are several ideas.
+const FILES_MAX: usize = 20;
+
 /// Folders of `src/` that hold rooms, each with its own map.
 const GROUPS: [&str; 5] = ["link", "engine", "files", "report", "text"];
 
@@ -148,6 +151,18 @@ fn lines_and_files_are_short() {
         }
     }
     assert_none(complaints);
+}
+
+#[test]
+fn folders_have_few_files_side_by_side() {
+    let mut counts = BTreeMap::<String, usize>::new();
+    for source in sources(&["src"], ".rs") {
+        let (folder, _) = source.path.rsplit_once('/').expect("below src");
+        *counts.entry(folder.to_owned()).or_default() += 1;
+    }
+    let many = counts.into_iter().filter(|(_, count)| *count > FILES_MAX);
+    let complaint = |(folder, count)| format!("{folder}: {count} files; group them by idea");
+    assert_none(many.map(complaint).collect());
 }
 
 #[test]
