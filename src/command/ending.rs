@@ -29,7 +29,7 @@ pub(super) fn exit_code(error: Option<&Error>) -> u8 {
 
 /// The destination of the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(super) enum OutputReader {
     /// None was requested.
     Nobody,
     Stdout,
@@ -37,7 +37,7 @@ pub(super) enum Reader {
     Stderr,
 }
 
-impl Reader {
+impl OutputReader {
     /// The destination of this command's document.
     pub(super) fn of(args: &Args) -> Self {
         let json = match args {
@@ -113,7 +113,7 @@ impl Reader {
 ///
 /// # Errors
 /// [`ErrorKind::Destination`].
-pub(super) fn require_stdout(args: &Args, reader: Reader) -> Result<()> {
+pub(super) fn require_stdout(args: &Args, reader: OutputReader) -> Result<()> {
     let prints = match args {
         Args::Get(args) => args.dry_run,
         Args::Train(args) => args.check,
@@ -123,7 +123,7 @@ pub(super) fn require_stdout(args: &Args, reader: Reader) -> Result<()> {
         Args::Ls(_) | Args::Cat(_) | Args::Guide(_) | Args::Bench(_) => true,
         Args::Completions(_) | Args::Complete(_) | Args::Man => true,
     };
-    if (prints || reader == Reader::Stdout) && is_stdout_closed() {
+    if (prints || reader == OutputReader::Stdout) && is_stdout_closed() {
         return Err(Error::new(ErrorKind::Destination, "standard output is closed")
             .advise("redirect it to a file, a pipe or /dev/null"));
     }
@@ -144,7 +144,7 @@ pub fn refuse(refusal: &clap::Error, words: &[OsString]) -> u8 {
         let what = what.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>();
         let error = Error::new(ErrorKind::Usage, what.join(" "));
         // As above.
-        let _ = Reader::of_words(words).print(&failure_json(&error));
+        let _ = OutputReader::of_words(words).print(&failure_json(&error));
     }
     code
 }

@@ -14,7 +14,7 @@ use rustix::process::Signal as KernelSignal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
-use super::ending::Reader;
+use super::ending::OutputReader;
 use super::sources::STDIN;
 use crate::command::train::child;
 use crate::error::{Error, ErrorKind, Result};
@@ -196,10 +196,10 @@ pub(super) fn leaves(describe: impl Fn() -> String + Send + 'static) {
     *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(describe));
 }
 
-static READER: OnceLock<Reader> = OnceLock::new();
+static READER: OnceLock<OutputReader> = OnceLock::new();
 
 /// Registers the reader of the document of a process that ends without its run.
-pub(super) fn set_reader(reader: Reader) {
+pub(super) fn set_reader(reader: OutputReader) {
     // A process has one command.
     let _ = READER.set(reader);
 }
@@ -238,7 +238,7 @@ impl Forced {
         let say = move || {
             let error = self.error();
             Progress::new(false).error(&error);
-            let reader = READER.get().copied().unwrap_or(Reader::Nobody);
+            let reader = READER.get().copied().unwrap_or(OutputReader::Nobody);
             // If the line before blocks, the document may not be printed either.
             let _ = reader.print(&failure_json(&error));
         };

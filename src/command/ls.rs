@@ -40,7 +40,7 @@ pub(super) async fn run(mut args: LsArgs) -> Result<()> {
         sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
     let Narrowed { filter, shard } = narrowed;
     let sizes = if args.human_readable { Sizes::Human } else { Sizes::Bytes };
-    let mut listing = Listing {
+    let mut listing = ListOutput {
         json: args.json,
         sizes,
         filter,
@@ -94,7 +94,7 @@ async fn buckets(control: &Control, json: bool) -> Result<()> {
 }
 
 /// The output and its format.
-struct Listing {
+struct ListOutput {
     json: bool,
     sizes: Sizes,
     filter: Filter,
@@ -102,7 +102,7 @@ struct Listing {
     total: ListedTotal,
 }
 
-impl Listing {
+impl ListOutput {
     /// Lists all objects of a source; `Break` if the output's reader is gone.
     async fn all(&mut self, control: &Rc<Control>, source: Source) -> Result<ControlFlow<()>> {
         // For very many single objects, lines are not written one by one.
@@ -148,7 +148,9 @@ impl Listing {
                     return Err(Error::new(ErrorKind::Endpoint, message));
                 };
                 // The marker of the folder itself.
-                if relative.is_empty() && matches!(&named, Named::Object(o) if o.size_bytes == 0) {
+                if relative.is_empty()
+                    && matches!(&named, LevelEntry::Object(o) if o.size_bytes == 0)
+                {
                     continue;
                 }
                 seen += 1;
@@ -157,8 +159,8 @@ impl Listing {
                 }
                 taken += 1;
                 let printed = match &named {
-                    Named::Folder(key) => self.folder(&source.endpoint, key)?,
-                    Named::Object(object) => self.object(&source.endpoint, object)?,
+                    LevelEntry::Folder(key) => self.folder(&source.endpoint, key)?,
+                    LevelEntry::Object(object) => self.object(&source.endpoint, object)?,
                 };
                 if printed == ControlFlow::Break(()) {
                     return Ok(printed);
@@ -203,12 +205,12 @@ impl Listing {
 }
 
 /// An entry of one level.
-enum Named {
+enum LevelEntry {
     Folder(String),
     Object(Object),
 }
 
-impl Named {
+impl LevelEntry {
     fn name(&self) -> &str {
         match self {
             Self::Folder(name) => name,
@@ -218,9 +220,10 @@ impl Named {
 }
 
 /// A page lists objects and folders separately; here in one order.
-fn in_order(page: Page) -> Vec<Named> {
-    let objects = page.objects.into_iter().map(Named::Object);
-    let mut all: Vec<Named> = objects.chain(page.folders.into_iter().map(Named::Folder)).collect();
+fn in_order(page: Page) -> Vec<LevelEntry> {
+    let objects = page.objects.into_iter().map(LevelEntry::Object);
+    let mut all: Vec<LevelEntry> =
+        objects.chain(page.folders.into_iter().map(LevelEntry::Folder)).collect();
     all.sort_by(|one, other| one.name().cmp(other.name()));
     all
 }

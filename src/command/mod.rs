@@ -32,7 +32,7 @@ use std::time::Instant;
 
 use self::runtime::on_runtime;
 pub use ending::refuse;
-use ending::{Done, Reader};
+use ending::{Done, OutputReader};
 use exporter::Exporter;
 
 use crate::cli::{self, Args, LogFormat};
@@ -87,10 +87,10 @@ pub fn run(args: Args, begun: Instant) -> u8 {
     if messages.no_progress {
         crate::report::progress::draw_no_bar();
     }
-    let reader = Reader::of(&args);
+    let reader = OutputReader::of(&args);
     interrupts::set_reader(reader);
     if let Err(error) = ending::require_stdout(&args, reader) {
-        return Reader::Nobody.end(Err(error));
+        return OutputReader::Nobody.end(Err(error));
     }
     if let Err(error) = own_files::require_distinct(&args) {
         return reader.end(Err(error));

@@ -61,7 +61,7 @@ pub(super) async fn control_with(
 ) -> Result<Rc<Control>> {
     // Given credentials exclude everything else: the demo reads neither environment nor profile.
     let alone = matches!(credentials, CredentialSource::Fixed(_)).then_some(false);
-    let (mut waits, retries) = (Waits::of(progress), retries(args, 1));
+    let (mut waits, retries) = (WaitWatch::of(progress), retries(args, 1));
     let key = async {
         match alone {
             Some(_) => Ok(None),
@@ -111,7 +111,7 @@ pub(super) async fn control_with(
 
 /// The settings of environment and profile.
 pub(super) async fn settings(args: &ServiceArgs, progress: &Progress) -> Result<Arc<Settings>> {
-    let mut waits = Waits::of(progress);
+    let mut waits = WaitWatch::of(progress);
     let load = Settings::load(args.profile.clone(), Arc::clone(&waits.board));
     waits.during(load).await.map(Arc::new)
 }
@@ -124,14 +124,14 @@ async fn key_of(args: &ServiceArgs) -> Result<Option<CustomerKey>> {
 }
 
 /// Reports waits.
-struct Waits {
+struct WaitWatch {
     wait_reporter: WaitReporter,
     /// Time at which the control plane began, the zero of the board's clock.
     begun: Instant,
     board: Arc<Board>,
 }
 
-impl Waits {
+impl WaitWatch {
     /// Makes interrupts and deadlines name waits from this board.
     fn of(progress: &Progress) -> Self {
         let board = Arc::<Board>::default();
@@ -157,7 +157,7 @@ impl Waits {
 }
 
 /// Reports waits from here on, while the control plane exists.
-fn report_waits(control: &Rc<Control>, mut waits: Waits) {
+fn report_waits(control: &Rc<Control>, mut waits: WaitWatch) {
     let control = Rc::downgrade(control);
     spawn_local(async move {
         loop {

@@ -19,14 +19,14 @@ use tokio::task::spawn_local;
 
 use self::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use self::report::{StreamReport, conclude};
-use self::supply::{EpochOrder, Opening, Wanted, supply};
+use self::supply::{EpochOrder, Opening, WantedObjects, supply};
 use super::ending::{Done, exit_code};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
 use super::{blocking::blocking, interrupts, ready, ring};
 use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 use crate::control::{Control, auth::credentials::CredentialSource};
-use crate::engine::backlog::Room;
+use crate::engine::backlog::BacklogBounds;
 use crate::engine::budget::StreamBudget;
 use crate::engine::config::{
     Config, HostFacts, ResourceOptions, check_descriptors, descriptors_besides,
@@ -150,7 +150,7 @@ async fn start_pipes(
     // before any reader waits.
     let mut openings = Vec::with_capacity(args.channels.len());
     for Channel { name, sources } in &args.channels {
-        let wanted = Wanted {
+        let wanted = WantedObjects {
             sources: sources.clone(),
             manifest: manifest.clone(),
             wraps: (args.record_wrapper == RecordWrapper::Recordio).then_some(ADVICE_ON_RECORDS),
@@ -249,7 +249,7 @@ pub(super) struct StreamEngine {
     /// The budget of bytes in flight of all channels.
     pub(super) budget: Arc<StreamBudget>,
     /// Each channel's memory for decrypted bytes ahead of their turn.
-    pub(super) room: Room,
+    pub(super) room: BacklogBounds,
 }
 
 /// Starts the workers of this many channels.
@@ -307,7 +307,7 @@ pub(super) fn start_engine(
     // The memory that a download would use for slots is for plaintext.
     let ahead_bytes = memory_bytes.saturating_sub(config.memory_bytes) / channels as u64;
     let usual_bytes = (config.workers as u64 * BACKLOG_BYTES_PER_WORKER).max(BACKLOG_BYTES_MIN);
-    let room = Room {
+    let room = BacklogBounds {
         buffer_bytes: TLS_PIECE_BYTES as usize,
         ahead_bytes: ahead_bytes.min(usual_bytes),
         range_bytes: part.bytes(),
@@ -383,7 +383,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
     let plan = ChannelPlan {
         name: STDOUT_NAME.to_owned(),
-        wanted: Wanted {
+        wanted: WantedObjects {
             sources: args.sources.clone(),
             manifest: None,
             wraps: None,

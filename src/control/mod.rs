@@ -521,7 +521,10 @@ type Said = (Option<String>, Option<String>);
 
 /// URLs of the services that give credentials, checked before the SDK gets them, because its errors
 /// repeat a URL with its password.
-fn urls_of(settings: &Settings, services: Vec<chain_http::Service>) -> Result<chain_http::Urls> {
+fn urls_of(
+    settings: &Settings,
+    services: Vec<chain_http::CredentialService>,
+) -> Result<chain_http::Urls> {
     let mut urls = Vec::new();
     for service in services {
         if let Some(Found { value, from }) = settings.endpoint_url(service.name())? {
@@ -869,7 +872,8 @@ mod tests {
     fn a_password_in_the_url_of_sts_is_not_repeated() {
         for url in ["me:hunter2@minio.test", "https://me:hunter2@minio.test"] {
             let settings = Settings::of(&[("AWS_ENDPOINT_URL_STS", url)], &[], None);
-            let error = urls_of(&settings.expect("no files"), vec![chain_http::Service::Sts]);
+            let error =
+                urls_of(&settings.expect("no files"), vec![chain_http::CredentialService::Sts]);
             let error = error.expect_err(url).to_string();
             assert!(error.starts_with("AWS_ENDPOINT_URL_STS: "), "{error}");
             assert!(!error.contains("hunter2"), "{error}");

@@ -18,7 +18,7 @@ use crate::sys::{Handle, descriptor};
 
 /// Memory limits of a stream's backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct BacklogBounds {
     /// Length of a buffer, in bytes.
     pub buffer_bytes: usize,
     /// Most bytes of all ranges before their turn.
@@ -48,7 +48,7 @@ pub struct Backlog {
 impl Backlog {
     /// An empty backlog; range 0 is current.
     #[must_use]
-    pub fn new(room: Room) -> Self {
+    pub fn new(room: BacklogBounds) -> Self {
         let most = usize::try_from(room.ahead_bytes).unwrap_or(usize::MAX) / room.buffer_bytes;
         let near = (room.ahead_bytes / 2 / room.range_bytes.max(1)).max(BACKLOG_RANGES_NEAR_MIN);
         Self {
@@ -291,7 +291,11 @@ mod tests {
 
     /// Room for eight buffers ahead; two ranges are near.
     fn backlog() -> Arc<Backlog> {
-        Arc::new(Backlog::new(Room { buffer_bytes: 100, ahead_bytes: 800, range_bytes: 200 }))
+        Arc::new(Backlog::new(BacklogBounds {
+            buffer_bytes: 100,
+            ahead_bytes: 800,
+            range_bytes: 200,
+        }))
     }
 
     fn range(backlog: &Arc<Backlog>, number: u64) -> RangeBacklog {

@@ -81,8 +81,8 @@ impl Leases {
         let most = self.most.load(Ordering::SeqCst);
         let more = |out| (out < most).then_some(out + 1);
         self.out.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
-        let place = Place { leases: Arc::clone(self), has_slot: false };
-        Some(Lease { state: State::Reserved(place) })
+        let place = LeaseRight { leases: Arc::clone(self), has_slot: false };
+        Some(Lease { state: LeaseState::Reserved(place) })
     }
 
     /// Slots held by clients.
@@ -103,12 +103,12 @@ impl Leases {
 
 /// One of the leases that a worker may grant.
 #[derive(Debug)]
-struct Place {
+struct LeaseRight {
     leases: Arc<Leases>,
     has_slot: bool,
 }
 
-impl Drop for Place {
+impl Drop for LeaseRight {
     fn drop(&mut self) {
         let leases = &self.leases;
         if self.has_slot {
@@ -131,20 +131,20 @@ impl Drop for Place {
 /// Dropping it returns the slot, on any thread, even after the engine has ended.
 #[derive(Default)]
 pub struct Lease {
-    state: State,
+    state: LeaseState,
 }
 
 #[derive(Default)]
-enum State {
+enum LeaseState {
     #[default]
     Empty,
-    Reserved(Place),
+    Reserved(LeaseRight),
     Held {
         /// Declared before its place, so that it returns first: the woken worker finds it.
         slot: Slot,
         range: Range<usize>,
         /// Only for its drop.
-        _place: Place,
+        _place: LeaseRight,
     },
 }
 
@@ -160,12 +160,12 @@ impl Lease {
     /// # Panics
     /// If it was not reserved, or already has a slot.
     pub(crate) fn fill(&mut self, slot: Slot, range: Range<usize>) {
-        let State::Reserved(mut place) = std::mem::take(&mut self.state) else {
+        let LeaseState::Reserved(mut place) = std::mem::take(&mut self.state) else {
             unreachable!("a lease is reserved once and filled once")
         };
         place.has_slot = true;
         place.leases.held.fetch_add(1, Ordering::SeqCst);
-        self.state = State::Held { slot, range, _place: place };
+        self.state = LeaseState::Held { slot, range, _place: place };
     }
 }
 
@@ -174,8 +174,8 @@ impl Deref for Lease {
 
     fn deref(&self) -> &[u8] {
         match &self.state {
-            State::Empty | State::Reserved(_) => &[],
-            State::Held { slot, range, .. } => &slot[range.clone()],
+            LeaseState::Empty | LeaseState::Reserved(_) => &[],
+            LeaseState::Held { slot, range, .. } => &slot[range.clone()],
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::limits::{
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
 use objects::Objects;
-use requests::Waiting;
+use requests::RequestQueues;
 
 /// One range of one object, assigned to one worker.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub enum Supply {
 /// The store of work.
 #[derive(Debug)]
 pub struct Scheduler {
-    state: Mutex<State>,
+    state: Mutex<SchedulerState>,
     endpoints: Arc<Endpoints>,
     stopped: AtomicBool,
     /// No more objects will come, except those that are fetched again.
@@ -127,7 +127,7 @@ fn failing_time_us(retry_for_us: u64) -> u64 {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SchedulerState {
     objects: Objects,
     /// Objects pushed whose outcome has not been collected.
     held: usize,
@@ -136,7 +136,7 @@ struct State {
     complete: bool,
     outcomes: Vec<Outcome>,
     /// Requests that no worker has begun, by priority.
-    requests: [Waiting; Priority::COUNT],
+    requests: [RequestQueues; Priority::COUNT],
     /// Requests received.
     requests_came: u64,
     sleepers: Vec<Sleeper>,
@@ -164,7 +164,7 @@ impl Scheduler {
             Sleeper { counter, asleep: false, leases }
         });
         let sleepers = sleepers.collect();
-        let state = State { sleepers, leases_wanted, ..State::default() };
+        let state = SchedulerState { sleepers, leases_wanted, ..SchedulerState::default() };
         Self {
             state: Mutex::new(state),
             endpoints: Arc::default(),
@@ -175,7 +175,7 @@ impl Scheduler {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SchedulerState> {
         // A worker that panicked ends the run; the state is still consistent, because every change
         // below is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -447,7 +447,7 @@ impl Scheduler {
     }
 }
 
-impl State {
+impl SchedulerState {
     fn queue(&mut self, endpoint: EndpointNumber, transfer: Transfer) {
         self.held += 1;
         self.objects.push(endpoint, Arc::new(transfer));
@@ -462,7 +462,7 @@ impl State {
     }
 
     fn requests_waiting(&self) -> usize {
-        self.requests.iter().map(Waiting::count).sum()
+        self.requests.iter().map(RequestQueues::count).sum()
     }
 
     /// The next request for a worker with these leases, and whether the engine paces it; not one
@@ -479,7 +479,7 @@ impl State {
 
     /// Publishes how many requests wait for a lease, before anyone checks for a free one.
     fn count_leases_wanted(&self) {
-        let wanted = self.requests.iter().map(Waiting::leases_wanted).sum();
+        let wanted = self.requests.iter().map(RequestQueues::leases_wanted).sum();
         // Usually zero already: avoid a write, so that the cache line stays shared.
         if self.leases_wanted.load(Ordering::SeqCst) != wanted {
             self.leases_wanted.store(wanted, Ordering::SeqCst);
@@ -489,7 +489,7 @@ impl State {
     /// Completes the requests that no worker has begun.
     fn refuse_requests(&mut self) {
         let reason = self.stop.clone();
-        while let Some(request) = self.requests.iter_mut().find_map(Waiting::pop) {
+        while let Some(request) = self.requests.iter_mut().find_map(RequestQueues::pop) {
             request.client.expect("a request").refuse(reason.clone());
         }
         self.count_leases_wanted();

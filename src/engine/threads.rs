@@ -32,7 +32,7 @@ use crate::limits::{
 use crate::link::attempt::RetryPolicy;
 use crate::s3::sign::PublishedKeys;
 use crate::sys::choice::{ChosenRing, RingKind};
-use crate::sys::pool::{Chunk, Pages};
+use crate::sys::pool::{Pages, RegionPart};
 use crate::sys::topology::{self, Interface};
 use crate::sys::uring::SetupError;
 use crate::sys::usage::{self, ProcessorTime};
@@ -91,9 +91,9 @@ struct Start {
     connections: usize,
     pacer: Arc<Pacer>,
     slot_length: u32,
-    data: Chunk,
-    control: Chunk,
-    tls: Option<(Arc<ClientConfig>, Chunk)>,
+    data: RegionPart,
+    control: RegionPart,
+    tls: Option<(Arc<ClientConfig>, RegionPart)>,
     cipher_length: u32,
     leases: usize,
     sink: Sink,
@@ -348,7 +348,7 @@ fn make_region(config: &Config) -> Result<Arc<Region>> {
 }
 
 /// A worker's memory: for data, for heads, and for ciphertext over TLS.
-fn carve(region: &Arc<Region>, config: &Config, number: usize, is_secure: bool) -> [Chunk; 3] {
+fn carve(region: &Arc<Region>, config: &Config, number: usize, is_secure: bool) -> [RegionPart; 3] {
     let (connections, slots) = config.share(number);
     let secure = if is_secure { connections } else { 0 };
     [

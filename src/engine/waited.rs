@@ -7,10 +7,10 @@ use crate::engine::request::Waits;
 
 /// Total time in which at least one client waits.
 #[derive(Debug, Default)]
-pub struct Waited(Mutex<Waiting>);
+pub struct Waited(Mutex<WaitingClients>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingClients {
     count: usize,
     /// Since when.
     since: Option<Instant>,
@@ -18,7 +18,7 @@ struct Waiting {
 }
 
 impl Waited {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitingClients> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

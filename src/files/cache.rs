@@ -103,12 +103,12 @@ pub struct Unfinished {
 
 /// A whole cached object, opened.
 #[derive(Debug)]
-pub struct Found {
+pub struct CachedObject {
     file: OwnedFd,
     size_bytes: u64,
 }
 
-impl Found {
+impl CachedObject {
     /// Reads until the buffer is full or the object ends; returns the number of bytes read.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Found {
     }
 }
 
-impl AsFd for Found {
+impl AsFd for CachedObject {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -214,7 +214,7 @@ impl Cache {
 
     /// Opens the object if it is cached whole and in this version.
     #[must_use]
-    pub fn find(&self, wanted: &Wanted) -> Option<Found> {
+    pub fn find(&self, wanted: &Wanted) -> Option<CachedObject> {
         let (file, stat, mark) = marked(&self.root, &wanted.path)?;
         let is_same = stat.st_size.unsigned_abs() == wanted.size_bytes
             && mark.size_bytes == wanted.size_bytes
@@ -230,7 +230,7 @@ impl Cache {
             let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
             let _ = rustix::fs::futimens(&file, &Timestamps { last_access, last_modification });
         }
-        Some(Found { file, size_bytes: wanted.size_bytes })
+        Some(CachedObject { file, size_bytes: wanted.size_bytes })
     }
 
     /// Begins to write an object; `None` if there is no room for it.
@@ -520,11 +520,11 @@ mod tests {
     }
 
     /// Access time in seconds since the Epoch.
-    fn used_at(file: &Found) -> i64 {
+    fn used_at(file: &CachedObject) -> i64 {
         rustix::fs::fstat(file).expect("it is open").st_atime
     }
 
-    fn set_used_at(file: &Found, seconds: i64) {
+    fn set_used_at(file: &CachedObject, seconds: i64) {
         let last_access = Timespec { tv_sec: seconds, tv_nsec: 0 };
         let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let times = Timestamps { last_access, last_modification };

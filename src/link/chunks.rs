@@ -8,7 +8,7 @@ use crate::limits::{CHUNK_DIGITS_MAX, CHUNK_FRAMING_BYTES_MAX};
 
 /// Position of the next byte within the coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     /// In the digits of a chunk's length.
     Length { digits: u32, value: u64 },
     /// After the digits, in the same line.
@@ -28,44 +28,45 @@ enum Place {
 /// Decodes one body from pieces of any length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunks {
-    place: Place,
+    place: Position,
     /// Consecutive bytes that were framing, not body.
     framing_bytes: u32,
 }
 
 impl Chunks {
     /// The state at the beginning of a body.
-    pub const BEGIN: Self = Self { place: Place::Length { digits: 0, value: 0 }, framing_bytes: 0 };
+    pub const BEGIN: Self =
+        Self { place: Position::Length { digits: 0, value: 0 }, framing_bytes: 0 };
 
     /// True when the body is complete.
     #[must_use]
     pub fn is_complete(self) -> bool {
-        self.place == Place::End
+        self.place == Position::End
     }
 
     /// True when the bytes are not a valid chunked body, or continue after its end.
     #[must_use]
     pub fn is_damaged(self) -> bool {
-        self.place == Place::Damaged
+        self.place == Position::Damaged
     }
 
     /// Moves the body bytes to the front of `bytes`; returns their number.
     pub fn decode(&mut self, bytes: &mut [u8]) -> u32 {
         let (mut at, mut decoded) = (0, 0);
         while at < bytes.len() {
-            if let Place::Bytes { left } = self.place {
+            if let Position::Bytes { left } = self.place {
                 let length = (bytes.len() - at).min(usize::try_from(left).unwrap_or(usize::MAX));
                 bytes.copy_within(at..at + length, decoded);
                 (at, decoded) = (at + length, decoded + length);
                 let left = left - length as u64;
-                self.place = if left == 0 { Place::LineEnd } else { Place::Bytes { left } };
+                self.place = if left == 0 { Position::LineEnd } else { Position::Bytes { left } };
                 self.framing_bytes = 0;
                 continue;
             }
             self.framing_bytes += 1;
             let is_endless = self.framing_bytes > CHUNK_FRAMING_BYTES_MAX;
-            self.place = if is_endless { Place::Damaged } else { self.place.after(bytes[at]) };
-            if self.place == Place::Damaged {
+            self.place = if is_endless { Position::Damaged } else { self.place.after(bytes[at]) };
+            if self.place == Position::Damaged {
                 break;
             }
             at += 1;
@@ -74,7 +75,7 @@ impl Chunks {
     }
 }
 
-impl Place {
+impl Position {
     /// The position after a byte of framing.
     fn after(self, byte: u8) -> Self {
         match (self, byte) {

@@ -57,14 +57,14 @@ pub struct Board(Mutex<Notes>);
 #[derive(Debug, Default)]
 struct Notes {
     /// Waits of the control plane, oldest first.
-    requests: Vec<Request>,
+    requests: Vec<RunningRequest>,
     number: u64,
     /// The data plane's wait.
     range: Option<Wait>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct RunningRequest {
     number: u64,
     begun_us: u64,
     wait: Wait,
@@ -80,7 +80,7 @@ impl Board {
         let mut notes = self.lock();
         notes.number += 1;
         let number = notes.number;
-        notes.requests.push(Request { number, begun_us: now_us, wait });
+        notes.requests.push(RunningRequest { number, begun_us: now_us, wait });
         drop(notes);
         Ticket { board: Arc::clone(self), number }
     }

@@ -35,7 +35,7 @@ pub enum Turn<W> {
 
 /// State of a folder that was requested.
 #[derive(Debug)]
-enum State<W> {
+enum FolderState<W> {
     /// Being listed; these wait for it.
     Listing(Vec<W>),
     /// Listed; the index of its level.
@@ -96,7 +96,7 @@ pub struct Lazy<W> {
     /// The folders, in the order of their inode numbers.
     levels: Vec<Level>,
     /// The states of the folders that were requested.
-    states: HashMap<Inode, State<W>>,
+    states: HashMap<Inode, FolderState<W>>,
     /// First unused inode number.
     next: Inode,
     totals: Totals,
@@ -160,8 +160,8 @@ impl<W> Lazy<W> {
     /// If it is not listed.
     pub fn level(&self, folder: Inode) -> Result<Option<Level>, Unlisted> {
         match self.states.get(&folder) {
-            Some(State::Listed(place)) => Ok(Some(self.levels[*place].clone())),
-            Some(State::Listing(_)) => Err(Unlisted),
+            Some(FolderState::Listed(place)) => Ok(Some(self.levels[*place].clone())),
+            Some(FolderState::Listing(_)) => Err(Unlisted),
             None if self.facts(folder).is_some_and(|facts| facts.kind == Kind::Folder) => {
                 Err(Unlisted)
             }
@@ -175,7 +175,7 @@ impl<W> Lazy<W> {
     /// If the folder is not listed.
     pub fn lookup(&self, parent: Inode, name: &[u8]) -> Result<Option<Inode>, Unlisted> {
         match self.states.get(&parent) {
-            Some(State::Listed(place)) => Ok(self.levels[*place].lookup(name)),
+            Some(FolderState::Listed(place)) => Ok(self.levels[*place].lookup(name)),
             _ => self.level(parent).map(|_| None),
         }
     }
@@ -226,13 +226,13 @@ impl<W> Lazy<W> {
     /// [`Self::listed`] or [`Self::failed`].
     pub fn wait(&mut self, folder: Inode, waiter: W) -> Turn<W> {
         match self.states.get_mut(&folder) {
-            Some(State::Listed(_)) => Turn::Listed(waiter),
-            Some(State::Listing(waiting)) => {
+            Some(FolderState::Listed(_)) => Turn::Listed(waiter),
+            Some(FolderState::Listing(waiting)) => {
                 waiting.push(waiter);
                 Turn::Later
             }
             None => {
-                self.states.insert(folder, State::Listing(vec![waiter]));
+                self.states.insert(folder, FolderState::Listing(vec![waiter]));
                 Turn::First
             }
         }
@@ -252,7 +252,7 @@ impl<W> Lazy<W> {
         self.totals.bytes = self.totals.bytes.saturating_add(of.bytes);
         self.totals.blocks = self.totals.blocks.saturating_add(of.blocks);
         self.hidden += hidden.count();
-        self.states.insert(folder, State::Listed(self.levels.len()));
+        self.states.insert(folder, FolderState::Listed(self.levels.len()));
         self.levels.push(level);
         waiting
     }
@@ -264,7 +264,7 @@ impl<W> Lazy<W> {
 
     /// Ends the listing of a folder; returns its waiters.
     fn end_listing(&mut self, folder: Inode) -> Option<Vec<W>> {
-        let State::Listing(waiting) = self.states.get_mut(&folder)? else { return None };
+        let FolderState::Listing(waiting) = self.states.get_mut(&folder)? else { return None };
         let waiting = std::mem::take(waiting);
         self.states.remove(&folder);
         Some(waiting)

@@ -171,7 +171,7 @@ impl Builder {
 }
 
 /// A child of a folder before it has a number.
-struct Child {
+struct NewChild {
     object: u32,
     name_start: u16,
     name_length: u16,
@@ -180,7 +180,7 @@ struct Child {
 }
 
 /// A folder whose children have no numbers yet.
-struct Open {
+struct OpenFolder {
     node: u32,
     below: Range<usize>,
     /// Length of its path in bytes, including the final slash.
@@ -192,7 +192,7 @@ struct Growing {
     hidden: Hidden,
     /// Objects by path.
     order: Vec<u32>,
-    open: Vec<Open>,
+    open: Vec<OpenFolder>,
 }
 
 impl Growing {
@@ -201,7 +201,7 @@ impl Growing {
         let root = Node { object: 0, folder: 0, parent: 0, name_start: 0, name_length: 0 };
         self.tree.nodes.push(root);
         self.tree.folders.push(Folder { first: 0, count: 0, seconds: i64::MIN });
-        self.open.push(Open { node: 0, below: 0..self.order.len(), depth: 0 });
+        self.open.push(OpenFolder { node: 0, below: 0..self.order.len(), depth: 0 });
         let mut level = Vec::new();
         while !self.open.is_empty() {
             std::mem::swap(&mut level, &mut self.open);
@@ -214,8 +214,8 @@ impl Growing {
     }
 
     /// The children of a folder, by name. Of equal names the first file stays.
-    fn children(&mut self, folder: &Open) -> Vec<Child> {
-        let mut children: Vec<Child> = Vec::new();
+    fn children(&mut self, folder: &OpenFolder) -> Vec<NewChild> {
+        let mut children: Vec<NewChild> = Vec::new();
         let objects = &self.tree.objects;
         let mut at = folder.below.start;
         while at < folder.below.end {
@@ -238,14 +238,14 @@ impl Growing {
             });
             let name_start = objects.path_start(object) + folder.depth;
             let short = |length: usize| u16::try_from(length).expect("keys are short");
-            children.push(Child {
+            children.push(NewChild {
                 object,
                 name_start: short(name_start),
                 name_length: short(name_length),
                 below,
             });
         }
-        let name = |child: &Child| {
+        let name = |child: &NewChild| {
             let start = usize::from(child.name_start);
             &objects.key(child.object).0[start..start + usize::from(child.name_length)]
         };
@@ -272,13 +272,13 @@ impl Growing {
         children
     }
 
-    fn number(&mut self, folder: &Open, children: Vec<Child>) {
+    fn number(&mut self, folder: &OpenFolder, children: Vec<NewChild>) {
         let tree = &mut self.tree;
         let short = |length: usize| u32::try_from(length).expect("as many as objects");
         let first = short(tree.nodes.len());
         let place = tree.nodes[folder.node as usize].folder as usize;
         tree.folders[place] = Folder { first, count: short(children.len()), seconds: i64::MIN };
-        for Child { object, name_start, name_length, below } in children {
+        for NewChild { object, name_start, name_length, below } in children {
             let number = short(tree.nodes.len());
             let child = match below {
                 None => {
@@ -290,7 +290,7 @@ impl Growing {
                 }
                 Some(below) => {
                     let depth = folder.depth + usize::from(name_length) + 1;
-                    self.open.push(Open { node: number, below, depth });
+                    self.open.push(OpenFolder { node: number, below, depth });
                     tree.folders.push(Folder { first: 0, count: 0, seconds: i64::MIN });
                     short(tree.folders.len() - 1)
                 }

@@ -145,7 +145,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// For this buffer, which is long enough for any answer except a [`Listing`].
+    /// For this buffer, which is long enough for any answer except a [`DirEntries`].
     #[must_use]
     pub const fn new(bytes: &'a mut [u8]) -> Self {
         Self { bytes, at: 0 }
@@ -249,11 +249,11 @@ pub struct FileSystem {
 
 /// Entries of a folder, as many as fit.
 #[derive(Debug)]
-pub struct Listing<'a> {
+pub struct DirEntries<'a> {
     writer: Writer<'a>,
 }
 
-impl<'a> Listing<'a> {
+impl<'a> DirEntries<'a> {
     /// For this buffer, all of which may be used.
     #[must_use]
     pub const fn new(bytes: &'a mut [u8]) -> Self {
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn names_that_have_no_room_are_left_for_the_next_request() {
         let mut bytes = [0u8; 100];
-        let mut listing = Listing::new(&mut bytes);
+        let mut listing = DirEntries::new(&mut bytes);
         assert!(listing.add(&attributes(), 1, b"a", None));
         assert!(listing.add(&attributes(), 2, b"12345678", None));
         assert_eq!(listing.length(), 64);
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!((u64_at(&bytes, 40), u32_at(&bytes, 48)), (Some(2), Some(8)));
         assert_eq!((u32_at(&bytes, 52), &bytes[56..64]), (Some(8), &b"12345678"[..]));
         let mut plus = [0u8; 160];
-        let mut listing = Listing::new(&mut plus);
+        let mut listing = DirEntries::new(&mut plus);
         assert!(listing.add(&attributes(), 1, b"a", Some(Duration::from_secs(1))));
         assert_eq!(listing.length(), 160);
         assert_eq!((u64_at(&plus, 128), plus[152]), (Some(7), b'a'));

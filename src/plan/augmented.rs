@@ -167,7 +167,8 @@ pub enum Value<'a> {
 fn values<'a>(line: &'a [u8], names: &[String]) -> Result<Vec<Value<'a>>, String> {
     let line = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
     let mut json = Deserializer::from_str(line);
-    let found = json.deserialize_map(Wanted(names)).and_then(|found| json.end().map(|()| found));
+    let found =
+        json.deserialize_map(WantedNames(names)).and_then(|found| json.end().map(|()| found));
     let found = found.map_err(|error| format!("it is no JSON object: {error}"))?;
     let value = |(name, raw): (&String, Option<&'a RawValue>)| {
         let raw = raw.ok_or_else(|| format!("it has no attribute '{name}'"))?;
@@ -202,9 +203,9 @@ fn reference(raw: &RawValue) -> Result<S3Uri, String> {
 }
 
 /// Deserializes the values of these names from a JSON object.
-struct Wanted<'n>(&'n [String]);
+struct WantedNames<'n>(&'n [String]);
 
-impl<'de> Visitor<'de> for Wanted<'_> {
+impl<'de> Visitor<'de> for WantedNames<'_> {
     type Value = Vec<Option<&'de RawValue>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

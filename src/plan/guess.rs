@@ -22,13 +22,13 @@ const STEPS_MIN: u128 = 1 << 48;
 #[derive(Debug, Default)]
 pub struct Alphabet {
     /// By depth, then by position in the name.
-    places: Vec<Vec<Place>>,
+    places: Vec<Vec<NamePosition>>,
     prefix_bytes: usize,
 }
 
 /// One position in a name.
 #[derive(Debug, Clone, Default)]
-struct Place {
+struct NamePosition {
     /// The ASCII characters seen, one bit each.
     ascii: u128,
     /// Other characters, in order.
@@ -63,7 +63,7 @@ impl Density {
     }
 }
 
-impl Place {
+impl NamePosition {
     fn see(&mut self, found: char) {
         if found.is_ascii() {
             self.ascii |= 1 << u32::from(found);
@@ -252,13 +252,13 @@ impl Alphabet {
         digit
     }
 
-    fn place(&mut self, (depth, offset): (usize, usize)) -> &mut Place {
+    fn place(&mut self, (depth, offset): (usize, usize)) -> &mut NamePosition {
         if self.places.len() <= depth {
             self.places.resize_with(depth + 1, Vec::new);
         }
         let places = &mut self.places[depth];
         if places.len() <= offset {
-            places.resize_with(offset + 1, Place::default);
+            places.resize_with(offset + 1, NamePosition::default);
         }
         &mut places[offset]
     }

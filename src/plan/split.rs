@@ -63,7 +63,7 @@ pub struct Split {
     alphabet: Alphabet,
     segments: VecDeque<Segment>,
     /// Requests in flight.
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, RequestInFlight>,
     next_number: u64,
     /// Current limit of concurrent requests.
     window: usize,
@@ -120,7 +120,7 @@ struct Segment {
 
 /// A request in flight.
 #[derive(Debug)]
-struct Asked {
+struct RequestInFlight {
     /// The key after which it begins.
     after: String,
     /// It continues by tokens from the listing's start.
@@ -177,7 +177,7 @@ impl Split {
             limits,
             alphabet: Alphabet::new(prefix),
             segments: VecDeque::from([Segment::new(String::new(), Continuation::Start)]),
-            asked: BTreeMap::from([(0, Asked { after: String::new(), is_plain: true })]),
+            asked: BTreeMap::from([(0, RequestInFlight { after: String::new(), is_plain: true })]),
             next_number: 1,
             window: 1,
             is_slowed: false,
@@ -295,7 +295,7 @@ impl Split {
         self.next_number += 1;
         segment.asked = Some(number);
         let (after, is_plain) = (segment.reached.clone(), segment.is_plain);
-        self.asked.insert(number, Asked { after, is_plain });
+        self.asked.insert(number, RequestInFlight { after, is_plain });
         Some(PageRequest { number, from })
     }
 
@@ -390,7 +390,9 @@ impl Split {
     /// # Errors
     /// [`ErrorKind::Endpoint`] if the server's listing has no order and cannot be continued.
     pub fn answer(&mut self, number: u64, page: Page) -> Result<()> {
-        let Some(Asked { after, is_plain }) = self.asked.remove(&number) else { return Ok(()) };
+        let Some(RequestInFlight { after, is_plain }) = self.asked.remove(&number) else {
+            return Ok(());
+        };
         if self.mode != Mode::Split {
             return self.append(page);
         }
@@ -530,7 +532,7 @@ impl Split {
     pub fn refused(&mut self, number: u64) -> bool {
         match self.asked.get(&number) {
             None => true,
-            Some(Asked { is_plain: true, .. }) => false,
+            Some(RequestInFlight { is_plain: true, .. }) => false,
             Some(_) => {
                 self.go_single();
                 true

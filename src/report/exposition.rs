@@ -79,7 +79,7 @@ pub struct Numbers {
 
 /// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// It only grows.
     Counter,
     /// It may change either way.
@@ -92,7 +92,7 @@ pub struct Metric {
     /// Its name.
     pub name: &'static str,
     /// Its type.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its description.
     pub help: &'static str,
     value: fn(&Numbers) -> f64,
@@ -102,7 +102,7 @@ macro_rules! metrics {
     ($($name:literal $kind:ident $help:literal $value:expr;)*) => {
         /// All metrics except [`INFO`].
         pub const METRICS: &[Metric] = &[$(
-            Metric { name: $name, kind: Kind::$kind, help: $help, value: $value }
+            Metric { name: $name, kind: MetricKind::$kind, help: $help, value: $value }
         ),*];
     };
 }
@@ -198,12 +198,12 @@ pub fn text(numbers: &Numbers) -> Result<String, prometheus::Error> {
     for metric in METRICS {
         let value = metric.value(numbers);
         let collector: Box<dyn Collector> = match metric.kind {
-            Kind::Gauge => {
+            MetricKind::Gauge => {
                 let gauge = Gauge::new(metric.name, metric.help)?;
                 gauge.set(value);
                 Box::new(gauge)
             }
-            Kind::Counter => {
+            MetricKind::Counter => {
                 let counter = Counter::new(metric.name, metric.help)?;
                 counter.inc_by(value);
                 Box::new(counter)
@@ -267,11 +267,11 @@ mod tests {
         let text = text.expect("good names");
         let page = crate::guide::topic("metrics").expect("a page").text;
         for metric in METRICS {
-            let kind = if metric.kind == Kind::Counter { "counter" } else { "gauge" };
+            let kind = if metric.kind == MetricKind::Counter { "counter" } else { "gauge" };
             let (name, help) = (metric.name, metric.help);
             assert_eq!(text.matches(&format!("\n{name} ")).count(), 1, "{name}");
             assert!(text.contains(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")));
-            assert_eq!(name.ends_with("_total"), metric.kind == Kind::Counter, "{name}");
+            assert_eq!(name.ends_with("_total"), metric.kind == MetricKind::Counter, "{name}");
             let row = format!("| `{name}` | {kind} | {} |\n", help.trim_end_matches('.'));
             assert!(page.contains(&row), "{row}");
         }

@@ -136,7 +136,7 @@ pub fn leave(refusal: &clap::Error) -> u8 {
 /// Clones write to the same file; each may be finished separately.
 #[derive(Debug, Clone)]
 pub struct ReportWriter {
-    shared: Rc<Shared>,
+    shared: Rc<WriterState>,
 }
 
 /// The open file.
@@ -201,7 +201,7 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// State shared by the writer, its clones and its writing task.
-struct Shared {
+struct WriterState {
     /// The file as opened, with an earlier run's lines.
     found: File,
     /// The truncated file; unset for a pipe or a device, which cannot be truncated.
@@ -209,19 +209,19 @@ struct Shared {
     path: PathBuf,
     ring: bool,
     is_regular: bool,
-    state: RefCell<Written>,
+    state: RefCell<QueuedLines>,
     /// Notified when a write has ended.
     ended: Notify,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for WriterState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("WriterState").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
 #[derive(Debug, Default)]
-struct Written {
+struct QueuedLines {
     /// Lines that are queued for the file.
     waiting: Vec<u8>,
     /// Their offset in the file.
@@ -244,7 +244,7 @@ impl ReportWriter {
                 let kind = spawn_blocking(move || rustix::fs::stat(&looked)).await;
                 let kind = kind.expect("a look at a file does not panic");
                 let kind = kind.map(|found| FileType::from_raw_mode(found.st_mode));
-                let shared = Rc::new(Shared {
+                let shared = Rc::new(WriterState {
                     found,
                     emptied: OnceCell::new(),
                     path: path.to_owned(),
@@ -340,7 +340,7 @@ impl ReportWriter {
     }
 }
 
-impl Shared {
+impl WriterState {
     /// The file to write to; a regular file is truncated on first use.
     async fn file(&self) -> io::Result<&File> {
         if !self.is_regular {

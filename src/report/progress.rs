@@ -86,7 +86,7 @@ pub fn show_stages() {
 }
 
 /// The bar that the log's lines go above.
-static DRAWN: Mutex<Option<(ProgressBar, Arc<Waits>)>> = Mutex::new(None);
+static DRAWN: Mutex<Option<(ProgressBar, Arc<ShownWait>)>> = Mutex::new(None);
 
 /// Calls `write`, which writes to standard error, while the bar is hidden.
 pub(crate) fn above_bar<T>(write: impl FnOnce() -> T) -> T {
@@ -110,7 +110,7 @@ pub struct Progress {
     log: Option<Mutex<Log>>,
     /// The terminal's current width; it may change.
     columns: fn() -> usize,
-    waits: Arc<Waits>,
+    waits: Arc<ShownWait>,
     quiet: bool,
     has_stages: bool,
 }
@@ -140,7 +140,7 @@ impl Log {
 
 /// State shared by the bar and the reporters of waits.
 #[derive(Debug, Default)]
-struct Waits {
+struct ShownWait {
     /// The current wait.
     now: Mutex<Option<Wait>>,
     /// The bar is drawn, and shows the wait.
@@ -151,7 +151,7 @@ struct Waits {
     line: Mutex<Option<ProgressBar>>,
 }
 
-impl Waits {
+impl ShownWait {
     fn now(&self) -> Option<Wait> {
         lock(&self.now).clone()
     }
@@ -171,7 +171,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// time.
 #[derive(Debug)]
 pub struct WaitReporter {
-    waits: Arc<Waits>,
+    waits: Arc<ShownWait>,
     quiet: bool,
     is_terminal: bool,
     pauses: Pauses,
@@ -351,7 +351,7 @@ impl Progress {
         if std::mem::take(&mut self.has_stages) {
             let mut drawn = lock(&DRAWN);
             // Another bar may have replaced it.
-            let is_own = |(_, waits): &mut (_, Arc<Waits>)| Arc::ptr_eq(waits, &self.waits);
+            let is_own = |(_, waits): &mut (_, Arc<ShownWait>)| Arc::ptr_eq(waits, &self.waits);
             let _ = drawn.take_if(is_own);
         }
     }

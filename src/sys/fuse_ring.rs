@@ -94,7 +94,7 @@ impl FuseRequest {
 }
 
 /// An entry of a queue.
-struct Entry {
+struct QueueEntry {
     queue: u16,
     header: Slot,
     /// Present while the kernel owns the entry.
@@ -109,7 +109,7 @@ pub struct FuseRing {
     ring: ManuallyDrop<IoUring<squeue::Entry128, cqueue::Entry>>,
     device: Arc<OwnedFd>,
     waker: Handle,
-    entries: Vec<Entry>,
+    entries: Vec<QueueEntry>,
     /// Entries that the kernel owns.
     in_kernel: usize,
     /// Entries that the kernel does not accept any more.
@@ -210,7 +210,7 @@ impl FuseRing {
                 .build()
                 .user_data(number);
             set_length(&mut submission, 2);
-            made.entries.push(Entry {
+            made.entries.push(QueueEntry {
                 queue: *queue,
                 header,
                 payload: Some(payload),

@@ -60,11 +60,11 @@ impl Lender {
 /// Memory that a caller has lent, until it is given back.
 pub struct Loan {
     span: NonNull<[u8]>,
-    shared: Arc<Shared>,
+    shared: Arc<LoanState>,
 }
 
 /// Shared by a loan and its parts.
-struct Shared {
+struct LoanState {
     /// The parts in use: very few.
     out: Mutex<Vec<Range<usize>>>,
     /// Only the last owner uses it, so the lock is never taken.
@@ -78,8 +78,8 @@ unsafe impl Send for Loan {}
 unsafe impl Sync for Loan {}
 
 /// A part in use.
-pub(super) struct Part {
-    shared: Arc<Shared>,
+pub(super) struct LentPart {
+    shared: Arc<LoanState>,
     offset: usize,
 }
 
@@ -89,7 +89,7 @@ impl Loan {
     pub fn new(mut lender: Lender) -> Self {
         let span = lender.span();
         let (out, lender) = (Mutex::new(Vec::with_capacity(2)), Mutex::new(lender));
-        Self { span, shared: Arc::new(Shared { out, lender }) }
+        Self { span, shared: Arc::new(LoanState { out, lender }) }
     }
 
     /// Length in bytes.
@@ -115,7 +115,7 @@ impl Loan {
             return None;
         }
         out.push(part);
-        let keeper = Keeper::Loan(Part { shared: Arc::clone(&self.shared), offset: start });
+        let keeper = Keeper::Loan(LentPart { shared: Arc::clone(&self.shared), offset: start });
         // SAFETY: `add` needs the result to stay within the memory: `start` is below its length.
         let base = unsafe { self.span.cast::<u8>().add(start) };
         // SAFETY: `Place` promises the bytes of the span for as long as its lender is there, which
@@ -133,29 +133,29 @@ impl Loan {
     }
 }
 
-impl Shared {
+impl LoanState {
     fn out(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
         // Each change is one push or one removal, so a panic leaves the list whole.
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Part {
+impl LentPart {
     /// Its first byte.
     pub(super) fn offset(&self) -> usize {
         self.offset
     }
 }
 
-impl Drop for Part {
+impl Drop for LentPart {
     fn drop(&mut self) {
         self.shared.out().retain(|part| part.start != self.offset);
     }
 }
 
-impl fmt::Debug for Part {
+impl fmt::Debug for LentPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Part").field("offset", &self.offset).finish_non_exhaustive()
+        f.debug_struct("LentPart").field("offset", &self.offset).finish_non_exhaustive()
     }
 }
 

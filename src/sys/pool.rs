@@ -72,14 +72,14 @@ impl Region {
 
     /// Takes the next `length` bytes for one pool; `None` if the region is used up.
     #[must_use]
-    pub fn carve(self: &Arc<Self>, length: usize) -> Option<Chunk> {
+    pub fn carve(self: &Arc<Self>, length: usize) -> Option<RegionPart> {
         let start = self
             .carved
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |carved| {
                 carved.checked_add(length).filter(|end| *end <= self.length)
             })
             .ok()?;
-        Some(Chunk { region: Arc::clone(self), start, length })
+        Some(RegionPart { region: Arc::clone(self), start, length })
     }
 
     /// Length in bytes.
@@ -97,7 +97,7 @@ impl Region {
 
 /// A piece of a region for one pool: [`Region::carve`] never gives a byte twice.
 #[derive(Debug)]
-pub struct Chunk {
+pub struct RegionPart {
     region: Arc<Region>,
     start: usize,
     length: usize,
@@ -110,7 +110,7 @@ pub struct Pool {
 }
 
 struct Home {
-    chunk: Chunk,
+    chunk: RegionPart,
     slot_length: u32,
     /// Free slots by index, last returned on top: its bytes are still in the cache.
     free: Mutex<Vec<u32>>,
@@ -140,7 +140,7 @@ impl Pool {
     /// # Panics
     /// If `slot_length` is 0.
     #[must_use]
-    pub fn new(chunk: Chunk, slot_length: u32) -> Self {
+    pub fn new(chunk: RegionPart, slot_length: u32) -> Self {
         assert!(slot_length > 0, "a slot has a length");
         let count = u32::try_from(chunk.length / slot_length as usize).unwrap_or(u32::MAX);
         let free = Mutex::new((0..count).rev().collect());

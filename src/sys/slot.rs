@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use super::loan::Part;
+use super::loan::LentPart;
 use super::pool::Piece;
 
 /// A piece of memory with exactly one owner; dereferences to its bytes.
@@ -22,7 +22,7 @@ pub struct Slot {
 #[derive(Debug)]
 pub(super) enum Keeper {
     Pool(Piece),
-    Loan(Part),
+    Loan(LentPart),
 }
 
 /// Checks that a slot's keeper may move to another thread.

@@ -103,7 +103,7 @@ pub(super) fn not_json(why: &serde_json::Error) -> String {
 }
 
 fn yaml(text: &str) -> Result<Value, String> {
-    let mut tree = Tree::default();
+    let mut tree = GrowingTree::default();
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|why| at(why.marker(), &shortened(why.info())))?;
@@ -117,7 +117,7 @@ fn at(place: &Marker, what: &str) -> String {
 }
 
 /// A list or an object that is not complete.
-enum Open {
+enum OpenValue {
     List(Vec<Value>),
     /// With the name whose value comes next.
     Object(Map<String, Value>, Option<String>),
@@ -125,17 +125,17 @@ enum Open {
 
 /// A tree as it grows from events.
 #[derive(Default)]
-struct Tree {
+struct GrowingTree {
     root: Option<Value>,
     /// What is open, the outermost first, with its anchor, and how many values there were before.
-    open: Vec<(Open, usize, usize)>,
+    open: Vec<(OpenValue, usize, usize)>,
     /// What aliases may name, with how many values it has.
     anchors: HashMap<usize, (Value, usize)>,
     documents: usize,
     values: usize,
 }
 
-impl Tree {
+impl GrowingTree {
     fn take(&mut self, event: Event<'_>) -> Result<(), String> {
         match event {
             Event::DocumentStart(_) => {
@@ -152,16 +152,16 @@ impl Tree {
                 self.complete(value, anchor, before)
             }
             Event::SequenceStart(anchor, tag) => {
-                self.begin(Open::List(Vec::new()), anchor, tag.as_deref(), "seq")
+                self.begin(OpenValue::List(Vec::new()), anchor, tag.as_deref(), "seq")
             }
             Event::MappingStart(anchor, tag) => {
-                self.begin(Open::Object(Map::new(), None), anchor, tag.as_deref(), "map")
+                self.begin(OpenValue::Object(Map::new(), None), anchor, tag.as_deref(), "map")
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let (open, anchor, before) = self.open.pop().expect("ends match their starts");
                 let value = match open {
-                    Open::List(list) => Value::Array(list),
-                    Open::Object(object, _) => Value::Object(object),
+                    OpenValue::List(list) => Value::Array(list),
+                    OpenValue::Object(object, _) => Value::Object(object),
                 };
                 self.complete(value, anchor, before)
             }
@@ -190,7 +190,7 @@ impl Tree {
 
     fn begin(
         &mut self,
-        open: Open,
+        open: OpenValue,
         anchor: usize,
         tag: Option<&Tag>,
         kind: &str,
@@ -217,8 +217,8 @@ impl Tree {
         }
         match self.open.last_mut() {
             None => self.root = Some(value),
-            Some((Open::List(list), ..)) => list.push(value),
-            Some((Open::Object(object, name), ..)) => match name.take() {
+            Some((OpenValue::List(list), ..)) => list.push(value),
+            Some((OpenValue::Object(object, name), ..)) => match name.take() {
                 Some(name) => drop(object.insert(name, value)),
                 None => {
                     // As in JSON: `1: a` names "1".

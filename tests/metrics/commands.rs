@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use inrush::report::exposition::{INFO, Kind, METRICS};
+use inrush::report::exposition::{INFO, METRICS, MetricKind};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -49,7 +49,7 @@ impl Watched {
         assert_eq!(scrape.labels[INFO]["command"], self.command);
         for metric in METRICS {
             let (value, before) = (scrape.value(metric.name), self.last.value(metric.name));
-            let may_fall = metric.kind != Kind::Counter;
+            let may_fall = metric.kind != MetricKind::Counter;
             assert!(may_fall || value >= before, "{}: {} went back", self.command, metric.name);
         }
     }
@@ -75,7 +75,7 @@ impl Watched {
         assert_eq!(run.status.code(), Some(code), "{command}: {}{run}", said("log"));
         let end = Scrape::read(&said("m.prom"));
         assert_eq!(end.labels[INFO]["command"], command);
-        for metric in METRICS.iter().filter(|metric| metric.kind == Kind::Counter) {
+        for metric in METRICS.iter().filter(|metric| metric.kind == MetricKind::Counter) {
             assert!(end.value(metric.name) >= last.value(metric.name), "{}", metric.name);
         }
         for name in

@@ -34,7 +34,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use inrush::report::exposition::{INFO, Kind, METRICS};
+use inrush::report::exposition::{INFO, METRICS, MetricKind};
 use inrush_origin::{Config, Fault, FaultPlan, Match, Operation, Origin};
 
 use matrix::{Objects, bytes_of};
@@ -132,7 +132,7 @@ fn every_name_moves_in_a_run_and_the_sum_is_that_of_the_report() {
             if value > 0.0 {
                 moved.insert(metric.name);
             }
-            if let Some(before) = last.as_ref().filter(|_| metric.kind == Kind::Counter) {
+            if let Some(before) = last.as_ref().filter(|_| metric.kind == MetricKind::Counter) {
                 assert!(value >= before.value(metric.name), "{} went back", metric.name);
             }
         }

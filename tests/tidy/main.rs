@@ -18,6 +18,9 @@ const LINES_MAX: usize = 600;
 /// Most files of Rust side by side in a folder of `src/`: more are several ideas.
 const FILES_MAX: usize = 20;
 
+/// Most files of `src/` that have a type of one name: more make the name say nothing.
+const NAMESAKES_MAX: usize = 2;
+
 /// Folders of `src/` that hold rooms, each with its own map.
 const GROUPS: [&str; 5] = ["link", "engine", "files", "report", "text"];
 
@@ -162,6 +165,29 @@ fn folders_have_few_files_side_by_side() {
     }
     let many = counts.into_iter().filter(|(_, count)| *count > FILES_MAX);
     let complaint = |(folder, count)| format!("{folder}: {count} files; group them by idea");
+    assert_none(many.map(complaint).collect());
+}
+
+/// The name of the type that a line declares.
+fn declared_type(line: &str) -> Option<&str> {
+    let is_visibility = |word: &&str| word.starts_with("pub") || word.ends_with(')');
+    let mut words = line.split_whitespace().skip_while(is_visibility);
+    let is_type = ["struct", "enum", "trait", "union"].contains(&words.next()?);
+    let name = words.next().filter(|_| is_type)?;
+    name.split(|c: char| !c.is_alphanumeric()).next()
+}
+
+#[test]
+fn few_types_have_one_name() {
+    let mut places = BTreeMap::<String, BTreeSet<String>>::new();
+    for source in sources(&["src"], ".rs") {
+        for name in source.code().filter_map(|(_, line)| declared_type(line)) {
+            places.entry(name.to_owned()).or_default().insert(source.path.clone());
+        }
+    }
+    assert!(places.len() > 500, "{} names", places.len());
+    let many = places.into_iter().filter(|(_, files)| files.len() > NAMESAKES_MAX);
+    let complaint = |(name, files)| format!("{name}: name one of them otherwise: {files:?}");
     assert_none(many.map(complaint).collect());
 }
 

@@ -13,7 +13,7 @@ const ALLOWANCE: &str = "_allowance_exceeded";
 
 /// Counters at one time.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct MachineCounters {
     dropped: Option<u64>,
     retransmitted: Option<u64>,
     pruned: Option<u64>,
@@ -26,9 +26,9 @@ pub(super) struct Machine {
 type Allowances = Result<BTreeMap<String, u64>, String>;
 
 /// Reads the counters.
-pub(super) fn read() -> Machine {
+pub(super) fn read() -> MachineCounters {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    Machine {
+    MachineCounters {
         dropped: dropped(&text("/proc/net/dev")),
         retransmitted: counter(&text("/proc/net/snmp"), "Tcp:", "RetransSegs"),
         pruned: counter(&text("/proc/net/netstat"), "TcpExt:", "PruneCalled"),
@@ -37,7 +37,7 @@ pub(super) fn read() -> Machine {
     }
 }
 
-impl Machine {
+impl MachineCounters {
     /// The differences since `before`.
     pub(super) fn since(&self, before: &Self) -> Counted {
         let more = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(counter(snmp, "Tcp:", "InErrs"), None);
         let stat = "cpu  9 9 9 9 9 9 9 9\ncpu0 10 0 10 70 10 0 0 0 5 5\ncpu1 0 0 0 50 0 0 0 50\n";
         assert_eq!(cores(stat), [(20, 100), (50, 100)]);
-        let machine = |cores, dropped, ena| Machine {
+        let machine = |cores, dropped, ena| MachineCounters {
             dropped: Some(dropped),
             retransmitted: None,
             pruned: None,

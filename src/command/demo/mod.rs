@@ -42,7 +42,7 @@ use crate::sys::choice::RingKind;
 use crate::sys::usage;
 use crate::text::size::Decimal;
 use dataset::{BUCKET, Set};
-use place::Place;
+use place::UsableFolder;
 use table::{Outcome, Row};
 use verify::Findings;
 
@@ -64,7 +64,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Done> {
     let config = Config::resolve(resources, HostFacts::read())?;
     let (slot, part) = (u64::from(config.slot_length_bytes), config.part.bytes());
     let others = dataset::sets(0, slot, part).iter().map(Set::bytes).sum();
-    let place = Place::choose(args.size, others)?;
+    let place = UsableFolder::choose(args.size, others)?;
     let sets = dataset::sets(place.large_bytes, slot, part);
     let origin = start_origin(&sets, args.tls, ring.kind)?;
     progress.note(format!(
@@ -119,7 +119,7 @@ struct Demo<'a> {
 
 impl Demo<'_> {
     /// Downloads and compares set by set, in a folder that is removed unless it is to be kept.
-    async fn run(mut self, place: &Place, sets: Vec<Set>) -> Result<Done> {
+    async fn run(mut self, place: &UsableFolder, sets: Vec<Set>) -> Result<Done> {
         // From here on an interruption does not kill: the demo always removes its folder.
         let mut signals = Interrupts::listen()?;
         self.bundle = self.origin.ca_pem().map(write_bundle).transpose()?;
@@ -223,7 +223,7 @@ impl Demo<'_> {
     }
 
     /// Serves one set through named pipes to a reader in this process, which compares it.
-    async fn stream(&mut self, place: &Place, set: Arc<Set>) -> Result<u8> {
+    async fn stream(&mut self, place: &UsableFolder, set: Arc<Set>) -> Result<u8> {
         let folder = place.make()?;
         let channel = folder.path().join(set.name);
         let keys = SigningKeys::new(ACCESS_KEY, SECRET, None, None)?;

@@ -17,7 +17,7 @@ const TMPFS: u64 = 0x0102_1994;
 
 /// A usable folder, and the size of the files in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct UsableFolder {
     pub(super) folder: PathBuf,
     /// Size of the large objects together, in bytes.
     pub(super) large_bytes: u64,
@@ -31,7 +31,7 @@ struct Candidate {
     in_memory: bool,
 }
 
-impl Place {
+impl UsableFolder {
     /// The current folder or TMPDIR: the first with enough space, preferably on a disk; else the
     /// one with most space, for a smaller demo if its size was not `asked` for.
     ///
@@ -63,13 +63,13 @@ fn is_in_memory(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(TMPFS))
 }
 
-fn decide(mut found: Vec<Candidate>, asked: Option<u64>, other_bytes: u64) -> Result<Place> {
+fn decide(mut found: Vec<Candidate>, asked: Option<u64>, other_bytes: u64) -> Result<UsableFolder> {
     let wanted = asked.unwrap_or(DEMO_LARGE_BYTES_DEFAULT);
     let room = |place: &Candidate| place.free_bytes.saturating_sub(other_bytes + SPARE_BYTES);
     // Stable: of equals the current folder stays first.
     found.sort_by_key(|place| (room(place) < wanted, place.in_memory));
     if let Some(place) = found.first().filter(|place| room(place) >= wanted) {
-        return Ok(Place { folder: place.folder.clone(), large_bytes: wanted });
+        return Ok(UsableFolder { folder: place.folder.clone(), large_bytes: wanted });
     }
     let roomiest = found.iter().max_by_key(|place| room(place)).ok_or_else(|| {
         Error::new(ErrorKind::Destination, "neither the current folder nor TMPDIR can be written")
@@ -78,7 +78,7 @@ fn decide(mut found: Vec<Candidate>, asked: Option<u64>, other_bytes: u64) -> Re
     // In multiples of the least size, so that sizes stay readable.
     let large_bytes = room(roomiest) / DEMO_LARGE_BYTES_MIN * DEMO_LARGE_BYTES_MIN;
     if asked.is_none() && large_bytes > 0 {
-        return Ok(Place { folder: roomiest.folder.clone(), large_bytes });
+        return Ok(UsableFolder { folder: roomiest.folder.clone(), large_bytes });
     }
     let least = if asked.is_some() { wanted } else { DEMO_LARGE_BYTES_MIN };
     let message = format!(
@@ -105,8 +105,10 @@ mod tests {
         let found =
             found.iter().map(|(name, free, memory)| candidate(name, free << 20, *memory)).collect();
         let place = decide(found, asked, OTHER).ok();
-        let expected = expected
-            .map(|(folder, large)| Place { folder: folder.into(), large_bytes: large << 20 });
+        let expected = expected.map(|(folder, large)| UsableFolder {
+            folder: folder.into(),
+            large_bytes: large << 20,
+        });
         assert_eq!(place, expected);
     }
 

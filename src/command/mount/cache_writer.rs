@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::lease::Lease;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::cache::{Cache, Found, Unfinished, Wanted};
+use crate::files::cache::{Cache, CachedObject, Unfinished, Wanted};
 use crate::limits::{
     CACHE_DESCRIPTORS_SHARE, CACHE_PIECES_MAX, CACHE_STALL_MAX, CACHE_SYNC_PERIOD, CACHE_WRITERS,
 };
@@ -55,16 +55,16 @@ impl Uncached {
 /// The cache of a mount, or of several.
 #[derive(Debug)]
 pub(in crate::command) struct CacheWriter {
-    shared: Arc<Shared>,
+    shared: Arc<CacheState>,
     writers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
 }
 
 /// The state that the threads share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct CacheState {
     cache: Cache,
-    queue: Mutex<Queue>,
+    queue: Mutex<WriteQueue>,
     came: Condvar,
     /// Notified when the mount ends.
     ends: Condvar,
@@ -87,8 +87,8 @@ pub(super) struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
+struct WriteQueue {
+    jobs: VecDeque<WriteJob>,
     /// Number of the last item taken from the queue.
     taken: u64,
     is_over: bool,
@@ -98,7 +98,7 @@ struct Queue {
 
 /// Bytes to write.
 #[derive(Debug)]
-struct Job {
+struct WriteJob {
     growing: Arc<Growing>,
     offset: u64,
     lease: Arc<Lease>,
@@ -112,11 +112,11 @@ pub(super) struct Growing {
     is_over: AtomicBool,
     /// Its written part. The writer holds the lock, so nothing is written after the object is
     /// complete.
-    part: Mutex<Option<Part>>,
+    part: Mutex<Option<WrittenPart>>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct WrittenPart {
     file: Unfinished,
     covered: Covered,
     _descriptor: Descriptor,
@@ -124,7 +124,7 @@ struct Part {
 
 /// One of the descriptors available for the cache.
 #[derive(Debug)]
-pub(super) struct Descriptor(Arc<Shared>);
+pub(super) struct Descriptor(Arc<CacheState>);
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
@@ -175,7 +175,7 @@ impl CacheWriter {
         let zero = || AtomicU64::new(0);
         let descriptors = usage::descriptors_max() / CACHE_DESCRIPTORS_SHARE;
         let why_empty = cache.why_empty();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CacheState {
             cache,
             queue: Mutex::default(),
             came: Condvar::new(),
@@ -204,13 +204,16 @@ impl CacheWriter {
         Ok(cache_writer)
     }
 
-    fn spawn(&self, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<JoinHandle<()>> {
+    fn spawn(
+        &self,
+        work: impl FnOnce(&Arc<CacheState>) + Send + 'static,
+    ) -> Result<JoinHandle<()>> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("inrush-cache".to_owned());
         thread.spawn(move || work(&shared)).map_err(Error::no_thread)
     }
 
-    pub(super) fn shared(&self) -> Arc<Shared> {
+    pub(super) fn shared(&self) -> Arc<CacheState> {
         Arc::clone(&self.shared)
     }
 
@@ -238,9 +241,9 @@ impl Drop for CacheWriter {
     }
 }
 
-impl Shared {
+impl CacheState {
     /// The file of a cached object.
-    pub(super) fn find(&self, endpoint: &Endpoint, object: &Object) -> Option<Found> {
+    pub(super) fn find(&self, endpoint: &Endpoint, object: &Object) -> Option<CachedObject> {
         let found = Wanted::new(endpoint, object).and_then(|wanted| self.cache.find(&wanted));
         match found.is_some() {
             true => self.note_hit(),
@@ -292,7 +295,7 @@ impl Shared {
         if self.is_full.load(Ordering::Relaxed) || growing.is_over.load(Ordering::Relaxed) {
             return;
         }
-        lock(&self.queue).jobs.push_back(Job { growing, offset, lease });
+        lock(&self.queue).jobs.push_back(WriteJob { growing, offset, lease });
         self.came.notify_one();
     }
 
@@ -310,7 +313,7 @@ impl Shared {
 
     /// Writes until the mount ends and the queue is empty.
     fn work(self: &Arc<Self>) {
-        while let Some(Job { growing, offset, lease }) = self.next() {
+        while let Some(WriteJob { growing, offset, lease }) = self.next() {
             if let Err(code) = self.write(&growing, offset, &lease) {
                 growing.is_over.store(true, Ordering::Relaxed);
                 *lock(&growing.part) = None;
@@ -329,7 +332,7 @@ impl Shared {
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<WriteJob> {
         let mut queue = lock(&self.queue);
         loop {
             if let Some(job) = queue.jobs.pop_front() {
@@ -356,9 +359,10 @@ impl Shared {
                 self.report_no_room(wanted.size_bytes);
                 return Err(Code::NOSPC);
             };
-            *part = Some(Part { file, covered: Covered::default(), _descriptor: descriptor });
+            *part =
+                Some(WrittenPart { file, covered: Covered::default(), _descriptor: descriptor });
         }
-        let Some(Part { file, covered, .. }) = part.as_mut() else { return Ok(()) };
+        let Some(WrittenPart { file, covered, .. }) = part.as_mut() else { return Ok(()) };
         let range = offset..offset + bytes.len() as u64;
         if covered.has(&range) {
             return Ok(());

@@ -8,7 +8,7 @@ use fuser::{Errno, FileHandle};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::names::{LazyNames, Names, Waiting};
-use super::version_check::{Ask, VersionCheck, in_time};
+use super::version_check::{VersionCheck, VersionRequest, in_time};
 use super::view::FOLDER_FLAGS;
 use crate::command::blocking::blocking;
 use crate::control::Control;
@@ -20,7 +20,7 @@ use crate::s3::uri::shown;
 
 /// The listing of a folder. Dropping it unfinished fails its waiting requests.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct DirListing {
     of: Arc<VersionCheck>,
     folder: Inode,
     errno: Errno,
@@ -34,10 +34,10 @@ impl VersionCheck {
             Turn::Later => {}
             Turn::First => {
                 let of = Arc::clone(self);
-                let listing = Listing { of, folder, errno: Errno::EIO };
+                let listing = DirListing { of, folder, errno: Errno::EIO };
                 // If too many requests are queued it fails, like lookups.
-                if let Err(error) = self.asks().try_send(Ask::Folder(listing))
-                    && let Ask::Folder(mut listing) = error.into_inner()
+                if let Err(error) = self.asks().try_send(VersionRequest::Folder(listing))
+                    && let VersionRequest::Folder(mut listing) = error.into_inner()
                 {
                     listing.errno = Errno::EAGAIN;
                 }
@@ -58,7 +58,7 @@ impl VersionCheck {
     }
 }
 
-impl Listing {
+impl DirListing {
     /// Lists the folder when there is a permit, and answers its waiting requests; a failure is
     /// reported first, because a program may end everything when it gets the answer.
     pub(super) async fn run(
@@ -93,7 +93,7 @@ impl Listing {
     }
 }
 
-impl Drop for Listing {
+impl Drop for DirListing {
     fn drop(&mut self) {
         let Names::Lazy(names) = self.of.names() else { return };
         let waiting = names.lock().failed(self.folder);

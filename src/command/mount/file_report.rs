@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::reader::Shared;
+use super::reader::Reads;
 use crate::command::ending::{Done, exit_code};
 use crate::command::reporting::{finish, open};
 use crate::command::session::Interrupts;
@@ -89,7 +89,7 @@ impl FileReport {
     }
 
     /// Writes the lines of all other files, and of those that are still open.
-    fn write_rest(&mut self, reads: &Shared, progress: &Progress) {
+    fn write_rest(&mut self, reads: &Reads, progress: &Progress) {
         while let Ok(closed) = self.closed.try_recv() {
             self.write(&closed, progress);
         }
@@ -102,7 +102,7 @@ impl FileReport {
 }
 
 /// The facts for the output at the end.
-pub(super) struct Ended<'a> {
+pub(super) struct MountResults<'a> {
     pub(super) control: &'a Control,
     pub(super) mounted: MountedCounts,
     pub(super) ring: RingReport,
@@ -110,7 +110,7 @@ pub(super) struct Ended<'a> {
     pub(super) limit: Limit,
     /// Print the limiting part, too (`--explain`).
     pub(super) explains: bool,
-    pub(super) reads: Arc<Shared>,
+    pub(super) reads: Arc<Reads>,
     pub(super) begun: Instant,
     /// Print the summary on standard output for programs.
     pub(super) json: bool,
@@ -120,7 +120,7 @@ pub(super) struct Ended<'a> {
     pub(super) is_left: bool,
 }
 
-impl Ended<'_> {
+impl MountResults<'_> {
     /// Prints the summary, and returns it for programs.
     pub(super) async fn conclude(
         self,

@@ -13,7 +13,7 @@ use fuser::{Errno, FileHandle, FopenFlags};
 
 use super::cache_writer::{self, Descriptor};
 use super::reply::{OpenReply, ReadReply, Through};
-use crate::files::cache::Found;
+use crate::files::cache::CachedObject;
 use crate::limits::MOUNT_READ_BYTES_MAX;
 use crate::mount::tree::Inode;
 use crate::s3::{Endpoint, Object};
@@ -24,14 +24,14 @@ const LOCAL: u64 = 1 << 63;
 /// Open files of one mount.
 #[derive(Debug)]
 pub(super) struct Local {
-    cache_writer: Arc<cache_writer::Shared>,
-    state: Mutex<State>,
+    cache_writer: Arc<cache_writer::CacheState>,
+    state: Mutex<OpenFiles>,
     /// The kernel passes reads through, as far as known.
     passes: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OpenFiles {
     inodes: HashMap<Inode, Way>,
     /// Files that this process reads, by handle.
     files: HashMap<u64, Arc<OpenFile>>,
@@ -41,7 +41,7 @@ struct State {
 /// A file that this process reads.
 #[derive(Debug)]
 struct OpenFile {
-    found: Found,
+    found: CachedObject,
     _descriptor: Descriptor,
 }
 
@@ -55,11 +55,11 @@ enum Way {
 }
 
 impl Local {
-    pub(super) fn new(cache_writer: Arc<cache_writer::Shared>) -> Self {
+    pub(super) fn new(cache_writer: Arc<cache_writer::CacheState>) -> Self {
         Self { cache_writer, state: Mutex::default(), passes: AtomicBool::new(false) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OpenFiles> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,14 +98,14 @@ impl Local {
     /// Opens the found file, in the kernel's current mode of the inode.
     fn open_found(
         &self,
-        mut state: MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, OpenFiles>,
         inode: Inode,
         found: Option<OpenFile>,
         is_direct: bool,
         reply: OpenReply,
         begin: impl FnOnce(Option<FileHandle>) -> FileHandle,
     ) {
-        let State { inodes, files, handles } = &mut *state;
+        let OpenFiles { inodes, files, handles } = &mut *state;
         *handles += 1;
         let handle = *handles | LOCAL;
         let kept = Some(FileHandle(handle));

@@ -27,11 +27,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::task::spawn_local;
 
 pub(super) use self::detach::{empty_place, remove_dead};
-use self::file_report::{Ended, FileReport};
+use self::file_report::{FileReport, MountResults};
 use self::names::LazyNames;
 pub(super) use self::names::Names;
 pub(super) use self::queues::Transport;
-pub(super) use self::reader::Shared as Reads;
+pub(super) use self::reader::Reads;
 pub(super) use self::server::{Event, Server, Supply, hindrance};
 pub(super) use self::view::MountOptions;
 use super::blocking::blocking;
@@ -121,7 +121,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     };
     let json = args.json;
     let explains = args.explain;
-    let ended = Ended {
+    let ended = MountResults {
         control: &control,
         mounted,
         ring,

@@ -28,7 +28,7 @@ use crate::limits::{
     MOUNT_QUEUE_WAIT, MOUNT_READ_BYTES_MAX,
 };
 use crate::mount::tree::Totals;
-use crate::mount::wire::{self, Call, Listing, Writer};
+use crate::mount::wire::{self, Call, DirEntries, Writer};
 use crate::plan::path::NAME_BYTES_MAX;
 use crate::s3::uri::shown;
 use crate::sys::fuse_ring::{EmptyRing, FuseAnswer, FuseRequest, FuseRing, Memory};
@@ -464,7 +464,7 @@ fn answer(view: &View, mailbox: &Arc<Mailbox>, request: FuseRequest) {
         Some(Call::ReadFolder { inode, offset, length, has_attributes }) => {
             reply.try_write(|bytes| {
                 let length = bytes.len().min(length as usize);
-                let mut listing = Listing::new(&mut bytes[..length]);
+                let mut listing = DirEntries::new(&mut bytes[..length]);
                 view.list(inode, offset, |known, valid, next, name| {
                     let valid = has_attributes.then_some(valid);
                     listing.add(&wire_attributes(known), next, name.as_bytes(), valid)

@@ -1,7 +1,7 @@
 //! Connects programs' reads with the engine: requests the chunks that [`Demand`] selects, and
 //! answers the kernel directly from the slots that received them.
 //!
-//! Threads of the kernel's requests call [`Shared::read`] and never wait for bytes; a separate
+//! Threads of the kernel's requests call [`Reads::read`] and never wait for bytes; a separate
 //! thread takes received chunks. Under the lock there are only decisions: answers are written
 //! without it.
 
@@ -57,7 +57,7 @@ struct Open {
 
 /// A requested chunk.
 #[derive(Debug)]
-struct Asked {
+struct RequestedChunk {
     ticket: Arc<Ticket>,
     file: FileId,
     offset: u64,
@@ -65,19 +65,19 @@ struct Asked {
 
 /// A waiting read.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRead {
     reply: ReadReply,
     file: FileId,
 }
 
 #[derive(Debug)]
-struct State {
+struct ReadsState {
     demand: Demand,
     files: HashMap<FileId, Open>,
-    waiting: HashMap<ReadId, Waiting>,
+    waiting: HashMap<ReadId, WaitingRead>,
     /// Reads by the time at which they fail; all have an equal timeout.
     due: VecDeque<(Instant, ReadId)>,
-    under_way: HashMap<ChunkId, Asked>,
+    under_way: HashMap<ChunkId, RequestedChunk>,
     here: HashMap<ChunkId, Arc<Lease>>,
     /// Why chunks failed, until their reads have failed.
     lost: HashMap<ChunkId, Error>,
@@ -90,8 +90,8 @@ struct State {
 
 /// The state that all threads of a mount share.
 #[derive(Debug)]
-pub(in crate::command) struct Shared {
-    state: Mutex<State>,
+pub(in crate::command) struct Reads {
+    state: Mutex<ReadsState>,
     scheduler: Arc<Scheduler>,
     inbox: Arc<Inbox>,
     counter: Handle,
@@ -106,13 +106,13 @@ pub(in crate::command) struct Shared {
     /// Time that reads have waited.
     waited: Waited,
     /// The cache, if there is one.
-    cache_writer: Option<Arc<cache_writer::Shared>>,
+    cache_writer: Option<Arc<cache_writer::CacheState>>,
 }
 
 /// The thread that takes received chunks.
 #[derive(Debug)]
 pub(super) struct Reader {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Reads>,
     thread: Option<JoinHandle<()>>,
     chunk_bytes: u64,
 }
@@ -136,13 +136,13 @@ impl Reader {
         workers: &Workers,
         deadline: Option<Duration>,
         errors: mpsc::Sender<(usize, Error)>,
-        cache_writer: Option<Arc<cache_writer::Shared>>,
+        cache_writer: Option<Arc<cache_writer::CacheState>>,
     ) -> Result<Self> {
         let counter = event_counter()?;
         let config = workers.config();
         let chunk_bytes = u64::from(config.slot_length_bytes);
         let bounds = Bounds { leases: config.leases_max(), chunk_bytes };
-        let state = State {
+        let state = ReadsState {
             demand: Demand::new(bounds),
             files: HashMap::new(),
             waiting: HashMap::new(),
@@ -154,7 +154,7 @@ impl Reader {
             all: AllReads::default(),
             has_waiting: false,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Reads {
             state: Mutex::new(state),
             scheduler: Arc::clone(&workers.scheduler),
             inbox: Arc::new(Inbox::new(counter.clone(), None)),
@@ -189,8 +189,8 @@ impl Reader {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl Reads {
+    fn lock(&self) -> MutexGuard<'_, ReadsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -330,7 +330,7 @@ impl Shared {
         }
         state.reads += 1;
         let read = ReadId(state.reads);
-        state.waiting.insert(read, Waiting { reply, file });
+        state.waiting.insert(read, WaitingRead { reply, file });
         state.demand.read(file, offset, u64::from(length), read);
         let todo = self.act(&mut state);
         if let Some(time) = self.deadline.filter(|_| state.waiting.contains_key(&read)) {
@@ -346,14 +346,15 @@ impl Shared {
     }
 
     /// Decides what to do, and sends requests.
-    fn act(&self, state: &mut State) -> Todo {
+    fn act(&self, state: &mut ReadsState) -> Todo {
         let mut todo = Todo::default();
         while let Some(action) = state.demand.poll() {
             match action {
                 Action::Fetch { chunk, file, range, urgent } => {
                     let transfer = Arc::clone(&state.files[&file].transfer);
                     let ticket = Arc::new(Ticket::new(chunk.0, Arc::clone(&self.inbox)));
-                    let asked = Asked { ticket: Arc::clone(&ticket), file, offset: range.start };
+                    let asked =
+                        RequestedChunk { ticket: Arc::clone(&ticket), file, offset: range.start };
                     state.under_way.insert(chunk, asked);
                     let into = Destination::Lease(Lease::new());
                     let request = Some(ClientRequest::new(ticket, into));
@@ -362,7 +363,7 @@ impl Shared {
                     self.scheduler.submit(Assignment::new(transfer, range, request), priority);
                 }
                 Action::Cancel(chunk) => {
-                    if let Some(Asked { ticket, .. }) = state.under_way.get(&chunk) {
+                    if let Some(RequestedChunk { ticket, .. }) = state.under_way.get(&chunk) {
                         ticket.cancel();
                         self.scheduler.cancel_one(ticket);
                     }
@@ -430,7 +431,7 @@ impl Shared {
                 match (result, into) {
                     (Ok(()), Destination::Lease(lease)) => {
                         let lease = Arc::new(lease);
-                        if let Some(Asked { file, offset, .. }) = asked {
+                        if let Some(RequestedChunk { file, offset, .. }) = asked {
                             state.count(file, |of| of.received_bytes += lease.len() as u64);
                             let growing = state.files.get(&file).and_then(|of| of.growing.clone());
                             kept = growing.map(|growing| (growing, offset, Arc::clone(&lease)));
@@ -510,7 +511,7 @@ impl Open {
     }
 }
 
-impl State {
+impl ReadsState {
     /// Updates the time that reads have waited.
     fn note_waiting(&mut self, waited: &Waited) {
         let waits = !self.waiting.is_empty();

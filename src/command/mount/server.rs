@@ -19,8 +19,8 @@ use super::cache_writer::{CacheWriter, UNCACHED_REPORTS_MAX, Uncached};
 use super::detach::Own;
 use super::names::Names;
 use super::queues::{self, Queues, Transport};
-use super::reader::{Reader, Shared};
-use super::version_check::{self, Ask, VersionCheck};
+use super::reader::{Reader, Reads};
+use super::version_check::{self, VersionCheck, VersionRequest};
 use super::view::{Attributes, Device, MountOptions, View};
 use crate::cli::TuningArgs;
 use crate::command::blocking::blocking;
@@ -81,7 +81,7 @@ pub(in crate::command) struct Server {
     /// Reports of objects that are not cached.
     uncached: mpsc::Receiver<Uncached>,
     /// Requests of views for names whose objects were replaced.
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<VersionRequest>,
     /// The task that serves them.
     names: JoinHandle<()>,
     mounts: Vec<Mounted>,
@@ -236,7 +236,7 @@ impl Server {
     }
 
     /// A handle that can end all reads, from anywhere.
-    pub(in crate::command) fn reads(&self) -> Arc<Shared> {
+    pub(in crate::command) fn reads(&self) -> Arc<Reads> {
         Arc::clone(&self.reader().shared)
     }
 

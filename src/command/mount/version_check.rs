@@ -14,7 +14,7 @@ use fuser::{Errno, INodeNo, Notifier};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use super::dir_lister::Listing;
+use super::dir_lister::DirListing;
 use super::names::Names;
 use super::reply::NameReply;
 use super::view::Attributes;
@@ -28,13 +28,13 @@ use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
 /// A request to the control plane.
-pub(super) enum Ask {
+pub(super) enum VersionRequest {
     /// Look a name up again.
     Name { of: Arc<VersionCheck>, name: Inode, reply: NameReply },
     /// Invalidate the kernel's entry of a name.
     Forget { of: Arc<VersionCheck>, name: Inode },
     /// List a folder.
-    Folder(Listing),
+    Folder(DirListing),
 }
 
 /// The current versions of one mount's names.
@@ -47,7 +47,7 @@ pub(super) struct VersionCheck {
     /// An object was replaced.
     has_any: AtomicBool,
     notifier: OnceLock<Notifier>,
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<VersionRequest>,
 }
 
 impl std::fmt::Debug for VersionCheck {
@@ -61,7 +61,7 @@ impl VersionCheck {
         number: usize,
         names: Arc<Names>,
         base: Attributes,
-        asks: mpsc::Sender<Ask>,
+        asks: mpsc::Sender<VersionRequest>,
     ) -> Self {
         let versions = Versions::new(names.versions_from());
         Self {
@@ -86,7 +86,7 @@ impl VersionCheck {
     }
 
     /// The channel for requests.
-    pub(super) const fn asks(&self) -> &mpsc::Sender<Ask> {
+    pub(super) const fn asks(&self) -> &mpsc::Sender<VersionRequest> {
         &self.asks
     }
 
@@ -128,11 +128,11 @@ impl VersionCheck {
         if let Some(facts) = known {
             return self.answer_name(&facts, reply);
         }
-        let ask = Ask::Name { of: Arc::clone(self), name, reply };
+        let ask = VersionRequest::Name { of: Arc::clone(self), name, reply };
         if let Err(error) = self.asks.try_send(ask) {
             let (mpsc::error::TrySendError::Full(ask) | mpsc::error::TrySendError::Closed(ask)) =
                 error;
-            if let Ask::Name { reply, .. } = ask {
+            if let VersionRequest::Name { reply, .. } = ask {
                 reply.error(Errno::EAGAIN);
             }
         }
@@ -186,7 +186,7 @@ impl VersionCheck {
     /// Invalidates the kernel's entry of a name. If too many requests are queued it does not: then
     /// only the next open of the file looks it up.
     fn forget(self: &Arc<Self>, name: Inode) {
-        let _ = self.asks.try_send(Ask::Forget { of: Arc::clone(self), name });
+        let _ = self.asks.try_send(VersionRequest::Forget { of: Arc::clone(self), name });
     }
 
     /// The known attributes of a name.
@@ -278,7 +278,7 @@ pub(super) async fn in_time<T>(
 /// Serves requests until all senders are gone.
 pub(super) async fn answer(
     control: Rc<Control>,
-    mut asks: mpsc::Receiver<Ask>,
+    mut asks: mpsc::Receiver<VersionRequest>,
     deadline: Option<Duration>,
     errors: mpsc::Sender<(usize, Error)>,
 ) {
@@ -289,10 +289,10 @@ pub(super) async fn answer(
     while let Some(ask) = asks.recv().await {
         while under_way.try_join_next().is_some() {}
         match ask {
-            Ask::Forget { of, name } => {
+            VersionRequest::Forget { of, name } => {
                 under_way.spawn_local(blocking(move || of.invalidate(name)));
             }
-            Ask::Folder(listing) => {
+            VersionRequest::Folder(listing) => {
                 let (control, errors) = (Rc::clone(&control), errors.clone());
                 let room = Rc::clone(&listings);
                 // A folder may have very many pages: names are looked up meanwhile. A program waits
@@ -301,7 +301,7 @@ pub(super) async fn answer(
                     listing.run(&control, &room, deadline, &errors).await;
                 });
             }
-            Ask::Name { of, name, reply } => {
+            VersionRequest::Name { of, name, reply } => {
                 let permit = Arc::clone(&room).acquire_owned().await;
                 let (control, errors) = (Rc::clone(&control), errors.clone());
                 under_way.spawn_local(async move {

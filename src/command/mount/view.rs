@@ -16,7 +16,7 @@ use fuser::{
 use super::cache_writer;
 use super::local::Local;
 use super::names::{Children, Names, Waiting};
-use super::reader::Shared;
+use super::reader::Reads;
 use super::reply::{NameReply, OpenReply, ReadReply};
 use super::version_check::VersionCheck;
 use crate::limits::{BLOCK_BYTES, MOUNT_BACKGROUND_MAX, MOUNT_NAMES_TTL};
@@ -52,7 +52,7 @@ pub(in crate::command) struct MountOptions {
 #[derive(Debug)]
 pub(super) struct View {
     names: Arc<Names>,
-    reader: Arc<Shared>,
+    reader: Arc<Reads>,
     version_check: Arc<VersionCheck>,
     base: Attributes,
     /// Files that are read from the cache, if there is one.
@@ -82,10 +82,10 @@ pub(super) struct Attributes {
 impl View {
     pub(super) fn new(
         names: Arc<Names>,
-        reader: Arc<Shared>,
+        reader: Arc<Reads>,
         version_check: Arc<VersionCheck>,
         base: Attributes,
-        cache_writer: Option<Arc<cache_writer::Shared>>,
+        cache_writer: Option<Arc<cache_writer::CacheState>>,
         request_bytes: u32,
     ) -> Self {
         let local = cache_writer.map(Local::new);

@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::supply::{Opening, Wanted};
+use super::supply::{Opening, WantedObjects};
 use crate::command::exporter;
 use crate::command::log::PaceLog;
-use crate::engine::backlog::Room;
+use crate::engine::backlog::BacklogBounds;
 use crate::engine::budget::StreamBudget;
 use crate::engine::config::HostFacts;
 use crate::engine::metrics::FeedCount;
@@ -68,7 +68,7 @@ pub(in crate::command) fn lock_channels<'a>(
 /// The plan of a channel.
 pub(in crate::command) struct ChannelPlan {
     pub(in crate::command) name: String,
-    pub(in crate::command) wanted: Wanted,
+    pub(in crate::command) wanted: WantedObjects,
     /// The first epoch's listing, if it was begun earlier.
     pub(in crate::command) opening: Option<Opening>,
     pub(in crate::command) place: Place,
@@ -77,7 +77,7 @@ pub(in crate::command) struct ChannelPlan {
     /// The budget of bytes in flight of all channels.
     pub(in crate::command) budget: Arc<StreamBudget>,
     /// The memory for decrypted bytes ahead of their turn.
-    pub(in crate::command) room: Room,
+    pub(in crate::command) room: BacklogBounds,
     /// Decompresses its objects, if they are gzip.
     pub(in crate::command) inflaters: Option<Arc<Inflaters>>,
     /// The bandwidth limit of all channels.
@@ -94,7 +94,7 @@ pub(in crate::command) struct ChannelPlan {
 /// A channel that is being served.
 pub(in crate::command) struct Running {
     pub(in crate::command) name: String,
-    pub(in crate::command) wanted: Wanted,
+    pub(in crate::command) wanted: WantedObjects,
     pub(in crate::command) opening: Option<Opening>,
     pub(in crate::command) part: PartSize,
     pub(in crate::command) feed: Arc<StreamFeed>,

@@ -45,7 +45,7 @@ pub(in crate::command) struct EpochOrder {
 
 /// The objects of a channel.
 #[derive(Debug, Clone)]
-pub(in crate::command) struct Wanted {
+pub(in crate::command) struct WantedObjects {
     /// Empty if a manifest has the objects, or if its shard has none.
     pub(in crate::command) sources: Vec<S3Uri>,
     /// A manifest's lines, instead of sources.
@@ -64,7 +64,7 @@ pub(in crate::command) struct Wanted {
 /// listing; `opening` is the first one's, if begun earlier.
 pub(in crate::command) async fn supply(
     control: &Rc<Control>,
-    wanted: &Wanted,
+    wanted: &WantedObjects,
     part: PartSize,
     feed: &StreamFeed,
     order: EpochOrder,
@@ -183,7 +183,10 @@ impl Opening {
     ///
     /// # Errors
     /// If its first objects are too long for a record.
-    pub(in crate::command) async fn listed(entries: Entries, wanted: &Wanted) -> Result<Self> {
+    pub(in crate::command) async fn listed(
+        entries: Entries,
+        wanted: &WantedObjects,
+    ) -> Result<Self> {
         let opened = OpenListing::begin(entries, wanted, None).await;
         opened.map(|it| Self::Listing(Box::new(it)))
     }
@@ -192,7 +195,7 @@ impl Opening {
     /// names, and missing credentials or permissions, are its errors.
     pub(in crate::command) async fn of(
         control: &Rc<Control>,
-        wanted: &Wanted,
+        wanted: &WantedObjects,
         order: EpochOrder,
         epoch: u64,
     ) -> Result<Self> {
@@ -216,7 +219,7 @@ pub(in crate::command) struct OpenListing {
 }
 
 impl OpenListing {
-    async fn of(control: &Rc<Control>, wanted: &Wanted) -> Result<Self> {
+    async fn of(control: &Rc<Control>, wanted: &WantedObjects) -> Result<Self> {
         let found = match wanted.allows_none {
             true => control.resolve_there(&wanted.sources).await?.0,
             false => control.resolve_all(&wanted.sources).await?,
@@ -229,7 +232,11 @@ impl OpenListing {
         Self::begin(walk.into(), wanted, window).await
     }
 
-    async fn begin(mut walk: Entries, wanted: &Wanted, window: Option<ByteRange>) -> Result<Self> {
+    async fn begin(
+        mut walk: Entries,
+        wanted: &WantedObjects,
+        window: Option<ByteRange>,
+    ) -> Result<Self> {
         let first = walk.next_batch().await?;
         if let Some(advice) = wanted.wraps {
             check_records(first.iter().flatten(), advice)?;
@@ -317,9 +324,16 @@ mod tests {
     use crate::sys::Handle;
 
     /// Everything below this source, unframed.
-    fn wanted(source: S3Uri) -> Wanted {
+    fn wanted(source: S3Uri) -> WantedObjects {
         let (sources, filter) = (vec![source], Filter::default());
-        Wanted { sources, manifest: None, wraps: None, allows_none: false, filter, range: None }
+        WantedObjects {
+            sources,
+            manifest: None,
+            wraps: None,
+            allows_none: false,
+            filter,
+            range: None,
+        }
     }
 
     /// Most checks of the reader for the next object before it gives up.
@@ -505,7 +519,7 @@ mod tests {
         loopback::run(async {
             let (control, part, feed) = set_up(&server).await;
             let range = Some("100-199".parse().expect("a range"));
-            let wanted = Wanted { range, ..wanted(source) };
+            let wanted = WantedObjects { range, ..wanted(source) };
             let order = EpochOrder { epochs: NonZeroU64::new(1), ..KEY_ORDER };
             supply(&control, &wanted, part, &feed, order, None).await.expect("it is there");
             let NextStep::StreamStep(StreamStep::Range(_, range)) = feed.next(part) else {

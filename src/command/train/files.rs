@@ -9,8 +9,8 @@ use super::super::blocking::blocking;
 use super::super::get::{self, Ended, Intake, OfChannels, Shown};
 use super::super::session::Interrupts;
 use super::input::{self, Sources};
-use super::layout::Layout;
-use super::streams::Shared;
+use super::layout::JobFolders;
+use super::streams::SharedResources;
 use super::survey::OtherFiles;
 use crate::cli::{Destination, FailureArgs, GetArgs, SelectionArgs, TrainArgs};
 use crate::command::download::run::Shares;
@@ -32,25 +32,25 @@ pub(super) type AllFound = Vec<(Preflight, OtherFiles)>;
 pub(super) struct Downloads<'a> {
     pub(super) args: &'a TrainArgs,
     pub(super) input: &'a TrainingInput,
-    pub(super) layout: &'a Layout,
+    pub(super) layout: &'a JobFolders,
     pub(super) sources: &'a Sources,
     pub(super) control: Rc<Control>,
     pub(super) begun: Instant,
     /// Only errors are printed: the command already runs.
     pub(super) is_quiet: bool,
     /// The resources shared with channels in Pipe mode.
-    pub(super) shared: Shared,
+    pub(super) shared: SharedResources,
 }
 
 /// A channel to download.
-struct Wanted<'a> {
+struct WantedChannel<'a> {
     channel: &'a Channel,
     source: ChannelSource,
     found: Preflight,
     others: OtherFiles,
 }
 
-impl Wanted<'_> {
+impl WantedChannel<'_> {
     /// Its report before the download.
     fn result(&self) -> FilesSummary {
         FilesSummary { other_files: self.others.count, ..FilesSummary::new(&self.channel.name) }
@@ -72,7 +72,7 @@ impl Wanted<'_> {
 /// Channels below one folder, which one run downloads.
 struct Group<'a> {
     folder: PathBuf,
-    channels: Vec<Wanted<'a>>,
+    channels: Vec<WantedChannel<'a>>,
 }
 
 impl Group<'_> {
@@ -142,7 +142,7 @@ impl Downloads<'_> {
                 source.folder.clear();
             }
             let folder = if is_apart { folder } else { data.clone() };
-            let wanted = Wanted { channel, source, found, others };
+            let wanted = WantedChannel { channel, source, found, others };
             match groups.iter_mut().find(|group| group.folder == folder) {
                 Some(group) => group.channels.push(wanted),
                 None => groups.push(Group { folder, channels: vec![wanted] }),
@@ -165,9 +165,9 @@ impl Downloads<'_> {
     ) -> Result<Option<Ended>> {
         let Self { args, control, .. } = self;
         let progress = Progress::new(!args.output.messages.quiet && !self.is_quiet);
-        group.channels.iter().flat_map(Wanted::notes).for_each(|note| progress.note(note));
+        group.channels.iter().flat_map(WantedChannel::notes).for_each(|note| progress.note(note));
         if group.channels.iter().all(|wanted| wanted.entries() == Some(0)) {
-            results.files.extend(group.channels.iter().map(Wanted::result));
+            results.files.extend(group.channels.iter().map(WantedChannel::result));
             return Ok(None);
         }
         let shares = Some(group.shares(&self.layout.data()));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::whole_file;
-use super::layout::Layout;
+use super::layout::JobFolders;
 use crate::cli::{JobSource, ManifestPlace, TrainArgs};
 use crate::command::stream::lines;
 use crate::control::Control;
@@ -38,7 +38,7 @@ pub(super) struct Described {
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] with all errors of the description, and for unsupported input.
-pub(super) fn of(args: &TrainArgs, layout: &Layout) -> Result<Described> {
+pub(super) fn of(args: &TrainArgs, layout: &JobFolders) -> Result<Described> {
     let (source, parsed, beside) = match &args.source {
         JobSource::Channels(channels) => {
             // With `--shard` and without a distribution every channel is sharded.
@@ -137,7 +137,7 @@ fn read(path: &Path) -> Result<String> {
 
 /// The location of a channel's data.
 #[derive(Debug, Clone)]
-pub(super) enum Source {
+pub(super) enum InputSource {
     /// A local folder.
     Folder,
     /// These objects.
@@ -149,7 +149,7 @@ pub(super) enum Source {
 }
 
 /// The location of each channel's data, in the order of the channels.
-pub(super) type Sources = Vec<Source>;
+pub(super) type Sources = Vec<InputSource>;
 
 /// Resolves the locations of the channels' data: lists of objects are downloaded.
 pub(super) async fn sources(
@@ -160,7 +160,7 @@ pub(super) async fn sources(
     let mut sources = Vec::with_capacity(input.channels.len());
     for channel in &input.channels {
         let source = source(control, channel, shard(channel, input), layout).await;
-        sources.push(source.unwrap_or_else(Source::Unknown));
+        sources.push(source.unwrap_or_else(InputSource::Unknown));
     }
     sources
 }
@@ -170,13 +170,13 @@ async fn source(
     channel: &Channel,
     shard: Shard,
     layout: ManifestLayout,
-) -> Result<Source> {
+) -> Result<InputSource> {
     let objects = match &channel.data {
-        ChannelData::Folder { .. } => return Ok(Source::Folder),
+        ChannelData::Folder { .. } => return Ok(InputSource::Folder),
         ChannelData::AugmentedManifest { manifest, attributes } => {
             let S3Location { bucket, key } = manifest.clone();
             let place = ManifestPlace::S3(bucket, key);
-            return Ok(Source::Lines(lines::read(control, &place, attributes).await?, shard));
+            return Ok(InputSource::Lines(lines::read(control, &place, attributes).await?, shard));
         }
         ChannelData::Prefix(S3Location { bucket, key }) => {
             let prefix = S3Uri::parse_prefix(&format!("s3://{bucket}/{key}"))?;
@@ -188,20 +188,21 @@ async fn source(
     };
     // With a path of its own, the channel's folder is not used.
     let (folder, allow_empty) = (channel.name.clone(), channel.allow_empty);
-    Ok(Source::Objects(ChannelSource { folder, objects, shard, allow_empty }))
+    Ok(InputSource::Objects(ChannelSource { folder, objects, shard, allow_empty }))
 }
 
 /// One address of each bucket, for properties of buckets.
 pub(super) fn buckets(sources: &Sources) -> Vec<&S3Uri> {
     let of_source = |source| match source {
-        &Source::Objects(ChannelSource { objects: ChannelObjects::Prefix(ref prefix), .. }) => {
-            std::slice::from_ref(&**prefix)
-        }
-        Source::Objects(ChannelSource { objects: ChannelObjects::List(list), .. }) => {
+        &InputSource::Objects(ChannelSource {
+            objects: ChannelObjects::Prefix(ref prefix),
+            ..
+        }) => std::slice::from_ref(&**prefix),
+        InputSource::Objects(ChannelSource { objects: ChannelObjects::List(list), .. }) => {
             &list[..list.len().min(1)]
         }
-        Source::Lines(manifest, _) => manifest.buckets(),
-        Source::Folder | Source::Unknown(_) => &[],
+        InputSource::Lines(manifest, _) => manifest.buckets(),
+        InputSource::Folder | InputSource::Unknown(_) => &[],
     };
     sources.iter().flat_map(of_source).collect()
 }
@@ -240,7 +241,7 @@ pub(super) fn files<'a>(
 ) -> impl Iterator<Item = (&'a Channel, &'a ChannelSource)> {
     let both = input.channels.iter().zip(sources);
     both.filter(|(channel, _)| is_files(channel)).filter_map(|(channel, source)| match source {
-        Source::Objects(objects) => Some((channel, objects)),
+        InputSource::Objects(objects) => Some((channel, objects)),
         _ => None,
     })
 }
@@ -249,7 +250,7 @@ pub(super) fn files<'a>(
 pub(super) fn streams<'a>(
     input: &'a TrainingInput,
     sources: &'a Sources,
-) -> impl Iterator<Item = (&'a Channel, &'a Source)> {
+) -> impl Iterator<Item = (&'a Channel, &'a InputSource)> {
     let both = input.channels.iter().zip(sources);
     both.filter(|(channel, _)| channel.mode == InputMode::Pipe)
 }

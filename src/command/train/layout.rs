@@ -26,11 +26,11 @@ pub(super) const TEMPORARY_PREFIX: &str = ".inrush-";
 
 /// The base folder, usually `/opt/ml`, and the paths below it.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
+pub(super) struct JobFolders {
     paths: Paths,
 }
 
-impl Layout {
+impl JobFolders {
     /// The layout below this folder, as an absolute path, because the command may change its
     /// working directory. The default is that of a SageMaker training container.
     pub(super) fn new(base: Option<&Path>) -> Result<Self> {
@@ -325,8 +325,8 @@ mod tests {
 
     use super::*;
 
-    fn layout(folder: &Path) -> Layout {
-        Layout::new(Some(&folder.join("ml"))).expect("an absolute path")
+    fn layout(folder: &Path) -> JobFolders {
+        JobFolders::new(Some(&folder.join("ml"))).expect("an absolute path")
     }
 
     fn input(channels: Vec<Channel>) -> TrainingInput {

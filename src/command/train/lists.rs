@@ -9,7 +9,7 @@ use super::super::blocking::blocking;
 use super::super::whole_file::Unnamed;
 use super::files::AllFound;
 use super::input::{self, Sources};
-use super::layout::{Layout, TEMPORARY_PREFIX, unusable};
+use super::layout::{JobFolders, TEMPORARY_PREFIX, unusable};
 use crate::control::Control;
 use crate::control::list::channel::{ChannelObjects, ChannelSource};
 use crate::error::Result;
@@ -24,7 +24,7 @@ use crate::train::{Channel, TrainingInput, files};
 /// If one cannot be written, or a channel that is listed again cannot be listed.
 pub(super) async fn write(
     control: &Rc<Control>,
-    (input, layout): (&TrainingInput, &Layout),
+    (input, layout): (&TrainingInput, &JobFolders),
     sources: &Sources,
     found: &mut AllFound,
 ) -> Result<()> {

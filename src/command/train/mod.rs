@@ -40,9 +40,9 @@ use crate::text::size::counted;
 use crate::train::TrainingInput;
 use files::{AllFound, Downloads};
 use input::{Described, Sources};
-use layout::Layout;
+use layout::JobFolders;
 use mounts::Mounts;
-use streams::{EndedStreams, Event, Shared, Streams};
+use streams::{EndedStreams, SharedResources, Streams, StreamsEvent};
 use survey::Survey;
 
 /// The exit code of a run with a command whose input failed: that of env(1) and timeout(1) for
@@ -91,7 +91,7 @@ pub(super) async fn run(
     credentials: CredentialSource,
     begun: Instant,
 ) -> Result<Done> {
-    let layout = Layout::new(args.base_dir.as_deref())?;
+    let layout = JobFolders::new(args.base_dir.as_deref())?;
     let Described { input, rank } = input::of(&args, &layout)?;
     layout.require(args.base_dir.is_some())?;
     let mut progress = Progress::new(!args.output.messages.quiet);
@@ -133,7 +133,7 @@ pub(super) async fn run(
 }
 
 /// Keeps other runs out of the base folder; a check does not conflict.
-async fn lock(args: &TrainArgs, layout: &Layout) -> Result<FolderLock> {
+async fn lock(args: &TrainArgs, layout: &JobFolders) -> Result<FolderLock> {
     if args.check {
         return Ok(FolderLock::default());
     }
@@ -220,7 +220,7 @@ fn print_plan(plan: &TrainPlan, args: &TrainArgs) -> Result<Done> {
     Ok(Done::default())
 }
 
-async fn write_failure(layout: &Layout, error: &Error, progress: &Progress) {
+async fn write_failure(layout: &JobFolders, error: &Error, progress: &Progress) {
     let (layout, error) = (layout.clone(), error.clone());
     if let Err(unwritten) = blocking(move || layout.report_failure(&error)).await {
         progress.error(unwritten);
@@ -231,7 +231,7 @@ async fn write_failure(layout: &Layout, error: &Error, progress: &Progress) {
 struct Job<'a> {
     args: &'a TrainArgs,
     input: &'a TrainingInput,
-    layout: &'a Layout,
+    layout: &'a JobFolders,
     begun: Instant,
     progress: &'a mut Progress,
     control: Option<Rc<Control>>,
@@ -248,7 +248,7 @@ enum Happened {
     /// All channels in File mode are complete, or one has failed.
     Files(Result<(), Failure>),
     /// A channel in Pipe mode has failed, or all epochs have ended.
-    Streams(Event),
+    Streams(StreamsEvent),
     /// A channel in FastFile mode has failed.
     Mounts(Error),
     /// The command has ended.
@@ -261,7 +261,7 @@ enum Happened {
 
 impl<'a> Job<'a> {
     fn new(
-        (args, input, layout): (&'a TrainArgs, &'a TrainingInput, &'a Layout),
+        (args, input, layout): (&'a TrainArgs, &'a TrainingInput, &'a JobFolders),
         begun: Instant,
         progress: &'a mut Progress,
     ) -> Self {
@@ -335,7 +335,7 @@ impl<'a> Job<'a> {
         sources: &Sources,
         (found, kept): (&mut AllFound, Vec<Option<KeptListing>>),
         interrupts: &mut Interrupts,
-    ) -> Result<Shared> {
+    ) -> Result<SharedResources> {
         let (args, input, layout) = (self.args, self.input, self.layout);
         let control = self.control.as_ref().expect("it is there before");
         let report = open(args.report.as_deref(), interrupts).await?;
@@ -348,7 +348,7 @@ impl<'a> Job<'a> {
             blocking(move || place.make(&wanted)).await?;
             lists::write(control, (input, layout), sources, found).await?;
             let tls = session::tls(control, input::buckets(sources)).await?;
-            let shared = Shared { tls, bandwidth, report };
+            let shared = SharedResources { tls, bandwidth, report };
             let mounts = Mounts::prepare(parts, control, found, &shared, self.begun).await?;
             Ok((shared, mounts))
         };
@@ -454,14 +454,14 @@ impl<'a> Job<'a> {
                 (false, _) => self.mounts.is_none() && self.are_streams_over(),
             },
             Happened::Files(Err(error)) if is_wanted => self.fail(error, failure).await,
-            Happened::Streams(Event::Failed(error)) if is_wanted => {
+            Happened::Streams(StreamsEvent::Failed(error)) if is_wanted => {
                 self.fail(Failure { error, is_reported: true, code: None }, failure).await
             }
             // The streams may have ended before the halted downloads.
             Happened::Files(Err(_)) => !self.has_command() && self.are_streams_over(),
             Happened::Mounts(error) if is_wanted => self.fail(error.into(), failure).await,
-            Happened::Streams(Event::Failed(_)) | Happened::Mounts(_) => false,
-            Happened::Streams(Event::Over) => {
+            Happened::Streams(StreamsEvent::Failed(_)) | Happened::Mounts(_) => false,
+            Happened::Streams(StreamsEvent::Over) => {
                 !self.has_command() && is_downloaded && (self.mounts.is_none() || !is_wanted)
             }
             Happened::Exit(exit) => {
@@ -573,7 +573,7 @@ impl<'a> Job<'a> {
 }
 
 /// The next event of the streams; pending forever without streams.
-async fn next(streams: &mut Option<Streams>, progress: &Progress) -> Event {
+async fn next(streams: &mut Option<Streams>, progress: &Progress) -> StreamsEvent {
     match streams {
         Some(streams) => streams.next(progress).await,
         None => std::future::pending().await,

@@ -14,8 +14,8 @@ use super::super::ring;
 use super::super::session;
 use super::files::AllFound;
 use super::input::{self, Sources};
-use super::layout::Layout;
-use super::streams::Shared;
+use super::layout::JobFolders;
+use super::streams::SharedResources;
 use crate::cli::{TrainArgs, TuningArgs};
 use crate::control::Control;
 use crate::control::list::channel::{ChannelSource, Preflight};
@@ -52,10 +52,10 @@ impl Mounts {
     /// Takes the channels in FastFile mode from the survey, and starts their workers; `None` if
     /// there are none. Nothing is mounted yet.
     pub(super) async fn prepare(
-        (args, input, layout, sources): (&TrainArgs, &TrainingInput, &Layout, &Sources),
+        (args, input, layout, sources): (&TrainArgs, &TrainingInput, &JobFolders, &Sources),
         control: &Rc<Control>,
         found: &mut AllFound,
-        shared: &Shared,
+        shared: &SharedResources,
         begun: Instant,
     ) -> Result<Option<Self>> {
         let mut ready = Vec::new();

@@ -15,12 +15,12 @@ use super::super::blocking::blocking;
 use super::super::ring;
 use super::super::session;
 use super::super::stream::{Resources, StreamEngine, part_size, start_channels, start_engine};
-use super::input::{self, Source, Sources};
-use super::layout::{Layout, is_number};
+use super::input::{self, InputSource, Sources};
+use super::layout::{JobFolders, is_number};
 use crate::cli::TrainArgs;
 use crate::command::stream::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use crate::command::stream::report::{EndedEngine, StreamReport};
-use crate::command::stream::supply::{EpochOrder, Opening, Wanted, supply};
+use crate::command::stream::supply::{EpochOrder, Opening, WantedObjects, supply};
 use crate::control::Control;
 use crate::control::list::channel::ChannelObjects;
 use crate::engine::metrics::FeedCount;
@@ -45,7 +45,7 @@ const ADVICE_ON_RECORDS: &str =
 
 /// An event of the running streams.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum StreamsEvent {
     /// A channel has failed; that was printed.
     Failed(Error),
     /// All epochs of all channels have ended.
@@ -54,7 +54,7 @@ pub(super) enum Event {
 
 /// The resources shared with channels in File mode.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct SharedResources {
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) bandwidth: Option<Arc<Bandwidth>>,
     pub(super) report: Option<ReportWriter>,
@@ -91,9 +91,12 @@ impl Streams {
     /// Creates the first pipe of each channel and starts serving it; `None` if there are none in
     /// Pipe mode.
     pub(super) async fn start(
-        (args, input, layout, sources): (&TrainArgs, &TrainingInput, &Layout, &Sources),
+        (args, input, layout, sources): (&TrainArgs, &TrainingInput, &JobFolders, &Sources),
         control: &Rc<Control>,
-        (Shared { tls, bandwidth, report }, kept): (Shared, Vec<Option<KeptListing>>),
+        (SharedResources { tls, bandwidth, report }, kept): (
+            SharedResources,
+            Vec<Option<KeptListing>>,
+        ),
         begun: Instant,
         progress: &Progress,
     ) -> Result<Option<Self>> {
@@ -162,7 +165,7 @@ impl Streams {
     }
 
     /// Waits for the next event; pending forever if there can be none. Cancel safe.
-    pub(super) async fn next(&mut self, progress: &Progress) -> Event {
+    pub(super) async fn next(&mut self, progress: &Progress) -> StreamsEvent {
         loop {
             if self.engine.has_ended() {
                 // Requests are not served any more.
@@ -174,11 +177,11 @@ impl Streams {
             self.report_epochs(progress);
             self.report.take(&self.channels, progress);
             if let Some(error) = self.take_failure(progress) {
-                return Event::Failed(error);
+                return StreamsEvent::Failed(error);
             }
             if !self.is_over && self.channels.iter().all(Running::has_ended) {
                 self.is_over = true;
-                return Event::Over;
+                return StreamsEvent::Over;
             }
             self.report.wait(&self.events, progress).await;
         }
@@ -201,7 +204,7 @@ impl Streams {
         None
     }
 
-    /// True if [`Event::Over`] was returned.
+    /// True if [`StreamsEvent::Over`] was returned.
     pub(super) fn are_over(&self) -> bool {
         self.is_over
     }
@@ -284,15 +287,15 @@ async fn remove_left(folder: &Path, channels: &[&str]) -> Result<()> {
 /// error before any reader waits.
 async fn begin<'a>(
     args: &TrainArgs,
-    pipes: impl Iterator<Item = (&'a (&'a Channel, &'a Source), Option<KeptListing>)>,
+    pipes: impl Iterator<Item = (&'a (&'a Channel, &'a InputSource), Option<KeptListing>)>,
     control: &Rc<Control>,
-) -> Result<(Vec<(Wanted, Opening)>, Vec<EpochOrder>)> {
+) -> Result<(Vec<(WantedObjects, Opening)>, Vec<EpochOrder>)> {
     let (mut openings, mut orders) = (Vec::new(), Vec::new());
     for ((channel, source), kept) in pipes {
         let is_shuffled = channel.shuffle_seed.is_some();
         let (mut listed, mut allows_none) = (None, false);
         let (sources, manifest, shard) = match source {
-            Source::Objects(objects) => {
+            InputSource::Objects(objects) => {
                 listed = kept.and_then(|kept| objects.kept_stream(kept, is_shuffled));
                 // A missing object of a list is an error, however many objects there are.
                 let is_prefix = matches!(objects.objects, ChannelObjects::Prefix(_));
@@ -300,11 +303,11 @@ async fn begin<'a>(
                 let (sources, shard) = objects.stream_sources(is_shuffled);
                 (sources, None, shard)
             }
-            Source::Lines(manifest, shard) => (Vec::new(), Some(Arc::clone(manifest)), *shard),
-            Source::Folder | Source::Unknown(_) => continue,
+            InputSource::Lines(manifest, shard) => (Vec::new(), Some(Arc::clone(manifest)), *shard),
+            InputSource::Folder | InputSource::Unknown(_) => continue,
         };
         let is_wrapped = channel.record_wrapper == RecordWrapper::RecordIo;
-        let wanted = Wanted {
+        let wanted = WantedObjects {
             sources,
             manifest,
             wraps: is_wrapped.then_some(ADVICE_ON_RECORDS),

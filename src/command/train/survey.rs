@@ -10,8 +10,8 @@ use tokio::task::spawn_local;
 use super::super::blocking::blocking;
 use super::super::mount;
 use super::files::AllFound;
-use super::input::{Source, Sources, address, is_files};
-use super::layout::Layout;
+use super::input::{InputSource, Sources, address, is_files};
+use super::layout::JobFolders;
 use super::streams::epochs_in_words;
 use crate::cli::TrainArgs;
 use crate::command::download::space::Space;
@@ -35,7 +35,7 @@ pub(super) use present::OtherFiles;
 
 /// The findings about one channel.
 #[derive(Debug, Default)]
-struct Found {
+struct ChannelFindings {
     /// The lines of an augmented manifest; and this host's of them.
     lines: Option<(u64, u64)>,
     objects: u64,
@@ -67,7 +67,7 @@ pub(super) struct Survey {
 /// Lists all channels at once and checks their destinations.
 pub(super) async fn survey(
     control: &Rc<Control>,
-    (args, input, layout): (&TrainArgs, &TrainingInput, &Layout),
+    (args, input, layout): (&TrainArgs, &TrainingInput, &JobFolders),
     sources: &Sources,
 ) -> Result<Survey> {
     let mut listings = Vec::new();
@@ -78,12 +78,14 @@ pub(super) async fn survey(
         let room = Some(Rc::clone(&room)).filter(|_| is_files(&channel) || !args.check);
         listings.push(spawn_local(async move {
             match source {
-                Source::Objects(objects) => {
+                InputSource::Objects(objects) => {
                     list(&control, &channel, &objects, room.as_deref()).await
                 }
-                Source::Lines(manifest, shard) => look_at_lines(&manifest, shard),
-                Source::Folder => Found::default(),
-                Source::Unknown(error) => Found { problems: vec![error], ..Found::default() },
+                InputSource::Lines(manifest, shard) => look_at_lines(&manifest, shard),
+                InputSource::Folder => ChannelFindings::default(),
+                InputSource::Unknown(error) => {
+                    ChannelFindings { problems: vec![error], ..ChannelFindings::default() }
+                }
             }
         }));
     }
@@ -108,7 +110,7 @@ pub(super) async fn survey(
         let mut others = OtherFiles::default();
         // Mounted channels need no space.
         let is_stored = channel.mode == InputMode::File;
-        if let (Source::Objects(source), true) = (source, is_stored)
+        if let (InputSource::Objects(source), true) = (source, is_stored)
             && let Some(listed) = found.files.take()
         {
             let folder = layout.channel(channel);
@@ -232,7 +234,7 @@ async fn list(
     channel: &Channel,
     source: &ChannelSource,
     room: Option<&ListingBudget>,
-) -> Found {
+) -> ChannelFindings {
     let (is_files, most) = (is_files(channel), CHANNEL_PROBLEMS_REPORTED_MAX);
     match control.preflight(source, is_files, most, room).await {
         Err(error) => {
@@ -243,7 +245,7 @@ async fn list(
                 }
                 _ => error,
             };
-            Found { problems: vec![error], ..Found::default() }
+            ChannelFindings { problems: vec![error], ..ChannelFindings::default() }
         }
         Ok(mut found) => {
             let as_error = |problem: &KeyProblem| {
@@ -254,7 +256,7 @@ async fn list(
                 };
                 Error::new(ErrorKind::Destination, why).within(what)
             };
-            Found {
+            ChannelFindings {
                 objects: found.objects,
                 bytes: found.bytes,
                 host_objects: found.shard_objects,
@@ -271,25 +273,25 @@ async fn list(
 
 /// Counts the lines of an augmented manifest. Their objects are not requested before their turn:
 /// there may be millions.
-fn look_at_lines(manifest: &AugmentedManifest, shard: Shard) -> Found {
+fn look_at_lines(manifest: &AugmentedManifest, shard: Shard) -> ChannelFindings {
     let lines = u64::from(manifest.count());
     let host_lines = shard.share_of(lines);
     let each = manifest.references() as u64;
     let bytes = manifest.bytes();
-    Found {
+    ChannelFindings {
         lines: Some((lines, host_lines)),
         objects: lines * each,
         bytes,
         host_objects: host_lines * each,
         host_bytes: bytes.filter(|_| shard == Shard::WHOLE),
-        ..Found::default()
+        ..ChannelFindings::default()
     }
 }
 
 fn planned(
     args: &TrainArgs,
     channel: &Channel,
-    found: &Found,
+    found: &ChannelFindings,
     others: &OtherFiles,
 ) -> PlannedChannel {
     let (source, mode, begins) = match (&channel.data, channel.mode) {

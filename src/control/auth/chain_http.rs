@@ -36,7 +36,7 @@ use crate::s3::proxy::{Proxies, Proxy};
 
 /// A service that gives credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Service {
+pub(crate) enum CredentialService {
     Sts,
     /// Single sign-on: the credentials of a role.
     Sso,
@@ -44,7 +44,7 @@ pub(crate) enum Service {
     SsoOidc,
 }
 
-impl Service {
+impl CredentialService {
     /// Its name in settings.
     pub(in crate::control) const fn name(self) -> &'static str {
         match self {
@@ -80,14 +80,14 @@ impl Service {
 }
 
 /// URLs of services by environment and profile; other services are at AWS.
-pub(crate) type Urls = Vec<(Service, String)>;
+pub(crate) type Urls = Vec<(CredentialService, String)>;
 
 /// The chain's HTTP connector.
 #[derive(Debug, Clone)]
 pub(crate) struct ChainHttp {
     way: Arc<Way>,
     /// The service that is requested; `None` for the agents of a container and an instance.
-    service: Option<Service>,
+    service: Option<CredentialService>,
 }
 
 #[derive(Debug)]
@@ -107,7 +107,7 @@ struct Asked {
     /// Its answer's status.
     status: Option<u16>,
     /// The service that does not answer like this.
-    foreign_to: Option<Service>,
+    foreign_to: Option<CredentialService>,
 }
 
 impl ChainHttp {
@@ -118,7 +118,7 @@ impl ChainHttp {
     }
 
     /// This way, for requests to `service`.
-    pub(super) fn of(&self, service: Service) -> Self {
+    pub(super) fn of(&self, service: CredentialService) -> Self {
         Self { way: Arc::clone(&self.way), service: Some(service) }
     }
 
@@ -140,7 +140,7 @@ impl ChainHttp {
         let Asked { endpoint, status, foreign_to } = last.as_ref()?;
         let (status, host) = ((*status)?, &endpoint.host);
         let is_good = (200..300).contains(&status);
-        let message = match foreign_to.map(Service::label) {
+        let message = match foreign_to.map(CredentialService::label) {
             Some(service) if is_good => format!("the answer of {host} is not one of {service}"),
             Some(service) => format!("{host} answers {status}, and not as {service} does"),
             None if is_good => return None,
@@ -184,7 +184,7 @@ impl ChainHttp {
     }
 
     /// The URL of a service by environment and profile; `None`: at AWS.
-    pub(crate) fn url(&self, service: Service) -> Option<&str> {
+    pub(crate) fn url(&self, service: CredentialService) -> Option<&str> {
         self.way.urls.iter().find(|(named, _)| *named == service).map(|(_, url)| &**url)
     }
 }
@@ -206,7 +206,7 @@ impl HttpClient for ChainHttp {
 #[derive(Debug, Clone)]
 struct Connector {
     way: Arc<Way>,
-    service: Option<Service>,
+    service: Option<CredentialService>,
     /// For the name, the connection and TLS together.
     connect_timeout: Duration,
     /// For the whole answer.

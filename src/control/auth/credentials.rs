@@ -574,7 +574,7 @@ pub(crate) async fn giving(access_keys: &'static [&'static str; 2]) -> KeyRefres
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::auth::chain_http::Service;
+    use crate::control::auth::chain_http::CredentialService;
     use crate::control::loopback::run;
     use crate::control::tls::Trust;
     use crate::error::ErrorReason;
@@ -689,7 +689,7 @@ mod tests {
     async fn chain_of(config: &'static str, sts: Option<String>) -> Result<KeySource> {
         let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_ACCESS_KEY_ID", "A")];
         let settings = Settings::of(&variables, &[("/config", config)], Some("default"));
-        let urls = sts.map(|url| (Service::Sts, url)).into_iter().collect();
+        let urls = sts.map(|url| (CredentialService::Sts, url)).into_iter().collect();
         let http = ChainHttp::new(Trust::System, Proxies::default(), urls);
         let settings = settings.expect("words");
         chain(&settings, "us-east-1", http, RetryBudget::default()).await

@@ -13,7 +13,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use tokio::sync::Mutex;
 
-use super::chain_http::Service;
+use super::chain_http::CredentialService;
 use super::container::AGENT_VARIABLES;
 use super::environment::KEY_VARIABLES;
 use super::process::Process;
@@ -95,15 +95,15 @@ struct Role {
 }
 
 /// The services that may give credentials.
-pub(in crate::control) fn services(settings: &Settings) -> Vec<Service> {
+pub(in crate::control) fn services(settings: &Settings) -> Vec<CredentialService> {
     let chain = Chain::of(settings).ok();
     let base = chain.as_ref().map(|chain| &chain.base);
     let asks_sts = WebIdentity::is_in_environment(settings)
         || chain.as_ref().is_some_and(Chain::has_role)
         || matches!(base, Some(Base::WebIdentity(_)));
-    let mut services = if asks_sts { vec![Service::Sts] } else { vec![] };
+    let mut services = if asks_sts { vec![CredentialService::Sts] } else { vec![] };
     if let Some(Base::SingleSignOn(_)) = base {
-        services.extend([Service::Sso, Service::SsoOidc]);
+        services.extend([CredentialService::Sso, CredentialService::SsoOidc]);
     }
     services
 }
@@ -232,7 +232,7 @@ impl Chain {
             Base::Refused(error) => SharedCredentialsProvider::new(Refused(error)),
             Base::Nothing => SharedCredentialsProvider::new(Nothing),
         };
-        let sts = services.config(Service::Sts);
+        let sts = services.config(CredentialService::Sts);
         for role in self.roles.into_iter().rev() {
             let mut builder = AssumeRoleProvider::builder(role.arn).configure(&sts);
             if let Some(name) = role.session_name {

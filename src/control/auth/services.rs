@@ -9,7 +9,7 @@ use aws_types::SdkConfig;
 use aws_types::region::Region;
 use aws_types::sdk_config::{RetryConfig, SharedTimeSource};
 
-use super::chain_http::{ChainHttp, Service};
+use super::chain_http::{ChainHttp, CredentialService};
 use super::roles;
 use crate::control::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
@@ -44,12 +44,12 @@ impl Services {
     }
 
     /// The configuration for a service, in the region of the run.
-    pub(super) fn config(&self, service: Service) -> SdkConfig {
+    pub(super) fn config(&self, service: CredentialService) -> SdkConfig {
         self.config_in(service, self.region.clone())
     }
 
     /// The configuration for a service in another region.
-    pub(super) fn config_in(&self, service: Service, region: Region) -> SdkConfig {
+    pub(super) fn config_in(&self, service: CredentialService, region: Region) -> SdkConfig {
         let url = self.http.url(service).map(str::to_owned);
         // Only AWS has these variants.
         let is_at_aws = url.is_none();
@@ -77,14 +77,16 @@ mod tests {
     fn validated_endpoints_of_sts_are_used_unless_it_is_elsewhere() {
         let variables = [("AWS_USE_FIPS_ENDPOINT", "true"), ("AWS_USE_DUALSTACK_ENDPOINT", "true")];
         let settings = Settings::of(&variables, &[], None).expect("words");
-        for (service, expected) in
-            [(None, true), (Some(Service::Sso), true), (Some(Service::Sts), false)]
-        {
+        for (service, expected) in [
+            (None, true),
+            (Some(CredentialService::Sso), true),
+            (Some(CredentialService::Sts), false),
+        ] {
             let urls = service.map(|service| (service, "http://host".to_owned()));
             let http =
                 ChainHttp::new(Trust::System, Proxies::default(), urls.into_iter().collect());
             let services = Services::new(&settings, "us-east-1", http).expect("switches");
-            let sts = services.config(Service::Sts);
+            let sts = services.config(CredentialService::Sts);
             assert_eq!((sts.use_fips(), sts.use_dual_stack()), (Some(expected), Some(expected)));
             assert!(sts.service_config().is_none(), "nothing of the environment");
         }

@@ -15,7 +15,7 @@ use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentials
 use aws_types::region::Region;
 use tokio::task::spawn_blocking;
 
-use super::chain_http::{ChainHttp, Service};
+use super::chain_http::{ChainHttp, CredentialService};
 use super::credentials::{reason_of, reasons};
 use super::roles::{ROLE, ROLE_SESSION, Refused, refuse};
 use super::services::Services;
@@ -94,7 +94,7 @@ impl WebIdentity {
     }
 
     pub(super) fn provider(self, services: &Services) -> SharedCredentialsProvider {
-        let client = aws_sdk_sts::Client::new(&services.config(Service::Sts));
+        let client = aws_sdk_sts::Client::new(&services.config(CredentialService::Sts));
         SharedCredentialsProvider::new(RoleOfToken { identity: self, client })
     }
 }
@@ -223,10 +223,10 @@ impl SingleSignOn {
             return SharedCredentialsProvider::new(Refused(error));
         }
         let region = Region::new(self.region.clone());
-        let sso = services.config_in(Service::Sso, region.clone());
+        let sso = services.config_in(CredentialService::Sso, region.clone());
         let client = aws_sdk_sso::Client::new(&sso);
         let token = SsoTokenProvider::builder()
-            .configure(&services.config_in(Service::SsoOidc, region.clone()))
+            .configure(&services.config_in(CredentialService::SsoOidc, region.clone()))
             .region(region)
             // A session without a name is kept by its URL.
             .session_name(self.session.as_ref().unwrap_or(&self.start_url))

@@ -13,13 +13,13 @@ use crate::s3::is_folder_mark;
 /// Entries of several parts, one after the other.
 #[derive(Debug, Default)]
 pub struct Entries {
-    parts: Vec<Part>,
+    parts: Vec<EntrySource>,
     /// Index of the current part.
     at: usize,
 }
 
 #[derive(Debug)]
-enum Part {
+enum EntrySource {
     /// Listed while it is used.
     Walk(Box<Walk>),
     /// Listed earlier.
@@ -85,12 +85,12 @@ impl Entries {
     /// Appends the entries of this walk. Conflicts between paths are found within each part only:
     /// give the parts different folders ([`Walk::under`]).
     pub fn push_walk(&mut self, walk: Walk) {
-        self.parts.push(Part::Walk(Box::new(walk)));
+        self.parts.push(EntrySource::Walk(Box::new(walk)));
     }
 
     /// Appends these entries.
     pub fn push_kept(&mut self, kept: KeptEntries) {
-        self.parts.push(Part::Kept(kept));
+        self.parts.push(EntrySource::Kept(kept));
     }
 
     /// The next entries, at least one; `None` at the end.
@@ -102,15 +102,15 @@ impl Entries {
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Entry>>> {
         while let Some(part) = self.parts.get_mut(self.at) {
             let batch = match part {
-                Part::Walk(walk) => walk.next_batch().await?,
-                Part::Kept(kept) => kept.next_batch(),
-                Part::Over => None,
+                EntrySource::Walk(walk) => walk.next_batch().await?,
+                EntrySource::Kept(kept) => kept.next_batch(),
+                EntrySource::Over => None,
             };
             if batch.is_some() {
                 return Ok(batch);
             }
-            if matches!(part, Part::Kept(_)) {
-                *part = Part::Over;
+            if matches!(part, EntrySource::Kept(_)) {
+                *part = EntrySource::Over;
             }
             self.at += 1;
         }
@@ -119,16 +119,16 @@ impl Entries {
 
     fn walks(&self) -> impl Iterator<Item = &Walk> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Walk(walk) => Some(&**walk),
-            Part::Kept(_) | Part::Over => None,
+            EntrySource::Walk(walk) => Some(&**walk),
+            EntrySource::Kept(_) | EntrySource::Over => None,
         })
     }
 
     /// The missing sources that walks have skipped since the last call.
     pub fn take_missing(&mut self) -> Vec<Missing> {
         let walks = self.parts.iter_mut().filter_map(|part| match part {
-            Part::Walk(walk) => Some(walk),
-            Part::Kept(_) | Part::Over => None,
+            EntrySource::Walk(walk) => Some(walk),
+            EntrySource::Kept(_) | EntrySource::Over => None,
         });
         walks.flat_map(|walk| walk.take_missing()).collect()
     }

@@ -25,7 +25,7 @@ pub type Found = (Object, Arc<Endpoint>);
 pub struct HeadsAhead {
     control: Rc<Control>,
     listed: Option<Listed>,
-    asked: VecDeque<Asked>,
+    asked: VecDeque<RequestState>,
     /// Objects in progress that use a HEAD.
     heads: usize,
     /// The last one is the first of its bucket.
@@ -33,12 +33,12 @@ pub struct HeadsAhead {
 }
 
 #[derive(Debug)]
-enum Asked {
+enum RequestState {
     Head(JoinHandle<Result<Found>>),
     Listed(Found),
 }
 
-impl Asked {
+impl RequestState {
     fn is_answered(&self) -> bool {
         match self {
             Self::Head(question) => question.is_finished(),
@@ -87,7 +87,7 @@ impl HeadsAhead {
         }
         if let Some(found) = self.listed.as_mut().and_then(|listed| listed.find(&uri)) {
             self.is_new = false;
-            self.asked.push_back(Asked::Listed(found));
+            self.asked.push_back(RequestState::Listed(found));
             return None;
         }
         if !self.takes(&uri) {
@@ -96,7 +96,7 @@ impl HeadsAhead {
         let control = Rc::clone(&self.control);
         self.is_new = !control.has_met(&uri.bucket);
         self.heads += 1;
-        self.asked.push_back(Asked::Head(spawn_local(async move {
+        self.asked.push_back(RequestState::Head(spawn_local(async move {
             let object = control.head(&uri.bucket, uri.literal_key(), "").await?;
             let object = object.ok_or_else(|| {
                 let message = format!("{uri}: there is no object with this key");
@@ -111,7 +111,7 @@ impl HeadsAhead {
     /// True when [`Self::next`] need not wait.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.asked.front().is_some_and(Asked::is_answered)
+        self.asked.front().is_some_and(RequestState::is_answered)
     }
 
     /// The first object not taken yet; `None` if there is none. Cancel safe.
@@ -122,15 +122,15 @@ impl HeadsAhead {
     /// # Panics
     /// If a request panics.
     pub async fn next(&mut self) -> Result<Option<Found>> {
-        if let Some(Asked::Head(first)) = self.asked.front_mut() {
+        if let Some(RequestState::Head(first)) = self.asked.front_mut() {
             let found = first.await.expect("a question is not given up, and does not panic");
             self.asked.pop_front();
             self.heads -= 1;
             return found.map(Some);
         }
         Ok(self.asked.pop_front().and_then(|first| match first {
-            Asked::Listed(found) => Some(found),
-            Asked::Head(_) => None,
+            RequestState::Listed(found) => Some(found),
+            RequestState::Head(_) => None,
         }))
     }
 }
@@ -138,7 +138,7 @@ impl HeadsAhead {
 impl Drop for HeadsAhead {
     fn drop(&mut self) {
         for asked in &self.asked {
-            if let Asked::Head(question) = asked {
+            if let RequestState::Head(question) = asked {
                 question.abort();
             }
         }

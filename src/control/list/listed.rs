@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::Instant;
 use tracing::info;
 
-use super::pages::Pages;
+use super::pages::ListingPages;
 use crate::control::Control;
 use crate::control::limits::{
     FOLDERS_LISTED_AT_ONCE_MAX, LISTED_AGE_MAX, LISTED_BYTES_MAX, LISTED_PER_WANTED_MAX,
@@ -57,11 +57,11 @@ pub(super) struct Listed {
     named: Arc<Named>,
     pub(super) limits: ListedLimits,
     /// Buckets that are worth a listing.
-    buckets: HashMap<String, Bucket>,
+    buckets: HashMap<String, BucketObjects>,
 }
 
 #[derive(Debug)]
-struct Bucket {
+struct BucketObjects {
     /// Number of its wanted objects.
     wanted: u64,
     listing: Option<BucketListing>,
@@ -80,7 +80,7 @@ impl Listed {
             let listed_min = keys.count();
             let is_worth = wanted >= limits.wanted_min
                 && listed_min <= wanted.saturating_mul(limits.per_wanted_max);
-            is_worth.then(|| (bucket.to_owned(), Bucket { wanted, listing: None }))
+            is_worth.then(|| (bucket.to_owned(), BucketObjects { wanted, listing: None }))
         };
         let buckets = named.buckets().filter_map(worth).collect();
         Self { control, named, limits, buckets }
@@ -148,11 +148,11 @@ struct Tables {
     named: Arc<Named>,
     listed_max: u64,
     bytes_max: u64,
-    state: RefCell<State>,
+    state: RefCell<TablesState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TablesState {
     /// One table per folder.
     tables: Vec<Table>,
     /// The first folder without a task.
@@ -192,7 +192,7 @@ impl Tables {
             named,
             listed_max: wanted.saturating_mul(limits.per_wanted_max),
             bytes_max,
-            state: RefCell::new(State { tables, ..State::default() }),
+            state: RefCell::new(TablesState { tables, ..TablesState::default() }),
         }
     }
 
@@ -264,7 +264,7 @@ impl Tables {
         }
         state.ended = Some(Instant::now());
         let keys = self.named.bucket(&self.bucket).map_or(0, NamedKeys::count);
-        let State { listed, found, .. } = *state;
+        let TablesState { listed, found, .. } = *state;
         let why = state.stopped.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
         info!(
             "bucket {}: {found} of {keys} named objects found among {listed} listed{why}",
@@ -294,7 +294,7 @@ impl Tables {
     /// Drops all listed objects: HEADs are sent from now on.
     fn retire(&self) {
         info!("bucket {}: what was listed is old: objects are asked about", self.bucket);
-        *self.state.borrow_mut() = State::default();
+        *self.state.borrow_mut() = TablesState::default();
     }
 }
 
@@ -318,7 +318,7 @@ async fn list_folder(
     let first = control.list_page(&tables.bucket, &ListQuery::new(folder)).await?;
     // The request may have found another region.
     let endpoint = control.endpoint(&tables.bucket).await?;
-    let mut pages = Pages::new(Rc::clone(control), &endpoint, folder, first, listings);
+    let mut pages = ListingPages::new(Rc::clone(control), &endpoint, folder, first, listings);
     while let Some(objects) = pages.next().await? {
         if !tables.take(at, &objects, &endpoint) {
             break;

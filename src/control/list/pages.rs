@@ -18,7 +18,7 @@ use crate::s3::{Endpoint, Object};
 
 /// A listing in progress.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(super) struct ListingPages {
     control: Rc<Control>,
     bucket: String,
     prefix: String,
@@ -30,7 +30,7 @@ pub(super) struct Pages {
     slowed: u64,
 }
 
-impl Pages {
+impl ListingPages {
     /// The listing of `prefix` with its first page, as one of `listings` that share the limits.
     pub(super) fn new(
         control: Rc<Control>,

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::pages::Pages;
+use super::pages::ListingPages;
 use super::sources::{Missing, Source, SourceKind, listed, listed_prefix, too_many_sources};
 use crate::control::Control;
 use crate::control::limits::{BATCH_ENTRIES_MAX, NAMESAKES_MAX, SOURCES_MAX};
@@ -111,7 +111,7 @@ struct SourceListing {
     found: SourceKind,
     current: std::vec::IntoIter<Object>,
     /// `None` after the last page.
-    pages: Option<Pages>,
+    pages: Option<ListingPages>,
     /// True if any object matched the source, before the filter.
     any: bool,
     /// Of a literal prefix, once needed.
@@ -416,8 +416,9 @@ impl SourceListing {
         let (found, endpoint) = (source.found, source.endpoint);
         // Without a first page there is nothing, which `resolve` rejects.
         let page = source.first_page.unwrap_or_default();
-        let pages_of =
-            |prefix: &str| Some(Pages::new(Rc::clone(control), &endpoint, prefix, page, listings));
+        let pages_of = |prefix: &str| {
+            Some(ListingPages::new(Rc::clone(control), &endpoint, prefix, page, listings))
+        };
         // There may be very many single objects: they store no more than they need.
         let (current, pages) = match &found {
             SourceKind::Object(object) => (vec![object.clone()], None),
@@ -501,7 +502,7 @@ impl SourceListing {
 
     /// True if the next page is available without waiting.
     fn is_ready(&mut self) -> Result<bool> {
-        self.pages.as_mut().map_or(Ok(true), Pages::is_ready)
+        self.pages.as_mut().map_or(Ok(true), ListingPages::is_ready)
     }
 
     /// Goes to the next page.

@@ -79,7 +79,7 @@ pub(super) fn parse(content: &str, file: usize) -> Result<Vec<Section>, (usize, 
     // The section of the next setting: `[DEFAULT]` may be repeated.
     let mut current = 0;
     let mut defaults_at = None;
-    let mut names_seen = Names::default();
+    let mut names_seen = SeenNames::default();
     // Indentation of the last name: lines that are indented further continue its value.
     let mut of_value: Option<usize> = None;
     let mut is_nested = false;
@@ -167,13 +167,13 @@ fn go_on(is_command: bool, is_nested: bool, value: &mut String, text: &str) -> R
 /// The names of a file so far: configparser refuses duplicates, and of two equal names the intended
 /// one is unknown.
 #[derive(Default)]
-struct Names {
+struct SeenNames {
     headers: HashSet<String>,
     /// With the index of their section.
     settings: HashSet<(usize, String)>,
 }
 
-impl Names {
+impl SeenNames {
     fn is_new_setting(&mut self, section: usize, name: &str) -> bool {
         self.settings.insert((section, name.to_owned()))
     }

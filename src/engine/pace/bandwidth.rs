@@ -30,14 +30,14 @@ pub struct Bandwidth {
     next_us: AtomicU64,
     /// Number of clients.
     count: AtomicUsize,
-    clients: [Client; BANDWIDTH_CLIENTS_MAX],
+    clients: [ClientShare; BANDWIDTH_CLIENTS_MAX],
     /// Lower bound of every client's position: idle time is not saved up.
     least: AtomicU64,
 }
 
 /// One client of a bandwidth.
 #[derive(Debug, Default)]
-struct Client {
+struct ClientShare {
     /// Bytes charged to it, plus those that it let pass while idle.
     charged: AtomicU64,
     /// It waits for its turn until then, in microseconds; 0 if it does not wait.
@@ -52,7 +52,7 @@ impl Bandwidth {
             bytes_per_second,
             next_us: AtomicU64::new(0),
             count: AtomicUsize::new(0),
-            clients: std::array::from_fn(|_| Client::default()),
+            clients: std::array::from_fn(|_| ClientShare::default()),
             least: AtomicU64::new(0),
         }
     }
@@ -78,7 +78,7 @@ impl Bandwidth {
     }
 
     /// A client's position: the lowest one has had the least.
-    fn place(&self, client: &Client) -> u64 {
+    fn place(&self, client: &ClientShare) -> u64 {
         client.charged.load(Ordering::Relaxed).max(self.least.load(Ordering::Relaxed))
     }
 

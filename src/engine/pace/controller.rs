@@ -7,7 +7,7 @@ mod reader;
 
 use self::climb::Below;
 use self::ordered::ordered_ended;
-use self::reader::{Reader, Step};
+use self::reader::{Step, StreamReader};
 use super::levels::{Levels, per_mille};
 use super::rate::Rate;
 use super::timeline::{Change, Moment, Timeline};
@@ -56,7 +56,7 @@ pub struct Controller {
     rates: Vec<(Rate, EndpointTotals)>,
     timeline: Timeline,
     /// For a stream: whether the reader or the network is the limit.
-    reader: Reader,
+    reader: StreamReader,
     /// When to probe above next, and below.
     look_up_us: u64,
     look_down_us: u64,
@@ -97,7 +97,7 @@ impl Controller {
             },
             rates: vec![Default::default()],
             timeline: Timeline::default(),
-            reader: Reader::default(),
+            reader: StreamReader::default(),
             look_up_us: 0,
             look_down_us: 0,
             up_pause_us: PACE_PAUSE_MIN_US,

@@ -9,7 +9,7 @@ const LEVELS_BESIDE_MAX: i32 = 40;
 
 /// The result of one level.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct MeasuredLevel {
     /// Work per second, the mean of the last windows.
     work: u64,
     at_us: u64,
@@ -19,7 +19,7 @@ struct Known {
 #[derive(Debug)]
 pub(super) struct Levels {
     requests: Vec<u32>,
-    known: Vec<Option<Known>>,
+    known: Vec<Option<MeasuredLevel>>,
 }
 
 impl Levels {
@@ -57,7 +57,7 @@ impl Levels {
             // A value from before the network changed must not be averaged.
             _ => work,
         };
-        self.known[level] = Some(Known { work: mean, at_us: now_us });
+        self.known[level] = Some(MeasuredLevel { work: mean, at_us: now_us });
     }
 
     /// Its recent result.

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::served::{Open, Served};
+use super::served::{OpenConnections, Served};
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::metrics::AddressCount;
 use crate::limits::{ADDRESS_AVOID_BASE_US, ADDRESS_AVOID_MAX_US, ADDRESSES_KEPT_MAX};
@@ -60,9 +60,9 @@ impl Health {
         self.open.open.load(Ordering::Relaxed)
     }
 
-    fn counts(&self) -> Open {
+    fn counts(&self) -> OpenConnections {
         let first_us = self.open.first_answer_us.load(Ordering::Relaxed);
-        Open {
+        OpenConnections {
             all: self.open(),
             answered: self.open.answered.load(Ordering::Relaxed),
             first_answer_us: Some(first_us).filter(|us| *us > 0),
@@ -193,7 +193,7 @@ impl Known {
 /// An address of one endpoint: what is known of the address is shared by its endpoints, and counts
 /// are separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct EndpointAddress {
     /// The endpoint.
     pub endpoint: EndpointNumber,
     /// The address.
@@ -217,7 +217,7 @@ impl Addresses {
         Self { shared, number, counts: Vec::new() }
     }
 
-    fn count(&mut self, at: Place) -> &mut AddressCount {
+    fn count(&mut self, at: EndpointAddress) -> &mut AddressCount {
         let new = AddressCount::new(at.endpoint, at.address);
         let at = self.counts.iter().position(|count| count.is_of_same(&new));
         let at = at.unwrap_or_else(|| {
@@ -241,13 +241,13 @@ impl Addresses {
         now_us: u64,
     ) -> Option<OpenConnection> {
         let open = self.shared.connect(of, other_than, now_us)?;
-        self.count(Place { endpoint, address: open.address }).connects += 1;
+        self.count(EndpointAddress { endpoint, address: open.address }).connects += 1;
         Some(open)
     }
 
     /// Records that it failed, or was far slower than its peers: all avoid it for a while, longer
     /// each time.
-    pub fn failed(&mut self, at: Place, now_us: u64) {
+    pub fn failed(&mut self, at: EndpointAddress, now_us: u64) {
         self.count(at).failures += 1;
         let mut known = self.shared.lock();
         let health = known.find(at.address);
@@ -263,7 +263,7 @@ impl Addresses {
 
     /// Records a failed attempt. An attempt that was ended early because it was late says little
     /// about an address from which ranges came.
-    pub fn blame(&mut self, at: Place, failure: Failure, was_late: bool, now_us: u64) {
+    pub fn blame(&mut self, at: EndpointAddress, failure: Failure, was_late: bool, now_us: u64) {
         if !was_late || failure == Failure::ConnectTimeout || !self.is_good(at.address) {
             self.failed(at, now_us);
         }
@@ -276,7 +276,7 @@ impl Addresses {
     }
 
     /// Records a range that came from it.
-    pub fn brought(&mut self, at: Place, bytes: u64, times: RangeTimes, now_us: u64) {
+    pub fn brought(&mut self, at: EndpointAddress, bytes: u64, times: RangeTimes, now_us: u64) {
         let RangeTimes { first_byte_us, body_us, is_first } = times;
         self.count(at).brought(bytes, (first_byte_us, body_us), now_us);
         let mut known = self.shared.lock();
@@ -341,7 +341,7 @@ impl Addresses {
     }
 
     /// Records that it asked for fewer requests.
-    pub fn refused(&mut self, at: Place) {
+    pub fn refused(&mut self, at: EndpointAddress) {
         self.count(at).refused += 1;
     }
 
@@ -368,8 +368,8 @@ mod tests {
     use super::*;
     use crate::limits::{SERVED_PAUSE_MIN_US, UNANSWERED_AFTER_US};
 
-    fn place(last: u8) -> Place {
-        Place { endpoint: EndpointNumber::FIRST, address: address(last) }
+    fn place(last: u8) -> EndpointAddress {
+        EndpointAddress { endpoint: EndpointNumber::FIRST, address: address(last) }
     }
 
     fn address(last: u8) -> SocketAddr {

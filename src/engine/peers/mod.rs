@@ -9,7 +9,7 @@ mod clock;
 mod pace;
 mod served;
 
-pub use addresses::{Addresses, OpenConnection, Place, RangeTimes, SharedAddresses};
+pub use addresses::{Addresses, EndpointAddress, OpenConnection, RangeTimes, SharedAddresses};
 pub use clock::NetworkClock;
 pub use pace::Paces;
 

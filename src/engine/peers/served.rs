@@ -24,11 +24,11 @@ pub(super) struct Served {
     /// before did.
     unanswered_us: Option<u64>,
     hung_us: Option<u64>,
-    limit: Option<Limit>,
+    limit: Option<ServedLimit>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Limit {
+struct ServedLimit {
     /// Number of answered connections.
     served: usize,
     /// Twice as many are being tried.
@@ -41,7 +41,7 @@ struct Limit {
 /// Open connections of an address, how many of them were ever answered, and their fastest first
 /// answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Open {
+pub(super) struct OpenConnections {
     pub(super) all: usize,
     pub(super) answered: usize,
     pub(super) first_answer_us: Option<u64>,
@@ -96,7 +96,7 @@ impl Served {
         &mut self,
         waited_us: u64,
         answers_before: u64,
-        open: Open,
+        open: OpenConnections,
         now_us: u64,
     ) -> bool {
         let slowest_us = self.slowest_us.or(open.first_answer_us);
@@ -121,7 +121,7 @@ impl Served {
     }
 
     /// Tries twice as many when it is time, and keeps going while they are answered.
-    pub(super) fn look(&mut self, open: Open, now_us: u64) {
+    pub(super) fn look(&mut self, open: OpenConnections, now_us: u64) {
         let Some(limit) = &mut self.limit else { return };
         if now_us < limit.until_us {
             return;
@@ -143,14 +143,14 @@ impl Served {
     }
 
     /// Sets the limit to the answered connections.
-    fn go_back(&mut self, open: Open, now_us: u64) {
+    fn go_back(&mut self, open: OpenConnections, now_us: u64) {
         let before_us = self.limit.map_or(SERVED_PAUSE_MIN_US / 2, |limit| limit.pause_us);
         let pause_us = (before_us * 2).min(SERVED_PAUSE_MAX_US);
         let until_us = now_us + pause_us;
         // The trial opened too many, not those that were answered before it.
         let before = self.limit.map_or(1, |limit| limit.served);
         let served = open.answered.max(before);
-        self.limit = Some(Limit { served, is_trial: false, until_us, pause_us });
+        self.limit = Some(ServedLimit { served, is_trial: false, until_us, pause_us });
     }
 
     /// Most connections that may be open; `None` if no limit is known.
@@ -168,10 +168,10 @@ fn is_too_long(waited_us: u64, slowest_us: u64) -> bool {
 mod tests {
     use super::*;
 
-    const FOUR_OF_32: Open = open(32, 4);
+    const FOUR_OF_32: OpenConnections = open(32, 4);
 
-    const fn open(all: usize, answered: usize) -> Open {
-        Open { all, answered, first_answer_us: None }
+    const fn open(all: usize, answered: usize) -> OpenConnections {
+        OpenConnections { all, answered, first_answer_us: None }
     }
 
     /// An address with this first byte time.

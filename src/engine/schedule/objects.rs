@@ -19,17 +19,17 @@ use crate::plan::ranges::Ranges;
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     /// By the endpoint's number.
-    queues: Vec<Queue>,
+    queues: Vec<ObjectQueue>,
     /// Large objects that are partly handed out: [`OBJECTS_OPEN_MAX`] of endpoints that are not
     /// skipped, and [`OBJECTS_OPEN_ALL_MAX`] in total while one is not skipped.
-    open: VecDeque<Open>,
+    open: VecDeque<OpenObject>,
     /// Number of small objects pushed.
     came: u64,
 }
 
 /// The objects of one endpoint that no worker has begun.
 #[derive(Debug, Default)]
-struct Queue {
+struct ObjectQueue {
     large: BinaryHeap<BySize>,
     /// Each with the number of those pushed before it.
     small: VecDeque<(u64, Arc<Transfer>)>,
@@ -37,7 +37,7 @@ struct Queue {
 
 /// A large object with ranges left to hand out.
 #[derive(Debug)]
-struct Open {
+struct OpenObject {
     endpoint: EndpointNumber,
     transfer: Arc<Transfer>,
     ranges: Peekable<Ranges>,
@@ -71,7 +71,7 @@ impl Objects {
     /// Adds an object.
     pub(super) fn push(&mut self, endpoint: EndpointNumber, transfer: Arc<Transfer>) {
         if self.queues.len() <= endpoint.index() {
-            self.queues.resize_with(endpoint.index() + 1, Queue::default);
+            self.queues.resize_with(endpoint.index() + 1, ObjectQueue::default);
         }
         let queue = &mut self.queues[endpoint.index()];
         if transfer.shape == Shape::Ranges {
@@ -84,18 +84,18 @@ impl Objects {
 
     /// True if all ranges are handed out.
     pub(super) fn is_empty(&self) -> bool {
-        let is_empty = |queue: &Queue| queue.large.is_empty() && queue.small.is_empty();
+        let is_empty = |queue: &ObjectQueue| queue.large.is_empty() && queue.small.is_empty();
         self.open.is_empty() && self.queues.iter().all(is_empty)
     }
 
     /// The next range of an endpoint that is not skipped.
     pub(super) fn next(&mut self, passed_over: EndpointSet) -> Option<Assignment> {
-        let may_be = |open: &&Open| !passed_over.has(open.endpoint);
+        let may_be = |open: &&OpenObject| !passed_over.has(open.endpoint);
         let mut given = self.open.iter().filter(may_be).count();
         while given == 0 || given < OBJECTS_OPEN_MAX && self.open.len() < OBJECTS_OPEN_ALL_MAX {
             let Some((endpoint, transfer)) = self.pop_largest(passed_over) else { break };
             let ranges = transfer.ranges().peekable();
-            self.open.push_back(Open { endpoint, transfer, ranges });
+            self.open.push_back(OpenObject { endpoint, transfer, ranges });
             given += 1;
         }
         let next = self.open.iter().position(|open| may_be(&open));
@@ -113,7 +113,10 @@ impl Objects {
     }
 
     /// The queues that are not skipped.
-    fn queues(&mut self, passed_over: EndpointSet) -> impl Iterator<Item = (usize, &mut Queue)> {
+    fn queues(
+        &mut self,
+        passed_over: EndpointSet,
+    ) -> impl Iterator<Item = (usize, &mut ObjectQueue)> {
         let queues = self.queues.iter_mut().enumerate();
         queues.filter(move |(index, _)| !passed_over.has(EndpointNumber::at(*index)))
     }

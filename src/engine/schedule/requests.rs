@@ -14,7 +14,7 @@ type Queue = BTreeMap<u64, Assignment>;
 
 /// Requests of one priority.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct RequestQueues {
     /// Their clients control how many are in flight, and the endpoints' rates.
     paced_by_client: Queue,
     /// The others, by the endpoint's number.
@@ -39,7 +39,7 @@ impl OfEndpoint {
     }
 }
 
-impl Waiting {
+impl RequestQueues {
     pub(super) fn count(&self) -> usize {
         let of = |endpoint: &OfEndpoint| endpoint.paced_here.len() + endpoint.for_lease.len();
         self.paced_by_client.len() + self.endpoints.iter().map(of).sum::<usize>()

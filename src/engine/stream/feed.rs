@@ -57,7 +57,7 @@ pub enum NextStep {
 /// A channel's stream, from the control plane to its feeder.
 #[derive(Debug)]
 pub struct StreamFeed {
-    state: Mutex<State>,
+    state: Mutex<FeedState>,
     stopped: AtomicBool,
     /// Stopped by the user, perhaps after another reason.
     interrupted: AtomicBool,
@@ -85,8 +85,8 @@ pub struct Streamed {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    objects: VecDeque<Entry>,
+struct FeedState {
+    objects: VecDeque<FeedEntry>,
     /// The current object, and its remaining bytes.
     open: Option<(Arc<Transfer>, ByteRange)>,
     /// Objects pushed since the last end of an epoch.
@@ -103,7 +103,7 @@ struct State {
 }
 
 #[derive(Debug)]
-enum Entry {
+enum FeedEntry {
     /// A whole object, or these bytes of it.
     Object(Arc<Transfer>, Option<ByteRange>),
     Inline(InlineBytes),
@@ -188,11 +188,11 @@ impl StreamFeed {
         self.log.as_ref().map_or(0, length)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wake(&self, state: &mut State) {
+    fn wake(&self, state: &mut FeedState) {
         if std::mem::take(&mut state.asleep) {
             descriptor::raise(&self.counter);
         }
@@ -213,8 +213,8 @@ impl StreamFeed {
     pub fn ranges_left(&self) -> u64 {
         let state = self.lock();
         let waiting = state.objects.iter().map(|entry| match entry {
-            Entry::Object(transfer, window) => self.ranges(window_of(transfer, *window)),
-            Entry::Inline(_) | Entry::EpochEnd { .. } => 0,
+            FeedEntry::Object(transfer, window) => self.ranges(window_of(transfer, *window)),
+            FeedEntry::Inline(_) | FeedEntry::EpochEnd { .. } => 0,
         });
         waiting.sum::<u64>() + state.open.as_ref().map_or(0, |(_, left)| self.ranges(*left))
     }
@@ -228,12 +228,12 @@ impl StreamFeed {
                 FeedItem::Object(transfer) => {
                     state.pushed += 1;
                     if transfer.object.size_bytes > 0 || self.is_logged() {
-                        state.objects.push_back(Entry::Object(transfer, None));
+                        state.objects.push_back(FeedEntry::Object(transfer, None));
                     }
                 }
                 FeedItem::Inline(inline) => {
                     state.inline_bytes += inline.bytes().len();
-                    state.objects.push_back(Entry::Inline(inline));
+                    state.objects.push_back(FeedEntry::Inline(inline));
                 }
             }
         }
@@ -244,7 +244,7 @@ impl StreamFeed {
     pub fn push_part(&self, transfer: Arc<Transfer>, window: ByteRange) {
         let mut state = self.lock();
         state.pushed += 1;
-        state.objects.push_back(Entry::Object(transfer, Some(window)));
+        state.objects.push_back(FeedEntry::Object(transfer, Some(window)));
         self.wake(&mut state);
     }
 
@@ -257,7 +257,7 @@ impl StreamFeed {
     pub fn end_epoch(&self) {
         let mut state = self.lock();
         let objects = std::mem::take(&mut state.pushed);
-        state.objects.push_back(Entry::EpochEnd { objects });
+        state.objects.push_back(FeedEntry::EpochEnd { objects });
         self.wake(&mut state);
     }
 
@@ -348,7 +348,7 @@ impl StreamFeed {
     }
 }
 
-impl State {
+impl FeedState {
     fn take(&mut self, part: PartSize) -> NextStep {
         loop {
             if let Some((transfer, left)) = &mut self.open {
@@ -362,7 +362,7 @@ impl State {
                 self.open = None;
             }
             match self.objects.pop_front() {
-                Some(Entry::Object(transfer, window)) => {
+                Some(FeedEntry::Object(transfer, window)) => {
                     if self.epoch >= self.wanted && transfer.object.size_bytes == 0 {
                         let nothing = transfer.whole_range();
                         return NextStep::StreamStep(StreamStep::Range(transfer, nothing));
@@ -372,13 +372,13 @@ impl State {
                         self.open = Some((transfer, bytes));
                     }
                 }
-                Some(Entry::Inline(inline)) => {
+                Some(FeedEntry::Inline(inline)) => {
                     self.inline_bytes -= inline.bytes().len();
                     if self.epoch >= self.wanted {
                         return NextStep::StreamStep(StreamStep::Inline(inline));
                     }
                 }
-                Some(Entry::EpochEnd { objects }) => {
+                Some(FeedEntry::EpochEnd { objects }) => {
                     self.epoch += 1;
                     return NextStep::StreamStep(StreamStep::EpochEnd { objects });
                 }

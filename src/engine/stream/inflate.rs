@@ -31,12 +31,12 @@ pub enum Ended {
     /// All of its bytes are in the output.
     Whole,
     /// It failed.
-    Failed(Failure),
+    Failed(InflateFailure),
 }
 
 /// Why an object cannot be inflated completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum InflateFailure {
     /// It is not a gzip file, or a damaged one.
     Faulty(Fault),
     /// A bug of inrush.
@@ -45,15 +45,15 @@ pub enum Failure {
 
 /// Input that waits for an inflater.
 #[derive(Debug)]
-struct Piece {
+struct InputPiece {
     buffer: Vec<u8>,
     from: usize,
     to: usize,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    input: VecDeque<Piece>,
+struct InflationState {
+    input: VecDeque<InputPiece>,
     /// All of the object was passed in.
     is_whole: bool,
     /// Consumed input has more output.
@@ -73,7 +73,7 @@ pub struct Inflation {
     output: RangeBacklog,
     /// Raised when there is output, or input is needed.
     counter: Handle,
-    state: Mutex<State>,
+    state: Mutex<InflationState>,
     gunzip: Mutex<Gunzip>,
 }
 
@@ -107,7 +107,7 @@ impl Inflation {
 
     /// Passes in the first `count` bytes of a buffer of the stream.
     pub fn push(&self, buffer: Vec<u8>, count: usize) {
-        lock(&self.state).input.push_back(Piece { buffer, from: 0, to: count });
+        lock(&self.state).input.push_back(InputPiece { buffer, from: 0, to: count });
     }
 
     /// Marks the end of the input.
@@ -133,7 +133,7 @@ impl Inflation {
 
     /// Its failure, if any; reported once.
     #[must_use]
-    pub fn take_failure(&self) -> Option<Failure> {
+    pub fn take_failure(&self) -> Option<InflateFailure> {
         let mut state = lock(&self.state);
         let Some(Ended::Failed(failure)) = state.ended.clone() else { return None };
         (!std::mem::replace(&mut state.is_reported, true)).then_some(failure)
@@ -146,7 +146,7 @@ impl Inflation {
         self.ended() == Some(Ended::Whole) && !self.output.has_bytes()
     }
 
-    fn is_runnable(&self, state: &State) -> bool {
+    fn is_runnable(&self, state: &InflationState) -> bool {
         let has_work = state.is_pending || state.is_whole || !state.input.is_empty();
         has_work && state.ended.is_none() && !state.is_dropped && self.output.has_room()
     }
@@ -154,7 +154,7 @@ impl Inflation {
     /// One turn; true if there is more to do at once.
     fn turn(&self) -> bool {
         let ended = catch_unwind(AssertUnwindSafe(|| self.inflate()));
-        let ended = ended.unwrap_or(Some(Ended::Failed(Failure::Bug)));
+        let ended = ended.unwrap_or(Some(Ended::Failed(InflateFailure::Bug)));
         let gunzip = lock(&self.gunzip);
         let mut state = lock(&self.state);
         state.is_pending = gunzip.is_pending();
@@ -200,29 +200,29 @@ impl Inflation {
             0 => backlog.put_back(buffer),
             _ => self.output.push(buffer, filled),
         }
-        let failed = |fault| Ended::Failed(Failure::Faulty(fault));
+        let failed = |fault| Ended::Failed(InflateFailure::Faulty(fault));
         ended.map(|result| result.map_or_else(failed, |()| Ended::Whole))
     }
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct InflationQueue {
     ready: VecDeque<Arc<Inflation>>,
     is_over: bool,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct InflaterPool {
+    queue: Mutex<InflationQueue>,
     work: Condvar,
 }
 
-impl Shared {
+impl InflaterPool {
     /// The work of a thread.
     fn serve(&self) {
         loop {
             let queue = lock(&self.queue);
-            let is_idle = |queue: &mut Queue| queue.ready.is_empty() && !queue.is_over;
+            let is_idle = |queue: &mut InflationQueue| queue.ready.is_empty() && !queue.is_over;
             let waited = self.work.wait_while(queue, is_idle);
             let mut queue = waited.unwrap_or_else(PoisonError::into_inner);
             if queue.is_over {
@@ -242,7 +242,7 @@ impl Shared {
 pub struct Inflaters {
     /// Advice for an object that cannot be inflated.
     pub advice: &'static str,
-    shared: Arc<Shared>,
+    shared: Arc<InflaterPool>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -305,14 +305,14 @@ mod tests {
     use flate2::write::GzEncoder;
 
     use super::*;
-    use crate::engine::backlog::Room;
+    use crate::engine::backlog::BacklogBounds;
 
     const BUFFER_BYTES: usize = 1000;
 
     /// Room for `ahead` buffers ahead of the current object.
     fn backlog(ahead: u64) -> Arc<Backlog> {
         let (buffer_bytes, ahead_bytes) = (BUFFER_BYTES, ahead * BUFFER_BYTES as u64);
-        Arc::new(Backlog::new(Room { buffer_bytes, ahead_bytes, range_bytes: 1 << 20 }))
+        Arc::new(Backlog::new(BacklogBounds { buffer_bytes, ahead_bytes, range_bytes: 1 << 20 }))
     }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -407,7 +407,7 @@ mod tests {
         object.feed(&inflaters);
         assert!(object.take() && object.got == [7; 500] && !object.take());
         let failure = object.inflation.take_failure().expect("a zero behind it");
-        assert!(matches!(failure, Failure::Faulty(_)), "{failure:?}");
+        assert!(matches!(failure, InflateFailure::Faulty(_)), "{failure:?}");
         assert_eq!(object.inflation.take_failure(), None);
         assert!(!object.inflation.is_handed_on() && !object.inflation.takes_input());
     }

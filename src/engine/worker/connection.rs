@@ -6,7 +6,7 @@ use super::job::{Job, Route};
 use super::link::Link;
 use super::operation::Operation;
 use super::secure::Security;
-use crate::engine::peers::Place;
+use crate::engine::peers::EndpointAddress;
 use crate::link::conn::{Ask, BufferRange, Conn, EtagDigest, Target};
 use crate::sys::{Op, Slot};
 
@@ -111,7 +111,7 @@ impl Connection {
     }
 
     /// Its address, if it has a socket.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<EndpointAddress> {
         self.link.as_ref().map(Link::place)
     }
 

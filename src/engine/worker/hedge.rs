@@ -22,7 +22,7 @@ use super::Worker;
 use super::connection::ConnectionState;
 use super::job::Rivalry;
 use super::link::Link;
-use crate::engine::peers::{self, LateEnd, Phase, Place};
+use crate::engine::peers::{self, EndpointAddress, LateEnd, Phase};
 use crate::files::host::FileHost;
 use crate::limits::{HEDGE_LOOK_US, MOVES_MAX, UNHEARD_AFTER_US};
 use crate::link::conn::Manner;
@@ -129,7 +129,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let connection = &self.connections[index];
         let ConnectionState::Busy(job) = &connection.state else { return false };
         let is_answering = Phase::of(&connection.conn) == Phase::Body;
-        let is_unheard = |place: Place| !self.addresses.is_good(place.address);
+        let is_unheard = |place: EndpointAddress| !self.addresses.is_good(place.address);
         !is_answering
             && job.object().endpoint.has_several_addresses()
             && connection.place().is_some_and(is_unheard)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Worker;
 use super::secure::{Secure, Security};
 use crate::engine::endpoints::EndpointNumber;
-use crate::engine::peers::{OpenConnection, Place};
+use crate::engine::peers::{EndpointAddress, OpenConnection};
 use crate::files::host::FileHost;
 use crate::limits::CONNECT_TIMEOUT_US;
 use crate::link::conn::Event;
@@ -42,8 +42,8 @@ impl Link {
     }
 
     /// Its address with its endpoint.
-    pub(super) fn place(&self) -> Place {
-        Place { endpoint: self.number, address: self.address() }
+    pub(super) fn place(&self) -> EndpointAddress {
+        EndpointAddress { endpoint: self.number, address: self.address() }
     }
 
     /// Its entry among the open connections.

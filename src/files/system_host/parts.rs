@@ -83,13 +83,13 @@ pub enum WhenAll {
 }
 
 /// An unfinished file that this process has locked.
-struct Part {
+struct LockedPart {
     file: OwnedFd,
     direct: bool,
     stat: Stat,
 }
 
-impl Part {
+impl LockedPart {
     fn space_bytes(&self) -> u64 {
         self.stat.st_blocks.unsigned_abs().saturating_mul(512)
     }
@@ -98,7 +98,7 @@ impl Part {
 /// What is at the path of an unfinished file.
 enum FoundPart {
     /// A file of ours, locked by this process.
-    Ours(Part),
+    Ours(LockedPart),
     /// Another process is working on it.
     Busy,
     /// Another user's file, or one that inrush did not create.
@@ -149,7 +149,7 @@ fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<F
     let named = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let same = (stat.st_ino, stat.st_dev) == (named.st_ino, named.st_dev);
     Ok(match is_ours(&stat) && same {
-        true => FoundPart::Ours(Part { file, direct, stat }),
+        true => FoundPart::Ours(LockedPart { file, direct, stat }),
         false => FoundPart::Foreign,
     })
 }
@@ -281,7 +281,7 @@ impl SystemHost {
     /// The ranges in an unfinished file, and the number of records in its journal.
     fn replayed(
         &mut self,
-        part: &Part,
+        part: &LockedPart,
         above: &str,
         name: &str,
         header: &Header,
@@ -302,7 +302,7 @@ impl SystemHost {
     fn continued(
         &mut self,
         folder: Arc<OwnedFd>,
-        part: Part,
+        part: LockedPart,
         above: &str,
         name: &str,
         header: &Header,

@@ -69,7 +69,7 @@ impl Header {
 
 /// The layout of records by version and suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub enum RecordLayout {
     /// TLS 1.3: the content's type and padding are encrypted after it.
     Tls13,
     /// TLS 1.2 with AES-GCM: part of the nonce precedes the ciphertext.
@@ -83,7 +83,7 @@ pub struct Protection {
     key: LessSafeKey,
     /// Zeroed when dropped; aws-lc zeroes the key.
     iv: Zeroizing<[u8; NONCE_LEN]>,
-    layout: Layout,
+    layout: RecordLayout,
     sequence: u64,
 }
 
@@ -108,16 +108,16 @@ impl Protection {
     ) -> Result<Self, Error> {
         use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
         let (algorithm, key, iv, layout) = match &secrets {
-            Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv, Layout::Tls12Explicit),
-            Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv, Layout::Tls12Explicit),
-            Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv, Layout::Tls12),
+            Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv, RecordLayout::Tls12Explicit),
+            Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv, RecordLayout::Tls12Explicit),
+            Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv, RecordLayout::Tls12),
             _ => return Err(Error::General("a suite without a record layer".to_owned())),
         };
         let wrong = |_| Error::General("a key of the wrong length".to_owned());
         let key = UnboundKey::new(algorithm, key.as_ref()).map_err(wrong)?;
         let mut own = Zeroizing::new([0; NONCE_LEN]);
         own.copy_from_slice(iv.as_ref());
-        let layout = if is_tls13 { Layout::Tls13 } else { layout };
+        let layout = if is_tls13 { RecordLayout::Tls13 } else { layout };
         Ok(Self { key: LessSafeKey::new(key), iv: own, layout, sequence })
     }
 
@@ -130,12 +130,12 @@ impl Protection {
     /// True for TLS 1.3.
     #[must_use]
     pub fn is_tls13(&self) -> bool {
-        self.layout == Layout::Tls13
+        self.layout == RecordLayout::Tls13
     }
 
     /// Bytes between header and ciphertext.
     fn explicit_length(&self) -> usize {
-        if self.layout == Layout::Tls12Explicit { EXPLICIT_BYTES } else { 0 }
+        if self.layout == RecordLayout::Tls12Explicit { EXPLICIT_BYTES } else { 0 }
     }
 
     /// Length of the decrypted record with this header in bytes, including TLS 1.3's type and
@@ -148,7 +148,7 @@ impl Protection {
             return Err(InvalidMessage::UnknownProtocolVersion.into());
         }
         let expected: &[ContentType] = match self.layout {
-            Layout::Tls13 => &[ContentType::ApplicationData],
+            RecordLayout::Tls13 => &[ContentType::ApplicationData],
             _ => &[ContentType::ApplicationData, ContentType::Handshake, ContentType::Alert],
         };
         if !expected.contains(&header.content_type) {

@@ -131,7 +131,7 @@ pub enum Read {
 }
 
 /// The state of a session.
-enum Stage {
+enum SessionStage {
     /// Requests are not possible yet.
     Handshake(Box<UnbufferedClientConnection>),
     /// Both sides have their keys.
@@ -162,7 +162,7 @@ enum Received {
 
 /// One session.
 pub struct Session {
-    stage: Stage,
+    stage: SessionStage,
     version: Option<ProtocolVersion>,
     /// Bytes of the buffer to send.
     unsent: Range<usize>,
@@ -204,7 +204,9 @@ impl Session {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_| Fault::from(rustls::Error::UnsupportedNameType))?;
         Ok(Self {
-            stage: Stage::Handshake(Box::new(UnbufferedClientConnection::new(config, name)?)),
+            stage: SessionStage::Handshake(Box::new(UnbufferedClientConnection::new(
+                config, name,
+            )?)),
             version: None,
             unsent: 0..0,
             received: INBOUND..INBOUND,
@@ -277,7 +279,7 @@ impl Session {
     #[must_use]
     pub fn has_input(&self) -> bool {
         let is_over = match &self.stage {
-            Stage::Open(traffic) => traffic.is_over(),
+            SessionStage::Open(traffic) => traffic.is_over(),
             _ => true,
         };
         is_over || self.ended || self.held_bytes() > 0
@@ -304,7 +306,7 @@ impl Session {
     /// Processes received records of the handshake one by one: those after its last one are not
     /// rustls's.
     fn step(&mut self, buffer: &mut [u8]) -> Result<HandshakeStep, Fault> {
-        let Stage::Handshake(connection) = &mut self.stage else { return Err(Fault::Ended) };
+        let SessionStage::Handshake(connection) = &mut self.stage else { return Err(Fault::Ended) };
         let (out, received) = buffer.split_at_mut(INBOUND);
         let mut partial = false;
         loop {
@@ -334,7 +336,9 @@ impl Session {
 
     /// Takes the keys from the handshake.
     fn open(&mut self) -> Result<(), Fault> {
-        let Stage::Handshake(connection) = std::mem::replace(&mut self.stage, Stage::Failed) else {
+        let SessionStage::Handshake(connection) =
+            std::mem::replace(&mut self.stage, SessionStage::Failed)
+        else {
             return Err(Fault::Ended);
         };
         // Part of a message under the old keys (RFC 8446 section 5.1).
@@ -348,7 +352,7 @@ impl Session {
             SupportedCipherSuite::Tls12(suite) => (false, &suite.common),
         };
         let traffic = Traffic::new(is_tls13, secrets, common.confidentiality_limit, schedule)?;
-        self.stage = Stage::Open(Box::new(traffic));
+        self.stage = SessionStage::Open(Box::new(traffic));
         Ok(())
     }
 
@@ -362,7 +366,7 @@ impl Session {
             // The peer has closed, or sends data unrequested: the session is of no further use.
             return Err(Fault::Ended);
         }
-        let Stage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
+        let SessionStage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
         let sealed = traffic.seal(bytes, &mut buffer[self.unsent.end..INBOUND]);
         self.unsent.end += sealed.map_err(|unsealed| match unsealed {
             Unsealed::NoRoom => Fault::TooLong,
@@ -412,7 +416,7 @@ impl Session {
     /// Processes received records until there is plaintext or nothing left to process; `plain` is
     /// empty.
     fn find(&mut self, buffer: &mut [u8], into: &mut [u8]) -> Result<Received, Fault> {
-        let Stage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
+        let SessionStage::Open(traffic) = &mut self.stage else { return Err(Fault::Ended) };
         loop {
             let start = self.received.start;
             let used = match traffic.open(&mut buffer[self.received.clone()], into)? {

@@ -224,7 +224,7 @@ fn keys_are_renewed_before_they_are_worn_out() {
         let sides = sides(version);
         let mut pair = Pair::new(&sides, "lab");
         pair.open(1 << 20).expect("a handshake");
-        let Stage::Open(traffic) = &mut pair.session.stage else { panic!("open") };
+        let SessionStage::Open(traffic) = &mut pair.session.stage else { panic!("open") };
         traffic.send_limit = 4;
         let is_tls13 = pair.session.version() == Some(ProtocolVersion::TLSv1_3);
         for round in 0..10 {

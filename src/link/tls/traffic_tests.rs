@@ -2,18 +2,21 @@
 //! bit, and every message that may come between data.
 
 use super::*;
-use crate::link::tls::record::Layout;
+use crate::link::tls::record::RecordLayout;
 
-const LAYOUTS: [Layout; 3] = [Layout::Tls13, Layout::Tls12Explicit, Layout::Tls12];
+const LAYOUTS: [RecordLayout; 3] =
+    [RecordLayout::Tls13, RecordLayout::Tls12Explicit, RecordLayout::Tls12];
 /// More than a test needs.
 const MANY: u64 = 1 << 20;
 
 /// Keys by number for a direction; suites of one layout need no other test here.
-fn secrets(layout: Layout, number: u8) -> (u64, ConnectionTrafficSecrets) {
+fn secrets(layout: RecordLayout, number: u8) -> (u64, ConnectionTrafficSecrets) {
     let (key, iv) = ([number; 32].into(), [number; 12].into());
     let secrets = match layout {
-        Layout::Tls12 => ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv },
-        Layout::Tls13 | Layout::Tls12Explicit => ConnectionTrafficSecrets::Aes256Gcm { key, iv },
+        RecordLayout::Tls12 => ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv },
+        RecordLayout::Tls13 | RecordLayout::Tls12Explicit => {
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+        }
     };
     (0, secrets)
 }
@@ -29,12 +32,12 @@ struct Counting {
 impl Schedule for Counting {
     fn next_receive(&mut self) -> Result<(u64, ConnectionTrafficSecrets), Error> {
         self.received += 1;
-        Ok(secrets(Layout::Tls13, 101 + self.received))
+        Ok(secrets(RecordLayout::Tls13, 101 + self.received))
     }
 
     fn next_send(&mut self) -> Result<(u64, ConnectionTrafficSecrets), Error> {
         self.sent += 1;
-        Ok(secrets(Layout::Tls13, 1 + self.sent))
+        Ok(secrets(RecordLayout::Tls13, 1 + self.sent))
     }
 
     fn ticket(&mut self, message: &[u8]) -> Result<(), Error> {
@@ -51,8 +54,8 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(layout: Layout) -> Self {
-        let is_tls13 = layout == Layout::Tls13;
+    fn new(layout: RecordLayout) -> Self {
+        let is_tls13 = layout == RecordLayout::Tls13;
         let protection = |number| Protection::new(is_tls13, secrets(layout, number)).expect("keys");
         let both = ExtractedSecrets { tx: secrets(layout, 1), rx: secrets(layout, 101) };
         let traffic = Traffic::new(is_tls13, both, MANY, Counting::default()).expect("keys");
@@ -107,7 +110,8 @@ fn records_of_every_length_with_any_padding() {
         let mut into = vec![0; PLAINTEXT_BYTES_MAX + 64];
         for length in 1..=PLAINTEXT_BYTES_MAX {
             let padding = length * 7 % 300;
-            let padded = layout == Layout::Tls13 && length + padding + 2 <= PLAINTEXT_BYTES_MAX;
+            let padded =
+                layout == RecordLayout::Tls13 && length + padding + 2 <= PLAINTEXT_BYTES_MAX;
             let mut record = if padded && padding > 0 {
                 // The type, then zeros: the last of them is where the type would be.
                 let inner = [&all[..length], &[23], &vec![0; padding - 1]].concat();
@@ -154,7 +158,7 @@ fn a_wrong_bit_is_seen_and_nothing_is_given_out() {
         let length = Pair::new(layout).seal(ContentType::ApplicationData, b"data").len();
         for bit in 0..length * 8 {
             // RFC 8446 section 5.1: the version of a record is to be ignored.
-            if layout == Layout::Tls13 && (16..24).contains(&bit) {
+            if layout == RecordLayout::Tls13 && (16..24).contains(&bit) {
                 continue;
             }
             for room in [64, 0] {
@@ -200,7 +204,7 @@ fn records_in_another_order_are_wrong() {
 fn what_no_record_begins_with_is_refused_before_it_is_there() {
     for layout in LAYOUTS {
         let mut errors = Vec::new();
-        let longest = PLAINTEXT_BYTES_MAX + 24 + usize::from(layout == Layout::Tls13);
+        let longest = PLAINTEXT_BYTES_MAX + 24 + usize::from(layout == RecordLayout::Tls13);
         for header in [*b"HTTP/", [23, 3, 3, 0x48, 0x19], [20, 3, 3, 0, 1], [23, 3, 3, 0, 15]] {
             let opened = Pair::new(layout).traffic.open(&mut header.clone(), &mut [0; 64]);
             errors.push(opened.expect_err("none"));
@@ -211,11 +215,12 @@ fn what_no_record_begins_with_is_refused_before_it_is_there() {
         let opened = Pair::new(layout).traffic.open(&mut [23, 3, 3, high, low], &mut [0; 64]);
         assert_eq!(opened, Err(Error::PeerSentOversizedRecord), "{layout:?}");
     }
-    let bare = Pair::new(Layout::Tls13).traffic.open(&mut [21, 3, 3, 0, 2, 1, 0], &mut [0; 64]);
+    let bare =
+        Pair::new(RecordLayout::Tls13).traffic.open(&mut [21, 3, 3, 0, 2, 1, 0], &mut [0; 64]);
     assert!(bare.is_err(), "an alert that anybody may have written");
-    let nothing = Pair::new(Layout::Tls13).bring(ContentType::Unknown(0), &[0; 40]);
+    let nothing = Pair::new(RecordLayout::Tls13).bring(ContentType::Unknown(0), &[0; 40]);
     assert_eq!(nothing, Err(PeerMisbehaved::IllegalTlsInnerPlaintext.into()));
-    let other = Pair::new(Layout::Tls13).bring(ContentType::ChangeCipherSpec, &[1]);
+    let other = Pair::new(RecordLayout::Tls13).bring(ContentType::ChangeCipherSpec, &[1]);
     assert!(matches!(other, Err(Error::InappropriateMessage { .. })), "{other:?}");
 }
 
@@ -224,7 +229,7 @@ fn messages_may_be_split_anywhere() {
     let all = [message(TICKET, &content(90)), message(TICKET, b""), message(UPDATE, &[1])].concat();
     for first in 1..all.len() {
         for second in [first + 1, all.len() - 1, all.len()] {
-            let mut pair = Pair::new(Layout::Tls13);
+            let mut pair = Pair::new(RecordLayout::Tls13);
             let second = second.clamp(first, all.len());
             for part in [&all[..first], &all[first..second], &all[second..]] {
                 if !part.is_empty() {
@@ -234,7 +239,7 @@ fn messages_may_be_split_anywhere() {
             }
             assert_eq!(pair.traffic.schedule.tickets, [content(90), Vec::new()]);
             assert_eq!(pair.traffic.schedule.received, 1);
-            pair.seals = Protection::new(true, secrets(Layout::Tls13, 102)).expect("keys");
+            pair.seals = Protection::new(true, secrets(RecordLayout::Tls13, 102)).expect("keys");
             let opened = pair.bring(ContentType::ApplicationData, b"data");
             assert!(matches!(opened, Ok(Opened::Written { length: 4, .. })), "{opened:?}");
         }
@@ -243,7 +248,7 @@ fn messages_may_be_split_anywhere() {
 
 #[test]
 fn messages_leave_nothing_where_data_goes() {
-    let mut pair = Pair::new(Layout::Tls13);
+    let mut pair = Pair::new(RecordLayout::Tls13);
     let mut record = pair.seal(ContentType::Handshake, &message(TICKET, &content(90)));
     let mut into = [0; 256];
     let opened = pair.traffic.open(&mut record, &mut into);
@@ -254,27 +259,29 @@ fn messages_leave_nothing_where_data_goes() {
 #[test]
 fn messages_that_may_not_come() {
     let misbehaved = |why: PeerMisbehaved| Err(Error::from(why));
-    let mut pair = Pair::new(Layout::Tls13);
+    let mut pair = Pair::new(RecordLayout::Tls13);
     assert!(pair.bring(ContentType::Handshake, &[TICKET, 0, 0, 9, 1]).is_ok());
     let opened = pair.bring(ContentType::ApplicationData, b"data");
     assert_eq!(opened, misbehaved(PeerMisbehaved::MessageInterleavedWithHandshakeMessage));
-    let mut pair = Pair::new(Layout::Tls13);
+    let mut pair = Pair::new(RecordLayout::Tls13);
     assert!(pair.bring(ContentType::Handshake, &[TICKET]).is_ok());
     let opened = pair.bring(ContentType::Alert, &[1, 0]);
     assert_eq!(opened, misbehaved(PeerMisbehaved::MessageInterleavedWithHandshakeMessage));
     let update = message(UPDATE, &[0]);
     for behind in [&[TICKET][..], &message(TICKET, b"x")] {
         let both = [&update, behind].concat();
-        let opened = Pair::new(Layout::Tls13).bring(ContentType::Handshake, &both);
+        let opened = Pair::new(RecordLayout::Tls13).bring(ContentType::Handshake, &both);
         assert_eq!(opened, misbehaved(PeerMisbehaved::KeyEpochWithPendingFragment));
     }
     for wrong in [&message(UPDATE, &[2])[..], &message(UPDATE, b""), &[TICKET, 1, 0, 0], b""] {
-        let opened = Pair::new(Layout::Tls13).bring(ContentType::Handshake, wrong);
+        let opened = Pair::new(RecordLayout::Tls13).bring(ContentType::Handshake, wrong);
         assert!(matches!(opened, Err(Error::InvalidMessage(_))), "{wrong:?}: {opened:?}");
     }
     let not_tls12 = [message(TICKET, b"x"), update];
     let not_tls13 = [message(0, b""), message(1, b"x"), message(13, b"x")];
-    for (layout, messages) in [(Layout::Tls12, &not_tls12[..]), (Layout::Tls13, &not_tls13)] {
+    for (layout, messages) in
+        [(RecordLayout::Tls12, &not_tls12[..]), (RecordLayout::Tls13, &not_tls13)]
+    {
         for wrong in messages {
             let opened = Pair::new(layout).bring(ContentType::Handshake, wrong);
             let is_refused = matches!(opened, Err(Error::InappropriateHandshakeMessage { .. }));
@@ -285,11 +292,12 @@ fn messages_that_may_not_come() {
 
 #[test]
 fn a_peer_that_asks_for_new_keys_gets_them() {
-    let mut pair = Pair::new(Layout::Tls13);
+    let mut pair = Pair::new(RecordLayout::Tls13);
     for number in 1..=3 {
         // Requested twice, answered once.
         assert!(pair.bring(ContentType::Handshake, &message(UPDATE, &[1])).is_ok());
-        let next = |number| Protection::new(true, secrets(Layout::Tls13, number)).expect("keys");
+        let next =
+            |number| Protection::new(true, secrets(RecordLayout::Tls13, number)).expect("keys");
         pair.seals = next(100 + 2 * number);
         assert!(pair.bring(ContentType::Handshake, &message(UPDATE, &[1])).is_ok());
         pair.seals = next(101 + 2 * number);
@@ -310,7 +318,7 @@ fn a_peer_that_asks_for_new_keys_gets_them() {
 
 #[test]
 fn keys_protect_so_many_records_and_no_more() {
-    let mut pair = Pair::new(Layout::Tls13);
+    let mut pair = Pair::new(RecordLayout::Tls13);
     pair.traffic.send_limit = 3;
     for round in 0..5 {
         let mut out = [0; 256];
@@ -321,13 +329,13 @@ fn keys_protect_so_many_records_and_no_more() {
             if first < length {
                 assert_eq!(pair.opens.sequence(), 2, "the third says that there are new keys");
                 pair.take(&records[..first]);
-                let keys = secrets(Layout::Tls13, 1 + round);
+                let keys = secrets(RecordLayout::Tls13, 1 + round);
                 pair.opens = Protection::new(true, keys).expect("keys");
             }
             assert_eq!(pair.take(&records[if first < length { first } else { 0 }..]).len(), 1);
         }
     }
-    let mut pair = Pair::new(Layout::Tls12Explicit);
+    let mut pair = Pair::new(RecordLayout::Tls12Explicit);
     pair.traffic.send_limit = 3;
     let mut out = [0; 256];
     let sent = (0..9).take_while(|_| pair.traffic.seal(b"GET", &mut out).is_ok()).count();
@@ -354,7 +362,7 @@ fn a_long_request_is_several_records() {
 #[test]
 fn alerts() {
     for layout in LAYOUTS {
-        let is_tls13 = layout == Layout::Tls13;
+        let is_tls13 = layout == RecordLayout::Tls13;
         for level in [1, 2] {
             let mut pair = Pair::new(layout);
             assert_eq!(pair.bring(ContentType::Alert, &[level, 0]), Ok(Opened::Closed));
@@ -375,7 +383,7 @@ fn alerts() {
 
 #[test]
 fn renegotiation_is_refused_once() {
-    let mut pair = Pair::new(Layout::Tls12);
+    let mut pair = Pair::new(RecordLayout::Tls12);
     assert!(pair.bring(ContentType::Handshake, &message(0, b"")).is_ok());
     let mut out = [0; 256];
     let length = pair.traffic.seal(b"GET", &mut out).expect("room");
@@ -390,11 +398,11 @@ fn renegotiation_is_refused_once() {
 fn a_peer_may_not_go_on_without_data() {
     let ticket = message(TICKET, b"x");
     let cases = [
-        (Layout::Tls13, ContentType::ApplicationData, &[][..]),
-        (Layout::Tls12, ContentType::ApplicationData, &[]),
-        (Layout::Tls13, ContentType::Alert, &[1, 90]),
-        (Layout::Tls12, ContentType::Alert, &[1, 90]),
-        (Layout::Tls13, ContentType::Handshake, &ticket),
+        (RecordLayout::Tls13, ContentType::ApplicationData, &[][..]),
+        (RecordLayout::Tls12, ContentType::ApplicationData, &[]),
+        (RecordLayout::Tls13, ContentType::Alert, &[1, 90]),
+        (RecordLayout::Tls12, ContentType::Alert, &[1, 90]),
+        (RecordLayout::Tls13, ContentType::Handshake, &ticket),
     ];
     for (layout, what, plain) in cases {
         let mut pair = Pair::new(layout);
@@ -407,10 +415,10 @@ fn a_peer_may_not_go_on_without_data() {
         let more = (0..100).take_while(|_| pair.bring(what, plain).is_ok()).count();
         assert_eq!(more, TLS_RECORDS_WITHOUT_DATA_MAX as usize, "{layout:?}, {what:?}");
     }
-    let mut pair = Pair::new(Layout::Tls13);
+    let mut pair = Pair::new(RecordLayout::Tls13);
     let updates = (1..100).take_while(|number| {
         let opened = pair.bring(ContentType::Handshake, &message(UPDATE, &[0]));
-        let keys = secrets(Layout::Tls13, 101 + number);
+        let keys = secrets(RecordLayout::Tls13, 101 + number);
         pair.seals = Protection::new(true, keys).expect("keys");
         opened.is_ok()
     });
@@ -419,7 +427,7 @@ fn a_peer_may_not_go_on_without_data() {
 
 #[test]
 fn nothing_secret_is_shown() {
-    let pair = Pair::new(Layout::Tls13);
+    let pair = Pair::new(RecordLayout::Tls13);
     let shown = format!("{:?} {:?}", pair.traffic, pair.seals);
     assert!(shown.contains("sequence: 0"), "{shown}");
     assert!(!shown.contains("101") && !shown.contains("0x65"), "{shown}");

@@ -72,7 +72,7 @@ impl Course {
 
 /// A bucket of a histogram: times below `below_seconds`, and at least half of it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Bucket {
+pub struct HistogramBucket {
     /// The upper bound.
     pub below_seconds: f64,
     /// Number of times in the bucket.
@@ -83,9 +83,9 @@ pub struct Bucket {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Latencies {
     /// From the request to the first byte of the response.
-    pub first_byte: Vec<Bucket>,
+    pub first_byte: Vec<HistogramBucket>,
     /// From the request to the last byte of the range.
-    pub range: Vec<Bucket>,
+    pub range: Vec<HistogramBucket>,
 }
 
 impl Latencies {
@@ -94,7 +94,7 @@ impl Latencies {
     pub fn new(first_bytes: &Durations, ranges: &Durations) -> Self {
         let buckets = |counted: &Durations| {
             let counts = counted.counts();
-            let bucket = |(us, count)| Bucket { below_seconds: super::seconds(us), count };
+            let bucket = |(us, count)| HistogramBucket { below_seconds: super::seconds(us), count };
             counts.map(bucket).collect()
         };
         Self { first_byte: buckets(first_bytes), range: buckets(ranges) }

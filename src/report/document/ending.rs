@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorReason};
 
 /// A summary, and why the run failed.
 #[derive(Serialize)]
-struct Ended<'a, S> {
+struct WithSummary<'a, S> {
     /// The kind of document: `summary`.
     kind: &'static str,
     #[serde(flatten)]
@@ -32,7 +32,7 @@ struct Failed {
 /// The document of a run with a summary.
 #[must_use]
 pub fn summary_json(summary: &impl Serialize, error: Option<&Error>) -> String {
-    json(&Ended {
+    json(&WithSummary {
         kind: "summary",
         summary,
         error: error.map(ToString::to_string),

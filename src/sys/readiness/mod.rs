@@ -38,7 +38,7 @@ const NONE: u32 = u32::MAX;
 
 /// Progress of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum OpStage {
     /// Queued to be tried.
     Queued,
     /// Its descriptor is watched for these events.
@@ -48,11 +48,11 @@ enum Stage {
 }
 
 /// An operation in flight.
-struct Entry {
+struct OpInFlight {
     token: u64,
     /// `None` while a thread has it.
     op: Option<Op>,
-    stage: Stage,
+    stage: OpStage,
     /// It was tried before.
     is_begun: bool,
     /// It was cancelled before it was tried.
@@ -63,7 +63,7 @@ struct Entry {
     next: u32,
 }
 
-impl Entry {
+impl OpInFlight {
     fn op(&self) -> &Op {
         self.op.as_ref().expect("no thread has it")
     }
@@ -79,7 +79,7 @@ enum Tried {
 
 /// A ring over epoll(7).
 pub struct Readiness {
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<OpInFlight>>,
     free: Vec<u32>,
     /// Operations to try next, with the events that occurred.
     queue: VecDeque<(u32, EventFlags)>,
@@ -120,7 +120,7 @@ impl Readiness {
         })
     }
 
-    fn entry(&mut self, index: u32) -> &mut Entry {
+    fn entry(&mut self, index: u32) -> &mut OpInFlight {
         self.entries[index as usize].as_mut().expect("it is in flight")
     }
 
@@ -162,7 +162,7 @@ impl Readiness {
         if entry.is_cancelled {
             return self.end(index);
         }
-        entry.stage = Stage::Lent;
+        entry.stage = OpStage::Lent;
         let op = entry.op.take().expect("just queued");
         if let Err(op) = self.writers.give(index, op) {
             let result = writers::write(&op);
@@ -174,7 +174,7 @@ impl Readiness {
     /// Watches the descriptor of an operation that would block.
     fn wait_for(&mut self, index: u32, events: EventFlags) {
         let entry = self.entry(index);
-        entry.stage = Stage::Waiting(events);
+        entry.stage = OpStage::Waiting(events);
         let handle = Arc::clone(descriptor(entry.op()));
         let refused = match self.watches.add(&mut self.entries, index, &handle, events) {
             Ok(()) => return,
@@ -234,7 +234,7 @@ impl Readiness {
     }
 }
 
-impl Entry {
+impl OpInFlight {
     /// Tries the operation without blocking. `events` have occurred; none at the first attempt.
     fn attempt(&mut self, events: EventFlags) -> Tried {
         let is_begun = self.is_begun;
@@ -376,10 +376,10 @@ impl Ring for Readiness {
     fn submit(&mut self, token: u64, op: Op) -> Result<(), Op> {
         assert!(is_sound(&op), "an operation names bytes inside its slot: {op:?}");
         let Some(index) = self.free.pop() else { return Err(op) };
-        self.entries[index as usize] = Some(Entry {
+        self.entries[index as usize] = Some(OpInFlight {
             token,
             op: Some(op),
-            stage: Stage::Queued,
+            stage: OpStage::Queued,
             is_begun: false,
             is_cancelled: false,
             received: 0,
@@ -398,13 +398,13 @@ impl Ring for Readiness {
         let entry = self.entry(index);
         match entry.stage {
             // It is still tried once.
-            Stage::Queued => entry.is_cancelled = true,
-            Stage::Waiting(_) => {
+            OpStage::Queued => entry.is_cancelled = true,
+            OpStage::Waiting(_) => {
                 let handle = Arc::clone(descriptor(entry.op()));
                 self.watches.remove(&mut self.entries, index, &handle);
                 self.end(index);
             }
-            Stage::Lent => {
+            OpStage::Lent => {
                 // A write in progress completes by itself.
                 if let Some(op) = self.writers.recall(index) {
                     self.entry(index).op = Some(op);

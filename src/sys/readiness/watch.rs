@@ -14,7 +14,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 
-use super::{Entry, Errno, NONE, Stage};
+use super::{Errno, NONE, OpInFlight, OpStage};
 
 /// Events per epoll_wait(2).
 const EVENTS_MAX: usize = 256;
@@ -95,7 +95,7 @@ impl Watches {
     /// wait then.
     pub(super) fn add(
         &mut self,
-        entries: &mut [Option<Entry>],
+        entries: &mut [Option<OpInFlight>],
         index: u32,
         descriptor: &Arc<OwnedFd>,
         events: EventFlags,
@@ -118,7 +118,7 @@ impl Watches {
     /// Removes an operation from those that wait.
     pub(super) fn remove(
         &mut self,
-        entries: &mut [Option<Entry>],
+        entries: &mut [Option<OpInFlight>],
         index: u32,
         descriptor: &Arc<OwnedFd>,
     ) {
@@ -174,7 +174,7 @@ impl Watches {
     /// Queues the operations that waited for one of these events; keeps watching for the others.
     pub(super) fn fired(
         &mut self,
-        entries: &mut [Option<Entry>],
+        entries: &mut [Option<OpInFlight>],
         place: usize,
         events: EventFlags,
         queue: &mut VecDeque<(u32, EventFlags)>,
@@ -186,13 +186,13 @@ impl Watches {
         let mut waiting = take_list(entries, &mut watch.first);
         while let Some((index, next)) = waiting {
             let entry = entries[index as usize].as_mut().expect("it is in flight");
-            let Stage::Waiting(wanted) = entry.stage else { unreachable!("it waits") };
+            let OpStage::Waiting(wanted) = entry.stage else { unreachable!("it waits") };
             if (events & (wanted | ALWAYS)).is_empty() {
                 left |= wanted;
                 descriptor.get_or_insert_with(|| Arc::clone(super::descriptor(entry.op())));
                 link(entries, &mut watch.first, index);
             } else {
-                entry.stage = Stage::Queued;
+                entry.stage = OpStage::Queued;
                 queue.push_back((index, events));
             }
             waiting = next_of(entries, next);
@@ -203,7 +203,7 @@ impl Watches {
             let watch = &mut self.table[place];
             let mut waiting = take_list(entries, &mut watch.first);
             while let Some((index, next)) = waiting {
-                entries[index as usize].as_mut().expect("it is in flight").stage = Stage::Queued;
+                entries[index as usize].as_mut().expect("it is in flight").stage = OpStage::Queued;
                 queue.push_back((index, EventFlags::empty()));
                 waiting = next_of(entries, next);
             }
@@ -253,11 +253,11 @@ fn timespec(wait_us: u64) -> Timespec {
 }
 
 /// Empties a list; returns its first operation and the next one.
-fn take_list(entries: &mut [Option<Entry>], first: &mut u32) -> Option<(u32, u32)> {
+fn take_list(entries: &mut [Option<OpInFlight>], first: &mut u32) -> Option<(u32, u32)> {
     next_of(entries, std::mem::replace(first, NONE))
 }
 
-fn next_of(entries: &mut [Option<Entry>], index: u32) -> Option<(u32, u32)> {
+fn next_of(entries: &mut [Option<OpInFlight>], index: u32) -> Option<(u32, u32)> {
     if index == NONE {
         return None;
     }
@@ -265,7 +265,7 @@ fn next_of(entries: &mut [Option<Entry>], index: u32) -> Option<(u32, u32)> {
     Some((index, std::mem::replace(&mut entry.next, NONE)))
 }
 
-fn link(entries: &mut [Option<Entry>], first: &mut u32, index: u32) {
+fn link(entries: &mut [Option<OpInFlight>], first: &mut u32, index: u32) {
     let entry = entries[index as usize].as_mut().expect("it is in flight");
     entry.next = std::mem::replace(first, index);
 }

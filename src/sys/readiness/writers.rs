@@ -31,8 +31,8 @@ pub(super) struct Written {
 
 /// Shared by a ring and its threads.
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct WriteThreads {
+    state: Mutex<WriteQueue>,
     /// Notified when there is a write, and at the end.
     work: Condvar,
     /// Notified at the end by each thread that has finished its write.
@@ -42,7 +42,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WriteQueue {
     /// Writes that have not begun: at most the ring's capacity.
     waiting: VecDeque<Lent>,
     written: Vec<Written>,
@@ -53,8 +53,8 @@ struct State {
     is_closed: bool,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl WriteThreads {
+    fn lock(&self) -> MutexGuard<'_, WriteQueue> {
         // No code below panics halfway through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,7 +63,7 @@ impl Shared {
 /// The threads of one ring.
 #[derive(Debug)]
 pub(super) struct Writers {
-    shared: Arc<Shared>,
+    shared: Arc<WriteThreads>,
     threads: Vec<JoinHandle<()>>,
     most: usize,
 }
@@ -73,7 +73,7 @@ impl Writers {
     pub(super) fn new(most: usize) -> Result<Self, Errno> {
         let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (work, rest) = (Condvar::new(), Condvar::new());
-        let shared = Shared { state: Mutex::default(), work, rest, counter };
+        let shared = WriteThreads { state: Mutex::default(), work, rest, counter };
         Ok(Self { shared: Arc::new(shared), threads: Vec::new(), most })
     }
 
@@ -139,7 +139,7 @@ impl Writers {
 }
 
 /// Body of a thread.
-fn serve(shared: &Shared) {
+fn serve(shared: &WriteThreads) {
     let mut state = shared.lock();
     loop {
         if let Some(Lent { index, op }) = state.waiting.pop_front() {

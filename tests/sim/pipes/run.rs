@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use inrush::engine::backlog::Room;
+use inrush::engine::backlog::BacklogBounds;
 use inrush::engine::budget::StreamBudget;
 use inrush::engine::metrics::{FeedCount, WorkerMetrics};
 use inrush::engine::pace::{Bounds, Pacer};
@@ -271,7 +271,7 @@ fn add_feeders(
         let bounds = bounds(course, &mut chance);
         let buffer_bytes = 512 << chance.below(6);
         let ahead_bytes = chance.below(20) * buffer_bytes as u64;
-        let room = Room { buffer_bytes, ahead_bytes, range_bytes: course.part };
+        let room = BacklogBounds { buffer_bytes, ahead_bytes, range_bytes: course.part };
         stage.add_feeder(|ring, host| FeederParts {
             ring,
             host,

@@ -19,7 +19,7 @@ use crate::limits::{
 
 /// State of a stream's reader.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct StreamReader {
     /// When the window began, and the totals then.
     begun: (u64, Totals),
     /// Consecutive windows in which the reader was slow.

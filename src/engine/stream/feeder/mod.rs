@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::feed::{NextStep, StreamFeed, StreamStep};
 use super::inflate::Inflaters;
-use crate::engine::backlog::Room;
+use crate::engine::backlog::BacklogBounds;
 use crate::engine::budget::{ChannelBudget, StreamBudget};
 use crate::engine::metrics::{EpochCount, FeedCount, WaitFor};
 use crate::engine::pace::{Bandwidth, Bounds, Pacer, Share, Totals};
@@ -67,7 +67,7 @@ pub struct FeederParts<R, H> {
     /// The byte budget of all streams of the process.
     pub budget: Arc<StreamBudget>,
     /// Memory for bytes decrypted from TLS.
-    pub room: Room,
+    pub room: BacklogBounds,
     /// Threads that inflate the objects, if they are to be inflated.
     pub inflaters: Option<Arc<Inflaters>>,
     /// The user's limit.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::super::inflate::{Inflaters, Inflation};
 use super::super::inline::InlineBytes;
-use crate::engine::backlog::{Backlog, RangeBacklog, Room};
+use crate::engine::backlog::{Backlog, BacklogBounds, RangeBacklog};
 use crate::engine::budget::RangeRoom;
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::handover::Handover;
@@ -131,7 +131,7 @@ pub(super) struct Window {
 
 impl Window {
     /// An empty window; requests go to this scheduler and complete in this inbox.
-    pub(super) fn new(scheduler: Arc<Scheduler>, inbox: Arc<Inbox>, room: Room) -> Self {
+    pub(super) fn new(scheduler: Arc<Scheduler>, inbox: Arc<Inbox>, room: BacklogBounds) -> Self {
         Self {
             scheduler,
             inbox,
@@ -154,7 +154,7 @@ impl Window {
     pub(super) fn inflated(
         self,
         inflaters: Option<Arc<Inflaters>>,
-        room: Room,
+        room: BacklogBounds,
         counter: &Handle,
     ) -> Self {
         let Some(inflaters) = inflaters else { return self };

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{Inlet, Lost, Range, StreamPiece, Window};
-use crate::engine::backlog::{Backlog, Room};
-use crate::engine::stream::inflate::{Failure, Inflaters, Inflation};
+use crate::engine::backlog::{Backlog, BacklogBounds};
+use crate::engine::stream::inflate::{InflateFailure, Inflaters, Inflation};
 use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::host::PipeHost;
 use crate::files::transfer::Transfer;
@@ -49,9 +49,9 @@ impl InflatedRange {
 
 /// Divides a stream's room into received and inflated bytes, and computes how many objects may have
 /// begun with this many threads. Input that waits for its inflater belongs to the inflated half.
-pub(super) fn share(room: Room, threads: usize) -> (Room, Room, usize) {
+pub(super) fn share(room: BacklogBounds, threads: usize) -> (BacklogBounds, BacklogBounds, usize) {
     let half_bytes = room.ahead_bytes / INFLATE_MEMORY_SHARE;
-    let received = Room { ahead_bytes: room.ahead_bytes - half_bytes, ..room };
+    let received = BacklogBounds { ahead_bytes: room.ahead_bytes - half_bytes, ..room };
     let object_bytes = (INFLATE_PIECES_MAX * room.buffer_bytes) as u64;
     let has_room_for = half_bytes / INFLATE_INPUT_SHARE / object_bytes.max(1);
     let wanted = threads * INFLATE_OBJECTS_PER_THREAD;
@@ -60,13 +60,13 @@ pub(super) fn share(room: Room, threads: usize) -> (Room, Room, usize) {
     let ahead_bytes = half_bytes.saturating_sub(begun_max as u64 * object_bytes);
     // As many objects as there are threads, besides the front one, may use all of it.
     let range_bytes = ahead_bytes / 2 / threads.max(1) as u64;
-    (received, Room { ahead_bytes, range_bytes, ..room }, begun_max)
+    (received, BacklogBounds { ahead_bytes, range_bytes, ..room }, begun_max)
 }
 
 impl Inflating {
     pub(super) fn new(
         inflaters: Arc<Inflaters>,
-        (room, begun_max): (Room, usize),
+        (room, begun_max): (BacklogBounds, usize),
         counter: Handle,
     ) -> Self {
         let backlog = Arc::new(Backlog::new(room));
@@ -243,14 +243,16 @@ impl Window {
 }
 
 /// The error of an object that cannot be inflated.
-fn faulty(transfer: &Transfer, failure: &Failure, advice: &'static str) -> Error {
+fn faulty(transfer: &Transfer, failure: &InflateFailure, advice: &'static str) -> Error {
     let (bucket, key) = (&transfer.endpoint.bucket, shown(&transfer.object.key));
     match failure {
-        Failure::Faulty(fault) => {
+        InflateFailure::Faulty(fault) => {
             let message = format!("s3://{bucket}/{key}: {fault}");
             Error::new(ErrorKind::Objects, message).because(ErrorReason::Integrity).advise(advice)
         }
-        Failure::Bug => Error::bug(format!("s3://{bucket}/{key}: a thread that inflates panicked")),
+        InflateFailure::Bug => {
+            Error::bug(format!("s3://{bucket}/{key}: a thread that inflates panicked"))
+        }
     }
 }
 
@@ -263,7 +265,7 @@ mod tests {
         const BUFFER_BYTES: u64 = 256 << 10;
         let check = |ahead_bytes: u64, threads: usize, expected: usize| {
             let buffer_bytes = usize::try_from(BUFFER_BYTES).expect("small");
-            let room = Room { buffer_bytes, ahead_bytes, range_bytes: 1 << 20 };
+            let room = BacklogBounds { buffer_bytes, ahead_bytes, range_bytes: 1 << 20 };
             let (received, inflated, begun_max) = share(room, threads);
             assert_eq!(begun_max, expected, "{ahead_bytes} bytes, {threads} threads");
             let waiting = begun_max as u64 * 2 * BUFFER_BYTES;
