@@ -58,6 +58,8 @@ pub struct Transfer {
     unsettled: AtomicU64,
     /// ETag of the first range's answer, if none was listed.
     seen_etag: OnceLock<EtagDigest>,
+    /// `Last-Modified` of the first range's answer without an ETag.
+    seen_last_modified: OnceLock<EtagDigest>,
     failure: OnceLock<Error>,
     retries: AtomicU32,
     begun_us: AtomicU64,
@@ -127,6 +129,7 @@ impl Transfer {
             resumed: None,
             unsettled: AtomicU64::new(ranges),
             seen_etag: OnceLock::new(),
+            seen_last_modified: OnceLock::new(),
             failure: OnceLock::new(),
             retries: AtomicU32::new(0),
             begun_us: AtomicU64::new(u64::MAX),
@@ -376,11 +379,15 @@ impl Transfer {
             .advise("--verify auto takes such objects and says so")
     }
 
-    /// Compares the ETag of one range's answer with those of the others; false if they are of two
-    /// versions. If the listing gave an ETag, every answer was compared with it already.
+    /// Compares the ETag of one range's answer, or its `Last-Modified` if it has none, with those of
+    /// the others; false if they are of two versions. If the listing gave an ETag, every answer's
+    /// was compared with it already.
     #[must_use]
-    pub fn agrees(&self, seen: Option<EtagDigest>) -> bool {
-        seen.is_none_or(|seen| *self.seen_etag.get_or_init(|| seen) == seen)
+    pub fn agrees(&self, etag: Option<EtagDigest>, last_modified: Option<EtagDigest>) -> bool {
+        let is_alike = |first: &OnceLock<EtagDigest>, seen: Option<EtagDigest>| {
+            seen.is_none_or(|seen| *first.get_or_init(|| seen) == seen)
+        };
+        is_alike(&self.seen_etag, etag) && is_alike(&self.seen_last_modified, last_modified)
     }
 
     /// Settles one range; true for the caller that settled the last one and must finish the object.
@@ -532,8 +539,13 @@ mod tests {
     fn answers_without_a_listed_tag_must_agree() {
         let transfer = transfer("a", 20 << 20);
         let [one, other] = [b"1", b"2"].map(|tag| Some(EtagDigest::of(tag)));
-        assert!(transfer.agrees(None) && transfer.agrees(one) && transfer.agrees(one));
-        assert!(!transfer.agrees(other));
+        for is_etag in [true, false] {
+            let agrees = |tag| match is_etag {
+                true => transfer.agrees(tag, None),
+                false => transfer.agrees(None, tag),
+            };
+            assert!(agrees(None) && agrees(one) && agrees(one) && !agrees(other));
+        }
     }
 
     #[test]

@@ -115,6 +115,8 @@ pub struct Conn {
     keep_alive: bool,
     /// ETag of the answers to this ask; if none was listed, the first answer's.
     etag: Option<EtagDigest>,
+    /// `Last-Modified` of the answers to this ask that have no ETag.
+    last_modified: Option<EtagDigest>,
     comparison: Comparison,
     /// Refuses answers without ETag, because the server does not compare it.
     needs_etag: bool,
@@ -142,6 +144,7 @@ impl Conn {
             slot_length,
             keep_alive: false,
             etag: None,
+            last_modified: None,
             comparison: Comparison::default(),
             needs_etag: false,
             accepts_gzip: false,
@@ -164,6 +167,7 @@ impl Conn {
         let fits = fits_whole(ask.size, self.slot_length);
         assert!(fits || ask.manner != Manner::Whole, "it fits");
         self.etag = ask.etag;
+        self.last_modified = None;
         self.comparison = Comparison::default();
         self.ask = Some(ask);
         self.reached = 0;
@@ -392,6 +396,13 @@ impl Conn {
         }
         if let (Some(check), true) = (ask.check, expected == ask.size) {
             self.comparison.hear(check, head);
+        }
+        if seen.is_none() {
+            let modified = head.last_modified.map(EtagDigest::of);
+            if self.last_modified.zip(modified).is_some_and(|(known, seen)| known != seen) {
+                return Err(Failure::WrongEtag);
+            }
+            self.last_modified = self.last_modified.or(modified);
         }
         match (self.etag, seen) {
             (Some(known), Some(seen)) if known != seen => Err(Failure::WrongEtag),

@@ -28,6 +28,8 @@ pub struct Head<'a> {
     pub keep_alive: bool,
     /// `ETag`, with its quotes.
     pub etag: Option<&'a [u8]>,
+    /// `Last-Modified`.
+    pub last_modified: Option<&'a [u8]>,
     /// `x-amz-request-id`.
     pub request_id: Option<&'a [u8]>,
     /// `x-amz-checksum-ALGORITHM`; the cheapest one if there are several.
@@ -82,13 +84,14 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Head<'_>>, HeadError> {
 }
 
 /// Name prefixes of the headers that are retained of a head longer than its buffer.
-const RETAINED: [&str; 10] = [
+const RETAINED: [&str; 11] = [
     "content-encoding",
     "content-length",
     "content-range",
     "transfer-encoding",
     "connection",
     "etag",
+    "last-modified",
     "location",
     "x-amz-request-id",
     "x-amz-checksum-",
@@ -223,6 +226,7 @@ fn parse_from(bytes: &[u8], begin: usize) -> Result<Option<Head<'_>>, HeadError>
         // HTTP/1.1 keeps connections open by default (RFC 9112 section 9.3).
         keep_alive: response.version == Some(1),
         etag: None,
+        last_modified: None,
         request_id: None,
         checksum: None,
         checksum_type: None,
@@ -287,6 +291,8 @@ impl<'a> Head<'a> {
             }
         } else if name.eq_ignore_ascii_case("etag") {
             self.etag = Some(value);
+        } else if name.eq_ignore_ascii_case("last-modified") {
+            self.last_modified = Some(value);
         } else if name.eq_ignore_ascii_case("x-amz-request-id") {
             self.request_id = Some(value);
         } else if let Some(algorithm) = Algorithm::of_header(name) {

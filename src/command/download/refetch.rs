@@ -122,7 +122,9 @@ fn decide(
     if wanted && restarts < RESTARTS_MAX {
         return Ok(transfer.anew(object, cut));
     }
-    let (before, now) = (&transfer.object.etag, &object.etag);
+    let version =
+        |of: &Object| if of.etag.is_empty() { &of.last_modified } else { &of.etag }.clone();
+    let (before, now) = (version(&transfer.object), version(&object));
     match transfer.again() {
         Some(Again::Changed) if before != now => {
             let message = format!("the object changed during the download: {before} is now {now}");

@@ -220,7 +220,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.scheduler.answered();
         let connection = &self.connections[index];
         let transfer = connection.state.job().object();
-        if !transfer.agrees(connection.conn.etag()) {
+        if !transfer.agrees(connection.conn.etag(), connection.conn.last_modified()) {
             let error = connection.explain(Failure::WrongEtag, None, self.now_us);
             match connection.state.job().into.ticket() {
                 None => transfer.fail_for_now(Again::Changed, error),

@@ -81,6 +81,12 @@ impl Conn {
         self.etag
     }
 
+    /// `Last-Modified` of the answers to the last ask that had no ETag.
+    #[must_use]
+    pub fn last_modified(&self) -> Option<EtagDigest> {
+        self.last_modified
+    }
+
     /// The checksum of the whole object in the answers to the last ask.
     #[must_use]
     pub fn comparison(&self) -> &Comparison {
