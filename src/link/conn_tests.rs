@@ -871,6 +871,40 @@ fn going_on_across_a_slot_border_within_the_head_receive() {
 }
 
 #[test]
+fn without_etags_another_last_modified_is_another_version() {
+    let body = object(3 * SLOT as usize);
+    let size = OFFSET + body.len() as u64;
+    let at = |time: &str, from: usize| {
+        let answer = range_answer(OFFSET + from as u64, &body[from..], size);
+        let line = b"HTTP/1.1 206 Partial Content\r\n";
+        [&line[..], format!("Last-Modified: {time}\r\n").as_bytes(), &answer[line.len()..]].concat()
+    };
+    for (time, expected) in [("Monday", None), ("Tuesday", Some(Failure::WrongEtag))] {
+        let mut driver = Driver::new(range_ask(body.len() as u64));
+        driver.run(&at("Monday", 0)[..SLOT as usize + 4000], || 4096);
+        assert_eq!(driver.failure.take(), Some(Failure::Truncated));
+        driver.conn.resume();
+        let reached = usize::try_from(driver.conn.reached()).expect("small");
+        driver.run(&at(time, reached), || 4096);
+        assert_eq!((driver.failure, driver.finished), (expected, expected.is_none()));
+    }
+}
+
+/// RFC 9112, section 6.3.
+#[test]
+fn answers_that_never_have_a_body_end_with_their_head() {
+    for status in [204, 304] {
+        for ask in [range_ask(100), whole_ask(100)] {
+            let mut driver = Driver::new(ask);
+            driver.is_kept = true;
+            let head = format!("HTTP/1.1 {status} X\r\nDate: now\r\n\r\n");
+            assert_eq!(driver.run(head.as_bytes(), || 4096), head.len());
+            assert_eq!(driver.failure, Some(Failure::Status(status)));
+        }
+    }
+}
+
+#[test]
 fn a_receive_waits_for_many_bytes_only_while_as_many_come_beyond_it() {
     let mark = SLOT / 2;
     for (length, whole, receive, expected) in [

@@ -439,7 +439,7 @@ impl fmt::Display for Failure {
                 write!(f, "the answer has headers of more than {} KiB", HEAD_BYTES_MAX >> 10)
             }
             Self::WrongRange => f.write_str("the response is not the requested range"),
-            Self::WrongLength => f.write_str("the answer does not have the length of the range"),
+            Self::WrongLength => f.write_str("the answer is longer or shorter than the range"),
             Self::WholeAnswer => {
                 f.write_str("the server answered a range request with 200: it serves no ranges")
             }
@@ -454,7 +454,9 @@ impl fmt::Display for Failure {
             Self::IfMatch => f.write_str("the server answered 412 to If-Match"),
             Self::ExpiredToken => f.write_str("the credentials have expired"),
             Self::ClockSkew => f.write_str("the server's clock and this machine's differ too much"),
-            Self::WrongEtag => f.write_str("the object changed since it was listed (other ETag)"),
+            Self::WrongEtag => {
+                f.write_str("the object changed since it was listed (other ETag or Last-Modified)")
+            }
             Self::NoChecksum => f.write_str("there is no checksum to verify the data"),
             Self::Proxy(status) => write!(f, "the proxy answered {status}"),
             Self::Status(status) => write!(f, "the server answered {status}"),

@@ -9,6 +9,8 @@ impl Conn {
         let end = head
             .content_length
             .filter(|_| !head.transfer_encoded)
+            // These answers never have a body (RFC 9112 section 6.3).
+            .or(matches!(head.status, 204 | 304).then_some(0))
             .map(|length| u64::from(head.length) + length)
             .and_then(|end| u32::try_from(end).ok());
         self.state = State::Refusal { status: head.status, at: head.length, filled, end };
