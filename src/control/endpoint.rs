@@ -278,11 +278,16 @@ impl EndpointUrl {
 
 /// True if the text can be a region: for a custom server any word, which is only signed with.
 pub(crate) fn is_region(url: Option<&EndpointUrl>, text: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     match url {
-        Some(_) => (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits),
+        Some(_) => is_name_of_region(text),
         None => is_region_of_aws(text),
     }
+}
+
+/// True if the text can be a region of any server.
+pub(crate) fn is_name_of_region(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits)
 }
 
 /// True if the text can be a region of AWS; it becomes part of a host name.

@@ -55,7 +55,9 @@ use auth::chain_http::{self, ChainHttp};
 use auth::credentials::{CredentialSource, KeyRefresher};
 use client::{Answer, Client, Question};
 use dns::hosts::Names;
-use endpoint::{AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_region};
+use endpoint::{
+    AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_name_of_region, is_region,
+};
 use limits::REGION_MOVES_MAX;
 use retry_budget::RetryBudget;
 use settings::Found;
@@ -423,6 +425,14 @@ impl Control {
         }
         let page = parse_page(&answer.body).and_then(|page| page.require_few(query));
         let page = page.map_err(|error| error.within(&what))?;
+        // Their keys would be missing, and `sync --delete` would remove their files.
+        if let Some(folder) = page.folders.first().filter(|_| !query.by_folder) {
+            let folder = shown(folder);
+            let message =
+                format!("{what}: the server lists '{folder}' instead of the keys below it");
+            return Err(Error::new(ErrorKind::Endpoint, message)
+                .advise("check that --endpoint-url is an S3 server with ListObjectsV2"));
+        }
         if page.next_token.is_some() && page.next_token == query.token {
             let message = format!("{what}: the server gives the same continuation token again");
             return Err(Error::new(ErrorKind::Endpoint, message));
@@ -551,8 +561,9 @@ fn without_user(url: &str) -> &str {
 
 fn server_error(answer: &Answer) -> ServerError {
     let mut refusal = explain_answer(answer.status, &answer.headers, &answer.body);
-    // A server that names the region that was asked names no other place.
-    if refusal.region == answer.region {
+    // A server that names the region that was asked names no other place, and what is no region is
+    // no advice.
+    if refusal.region == answer.region || !is_name_of_region(&refusal.region) {
         refusal.region.clear();
     }
     ServerError { is_unsigned: answer.is_unsigned, ..refusal }
@@ -708,17 +719,33 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_was_asked_is_not_advised() {
-        let body = "<Error><Code>PermanentRedirect</Code><Region>us-east-1</Region></Error>";
-        let server = Server::start(move |_| {
-            Reply::new(301, body).header("x-amz-bucket-region", "us-east-1")
-        });
+    fn a_region_that_was_asked_or_is_none_is_not_advised() {
+        for region in ["us-east-1", "example.com/"] {
+            let server = Server::start(move |_| {
+                let body = "<Error><Code>PermanentRedirect</Code></Error>";
+                Reply::new(301, body).header("x-amz-bucket-region", region)
+            });
+            run(async {
+                let control = control(&server).await;
+                let page = control.list_page("bkt", &ListQuery::new("")).await;
+                let error = page.expect_err("no place");
+                assert_eq!(error.advice(), Some("check --endpoint-url and --region"), "{region}");
+            });
+            assert_eq!(server.seen().len(), 1);
+        }
+    }
+
+    /// The keys below it would be missing, and `sync --delete` would remove their files.
+    #[test]
+    fn folders_that_were_not_asked_for_are_refused() {
+        let server = Server::start(|_| Reply::new(200, Server::folders(&["other/"])));
         run(async {
             let control = control(&server).await;
-            let error = control.list_page("bkt", &ListQuery::new("")).await.expect_err("no place");
-            assert_eq!(error.advice(), Some("check --endpoint-url and --region"));
+            let by_folder = ListQuery { by_folder: true, ..ListQuery::new("") };
+            assert_eq!(control.list_page("bkt", &by_folder).await.expect("one").folders.len(), 1);
+            let error = control.list_page("bkt", &ListQuery::new("")).await.expect_err("keys lack");
+            assert!(error.to_string().contains("lists 'other/' instead of the keys"), "{error}");
         });
-        assert_eq!(server.seen().len(), 1);
     }
 
     #[test]
