@@ -340,8 +340,13 @@ impl Settings {
         let named = |section: &Section| -> Vec<String> {
             let files = FILE_SETTINGS.into_iter().filter_map(|key| section.said(key));
             let command = section.said(PROCESS).and_then(|command| split(command).ok());
-            let words = command.into_iter().flatten().filter(|word| word.contains('/'));
-            files.map(str::to_owned).chain(words).collect()
+            // A word may be a script itself, as that of `sh -c`.
+            let is_between = |c: char| c.is_whitespace() || ";&|()<>`\"'=$".contains(c);
+            let words = command.into_iter().flatten().flat_map(|word| {
+                let inner = word.split(is_between).map(str::to_owned).collect::<Vec<_>>();
+                inner.into_iter().chain([word])
+            });
+            files.map(str::to_owned).chain(words.filter(|word| word.contains('/'))).collect()
         };
         self.sections.iter().flat_map(named).collect()
     }
@@ -363,6 +368,20 @@ impl Settings {
         Some(Found { value, from: format!("{key} of the profile '{profile}' in {file}") })
     }
 
+    /// Refuses a service without settings of its own, as the AWS CLI does: they are not indented, and
+    /// a request would go to AWS instead of the URL among them.
+    fn require_nested(&self, services: &str, service: &str) -> Result<()> {
+        let is_bare = |section: &&Section| {
+            let is_of = (section.kind, &*section.name) == (Kind::Services, services);
+            let mut own = section.settings.iter().filter(|(name, _)| name == service);
+            is_of && own.any(|(_, value)| !value.contains('='))
+        };
+        let Some(section) = self.sections.iter().find(is_bare) else { return Ok(()) };
+        let (services, file) = (shown(services), self.file_in_words(section));
+        let message = format!("{service} in [services {services}] of {file} has no settings");
+        Err(Error::new(ErrorKind::Usage, message).advise("indent the lines below it"))
+    }
+
     /// A setting of a service in the profile's section of services.
     fn in_services(&self, service: &str, key: &str) -> Result<Option<Found>> {
         let Some(Found { value: services, .. }) = self.in_profile("services") else {
@@ -378,6 +397,7 @@ impl Settings {
                 Error::new(ErrorKind::Usage, message).advise(format!("check {}", self.places()))
             );
         }
+        self.require_nested(&services, service)?;
         let Some((nested, section)) = self.setting(Kind::Services, &services, service) else {
             return Ok(None);
         };
@@ -677,6 +697,20 @@ mod tests {
         ] {
             let error = Settings::of(&both, &files, Some(profile)).map(|_| ()).expect_err("none");
             assert_eq!(error.advice(), Some(advice));
+        }
+        for text in [
+            "[default]\nservices = m\n[services m]\ns3 =\n",
+            "[default]\nservices = m\n[services m]\ns3 =\nendpoint_url = http://x:1\n",
+            "[default]\nservices = m\n[services m]\ns3 = endpoint_url\n",
+        ] {
+            let variables = [("AWS_CONFIG_FILE", "/config")];
+            let found = Settings::of(&variables, &[("/config", text)], None).expect("readable");
+            let error = found.endpoint_url("s3").expect_err("the AWS CLI refuses it, too");
+            assert!(
+                error.to_string().starts_with("s3 in [services m] of /config has no"),
+                "{error}"
+            );
+            assert_eq!(error.advice(), Some("indent the lines below it"));
         }
         let found = read(&[], Some("p")).expect("it is there");
         let error = found.endpoint_url("s3").expect_err("no such services");

@@ -42,14 +42,23 @@ fn the_keys_in_use_and_what_names_them_stay() {
         let config = format!(
             "[default]\nregion = us-east-1\n[profile other]\nca_bundle = {}\n\
              [profile web]\nweb_identity_token_file = {}\n\
-             [profile run]\ncredential_process = '{}' --for me\n",
+             [profile run]\ncredential_process = '{}' --for me\n\
+             [profile script]\ncredential_process = sh -c 'cd /; exec {} a'\n",
             show("own/ca.pem"),
             show("own/token"),
-            show("own/a program")
+            show("own/a program"),
+            show("own/script"),
         );
         let files =
             [of("credentials"), of("config"), of("sso/cache/x.json"), of("cli/cache/y.json")];
-        let named = ["own/ca.pem", "own/token", "own/a program", "by-variable/a", "by-variable/b"];
+        let named = [
+            "own/ca.pem",
+            "own/token",
+            "own/a program",
+            "own/script",
+            "by-variable/a",
+            "by-variable/b",
+        ];
         let others = [at("stale"), of("stale"), of("sso/stale"), at("own/stale")];
         write(&files[0], &keys);
         write(&files[1], &config);

@@ -10,6 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The variables of a pair of keys.
 pub(super) const KEY_VARIABLES: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+/// The variables of the session's token, the old one first, as in botocore.
+const TOKEN_VARIABLES: [&str; 2] = ["AWS_SECURITY_TOKEN", "AWS_SESSION_TOKEN"];
 /// The second name of the secret, which the SDKs accept.
 const SECRET_TOO: &str = "SECRET_ACCESS_KEY";
 
@@ -21,7 +23,8 @@ pub(super) fn of_environment(settings: &Settings) -> SharedCredentialsProvider {
     };
     let builder = Credentials::builder().provider_name("Environment");
     let mut builder = builder.access_key_id(key).secret_access_key(secret);
-    builder.set_session_token(settings.variable("AWS_SESSION_TOKEN"));
+    let mut tokens = TOKEN_VARIABLES.iter().filter_map(|name| settings.variable(name));
+    builder.set_session_token(tokens.next());
     let mut keys = builder.build();
     keys.set_property(vec![AwsCredentialFeature::CredentialsEnvVars]);
     SharedCredentialsProvider::new(keys)
