@@ -31,6 +31,52 @@
 //!                             out: data    progress: words
 //! ```
 //!
+//! # Three journeys
+//!
+//! **One range of a download.**
+//!
+//! 1. `Walk::next` lists the sources page by page, [`plan`] gives each key its path, and
+//!    [`files::system_host`] finds what stands at the destination. `Scheduler::push` takes the
+//!    objects that are to be fetched, as many as fit its bound.
+//! 2. A worker makes turns, `Worker::turn`. `Worker::assign` takes ranges from `Scheduler::take`
+//!    while a connection is free and the pace allows a request: those of large objects first, a
+//!    few objects at a time. `Worker::begin` gives a range to a connection.
+//! 3. `Worker::drive` asks the connection what is next, `Conn::poll`, and does it, `Worker::act`:
+//!    connect, write the signed request into the control slot (`FileHost::write_request`), send it,
+//!    receive the head, then the body into a data slot. What the ring completes is an event,
+//!    `Conn::handle`.
+//! 4. `Worker::deliver` adds a full slot's bytes to the object's checksum, and `Worker::write`
+//!    submits the slot to the ring: O_DIRECT, at its offset in a file that has no final name.
+//!    `Worker::write_done` returns the slot to its pool.
+//! 5. `Worker::end_range` notes a range that is written. The last one of its object compares the
+//!    checksum, `Worker::finish`, and `SystemHost::publish` gives the file its time, its mark and
+//!    its name. `Scheduler::finish` reports the outcome to the command.
+//!
+//! **One epoch of a pipe.**
+//!
+//! 1. The supplier lists the channel once an epoch, and `StreamFeed::push` takes the objects in
+//!    order.
+//! 2. `Feeder::assign` takes the next range from `StreamFeed::next`, takes its bytes from the
+//!    budget, `ChannelBudget::take`, and requests it with `Window::ask`: into a pipe of its own.
+//! 3. A worker fetches it as above, but its connection moves the body, `Worker::move_on`:
+//!    `Worker::splice` from the socket to that pipe.
+//! 4. `Feeder::deliver` splices what has come of the front range to the reader's FIFO. Where it has
+//!    all that came, `Handover::offer` lends the FIFO to the worker, which takes it,
+//!    `Handover::take`, and moves the rest there itself.
+//! 5. When the reader has taken every byte, `Feeder::is_marked` writes the marker of the epoch, and
+//!    `Feeder::finish_epoch` closes the FIFO: its end of file.
+//!
+//! **One read of a mount.**
+//!
+//! 1. A thread takes the kernel's request, and `Reads::read` notes whom to answer. `Demand::read`
+//!    says which pieces of the file it needs, and which come next.
+//! 2. `Reads::act` does what `Demand::poll` says: it requests a piece into a lease,
+//!    `Scheduler::submit`.
+//! 3. A worker fetches it as above. `Worker::deliver_to_client` gives the slot itself to the lease,
+//!    and the request completes into the inbox, `Inbox::collect`.
+//! 4. `Demand::landed` finds out which reads have all their pieces now, and `ReadReply::pieces`
+//!    writes these to the kernel. A lease that is dropped gives its slot back.
+//!
 //! # The rooms, in the order of flow
 //!
 //! * [`library`]: the public face: a client and an engine for programs.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use inrush::guide::TOPICS;
 
-use crate::{COLUMNS_MAX, assert_none, project};
+use crate::{COLUMNS_MAX, assert_none, project, sources};
 
 /// Most lines of README: more belongs into the guide.
 const README_LINES_MAX: usize = 250;
@@ -278,4 +278,30 @@ fn lines_of_the_guide_fit_a_terminal() {
         }
     }
     assert_none(complaints);
+}
+
+/// What the map says of a byte's way through the program names functions that exist.
+#[test]
+fn the_journeys_name_functions() {
+    let map = std::fs::read_to_string(project().join("src/lib.rs")).expect("the map");
+    let (_, journeys) = map.split_once("# Three journeys").expect("the section");
+    let (journeys, _) = journeys.split_once("//! # ").expect("another section");
+    let sources = sources(&["src"], ".rs");
+    let has = |kind: &str, name: &str| {
+        let has_type = |text: &str| {
+            let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.any(|word| word == kind)
+        };
+        let functions = [format!("fn {name}("), format!("fn {name}<")];
+        sources.iter().any(|source| {
+            functions.iter().any(|function| source.text.contains(function))
+                && has_type(&source.text)
+        })
+    };
+    let named = journeys.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::"));
+    let functions: Vec<_> =
+        named.filter(|(kind, _)| kind.starts_with(char::is_uppercase)).collect();
+    assert!(functions.len() > 20, "{functions:?}");
+    let missing = functions.iter().filter(|(kind, name)| !has(kind, name));
+    assert_none(missing.map(|(kind, name)| format!("src/lib.rs: {kind}::{name}")).collect());
 }
