@@ -1,20 +1,13 @@
-//! Failed objects: which messages are printed, and their exit code.
+//! Failed objects: which of their messages are printed.
 
-use crate::error::{Error, ErrorKind, ErrorReason};
+use crate::error::{Error, ErrorKind};
 use crate::files::host::FOLDER_REFUSES;
 use crate::limits::FAILURES_PRINTED_MAX;
 use crate::text::size::counted;
 
-/// The failures of a run that continues with other objects.
+/// The messages about the failures of a run that continues with other objects.
 #[derive(Debug, Default)]
-pub(super) struct Failures {
-    count: u64,
-    /// The kind of all, while they are of one kind.
-    kind: Option<ErrorKind>,
-    /// The reason of all, while they have one, for programs.
-    reason: Option<ErrorReason>,
-    /// The first message.
-    first: Option<String>,
+pub(super) struct FailureMessages {
     printed: usize,
     unreported: u64,
     /// The folder that refused an object first, and the number of further objects that failed
@@ -24,19 +17,7 @@ pub(super) struct Failures {
     with_run: u64,
 }
 
-impl Failures {
-    /// Counts one.
-    pub(super) fn add(&mut self, error: &Error) {
-        let (kind, reason) = (error.kind(), error.reason());
-        if self.count == 0 {
-            (self.kind, self.reason) = (Some(kind), Some(reason));
-            self.first = Some(error.to_string());
-        }
-        self.kind = self.kind.filter(|of| *of == kind);
-        self.reason = self.reason.filter(|of| *of == reason);
-        self.count += 1;
-    }
-
+impl FailureMessages {
     /// True if a failure with its own message is printed: the first [`FAILURES_PRINTED_MAX`] are.
     /// Objects that failed because the run ended are not: their cause is printed once.
     pub(super) fn is_reported(&mut self) -> bool {
@@ -77,16 +58,6 @@ impl Failures {
             .then(|| format!("{objects} were not completed, because this ended the run"))
     }
 
-    /// Number of failures.
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The kind of all, or the one for several different kinds.
-    pub(super) fn kind(&self) -> ErrorKind {
-        self.kind.unwrap_or(ErrorKind::Objects)
-    }
-
     /// The message about failures that were not printed.
     pub(super) fn rest(&self) -> Option<String> {
         let more = |count: u64| format!("{} failed", counted(count, "more object", "more objects"));
@@ -108,61 +79,19 @@ impl Failures {
             Some(_) => [cause, self.alike(), self.rest()],
         }
     }
-
-    /// The error of the run, if this many other objects succeeded; `None` without failures.
-    pub(super) fn error(&self, passed: u64) -> Option<Error> {
-        let first = self.first.as_ref()?;
-        let message = match self.count {
-            1 => first.clone(),
-            count => format!("{} failed, the first: {first}", counted(count, "object", "objects")),
-        };
-        let kind = if passed == 0 { self.kind() } else { ErrorKind::Objects };
-        Some(Error::new(kind, message).because(self.reason.unwrap_or(ErrorReason::ObjectsFailed)))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(kind: ErrorKind) -> Error {
-        Error::new(kind, "why")
-    }
-
-    #[test]
-    fn one_kind_has_its_exit_code_and_several_have_that_of_objects() {
-        let mut failures = Failures::default();
-        assert_eq!((failures.error(0), failures.count()), (None, 0));
-        failures.add(&of(ErrorKind::Access));
-        let one = failures.error(0).expect("one failed");
-        assert_eq!((one.to_string().as_str(), one.reason()), ("why", ErrorReason::Credentials));
-        failures.add(&of(ErrorKind::Access));
-        let alike = |passed| {
-            let error = failures.error(passed).expect("some failed");
-            (error.kind(), error.reason())
-        };
-        assert_eq!(alike(0), (ErrorKind::Access, ErrorReason::Credentials));
-        assert_eq!(alike(1), (ErrorKind::Objects, ErrorReason::Credentials));
-        failures.add(&of(ErrorKind::Destination));
-        failures.add(&of(ErrorKind::Destination));
-        let error = failures.error(0).expect("some failed");
-        assert_eq!(error.to_string(), "4 objects failed, the first: why");
-        assert_eq!(
-            (error.kind(), error.reason()),
-            (ErrorKind::Objects, ErrorReason::ObjectsFailed)
-        );
-        assert_eq!((failures.kind(), failures.count()), (ErrorKind::Objects, 4));
-    }
-
     #[test]
     fn the_first_few_are_reported() {
-        let mut failures = Failures::default();
+        let mut failures = FailureMessages::default();
         for _ in 0..FAILURES_PRINTED_MAX {
-            failures.add(&of(ErrorKind::Objects));
             assert!(failures.is_reported() && failures.rest().is_none());
         }
         for _ in 0..2 {
-            failures.add(&of(ErrorKind::Objects));
             assert!(!failures.is_reported());
         }
         let rest = failures.rest().expect("two are left");
@@ -176,8 +105,9 @@ mod tests {
         assert_eq!(failures.last_words(None), [rest.clone(), None, None]);
         // One of those that failed with the run is its cause.
         failures.fail_with_run();
-        let words =
-            |failures: &Failures, kind| failures.last_words(Some((kind, "cause".to_owned())));
+        let words = |failures: &FailureMessages, kind| {
+            failures.last_words(Some((kind, "cause".to_owned())))
+        };
         assert_eq!(words(&failures, ErrorKind::Destination)[1], None);
         failures.fail_with_run();
         failures.fail_with_run();
@@ -189,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_keeps_a_folder_from_being_used_is_reported_once() {
-        let mut failures = Failures::default();
+        let mut failures = FailureMessages::default();
         let mut is_printed = |object: &str, why: &str| {
             failures.is_reported_of(object, &Error::new(ErrorKind::Destination, why).within(object))
         };
@@ -213,11 +143,10 @@ mod tests {
 
     #[test]
     fn those_that_failed_with_the_run_hide_no_other() {
-        let mut failures = Failures::default();
+        let mut failures = FailureMessages::default();
         for _ in 0..=FAILURES_PRINTED_MAX {
-            failures.add(&of(ErrorKind::Destination));
+            failures.fail_with_run();
         }
-        failures.add(&of(ErrorKind::Destination));
         assert!(failures.is_reported(), "it is the first with a message of its own");
         assert_eq!(failures.rest(), None);
     }

@@ -1,60 +1,43 @@
 //! `inrush get`: resolves the sources, downloads and reports; or lists the downloads.
 
-use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustls::ClientConfig;
 use tokio::sync::mpsc::channel;
 
 use super::blocking::blocking;
 use super::ending::exit_code;
-use super::exporter;
-use super::failures::Failures;
-use super::folder_lock::FolderLock;
-use super::interrupts;
+use super::failures::FailureMessages;
 use super::log;
-use super::own_files::{OwnFiles, TakenPaths, written_by};
-use super::reporting::open;
+use super::output::Output;
+use super::own_files::{OwnFiles, written_by};
 use super::ring;
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use crate::cli::{Durability, GetArgs, SyncArgs, TuningArgs};
-use crate::command::download::checksums::Checksums;
-use crate::command::download::existing::{self, Clearing, ExistingFiles, Present, Verdict};
+use crate::cli::{GetArgs, SyncArgs, TuningArgs};
+use crate::command::download::cancel::Cancel as _;
+use crate::command::download::existing::{Clearing, Verdict};
+use crate::command::download::failures::Failures;
+use crate::command::download::job::{Job, OfChannels, ReadyJob, Rules};
 use crate::command::download::mirror::Mirror;
-use crate::command::download::refetch::Undecided;
-use crate::command::download::run::{Milestones, Run, RunOutputs, Shares, first_file, settle};
+use crate::command::download::run::{Shares, first_file, settle};
 use crate::command::download::space::Space;
 use crate::command::download::target::Target;
-use crate::control::Control;
 use crate::control::auth::credentials::CredentialSource;
-use crate::control::list::entries::Entries;
 use crate::control::list::sources::Missing;
 use crate::control::list::walk::Walk;
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
-use crate::engine::pace::Bandwidth;
-use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::{self, SystemHost};
-use crate::files::transfer::{Cut, Transfer};
+use crate::files::transfer::Transfer;
 use crate::limits::BLOCKED_OBJECTS_MAX;
 use crate::plan::filter::Filter;
-use crate::report::document::{
-    PaceReport, PlannedLine, PlannedTotal, RemovedLine, Summary, SummaryInputs, summary_json,
-};
-use crate::report::out::{Lines, ReportWriter};
+use crate::report::document::{PlannedLine, PlannedTotal, RemovedLine, Summary, summary_json};
+use crate::report::out::Lines;
 use crate::report::progress::Progress;
-use crate::sys::choice::ChosenRing;
-use crate::sys::uring::SetupError;
 use crate::text::size::{Decimal, counted};
-
-/// The consequences of an interruption after the last object.
-const CONCLUDING: &str = "after the last object: all downloads are complete, but files not in the \
-                          source may be left, or data may not be synced to disk";
 
 /// The result of a `get`.
 #[derive(Default)]
@@ -71,25 +54,6 @@ pub(super) struct Ended {
     pub(super) shares: Option<Shares>,
 }
 
-/// The output of a `get`.
-pub(super) struct Shown {
-    pub(super) progress: Progress,
-    /// Prefix of the summary's lines, if other lines are printed, too.
-    pub(super) label: Option<String>,
-    /// A report that is shared with other runs; then none is opened.
-    pub(super) report: Option<ReportWriter>,
-}
-
-/// Data of a run for several channels.
-#[derive(Default)]
-pub(super) struct OfChannels {
-    pub(super) shares: Option<Shares>,
-    /// The largest object of all channels, in bytes.
-    pub(super) largest_bytes: u64,
-    /// The bandwidth limit shared with other runs.
-    pub(super) bandwidth: Option<Arc<Bandwidth>>,
-}
-
 /// Downloads with these credentials, and reports the result.
 pub(super) async fn run(
     mut args: GetArgs,
@@ -103,113 +67,54 @@ pub(super) async fn run(
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
     let found = interrupts.unless(find(&mut args, credentials, filter, (&progress, begun))).await?;
-    let shown = Shown { progress, label: None, report: None };
-    fetch(found, &args, config, shown, &mut interrupts, begun).await
+    let output = Output::new(progress, None, None);
+    fetch(found, &args, config, output, &mut interrupts, begun).await
 }
 
 /// Downloads the resolved sources, and reports the result.
 pub(super) async fn fetch(
-    found: Intake,
+    job: Job,
     args: &GetArgs,
     config: Config,
-    shown: Shown,
+    mut output: Output,
     interrupts: &mut Interrupts,
     begun: Instant,
 ) -> Result<Ended> {
-    let Intake { control, tls, target, present, walk, mirror, channels, asked, mut locks } = found;
-    let Shown { progress, label, report } = shown;
-    let config = if tls.is_some() { config.secured() } else { config };
-    let (rules, how) = ((args.keep, args.verify), (args.dry_run, mirror.is_some()));
-    let mut existing = ExistingFiles::new(present, rules, how, begun, control.keys());
-    let (mirror, taken) = interrupts.unless(take_paths(&target, mirror, args)).await?;
+    let control = job.control.clone();
+    let ready = job.ready((rules(args), config), begun, interrupts).await?;
     if args.dry_run {
-        let planned = plan_only(walk, &target, &mut existing, (mirror, taken), config.cut(), args);
-        return interrupts.unless(planned).await;
+        return interrupts.unless(plan_only(ready, args)).await;
     }
     // Not earlier: a run that fails early leaves the report of an earlier one.
-    let report =
-        if report.is_some() { report } else { open(args.report.as_deref(), interrupts).await? };
-    let resolved = begun.elapsed();
-    let undecided = Undecided::new(control.clone(), args.failures.on_change, args.verify);
-    let questions = (Checksums::new(control.clone(), args.verify), undecided);
-    let outputs = RunOutputs { progress, report, board: control.board() };
-    let mut run = Run::new(walk, target, existing, questions, config, outputs, begun);
-    run.checks_space = !args.keep.no_space_check;
-    run.deadline = args.failures.deadline;
-    (run.mirror, run.taken) = (mirror.map(Arc::new), taken);
-    run.label = label;
-    (run.shares, run.largest_bytes) = (channels.shares, channels.largest_bytes);
-    run.sources = args.sources.len() as u64;
-    if let Err(error) = interrupts.unless(run.read_ahead()).await {
-        return Err(run.ended_before(error, interrupts).await);
-    }
-    let destination = interrupts.unless(run.target.open_all()).await?;
-    locks.iter_mut().for_each(FolderLock::keep_folders);
-    log::config(&run.config);
-    let bandwidth = channels.bandwidth.or_else(|| session::bandwidth(args.tuning.bandwidth_limit));
-    let common = setup(args, run.config, tls, &control, begun);
-    let engine = Workers::start(RunSetup { destination, bandwidth, ..common })?;
-    exporter::watch(&engine);
-    log::places(&engine.places_in_words());
-    ring::report_fallback(engine.ring(), &run.progress);
-    interrupts::leaves(engine.last_words(run.target.any_in_words()));
-    let started = begun.elapsed();
-    let refresh = session::refresh(control.clone());
-    tokio::select! {
+    output.open_report(args.report.as_deref(), interrupts).await?;
+    let fetched = tokio::select! {
         biased;
-        done = run.drive(&engine, interrupts) => done?,
-        () = refresh => unreachable!("refresh has no end"),
-    }
-    let (pages, pacer, ring) = (engine.pages(), Arc::clone(&engine.pacer), engine.ring().clone());
-    let stop = engine.scheduler.stop_reason();
-    let stopped = stop.as_ref().map(Error::kind);
-    let (scheduler, interfaces) = (Arc::clone(&engine.scheduler), engine.interfaces());
-    let workers = engine.join();
-    run.collect(&scheduler);
-    run.give_up_undecided();
-    let concluded = match stop {
-        None => conclude(&mut run, args.keep.durability, interrupts).await,
-        Some(_) => Ok(()),
+        fetched = ready.fetch(&mut output, interrupts) => fetched,
+        () = session::refresh(control) => unreachable!("refresh has no end"),
     };
-    let stopped = stopped.or(concluded.as_ref().err().map(Error::kind));
-    let ended = begun.elapsed();
-    let error = run.failure(stop, workers.as_ref().err().or(concluded.as_ref().err()));
-    let code = exit_code(error.as_ref());
-    let (sink, workers) = (run.target.sink(), workers.unwrap_or_default());
-    let times = Milestones { resolved, asked, started, ended };
-    let mut inputs = run.inputs(workers, sink, pages, &times, control.retries(), code);
-    inputs.endpoints = scheduler.endpoints().names();
-    (inputs.interfaces, inputs.destinations) = (interfaces, run.destination_lines());
-    let is_adaptive = run.config.pace.is_adaptive();
-    inputs.pace = PaceReport::new(is_adaptive, &pacer.timeline(), &inputs.endpoints);
-    note_circumstances(&mut inputs, args, &control, &ring);
-    let result = (Summary::new(&inputs), error);
-    report_result(&mut run, result, args, stopped, interrupts).await
+    let mut fetched = match fetched {
+        Ok(fetched) => fetched,
+        Err(error) => return Err(output.ended_before(error, interrupts).await),
+    };
+    let shares = fetched.shares.take();
+    let (summary, error) = output.end(fetched, (args.stats, args.explain), interrupts).await;
+    let document = args.output.json.then(|| summary.to_json(error.as_ref()));
+    Ok(Ended { code: summary.exit_code, summary: Some(summary), document, error, shares })
 }
 
-/// Determines which paths are equal at the destination, for its mirror and for its objects, and
-/// which of them the run writes itself.
-async fn take_paths(
-    target: &Target,
-    mirror: Option<Mirror>,
-    args: &GetArgs,
-) -> Result<(Option<Mirror>, TakenPaths)> {
-    let folding = target.folding(args.dry_run).await;
-    let (folders, written) = (target.owned_folders(), written_by(args));
-    let taken = move || TakenPaths::new(folding.unwrap_or_default(), &folders, &written);
-    Ok((mirror.map(|mirror| mirror.folding(folding)), blocking(taken).await))
-}
-
-/// Adds the run's circumstances and options to the summary.
-fn note_circumstances(
-    inputs: &mut SummaryInputs,
-    args: &GetArgs,
-    control: &Control,
-    ring: &ChosenRing,
-) {
-    inputs.bandwidth_limit = args.tuning.bandwidth_limit.map(NonZeroU64::get);
-    inputs.io_uring_unavailable = ring.refused.as_ref().map(SetupError::cause);
-    inputs.clock_correction_seconds = control.clock_ahead_seconds();
+/// How these options want objects to be downloaded.
+fn rules(args: &GetArgs) -> Rules {
+    Rules {
+        keep: args.keep,
+        verify: args.verify,
+        on_change: args.failures.on_change,
+        retries: session::retries(&args.service, args.tuning.max_attempts),
+        bandwidth_limit: args.tuning.bandwidth_limit,
+        deadline: args.failures.deadline,
+        dry_run: args.dry_run,
+        written: written_by(args),
+        sources: args.sources.len() as u64,
+    }
 }
 
 /// The resources of a run on this machine.
@@ -221,82 +126,13 @@ fn configure(args: &GetArgs) -> Result<Config> {
     Config::resolve(resources, HostFacts::read())
 }
 
-/// The parameters of the workers of a run without a destination.
-fn setup(
-    args: &GetArgs,
-    config: Config,
-    tls: Option<Arc<ClientConfig>>,
-    control: &Control,
-    begun: Instant,
-) -> RunSetup {
-    RunSetup {
-        config,
-        destination: Vec::new(),
-        keeping: existing::persistence(&args.keep),
-        tls,
-        keys: control.keys(),
-        retries: session::retries(&args.service, args.tuning.max_attempts),
-        bandwidth: None,
-        interfaces: control.interfaces(),
-        begun,
-    }
-}
-
-/// The work after the last object.
-async fn conclude(
-    run: &mut Run,
-    durability: Durability,
-    interrupts: &mut Interrupts,
-) -> Result<()> {
-    if !run.has_more_to_do(durability) {
-        return Ok(());
-    }
-    interrupts.unless_reported(CONCLUDING, run.conclude(durability)).await
-}
-
-/// Reports the result of a run to users and programs.
-async fn report_result(
-    run: &mut Run,
-    (mut summary, mut error): (Summary, Option<Error>),
-    args: &GetArgs,
-    stopped: Option<ErrorKind>,
-    interrupts: &mut Interrupts,
-) -> Result<Ended> {
-    log::ended(&summary);
-    if let Err(unreported) =
-        run.print_summary((&summary, args.stats, args.explain), stopped, interrupts).await
-    {
-        error.get_or_insert(unreported);
-        summary.exit_code = exit_code(error.as_ref());
-    }
-    let document = args.output.json.then(|| summary.to_json(error.as_ref()));
-    let shares = run.shares.take();
-    Ok(Ended { code: summary.exit_code, summary: Some(summary), document, error, shares })
-}
-
-/// The sources and the destination of a run.
-pub(super) struct Intake {
-    pub(super) control: Rc<Control>,
-    pub(super) tls: Option<Arc<ClientConfig>>,
-    pub(super) target: Target,
-    /// Keep other runs out of several folders.
-    pub(super) locks: Vec<FolderLock>,
-    /// Its existing folders.
-    pub(super) present: Present,
-    pub(super) walk: Entries,
-    pub(super) mirror: Option<Mirror>,
-    pub(super) channels: OfChannels,
-    /// Duration of the requests for the sources.
-    pub(super) asked: Duration,
-}
-
 /// Resolves the sources.
 async fn find(
     args: &mut GetArgs,
     credentials: CredentialSource,
     filter: Filter,
     (progress, begun): (&Progress, Instant),
-) -> Result<Intake> {
+) -> Result<Job> {
     let deletes = args.sync.is_some_and(|sync| sync.delete);
     if deletes {
         sources::require_whole(&args.selection)?;
@@ -343,8 +179,8 @@ async fn find(
     // Of several sources the existing ones are downloaded.
     let walk = if args.sources.len() > 1 { walk.passing_over(missing) } else { walk };
     let tls = session::tls(&control, &args.sources).await?;
-    let (walk, channels) = (walk.into(), OfChannels::default());
-    Ok(Intake { control, tls, target, locks, present, walk, mirror, channels, asked })
+    let (walk, channels, board) = (walk.into(), OfChannels::default(), control.board());
+    Ok(Job { control, board, tls, target, locks, present, walk, mirror, channels, asked })
 }
 
 /// The error if no source exists.
@@ -396,6 +232,7 @@ struct Plan<'a> {
     total: PlannedTotal,
     kept: (u64, u64),
     failures: Failures,
+    messages: FailureMessages,
     progress: Progress,
     /// Objects that cannot be stored because something is in their way.
     blocked: Vec<(Transfer, Error)>,
@@ -483,14 +320,9 @@ impl Plan<'_> {
 }
 
 /// `--dry-run`: lists the downloads.
-async fn plan_only(
-    mut walk: Entries,
-    target: &Target,
-    existing: &mut ExistingFiles,
-    (mut mirror, mut taken): (Option<Mirror>, TakenPaths),
-    cut: Cut,
-    args: &GetArgs,
-) -> Result<Ended> {
+async fn plan_only(ready: ReadyJob, args: &GetArgs) -> Result<Ended> {
+    let ReadyJob { target, mut existing, mut walk, mut mirror, mut taken, config, .. } = ready;
+    let (target, cut) = (&target, config.cut());
     let (output, checks_space) = (args.output, !args.keep.no_space_check);
     let folders: Vec<_> = target.folders().into_iter().map(Path::to_owned).collect();
     let disks = match checks_space {
@@ -504,6 +336,7 @@ async fn plan_only(
         total: PlannedTotal::default(),
         kept: (0, 0),
         failures: Failures::default(),
+        messages: FailureMessages::default(),
         progress: Progress::new(!output.messages.quiet),
         blocked: Vec::new(),
         is_writable: false,
@@ -524,7 +357,7 @@ async fn plan_only(
     walk.repeated().into_iter().for_each(|repeated| plan.progress.note(repeated));
     for missing in walk.take_missing() {
         plan.failures.add(&missing.error);
-        if plan.failures.is_reported() {
+        if plan.messages.is_reported() {
             plan.progress.error(&missing.error);
         }
     }

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use super::ending::OutputReader;
 use super::sources::STDIN;
+use crate::command::download::cancel::{self, Cancel, until};
 use crate::command::train::child;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
@@ -122,43 +123,20 @@ impl Interrupts {
             () = self.halt.notified() => self.is_halted = true,
         }
     }
+}
 
-    /// Runs `work`, before any download, until it is interrupted or the deadline passes.
-    pub(super) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.unless_reported("before anything was downloaded", work).await
+impl Cancel for Interrupts {
+    async fn cancelled(&mut self) {
+        self.next().await;
     }
 
-    /// Runs `work` until it is interrupted or the deadline passes, which is reported with these
-    /// words.
-    pub(super) async fn unless_reported<T>(
+    async fn unless_reported<T>(
         &mut self,
         when: &str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let deadline = self.deadline;
-        tokio::select! {
-            biased;
-            // Evaluated before the work is dropped, which may block.
-            blame = async { self.next().await; blame() } => {
-                Err(Error::new(ErrorKind::Interrupted, format!("interrupted {when}{blame}")))
-            }
-            blame = async { until(deadline).await; blame() } => {
-                let error = Error::new(
-                    ErrorKind::Deadline,
-                    format!("the deadline has passed {when}{blame}"),
-                );
-                Err(error.advise("run it again with a longer --deadline"))
-            }
-            done = work => done,
-        }
-    }
-}
-
-/// Waits for this time; without one forever.
-pub(super) async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment.into()).await,
-        None => std::future::pending().await,
+        cancel::unless((self.next(), deadline), (when, blame), work).await
     }
 }
 

@@ -14,6 +14,7 @@ mod interrupts;
 mod log;
 mod ls;
 mod mount;
+mod output;
 mod own_files;
 mod ready;
 mod reporting;

@@ -25,6 +25,7 @@ use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
 use super::{blocking::blocking, interrupts, ready, ring};
 use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
+use crate::command::download::cancel::{Cancel as _, until};
 use crate::control::{Control, auth::credentials::CredentialSource};
 use crate::engine::backlog::BacklogBounds;
 use crate::engine::budget::StreamBudget;
@@ -553,7 +554,7 @@ async fn serve(
                 interrupted |= running.any(|channel| !channel.feed.is_stopped());
                 stop_all(channels);
             }
-            () = interrupts::until(deadline), if late.is_none() => {
+            () = until(deadline), if late.is_none() => {
                 control.board().set_range(engine.longest_wait());
                 late = Some(interrupts::blame());
                 stop_all(channels);

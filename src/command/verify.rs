@@ -15,12 +15,14 @@ use tokio::time::MissedTickBehavior;
 
 use super::blocking::{BlockingState, blocking};
 use super::ending::{Done, exit_code};
-use super::failures::Failures;
+use super::failures::FailureMessages;
 use super::interrupts;
 use super::own_files::{TakenPaths, written};
 use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
+use crate::command::download::cancel::Cancel as _;
+use crate::command::download::failures::Failures;
 use crate::command::download::target::Target;
 
 use crate::checksum::{Algorithm, InOrder, Sequence, unverified};
@@ -86,6 +88,7 @@ pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
         },
         adopter: found.adopter,
         failures: Failures::default(),
+        messages: FailureMessages::default(),
         progress,
         report,
     };
@@ -176,6 +179,7 @@ struct Check {
     summary: CheckSummary,
     adopter: Option<Arc<Adopter>>,
     failures: Failures,
+    messages: FailureMessages,
     progress: Progress,
     report: Option<ReportWriter>,
 }
@@ -318,7 +322,7 @@ impl Check {
         let error = Error::new(kind, failure).because(reason);
         let error = error.within(format!("verify s3://{bucket}/{}", shown(&object.key)));
         self.failures.add(&error);
-        if self.failures.is_reported() {
+        if self.messages.is_reported() {
             self.progress.error(match finding {
                 Finding::Missing(_) => error.advise("download it with inrush get"),
                 Finding::Mismatch(_) => {
@@ -358,7 +362,7 @@ impl Check {
         interrupts: &mut Interrupts,
     ) -> Result<Done> {
         self.progress.finish();
-        if let Some(rest) = self.failures.rest() {
+        if let Some(rest) = self.messages.rest() {
             self.progress.error(rest);
         }
         let reported = if let Some(report) = self.report.take() {

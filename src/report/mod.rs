@@ -5,7 +5,7 @@ pub mod bench;
 pub mod document;
 pub mod exposition;
 pub mod limit;
-mod line;
+pub(crate) mod line;
 pub mod log;
 pub mod out;
 pub mod progress;

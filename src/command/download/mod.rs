@@ -5,11 +5,15 @@
 //! of several destinations takes it); `run` feeds the workers with it, `refetch` looks at it once
 //! more where it failed, and `mirror` removes what the source does not have.
 
+pub(super) mod cancel;
 pub(super) mod checksums;
 pub(super) mod devices;
 pub(super) mod disjoint;
 pub(super) mod existing;
+pub(super) mod failures;
+pub(super) mod job;
 pub(super) mod mirror;
+pub(super) mod observer;
 pub(super) mod refetch;
 pub(super) mod run;
 pub(super) mod space;

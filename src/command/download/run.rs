@@ -13,31 +13,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::MissedTickBehavior;
 
+use super::cancel::{Cancel, until};
 use super::checksums::Checksums;
 use super::existing::ExistingFiles;
+use super::failures::Failures;
+use super::observer::{Event, Observer, Subject};
 use super::refetch::{Decision, Undecided};
 use super::{mirror::Mirror, space::Space, spread::Spread, target::Target};
-use crate::command::failures::Failures;
-use crate::command::interrupts::{Interrupts, until};
-use crate::command::log::{self, PaceLog};
 use crate::command::own_files::TakenPaths;
-use crate::command::reporting::{finish, keep_up, print_lines};
 use crate::control::list::entries::Entries;
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;
 use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
-use crate::error::{Error, ErrorKind, Result};
-use crate::files::sink::Sink;
+use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Again, Outcome, Transfer};
 use crate::limits::WAIT_TOLD_AFTER_US;
 use crate::link::failure::RetryCounts;
 use crate::link::waiting::{Board, Wait};
-use crate::report::document::{
-    Course, CoursePoint, Earlier, ObjectLine, PaceReport, Summary, SummaryInputs,
-};
-use crate::report::out::ReportWriter;
-use crate::report::progress::{Progress, ProgressState, UnderWay};
+use crate::report::document::{Course, CoursePoint, Earlier, PaceReport, SummaryInputs};
+use crate::report::line::{ProgressState, UnderWay};
 use crate::sys::pool::Pages;
 use crate::sys::{tcp_memory, usage};
 use crate::text::size::{Count, counted};
@@ -57,32 +52,54 @@ pub(in crate::command) struct Milestones {
     /// The part of it for requests about the sources.
     pub(in crate::command) asked: Duration,
     pub(in crate::command) started: Duration,
-    pub(in crate::command) ended: Duration,
 }
 
-/// The outputs of a run.
-pub(in crate::command) struct RunOutputs {
-    pub(in crate::command) progress: Progress,
-    /// One line per object.
-    pub(in crate::command) report: Option<ReportWriter>,
-    /// The board for reporting waits.
-    pub(in crate::command) board: Arc<Board>,
+/// The state of a run at its end, and lines for people.
+#[derive(Debug)]
+pub(in crate::command) struct Remarks {
+    pub(in crate::command) known: ProgressState,
+    /// About files that existed; the first one counts those that were skipped, if there are any.
+    pub(in crate::command) existing: Vec<String>,
+    /// About objects that several sources name.
+    pub(in crate::command) repeated: Option<String>,
+}
+
+/// Why a run failed.
+#[derive(Debug, Clone)]
+pub(in crate::command) enum Failure {
+    /// A worker panicked, or the work after the last object failed.
+    Run(Error),
+    /// The run ended before its objects were complete; with the state that it leaves, in words.
+    Stopped(Error, String),
+    /// The listing failed: not all objects are known.
+    Listing(Error),
+    /// Objects failed, or a destination was left out; each was an event.
+    Reported(Error),
+}
+
+impl Failure {
+    /// The error.
+    pub(in crate::command) const fn error(&self) -> &Error {
+        match self {
+            Self::Run(error)
+            | Self::Stopped(error, _)
+            | Self::Listing(error)
+            | Self::Reported(error) => error,
+        }
+    }
 }
 
 /// The run.
-pub(in crate::command) struct Run {
+pub(in crate::command) struct Run<'a> {
+    pub(super) observer: &'a mut dyn Observer,
     walk: Entries,
     checksums: Checksums,
     pub(in crate::command) target: Target,
     existing: ExistingFiles,
     pub(in crate::command) config: Config,
-    pub(in crate::command) progress: Progress,
     board: Arc<Board>,
     /// Time at which bytes were last seen to come.
     moved: tokio::time::Instant,
-    report: Option<ReportWriter>,
-    /// The report failed; printed, and the run's exit code if nothing worse happens.
-    report_error: Option<Error>,
     begun: Instant,
     /// Objects that wait for space in the scheduler.
     pending: VecDeque<Transfer>,
@@ -96,7 +113,7 @@ pub(in crate::command) struct Run {
     space: Space,
     /// Chooses among several destinations.
     spread: Option<Spread>,
-    /// Why the first of them was left out; printed, and the exit code if nothing is worse.
+    /// Why the first of them was left out: the error of the run if nothing is worse.
     left_out: Option<Error>,
     /// Objects that had a place in the scheduler, and are not downloaded again.
     vacated: u64,
@@ -131,19 +148,14 @@ pub(in crate::command) struct Run {
     pub(in crate::command) sources: u64,
     missing: u64,
     removed: u64,
-    /// Prefix of its summary's lines.
-    pub(in crate::command) label: Option<String>,
     /// Its results per channel, if it fills several.
     pub(in crate::command) shares: Option<Shares>,
     /// The largest object to come, in bytes, if known before the first page.
     pub(in crate::command) largest_bytes: u64,
-    /// The rest of the run is not needed, which is not reported.
-    is_halted: bool,
-    paces: PaceLog,
     course: Course,
 }
 
-impl Run {
+impl<'a> Run<'a> {
     /// A run of these entries.
     pub(in crate::command) fn new(
         walk: Entries,
@@ -151,20 +163,18 @@ impl Run {
         existing: ExistingFiles,
         (checksums, undecided): (Checksums, Undecided),
         config: Config,
-        outputs: RunOutputs,
+        (observer, board): (&'a mut dyn Observer, Arc<Board>),
         begun: Instant,
     ) -> Self {
         Self {
+            observer,
             walk,
             checksums,
             target,
             existing,
             config,
-            progress: outputs.progress,
-            board: outputs.board,
+            board,
             moved: tokio::time::Instant::now(),
-            report: outputs.report,
-            report_error: None,
             begun,
             pending: VecDeque::new(),
             listed: false,
@@ -195,37 +205,14 @@ impl Run {
             sources: 1,
             missing: 0,
             removed: 0,
-            label: None,
             shares: None,
             largest_bytes: 0,
-            is_halted: false,
-            paces: PaceLog::default(),
             course: Course::default(),
         }
     }
 
-    fn report_line(&mut self, line: impl FnOnce() -> String) {
-        if let Some(report) = &mut self.report
-            && let Err(error) = report.line(&line())
-        {
-            self.progress.error(&error);
-            self.report_error = Some(error);
-            self.report = None;
-        }
-    }
-
-    /// The channel of an object, for the report, if there are channels.
-    fn channel(&self, transfer: &Transfer) -> Option<String> {
-        let shares = self.shares.as_ref().filter(|_| self.report.is_some())?;
-        shares.name(transfer).map(str::to_owned)
-    }
-
     /// Feeds the workers and watches them to their end.
-    pub(in crate::command) async fn drive(
-        &mut self,
-        engine: &Workers,
-        interrupts: &mut Interrupts,
-    ) -> Result<()> {
+    pub(in crate::command) async fn drive(&mut self, engine: &Workers, cancel: &mut impl Cancel) {
         let scheduler = &engine.scheduler;
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -241,7 +228,7 @@ impl Run {
                 scheduler.complete();
             }
             let wants_listing = self.wants_listing();
-            let behind = self.report.as_ref().is_some_and(ReportWriter::is_behind);
+            let behind = self.observer.is_behind();
             tokio::select! {
                 settled = self.checksums.next(), if !self.checksums.is_empty() => {
                     self.admit(settled);
@@ -271,21 +258,24 @@ impl Run {
                 decision = self.undecided.next(cut), if !self.undecided.is_empty() => {
                     self.decided(decision, scheduler);
                 }
-                () = keep_up(self.report.as_ref()), if behind => {}
+                () = self.observer.keep_up(), if behind => {}
                 () = engine.worker_ended() => {}
                 () = until(deadline) => {
                     deadline = None;
                     self.end(engine, self.deadline_error(engine.longest_wait()));
                 }
-                () = interrupts.next() => {
-                    self.is_halted = interrupts.is_halted();
+                () = cancel.cancelled() => {
                     self.end(engine, Error::new(ErrorKind::Interrupted, "interrupted"));
                 }
             }
         }
         self.report_removals().await;
         self.board.set_range(None);
-        Ok(())
+    }
+
+    /// Time since the run began.
+    pub(in crate::command) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// Ends the run before its objects are complete.
@@ -309,11 +299,7 @@ impl Run {
     fn decided(&mut self, decision: Decision, scheduler: &Scheduler) {
         match decision {
             Decision::Anew(transfer) => {
-                let why = match transfer.restarted {
-                    Some(Again::Checksum) => "its data did not match the stored checksum",
-                    _ => "it changed during the download",
-                };
-                self.progress.note(format!("{} is downloaded again: {why}", transfer.name()));
+                self.observer.event(Event::Retried(&transfer, transfer.restarted));
                 scheduler.restart(*transfer);
             }
             Decision::Failed(outcome) => {
@@ -337,8 +323,6 @@ impl Run {
     }
 
     fn draw(&mut self, engine: &Workers) {
-        let names = || engine.scheduler.endpoints().names();
-        self.paces.log("", || (engine.pacer.timeline(), names()));
         let state = engine.progress();
         self.course.note(CoursePoint::new(self.begun.elapsed(), state.bytes, state.retries));
         if state.bytes != self.known.bytes_done {
@@ -356,8 +340,7 @@ impl Run {
         };
         self.known.objects_done = self.objects_ok + self.failures.count();
         self.known.listing_complete = self.listed;
-        crate::command::exporter::show(&self.known, self.failures.count());
-        self.progress.update(&self.known);
+        self.observer.event(Event::Progress(&self.known, self.failures.count(), engine));
     }
 
     /// Takes the outcomes since the last call.
@@ -389,71 +372,55 @@ impl Run {
 
     /// Counts and reports the result of an object. The cause of a run's end is reported once only.
     fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
-        let channel = self.channel(&outcome.transfer);
-        let place = self.target.one_of_several(&outcome.transfer);
-        self.report_line(|| {
-            let line = ObjectLine::new(&outcome).of_channel(channel.as_deref());
-            line.at(place.as_deref()).to_json()
-        });
-        self.unfinished += u64::from(outcome.transfer.can_go_on());
-        self.resumed_ended += u64::from(outcome.transfer.resumed_bytes() > 0);
-        let whole = self.shares.as_mut().and_then(|shares| shares.count(&outcome));
-        whole.iter().for_each(|line| self.progress.note(line));
-        let Err(error) = outcome.result else {
+        let transfer = &*outcome.transfer;
+        self.unfinished += u64::from(transfer.can_go_on());
+        self.resumed_ended += u64::from(transfer.resumed_bytes() > 0);
+        let complete = self.shares.as_mut().and_then(|shares| shares.count(&outcome));
+        complete.into_iter().for_each(|line| self.observer.event(Event::Note(line)));
+        let channel = self.shares.as_ref().and_then(|shares| shares.name(transfer));
+        let subject = Subject { transfer, target: &self.target, channel };
+        let Err(error) = &outcome.result else {
             self.objects_ok += 1;
-            log::complete(&outcome.transfer, &self.target);
-            match outcome.transfer.verification.verdict() {
+            match transfer.verification.verdict() {
                 Ok(_) => self.validated += 1,
-                Err(_) if outcome.transfer.object.size_bytes == 0 => self.empty += 1,
+                Err(_) if transfer.object.size_bytes == 0 => self.empty += 1,
                 Err(reason) => *self.not_validated.entry(reason).or_default() += 1,
             }
-            return;
+            return self.observer.event(Event::Done(subject, &outcome));
         };
-        let is_the_stop = stop == Some(&error);
-        let prints = !is_the_stop && self.failures.is_reported_of(&outcome.transfer.name(), &error);
+        let with_run = stop == Some(error);
         let error = match &self.shares {
-            Some(shares) => shares.label(&outcome.transfer, error),
-            None => error,
+            Some(shares) => shares.label(transfer, error.clone()),
+            None => error.clone(),
         };
         self.failures.add(&error);
-        if prints {
-            self.progress.error(&error);
-        } else {
-            log::failed(&outcome.transfer, (!is_the_stop).then_some(&error), &self.target);
-        }
-        if is_the_stop {
-            self.failures.fail_with_run();
-        }
+        let (outcome, error) = (&outcome, &error);
+        self.observer.event(Event::Failed { subject, outcome, error, with_run });
     }
 
-    /// Prints the cause of the run's end, and returns its error; `None` for success.
+    /// Why the run failed; `None` for success. `stop`: it was ended early; `bug`: a worker, or the
+    /// work after the last object, failed.
     pub(in crate::command) fn failure(
         &mut self,
         stop: Option<Error>,
         bug: Option<&Error>,
-    ) -> Option<Error> {
-        self.progress.finish();
-        let cause = stop.as_ref().filter(|_| bug.is_none()).map(|stop| match stop.kind() {
-            ErrorKind::Interrupted => (stop.kind(), self.interrupted()),
-            kind => (kind, stop.to_string()),
-        });
-        let words = self.failures.last_words(cause.filter(|_| !self.is_halted));
-        words.into_iter().flatten().for_each(|words| self.progress.error(words));
+    ) -> Option<Failure> {
         if let Some(bug) = bug {
-            self.progress.error(bug);
-            return Some(bug.clone());
+            return Some(Failure::Run(bug.clone()));
         }
-        if stop.is_some() {
-            return stop;
+        if let Some(stop) = stop {
+            let words = match stop.kind() {
+                ErrorKind::Interrupted => self.interrupted(),
+                _ => stop.to_string(),
+            };
+            return Some(Failure::Stopped(stop, words));
         }
-        if let Some(error) = &self.listing_error {
-            self.progress.error(error);
-            return Some(error.clone());
+        if let Some(error) = self.listing_error.take() {
+            return Some(Failure::Listing(error));
         }
-        self.failures
-            .error(self.objects_ok + self.existing.kept.0)
-            .or_else(|| self.left_out.take())
-            .or_else(|| self.report_error.clone())
+        let passed = self.objects_ok + self.existing.kept.0;
+        let error = self.failures.error(passed).or_else(|| self.left_out.take());
+        error.map(Failure::Reported)
     }
 
     /// Objects that a later run can resume, including those resumed here that were not begun.
@@ -505,16 +472,13 @@ impl Run {
     pub(in crate::command) fn inputs(
         &self,
         workers: Vec<WorkerMetrics>,
-        sink: Sink,
         pages: Pages,
-        times: &Milestones,
+        (times, ended): (&Milestones, Duration),
         control_retries: RetryCounts,
-        exit_code: u8,
     ) -> SummaryInputs {
-        crate::command::exporter::show_end(&self.known, self.failures.count(), &control_retries);
         SummaryInputs {
             workers,
-            sink,
+            sink: self.target.sink(),
             destination: self.target.in_words(),
             failed_objects: self.failures.count(),
             validated_objects: self.validated,
@@ -523,18 +487,18 @@ impl Run {
             empty_objects: self.empty,
             resumed_files: self.resumed_files,
             earlier: self.earlier(),
-            elapsed_us: micros(times.ended),
+            elapsed_us: micros(ended),
             resolve_us: micros(times.resolved),
             asked_us: micros(times.asked),
             list_us: self.listing_ended_us.saturating_sub(micros(times.resolved)),
-            transfer_us: micros(times.ended - times.started),
+            transfer_us: micros(ended - times.started),
             cpu_seconds: usage::process_cpu_seconds(),
             peak_rss_bytes: usage::peak_rss_bytes(),
             pages: Some(pages),
             pace: PaceReport::default(),
             endpoints: Vec::new(),
             interfaces: Vec::new(),
-            destinations: Vec::new(),
+            destinations: self.destination_lines(),
             course: self.course.points().to_vec(),
             processors: usage::processors(),
             receive_buffer_bytes: usage::receive_buffer_bytes_max(),
@@ -547,54 +511,18 @@ impl Run {
             control_retries,
             clock_correction_seconds: 0,
             io_uring_unavailable: None,
-            exit_code,
+            exit_code: 0,
             untried_objects: self.untried(),
             missing_sources: (self.missing, self.sources),
         }
     }
 
-    /// Ends the report of a run that ends before any data is transferred, if it has a line.
-    pub(in crate::command) async fn ended_before(
-        &mut self,
-        error: Error,
-        interrupts: &mut Interrupts,
-    ) -> Error {
-        if let Some(report) = self.report.take().filter(|report| !report.is_empty())
-            && let Err(unreported) = finish(report, Some(error.kind()), interrupts).await
-        {
-            self.progress.error(unreported);
+    /// The state at the end, and the lines about it for people.
+    pub(in crate::command) fn remarks(&mut self) -> Remarks {
+        Remarks {
+            known: self.known,
+            existing: self.existing.notes(),
+            repeated: self.walk.repeated(),
         }
-        error
-    }
-
-    /// Prints the summary, and ends the report. `stopped`: the run was ended early.
-    pub(in crate::command) async fn print_summary(
-        &mut self,
-        (summary, stats, explains): (&Summary, bool, bool),
-        stopped: Option<ErrorKind>,
-        interrupts: &mut Interrupts,
-    ) -> Result<()> {
-        let (mut lines, mut usual) = (summary.lines(stats), summary.lines(false));
-        lines.extend(explains.then(|| summary.limit.sentence.clone()));
-        let mut notes = self.existing.notes();
-        if summary.is_all_present() {
-            // The first line has it.
-            notes.remove(0);
-        }
-        if let Some(repeated) = self.walk.repeated() {
-            notes.push(repeated);
-        }
-        usual.extend(notes.iter().cloned());
-        lines.splice(1..1, notes);
-        match &self.label {
-            // Part of a command whose own lines come at its end.
-            Some(label) => {
-                lines.iter().for_each(|line| self.progress.note(format!("{label}: {line}")));
-            }
-            None => print_lines(&self.progress, &lines, &usual),
-        }
-        let Some(report) = self.report.take() else { return Ok(()) };
-        let finished = finish(report, stopped, interrupts).await;
-        finished.inspect_err(|error| self.progress.error(error))
     }
 }

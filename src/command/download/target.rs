@@ -223,7 +223,7 @@ impl Target {
 
     /// The folder of several that has an object, as typed; `None` if undecided, or if there is only
     /// one.
-    pub(super) fn one_of_several(&self, transfer: &Transfer) -> Option<String> {
+    pub(in crate::command) fn one_of_several(&self, transfer: &Transfer) -> Option<String> {
         let Self::Folders(folders) = self else { return None };
         let folder = folders.get(usize::from(transfer.place?))?;
         Some(folder.display().to_string())

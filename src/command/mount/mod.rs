@@ -42,6 +42,7 @@ use super::ring;
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
 use crate::cli::{CacheArgs, MountArgs, UnmountArgs};
+use crate::command::download::cancel::{Cancel as _, until};
 use crate::control::Control;
 use crate::control::list::ahead::ResolveAhead;
 use crate::control::list::entries::Entries;
@@ -204,7 +205,7 @@ async fn prepare_until(
 ) -> Result<Prepared> {
     tokio::select! {
         prepared = prepare(args, progress) => prepared,
-        () = interrupts::until(deadline) => {
+        () = until(deadline) => {
             let blame = interrupts::blame();
             let message = format!("the deadline has passed before it was mounted{blame}");
             Err(Error::new(ErrorKind::Deadline, message).advise("give a longer --deadline"))

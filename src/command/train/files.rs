@@ -6,13 +6,16 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::super::blocking::blocking;
-use super::super::get::{self, Ended, Intake, OfChannels, Shown};
+use super::super::get::{self, Ended};
+use super::super::output::Output;
 use super::super::session::Interrupts;
 use super::input::{self, Sources};
 use super::layout::JobFolders;
 use super::streams::SharedResources;
 use super::survey::OtherFiles;
 use crate::cli::{Destination, FailureArgs, GetArgs, SelectionArgs, TrainArgs};
+use crate::command::download::cancel::Cancel as _;
+use crate::command::download::job::{Job, OfChannels};
 use crate::command::download::run::Shares;
 use crate::command::download::target::Target;
 use crate::control::Control;
@@ -187,13 +190,15 @@ impl Downloads<'_> {
         let (control, tls) = (Rc::clone(control), self.shared.tls.clone());
         let asked = Duration::ZERO;
         let (locks, mirror) = (Vec::new(), None);
-        let found = Intake { control, tls, target, locks, present, walk, mirror, channels, asked };
+        let board = control.board();
+        let job =
+            Job { control, board, tls, target, locks, present, walk, mirror, channels, asked };
         let (label, report) = (Some(label.to_owned()), self.shared.report.clone());
-        let shown = Shown { progress, label, report };
+        let output = Output::new(progress, label, report);
         // Each run has its own times.
         let begun = self.begun + self.begun.elapsed();
         let args = self.as_get(group.folder);
-        get::fetch(found, &args, config, shown, interrupts, begun).await.map(Some)
+        get::fetch(job, &args, config, output, interrupts, begun).await.map(Some)
     }
 
     /// The arguments of an equivalent `get`.

@@ -26,6 +26,7 @@ use super::reporting::{finish, open, print_lines};
 use super::ring;
 use super::session::{self, Interrupts};
 use crate::cli::TrainArgs;
+use crate::command::download::cancel::{Cancel as _, until};
 use crate::command::stream::report::summary_of;
 use crate::control::Control;
 use crate::control::auth::credentials::CredentialSource;
@@ -417,7 +418,7 @@ impl<'a> Job<'a> {
                     error = lost(&mut self.mounts, self.progress) => Happened::Mounts(error),
                     exit = ended(&mut self.child) => Happened::Exit(exit),
                     () = interrupts.next(), if is_free => Happened::Signal,
-                    () = interrupts::until(deadline) => Happened::Late,
+                    () = until(deadline) => Happened::Late,
                 };
                 is_downloaded |= matches!(happened, Happened::Files(_));
                 deadline = deadline.filter(|_| !matches!(happened, Happened::Late));

@@ -1,15 +1,13 @@
 //! The work after the last object of a run: removes files that the source does not have, and syncs
 //! data to disk.
 
-use super::Run;
+use super::{Event, Run};
 use crate::cli::Durability;
 use crate::command::blocking::blocking;
-use crate::command::reporting::keep_up;
 use crate::error::Result;
-use crate::report::document::RemovedLine;
 use crate::text::size::counted;
 
-impl Run {
+impl Run<'_> {
     /// True if there is work after the last object.
     pub(in crate::command) fn has_more_to_do(&self, durability: Durability) -> bool {
         self.mirror.is_some() || durability == Durability::End
@@ -26,30 +24,31 @@ impl Run {
         let Some(mirror) = self.mirror.take() else { return Ok(()) };
         if self.failures.count() > 0 || !self.listed_all {
             let files = if self.removed == 0 { "no file was" } else { "no other file was" };
-            self.progress.note(format!("{files} deleted because the run did not succeed"));
+            let line = format!("{files} deleted because the run did not succeed");
+            self.observer.event(Event::Note(line));
             return Ok(());
         }
         let Some(folder) = self.target.open().await? else { return Ok(()) };
         let (mut paths, swept) = mirror.sweep_blocking(self.existing.machine_at(folder), false);
         while let Some(path) = paths.recv().await {
             self.report_removed(&path);
-            keep_up(self.report.as_ref()).await;
+            self.observer.keep_up().await;
         }
         let swept = swept.await;
         if swept.unfinished > 0 {
             let files = counted(swept.unfinished, "unfinished file", "unfinished files");
-            self.progress.note(format!("deleted {files} of earlier runs"));
+            self.observer.event(Event::Note(format!("deleted {files} of earlier runs")));
         }
         if self.removed > 0 || swept.left > 0 {
             let (files, left) = (counted(self.removed, "file", "files"), swept.left);
-            self.progress.note(match left {
+            self.observer.event(Event::Note(match left {
                 0 => format!("deleted {files} not in the source"),
                 _ => format!(
                     "deleted {files} not in the source; skipped {} (special files, names that are \
                      not UTF-8, other file systems)",
                     counted(left, "entry", "entries")
                 ),
-            });
+            }));
         }
         swept.error.map_or(Ok(()), Err)
     }
@@ -60,17 +59,14 @@ impl Run {
         let Some(mut removals) = self.removals.take() else { return };
         while let Some(path) = removals.recv().await {
             self.report_removed(&path);
-            keep_up(self.report.as_ref()).await;
+            self.observer.keep_up().await;
         }
     }
 
     /// Counts and reports a removed file.
     pub(super) fn report_removed(&mut self, path: &str) {
         self.removed += 1;
-        let place = self.target.place(path).unwrap_or_default();
-        self.progress.note(format!("delete: {place}"));
-        self.report_line(|| RemovedLine::new(path, false).to_json());
-        tracing::info!("delete: {place}");
+        self.observer.event(Event::Removed(path, &self.target));
     }
 
     /// Syncs the destination, so that downloaded files survive a power failure.

@@ -4,12 +4,12 @@
 //! An object that would replace a file there fails: with a second file of its name elsewhere it
 //! would be unknown which one is right.
 
-use super::Run;
+use super::{Event, Run};
 use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Outcome, Transfer};
 
-impl Run {
+impl Run<'_> {
     /// Handles an object that failed because its destination is unwritable, and leaves that out. If
     /// it was the last one the run ends.
     pub(super) fn leave_out(&mut self, outcome: Outcome, scheduler: &Scheduler) {
@@ -32,7 +32,7 @@ impl Run {
                 error.message()
             );
             let reported = Error::new(ErrorKind::Destination, message).because(error.reason());
-            self.progress.error(&reported);
+            self.observer.event(Event::LeftOut(&reported));
             self.left_out.get_or_insert(reported);
             let waiting: Vec<_> = self.pending.drain(..).collect();
             waiting.into_iter().for_each(|transfer| self.admit(Ok(transfer)));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::channel;
 
-use super::Run;
+use super::{Event, Run, Subject};
 use crate::command::blocking::blocking;
 use crate::command::download::checksums::Settled;
 use crate::command::download::existing::{Before, Clearing, Verdict};
@@ -16,7 +16,6 @@ use crate::command::download::mirror::Mirror;
 use crate::command::download::space::Space;
 use crate::command::download::spread::Spread;
 use crate::command::download::target::Target;
-use crate::command::log;
 use crate::command::own_files::TakenPaths;
 use crate::control::list::sources::Missing;
 use crate::control::list::walk::Entry;
@@ -29,7 +28,7 @@ use crate::limits::{
     BLOCKED_OBJECTS_MAX, FOLDED_PATHS_MAX, OBJECTS_QUEUED_MAX, REMOVED_QUEUED_MAX,
 };
 use crate::plan::folding::FoldedPaths;
-use crate::report::document::{DestinationLine, ObjectLine};
+use crate::report::document::DestinationLine;
 use crate::s3::Object;
 use crate::text::size::Decimal;
 
@@ -117,7 +116,7 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-impl Run {
+impl Run<'_> {
     /// Reads to the first page with anything to download, so that its errors show before any data
     /// is transferred. If that page would not fit, later pages may free space: so reading
     /// continues, as far as memory allows.
@@ -172,7 +171,7 @@ impl Run {
     }
 
     /// The totals of several destinations.
-    pub(in crate::command) fn destination_lines(&self) -> Vec<DestinationLine> {
+    pub(super) fn destination_lines(&self) -> Vec<DestinationLine> {
         self.spread.as_ref().map(Spread::lines).unwrap_or_default()
     }
 
@@ -208,15 +207,13 @@ impl Run {
                 Verdict::Keep(transfer, kept, reclaimed_bytes) => {
                     self.existing.count_kept(&transfer, kept);
                     let shares = self.shares.as_mut();
-                    let whole = shares.and_then(|shares| shares.count_kept(&transfer));
-                    whole.iter().for_each(|line| self.progress.note(line));
+                    let complete = shares.and_then(|shares| shares.count_kept(&transfer));
+                    complete.into_iter().for_each(|line| self.observer.event(Event::Note(line)));
                     self.space.reclaim(reclaimed_bytes);
                     self.known.objects_kept += 1;
-                    log::kept(&transfer, kept, &self.target);
-                    let channel = self.channel(&transfer);
-                    let place = self.target.one_of_several(&transfer);
-                    let line = ObjectLine::kept(&transfer, kept).of_channel(channel.as_deref());
-                    self.report_line(|| line.at(place.as_deref()).to_json());
+                    let channel = self.shares.as_ref().and_then(|shares| shares.name(&transfer));
+                    let subject = Subject { transfer: &transfer, target: &self.target, channel };
+                    self.observer.event(Event::Existing(subject, kept));
                 }
                 Verdict::Freed(place, bytes) => {
                     self.space.reclaim(bytes);

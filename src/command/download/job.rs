@@ -1,0 +1,239 @@
+//! A download from its sources to its result: it looks at the destination, starts the workers,
+//! feeds them, and does the work after the last object.
+
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+
+use super::cancel::Cancel;
+use super::checksums::Checksums;
+use super::existing::{self, ExistingFiles, Present};
+use super::mirror::Mirror;
+use super::observer::{Event, Observer};
+use super::refetch::Undecided;
+use super::run::{Failure, Milestones, Remarks, Run, Shares};
+use super::target::Target;
+use crate::cli::{KeepArgs, OnChange, VerifyMode};
+use crate::command::blocking::blocking;
+use crate::command::folder_lock::FolderLock;
+use crate::command::own_files::{TakenPaths, Written};
+use crate::control::Control;
+use crate::control::list::entries::Entries;
+use crate::engine::config::Config;
+use crate::engine::pace::Bandwidth;
+use crate::engine::threads::{RunSetup, Workers};
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::attempt::RetryPolicy;
+use crate::link::waiting::Board;
+use crate::report::document::{PaceReport, SummaryInputs};
+use crate::sys::uring::SetupError;
+
+/// The consequences of an interruption after the last object.
+const CONCLUDING: &str = "after the last object: all downloads are complete, but files not in the \
+                          source may be left, or data may not be synced to disk";
+
+/// How a job downloads.
+#[derive(Debug, Clone)]
+pub(in crate::command) struct Rules {
+    pub(in crate::command) keep: KeepArgs,
+    pub(in crate::command) verify: VerifyMode,
+    pub(in crate::command) on_change: OnChange,
+    pub(in crate::command) retries: RetryPolicy,
+    pub(in crate::command) bandwidth_limit: Option<NonZeroU64>,
+    /// Time after which it ends, complete or not.
+    pub(in crate::command) deadline: Option<Duration>,
+    /// Nothing is changed at the destination.
+    pub(in crate::command) dry_run: bool,
+    /// The files that the run writes besides its objects.
+    pub(in crate::command) written: Vec<Written>,
+    /// The number of sources that were given.
+    pub(in crate::command) sources: u64,
+}
+
+/// The sources and the destination of a download.
+pub(in crate::command) struct Job {
+    pub(in crate::command) control: Rc<Control>,
+    /// Where the download reports what it waits for.
+    pub(in crate::command) board: Arc<Board>,
+    pub(in crate::command) tls: Option<Arc<ClientConfig>>,
+    pub(in crate::command) target: Target,
+    /// Keep other runs out of several folders.
+    pub(in crate::command) locks: Vec<FolderLock>,
+    /// Its existing folders.
+    pub(in crate::command) present: Present,
+    pub(in crate::command) walk: Entries,
+    pub(in crate::command) mirror: Option<Mirror>,
+    pub(in crate::command) channels: OfChannels,
+    /// Duration of the requests for the sources.
+    pub(in crate::command) asked: Duration,
+}
+
+/// Data of a run for several channels.
+#[derive(Default)]
+pub(in crate::command) struct OfChannels {
+    pub(in crate::command) shares: Option<Shares>,
+    /// The largest object of all channels, in bytes.
+    pub(in crate::command) largest_bytes: u64,
+    /// The bandwidth limit shared with other runs.
+    pub(in crate::command) bandwidth: Option<Arc<Bandwidth>>,
+}
+
+/// A job whose destination is known.
+pub(in crate::command) struct ReadyJob {
+    control: Rc<Control>,
+    board: Arc<Board>,
+    tls: Option<Arc<ClientConfig>>,
+    pub(in crate::command) target: Target,
+    locks: Vec<FolderLock>,
+    pub(in crate::command) existing: ExistingFiles,
+    pub(in crate::command) walk: Entries,
+    pub(in crate::command) mirror: Option<Mirror>,
+    pub(in crate::command) taken: TakenPaths,
+    channels: OfChannels,
+    asked: Duration,
+    pub(in crate::command) config: Config,
+    rules: Rules,
+    begun: Instant,
+}
+
+/// The result of a download.
+#[derive(Debug)]
+pub(in crate::command) struct Fetched {
+    /// What a summary is made of; its exit code is that of the failure.
+    pub(in crate::command) inputs: SummaryInputs,
+    pub(in crate::command) failure: Option<Failure>,
+    pub(in crate::command) remarks: Remarks,
+    /// The results per channel.
+    pub(in crate::command) shares: Option<Shares>,
+    /// Why the run ended before its work was complete.
+    pub(in crate::command) stopped: Option<ErrorKind>,
+}
+
+impl Job {
+    /// Determines which paths are equal at the destination, for its mirror and for its objects, and
+    /// which of them the run writes itself.
+    pub(in crate::command) async fn ready(
+        self,
+        (rules, config): (Rules, Config),
+        begun: Instant,
+        cancel: &mut impl Cancel,
+    ) -> Result<ReadyJob> {
+        let Self { control, board, tls, target, locks, present, walk, mirror, channels, asked } =
+            self;
+        let config = if tls.is_some() { config.secured() } else { config };
+        let how = (rules.dry_run, mirror.is_some());
+        let checks = (rules.keep, rules.verify);
+        let existing = ExistingFiles::new(present, checks, how, begun, control.keys());
+        let (folders, written) = (target.owned_folders(), rules.written.clone());
+        let paths = async {
+            let folding = target.folding(rules.dry_run).await;
+            let taken = move || TakenPaths::new(folding.unwrap_or_default(), &folders, &written);
+            Ok((mirror.map(|mirror| mirror.folding(folding)), blocking(taken).await))
+        };
+        let (mirror, taken) = cancel.unless(paths).await?;
+        Ok(ReadyJob {
+            control,
+            board,
+            tls,
+            target,
+            locks,
+            existing,
+            walk,
+            mirror,
+            taken,
+            channels,
+            asked,
+            config,
+            rules,
+            begun,
+        })
+    }
+}
+
+impl ReadyJob {
+    /// Downloads.
+    ///
+    /// # Errors
+    /// Those before any data is transferred; later ones are in [`Fetched::failure`].
+    pub(in crate::command) async fn fetch(
+        self,
+        observer: &mut dyn Observer,
+        cancel: &mut impl Cancel,
+    ) -> Result<Fetched> {
+        let Self { control, tls, target, mut locks, existing, channels, rules, begun, .. } = self;
+        let resolved = begun.elapsed();
+        let undecided = Undecided::new(control.clone(), rules.on_change, rules.verify);
+        let questions = (Checksums::new(control.clone(), rules.verify), undecided);
+        let outputs = (observer, self.board);
+        let mut run = Run::new(self.walk, target, existing, questions, self.config, outputs, begun);
+        run.checks_space = !rules.keep.no_space_check;
+        run.deadline = rules.deadline;
+        (run.mirror, run.taken) = (self.mirror.map(Arc::new), self.taken);
+        (run.shares, run.largest_bytes) = (channels.shares, channels.largest_bytes);
+        run.sources = rules.sources;
+        cancel.unless(run.read_ahead()).await?;
+        let destination = cancel.unless(run.target.open_all()).await?;
+        locks.iter_mut().for_each(FolderLock::keep_folders);
+        run.observer.event(Event::Configured(&run.config));
+        let limit = || rules.bandwidth_limit.map(|limit| Arc::new(Bandwidth::new(limit)));
+        let engine = Workers::start(RunSetup {
+            config: run.config,
+            destination,
+            keeping: existing::persistence(&rules.keep),
+            tls,
+            keys: control.keys(),
+            retries: rules.retries,
+            bandwidth: channels.bandwidth.or_else(limit),
+            interfaces: control.interfaces(),
+            begun,
+        })?;
+        run.observer.event(Event::Started(&engine, &run.target));
+        let (asked, started) = (self.asked, begun.elapsed());
+        run.drive(&engine, cancel).await;
+        let times = Milestones { resolved, asked, started };
+        conclude(run, engine, times, (&rules, &control), cancel).await
+    }
+}
+
+/// Joins the workers, does the work after the last object, and gathers the results.
+async fn conclude(
+    mut run: Run<'_>,
+    engine: Workers,
+    times: Milestones,
+    (rules, control): (&Rules, &Control),
+    cancel: &mut impl Cancel,
+) -> Result<Fetched> {
+    let (pages, pacer, ring) = (engine.pages(), Arc::clone(&engine.pacer), engine.ring().clone());
+    let (scheduler, interfaces) = (Arc::clone(&engine.scheduler), engine.interfaces());
+    let stop = scheduler.stop_reason();
+    let workers = engine.join();
+    run.collect(&scheduler);
+    run.give_up_undecided();
+    let durability = rules.keep.durability;
+    let concluded = match stop {
+        None if run.has_more_to_do(durability) => {
+            cancel.unless_reported(CONCLUDING, run.conclude(durability)).await
+        }
+        _ => Ok(()),
+    };
+    let stopped = stop.as_ref().or(concluded.as_ref().err()).map(Error::kind);
+    let ended = run.elapsed();
+    let failure = run.failure(stop, workers.as_ref().err().or(concluded.as_ref().err()));
+    let exit_code = failure.as_ref().map_or(0, |failure| failure.error().kind().exit_code());
+    let endpoints = scheduler.endpoints().names();
+    let workers = workers.unwrap_or_default();
+    let inputs = SummaryInputs {
+        pace: PaceReport::new(run.config.pace.is_adaptive(), &pacer.timeline(), &endpoints),
+        endpoints,
+        interfaces,
+        bandwidth_limit: rules.bandwidth_limit.map(NonZeroU64::get),
+        io_uring_unavailable: ring.refused.as_ref().map(SetupError::cause),
+        clock_correction_seconds: control.clock_ahead_seconds(),
+        exit_code,
+        ..run.inputs(workers, pages, (&times, ended), control.retries())
+    };
+    Ok(Fetched { inputs, failure, remarks: run.remarks(), shares: run.shares.take(), stopped })
+}
