@@ -10,26 +10,23 @@ use tokio::sync::mpsc::channel;
 use super::blocking::blocking;
 use super::ending::exit_code;
 use super::failures::FailureMessages;
-use super::log;
 use super::output::Output;
-use super::own_files::{OwnFiles, written_by};
+use super::own_files::written_by;
 use super::ring;
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use crate::cli::{GetArgs, SyncArgs, TuningArgs};
+use crate::cli::{GetArgs, TuningArgs};
 use crate::command::download::cancel::Cancel as _;
 use crate::command::download::existing::{Clearing, Verdict};
 use crate::command::download::failures::Failures;
-use crate::command::download::job::{Job, OfChannels, ReadyJob, Rules};
+use crate::command::download::job::{Job, ReadyJob, Rules, Wanted};
 use crate::command::download::mirror::Mirror;
 use crate::command::download::run::{Shares, first_file, settle};
 use crate::command::download::space::Space;
 use crate::command::download::target::Target;
 use crate::control::auth::credentials::CredentialSource;
-use crate::control::list::sources::Missing;
-use crate::control::list::walk::Walk;
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::files::system_host::{self, SystemHost};
 use crate::files::transfer::Transfer;
 use crate::limits::BLOCKED_OBJECTS_MAX;
@@ -66,9 +63,10 @@ pub(super) async fn run(
     let filter = Filter::new(&args.selection.rules)?;
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen_until(deadline)?;
-    let found = interrupts.unless(find(&mut args, credentials, filter, (&progress, begun))).await?;
-    let output = Output::new(progress, None, None);
-    fetch(found, &args, config, output, &mut interrupts, begun).await
+    let mut output = Output::new(progress, None, None);
+    let found = find(&mut args, credentials, filter, (&mut output, begun));
+    let job = interrupts.unless(found).await?;
+    fetch(job, &args, config, output, &mut interrupts, begun).await
 }
 
 /// Downloads the resolved sources, and reports the result.
@@ -81,7 +79,7 @@ pub(super) async fn fetch(
     begun: Instant,
 ) -> Result<Ended> {
     let control = job.control.clone();
-    let ready = job.ready((rules(args), config), begun, interrupts).await?;
+    let ready = job.ready(config, begun, interrupts).await?;
     if args.dry_run {
         return interrupts.unless(plan_only(ready, args)).await;
     }
@@ -103,7 +101,7 @@ pub(super) async fn fetch(
 }
 
 /// How these options want objects to be downloaded.
-fn rules(args: &GetArgs) -> Rules {
+pub(super) fn rules(args: &GetArgs) -> Rules {
     Rules {
         keep: args.keep,
         verify: args.verify,
@@ -113,7 +111,6 @@ fn rules(args: &GetArgs) -> Rules {
         deadline: args.failures.deadline,
         dry_run: args.dry_run,
         written: written_by(args),
-        sources: args.sources.len() as u64,
     }
 }
 
@@ -131,7 +128,7 @@ async fn find(
     args: &mut GetArgs,
     credentials: CredentialSource,
     filter: Filter,
-    (progress, begun): (&Progress, Instant),
+    (output, begun): (&mut Output, Instant),
 ) -> Result<Job> {
     let deletes = args.sync.is_some_and(|sync| sync.delete);
     if deletes {
@@ -139,61 +136,27 @@ async fn find(
     }
     sources::add(&mut args.sources, &args.selection).await?;
     let settings = match deletes {
-        true => Some(session::settings(&args.service, progress).await),
+        true => Some(session::settings(&args.service, output.progress()).await),
         false => None,
     };
+    let progress = output.progress();
     let control =
         session::control_with(&args.service, credentials, progress, settings.clone()).await?;
     let narrowed = Narrowed { filter, shard: args.shard };
     let narrowed =
         sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
-    let Narrowed { filter, shard } = narrowed;
-    let before = begun.elapsed();
-    let (sources, missing) = control.resolve_there(&args.sources).await?;
-    let asked = begun.elapsed() - before;
-    if !missing.is_empty() && sources.is_empty() {
-        return Err(none_is_there(missing));
-    }
-    log::sources(&sources);
-    for source in sources.iter().filter(|source| source.is_literal()) {
-        progress.note(format!("{}: taken as a name that exists, not as a glob", source.uri));
-    }
-    let is_list = args.selection.has_more();
-    let is_spread = !args.spread_to.is_empty();
-    let many = args.sync.is_some() || is_list || args.sources.len() > 1 || is_spread;
-    let target = Target::choose(&args.destination, &sources, many).await?;
-    let target = target.spread(&args.spread_to).await?;
-    // Before existing files are checked.
-    let locks = if args.dry_run { Vec::new() } else { target.lock().await? };
-    let present = target.present().await?;
-    let mirror = match args.sync {
-        Some(SyncArgs { delete: true }) => {
-            let folder = target.folder().expect("sync has a destination").to_owned();
-            let settings = settings.as_ref().and_then(|settings| settings.as_deref().ok());
-            let own = OwnFiles { folder, files: sources::own_files(args, settings) };
-            Some(Mirror::new(&sources, filter.clone(), own)?)
-        }
-        _ => None,
+    let settings = settings.as_ref().and_then(|settings| settings.as_deref().ok());
+    let (is_list, is_spread) = (args.selection.has_more(), !args.spread_to.is_empty());
+    let wanted = Wanted {
+        uris: args.sources.clone(),
+        filter: narrowed.filter,
+        shard: narrowed.shard,
+        destination: args.destination.clone(),
+        spread_to: args.spread_to.clone(),
+        are_many: args.sync.is_some() || is_list || args.sources.len() > 1 || is_spread,
+        mirrored_except: deletes.then(|| sources::own_files(args, settings)),
     };
-    let walk = Walk::new(control.clone(), sources, filter)?.sharded(shard)?.without_repeated();
-    // Of several sources the existing ones are downloaded.
-    let walk = if args.sources.len() > 1 { walk.passing_over(missing) } else { walk };
-    let tls = session::tls(&control, &args.sources).await?;
-    let (walk, channels, board) = (walk.into(), OfChannels::default(), control.board());
-    Ok(Job { control, board, tls, target, locks, present, walk, mirror, channels, asked })
-}
-
-/// The error if no source exists.
-fn none_is_there(mut missing: Vec<Missing>) -> Error {
-    let count = missing.len();
-    let first = missing.swap_remove(0).error;
-    match count {
-        1 => first,
-        _ => Error::new(
-            ErrorKind::NotFound,
-            format!("none of {count} sources was found, the first: {first}"),
-        ),
-    }
+    Job::find(control, wanted, rules(args), output, begun).await
 }
 
 /// The resources that the options request.

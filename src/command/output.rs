@@ -15,6 +15,7 @@ use super::{exporter, ring};
 use crate::command::download::job::Fetched;
 use crate::command::download::observer::{Event, Observer, Subject};
 use crate::command::download::run::{Failure, Remarks};
+use crate::control::list::sources::Source;
 use crate::error::{Error, Result};
 use crate::files::transfer::{Again, Outcome, Transfer};
 use crate::report::document::{ObjectLine, RemovedLine, Summary};
@@ -55,6 +56,19 @@ impl Output {
             self.report = open(path, interrupts).await?;
         }
         Ok(())
+    }
+
+    /// Where notes are printed.
+    pub(super) const fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn sources(&self, sources: &[Source]) {
+        log::sources(sources);
+        for source in sources.iter().filter(|source| source.is_literal()) {
+            let note = format!("{}: taken as a name that exists, not as a glob", source.uri);
+            self.progress.note(note);
+        }
     }
 
     fn report_line(&mut self, line: impl FnOnce() -> String) {
@@ -173,6 +187,7 @@ impl Output {
 impl Observer for Output {
     fn event(&mut self, event: Event<'_>) {
         match event {
+            Event::Found(sources) => self.sources(sources),
             Event::Configured(config) => log::config(config),
             Event::Started(workers, target) => {
                 exporter::watch(workers);

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
@@ -29,7 +28,6 @@ use crate::link::waiting::Board;
 use crate::report::progress::{Progress, WaitReporter};
 use crate::s3::headers::CustomerKey;
 use crate::s3::proxy::Proxies;
-use crate::s3::uri::S3Uri;
 
 /// Interval of the checks for waits.
 const WAIT_LOOK: Duration = Duration::from_micros(WAIT_LOOK_US);
@@ -187,19 +185,6 @@ pub(super) fn bandwidth(limit: Option<NonZeroU64>) -> Option<Arc<Bandwidth>> {
 /// The part size: the user's, else a short one within a bandwidth limit.
 pub(super) fn part_size(given: Option<u64>, limit: Option<NonZeroU64>) -> Option<u64> {
     given.or(limit.map(part_bytes))
-}
-
-/// The data plane's TLS configuration, if one of these buckets is served over TLS.
-pub(super) async fn tls(
-    control: &Control,
-    sources: impl IntoIterator<Item = &S3Uri>,
-) -> Result<Option<Arc<ClientConfig>>> {
-    for uri in sources {
-        if control.endpoint(&uri.bucket).await?.tls {
-            return control.tls_config().map(Some);
-        }
-    }
-    Ok(None)
 }
 
 /// The trusted certificates by these options. A warning about disabled verification is printed by

@@ -143,7 +143,7 @@ async fn start_pipes(
     }
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
     let sources = sources.chain(manifest.iter().flat_map(|manifest| manifest.buckets()));
-    let tls = session::tls(&control, sources).await?;
+    let tls = control.tls_for(sources).await?;
     let folder = Arc::new(system_host::open_destination(&args.folder)?);
     session::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
@@ -372,7 +372,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let narrowed = Narrowed { filter, shard: Shard::WHOLE };
     let added = sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed);
     let Narrowed { filter, .. } = interrupts.unless(added).await?;
-    let tls = interrupts.unless(session::tls(&control, &args.sources)).await?;
+    let tls = interrupts.unless(control.tls_for(&args.sources)).await?;
     let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
     let (place, pump) = output()?;
     session::raise_descriptor_limit();

@@ -15,7 +15,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_platform_verifier::BuilderVerifierExt;
 
 use self::bundle::Bundle;
+use super::Control;
 use crate::error::{Error, ErrorKind, Result};
+use crate::s3::uri::S3Uri;
 
 /// The trusted certificates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -112,6 +114,21 @@ impl ServerCertVerifier for Unverified {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl Control {
+    /// The data plane's TLS configuration, if one of these buckets is served over TLS.
+    pub(crate) async fn tls_for(
+        &self,
+        uris: impl IntoIterator<Item = &S3Uri>,
+    ) -> Result<Option<Arc<ClientConfig>>> {
+        for uri in uris {
+            if self.endpoint(&uri.bucket).await?.tls {
+                return self.tls_config().map(Some);
+            }
+        }
+        Ok(None)
     }
 }
 

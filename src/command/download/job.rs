@@ -2,6 +2,7 @@
 //! feeds them, and does the work after the last object.
 
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,19 +17,24 @@ use super::observer::{Event, Observer};
 use super::refetch::Undecided;
 use super::run::{Failure, Milestones, Remarks, Run, Shares};
 use super::target::Target;
-use crate::cli::{KeepArgs, OnChange, VerifyMode};
+use crate::cli::{Destination, KeepArgs, OnChange, VerifyMode};
 use crate::command::blocking::blocking;
 use crate::command::folder_lock::FolderLock;
-use crate::command::own_files::{TakenPaths, Written};
+use crate::command::own_files::{OwnFiles, TakenPaths, Written};
 use crate::control::Control;
 use crate::control::list::entries::Entries;
+use crate::control::list::sources::Missing;
+use crate::control::list::walk::Walk;
 use crate::engine::config::Config;
 use crate::engine::pace::Bandwidth;
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::attempt::RetryPolicy;
 use crate::link::waiting::Board;
+use crate::plan::epoch::Shard;
+use crate::plan::filter::Filter;
 use crate::report::document::{PaceReport, SummaryInputs};
+use crate::s3::uri::S3Uri;
 use crate::sys::uring::SetupError;
 
 /// The consequences of an interruption after the last object.
@@ -49,13 +55,27 @@ pub(in crate::command) struct Rules {
     pub(in crate::command) dry_run: bool,
     /// The files that the run writes besides its objects.
     pub(in crate::command) written: Vec<Written>,
-    /// The number of sources that were given.
-    pub(in crate::command) sources: u64,
+}
+
+/// What is to be downloaded, and where to.
+#[derive(Debug)]
+pub(in crate::command) struct Wanted {
+    pub(in crate::command) uris: Vec<S3Uri>,
+    pub(in crate::command) filter: Filter,
+    pub(in crate::command) shard: Shard,
+    pub(in crate::command) destination: Destination,
+    /// Further folders among which objects are spread.
+    pub(in crate::command) spread_to: Vec<PathBuf>,
+    /// The destination is a folder, also of one object.
+    pub(in crate::command) are_many: bool,
+    /// All files that the sources do not have are to be removed, except these.
+    pub(in crate::command) mirrored_except: Option<Vec<PathBuf>>,
 }
 
 /// The sources and the destination of a download.
 pub(in crate::command) struct Job {
     pub(in crate::command) control: Rc<Control>,
+    pub(in crate::command) rules: Rules,
     /// Where the download reports what it waits for.
     pub(in crate::command) board: Arc<Board>,
     pub(in crate::command) tls: Option<Arc<ClientConfig>>,
@@ -67,6 +87,8 @@ pub(in crate::command) struct Job {
     pub(in crate::command) walk: Entries,
     pub(in crate::command) mirror: Option<Mirror>,
     pub(in crate::command) channels: OfChannels,
+    /// The number of sources that were given.
+    pub(in crate::command) sources: u64,
     /// Duration of the requests for the sources.
     pub(in crate::command) asked: Duration,
 }
@@ -93,6 +115,7 @@ pub(in crate::command) struct ReadyJob {
     pub(in crate::command) mirror: Option<Mirror>,
     pub(in crate::command) taken: TakenPaths,
     channels: OfChannels,
+    sources: u64,
     asked: Duration,
     pub(in crate::command) config: Config,
     rules: Rules,
@@ -113,16 +136,62 @@ pub(in crate::command) struct Fetched {
 }
 
 impl Job {
+    /// Resolves the sources, and looks at the destination.
+    pub(in crate::command) async fn find(
+        control: Rc<Control>,
+        wanted: Wanted,
+        rules: Rules,
+        observer: &mut dyn Observer,
+        begun: Instant,
+    ) -> Result<Self> {
+        let Wanted { uris, filter, shard, destination, spread_to, are_many, mirrored_except } =
+            wanted;
+        let before = begun.elapsed();
+        let (found, missing) = control.resolve_there(&uris).await?;
+        let asked = begun.elapsed() - before;
+        if !missing.is_empty() && found.is_empty() {
+            return Err(none_is_there(missing));
+        }
+        observer.event(Event::Found(&found));
+        let target = Target::choose(&destination, &found, are_many).await?;
+        let target = target.spread(&spread_to).await?;
+        // Before existing files are checked.
+        let locks = if rules.dry_run { Vec::new() } else { target.lock().await? };
+        let present = target.present().await?;
+        let own = mirrored_except.zip(target.folder());
+        let own = own.map(|(files, folder)| OwnFiles { folder: folder.to_owned(), files });
+        let mirror = own.map(|own| Mirror::new(&found, filter.clone(), own)).transpose()?;
+        let walk = Walk::new(control.clone(), found, filter)?.sharded(shard)?.without_repeated();
+        // Of several sources the existing ones are downloaded.
+        let walk = if uris.len() > 1 { walk.passing_over(missing) } else { walk };
+        let tls = control.tls_for(&uris).await?;
+        let (walk, channels, board) = (walk.into(), OfChannels::default(), control.board());
+        let sources = uris.len() as u64;
+        Ok(Self {
+            control,
+            rules,
+            board,
+            tls,
+            target,
+            locks,
+            present,
+            walk,
+            mirror,
+            channels,
+            sources,
+            asked,
+        })
+    }
+
     /// Determines which paths are equal at the destination, for its mirror and for its objects, and
     /// which of them the run writes itself.
     pub(in crate::command) async fn ready(
         self,
-        (rules, config): (Rules, Config),
+        config: Config,
         begun: Instant,
         cancel: &mut impl Cancel,
     ) -> Result<ReadyJob> {
-        let Self { control, board, tls, target, locks, present, walk, mirror, channels, asked } =
-            self;
+        let Self { control, rules, tls, target, present, mirror, .. } = self;
         let config = if tls.is_some() { config.secured() } else { config };
         let how = (rules.dry_run, mirror.is_some());
         let checks = (rules.keep, rules.verify);
@@ -136,16 +205,17 @@ impl Job {
         let (mirror, taken) = cancel.unless(paths).await?;
         Ok(ReadyJob {
             control,
-            board,
+            board: self.board,
             tls,
             target,
-            locks,
+            locks: self.locks,
             existing,
-            walk,
+            walk: self.walk,
             mirror,
             taken,
-            channels,
-            asked,
+            channels: self.channels,
+            sources: self.sources,
+            asked: self.asked,
             config,
             rules,
             begun,
@@ -173,7 +243,7 @@ impl ReadyJob {
         run.deadline = rules.deadline;
         (run.mirror, run.taken) = (self.mirror.map(Arc::new), self.taken);
         (run.shares, run.largest_bytes) = (channels.shares, channels.largest_bytes);
-        run.sources = rules.sources;
+        run.sources = self.sources;
         cancel.unless(run.read_ahead()).await?;
         let destination = cancel.unless(run.target.open_all()).await?;
         locks.iter_mut().for_each(FolderLock::keep_folders);
@@ -195,6 +265,19 @@ impl ReadyJob {
         run.drive(&engine, cancel).await;
         let times = Milestones { resolved, asked, started };
         conclude(run, engine, times, (&rules, &control), cancel).await
+    }
+}
+
+/// The error if no source exists.
+fn none_is_there(mut missing: Vec<Missing>) -> Error {
+    let count = missing.len();
+    let first = missing.swap_remove(0).error;
+    match count {
+        1 => first,
+        _ => Error::new(
+            ErrorKind::NotFound,
+            format!("none of {count} sources was found, the first: {first}"),
+        ),
     }
 }
 

@@ -3,6 +3,7 @@
 use futures_util::future::{LocalBoxFuture, ready};
 
 use super::target::Target;
+use crate::control::list::sources::Source;
 use crate::engine::config::Config;
 use crate::engine::threads::Workers;
 use crate::error::Error;
@@ -22,6 +23,8 @@ pub(in crate::command) struct Subject<'a> {
 /// Something that has happened in a run.
 #[derive(Debug)]
 pub(in crate::command) enum Event<'a> {
+    /// These sources exist.
+    Found(&'a [Source]),
     /// The resources of its workers are chosen.
     Configured(&'a Config),
     /// Its workers have started.

@@ -348,7 +348,7 @@ async fn start(
     Server::start(Supply {
         control,
         tuning: &args.tuning,
-        tls: session::tls(control, &args.sources).await?,
+        tls: control.tls_for(&args.sources).await?,
         retries: session::retries(&args.service, args.tuning.max_attempts),
         bandwidth: session::bandwidth(args.tuning.bandwidth_limit),
         deadline: args.deadline,

@@ -188,16 +188,25 @@ impl Downloads<'_> {
         };
         let (walk, present) = interrupts.unless(found).await?;
         let (control, tls) = (Rc::clone(control), self.shared.tls.clone());
-        let asked = Duration::ZERO;
-        let (locks, mirror) = (Vec::new(), None);
-        let board = control.board();
-        let job =
-            Job { control, board, tls, target, locks, present, walk, mirror, channels, asked };
+        let args = self.as_get(group.folder);
+        let job = Job {
+            board: control.board(),
+            control,
+            rules: get::rules(&args),
+            tls,
+            target,
+            locks: Vec::new(),
+            present,
+            walk,
+            mirror: None,
+            channels,
+            sources: 0,
+            asked: Duration::ZERO,
+        };
         let (label, report) = (Some(label.to_owned()), self.shared.report.clone());
         let output = Output::new(progress, label, report);
         // Each run has its own times.
         let begun = self.begun + self.begun.elapsed();
-        let args = self.as_get(group.folder);
         get::fetch(job, &args, config, output, interrupts, begun).await.map(Some)
     }
 

@@ -348,7 +348,7 @@ impl<'a> Job<'a> {
         let prepared = async {
             blocking(move || place.make(&wanted)).await?;
             lists::write(control, (input, layout), sources, found).await?;
-            let tls = session::tls(control, input::buckets(sources)).await?;
+            let tls = control.tls_for(input::buckets(sources)).await?;
             let shared = SharedResources { tls, bandwidth, report };
             let mounts = Mounts::prepare(parts, control, found, &shared, self.begun).await?;
             Ok((shared, mounts))
