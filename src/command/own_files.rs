@@ -1,17 +1,10 @@
-//! Files that a run itself reads or writes: no object takes the place of one that it writes, and
-//! `sync --delete` leaves all of them.
+//! The files that a command writes besides its objects, by its options.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
-use super::whole_file::LINKS_MAX;
 use crate::cli::{Args, Destination, GetArgs};
+use crate::command::download::own_files::{Written, ways};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::folding::{FoldedPaths, Folding};
-
-/// The option or stream that writes a file, and the file's path as given.
-pub(super) type Written = (&'static str, PathBuf);
 
 /// Standard output and error, which a shell may redirect to a file below the destination.
 const STREAMS: [(&str, &str); 2] =
@@ -27,108 +20,6 @@ pub(super) fn written(report: Option<&PathBuf>, metrics: Option<&PathBuf>) -> Ve
 /// [`written`], from the options of `get`.
 pub(super) fn written_by(args: &GetArgs) -> Vec<Written> {
     written(args.report.as_ref(), args.metrics.metrics_file.as_ref())
-}
-
-/// Files, and folders with all that is in them, of a run with this destination.
-#[derive(Debug)]
-pub(super) struct OwnFiles {
-    /// The destination.
-    pub(super) folder: PathBuf,
-    /// The paths as given.
-    pub(super) files: Vec<PathBuf>,
-}
-
-impl OwnFiles {
-    /// Their paths below the destination, with those of links that lead to them.
-    pub(super) fn below(&self) -> Vec<PathBuf> {
-        self.files.iter().flat_map(|file| below(&self.folder, file)).collect()
-    }
-}
-
-/// The paths below a folder that lead to a file.
-fn below(folder: &Path, file: &Path) -> Vec<PathBuf> {
-    let Some(folder) = ways(folder).pop() else { return Vec::new() };
-    let below = |path: PathBuf| path.strip_prefix(&folder).map(Path::to_owned).ok();
-    ways(file).into_iter().filter_map(below).collect()
-}
-
-/// Each link on the way to a file, existing or not, and last its path without links.
-fn ways(file: &Path) -> Vec<PathBuf> {
-    let parts = |path: &Path| -> Vec<PathBuf> {
-        path.components().rev().map(|part| Path::new(part.as_os_str()).to_owned()).collect()
-    };
-    let Ok(absolute) = std::path::absolute(file) else { return Vec::new() };
-    let (mut found, mut at, mut left) = (Vec::new(), PathBuf::new(), parts(&absolute));
-    while let Some(part) = left.pop() {
-        match part.components().next() {
-            Some(Component::ParentDir) => drop(at.pop()),
-            Some(Component::Normal(name)) => {
-                at.push(name);
-                if found.len() < LINKS_MAX
-                    && let Ok(target) = rustix::fs::readlink(&at, Vec::new())
-                {
-                    found.push(at.clone());
-                    at.pop();
-                    left.extend(parts(Path::new(OsStr::from_bytes(target.as_bytes()))));
-                }
-            }
-            Some(Component::RootDir) => at = part,
-            _ => {}
-        }
-    }
-    found.push(at);
-    found
-}
-
-/// True if a path is `own`, or below it.
-pub(super) fn is_at(path: &str, own: &str) -> bool {
-    let rest = path.strip_prefix(own);
-    own.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// Paths below the destination that an object may not have.
-#[derive(Debug, Default)]
-pub(super) struct TakenPaths {
-    folding: Folding,
-    /// Paths of objects, if the destination treats different names as equal.
-    pub(super) folded: Option<FoldedPaths>,
-    /// Paths of files that the run writes.
-    own: Vec<(&'static str, String)>,
-}
-
-impl TakenPaths {
-    /// Finds the paths of `written` below these folders. Makes calls of the file system.
-    pub(super) fn new(folding: Folding, folders: &[PathBuf], written: &[Written]) -> Self {
-        let mut own = Vec::new();
-        for (folder, (name, file)) in
-            folders.iter().flat_map(|at| written.iter().map(move |it| (at, it)))
-        {
-            let below = below(folder, file);
-            let paths = below.iter().filter_map(|path| path.to_str());
-            let paths = paths.filter(|path| !path.is_empty());
-            own.extend(paths.map(|path| (*name, folding.fold(path).into_owned())));
-        }
-        Self { folding, folded: FoldedPaths::new(folding), own }
-    }
-
-    /// Refuses a path at which the run writes a file of its own.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Destination`].
-    pub(super) fn require_free(&self, path: &str) -> Result<()> {
-        if self.own.is_empty() {
-            return Ok(());
-        }
-        let path = self.folding.fold(path.trim_end_matches('/'));
-        let Some((name, _)) = self.own.iter().find(|(_, own)| is_at(&path, own)) else {
-            return Ok(());
-        };
-        let message = format!("its file is that of {name}, which this run writes itself");
-        Err(Error::new(ErrorKind::Destination, message).advise(match name.starts_with('-') {
-            true => format!("give {name} another path"),
-            false => format!("redirect {name} to another file"),
-        }))
-    }
 }
 
 /// Refuses two options that write the same file, before either is written.

@@ -17,12 +17,13 @@ use super::blocking::{BlockingState, blocking};
 use super::ending::{Done, exit_code};
 use super::failures::FailureMessages;
 use super::interrupts;
-use super::own_files::{TakenPaths, written};
+use super::own_files::written;
 use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
 use crate::command::download::cancel::Cancel as _;
 use crate::command::download::failures::Failures;
+use crate::command::download::own_files::TakenPaths;
 use crate::command::download::target::Target;
 
 use crate::checksum::{Algorithm, InOrder, Sequence, unverified};

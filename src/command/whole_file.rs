@@ -11,11 +11,10 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::process::geteuid;
 use tempfile::NamedTempFile;
 
+use crate::command::download::own_files::LINKS_MAX;
+
 /// Mode of a new file before the umask, as for a shell's redirection.
 const MODE: u32 = 0o666;
-
-/// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
-pub(super) const LINKS_MAX: usize = 40;
 
 /// Smallest buffer of one read, in bytes.
 const READ_BYTES_MIN: usize = 64 << 10;

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::command::whole_file::LINKS_MAX;
+use crate::command::download::own_files::LINKS_MAX;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The location of a destination.

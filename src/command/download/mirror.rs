@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
 use crate::command::blocking::GivenUp;
-use crate::command::own_files::{OwnFiles, is_at};
+use crate::command::download::own_files::{OwnFiles, is_at};
 use crate::control::list::sources::{Source, SourceKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::mark::Identity;

@@ -14,6 +14,7 @@ pub(super) mod failures;
 pub(super) mod job;
 pub(super) mod mirror;
 pub(super) mod observer;
+pub(super) mod own_files;
 pub(super) mod refetch;
 pub(super) mod run;
 pub(super) mod space;

@@ -20,7 +20,7 @@ use super::failures::Failures;
 use super::observer::{Event, Observer, Subject};
 use super::refetch::{Decision, Undecided};
 use super::{mirror::Mirror, space::Space, spread::Spread, target::Target};
-use crate::command::own_files::TakenPaths;
+use crate::command::download::own_files::TakenPaths;
 use crate::control::list::entries::Entries;
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;

@@ -1,0 +1,121 @@
+//! Files that a run itself reads or writes: no object takes the place of one that it writes, and
+//! what removes files that the source does not have leaves all of them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::folding::{FoldedPaths, Folding};
+
+/// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
+pub(in crate::command) const LINKS_MAX: usize = 40;
+
+/// The option or stream that writes a file, and the file's path as given.
+pub(in crate::command) type Written = (&'static str, PathBuf);
+
+/// Files, and folders with all that is in them, of a run with this destination.
+#[derive(Debug)]
+pub(in crate::command) struct OwnFiles {
+    /// The destination.
+    pub(in crate::command) folder: PathBuf,
+    /// The paths as given.
+    pub(in crate::command) files: Vec<PathBuf>,
+}
+
+impl OwnFiles {
+    /// Their paths below the destination, with those of links that lead to them.
+    pub(in crate::command) fn below(&self) -> Vec<PathBuf> {
+        self.files.iter().flat_map(|file| below(&self.folder, file)).collect()
+    }
+}
+
+/// The paths below a folder that lead to a file.
+fn below(folder: &Path, file: &Path) -> Vec<PathBuf> {
+    let Some(folder) = ways(folder).pop() else { return Vec::new() };
+    let below = |path: PathBuf| path.strip_prefix(&folder).map(Path::to_owned).ok();
+    ways(file).into_iter().filter_map(below).collect()
+}
+
+/// Each link on the way to a file, existing or not, and last its path without links.
+pub(in crate::command) fn ways(file: &Path) -> Vec<PathBuf> {
+    let parts = |path: &Path| -> Vec<PathBuf> {
+        path.components().rev().map(|part| Path::new(part.as_os_str()).to_owned()).collect()
+    };
+    let Ok(absolute) = std::path::absolute(file) else { return Vec::new() };
+    let (mut found, mut at, mut left) = (Vec::new(), PathBuf::new(), parts(&absolute));
+    while let Some(part) = left.pop() {
+        match part.components().next() {
+            Some(Component::ParentDir) => drop(at.pop()),
+            Some(Component::Normal(name)) => {
+                at.push(name);
+                if found.len() < LINKS_MAX
+                    && let Ok(target) = rustix::fs::readlink(&at, Vec::new())
+                {
+                    found.push(at.clone());
+                    at.pop();
+                    left.extend(parts(Path::new(OsStr::from_bytes(target.as_bytes()))));
+                }
+            }
+            Some(Component::RootDir) => at = part,
+            _ => {}
+        }
+    }
+    found.push(at);
+    found
+}
+
+/// True if a path is `own`, or below it.
+pub(in crate::command) fn is_at(path: &str, own: &str) -> bool {
+    let rest = path.strip_prefix(own);
+    own.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Paths below the destination that an object may not have.
+#[derive(Debug, Default)]
+pub(in crate::command) struct TakenPaths {
+    folding: Folding,
+    /// Paths of objects, if the destination treats different names as equal.
+    pub(in crate::command) folded: Option<FoldedPaths>,
+    /// Paths of files that the run writes.
+    own: Vec<(&'static str, String)>,
+}
+
+impl TakenPaths {
+    /// Finds the paths of `written` below these folders. Makes calls of the file system.
+    pub(in crate::command) fn new(
+        folding: Folding,
+        folders: &[PathBuf],
+        written: &[Written],
+    ) -> Self {
+        let mut own = Vec::new();
+        for (folder, (name, file)) in
+            folders.iter().flat_map(|at| written.iter().map(move |it| (at, it)))
+        {
+            let below = below(folder, file);
+            let paths = below.iter().filter_map(|path| path.to_str());
+            let paths = paths.filter(|path| !path.is_empty());
+            own.extend(paths.map(|path| (*name, folding.fold(path).into_owned())));
+        }
+        Self { folding, folded: FoldedPaths::new(folding), own }
+    }
+
+    /// Refuses a path at which the run writes a file of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`].
+    pub(in crate::command) fn require_free(&self, path: &str) -> Result<()> {
+        if self.own.is_empty() {
+            return Ok(());
+        }
+        let path = self.folding.fold(path.trim_end_matches('/'));
+        let Some((name, _)) = self.own.iter().find(|(_, own)| is_at(&path, own)) else {
+            return Ok(());
+        };
+        let message = format!("its file is that of {name}, which this run writes itself");
+        Err(Error::new(ErrorKind::Destination, message).advise(match name.starts_with('-') {
+            true => format!("give {name} another path"),
+            false => format!("redirect {name} to another file"),
+        }))
+    }
+}
