@@ -85,6 +85,8 @@
 //! * [`command`]: the story of each command, from arguments to exit code.
 //! * [`control`]: the control plane: credentials, endpoints, LIST and HEAD; names of hosts, whose
 //!   addresses it keeps fresh.
+//! * [`download`]: File mode: from the objects of a listing to files at their destinations. It
+//!   prints nothing and knows no signal: it reports events, and is cancelled.
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
@@ -277,7 +279,7 @@
 //!   [`files::system_host`].
 //! * Of several destinations one has an object: the one that had it before, else the one that
 //!   would have written it first, one run at a time; one that cannot be written to gets no more:
-//!   tests of [`command`], `tests/spread`.
+//!   tests of [`download`], `tests/spread`.
 //! * Signals and the deadline end the process, whatever its run waits for: `tests/ending.rs`.
 //! * Nothing is removed that the source has, or that is not below the destination, whatever names
 //!   the file system takes for one: tests of [`files::system_host`], `tests/resume`.
@@ -307,7 +309,7 @@
 //!   it waits for none, they overlap, and each object's come in order: tests of
 //!   [`files::sink::calls`] and [`files::system_host`], `tests/sim`.
 //! * The control plane's thread waits for no disk: helper threads do, and the runtime's ring where
-//!   there is one; unit tests of [`command`] and [`report::out`], `tests/interrupt.rs`. All
+//!   there is one; unit tests of [`control`] and [`report::out`], `tests/interrupt.rs`. All
 //!   commands run without io_uring: `tests/errors/host.rs`, `tests/errors/ring.rs`.
 //! * Fields of the JSON report are added, never renamed: tests of [`report::document`].
 
@@ -321,6 +323,8 @@ pub mod command;
 pub mod control;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod doctor;
+#[cfg_attr(not(inrush_map), doc(hidden))]
+pub mod download;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod engine;
 #[cfg_attr(not(inrush_map), doc(hidden))]

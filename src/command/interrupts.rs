@@ -16,8 +16,8 @@ use tokio::sync::Notify;
 
 use super::ending::OutputReader;
 use super::sources::STDIN;
-use crate::command::download::cancel::{self, Cancel, until};
 use crate::command::train::child;
+use crate::download::cancel::{self, Cancel, until};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
 use crate::link::waiting::{Board, Ticket};

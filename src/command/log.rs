@@ -3,8 +3,8 @@
 
 use tracing::{debug, enabled, info};
 
-use crate::command::download::target::Target;
 use crate::control::list::sources::{Source, SourceKind};
+use crate::download::target::Target;
 use crate::engine::config::Config;
 use crate::engine::pace::Timeline;
 use crate::error::Error;

@@ -1,14 +1,11 @@
 //! The commands: each runs from arguments to exit code, using the other modules.
 
 mod bench;
-mod blocking;
 mod demo;
 mod doctor;
-pub mod download;
 mod ending;
 mod exporter;
 mod failures;
-mod folder_lock;
 mod get;
 mod interrupts;
 mod log;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cli::{Args, Destination, GetArgs};
-use crate::command::download::own_files::{Written, ways};
+use crate::download::own_files::{Written, ways};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Standard output and error, which a shell may redirect to a file below the destination.

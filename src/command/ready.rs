@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::blocking::blocking;
 use super::whole_file;
 use crate::cli::PipeArgs;
+use crate::control::blocking::blocking;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::progress::Progress;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::runtime::has_ring;
 use super::session::Interrupts;
-use crate::command::download::cancel::Cancel as _;
+use crate::download::cancel::Cancel as _;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::REPORT_WAIT_MAX;
 use crate::report::out::ReportWriter;

@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
-use super::blocking::blocking;
 use super::interrupts;
 pub(super) use super::interrupts::Interrupts;
 use crate::cli::{self, ServiceArgs};
 use crate::control::auth::credentials::CredentialSource;
 use crate::control::auth::customer_key::customer_key;
+use crate::control::blocking::blocking;
 use crate::control::dns::interfaces::named;
 use crate::control::endpoint::AddressingStyle;
 pub(super) use crate::control::refresh::refresh;

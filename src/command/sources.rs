@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::blocking::blocking;
 use super::own_files::written_by;
 use super::{interrupts, whole_file};
 use crate::cli::{GetArgs, ManifestPlace, SelectionArgs};
+use crate::control::blocking::blocking;
 use crate::control::limits::{
     MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, SOURCE_LINE_BYTES_MAX, SOURCES_MAX,
 };

@@ -23,10 +23,11 @@ use self::supply::{EpochOrder, Opening, WantedObjects, supply};
 use super::ending::{Done, exit_code};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use super::{blocking::blocking, interrupts, ready, ring};
+use super::{interrupts, ready, ring};
 use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
-use crate::command::download::cancel::{Cancel as _, until};
+use crate::control::blocking::blocking;
 use crate::control::{Control, auth::credentials::CredentialSource};
+use crate::download::cancel::{Cancel as _, until};
 use crate::engine::backlog::BacklogBounds;
 use crate::engine::budget::StreamBudget;
 use crate::engine::config::{

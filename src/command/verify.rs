@@ -13,7 +13,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::blocking::{BlockingState, blocking};
 use super::ending::{Done, exit_code};
 use super::failures::FailureMessages;
 use super::interrupts;
@@ -21,10 +20,11 @@ use super::own_files::written;
 use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use crate::command::download::cancel::Cancel as _;
-use crate::command::download::failures::Failures;
-use crate::command::download::own_files::TakenPaths;
-use crate::command::download::target::Target;
+use crate::control::blocking::{BlockingState, blocking};
+use crate::download::cancel::Cancel as _;
+use crate::download::failures::Failures;
+use crate::download::own_files::TakenPaths;
+use crate::download::target::Target;
 
 use crate::checksum::{Algorithm, InOrder, Sequence, unverified};
 use crate::cli::{Destination, VerifyArgs};

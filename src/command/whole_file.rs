@@ -11,7 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::process::geteuid;
 use tempfile::NamedTempFile;
 
-use crate::command::download::own_files::LINKS_MAX;
+use crate::download::own_files::LINKS_MAX;
 
 /// Mode of a new file before the umask, as for a shell's redirection.
 const MODE: u32 = 0o666;

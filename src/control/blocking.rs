@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 /// Runs `work` on a helper thread. It continues there when the future is dropped.
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     spawn_blocking(work).await.expect("work on a helper thread does not panic")
 }
 
 /// True once the result of the work is no longer awaited.
 #[derive(Debug, Clone, Default)]
-pub(super) struct GivenUp(Arc<AtomicBool>);
+pub(crate) struct GivenUp(Arc<AtomicBool>);
 
 impl GivenUp {
     /// To be called between two steps of the work.
-    pub(super) fn get(&self) -> bool {
+    pub(crate) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// A state with blocking calls, lent to a helper thread for one piece of work at a time.
 #[derive(Debug)]
-pub(super) struct BlockingState<S, T> {
+pub(crate) struct BlockingState<S, T> {
     /// `None` while it is lent, and after its work was cancelled.
     state: Option<S>,
     under_way: Option<JoinHandle<(S, T)>>,
@@ -32,7 +32,7 @@ pub(super) struct BlockingState<S, T> {
 }
 
 impl<S: Send + 'static, T: Send + 'static> BlockingState<S, T> {
-    pub(super) fn new(state: S) -> Self {
+    pub(crate) fn new(state: S) -> Self {
         Self { state: Some(state), under_way: None, given_up: GivenUp::default() }
     }
 
@@ -40,7 +40,7 @@ impl<S: Send + 'static, T: Send + 'static> BlockingState<S, T> {
     ///
     /// # Panics
     /// If one is in progress, or was cancelled.
-    pub(super) fn begin(&mut self, work: impl FnOnce(&mut S, &GivenUp) -> T + Send + 'static) {
+    pub(crate) fn begin(&mut self, work: impl FnOnce(&mut S, &GivenUp) -> T + Send + 'static) {
         let mut state = self.state.take().expect("one piece of work at a time");
         let given_up = self.given_up.clone();
         self.under_way = Some(spawn_blocking(move || {
@@ -50,12 +50,12 @@ impl<S: Send + 'static, T: Send + 'static> BlockingState<S, T> {
     }
 
     /// True while a piece of work is in progress.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.under_way.is_some()
     }
 
     /// The result of the work; pending forever if none is in progress. Cancel safe.
-    pub(super) async fn next(&mut self) -> T {
+    pub(crate) async fn next(&mut self) -> T {
         let Some(under_way) = &mut self.under_way else { return std::future::pending().await };
         let (state, done) = under_way.await.expect("work on a helper thread does not panic");
         self.under_way = None;
@@ -66,12 +66,12 @@ impl<S: Send + 'static, T: Send + 'static> BlockingState<S, T> {
 
 impl<S, T> BlockingState<S, T> {
     /// The state, unless it is lent or its work was cancelled.
-    pub(super) fn state(&self) -> Option<&S> {
+    pub(crate) fn state(&self) -> Option<&S> {
         self.state.as_ref()
     }
 
     /// Cancels the work in progress; it ends at its next step. No other may begin.
-    pub(super) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         self.given_up.0.store(true, Ordering::Relaxed);
         self.under_way = None;
     }

@@ -12,6 +12,7 @@
 //! * [`refresh`]: renews keys, sessions and addresses while the data plane works.
 
 pub mod auth;
+pub(crate) mod blocking;
 mod buckets;
 pub mod checksum;
 pub(crate) mod client;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What may end a run early.
-pub(in crate::command) trait Cancel {
+pub(crate) trait Cancel {
     /// Waits until the run is cancelled. Cancel safe.
     async fn cancelled(&mut self);
 
@@ -24,7 +24,7 @@ pub(in crate::command) trait Cancel {
 }
 
 /// Waits for this time; without one forever.
-pub(in crate::command) async fn until(moment: Option<Instant>) {
+pub(crate) async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment.into()).await,
         None => std::future::pending().await,
@@ -33,7 +33,7 @@ pub(in crate::command) async fn until(moment: Option<Instant>) {
 
 /// Runs `work` until `cancelled` ends or the deadline passes. The error says `when`, and whom
 /// `blame` names as waited for.
-pub(in crate::command) async fn unless<T>(
+pub(crate) async fn unless<T>(
     (cancelled, deadline): (impl Future<Output = ()>, Option<Instant>),
     (when, blame): (&str, impl Fn() -> String),
     work: impl Future<Output = Result<T>>,

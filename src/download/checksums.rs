@@ -28,7 +28,7 @@ pub(super) type Settled = Result<Transfer, Box<(Transfer, Error)>>;
 
 /// Objects whose checksum is being requested.
 #[derive(Debug)]
-pub(in crate::command) struct Checksums {
+pub(crate) struct Checksums {
     control: Rc<Control>,
     verify: VerifyMode,
     waiting: VecDeque<Transfer>,
@@ -38,7 +38,7 @@ pub(in crate::command) struct Checksums {
 }
 
 impl Checksums {
-    pub(in crate::command) fn new(control: Rc<Control>, verify: VerifyMode) -> Self {
+    pub(crate) fn new(control: Rc<Control>, verify: VerifyMode) -> Self {
         let readers = Rc::new(Semaphore::new(RESUMED_READERS_MAX));
         Self { control, verify, waiting: VecDeque::new(), asking: JoinSet::new(), readers }
     }
@@ -72,7 +72,7 @@ impl Checksums {
     }
 
     /// The next transfer whose checksum is known; pending forever if there is none. Cancel safe.
-    pub(in crate::command) async fn next(&mut self) -> Settled {
+    pub(crate) async fn next(&mut self) -> Settled {
         match self.asking.join_next().await {
             Some(settled) => {
                 self.ask();

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::command::download::own_files::LINKS_MAX;
+use crate::download::own_files::LINKS_MAX;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The location of a destination.
@@ -19,7 +19,7 @@ pub(super) enum Spot {
 
 impl Spot {
     /// The location of this destination, or of the target of a link of that name. Blocking.
-    pub(in crate::command) fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         let mut at = path.to_owned();
         for _ in 0..LINKS_MAX {
             let Some(place) = resolved(&at) else { return Self::Ordinary };

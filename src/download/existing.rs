@@ -12,7 +12,7 @@ use super::checksums::Settled;
 use super::mirror::Mirror;
 use super::space::taken_by;
 use crate::cli::{Compare, KeepArgs, Overwrite, VerifyMode};
-use crate::command::blocking::{BlockingState, GivenUp};
+use crate::control::blocking::{BlockingState, GivenUp};
 use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::host::FileError;
 use crate::files::journal::Unfit;
@@ -26,7 +26,7 @@ use crate::text::size::{Count, Decimal, counted};
 
 /// The decision on an object.
 #[derive(Debug)]
-pub(in crate::command) enum Verdict {
+pub(crate) enum Verdict {
     /// Download it, or its missing bytes.
     Fetch(Transfer, Before),
     /// Leave the file as it is; this many bytes of unfinished files or older versions are free now.
@@ -41,13 +41,13 @@ pub(in crate::command) enum Verdict {
 
 /// The existing files of an object that is to be downloaded.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::command) struct Before {
+pub(crate) struct Before {
     /// Its bytes that exist in an unfinished file.
     pub(super) done_bytes: u64,
     /// Space of an unfinished file that is reused, or free now.
-    pub(in crate::command) reclaimed_bytes: u64,
+    pub(crate) reclaimed_bytes: u64,
     /// Space of the file that it replaces.
-    pub(in crate::command) replaced_bytes: u64,
+    pub(crate) replaced_bytes: u64,
     /// That file is marked as the object, but may have been written by another user.
     pub(super) foreign: bool,
     /// Why it begins again.
@@ -59,10 +59,10 @@ pub(in crate::command) struct Before {
 /// Checks objects at the destination before their download, one page at a time on a helper thread,
 /// and counts the results.
 #[derive(Debug)]
-pub(in crate::command) struct ExistingFiles {
+pub(crate) struct ExistingFiles {
     judge: BlockingState<Judge, Vec<Verdict>>,
     /// If true, existing files may be replaced.
-    pub(in crate::command) may_replace: bool,
+    pub(crate) may_replace: bool,
     rules: KeepArgs,
     begun: Instant,
     keys: Arc<PublishedKeys>,
@@ -80,7 +80,7 @@ pub(in crate::command) struct ExistingFiles {
 }
 
 /// The state that a run with these rules leaves for later runs.
-pub(in crate::command) fn persistence(rules: &KeepArgs) -> Persistence {
+pub(crate) fn persistence(rules: &KeepArgs) -> Persistence {
     Persistence {
         resume: rules.resume(),
         times: !rules.no_times,
@@ -102,7 +102,7 @@ fn machine(
 impl ExistingFiles {
     /// Checks these folders; none if none exists, or nothing is written. `dry`: changes nothing.
     /// Obstacles may be removed if the destination `follows_source`.
-    pub(in crate::command) fn new(
+    pub(crate) fn new(
         folders: Present,
         (rules, verify): (KeepArgs, VerifyMode),
         (dry, follows_source): (bool, bool),
@@ -136,7 +136,7 @@ impl ExistingFiles {
     }
 
     /// A host of the control plane's own, for calls that the workers do not make.
-    pub(in crate::command) fn machine_at(&self, folder: Root) -> SystemHost {
+    pub(crate) fn machine_at(&self, folder: Root) -> SystemHost {
         machine(folder, &self.rules, self.begun, &self.keys)
     }
 
@@ -145,7 +145,7 @@ impl ExistingFiles {
     ///
     /// # Panics
     /// While another page is checked.
-    pub(in crate::command) fn begin(&mut self, page: Vec<Settled>) {
+    pub(crate) fn begin(&mut self, page: Vec<Settled>) {
         self.judge.begin(move |judge, given_up| judge.page(page, given_up));
     }
 
@@ -154,11 +154,7 @@ impl ExistingFiles {
     ///
     /// # Panics
     /// While another page is checked.
-    pub(in crate::command) fn begin_cleared(
-        &mut self,
-        blocked: Vec<(Transfer, Error)>,
-        how: Clearing,
-    ) {
+    pub(crate) fn begin_cleared(&mut self, blocked: Vec<(Transfer, Error)>, how: Clearing) {
         self.judge.begin(move |judge, given_up| judge.clear(blocked, &how, given_up));
     }
 
@@ -168,7 +164,7 @@ impl ExistingFiles {
     }
 
     /// The decisions on the page's objects; pending forever if there is none. Cancel safe.
-    pub(in crate::command) async fn next(&mut self) -> Vec<Verdict> {
+    pub(crate) async fn next(&mut self) -> Vec<Verdict> {
         self.judge.next().await
     }
 
@@ -246,7 +242,7 @@ impl ExistingFiles {
 
 /// The existing folders of a destination.
 #[derive(Debug, Default)]
-pub(in crate::command) struct Present {
+pub(crate) struct Present {
     /// Each with its number.
     pub(super) roots: Vec<(u8, Root)>,
     /// There are several destinations, existing or not.
@@ -255,19 +251,19 @@ pub(in crate::command) struct Present {
 
 impl Present {
     /// The first existing folder.
-    pub(in crate::command) fn first(self) -> Option<Root> {
+    pub(crate) fn first(self) -> Option<Root> {
         self.roots.into_iter().next().map(|(_, root)| root)
     }
 }
 
 /// How obstacles are removed.
 #[derive(Debug)]
-pub(in crate::command) struct Clearing {
-    pub(in crate::command) mirror: Arc<Mirror>,
+pub(crate) struct Clearing {
+    pub(crate) mirror: Arc<Mirror>,
     /// Gets each removed path.
-    pub(in crate::command) removed: Sender<String>,
+    pub(crate) removed: Sender<String>,
     /// The destination, and its free bytes; `None` if space is not checked.
-    pub(in crate::command) room: Option<(PathBuf, u64)>,
+    pub(crate) room: Option<(PathBuf, u64)>,
 }
 
 impl Clearing {

@@ -5,7 +5,7 @@ use crate::text::size::counted;
 
 /// The failures of a run that continues with other objects.
 #[derive(Debug, Default)]
-pub(in crate::command) struct Failures {
+pub(crate) struct Failures {
     count: u64,
     /// The kind of all, while they are of one kind.
     kind: Option<ErrorKind>,
@@ -17,7 +17,7 @@ pub(in crate::command) struct Failures {
 
 impl Failures {
     /// Counts one.
-    pub(in crate::command) fn add(&mut self, error: &Error) {
+    pub(crate) fn add(&mut self, error: &Error) {
         let (kind, reason) = (error.kind(), error.reason());
         if self.count == 0 {
             (self.kind, self.reason) = (Some(kind), Some(reason));
@@ -29,17 +29,17 @@ impl Failures {
     }
 
     /// Number of failures.
-    pub(in crate::command) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
     /// The kind of all, or the one for several different kinds.
-    pub(in crate::command) fn kind(&self) -> ErrorKind {
+    pub(crate) fn kind(&self) -> ErrorKind {
         self.kind.unwrap_or(ErrorKind::Objects)
     }
 
     /// The error of the run, if this many other objects succeeded; `None` without failures.
-    pub(in crate::command) fn error(&self, passed: u64) -> Option<Error> {
+    pub(crate) fn error(&self, passed: u64) -> Option<Error> {
         let first = self.first.as_ref()?;
         let message = match self.count {
             1 => first.clone(),

@@ -18,7 +18,7 @@ const VANISHED_MAX: u32 = 10;
 
 /// The purpose of a lock.
 #[derive(Debug)]
-pub(super) struct Purpose {
+pub(crate) struct Purpose {
     /// The name of the lock file after [`OWN_PREFIX`].
     name: &'static str,
     /// The holder's activity, before the folder's name.
@@ -28,14 +28,14 @@ pub(super) struct Purpose {
 }
 
 /// The preparation of a training job.
-pub(super) const TRAIN: Purpose = Purpose {
+pub(crate) const TRAIN: Purpose = Purpose {
     name: "train.lock",
     does: "runs a training job in",
     advice: "wait for it, end it, or give --base-dir another folder",
 };
 
 /// A download to several folders.
-pub(super) const SPREAD: Purpose = Purpose {
+pub(crate) const SPREAD: Purpose = Purpose {
     name: "spread.lock",
     does: "spreads a download over",
     advice: "wait for it, end it, or give other folders",
@@ -56,7 +56,7 @@ impl Purpose {
 
 /// The right to a folder until it is dropped; the kernel releases it when this process dies.
 #[derive(Debug, Default)]
-pub(super) struct FolderLock {
+pub(crate) struct FolderLock {
     lock: Option<FileLock>,
     /// Why there is no lock.
     refused: Option<String>,
@@ -71,7 +71,7 @@ impl FolderLock {
     ///
     /// # Errors
     /// If another run has it; then nothing was changed.
-    pub(super) fn take(base: &Path, purpose: &Purpose) -> Result<Self> {
+    pub(crate) fn take(base: &Path, purpose: &Purpose) -> Result<Self> {
         let name = purpose.file_name();
         let mut found = Err(NotLocked::Unusable("open", Code::NOENT));
         let mut made = Vec::new();
@@ -96,12 +96,12 @@ impl FolderLock {
     }
 
     /// Why there is no lock, if so.
-    pub(super) fn refused(&self) -> Option<&str> {
+    pub(crate) fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
     /// Leaves the folders that were created for it, even if they are empty.
-    pub(super) fn keep_folders(&mut self) {
+    pub(crate) fn keep_folders(&mut self) {
         self.made.clear();
     }
 }

@@ -18,13 +18,13 @@ use super::refetch::Undecided;
 use super::run::{Failure, Milestones, Remarks, Run, Shares};
 use super::target::Target;
 use crate::cli::{Destination, KeepArgs, OnChange, VerifyMode};
-use crate::command::blocking::blocking;
-use crate::command::download::own_files::{OwnFiles, TakenPaths, Written};
-use crate::command::folder_lock::FolderLock;
 use crate::control::Control;
+use crate::control::blocking::blocking;
 use crate::control::list::entries::Entries;
 use crate::control::list::sources::Missing;
 use crate::control::list::walk::Walk;
+use crate::download::folder_lock::FolderLock;
+use crate::download::own_files::{OwnFiles, TakenPaths, Written};
 use crate::engine::config::Config;
 use crate::engine::pace::Bandwidth;
 use crate::engine::threads::{RunSetup, Workers};
@@ -43,101 +43,101 @@ const CONCLUDING: &str = "after the last object: all downloads are complete, but
 
 /// How a job downloads.
 #[derive(Debug, Clone)]
-pub(in crate::command) struct Rules {
-    pub(in crate::command) keep: KeepArgs,
-    pub(in crate::command) verify: VerifyMode,
-    pub(in crate::command) on_change: OnChange,
-    pub(in crate::command) retries: RetryPolicy,
-    pub(in crate::command) bandwidth_limit: Option<NonZeroU64>,
+pub(crate) struct Rules {
+    pub(crate) keep: KeepArgs,
+    pub(crate) verify: VerifyMode,
+    pub(crate) on_change: OnChange,
+    pub(crate) retries: RetryPolicy,
+    pub(crate) bandwidth_limit: Option<NonZeroU64>,
     /// Time after which it ends, complete or not.
-    pub(in crate::command) deadline: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
     /// Nothing is changed at the destination.
-    pub(in crate::command) dry_run: bool,
+    pub(crate) dry_run: bool,
     /// The files that the run writes besides its objects.
-    pub(in crate::command) written: Vec<Written>,
+    pub(crate) written: Vec<Written>,
 }
 
 /// What is to be downloaded, and where to.
 #[derive(Debug)]
-pub(in crate::command) struct Wanted {
-    pub(in crate::command) uris: Vec<S3Uri>,
-    pub(in crate::command) filter: Filter,
-    pub(in crate::command) shard: Shard,
-    pub(in crate::command) destination: Destination,
+pub(crate) struct Wanted {
+    pub(crate) uris: Vec<S3Uri>,
+    pub(crate) filter: Filter,
+    pub(crate) shard: Shard,
+    pub(crate) destination: Destination,
     /// Further folders among which objects are spread.
-    pub(in crate::command) spread_to: Vec<PathBuf>,
+    pub(crate) spread_to: Vec<PathBuf>,
     /// The destination is a folder, also of one object.
-    pub(in crate::command) are_many: bool,
+    pub(crate) are_many: bool,
     /// All files that the sources do not have are to be removed, except these.
-    pub(in crate::command) mirrored_except: Option<Vec<PathBuf>>,
+    pub(crate) mirrored_except: Option<Vec<PathBuf>>,
 }
 
 /// The sources and the destination of a download.
-pub(in crate::command) struct Job {
-    pub(in crate::command) control: Rc<Control>,
-    pub(in crate::command) rules: Rules,
+pub(crate) struct Job {
+    pub(crate) control: Rc<Control>,
+    pub(crate) rules: Rules,
     /// Where the download reports what it waits for.
-    pub(in crate::command) board: Arc<Board>,
-    pub(in crate::command) tls: Option<Arc<ClientConfig>>,
-    pub(in crate::command) target: Target,
+    pub(crate) board: Arc<Board>,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) target: Target,
     /// Keep other runs out of several folders.
-    pub(in crate::command) locks: Vec<FolderLock>,
+    pub(crate) locks: Vec<FolderLock>,
     /// Its existing folders.
-    pub(in crate::command) present: Present,
-    pub(in crate::command) walk: Entries,
-    pub(in crate::command) mirror: Option<Mirror>,
-    pub(in crate::command) channels: OfChannels,
+    pub(crate) present: Present,
+    pub(crate) walk: Entries,
+    pub(crate) mirror: Option<Mirror>,
+    pub(crate) channels: OfChannels,
     /// The number of sources that were given.
-    pub(in crate::command) sources: u64,
+    pub(crate) sources: u64,
     /// Duration of the requests for the sources.
-    pub(in crate::command) asked: Duration,
+    pub(crate) asked: Duration,
 }
 
 /// Data of a run for several channels.
 #[derive(Default)]
-pub(in crate::command) struct OfChannels {
-    pub(in crate::command) shares: Option<Shares>,
+pub(crate) struct OfChannels {
+    pub(crate) shares: Option<Shares>,
     /// The largest object of all channels, in bytes.
-    pub(in crate::command) largest_bytes: u64,
+    pub(crate) largest_bytes: u64,
     /// The bandwidth limit shared with other runs.
-    pub(in crate::command) bandwidth: Option<Arc<Bandwidth>>,
+    pub(crate) bandwidth: Option<Arc<Bandwidth>>,
 }
 
 /// A job whose destination is known.
-pub(in crate::command) struct ReadyJob {
+pub(crate) struct ReadyJob {
     control: Rc<Control>,
     board: Arc<Board>,
     tls: Option<Arc<ClientConfig>>,
-    pub(in crate::command) target: Target,
+    pub(crate) target: Target,
     locks: Vec<FolderLock>,
-    pub(in crate::command) existing: ExistingFiles,
-    pub(in crate::command) walk: Entries,
-    pub(in crate::command) mirror: Option<Mirror>,
-    pub(in crate::command) taken: TakenPaths,
+    pub(crate) existing: ExistingFiles,
+    pub(crate) walk: Entries,
+    pub(crate) mirror: Option<Mirror>,
+    pub(crate) taken: TakenPaths,
     channels: OfChannels,
     sources: u64,
     asked: Duration,
-    pub(in crate::command) config: Config,
+    pub(crate) config: Config,
     rules: Rules,
     begun: Instant,
 }
 
 /// The result of a download.
 #[derive(Debug)]
-pub(in crate::command) struct Fetched {
+pub(crate) struct Fetched {
     /// What a summary is made of; its exit code is that of the failure.
-    pub(in crate::command) inputs: SummaryInputs,
-    pub(in crate::command) failure: Option<Failure>,
-    pub(in crate::command) remarks: Remarks,
+    pub(crate) inputs: SummaryInputs,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) remarks: Remarks,
     /// The results per channel.
-    pub(in crate::command) shares: Option<Shares>,
+    pub(crate) shares: Option<Shares>,
     /// Why the run ended before its work was complete.
-    pub(in crate::command) stopped: Option<ErrorKind>,
+    pub(crate) stopped: Option<ErrorKind>,
 }
 
 impl Job {
     /// Resolves the sources, and looks at the destination.
-    pub(in crate::command) async fn find(
+    pub(crate) async fn find(
         control: Rc<Control>,
         wanted: Wanted,
         rules: Rules,
@@ -185,7 +185,7 @@ impl Job {
 
     /// Determines which paths are equal at the destination, for its mirror and for its objects, and
     /// which of them the run writes itself.
-    pub(in crate::command) async fn ready(
+    pub(crate) async fn ready(
         self,
         config: Config,
         begun: Instant,
@@ -228,7 +228,7 @@ impl ReadyJob {
     ///
     /// # Errors
     /// Those before any data is transferred; later ones are in [`Fetched::failure`].
-    pub(in crate::command) async fn fetch(
+    pub(crate) async fn fetch(
         self,
         observer: &mut dyn Observer,
         cancel: &mut impl Cancel,

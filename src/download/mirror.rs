@@ -9,9 +9,9 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::spawn_blocking;
 
-use crate::command::blocking::GivenUp;
-use crate::command::download::own_files::{OwnFiles, is_at};
+use crate::control::blocking::GivenUp;
 use crate::control::list::sources::{Source, SourceKind};
+use crate::download::own_files::{OwnFiles, is_at};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::mark::Identity;
 use crate::files::system_host::{Sweep, Swept, SystemHost};
@@ -21,7 +21,7 @@ use crate::plan::folding::Folding;
 
 /// The source's paths.
 #[derive(Debug)]
-pub(in crate::command) struct Mirror {
+pub(crate) struct Mirror {
     /// Excluded paths are left alone.
     filter: Filter,
     /// Digests of files, and of folders that are objects or have files.
@@ -38,11 +38,7 @@ pub(in crate::command) struct Mirror {
 impl Mirror {
     /// Empty. Only whole folders show which files they do not have. A source that reads as a glob
     /// may be meant as one: a folder of exactly this name would leave nothing else.
-    pub(in crate::command) fn new(
-        sources: &[Source],
-        filter: Filter,
-        own: OwnFiles,
-    ) -> Result<Self> {
+    pub(crate) fn new(sources: &[Source], filter: Filter, own: OwnFiles) -> Result<Self> {
         if let Some(source) =
             sources.iter().find(|source| !matches!(source.found, SourceKind::Folder { .. }))
         {
@@ -62,7 +58,7 @@ impl Mirror {
 
     /// Treats these paths as equal; if that is unknown, like any file system, because that only
     /// leaves more files.
-    pub(in crate::command) fn folding(self, folding: Option<Folding>) -> Self {
+    pub(crate) fn folding(self, folding: Option<Folding>) -> Self {
         Self { folding: folding.unwrap_or(Folding::ALL).widened(), ..self }
     }
 
@@ -109,13 +105,13 @@ impl Mirror {
     }
 
     /// The source has no more paths.
-    pub(in crate::command) fn complete(&mut self) {
+    pub(crate) fn complete(&mut self) {
         self.listed.sort_unstable();
     }
 
     /// Removes all other files on a helper thread, and sends their paths over the channel; dropping
     /// the receiver ends the sweep. Only once the source is complete.
-    pub(in crate::command) fn sweep_blocking(
+    pub(crate) fn sweep_blocking(
         self: Arc<Self>,
         mut machine: SystemHost,
         dry: bool,

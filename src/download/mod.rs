@@ -5,18 +5,19 @@
 //! of several destinations takes it); `run` feeds the workers with it, `refetch` looks at it once
 //! more where it failed, and `mirror` removes what the source does not have.
 
-pub(super) mod cancel;
-pub(super) mod checksums;
-pub(super) mod devices;
-pub(super) mod disjoint;
-pub(super) mod existing;
-pub(super) mod failures;
-pub(super) mod job;
-pub(super) mod mirror;
-pub(super) mod observer;
-pub(super) mod own_files;
-pub(super) mod refetch;
-pub(super) mod run;
-pub(super) mod space;
+pub(crate) mod cancel;
+pub(crate) mod checksums;
+pub(crate) mod devices;
+pub(crate) mod disjoint;
+pub(crate) mod existing;
+pub(crate) mod failures;
+pub(crate) mod folder_lock;
+pub(crate) mod job;
+pub(crate) mod mirror;
+pub(crate) mod observer;
+pub(crate) mod own_files;
+pub(crate) mod refetch;
+pub(crate) mod run;
+pub(crate) mod space;
 pub mod spread;
-pub(super) mod target;
+pub(crate) mod target;

@@ -13,16 +13,16 @@ use crate::report::line::ProgressState;
 
 /// An object of a run.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::command) struct Subject<'a> {
-    pub(in crate::command) transfer: &'a Transfer,
-    pub(in crate::command) target: &'a Target,
+pub(crate) struct Subject<'a> {
+    pub(crate) transfer: &'a Transfer,
+    pub(crate) target: &'a Target,
     /// Its channel, if the run fills several.
-    pub(in crate::command) channel: Option<&'a str>,
+    pub(crate) channel: Option<&'a str>,
 }
 
 /// Something that has happened in a run.
 #[derive(Debug)]
-pub(in crate::command) enum Event<'a> {
+pub(crate) enum Event<'a> {
     /// These sources exist.
     Found(&'a [Source]),
     /// The resources of its workers are chosen.
@@ -57,7 +57,7 @@ pub(in crate::command) enum Event<'a> {
 }
 
 /// Receives the events of a run.
-pub(in crate::command) trait Observer {
+pub(crate) trait Observer {
     /// Takes an event. It must return soon: nothing else happens meanwhile.
     fn event(&mut self, event: Event<'_>);
 

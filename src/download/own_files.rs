@@ -9,23 +9,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::plan::folding::{FoldedPaths, Folding};
 
 /// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
-pub(in crate::command) const LINKS_MAX: usize = 40;
+pub(crate) const LINKS_MAX: usize = 40;
 
 /// The option or stream that writes a file, and the file's path as given.
-pub(in crate::command) type Written = (&'static str, PathBuf);
+pub(crate) type Written = (&'static str, PathBuf);
 
 /// Files, and folders with all that is in them, of a run with this destination.
 #[derive(Debug)]
-pub(in crate::command) struct OwnFiles {
+pub(crate) struct OwnFiles {
     /// The destination.
-    pub(in crate::command) folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// The paths as given.
-    pub(in crate::command) files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 impl OwnFiles {
     /// Their paths below the destination, with those of links that lead to them.
-    pub(in crate::command) fn below(&self) -> Vec<PathBuf> {
+    pub(crate) fn below(&self) -> Vec<PathBuf> {
         self.files.iter().flat_map(|file| below(&self.folder, file)).collect()
     }
 }
@@ -38,7 +38,7 @@ fn below(folder: &Path, file: &Path) -> Vec<PathBuf> {
 }
 
 /// Each link on the way to a file, existing or not, and last its path without links.
-pub(in crate::command) fn ways(file: &Path) -> Vec<PathBuf> {
+pub(crate) fn ways(file: &Path) -> Vec<PathBuf> {
     let parts = |path: &Path| -> Vec<PathBuf> {
         path.components().rev().map(|part| Path::new(part.as_os_str()).to_owned()).collect()
     };
@@ -66,28 +66,24 @@ pub(in crate::command) fn ways(file: &Path) -> Vec<PathBuf> {
 }
 
 /// True if a path is `own`, or below it.
-pub(in crate::command) fn is_at(path: &str, own: &str) -> bool {
+pub(crate) fn is_at(path: &str, own: &str) -> bool {
     let rest = path.strip_prefix(own);
     own.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Paths below the destination that an object may not have.
 #[derive(Debug, Default)]
-pub(in crate::command) struct TakenPaths {
+pub(crate) struct TakenPaths {
     folding: Folding,
     /// Paths of objects, if the destination treats different names as equal.
-    pub(in crate::command) folded: Option<FoldedPaths>,
+    pub(crate) folded: Option<FoldedPaths>,
     /// Paths of files that the run writes.
     own: Vec<(&'static str, String)>,
 }
 
 impl TakenPaths {
     /// Finds the paths of `written` below these folders. Makes calls of the file system.
-    pub(in crate::command) fn new(
-        folding: Folding,
-        folders: &[PathBuf],
-        written: &[Written],
-    ) -> Self {
+    pub(crate) fn new(folding: Folding, folders: &[PathBuf], written: &[Written]) -> Self {
         let mut own = Vec::new();
         for (folder, (name, file)) in
             folders.iter().flat_map(|at| written.iter().map(move |it| (at, it)))
@@ -104,7 +100,7 @@ impl TakenPaths {
     ///
     /// # Errors
     /// [`ErrorKind::Destination`].
-    pub(in crate::command) fn require_free(&self, path: &str) -> Result<()> {
+    pub(crate) fn require_free(&self, path: &str) -> Result<()> {
         if self.own.is_empty() {
             return Ok(());
         }

@@ -19,7 +19,7 @@ use crate::s3::Object;
 
 /// The decision on an object that failed for now.
 #[derive(Debug)]
-pub(in crate::command) enum Decision {
+pub(crate) enum Decision {
     /// Download it again.
     Anew(Box<Transfer>),
     /// It has failed permanently.
@@ -29,7 +29,7 @@ pub(in crate::command) enum Decision {
 type Asked = Pin<Box<dyn Future<Output = Result<Box<Transfer>>>>>;
 
 /// Objects without a decision.
-pub(in crate::command) struct Undecided {
+pub(crate) struct Undecided {
     control: Rc<Control>,
     on_change: OnChange,
     verify: VerifyMode,
@@ -40,11 +40,7 @@ pub(in crate::command) struct Undecided {
 
 impl Undecided {
     /// Empty.
-    pub(in crate::command) fn new(
-        control: Rc<Control>,
-        on_change: OnChange,
-        verify: VerifyMode,
-    ) -> Self {
+    pub(crate) fn new(control: Rc<Control>, on_change: OnChange, verify: VerifyMode) -> Self {
         Self { control, on_change, verify, waiting: VecDeque::new(), asked: None }
     }
 
@@ -68,7 +64,7 @@ impl Undecided {
     ///
     /// # Panics
     /// If there is none.
-    pub(in crate::command) async fn next(&mut self, cut: Cut) -> Decision {
+    pub(crate) async fn next(&mut self, cut: Cut) -> Decision {
         let first = self.waiting.front().expect("there is one");
         let asked = self.asked.get_or_insert_with(|| {
             let (control, transfer) = (Rc::clone(&self.control), first.transfer.clone());

@@ -20,8 +20,8 @@ use super::failures::Failures;
 use super::observer::{Event, Observer, Subject};
 use super::refetch::{Decision, Undecided};
 use super::{mirror::Mirror, space::Space, spread::Spread, target::Target};
-use crate::command::download::own_files::TakenPaths;
 use crate::control::list::entries::Entries;
+use crate::download::own_files::TakenPaths;
 use crate::engine::config::Config;
 use crate::engine::metrics::WorkerMetrics;
 use crate::engine::schedule::Scheduler;
@@ -37,8 +37,8 @@ use crate::sys::pool::Pages;
 use crate::sys::{tcp_memory, usage};
 use crate::text::size::{Count, counted};
 use intake::micros;
-pub(in crate::command) use intake::{first_file, settle};
-pub(in crate::command) use shares::Shares;
+pub(crate) use intake::{first_file, settle};
+pub(crate) use shares::Shares;
 
 /// Interval at which outcomes are collected and progress is updated.
 const TICK: Duration = Duration::from_millis(20);
@@ -47,26 +47,26 @@ const TICK: Duration = Duration::from_millis(20);
 const TICKS_PER_DRAW: u64 = 5;
 
 /// Times of a run since the process began.
-pub(in crate::command) struct Milestones {
-    pub(in crate::command) resolved: Duration,
+pub(crate) struct Milestones {
+    pub(crate) resolved: Duration,
     /// The part of it for requests about the sources.
-    pub(in crate::command) asked: Duration,
-    pub(in crate::command) started: Duration,
+    pub(crate) asked: Duration,
+    pub(crate) started: Duration,
 }
 
 /// The state of a run at its end, and lines for people.
 #[derive(Debug)]
-pub(in crate::command) struct Remarks {
-    pub(in crate::command) known: ProgressState,
+pub(crate) struct Remarks {
+    pub(crate) known: ProgressState,
     /// About files that existed; the first one counts those that were skipped, if there are any.
-    pub(in crate::command) existing: Vec<String>,
+    pub(crate) existing: Vec<String>,
     /// About objects that several sources name.
-    pub(in crate::command) repeated: Option<String>,
+    pub(crate) repeated: Option<String>,
 }
 
 /// Why a run failed.
 #[derive(Debug, Clone)]
-pub(in crate::command) enum Failure {
+pub(crate) enum Failure {
     /// A worker panicked, or the work after the last object failed.
     Run(Error),
     /// The run ended before its objects were complete; with the state that it leaves, in words.
@@ -79,7 +79,7 @@ pub(in crate::command) enum Failure {
 
 impl Failure {
     /// The error.
-    pub(in crate::command) const fn error(&self) -> &Error {
+    pub(crate) const fn error(&self) -> &Error {
         match self {
             Self::Run(error)
             | Self::Stopped(error, _)
@@ -90,13 +90,13 @@ impl Failure {
 }
 
 /// The run.
-pub(in crate::command) struct Run<'a> {
+pub(crate) struct Run<'a> {
     pub(super) observer: &'a mut dyn Observer,
     walk: Entries,
     checksums: Checksums,
-    pub(in crate::command) target: Target,
+    pub(crate) target: Target,
     existing: ExistingFiles,
-    pub(in crate::command) config: Config,
+    pub(crate) config: Config,
     board: Arc<Board>,
     /// Time at which bytes were last seen to come.
     moved: tokio::time::Instant,
@@ -109,7 +109,7 @@ pub(in crate::command) struct Run<'a> {
     listing_ended_us: u64,
     listing_error: Option<Error>,
     /// Objects that certainly cannot fit at the destination are refused.
-    pub(in crate::command) checks_space: bool,
+    pub(crate) checks_space: bool,
     space: Space,
     /// Chooses among several destinations.
     spread: Option<Spread>,
@@ -135,29 +135,29 @@ pub(in crate::command) struct Run<'a> {
     /// Objects that failed for now.
     undecided: Undecided,
     /// Time after which the run ends, complete or not.
-    pub(in crate::command) deadline: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
     /// The source's paths, if all others are to be removed.
-    pub(in crate::command) mirror: Option<Arc<Mirror>>,
+    pub(crate) mirror: Option<Arc<Mirror>>,
     /// Paths below the destination that objects may not have.
-    pub(in crate::command) taken: TakenPaths,
+    pub(crate) taken: TakenPaths,
     /// Objects that wait for the end of the listing: then their obstacles may be removed.
     blocked: Vec<(Transfer, Error)>,
     /// Removed obstacles; none before the removal begins.
     removals: Option<Receiver<String>>,
     /// Number of sources given, and of missing ones.
-    pub(in crate::command) sources: u64,
+    pub(crate) sources: u64,
     missing: u64,
     removed: u64,
     /// Its results per channel, if it fills several.
-    pub(in crate::command) shares: Option<Shares>,
+    pub(crate) shares: Option<Shares>,
     /// The largest object to come, in bytes, if known before the first page.
-    pub(in crate::command) largest_bytes: u64,
+    pub(crate) largest_bytes: u64,
     course: Course,
 }
 
 impl<'a> Run<'a> {
     /// A run of these entries.
-    pub(in crate::command) fn new(
+    pub(crate) fn new(
         walk: Entries,
         target: Target,
         existing: ExistingFiles,
@@ -212,7 +212,7 @@ impl<'a> Run<'a> {
     }
 
     /// Feeds the workers and watches them to their end.
-    pub(in crate::command) async fn drive(&mut self, engine: &Workers, cancel: &mut impl Cancel) {
+    pub(crate) async fn drive(&mut self, engine: &Workers, cancel: &mut impl Cancel) {
         let scheduler = &engine.scheduler;
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -274,7 +274,7 @@ impl<'a> Run<'a> {
     }
 
     /// Time since the run began.
-    pub(in crate::command) fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
@@ -311,7 +311,7 @@ impl<'a> Run<'a> {
     }
 
     /// Undecided objects have failed when the run ends.
-    pub(in crate::command) fn give_up_undecided(&mut self) {
+    pub(crate) fn give_up_undecided(&mut self) {
         for outcome in self.undecided.give_up().collect::<Vec<_>>() {
             self.note_outcome(outcome, None);
         }
@@ -344,7 +344,7 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the outcomes since the last call.
-    pub(in crate::command) fn collect(&mut self, scheduler: &Scheduler) {
+    pub(crate) fn collect(&mut self, scheduler: &Scheduler) {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         scheduler.collect(&mut outcomes);
         let mut stop = scheduler.stop_reason();
@@ -400,11 +400,7 @@ impl<'a> Run<'a> {
 
     /// Why the run failed; `None` for success. `stop`: it was ended early; `bug`: a worker, or the
     /// work after the last object, failed.
-    pub(in crate::command) fn failure(
-        &mut self,
-        stop: Option<Error>,
-        bug: Option<&Error>,
-    ) -> Option<Failure> {
+    pub(crate) fn failure(&mut self, stop: Option<Error>, bug: Option<&Error>) -> Option<Failure> {
         if let Some(bug) = bug {
             return Some(Failure::Run(bug.clone()));
         }
@@ -469,7 +465,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    pub(in crate::command) fn inputs(
+    pub(crate) fn inputs(
         &self,
         workers: Vec<WorkerMetrics>,
         pages: Pages,
@@ -518,7 +514,7 @@ impl<'a> Run<'a> {
     }
 
     /// The state at the end, and the lines about it for people.
-    pub(in crate::command) fn remarks(&mut self) -> Remarks {
+    pub(crate) fn remarks(&mut self) -> Remarks {
         Remarks {
             known: self.known,
             existing: self.existing.notes(),

@@ -15,7 +15,7 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// The space that a run needs, as far as known.
 #[derive(Debug, Default)]
-pub(in crate::command) struct Space {
+pub(crate) struct Space {
     /// Of the destination's file system, when the run began; `None` if not checked.
     disk: Option<DiskSpace>,
     /// If true, existing files may be replaced: then objects that are not listed yet may free more
@@ -43,12 +43,12 @@ pub(in crate::command) struct Space {
 
 impl Space {
     /// No space is needed yet.
-    pub(in crate::command) fn new(disk: Option<DiskSpace>, may_replace: bool) -> Self {
+    pub(crate) fn new(disk: Option<DiskSpace>, may_replace: bool) -> Self {
         Self { disk, may_replace, ..Self::default() }
     }
 
     /// Adds an object to download that replaces a file of `replaced_bytes` when complete.
-    pub(in crate::command) fn add(&mut self, size_bytes: u64, replaced_bytes: u64) {
+    pub(crate) fn add(&mut self, size_bytes: u64, replaced_bytes: u64) {
         let least = self.replaced_min_bytes.unwrap_or(u64::MAX).min(replaced_bytes);
         self.replaced_min_bytes = Some(least);
         self.size_bytes = self.size_bytes.saturating_add(size_bytes);
@@ -59,12 +59,12 @@ impl Space {
     }
 
     /// Adds space of an unfinished file that is reused, or free now.
-    pub(in crate::command) fn reclaim(&mut self, bytes: u64) {
+    pub(crate) fn reclaim(&mut self, bytes: u64) {
         self.reclaimed_bytes = self.reclaimed_bytes.saturating_add(bytes);
     }
 
     /// Free bytes that the objects need at least, in whatever order they are completed.
-    pub(in crate::command) fn needed_bytes(&self) -> u64 {
+    pub(crate) fn needed_bytes(&self) -> u64 {
         // Before the last rename all other files exist, and of the replaced ones only its own.
         let last_bytes = self.replaced_min_bytes.unwrap_or(0);
         let at_the_end =
@@ -75,13 +75,13 @@ impl Space {
     }
 
     /// Free bytes that the objects may use; `None` if not checked.
-    pub(in crate::command) fn free_bytes(&self) -> Option<u64> {
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
         self.disk.map(|disk| disk.free_bytes.saturating_add(self.reclaimed_bytes))
     }
 
     /// Hands an object to the workers, if there is space for it beside those that they have. A
     /// single one is always accepted: a full disk returns its own error.
-    pub(in crate::command) fn hand_out(&mut self, size_bytes: u64) -> bool {
+    pub(crate) fn hand_out(&mut self, size_bytes: u64) -> bool {
         if self.has_room(size_bytes) || self.under_way == 0 {
             self.taken_bytes = self.taken_bytes.saturating_add(taken_by(size_bytes));
             self.under_way += 1;
@@ -101,14 +101,14 @@ impl Space {
     }
 
     /// Free bytes beside the objects that the workers have.
-    pub(in crate::command) fn left_bytes(&self) -> u64 {
+    pub(crate) fn left_bytes(&self) -> u64 {
         let Some(free) = self.free_bytes() else { return u64::MAX };
         free.saturating_add(self.returned_bytes).saturating_sub(self.taken_bytes)
     }
 
     /// Records that an object has ended: its file replaced one of `replaced_bytes`, or does not
     /// exist (`None`).
-    pub(in crate::command) fn end(&mut self, size_bytes: u64, replaced_bytes: Option<u64>) {
+    pub(crate) fn end(&mut self, size_bytes: u64, replaced_bytes: Option<u64>) {
         self.under_way = self.under_way.saturating_sub(1);
         let returned = match replaced_bytes {
             Some(bytes) => bytes.saturating_add(JOURNAL_BYTES),
@@ -123,7 +123,7 @@ impl Space {
     }
 
     /// True if all objects together certainly cannot fit. `all_known`: no more will be added.
-    pub(in crate::command) fn cannot_fit(&self, all_known: bool) -> bool {
+    pub(crate) fn cannot_fit(&self, all_known: bool) -> bool {
         let final_for_all = all_known || !self.may_replace;
         let beyond_the_disk = self.disk.is_some_and(|disk| self.size_bytes > disk.total_bytes);
         self.is_short() && (final_for_all || beyond_the_disk)

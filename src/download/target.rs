@@ -9,10 +9,10 @@ use super::devices::Spot;
 use super::disjoint::{real, require_disjoint};
 use super::existing::Present;
 use crate::cli::Destination;
-use crate::command::blocking::blocking;
-use crate::command::folder_lock::{FolderLock, SPREAD};
+use crate::control::blocking::blocking;
 use crate::control::list::sources::{Source, SourceKind};
 use crate::control::list::walk::Entry;
+use crate::download::folder_lock::{FolderLock, SPREAD};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::sink::Sink;
 use crate::files::system_host::{self, Root};
@@ -48,7 +48,7 @@ fn no_folder(path: &Path, found: FileType) -> Error {
 
 /// Why no file can be created in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::command) enum Hindrance {
+pub(crate) enum Hindrance {
     /// It is not a folder.
     NoFolder,
     /// The kernel's error.
@@ -57,7 +57,7 @@ pub(in crate::command) enum Hindrance {
 
 /// The obstacle to creating files in this folder, which may not exist yet, and its location: it is
 /// found at the nearest existing folder, among this one and those above it.
-pub(in crate::command) fn hindrance(folder: &Path) -> Option<(&Path, Hindrance)> {
+pub(crate) fn hindrance(folder: &Path) -> Option<(&Path, Hindrance)> {
     for folder in folder.ancestors().map(here) {
         let refused = match rustix::fs::stat(folder) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Directory => {
@@ -78,7 +78,7 @@ pub(in crate::command) fn hindrance(folder: &Path) -> Option<(&Path, Hindrance)>
 
 /// The destination.
 #[derive(Debug)]
-pub(in crate::command) enum Target {
+pub(crate) enum Target {
     /// Below this folder, each object at its relative path.
     Folder(PathBuf),
     /// Below these folders, each object in one of them.
@@ -102,7 +102,7 @@ impl Target {
 
     /// One object goes into DEST if that is a folder or ends in `/`, else to that name; everything
     /// else needs a folder: `many` sources, however many exist, and `sync`.
-    pub(in crate::command) async fn choose(
+    pub(crate) async fn choose(
         destination: &Destination,
         sources: &[Source],
         many: bool,
@@ -116,7 +116,7 @@ impl Target {
     ///
     /// # Errors
     /// [`ErrorKind::Destination`] if something else is in the way.
-    pub(in crate::command) async fn at(path: &Path, one: bool, many: bool) -> Result<Self> {
+    pub(crate) async fn at(path: &Path, one: bool, many: bool) -> Result<Self> {
         let as_folder = many || path.as_os_str().as_encoded_bytes().ends_with(b"/");
         let asked = path.to_owned();
         let (found, spot) = blocking(move || (rustix::fs::stat(&asked), Spot::of(&asked))).await;
@@ -161,7 +161,7 @@ impl Target {
     /// # Errors
     /// [`ErrorKind::Destination`] if one of them cannot be a folder, equals another one, or is
     /// below it.
-    pub(in crate::command) async fn spread(self, others: &[PathBuf]) -> Result<Self> {
+    pub(crate) async fn spread(self, others: &[PathBuf]) -> Result<Self> {
         let (Self::Folder(first), false) = (&self, others.is_empty()) else { return Ok(self) };
         let mut all = vec![first.clone()];
         for path in others {
@@ -194,7 +194,7 @@ impl Target {
 
     /// The destination that does not respond when a call blocks, for users; `None` if nothing is
     /// written.
-    pub(in crate::command) fn any_in_words(&self) -> Option<String> {
+    pub(crate) fn any_in_words(&self) -> Option<String> {
         match self.folders()[..] {
             [] => None,
             [folder] => Some(folder.display().to_string()),
@@ -203,12 +203,12 @@ impl Target {
     }
 
     /// The folder of the files; the first of several.
-    pub(in crate::command) fn folder(&self) -> Option<&Path> {
+    pub(crate) fn folder(&self) -> Option<&Path> {
         self.folders().first().copied()
     }
 
     /// All folders of the files; none if nothing is written.
-    pub(in crate::command) fn folders(&self) -> Vec<&Path> {
+    pub(crate) fn folders(&self) -> Vec<&Path> {
         match self {
             Self::Folder(folder) | Self::File { folder, .. } => vec![folder],
             Self::Folders(folders) => folders.iter().map(PathBuf::as_path).collect(),
@@ -217,13 +217,13 @@ impl Target {
     }
 
     /// [`Self::folders`], for a helper thread.
-    pub(in crate::command) fn owned_folders(&self) -> Vec<PathBuf> {
+    pub(crate) fn owned_folders(&self) -> Vec<PathBuf> {
         self.folders().into_iter().map(Path::to_owned).collect()
     }
 
     /// The folder of several that has an object, as typed; `None` if undecided, or if there is only
     /// one.
-    pub(in crate::command) fn one_of_several(&self, transfer: &Transfer) -> Option<String> {
+    pub(crate) fn one_of_several(&self, transfer: &Transfer) -> Option<String> {
         let Self::Folders(folders) = self else { return None };
         let folder = folders.get(usize::from(transfer.place?))?;
         Some(folder.display().to_string())
@@ -241,7 +241,7 @@ impl Target {
 
     /// The whole path of an object's file for users; of several destinations all while none is
     /// chosen.
-    pub(in crate::command) fn place_of(&self, transfer: &Transfer) -> Option<String> {
+    pub(crate) fn place_of(&self, transfer: &Transfer) -> Option<String> {
         let Self::Folders(folders) = self else { return self.place(&transfer.path) };
         let place = |folder: &PathBuf| folder.join(&transfer.path).display().to_string();
         if let Some(decided) = transfer.place {
@@ -253,7 +253,7 @@ impl Target {
 
     /// The whole path of a file for users, by its path below the folder; `None` if nothing is
     /// written.
-    pub(in crate::command) fn place(&self, path: &str) -> Option<String> {
+    pub(crate) fn place(&self, path: &str) -> Option<String> {
         self.folder().map(|_| self.typed().join(path).display().to_string())
     }
 
@@ -262,10 +262,7 @@ impl Target {
     ///
     /// # Errors
     /// [`ErrorKind::Destination`].
-    pub(in crate::command) async fn require_writable(
-        &self,
-        (path, is_foreign): (&str, bool),
-    ) -> Result<()> {
+    pub(crate) async fn require_writable(&self, (path, is_foreign): (&str, bool)) -> Result<()> {
         let folders: Vec<_> = self.folders().into_iter().map(Path::to_owned).collect();
         let files: Vec<_> = folders.iter().map(|folder| folder.join(path)).collect();
         let require = move || folders.iter().try_for_each(|at| system_host::require_possible(at));
@@ -294,7 +291,7 @@ impl Target {
 
     /// Which file names are equal at its folders; `None` if one does not show it. With `dry` no
     /// test file is created.
-    pub(in crate::command) async fn folding(&self, dry: bool) -> Option<Folding> {
+    pub(crate) async fn folding(&self, dry: bool) -> Option<Folding> {
         let folders = match self {
             Self::Folder(folder) => vec![folder.clone()],
             Self::Folders(folders) => folders.clone(),
@@ -319,7 +316,7 @@ impl Target {
     ///
     /// # Errors
     /// [`ErrorKind::Destination`], also if they are not disjoint ([`require_disjoint`]).
-    pub(in crate::command) async fn open_all(&self) -> Result<Vec<Root>> {
+    pub(crate) async fn open_all(&self) -> Result<Vec<Root>> {
         let Self::Folders(folders) = self else {
             return Ok(self.open().await?.into_iter().collect());
         };
@@ -339,7 +336,7 @@ impl Target {
     ///
     /// # Errors
     /// [`ErrorKind::Destination`] if another run has locked one of them.
-    pub(in crate::command) async fn lock(&self) -> Result<Vec<FolderLock>> {
+    pub(crate) async fn lock(&self) -> Result<Vec<FolderLock>> {
         let Self::Folders(folders) = self else { return Ok(Vec::new()) };
         let folders = folders.clone();
         blocking(move || {
@@ -365,7 +362,7 @@ impl Target {
     /// # Errors
     /// [`ErrorKind::Destination`] if it is unknown for one of several: objects in it would be
     /// downloaded to another.
-    pub(in crate::command) async fn present(&self) -> Result<Present> {
+    pub(crate) async fn present(&self) -> Result<Present> {
         let are_several = matches!(self, Self::Folders(_));
         let typed = if are_several { None } else { Some(self.typed()) };
         let folders: Vec<PathBuf> = self.folders().into_iter().map(Path::to_owned).collect();
@@ -400,7 +397,7 @@ impl Target {
         Ok(Present { roots: roots.await?, are_several })
     }
 
-    pub(in crate::command) fn sink(&self) -> Sink {
+    pub(crate) fn sink(&self) -> Sink {
         if self.folder().is_some() { Sink::File } else { Sink::Null }
     }
 
@@ -428,7 +425,7 @@ impl Target {
     }
 
     /// The path of an entry below the folder, or why it has none, without its key.
-    pub(in crate::command) fn path(&self, entry: &Entry) -> Result<String> {
+    pub(crate) fn path(&self, entry: &Entry) -> Result<String> {
         match (self, &entry.path) {
             (Self::File { name, .. }, _) => Ok(name.clone()),
             (Self::Folder(_) | Self::Folders(_) | Self::Discard, Ok(path)) => {

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use rustix::fs::{Mode, OFlags};
 use rustix::stdio;
 
-use crate::command::blocking::blocking;
 use crate::command::ending::Done;
+use crate::control::blocking::blocking;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The child's message that it serves.

@@ -12,7 +12,7 @@ use super::super::whole_file;
 use super::input::is_files;
 use super::machine;
 use super::written;
-use crate::command::download::target::{Hindrance, hindrance};
+use crate::download::target::{Hindrance, hindrance};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::make_folders;
 use crate::limits::{FAILURE_TEXT_MAX, JOB_BYTES_MAX};

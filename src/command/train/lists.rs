@@ -5,12 +5,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::rc::Rc;
 
-use super::super::blocking::blocking;
 use super::super::whole_file::Unnamed;
 use super::files::AllFound;
 use super::input::{self, Sources};
 use super::layout::{JobFolders, TEMPORARY_PREFIX, unusable};
 use crate::control::Control;
+use crate::control::blocking::blocking;
 use crate::control::list::channel::{ChannelObjects, ChannelSource};
 use crate::error::Result;
 use crate::plan::kept::KeptListing;

@@ -17,19 +17,19 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use self::child::{Child, Exit, NotStarted};
-use super::blocking::blocking;
 use super::ending::Done;
-use super::folder_lock::{FolderLock, TRAIN};
 use super::interrupts;
 use super::mount;
 use super::reporting::{finish, open, print_lines};
 use super::ring;
 use super::session::{self, Interrupts};
 use crate::cli::TrainArgs;
-use crate::command::download::cancel::{Cancel as _, until};
 use crate::command::stream::report::summary_of;
 use crate::control::Control;
 use crate::control::auth::credentials::CredentialSource;
+use crate::control::blocking::blocking;
+use crate::download::cancel::{Cancel as _, until};
+use crate::download::folder_lock::{FolderLock, TRAIN};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::kept::KeptListing;
 use crate::report::document::{

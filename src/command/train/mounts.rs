@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::super::blocking::blocking;
 use super::super::mount::{self, Event, MountOptions, Names, Reads, Server, Supply, Transport};
 use super::super::ring;
 use super::super::session;
@@ -18,6 +17,7 @@ use super::layout::JobFolders;
 use super::streams::SharedResources;
 use crate::cli::{TrainArgs, TuningArgs};
 use crate::control::Control;
+use crate::control::blocking::blocking;
 use crate::control::list::channel::{ChannelSource, Preflight};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::document::CacheCounts;

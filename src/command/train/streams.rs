@@ -11,7 +11,6 @@ use rustls::ClientConfig;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::super::blocking::blocking;
 use super::super::ring;
 use super::super::session;
 use super::super::stream::{Resources, StreamEngine, part_size, start_channels, start_engine};
@@ -22,6 +21,7 @@ use crate::command::stream::channel::{ChannelPlan, Running, inflaters, lock_chan
 use crate::command::stream::report::{EndedEngine, StreamReport};
 use crate::command::stream::supply::{EpochOrder, Opening, WantedObjects, supply};
 use crate::control::Control;
+use crate::control::blocking::blocking;
 use crate::control::list::channel::ChannelObjects;
 use crate::engine::metrics::FeedCount;
 use crate::engine::pace::Bandwidth;

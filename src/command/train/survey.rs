@@ -7,16 +7,16 @@ use std::rc::Rc;
 
 use tokio::task::spawn_local;
 
-use super::super::blocking::blocking;
 use super::super::mount;
 use super::files::AllFound;
 use super::input::{InputSource, Sources, address, is_files};
 use super::layout::JobFolders;
 use super::streams::epochs_in_words;
 use crate::cli::TrainArgs;
-use crate::command::download::space::Space;
 use crate::control::Control;
+use crate::control::blocking::blocking;
 use crate::control::list::channel::{ChannelSource, KeyProblem, ListingBudget, Preflight};
+use crate::download::space::Space;
 use crate::engine::config::HostFacts;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::limits::{

@@ -3,18 +3,18 @@
 
 use super::{Event, Run};
 use crate::cli::Durability;
-use crate::command::blocking::blocking;
+use crate::control::blocking::blocking;
 use crate::error::Result;
 use crate::text::size::counted;
 
 impl Run<'_> {
     /// True if there is work after the last object.
-    pub(in crate::command) fn has_more_to_do(&self, durability: Durability) -> bool {
+    pub(crate) fn has_more_to_do(&self, durability: Durability) -> bool {
         self.mirror.is_some() || durability == Durability::End
     }
 
     /// Does the work after the last object of a run that was not ended early.
-    pub(in crate::command) async fn conclude(&mut self, durability: Durability) -> Result<()> {
+    pub(crate) async fn conclude(&mut self, durability: Durability) -> Result<()> {
         self.remove_extra().await?;
         if durability == Durability::End { self.sync().await } else { Ok(()) }
     }

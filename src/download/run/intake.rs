@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::sync::mpsc::channel;
 
 use super::{Event, Run, Subject};
-use crate::command::blocking::blocking;
-use crate::command::download::checksums::Settled;
-use crate::command::download::existing::{Before, Clearing, Verdict};
-use crate::command::download::mirror::Mirror;
-use crate::command::download::own_files::TakenPaths;
-use crate::command::download::space::Space;
-use crate::command::download::spread::Spread;
-use crate::command::download::target::Target;
+use crate::control::blocking::blocking;
 use crate::control::list::sources::Missing;
 use crate::control::list::walk::Entry;
+use crate::download::checksums::Settled;
+use crate::download::existing::{Before, Clearing, Verdict};
+use crate::download::mirror::Mirror;
+use crate::download::own_files::TakenPaths;
+use crate::download::space::Space;
+use crate::download::spread::Spread;
+use crate::download::target::Target;
 use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
@@ -33,7 +33,7 @@ use crate::s3::Object;
 use crate::text::size::Decimal;
 
 /// The path of an object's file that is to be created, and true if an untrusted one exists.
-pub(in crate::command) fn first_file(verdict: &Verdict) -> Option<(&str, bool)> {
+pub(crate) fn first_file(verdict: &Verdict) -> Option<(&str, bool)> {
     match verdict {
         Verdict::Fetch(transfer, before) if transfer.shape != Shape::Folder => {
             Some((&transfer.path, before.foreign))
@@ -54,7 +54,7 @@ fn refuse_repeated(transfer: Transfer) -> Settled {
 
 /// The transfer of an entry of the listing, or why it cannot be stored; the mirror records its
 /// path. Of paths that are one file at the destination only the first is downloaded.
-pub(in crate::command) fn settle(
+pub(crate) fn settle(
     entry: Entry,
     target: &Target,
     cut: Cut,
@@ -120,7 +120,7 @@ impl Run<'_> {
     /// Reads to the first page with anything to download, so that its errors show before any data
     /// is transferred. If that page would not fit, later pages may free space: so reading
     /// continues, as far as memory allows.
-    pub(in crate::command) async fn read_ahead(&mut self) -> Result<()> {
+    pub(crate) async fn read_ahead(&mut self) -> Result<()> {
         self.measure_space().await;
         while !self.listed {
             let nothing_yet = self.pending.is_empty() && self.checksums.is_empty();
@@ -177,7 +177,7 @@ impl Run<'_> {
 
     /// Takes a batch of the listing, whose objects are checked at the destination next; `None` is
     /// its end.
-    pub(in crate::command) fn take(&mut self, batch: Option<Vec<Entry>>) -> Result<()> {
+    pub(crate) fn take(&mut self, batch: Option<Vec<Entry>>) -> Result<()> {
         for missing in self.walk.take_missing() {
             self.fail_missing(missing);
         }
@@ -307,7 +307,7 @@ impl Run<'_> {
     }
 
     /// Hands objects to the scheduler, as far as there is space in it and on the disk.
-    pub(in crate::command) fn feed(&mut self, scheduler: &Scheduler) {
+    pub(crate) fn feed(&mut self, scheduler: &Scheduler) {
         if self.spread.is_some() {
             (0..std::mem::take(&mut self.vacated)).for_each(|_| scheduler.give_up());
             return self.feed_several(scheduler);

@@ -15,7 +15,7 @@ struct Share {
 
 /// The channels of a run.
 #[derive(Debug, Default)]
-pub(in crate::command) struct Shares {
+pub(crate) struct Shares {
     of: Vec<Share>,
     /// The destination is the folder of the only channel; else each has a folder of its name.
     is_one: bool,
@@ -23,22 +23,22 @@ pub(in crate::command) struct Shares {
 
 impl Shares {
     /// For channels that each have a folder of their name.
-    pub(in crate::command) const fn by_folder() -> Self {
+    pub(crate) const fn by_folder() -> Self {
         Self { of: Vec::new(), is_one: false }
     }
 
     /// For one channel, whose folder is the destination itself.
-    pub(in crate::command) const fn whole() -> Self {
+    pub(crate) const fn whole() -> Self {
         Self { of: Vec::new(), is_one: true }
     }
 
     /// Adds a channel, with its number of entries.
-    pub(in crate::command) fn push(&mut self, result: FilesSummary, entries: Option<u64>) {
+    pub(crate) fn push(&mut self, result: FilesSummary, entries: Option<u64>) {
         self.of.push(Share { result, left: entries });
     }
 
     /// The results.
-    pub(in crate::command) fn into_results(self) -> Vec<FilesSummary> {
+    pub(crate) fn into_results(self) -> Vec<FilesSummary> {
         self.of.into_iter().map(|share| share.result).collect()
     }
 
@@ -56,13 +56,13 @@ impl Shares {
     }
 
     /// The name of an object's channel.
-    pub(in crate::command) fn name(&self, transfer: &Transfer) -> Option<&str> {
+    pub(crate) fn name(&self, transfer: &Transfer) -> Option<&str> {
         let share = self.of.get(self.index(transfer)?)?;
         Some(&share.result.name)
     }
 
     /// Adds the channel's name to the error of a failed object.
-    pub(in crate::command) fn label(&self, transfer: &Transfer, error: Error) -> Error {
+    pub(crate) fn label(&self, transfer: &Transfer, error: Error) -> Error {
         match self.name(transfer) {
             Some(name) => error.within(format!("channel {name}")),
             None => error,
@@ -71,7 +71,7 @@ impl Shares {
 
     /// Counts an object that has ended; returns a message if its channel, one of several, is
     /// complete.
-    pub(in crate::command) fn count(&mut self, outcome: &Outcome) -> Option<String> {
+    pub(crate) fn count(&mut self, outcome: &Outcome) -> Option<String> {
         let is_reported = self.of.len() > 1;
         let share = self.of(&outcome.transfer)?;
         let is_object = outcome.transfer.shape != Shape::Folder;

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use inrush::command::download::spread::Spread;
+use inrush::download::spread::Spread;
 use inrush::engine::config::{Config, HostFacts, ResourceOptions};
 use inrush::engine::endpoints::EndpointSet;
 use inrush::engine::pace::{Pacer, Totals};
