@@ -1,6 +1,6 @@
 //! inrush fills a training instance from S3 at line rate.
 //!
-//! Programs use [`Client`], [`Engine`] and [`Requests`]. The command is described in `README.md`
+//! Programs use [`Client`], [`Engine`], [`Requests`] and [`Download`]. The command is described in `README.md`
 //! and, in depth, in the [`guide`].
 //!
 //! This page is the map: what flows where, which room does what, what the words mean, and what must
@@ -79,7 +79,7 @@
 //!
 //! # The rooms, in the order of flow
 //!
-//! * [`library`]: the public face: a client and an engine for programs.
+//! * [`library`]: the public face: a client, an engine and downloads for programs.
 //! * [`cli`]: exactly what was typed; help, completions and the manual page from one table. Pure.
 //! * [`guide`]: the pages that `inrush guide` prints. Pure.
 //! * [`command`]: the story of each command, from arguments to exit code.
@@ -354,14 +354,17 @@ pub mod text;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod train;
 
+pub use cli::{Durability, OnChange, Overwrite, VerifyMode};
 pub use control::endpoint::AddressingStyle;
 pub use engine::lease::Lease;
 pub use engine::request::{Completion, Destination, Priority};
 pub use error::{Error, ErrorKind, ErrorReason, Result};
 pub use library::{
-    Bucket, Client, ClientOptions, Engine, EngineOptions, Listed, Listing, RemoteObject, Request,
-    Requests, Waker,
+    Bucket, Client, ClientOptions, Download, DownloadError, DownloadEvent, DownloadHandle,
+    DownloadObject, DownloadProgress, DownloadSummary, Engine, EngineOptions, Listed, Listing,
+    RemoteObject, Request, Requests, Waker,
 };
+pub use plan::filter::Rule as FilterRule;
 pub use report::limit::{Limit, Part as LimitPart};
 pub use sys::Place;
 pub use sys::choice::{RingChoice, RingKind};

@@ -17,7 +17,7 @@ use crate::download::job::Fetched;
 use crate::download::observer::{Event, Observer, Subject};
 use crate::download::run::{Failure, Remarks};
 use crate::error::{Error, Result};
-use crate::files::transfer::{Again, Outcome, Transfer};
+use crate::files::transfer::Outcome;
 use crate::report::document::{ObjectLine, RemovedLine, Summary};
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
@@ -102,14 +102,6 @@ impl Output {
         if with_run {
             self.messages.fail_with_run();
         }
-    }
-
-    fn retry(&self, transfer: &Transfer, again: Option<Again>) {
-        let why = match again {
-            Some(Again::Checksum) => "its data did not match the stored checksum",
-            _ => "it changed during the download",
-        };
-        self.progress.note(format!("{} is downloaded again: {why}", transfer.name()));
     }
 
     /// Ends the report of a run that ends before any data is transferred, if it has a line.
@@ -207,7 +199,10 @@ impl Observer for Output {
                 exporter::show(state, failed_objects);
                 self.progress.update(state);
             }
-            Event::Retried(transfer, again) => self.retry(transfer, again),
+            Event::Admitted(..) => {}
+            Event::Retried(transfer, _, why) => {
+                self.progress.note(format!("{} is downloaded again: {why}", transfer.name()));
+            }
             Event::Done(subject, outcome) => {
                 self.report_outcome(subject, outcome);
                 log::complete(subject.transfer, subject.target);

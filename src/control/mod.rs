@@ -42,7 +42,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LIST_REQUESTS_DEFAULT;
 use crate::link::attempt::Timeouts;
 use crate::link::failure::{RetryCounts, RetryReason};
-use crate::link::waiting::Board;
+use crate::link::waiting::{Board, Wait};
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
 use crate::s3::aws::Variant;
 use crate::s3::headers::CustomerKey;
@@ -304,6 +304,11 @@ impl Control {
         let clocks =
             sessions.chain([self.key_refresher.published()]).map(|keys| keys.clock_ahead_seconds());
         clocks.max_by_key(|ahead| ahead.unsigned_abs()).unwrap_or(0)
+    }
+
+    /// The longest wait of a request, if it is long enough to report.
+    pub(crate) fn longest_wait(&self) -> Option<Wait> {
+        self.client.retry_budget().longest_wait()
     }
 
     /// The board for reporting waits.

@@ -69,6 +69,11 @@ impl RetryBudget {
         self.board.begin(self.now_us(), wait)
     }
 
+    /// The longest wait on the board, if it is long enough to report.
+    pub(crate) fn longest_wait(&self) -> Option<Wait> {
+        self.board.longest(self.now_us())
+    }
+
     /// The board.
     pub(crate) fn board(&self) -> Arc<Board> {
         Arc::clone(&self.board)

@@ -7,7 +7,7 @@ use crate::control::list::sources::Source;
 use crate::engine::config::Config;
 use crate::engine::threads::Workers;
 use crate::error::Error;
-use crate::files::transfer::{Again, Outcome, Transfer};
+use crate::files::transfer::{Outcome, Transfer};
 use crate::report::document::KeptReason;
 use crate::report::line::ProgressState;
 
@@ -29,12 +29,14 @@ pub(crate) enum Event<'a> {
     Configured(&'a Config),
     /// Its workers have started.
     Started(&'a Workers, &'a Target),
+    /// An object is to be downloaded.
+    Admitted(&'a Transfer, &'a Target),
     /// An object needs no download: its file exists.
     Existing(Subject<'a>, KeptReason),
     /// The state of the run, several times a second; and its failed objects.
     Progress(&'a ProgressState, u64, &'a Workers),
     /// An object is downloaded again from its first byte, for this reason.
-    Retried(&'a Transfer, Option<Again>),
+    Retried(&'a Transfer, &'a Target, &'static str),
     /// An object is complete.
     Done(Subject<'a>, &'a Outcome),
     /// An object has failed.

@@ -299,7 +299,11 @@ impl<'a> Run<'a> {
     fn decided(&mut self, decision: Decision, scheduler: &Scheduler) {
         match decision {
             Decision::Anew(transfer) => {
-                self.observer.event(Event::Retried(&transfer, transfer.restarted));
+                let why = match transfer.restarted {
+                    Some(Again::Checksum) => "its data did not match the stored checksum",
+                    _ => "it changed during the download",
+                };
+                self.observer.event(Event::Retried(&transfer, &self.target, why));
                 scheduler.restart(*transfer);
             }
             Decision::Failed(outcome) => {

@@ -10,6 +10,8 @@ use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
+use super::download::Order;
+use super::feed::Ended;
 use super::listing::{self, Listing, Pages};
 use super::options::ClientOptions;
 use crate::control::list::sources::Depth;
@@ -110,7 +112,7 @@ pub(super) struct Answer<T> {
 }
 
 impl<T> Answer<T> {
-    fn new(then: impl FnOnce(Result<T>) + Send + 'static) -> Self {
+    pub(super) fn new(then: impl FnOnce(Result<T>) + Send + 'static) -> Self {
         Self { then: Some(Box::new(then)) }
     }
 
@@ -143,6 +145,7 @@ enum Question {
     Bucket(S3Uri, Answer<Bucket>),
     List(S3Uri, mpsc::Sender<Result<Vec<RemoteObject>>>),
     Pages(S3Uri, Depth, Pages),
+    Download(Box<Order>, Answer<Ended>),
 }
 
 /// What the client's thread shares with the engine's workers.
@@ -233,6 +236,11 @@ impl Client {
     /// The thread that renews credentials and addresses; an engine holds it to keep it running.
     pub(super) fn thread(&self) -> Arc<ControlThread> {
         Arc::clone(&self.thread)
+    }
+
+    /// Starts a download.
+    pub(super) fn download(&self, order: Order, answer: Answer<Ended>) -> Result<()> {
+        self.ask(Question::Download(Box::new(order), answer))
     }
 
     /// Looks up one object (HEAD).
@@ -348,6 +356,7 @@ async fn answer(control: Rc<Control>, shared: Arc<Shared>, mut asked: mpsc::Rece
                     answer.give(found.map(|found| remote(found, &shared)));
                 }
                 Question::Bucket(uri, answer) => answer.give(bucket(&control, shared, &uri).await),
+                Question::Download(order, answer) => answer.give(Ok(order.run(control).await)),
                 Question::Pages(uri, depth, pages) => {
                     pages.fill(&control, &shared, uri, depth).await;
                 }

@@ -91,6 +91,16 @@ impl EngineOptions {
         Self { connections: Some(connections), ..self }
     }
 
+    /// The retry policy and timeouts of a range.
+    pub(super) fn retries(&self) -> Result<RetryPolicy> {
+        let usual = RetryPolicy::default();
+        Ok(RetryPolicy {
+            attempts_max: self.max_attempts.map_or(usual.attempts_max, NonZeroU32::get),
+            retry_for_us: self.retry_for.map_or(usual.retry_for_us, micros),
+            timeouts: timeouts(self.connect_timeout, self.read_timeout)?,
+        })
+    }
+
     /// Checks now what [`Engine::start`] would reject on this machine later.
     ///
     /// # Errors
@@ -192,12 +202,7 @@ impl Engine {
     #[expect(clippy::disallowed_methods, reason = "a run begins when it is started")]
     pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
         let (config, bandwidth_limit) = share::resolve(options, HostFacts::read())?;
-        let usual = RetryPolicy::default();
-        let retries = RetryPolicy {
-            attempts_max: options.max_attempts.map_or(usual.attempts_max, NonZeroU32::get),
-            retry_for_us: options.retry_for.map_or(usual.retry_for_us, micros),
-            timeouts: timeouts(options.connect_timeout, options.read_timeout)?,
-        };
+        let retries = options.retries()?;
         let begun = Instant::now();
         let tls = client.shared.tls.clone();
         let config = if tls.is_some() { config.secured() } else { config };

@@ -282,6 +282,7 @@ impl Run<'_> {
         self.known.objects_known += 1;
         self.known.bytes_known = self.known.bytes_known.saturating_add(size_bytes);
         self.known.bytes_known -= before.done_bytes;
+        self.observer.event(Event::Admitted(&transfer, &self.target));
         if let Some(settled) = self.checksums.admit(transfer) {
             self.admit(settled);
         }

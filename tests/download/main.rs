@@ -1,0 +1,228 @@
+//! Downloads by a program through the library, in this process, against the in-repo origin on
+//! loopback.
+
+#[path = "../common/matrix.rs"]
+#[expect(dead_code, reason = "other sizes of the matrix belong to other tests")]
+mod matrix;
+
+#[path = "../../tools/examples/download.rs"]
+#[expect(dead_code, reason = "its arguments belong to its own process")]
+mod example;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use inrush::{
+    Client, ClientOptions, Download, DownloadEvent, EngineOptions, ErrorKind, FilterRule,
+    Overwrite, VerifyMode,
+};
+use inrush_origin::{Config, Credentials, Fault, FaultPlan, Match, ObjectSpec, Operation, Origin};
+use matrix::{Objects, assert_same, bytes_of, many, sizes};
+
+const BUCKET: &str = "lab";
+const ALL: &str = "s3://lab/";
+const KEYS: (&str, &str) = ("AKIDLAB", "lab/secret+key");
+
+/// Nothing here takes so long, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn serve(objects: &Objects, config: Config) -> Origin {
+    let object = |(key, bytes): (&String, &Vec<u8>)| {
+        ObjectSpec::new(BUCKET, key, bytes::Bytes::from(bytes.clone()))
+    };
+    let objects = objects.iter().map(object).collect();
+    let credentials = vec![Credentials::new(KEYS.0, KEYS.1)];
+    Origin::start(Config { objects, credentials, ..config }).expect("an origin on loopback")
+}
+
+fn connect(origin: &Origin) -> Client {
+    let options = ClientOptions::new().endpoint_url(origin.url()).region("us-east-1");
+    Client::connect(options.keys(KEYS.0, KEYS.1)).expect("a client")
+}
+
+/// A download of everything by half of the machine.
+fn download(folder: &Path, number: usize) -> Download {
+    let mut download = Download::new(ALL, folder);
+    download.engine = EngineOptions::new().workers(2).share(number, 2);
+    download
+}
+
+/// Runs a test, which fails if it hangs.
+fn bounded(test: impl FnOnce() + Send + 'static) {
+    let (sender, ended) = channel();
+    std::thread::spawn(move || {
+        test();
+        let _ = sender.send(());
+    });
+    ended.recv_timeout(PATIENCE).expect("it has failed, or hangs");
+}
+
+/// The signals that this process handles and ignores, and its limit of open files.
+fn process_state() -> Vec<String> {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc(5)");
+    let limits = std::fs::read_to_string("/proc/self/limits").expect("proc(5)");
+    let signals = status.lines().filter(|line| line.starts_with("Sig"));
+    let files = limits.lines().filter(|line| line.starts_with("Max open files"));
+    signals.chain(files).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_example_downloads_a_folder_and_leaves_the_process_as_it_was() {
+    bounded(|| {
+        let objects: Objects = sizes().into_iter().chain(many(300)).collect();
+        let origin = serve(&objects, Config::default());
+        let folder = tempfile::tempdir().expect("a folder");
+        let before = process_state();
+        let client = connect(&origin);
+        let path = folder.path().to_str().expect("UTF-8");
+        let summary = example::fetch(&client, ALL, path).expect("all are there");
+        assert_eq!(process_state(), before);
+        assert_same(folder.path(), &objects);
+        let bytes: usize = objects.values().map(Vec::len).sum();
+        assert_eq!((summary.objects(), summary.bytes()), (objects.len() as u64, bytes as u64));
+        assert_eq!(summary.failed_objects() + summary.existing_objects(), 0);
+        assert!(summary.to_json().contains("\"failed_objects\":0"), "{}", summary.to_json());
+        // Again: everything is there.
+        let summary = example::fetch(&client, ALL, path).expect("all are there");
+        assert_eq!((summary.objects(), summary.existing_objects()), (0, objects.len() as u64));
+    });
+}
+
+#[test]
+fn every_object_has_its_events_and_the_last_state_is_the_result() {
+    bounded(|| {
+        let objects: Objects = sizes().into_iter().chain(many(50)).collect();
+        let origin = serve(&objects, Config::default());
+        let folder = tempfile::tempdir().expect("a folder");
+        let client = connect(&origin);
+        let mut first = download(folder.path(), 0);
+        first.filters = vec![FilterRule::Include("sizes/*".to_owned())];
+        let summary = first.run(&client).expect("those of one folder");
+        assert_eq!(summary.objects(), sizes().len() as u64);
+        let handle = download(folder.path(), 0).start(&client).expect("valid");
+        let (mut counts, mut last) = (BTreeMap::new(), None);
+        for event in handle.events() {
+            let (kind, object) = match event {
+                DownloadEvent::Admitted(object) => ("admitted", object),
+                DownloadEvent::Existing(object) => ("existing", object),
+                DownloadEvent::Done(object) => ("done", object),
+                DownloadEvent::Progress(progress) => {
+                    last = Some(progress);
+                    continue;
+                }
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(object.size_bytes, objects[&object.key].len() as u64, "{object:?}");
+            assert_eq!(object.file, Some(folder.path().join(&object.key)), "{object:?}");
+            *counts.entry(kind).or_insert(0) += 1;
+        }
+        let expected = [("admitted", 50), ("done", 50), ("existing", sizes().len())];
+        assert_eq!(counts, BTreeMap::from(expected));
+        let summary = handle.wait().expect("all are there");
+        let last = last.expect("a state at least");
+        assert_eq!((last.bytes_done, last.objects_done), (summary.bytes(), summary.objects()));
+        assert_eq!((last.existing_objects, last.listing_complete), (sizes().len() as u64, true));
+        assert_same(folder.path(), &objects);
+    });
+}
+
+#[test]
+fn downloads_side_by_side_do_not_disturb_each_other() {
+    bounded(|| {
+        let objects: Objects = sizes().into_iter().chain(many(2000)).collect();
+        let origin = serve(&objects, Config::default());
+        let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
+        let (client, other) = (connect(&origin), connect(&origin));
+        let start =
+            |client, at: usize| download(folders[at].path(), at % 2).start(client).expect("valid");
+        // Two of one client and one of another; no event is read, and one is given up.
+        let [first, second] = [0, 1].map(|at| start(&client, at));
+        drop(start(&other, 2));
+        for handle in [second, first] {
+            let summary = handle.wait().expect("all are there");
+            assert_eq!(summary.objects(), objects.len() as u64);
+        }
+        assert_same(folders[0].path(), &objects);
+        assert_same(folders[1].path(), &objects);
+    });
+}
+
+#[test]
+fn each_failed_object_has_its_own_error_and_the_others_are_complete() {
+    bounded(|| {
+        let mut objects = many(40);
+        let changed = ["many/1/00001", "many/2/00002"];
+        let mut faults = FaultPlan::none();
+        for key in changed {
+            let operation = Some(Operation::GetObject);
+            let when = Match { operation, key: Some(key.to_owned()), ..Match::default() };
+            faults = faults.with_rule(when, Fault::PreconditionFailed);
+        }
+        let origin = serve(&objects, Config { faults, ..Config::default() });
+        let folder = tempfile::tempdir().expect("a folder");
+        let failed =
+            download(folder.path(), 0).run(&connect(&origin)).expect_err("two have changed");
+        let mut keys: Vec<&str> = failed.failed().iter().map(|(object, _)| &*object.key).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, changed);
+        for (object, error) in failed.failed() {
+            assert!(error.to_string().contains(&object.key), "{error}");
+        }
+        let summary = failed.summary().expect("others are there");
+        assert_eq!((summary.objects(), summary.failed_objects()), (38, 2));
+        assert_eq!(failed.error().kind(), ErrorKind::Objects, "{failed}");
+        changed.iter().for_each(|key| drop(objects.remove(*key)));
+        assert_same(folder.path(), &objects);
+    });
+}
+
+#[test]
+fn what_fails_before_anything_is_downloaded_says_why() {
+    bounded(|| {
+        let origin = serve(&many(1), Config::default());
+        let folder = tempfile::tempdir().expect("a folder");
+        let client = connect(&origin);
+        let none = Download::new("s3://lab/nothing/", folder.path()).run(&client);
+        let none = none.expect_err("there is nothing");
+        assert_eq!((none.error().kind(), none.failed().len()), (ErrorKind::NotFound, 0));
+        assert!(none.summary().is_none());
+        let wrong =
+            Download::new("bucket/key", folder.path()).start(&client).expect_err("no address");
+        assert_eq!(wrong.kind(), ErrorKind::Usage);
+        let mut without = download(folder.path(), 0);
+        without.sources.clear();
+        assert_eq!(without.start(&client).expect_err("no source").kind(), ErrorKind::Usage);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    });
+}
+
+#[test]
+fn a_cancelled_download_leaves_what_is_complete_and_goes_on_next_time() {
+    bounded(|| {
+        let large = "large".to_owned();
+        let mut objects = many(20);
+        objects.insert(large.clone(), bytes_of(&large, 24 << 20));
+        // It would take minutes.
+        let slow = Config { connection_rate: NonZeroU64::new(50_000), ..Config::default() };
+        let origin = serve(&objects, slow);
+        let folder = tempfile::tempdir().expect("a folder");
+        let client = connect(&origin);
+        let handle = download(folder.path(), 0).start(&client).expect("valid");
+        let is_done = |event: &DownloadEvent| matches!(event, DownloadEvent::Done(_));
+        assert_eq!(handle.events().filter(is_done).take(20).count(), 20);
+        handle.cancel();
+        let failed = handle.wait().expect_err("it was cancelled");
+        assert_eq!(failed.error().kind(), ErrorKind::Interrupted);
+        assert!(failed.to_string().starts_with("interrupted: 20 "), "{failed}");
+        assert_eq!(failed.failed().iter().filter(|(object, _)| object.key == large).count(), 1);
+        let origin = serve(&objects, Config::default());
+        let mut again = download(folder.path(), 0);
+        (again.overwrite, again.verify) = (Overwrite::Changed, VerifyMode::Auto);
+        let summary = again.run(&connect(&origin)).expect("all are there");
+        assert_eq!((summary.objects(), summary.existing_objects()), (1, 20));
+        assert_same(folder.path(), &objects);
+    });
+}
