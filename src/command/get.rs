@@ -1,7 +1,6 @@
 //! `inrush get`: resolves the sources, downloads and reports; or lists the downloads.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,7 +15,6 @@ use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
 use crate::cli::{GetArgs, TuningArgs};
 use crate::control::auth::credentials::CredentialSource;
-use crate::control::blocking::blocking;
 use crate::download::cancel::Cancel as _;
 use crate::download::existing::{Clearing, Verdict};
 use crate::download::failures::Failures;
@@ -287,11 +285,7 @@ async fn plan_only(ready: ReadyJob, args: &GetArgs) -> Result<Ended> {
     let ReadyJob { target, mut existing, mut walk, mut mirror, mut taken, config, .. } = ready;
     let (target, cut) = (&target, config.cut());
     let (output, checks_space) = (args.output, !args.keep.no_space_check);
-    let folders: Vec<_> = target.folders().into_iter().map(Path::to_owned).collect();
-    let disks = match checks_space {
-        true => blocking(move || system_host::disk_spaces(&folders)).await,
-        false => vec![None],
-    };
+    let disks = target.disks(checks_space).await;
     let mut plan = Plan {
         target,
         is_json: output.json,

@@ -15,7 +15,7 @@ use crate::control::list::walk::Entry;
 use crate::download::folder_lock::{FolderLock, SPREAD};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::sink::Sink;
-use crate::files::system_host::{self, Root};
+use crate::files::system_host::{self, DiskSpace, Root};
 use crate::files::transfer::{Cut, Transfer};
 use crate::plan::folding::Folding;
 use crate::s3::uri::shown;
@@ -219,6 +219,15 @@ impl Target {
     /// [`Self::folders`], for a helper thread.
     pub(crate) fn owned_folders(&self) -> Vec<PathBuf> {
         self.folders().into_iter().map(Path::to_owned).collect()
+    }
+
+    /// The space at each of its folders, which is unknown if it is not to be checked.
+    pub(crate) async fn disks(&self, checks_space: bool) -> Vec<Option<DiskSpace>> {
+        let folders = self.owned_folders();
+        match checks_space {
+            true => blocking(move || system_host::disk_spaces(&folders)).await,
+            false => vec![None; folders.len()],
+        }
     }
 
     /// The folder of several that has an object, as typed; `None` if undecided, or if there is only

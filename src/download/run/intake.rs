@@ -2,14 +2,12 @@
 //! that may begin.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::channel;
 
 use super::{Event, Run, Subject};
-use crate::control::blocking::blocking;
 use crate::control::list::sources::Missing;
 use crate::control::list::walk::Entry;
 use crate::download::checksums::Settled;
@@ -156,12 +154,9 @@ impl Run<'_> {
 
     /// Measures the space at the destinations, before anything is created.
     async fn measure_space(&mut self) {
-        let folders: Vec<_> = self.target.folders().into_iter().map(Path::to_owned).collect();
-        let names: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        let disks = match self.checks_space {
-            true => blocking(move || system_host::disk_spaces(&folders)).await,
-            false => vec![None; names.len()],
-        };
+        let names = self.target.folders().into_iter().map(|folder| folder.display().to_string());
+        let names: Vec<_> = names.collect();
+        let disks = self.target.disks(self.checks_space).await;
         let may_replace = self.existing.may_replace;
         self.space = Space::new(system_host::together(&disks), may_replace);
         if names.len() > 1 {
