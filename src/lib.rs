@@ -1,7 +1,7 @@
 //! inrush fills a training instance from S3 at line rate.
 //!
-//! Programs use [`Client`], [`Engine`], [`Requests`] and [`Download`]. The command is described in `README.md`
-//! and, in depth, in the [`guide`].
+//! Programs use [`Client`], [`Engine`], [`Requests`] and [`Download`]. The command is described in
+//! `README.md` and, in depth, in the [`guide`].
 //!
 //! This page is the map: what flows where, which room does what, what the words mean, and what must
 //! stay true. The rooms are no part of what programs may rely on, and are documented with
