@@ -215,8 +215,8 @@ mod tests {
         variables.iter().map(|(name, value)| format!("{name} {value}")).collect()
     }
 
-    /// The result of `Environment().to_env_vars()` of sagemaker-training 5.1.4 for the files of this
-    /// input, without the five omitted variables.
+    /// The result of `Environment().to_env_vars()` of sagemaker-training 5.1.4 for the files of
+    /// this input, without the five omitted variables.
     const OF_THE_TOOLKIT: &str = include_str!("golden/variables_full.txt");
 
     /// Its result for a job without channels, on one host of unknown type.

@@ -1,7 +1,7 @@
 //! Help texts that several commands share: variables, globs, filters, credentials.
 
 /// Variables that are read if the option is not given.
-pub(in crate::cli) const VARIABLES: [(&str, &str); 17] = [
+pub(crate) const VARIABLES: [(&str, &str); 17] = [
     ("AWS_ENDPOINT_URL_S3", "see --endpoint-url; takes precedence over AWS_ENDPOINT_URL"),
     ("AWS_ENDPOINT_URL", "see --endpoint-url"),
     ("AWS_REGION", "see --region; takes precedence over AWS_DEFAULT_REGION"),
@@ -22,7 +22,7 @@ pub(in crate::cli) const VARIABLES: [(&str, &str); 17] = [
 ];
 
 /// The wildcards of sources and filters.
-pub(in crate::cli) const GLOBS: [(&str, &str); 6] = [
+pub(crate) const GLOBS: [(&str, &str); 6] = [
     ("*", "any characters of one name: it stops at '/'"),
     ("**", "as a whole name: any folders, or none, as in 'train/**/*.tar'"),
     ("?", "one character, not '/'"),
@@ -32,12 +32,12 @@ pub(in crate::cli) const GLOBS: [(&str, &str); 6] = [
 ];
 
 /// The order of filters.
-pub(in crate::cli) const FILTERS: &str = "--include and --exclude are taken in the order typed, and the \
+pub(crate) const FILTERS: &str = "--include and --exclude are taken in the order typed, and the \
     last one that matches an object decides. Everything is taken at first; when the first of them \
     is an --include, nothing is. A pattern without '/' is compared with every name of the path \
     below the source, one with '/' against that path from its start; '/' at its end only says that \
     it is a folder. What matches a folder counts for all below it.";
 
 /// Sources of credentials.
-pub(in crate::cli) const CREDENTIALS: &str = "Credentials are searched for as in the AWS CLI: \
+pub(crate) const CREDENTIALS: &str = "Credentials are searched for as in the AWS CLI: \
     environment, profile (keys, SSO, process, role), web identity, container, instance.";
