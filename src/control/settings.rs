@@ -368,8 +368,8 @@ impl Settings {
         Some(Found { value, from: format!("{key} of the profile '{profile}' in {file}") })
     }
 
-    /// Refuses a service without settings of its own, as the AWS CLI does: they are not indented, and
-    /// a request would go to AWS instead of the URL among them.
+    /// Refuses a service without settings of its own, as the AWS CLI does: they are not indented,
+    /// and requests would go to AWS instead of the URL among them.
     fn require_nested(&self, services: &str, service: &str) -> Result<()> {
         let is_bare = |section: &&Section| {
             let is_of = (section.kind, &*section.name) == (Kind::Services, services);

@@ -379,9 +379,9 @@ impl Transfer {
             .advise("--verify auto takes such objects and says so")
     }
 
-    /// Compares the ETag of one range's answer, or its `Last-Modified` if it has none, with those of
-    /// the others; false if they are of two versions. If the listing gave an ETag, every answer's
-    /// was compared with it already.
+    /// Compares the ETag of one range's answer, or its `Last-Modified` if it has none, with those
+    /// of the others; false if they are of two versions. If the listing gave an ETag, every
+    /// answer's was compared with it already.
     #[must_use]
     pub fn agrees(&self, etag: Option<EtagDigest>, last_modified: Option<EtagDigest>) -> bool {
         let is_alike = |first: &OnceLock<EtagDigest>, seen: Option<EtagDigest>| {

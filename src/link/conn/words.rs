@@ -46,8 +46,8 @@ pub enum Manner {
     Stream,
 }
 
-/// A 64-bit digest (FNV-1a) of an ETag, or of a `Last-Modified` where a server sends no ETag: enough
-/// to notice that an answer belongs to another version.
+/// A 64-bit digest (FNV-1a) of an ETag, or of a `Last-Modified` where a server sends no ETag:
+/// enough to notice that an answer belongs to another version.
 /// The server has compared the tag itself (`If-Match`); this guards against servers that do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EtagDigest(u64);
