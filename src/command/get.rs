@@ -160,7 +160,7 @@ async fn find(
 /// The resources that the options request.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if the environment names an unknown ring.
+/// [`crate::error::ErrorKind::Usage`] if the environment names an unknown ring.
 pub(super) fn options(tuning: &TuningArgs) -> Result<ResourceOptions> {
     Ok(ResourceOptions {
         workers: tuning.workers,
