@@ -3,7 +3,13 @@
 //! Not for our own bugs: those are assertions. Not for the outcome of a single read or write: that
 //! is [`crate::sys::Errno`], an ordinary event of the data plane.
 
-use std::fmt;
+mod cause;
+
+use std::{fmt, io};
+
+use cause::Cause;
+
+pub(crate) use cause::without_secrets;
 
 /// What kind of trouble it is; it decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
@@ -209,7 +215,9 @@ impl ErrorReason {
 
 /// One failure, in one line: what, where, why; then what to do.
 ///
-/// Messages are lower case, without a final stop, and never hold a secret.
+/// Messages are lower case, without a final stop, and never hold a secret. They are complete
+/// without the error that caused this one, which [`std::error::Error::source`] returns if it is
+/// known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -218,6 +226,7 @@ pub struct Error {
     advice: Option<String>,
     attempts: Option<u32>,
     request_id: Option<Box<str>>,
+    cause: Cause,
 }
 
 /// `Result` with [`Error`].
@@ -233,6 +242,7 @@ impl Error {
             advice: None,
             attempts: None,
             request_id: None,
+            cause: Cause::default(),
         }
     }
 
@@ -251,14 +261,52 @@ impl Error {
         const OPEN_FILES: Option<i32> = Some(24);
         const ALL_OPEN_FILES: Option<i32> = Some(23);
         const MEMORY: Option<i32> = Some(12);
+        let of_call = match errno {
+            Some(errno) => self.caused_by(io::Error::from_raw_os_error(errno)),
+            None => self,
+        };
         let advice = match errno {
             OPEN_FILES => "raise the limit of open files (ulimit -n)",
             ALL_OPEN_FILES => "raise the machine's limit of open files (sysctl fs.file-max)",
             MEMORY => "free memory, or give this process more",
-            _ => return self,
+            _ => return of_call,
         };
         let (kind, reason) = (ErrorKind::Host, ErrorReason::Host);
-        Self { kind, reason, ..self }.advise(advice)
+        Self { kind, reason, ..of_call }.advise(advice)
+    }
+
+    /// Keeps what caused it. For an error that may hold an answer of a server or a request there is
+    /// [`Self::caused_by_text_of`].
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.cause = Cause::new(cause);
+        self
+    }
+
+    /// Keeps a copy of the I/O error that caused it.
+    #[must_use]
+    pub fn caused_by_io(self, cause: &io::Error) -> Self {
+        self.caused_by(cause::copy_of(cause))
+    }
+
+    /// Keeps the texts of the errors that caused it, without secrets.
+    #[must_use]
+    pub fn caused_by_text_of(mut self, cause: &(dyn std::error::Error + 'static)) -> Self {
+        self.cause = cause::texts_of(cause);
+        self
+    }
+
+    /// Keeps what caused the other error, whose message is part of this one's.
+    #[must_use]
+    pub(crate) fn caused_as(mut self, other: &Self) -> Self {
+        self.cause.clone_from(&other.cause);
+        self
+    }
+
+    /// What caused it, the nearest error first, each in one line without secrets.
+    #[must_use]
+    pub fn causes(&self) -> Vec<String> {
+        self.cause.texts()
     }
 
     /// Our own bug, where it costs a run and not the process.
@@ -341,16 +389,30 @@ impl Error {
 }
 
 impl fmt::Display for Error {
+    /// With `{:#}`, a line follows for each cause whose text is not there yet.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        match &self.advice {
-            Some(advice) => write!(f, "; {advice}"),
-            None => Ok(()),
+        if let Some(advice) = &self.advice {
+            write!(f, "; {advice}")?;
         }
+        if f.alternate() {
+            let mut printed = self.message.clone();
+            for cause in self.causes() {
+                if !printed.contains(&cause) {
+                    write!(f, "\ncaused by: {cause}")?;
+                    printed += &cause;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.get()
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -372,6 +434,25 @@ mod tests {
         let told = error.attempted(3).of_request("R1").within("get s3://b/k");
         assert_eq!((told.attempts(), told.request_id()), (Some(3), Some("R1")));
         assert_eq!(told.to_string(), "get s3://b/k: broken", "the message has its own words");
+    }
+
+    #[test]
+    fn the_error_that_caused_it_stays_through_all_that_is_added() {
+        use std::error::Error as _;
+
+        let full = io::Error::from_raw_os_error(28);
+        let error = Error::new(ErrorKind::Destination, "cannot write").caused_by_io(&full);
+        let error = error.within("get s3://b/k").advise("free space").attempted(2).clone();
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.and_then(io::Error::raw_os_error), Some(28));
+        assert_eq!(error.causes(), [full.to_string()]);
+        assert_eq!(error.to_string(), "get s3://b/k: cannot write; free space", "as without it");
+        let of_call = Error::new(ErrorKind::Destination, "cannot open").of_call(Some(24));
+        assert_eq!(of_call.causes(), [io::Error::from_raw_os_error(24).to_string()]);
+        assert_eq!(of_call.kind(), ErrorKind::Host);
+        let none = Error::new(ErrorKind::Destination, "cannot write");
+        assert!(none.source().is_none() && none.causes().is_empty());
+        assert_eq!(none, none.clone().caused_by(full), "what failed is the same");
     }
 
     #[test]

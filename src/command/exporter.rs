@@ -211,7 +211,7 @@ impl Exporter {
         }
         let subject = Subject { command, started_seconds: seconds_now() };
         let trouble = |why: std::io::Error| {
-            Error::new(ErrorKind::Host, format!("cannot serve metrics: {why}"))
+            Error::new(ErrorKind::Host, format!("cannot serve metrics: {why}")).caused_by(why)
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(trouble)?;
@@ -257,6 +257,7 @@ impl Exporter {
 fn refused(address: SocketAddr, why: &std::io::Error) -> Error {
     Error::new(ErrorKind::Host, format!("cannot listen on {address} for metrics: {why}"))
         .advise("give --metrics-listen another port; 0 takes a free one")
+        .caused_by_io(why)
 }
 
 fn print_warning(at: SocketAddr, progress: &Progress) {

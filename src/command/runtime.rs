@@ -109,4 +109,5 @@ fn is_of_descriptors(error: &std::io::Error) -> bool {
 fn trouble(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Host, format!("cannot start the control plane: {error}"))
         .advise("raise the limit of open files (ulimit -n)")
+        .caused_by_io(error)
 }

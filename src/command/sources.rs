@@ -177,6 +177,7 @@ fn read_manifest(path: &Path) -> Result<Vec<u8>> {
     let bytes = whole_file::read(path, MANIFEST_BYTES_MAX as u64).map_err(|errno| {
         Error::new(ErrorKind::Usage, format!("cannot read {name}: {errno}"))
             .advise("give --manifest a file or s3://BUCKET/KEY")
+            .caused_by(io::Error::from(errno))
     })?;
     if bytes.len() > MANIFEST_BYTES_MAX {
         let message = format!("{name}: a manifest has at most {MANIFEST_BYTES_MAX} bytes");
@@ -190,6 +191,7 @@ fn read_manifest(path: &Path) -> Result<Vec<u8>> {
 fn unreadable(name: &str, error: io::Error) -> Error {
     Error::new(ErrorKind::Usage, format!("cannot read {name}: {error}"))
         .advise("give --files-from a file with one source per line, or - for standard input")
+        .caused_by(error)
 }
 
 /// A file, read by its descriptor.

@@ -445,7 +445,7 @@ fn output_error(error: &std::io::Error) -> Error {
         _ => ErrorReason::LocalIo,
     };
     let message = format!("cannot write to standard output: {error}");
-    Error::new(ErrorKind::Destination, message).because(reason)
+    Error::new(ErrorKind::Destination, message).because(reason).caused_by_io(error)
 }
 
 /// Copies a private pipe to an output that is not a pipe.

@@ -101,8 +101,8 @@ pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why there was no answer.
 pub(super) enum Trouble {
-    /// Transient: its cause, the reason for the counters, and the text.
-    Passing(Cause, RetryReason, String),
+    /// Transient: its cause, the reason for the counters, and the error.
+    Passing(Cause, RetryReason, Error),
     /// Permanent.
     Lasting(Error),
 }
@@ -196,7 +196,8 @@ impl Client {
                     if !refusal.is_transient() {
                         return outcome;
                     }
-                    ((cause, failure.reason(), failure.to_string()), Some(outcome))
+                    let why = Error::new(ErrorKind::Endpoint, failure.to_string());
+                    ((cause, failure.reason(), why), Some(outcome))
                 }
                 Err(Trouble::Lasting(error)) => return Err(error),
                 Err(Trouble::Passing(cause, reason, why)) => ((cause, reason, why), None),
@@ -207,16 +208,17 @@ impl Client {
                 return answer.unwrap_or_else(|| {
                     let (host, tried) = (&endpoint.host, attempts.tried(now_us).times());
                     // An endpoint without a name is the address itself.
-                    let why = why.strip_prefix(&format!("{host}: ")).unwrap_or(&why);
-                    let message = format!("{host} does not answer: {why}, {tried}");
+                    let text = why.message().strip_prefix(&format!("{host}: "));
+                    let text = text.unwrap_or(why.message());
+                    let message = format!("{host} does not answer: {text}, {tried}");
                     let advice = endpoint.advice("check the network, --endpoint-url and --region");
                     let error = Error::new(ErrorKind::Endpoint, message).advise(advice);
-                    Err(error.attempted(attempts.tries()))
+                    Err(error.attempted(attempts.tries()).caused_as(&why))
                 });
             };
             self.count(reason);
             info!("{} is tried again, try {}: {why}", shouted(what), attempts.tries());
-            ticket.try_again(attempts.tries(), &why);
+            ticket.try_again(attempts.tries(), why.message());
             sleep(pause(ceiling_us)).await;
         }
     }
@@ -366,8 +368,11 @@ where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let over = Over(interface);
-    let at =
-        |reason, error: std::io::Error| unreachable(reason, format!("{address}{over}: {error}"));
+    let at = |reason, error: std::io::Error| {
+        let why = format!("{address}{over}: {error}");
+        let why = Error::new(ErrorKind::Endpoint, why).caused_by(error);
+        Trouble::Passing(Cause::Unreachable, reason, why)
+    };
     let not_there = |error| at(RetryReason::Connect, error);
     let stream =
         interfaces::connect(address, interface).await.map_err(
@@ -407,7 +412,8 @@ async fn tunnel(endpoint: &Endpoint, mut stream: TcpStream) -> Result<TcpStream,
         return Ok(stream);
     };
     let passing = |cause, why: &dyn std::fmt::Display| {
-        Trouble::Passing(cause, RetryReason::Proxy, format!("the proxy {proxy}: {why}"))
+        let why = Error::new(ErrorKind::Endpoint, format!("the proxy {proxy}: {why}"));
+        Trouble::Passing(cause, RetryReason::Proxy, why)
     };
     let at = |why: &dyn std::fmt::Display| passing(Cause::Unreachable, why);
     let wrong = |why: &dyn std::fmt::Display| passing(Cause::Faulty, why);
@@ -565,11 +571,12 @@ pub(super) fn passing(error: &hyper::Error) -> Trouble {
         _ => RetryReason::Broken,
     };
     let is_fault = matches!(reason, RetryReason::Tls | RetryReason::BadHead);
+    let why = Error::new(ErrorKind::Endpoint, why).caused_by_text_of(error);
     Trouble::Passing(Cause::new(!is_fault, false), reason, why)
 }
 
 pub(super) fn unreachable(reason: RetryReason, why: String) -> Trouble {
-    Trouble::Passing(Cause::Unreachable, reason, why)
+    Trouble::Passing(Cause::Unreachable, reason, Error::new(ErrorKind::Endpoint, why))
 }
 
 /// `list s3://bucket/` as `LIST s3://bucket/`, for messages about requests.

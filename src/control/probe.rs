@@ -223,7 +223,7 @@ fn note_trouble(probe: &mut Probe, is_tls: bool, trouble: Trouble) {
         Trouble::Lasting(error) => (error, is_tls),
         Trouble::Passing(_, reason, why) => {
             let of_tls = is_tls && reason == RetryReason::Tls;
-            (Error::new(ErrorKind::Endpoint, why), of_tls)
+            (why, of_tls)
         }
     };
     if of_tls {

@@ -514,7 +514,9 @@ fn is_missing(error: &io::Error, is_named: bool) -> bool {
 
 fn unreadable(path: &Path, error: &io::Error, named: &str) -> Error {
     let message = format!("cannot read {}: {error}", shown(&path.to_string_lossy()));
-    Error::new(ErrorKind::Usage, message).advise(format!("check the file, and {named}"))
+    Error::new(ErrorKind::Usage, message)
+        .advise(format!("check the file, and {named}"))
+        .caused_by_io(error)
 }
 
 /// The error about a line does not repeat it: it may be a secret.

@@ -47,6 +47,7 @@ pub fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>> {
         Trust::System => builder.with_platform_verifier().map_err(|error| {
             Error::new(ErrorKind::Host, format!("the system's root certificates: {error}"))
                 .advise("install ca-certificates")
+                .caused_by(error)
         })?,
         Trust::Bundle(path) => {
             let bundle = Bundle::read(path, provider)?;

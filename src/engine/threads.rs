@@ -5,6 +5,7 @@
 mod agreement;
 mod seen;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -194,7 +195,8 @@ impl Workers {
             Ok(thread) => self.threads.push(thread),
             Err(error) => {
                 let error = Error::new(ErrorKind::Host, format!("cannot start a worker: {error}"))
-                    .advise("raise the limit of processes (ulimit -u) or lower --workers");
+                    .advise("raise the limit of processes (ulimit -u) or lower --workers")
+                    .caused_by(error);
                 self.scheduler.stop(error.clone());
                 return Err(error);
             }
@@ -336,6 +338,7 @@ pub fn event_counter() -> Result<Handle> {
     descriptor::event_counter().map_err(|errno| {
         Error::new(ErrorKind::Host, format!("cannot make an event counter: {errno}"))
             .advise("raise the limit of open files (ulimit -n)")
+            .caused_by(io::Error::from(errno))
     })
 }
 
@@ -344,6 +347,7 @@ fn make_region(config: &Config) -> Result<Arc<Region>> {
     Region::new(length).map_err(|errno| {
         Error::new(ErrorKind::Host, format!("cannot map {length} bytes for slots: {errno}"))
             .advise("lower --memory")
+            .caused_by(io::Error::from(errno))
     })
 }
 
@@ -452,7 +456,8 @@ fn work(start: Start) -> WorkerMetrics {
     if let Err(errno) = worker.run() {
         scheduler.stop(
             Error::new(ErrorKind::Host, format!("a worker's ring failed: {errno}"))
-                .advise(errno.advice_for_ring()),
+                .advise(errno.advice_for_ring())
+                .caused_by(io::Error::from(errno)),
         );
         gauge.snapshot.publish(u64::MAX, WorkerMetrics::default());
         return WorkerMetrics { features: Some(features), ..WorkerMetrics::default() };

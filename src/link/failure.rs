@@ -319,6 +319,17 @@ impl Failure {
         }
     }
 
+    /// The error of the kernel, if it is one.
+    #[must_use]
+    pub const fn errno(self) -> Option<Errno> {
+        match self {
+            Self::Connect(errno) | Self::Broken(errno) | Self::BrokenUnanswered(errno) => {
+                Some(errno)
+            }
+            _ => None,
+        }
+    }
+
     /// True if every object of the run would fail alike: the refusal does not come from the server.
     #[must_use]
     pub const fn ends_run(self) -> bool {

@@ -336,7 +336,7 @@ impl ReportWriter {
 
     fn trouble(&self, error: &io::Error) -> Error {
         let message = format!("write the report {}: {error}", self.shared.path.display());
-        Error::new(ErrorKind::Destination, message).because(reason(error))
+        Error::new(ErrorKind::Destination, message).because(reason(error)).caused_by_io(error)
     }
 }
 

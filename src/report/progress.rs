@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::builder::Styles;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing::{Level, enabled};
 
 use crate::link::waiting::{Pauses, Wait};
 use crate::report::line::{Speed, line, log_line, stream_line, waiting};
@@ -320,9 +321,14 @@ impl Progress {
         self.print(&plain("info", line));
     }
 
-    /// Prints a one-line error, always.
+    /// Prints a one-line error, always; with `--verbose` also its causes ([`crate::error::Error`]).
     pub fn error(&self, error: impl Display) {
-        self.print(&labelled("error", error));
+        self.print(&labelled("error", &error));
+        if enabled!(Level::INFO) {
+            let (text, with_causes) = (error.to_string(), format!("{error:#}"));
+            let causes = with_causes.strip_prefix(&text).unwrap_or_default();
+            causes.lines().skip(1).for_each(|cause| self.print(&plain("info", cause)));
+        }
     }
 
     /// Prints a one-line warning, always: it is about safety.

@@ -121,9 +121,15 @@ impl From<std::io::Error> for Errno {
     }
 }
 
+impl From<Errno> for std::io::Error {
+    fn from(errno: Errno) -> Self {
+        Self::from_raw_os_error(errno.number())
+    }
+}
+
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        std::io::Error::from_raw_os_error(self.number()).fmt(f)
+        std::io::Error::from(*self).fmt(f)
     }
 }
 

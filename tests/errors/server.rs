@@ -50,8 +50,13 @@ fn half_a_pair_of_keys_is_refused() {
 }
 
 /// A run that asks the metadata service at this address for credentials.
-fn get_by_metadata(origin: &inrush_origin::Origin, nowhere: &Nowhere, address: &str) -> Run {
-    Program::new(["get", "--quiet", "s3://lab/"])
+fn get_by_metadata(
+    origin: &inrush_origin::Origin,
+    nowhere: &Nowhere,
+    address: &str,
+    option: &str,
+) -> Run {
+    Program::new(["get", option, "s3://lab/"])
         .with([nowhere.path()])
         .asking(origin)
         .set("AWS_EC2_METADATA_DISABLED", "false")
@@ -66,7 +71,7 @@ fn a_silent_metadata_service_is_given_up_soon() {
     // It takes connections and never says a word.
     let silent = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
     let address = format!("http://{}", silent.local_addr().expect("its address"));
-    let run = get_by_metadata(&origin, &nowhere, &address);
+    let run = get_by_metadata(&origin, &nowhere, &address, "--quiet");
     let words = ["no credentials found", "of this instance", "does not answer", "--profile"];
     let run = run.expect(ACCESS).expect_error(&words);
     run.check(run.seconds < 15.0, "it took too long");
@@ -88,10 +93,12 @@ fn a_metadata_service_that_refuses_is_told_in_plain_words() {
             let _ = stream.write_all(head);
         }
     });
-    let run = get_by_metadata(&origin, &nowhere, &address);
+    let get = |how: &str| get_by_metadata(&origin, &nowhere, &address, how);
     let words = ["no credentials found: not in the environment", "refuses to give any"];
-    let run = run.expect(ACCESS).expect_error(&words);
+    let run = get("--quiet").expect(ACCESS).expect_error(&words);
     run.check(!run.stderr.contains("IMDS"), "no word of the library");
+    let run = get("-v").expect(ACCESS);
+    run.check(run.stderr.contains("\ncaused by: "), "the words of the library");
 }
 
 #[test]

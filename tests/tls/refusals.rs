@@ -51,6 +51,16 @@ fn certificates_that_are_not_believed() {
     }
 }
 
+#[test]
+fn a_refused_certificate_has_its_cause_with_verbose() {
+    let stage = with_certificate(CertificateKind::Expired);
+    for (option, is_there) in [("-v", true), ("--no-progress", false)] {
+        let run = stage.trusting(&["ls", option, "s3://lab/"]).run().expect(ENDPOINT);
+        let cause = "\ncaused by: invalid peer certificate: certificate expired";
+        run.check(run.stderr.contains(cause) == is_there, "the cause of the error");
+    }
+}
+
 /// What `openssl req -x509` makes: it signed itself, and is an authority's.
 #[test]
 fn who_signed_itself_is_believed_where_it_is_named() {

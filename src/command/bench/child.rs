@@ -175,6 +175,7 @@ impl Child {
 pub(super) fn not_started(error: std::io::Error) -> Error {
     Error::new(ErrorKind::Host, format!("cannot start a run: {error}"))
         .advise("raise the limit of processes (ulimit -u)")
+        .caused_by(error)
 }
 
 /// Parses the output of a process.

@@ -107,6 +107,7 @@ async fn read_when_ready(
     let bytes = bytes.map_err(|error| {
         Error::new(ErrorKind::Host, format!("cannot read the mount: {error}"))
             .advise("run inrush mount alone, with -v")
+            .caused_by(error)
     })?;
     let cpu = usage::cpu_seconds_of(pid).zip(before).map_or(0.0, |(now, then)| now - then);
     let measured = Measured::new(bytes, begun.elapsed().as_secs_f64(), cpu);

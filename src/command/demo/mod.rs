@@ -326,6 +326,7 @@ fn write_bundle(pem: &str) -> Result<NamedTempFile> {
     written.map_err(|error| {
         Error::new(ErrorKind::Host, format!("cannot write the demo's certificate: {error}"))
             .advise("set TMPDIR to a writable folder")
+            .caused_by(error)
     })
 }
 

@@ -26,6 +26,7 @@ pub(super) async fn start() -> Result<Done> {
                 format!("cannot start a process in the background: {error}"),
             )
             .advise("use --foreground")
+            .caused_by(error)
         };
         let mut words = std::env::args_os();
         let called = words.next().unwrap_or_default();
@@ -81,7 +82,9 @@ pub(super) fn open_log(path: Option<&Path>) -> Result<Option<OwnedFd>> {
 /// Reports readiness to the parent, and detaches from the terminal.
 pub(super) fn say_ready(log: Option<&OwnedFd>) -> Result<()> {
     let trouble = |what: String, error: std::io::Error| {
-        Error::new(ErrorKind::Host, format!("{what}: {error}")).advise("use --foreground")
+        Error::new(ErrorKind::Host, format!("{what}: {error}"))
+            .advise("use --foreground")
+            .caused_by(error)
     };
     let nothing = open(Path::new("/dev/null"), OFlags::RDWR)?;
     // The parent has exited: the mount is not wanted any more.
@@ -89,6 +92,7 @@ pub(super) fn say_ready(log: Option<&OwnedFd>) -> Result<()> {
         .and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
     written.map_err(|error| {
         Error::new(ErrorKind::Interrupted, format!("whoever started it has ended: {error}"))
+            .caused_by(error)
     })?;
     // A process that leads its group already, like one started by a shell, cannot; then it stays.
     let _ = rustix::process::setsid();

@@ -19,6 +19,7 @@ pub(super) fn place(typed: &Path) -> Result<PathBuf> {
     let trouble = |error: std::io::Error| {
         Error::new(ErrorKind::Destination, format!("{}: {error}", typed.display()))
             .advise("give the folder that it is mounted on")
+            .caused_by(error)
     };
     // Without a last name it is a folder by definition: `.`, `..`, `/`.
     let typed = typed.components().as_path();
@@ -47,6 +48,7 @@ pub(in crate::command) fn empty_place(typed: &Path) -> Result<PathBuf> {
     let found = place.metadata().map_err(|error| {
         Error::new(ErrorKind::Destination, format!("{}: {error}", place.display()))
             .advise("create the folder to mount on first")
+            .caused_by(error)
     })?;
     if !found.is_dir() {
         let message = format!("{} is not a folder", place.display());
@@ -86,6 +88,7 @@ pub(super) fn ours(place: &Path) -> Result<Mounted> {
 fn mounts() -> Result<Vec<u8>> {
     std::fs::read("/proc/self/mountinfo").map_err(|error| {
         Error::new(ErrorKind::Host, format!("cannot read /proc/self/mountinfo: {error}"))
+            .caused_by(error)
     })
 }
 

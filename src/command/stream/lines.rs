@@ -52,7 +52,8 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
             .advise("give --augmented-manifest a file of JSON Lines, or s3://BUCKET/KEY")
     };
     let text = whole_file::read(path, AUGMENTED_BYTES_MAX);
-    let text = text.map_err(|error| unreadable(error.to_string()))?;
+    let text =
+        text.map_err(|errno| unreadable(errno.to_string()).caused_by(std::io::Error::from(errno)))?;
     if text.len() as u64 > AUGMENTED_BYTES_MAX {
         return Err(unreadable(format!("it has more than {AUGMENTED_BYTES_MAX} bytes")));
     }

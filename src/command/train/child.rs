@@ -345,6 +345,7 @@ fn listener(kind: SignalKind) -> Result<Signal> {
     signal(kind).map_err(|error| {
         Error::new(ErrorKind::Host, format!("cannot listen for signals: {error}"))
             .advise("raise the limit of open files (ulimit -n)")
+            .caused_by(error)
     })
 }
 
@@ -443,14 +444,15 @@ fn not_started(program: &OsStr, error: &io::Error) -> NotStarted {
         io::ErrorKind::NotFound => (NOT_THERE, "check its name and PATH"),
         // fork(2): no further process, or not for this user.
         io::ErrorKind::WouldBlock => {
-            let error = Error::new(ErrorKind::Host, message);
-            let error = error.advise("raise the limit of processes (ulimit -u)");
+            let why = Error::new(ErrorKind::Host, message).caused_by_io(error);
+            let error = why.advise("raise the limit of processes (ulimit -u)");
             return NotStarted { code: OWN_FAILURE, error };
         }
         io::ErrorKind::PermissionDenied => (NOT_EXECUTABLE, "make it executable (chmod +x)"),
         _ => (NOT_EXECUTABLE, "check that it is a program for this machine"),
     };
-    NotStarted { code, error: Error::new(ErrorKind::Usage, message).advise(advice) }
+    let error = Error::new(ErrorKind::Usage, message).advise(advice).caused_by_io(error);
+    NotStarted { code, error }
 }
 
 #[cfg(test)]

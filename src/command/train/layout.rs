@@ -317,6 +317,7 @@ fn in_the_way(path: &Path, what: &str) -> Error {
 pub(super) fn unusable(path: &Path, error: &io::Error) -> Error {
     Error::new(ErrorKind::Destination, format!("cannot use {}: {error}", path.display()))
         .of_call(error.raw_os_error())
+        .caused_by_io(error)
 }
 
 #[cfg(test)]

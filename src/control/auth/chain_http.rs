@@ -373,7 +373,9 @@ async fn exchange(
 /// The failure for aws-config, which retries transient ones.
 fn failed(trouble: Trouble, endpoint: &Endpoint) -> ConnectorError {
     match trouble {
-        Trouble::Passing(_, _, why) => ConnectorError::io(away(endpoint, &why).into()),
+        Trouble::Passing(_, _, why) => {
+            ConnectorError::io(away(endpoint, why.message()).caused_as(&why).into())
+        }
         Trouble::Lasting(error) => lasting(error),
     }
 }

@@ -29,7 +29,7 @@ use crate::control::limits::{CREDENTIALS_TIMEOUT, PROCESS_TIMEOUT, REFRESH_AHEAD
 use crate::control::retry_budget::RetryBudget;
 use crate::control::settings::profile_file::PROCESS;
 use crate::control::settings::{BY_OPTION, Chosen, Settings, environment, files_in_words};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, without_secrets};
 use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::shown;
 use crate::text::instant::instant_text;
@@ -441,14 +441,16 @@ pub(super) fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
         if words != error.to_string() && !reasons.contains(&words) {
             reasons.push(words);
         }
-        cause = next.source();
+        // Our own messages are complete without their causes.
+        cause = next.source().filter(|_| !next.is::<Error>());
     }
     reasons.join(": ")
 }
 
 /// Causes in one line, which is not too long.
 pub(super) fn reason_of(reasons: &str) -> String {
-    let words = reasons.split_whitespace().collect::<Vec<_>>().join(" ");
+    // STS repeats the signed headers, the session token among them, of a request that it refuses.
+    let words = without_secrets(reasons);
     words.chars().take(REASON_CHARS_MAX).collect()
 }
 
@@ -500,16 +502,25 @@ fn cannot_get(profile: Option<&NamedProfile>) -> String {
     }
 }
 
-/// `failed`: the error, if the last requested server has failed.
+/// The error for the user. `failed`: the error, if the last requested server has failed.
 fn explain(
     error: &CredentialsError,
     profile: Option<&NamedProfile>,
     asks_instance: bool,
     failed: impl FnOnce(&str) -> Option<Error>,
 ) -> Error {
-    if let Some(own) = own(error) {
-        return own;
-    }
+    own(error).unwrap_or_else(|| {
+        // The SDK's errors hold whole answers, with keys in them.
+        explained(error, profile, asks_instance, failed).caused_by_text_of(error)
+    })
+}
+
+fn explained(
+    error: &CredentialsError,
+    profile: Option<&NamedProfile>,
+    asks_instance: bool,
+    failed: impl FnOnce(&str) -> Option<Error>,
+) -> Error {
     let reason = reasons(error);
     if is_of_none(error) {
         if let Some(profile) = profile {
@@ -776,6 +787,18 @@ mod tests {
         assert_eq!(kind(ConnectorError::timeout("too slow".into())), ErrorKind::Endpoint);
         assert_eq!(kind(ConnectorError::io("it broke".into())), ErrorKind::Endpoint);
         assert_eq!(kind(ConnectorError::user("no URL".into())), ErrorKind::Access);
+    }
+
+    #[test]
+    fn what_sts_repeats_of_a_request_is_in_no_error() {
+        let repeated = "SignatureDoesNotMatch: The Canonical String should have been 'POST\n/\n\n\
+                        host:h\nx-amz-security-token:hunter2\n'";
+        let error = CredentialsError::provider_error(std::io::Error::other(repeated));
+        let error = explain(&error, None, true, |_| None);
+        assert!(error.to_string().contains("host:h x-amz-security-token:..."), "{error}");
+        assert!(!error.causes().is_empty(), "its causes are kept");
+        let shown = format!("{error:#} {error:?} {:?}", error.causes());
+        assert!(!shown.contains("hunter2"), "{shown}");
     }
 
     #[test]

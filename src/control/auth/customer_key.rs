@@ -27,6 +27,7 @@ pub fn customer_key(file: Option<&Path>) -> Result<Option<CustomerKey>> {
     let bytes = read_start(path).map_err(|errno| {
         Error::new(ErrorKind::Usage, format!("cannot read {}: {errno}", path.display()))
             .advise("give the file with the SSE-C key")
+            .caused_by(std::io::Error::from(errno))
     })?;
     CustomerKey::from_file(&bytes).map(Some).map_err(|error| error.within(path.display()))
 }

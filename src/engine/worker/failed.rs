@@ -348,7 +348,11 @@ impl Connection {
         now_us: u64,
     ) -> Error {
         let tries = self.state.job().attempts.tries();
-        self.explained(failure, refusal, now_us).attempted(tries)
+        let error = self.explained(failure, refusal, now_us).attempted(tries);
+        match failure.errno() {
+            Some(errno) => error.caused_by(std::io::Error::from(errno)),
+            None => error,
+        }
     }
 
     /// The network interface, for messages; empty unless the user named some.

@@ -23,7 +23,9 @@ const ADVICE_CLOCK: &str =
 #[must_use]
 pub fn explain(host: &str, error: &rustls::Error) -> Error {
     let (why, advice) = reason(error);
-    Error::new(ErrorKind::Endpoint, format!("TLS with {}: {why}", shown(host))).advise(advice)
+    Error::new(ErrorKind::Endpoint, format!("TLS with {}: {why}", shown(host)))
+        .advise(advice)
+        .caused_by(error.clone())
 }
 
 fn reason(error: &rustls::Error) -> (String, &'static str) {

@@ -195,7 +195,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 Ok(false) => break Ok(()),
                 Err(errno) => {
                     break Err(Error::new(ErrorKind::Host, format!("the ring failed: {errno}"))
-                        .advise(errno.advice_for_ring()));
+                        .advise(errno.advice_for_ring())
+                        .caused_by(std::io::Error::from(errno)));
                 }
             }
         };

@@ -410,7 +410,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             }
             Err(errno) => {
                 Err(Error::new(ErrorKind::Host, format!("cannot look into a pipe: {errno}"))
-                    .advise("leave --epoch-markers out"))
+                    .advise("leave --epoch-markers out")
+                    .caused_by(std::io::Error::from(errno)))
             }
         };
         outcome.map_err(|error| self.failure = Some(error)).is_ok()
@@ -578,6 +579,7 @@ fn unwritable(errno: Errno) -> Error {
     }
     Error::new(ErrorKind::Destination, format!("cannot write: {errno}"))
         .advise("see the reader's end")
+        .caused_by(std::io::Error::from(errno))
 }
 
 /// Turns to wait for cancelled operations, which normally return at once.

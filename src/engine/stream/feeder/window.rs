@@ -445,4 +445,5 @@ impl Window {
 pub(super) fn no_pipe(errno: Errno) -> Error {
     Error::new(ErrorKind::Host, format!("cannot make a pipe: {errno}"))
         .advise("raise the limit of open files (ulimit -n)")
+        .caused_by(std::io::Error::from(errno))
 }
