@@ -1,7 +1,9 @@
 //! The in-repo origin with some objects and one pair of keys, on loopback, in the test's process.
 
+#[path = "open_files.rs"]
+mod open_files;
+
 use inrush_origin::{Config, Credentials, ObjectContent, ObjectSpec, Origin};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::matrix::Objects;
 use crate::program::Program;
@@ -27,11 +29,9 @@ pub(crate) fn config(objects: &Objects) -> Config {
     }
 }
 
-/// Starts an origin, which may have as many connections as the hard limit of open files allows: the
-/// soft limit of a session is 1,024 for all tests of this process.
+/// Starts an origin, which may have as many connections as the hard limit of open files allows.
 pub(crate) fn start(config: Config) -> Origin {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    open_files::allow_all();
     Origin::start(config).expect("an origin on loopback")
 }
 
