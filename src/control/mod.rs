@@ -432,7 +432,8 @@ impl Control {
         let page = parse_page(&answer.body).and_then(|page| page.require_few(query));
         let page = page.map_err(|error| error.within(&what))?;
         // Their keys would be missing, and `sync --delete` would remove their files.
-        if let Some(folder) = page.folders.first().filter(|_| !query.by_folder) {
+        let folder = page.folders.iter().find(|folder| !folder.is_empty());
+        if let Some(folder) = folder.filter(|_| !query.by_folder) {
             let folder = shown(folder);
             let message =
                 format!("{what}: the server lists '{folder}' instead of the keys below it");

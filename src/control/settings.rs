@@ -374,7 +374,7 @@ impl Settings {
         let is_bare = |section: &&Section| {
             let is_of = (section.kind, &*section.name) == (Kind::Services, services);
             let mut own = section.settings.iter().filter(|(name, _)| name == service);
-            is_of && own.any(|(_, value)| !value.contains('='))
+            is_of && (section.settings.is_empty() || own.any(|(_, value)| !value.contains('=')))
         };
         let Some(section) = self.sections.iter().find(is_bare) else { return Ok(()) };
         let (services, file) = (shown(services), self.file_in_words(section));
@@ -701,6 +701,7 @@ mod tests {
             assert_eq!(error.advice(), Some(advice));
         }
         for text in [
+            "[default]\nservices = m\n[services m]\n",
             "[default]\nservices = m\n[services m]\ns3 =\n",
             "[default]\nservices = m\n[services m]\ns3 =\nendpoint_url = http://x:1\n",
             "[default]\nservices = m\n[services m]\ns3 = endpoint_url\n",

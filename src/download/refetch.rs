@@ -118,12 +118,15 @@ fn decide(
     if wanted && restarts < RESTARTS_MAX {
         return Ok(transfer.anew(object, cut));
     }
-    let version =
-        |of: &Object| if of.etag.is_empty() { &of.last_modified } else { &of.etag }.clone();
-    let (before, now) = (version(&transfer.object), version(&object));
+    let (before, now) = (&transfer.object.etag, &object.etag);
     match transfer.again() {
-        Some(Again::Changed) if before != now => {
-            let message = format!("the object changed during the download: {before} is now {now}");
+        // Without an ETag the object's time has shown it.
+        Some(Again::Changed) if before != now || before.is_empty() => {
+            let versions = match before.is_empty() || now.is_empty() {
+                true => String::new(),
+                false => format!(": {before} is now {now}"),
+            };
+            let message = format!("the object changed during the download{versions}");
             let changed = Error::new(ErrorKind::Objects, message).because(ErrorReason::Changed);
             let changed = changed.within(transfer.name());
             Err(match (on_change, restarts) {

@@ -315,12 +315,15 @@ impl Workers {
 impl Drop for Workers {
     /// Ends the run, and waits until no worker is left.
     fn drop(&mut self) {
-        // A worker that writes files may wait for a call that never returns; such a run joins its
-        // workers.
-        if self.threads.is_empty() || self.folder.is_some() {
+        if self.threads.is_empty() {
             return;
         }
         self.scheduler.stop(Error::new(ErrorKind::Interrupted, "the engine was ended"));
+        // A worker that writes files may wait for a call that never returns; such a run joins its
+        // workers.
+        if self.folder.is_some() {
+            return;
+        }
         for thread in self.threads.drain(..) {
             // A panic has reported itself.
             let _ = thread.join();

@@ -87,8 +87,8 @@ pub(super) fn copy_of(error: &io::Error) -> io::Error {
     }
 }
 
-/// Names of secrets, in lower case, without punctuation. Their value follows after `:` or `=`.
-const SECRETS: [&str; 7] = [
+/// Names of secrets, in lower case, without punctuation. Their value follows after `:`, `=` or `>`.
+const SECRETS: [&str; 12] = [
     "authorization",
     "password",
     "secretaccesskey",
@@ -96,6 +96,11 @@ const SECRETS: [&str; 7] = [
     "sessiontoken",
     "accesstoken",
     "identitytoken",
+    "refreshtoken",
+    "bearertoken",
+    "metadatatoken",
+    "clientsecret",
+    "customerkey",
 ];
 
 /// Parts of a signed request, whose value follows after `=`.
@@ -124,7 +129,7 @@ pub(crate) fn without_secrets(text: &str) -> String {
     kept.join(" ")
 }
 
-/// Where the value begins in a word that names a secret before `:` or `=`.
+/// Where the value begins in a word that names a secret before `:`, `=` or `>`.
 fn end_of_name(word: &str) -> Option<usize> {
     let is_secret = |(at, separator): &(usize, &str)| {
         let name: String = word[..*at].chars().filter(char::is_ascii_alphanumeric).collect();
@@ -132,7 +137,7 @@ fn end_of_name(word: &str) -> Option<usize> {
         let ends = |secrets: &[&str]| secrets.iter().any(|secret| name.ends_with(secret));
         ends(&SECRETS) || *separator == "=" && ends(&SIGNED)
     };
-    word.match_indices([':', '=']).find(is_secret).map(|(at, _)| at + 1)
+    word.match_indices([':', '=', '>']).find(is_secret).map(|(at, _)| at + 1)
 }
 
 fn without_secrets_of_url(word: &str) -> String {

@@ -19,6 +19,7 @@ mod sweep;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -552,11 +553,19 @@ pub fn open_destination(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let failed = |errno: Code| unusable(path, &errno).of_call(Some(errno.raw_os_error()));
     let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
-    // The current folder may be one that nothing can be created in any more.
-    if rustix::fs::fstat(&folder).map_err(failed)?.st_nlink == 0 {
+    // The current folder may be one that nothing can be created in any more. Some FUSE file systems
+    // count no links at all.
+    let is_unlinked = rustix::fs::fstat(&folder).map_err(failed)?.st_nlink == 0;
+    if is_unlinked && is_deleted(&folder) {
         return Err(unusable(path, &"it was removed"));
     }
     Ok(folder)
+}
+
+/// True if the kernel shows an open folder as deleted (proc_pid_fd(5)).
+fn is_deleted(folder: &OwnedFd) -> bool {
+    let shown = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    std::fs::read_link(shown).is_ok_and(|path| path.as_os_str().as_bytes().ends_with(b" (deleted)"))
 }
 
 /// Refuses a destination's folder that cannot be created, as far as that is known without creating

@@ -407,8 +407,11 @@ impl Listener {
     fn end(self, fetched: Result<Fetched>) -> Ended {
         let (objects, summary, error) = match fetched {
             Err(error) => (self.failed, None, error),
-            Ok(fetched) => {
+            Ok(mut fetched) => {
                 let error = fetched.failure.as_ref().map(error_of);
+                // Only the workers' processor time counts: the rest may be the program's own.
+                let workers = fetched.inputs.workers.iter();
+                fetched.inputs.cpu_seconds = workers.map(|of| of.processor.cpu_seconds).sum();
                 let summary = Box::new(Summary::new(&fetched.inputs));
                 self.feed.set_progress(DownloadProgress {
                     bytes_done: summary.bytes,

@@ -78,6 +78,8 @@ struct Unread {
     events: VecDeque<DownloadEvent>,
     /// The newest state.
     progress: Option<DownloadProgress>,
+    /// The last event that was read was a state.
+    was_progress: bool,
     missed: u64,
     is_over: bool,
     result: Option<Ended>,
@@ -143,7 +145,8 @@ impl Feed {
         });
     }
 
-    /// The next event, which is waited for; `None` at the end. The newest state comes first.
+    /// The next event, which is waited for; `None` at the end. The newest state comes first, but
+    /// not twice in a row while others wait: a slow listener would see nothing else.
     pub(super) fn next(&self) -> Option<DownloadEvent> {
         let is_empty = |unread: &mut Unread| {
             let has_none = unread.events.is_empty() && unread.progress.is_none();
@@ -151,9 +154,12 @@ impl Feed {
         };
         let unread = self.changed.wait_while(self.lock(), is_empty);
         let mut unread = unread.unwrap_or_else(PoisonError::into_inner);
-        if let Some(progress) = unread.progress.take() {
+        let is_due = !unread.was_progress || unread.events.is_empty();
+        if let Some(progress) = unread.progress.take_if(|_| is_due) {
+            unread.was_progress = true;
             return Some(DownloadEvent::Progress(progress));
         }
+        unread.was_progress = false;
         if unread.events.is_empty() {
             unread.note_missed();
         }
@@ -220,6 +226,22 @@ mod tests {
         let expected = (1..kept).chain([1_000_000 + many - kept, many]);
         assert_eq!(sizes, expected.collect::<Vec<_>>());
         assert!(feed.next().is_none() && feed.result().is_some() && feed.result().is_none());
+    }
+
+    #[test]
+    fn a_listener_that_is_slow_gets_events_between_states() {
+        let feed = Feed::new();
+        let state = |bytes_done| DownloadProgress { bytes_done, ..DownloadProgress::default() };
+        feed.push(|| event(1));
+        feed.push(|| event(2));
+        for bytes_done in [10, 11] {
+            feed.set_progress(state(bytes_done));
+            let Some(DownloadEvent::Progress(now)) = feed.next() else { panic!("no state") };
+            assert_eq!(now.bytes_done, bytes_done);
+            feed.set_progress(state(99));
+            assert!(matches!(feed.next(), Some(DownloadEvent::Done(_))));
+        }
+        assert!(matches!(feed.next(), Some(DownloadEvent::Progress(_))), "nothing else waits");
     }
 
     #[test]

@@ -180,10 +180,14 @@ fn unlink(folder: &OwnedFd, name: &str) {
 }
 
 impl SystemHost {
-    /// The journal header of an object that is cut into parts of this length.
+    /// The journal header of an object that is cut into parts of this length. None without an ETag:
+    /// nothing would show that the object was replaced between its listing and the ranges that are
+    /// still to be fetched.
     fn header(&self, transfer: &Transfer, part: PartSize) -> Option<Header> {
+        let is_of_a_version = transfer.etag.is_some() || !transfer.object.version_id.is_empty();
         let ranges = Ranges::count_of(transfer.object.size_bytes, part);
-        let identity = transfer.identity().filter(|_| ranges <= JOURNAL_RANGES_MAX)?;
+        let can_resume = is_of_a_version && ranges <= JOURNAL_RANGES_MAX;
+        let identity = transfer.identity().filter(|_| can_resume)?;
         Some(Header {
             boot: self.keeping.boot,
             identity,

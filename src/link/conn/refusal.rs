@@ -6,11 +6,13 @@ use crate::link::http::Head;
 
 impl Conn {
     pub(super) fn refused(&mut self, head: &Head<'_>, filled: u32, buffer: &[u8]) {
+        let is_bodiless = matches!(head.status, 204 | 304);
         let end = head
             .content_length
             .filter(|_| !head.transfer_encoded)
-            // These answers never have a body (RFC 9112 section 6.3).
-            .or(matches!(head.status, 204 | 304).then_some(0))
+            // These never have a body, whatever their headers say (RFC 9112 section 6.3).
+            .filter(|_| !is_bodiless)
+            .or(is_bodiless.then_some(0))
             .map(|length| u64::from(head.length) + length)
             .and_then(|end| u32::try_from(end).ok());
         self.state = State::Refusal { status: head.status, at: head.length, filled, end };
