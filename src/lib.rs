@@ -35,7 +35,7 @@
 //!
 //! **One range of a download.**
 //!
-//! 1. `Walk::next` lists the sources page by page, [`plan`] gives each key its path, and
+//! 1. `Walk::next_batch` lists the sources page by page, [`plan`] gives each key its path, and
 //!    [`files::system_host`] finds what stands at the destination. `Scheduler::push` takes the
 //!    objects that are to be fetched, as many as fit its bound.
 //! 2. A worker makes turns, `Worker::turn`. `Worker::assign` takes ranges from `Scheduler::take`

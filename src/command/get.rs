@@ -18,7 +18,7 @@ use crate::control::auth::credentials::CredentialSource;
 use crate::download::cancel::Cancel as _;
 use crate::download::existing::{Clearing, Verdict};
 use crate::download::failures::Failures;
-use crate::download::job::{Job, ReadyJob, Rules, Wanted};
+use crate::download::job::{DownloadJob, ReadyJob, Rules, WantedFiles};
 use crate::download::mirror::Mirror;
 use crate::download::run::{Shares, first_file, settle};
 use crate::download::space::Space;
@@ -69,7 +69,7 @@ pub(super) async fn run(
 
 /// Downloads the resolved sources, and reports the result.
 pub(super) async fn fetch(
-    job: Job,
+    job: DownloadJob,
     args: &GetArgs,
     config: Config,
     mut output: Output,
@@ -127,7 +127,7 @@ async fn find(
     credentials: CredentialSource,
     filter: Filter,
     (output, begun): (&mut Output, Instant),
-) -> Result<Job> {
+) -> Result<DownloadJob> {
     let deletes = args.sync.is_some_and(|sync| sync.delete);
     if deletes {
         sources::require_whole(&args.selection)?;
@@ -145,7 +145,7 @@ async fn find(
         sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
     let settings = settings.as_ref().and_then(|settings| settings.as_deref().ok());
     let (is_list, is_spread) = (args.selection.has_more(), !args.spread_to.is_empty());
-    let wanted = Wanted {
+    let wanted = WantedFiles {
         uris: args.sources.clone(),
         filter: narrowed.filter,
         shard: narrowed.shard,
@@ -154,7 +154,7 @@ async fn find(
         are_many: args.sync.is_some() || is_list || args.sources.len() > 1 || is_spread,
         mirrored_except: deletes.then(|| sources::own_files(args, settings)),
     };
-    Job::find(control, wanted, rules(args), output, begun).await
+    DownloadJob::find(control, wanted, rules(args), output, begun).await
 }
 
 /// The resources that the options request.

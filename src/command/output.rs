@@ -14,8 +14,8 @@ use super::session::Interrupts;
 use super::{exporter, ring};
 use crate::control::list::sources::Source;
 use crate::download::job::Fetched;
-use crate::download::observer::{Event, Observer, Subject};
-use crate::download::run::{Failure, Remarks};
+use crate::download::observer::{Observer, RunEvent, Subject};
+use crate::download::run::{Remarks, RunFailure};
 use crate::error::{Error, Result};
 use crate::files::transfer::Outcome;
 use crate::report::document::{ObjectLine, RemovedLine, Summary};
@@ -116,15 +116,15 @@ impl Output {
 
     /// Prints the cause of a run's end. Nothing is said about a run that was `halted`: the rest of
     /// it was not needed.
-    fn print_failure(&self, failure: Option<&Failure>, is_halted: bool) {
+    fn print_failure(&self, failure: Option<&RunFailure>, is_halted: bool) {
         self.progress.finish();
         let cause = match failure {
-            Some(Failure::Stopped(error, words)) => Some((error.kind(), words.clone())),
+            Some(RunFailure::Stopped(error, words)) => Some((error.kind(), words.clone())),
             _ => None,
         };
         let words = self.messages.last_words(cause.filter(|_| !is_halted));
         words.into_iter().flatten().for_each(|words| self.progress.error(words));
-        if let Some(Failure::Run(error) | Failure::Listing(error)) = failure {
+        if let Some(RunFailure::Run(error) | RunFailure::Listing(error)) = failure {
             self.progress.error(error);
         }
     }
@@ -138,7 +138,7 @@ impl Output {
     ) -> (Summary, Option<Error>) {
         let Fetched { mut inputs, failure, remarks, stopped, .. } = fetched;
         self.print_failure(failure.as_ref(), interrupts.is_halted());
-        let error = failure.as_ref().map(Failure::error).or(self.report_error.as_ref());
+        let error = failure.as_ref().map(RunFailure::error).or(self.report_error.as_ref());
         let mut error = error.cloned();
         inputs.exit_code = exit_code(error.as_ref());
         exporter::show_end(&remarks.known, inputs.failed_objects, &inputs.control_retries);
@@ -177,47 +177,47 @@ impl Output {
 }
 
 impl Observer for Output {
-    fn event(&mut self, event: Event<'_>) {
+    fn event(&mut self, event: RunEvent<'_>) {
         match event {
-            Event::Found(sources) => self.sources(sources),
-            Event::Configured(config) => log::config(config),
-            Event::Started(workers, target) => {
+            RunEvent::Found(sources) => self.sources(sources),
+            RunEvent::Configured(config) => log::config(config),
+            RunEvent::Started(workers, target) => {
                 exporter::watch(workers);
                 log::places(&workers.places_in_words());
                 ring::report_fallback(workers.ring(), &self.progress);
                 interrupts::leaves(workers.last_words(target.any_in_words()));
             }
-            Event::Existing(subject, kept) => {
+            RunEvent::Existing(subject, kept) => {
                 log::kept(subject.transfer, kept, subject.target);
                 let place = subject.target.one_of_several(subject.transfer);
                 let line = ObjectLine::kept(subject.transfer, kept).of_channel(subject.channel);
                 self.report_line(|| line.at(place.as_deref()).to_json());
             }
-            Event::Progress(state, failed_objects, workers) => {
+            RunEvent::Progress(state, failed_objects, workers) => {
                 let names = || workers.scheduler.endpoints().names();
                 self.paces.log("", || (workers.pacer.timeline(), names()));
                 exporter::show(state, failed_objects);
                 self.progress.update(state);
             }
-            Event::Admitted(..) => {}
-            Event::Retried(transfer, _, why) => {
+            RunEvent::Admitted(..) => {}
+            RunEvent::Retried(transfer, _, why) => {
                 self.progress.note(format!("{} is downloaded again: {why}", transfer.name()));
             }
-            Event::Done(subject, outcome) => {
+            RunEvent::Done(subject, outcome) => {
                 self.report_outcome(subject, outcome);
                 log::complete(subject.transfer, subject.target);
             }
-            Event::Failed { subject, outcome, error, with_run } => {
+            RunEvent::Failed { subject, outcome, error, with_run } => {
                 self.fail(subject, outcome, error, with_run);
             }
-            Event::LeftOut(error) => self.progress.error(error),
-            Event::Removed(path, target) => {
+            RunEvent::LeftOut(error) => self.progress.error(error),
+            RunEvent::Removed(path, target) => {
                 let place = target.place(path).unwrap_or_default();
                 self.progress.note(format!("delete: {place}"));
                 self.report_line(|| RemovedLine::new(path, false).to_json());
                 tracing::info!("delete: {place}");
             }
-            Event::Note(line) => self.progress.note(line),
+            RunEvent::Note(line) => self.progress.note(line),
         }
     }
 

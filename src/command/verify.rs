@@ -284,7 +284,7 @@ impl Check {
                 let read = Arc::clone(&self.read);
                 let claim = self.claim(&entry, &path);
                 self.tasks.spawn_local(async move {
-                    let subject = Subject { file, size_bytes, claim };
+                    let subject = VerifiedFile { file, size_bytes, claim };
                     let found = compare(&control, &entry, subject, &readers, read).await;
                     Checked { entry, path, found }
                 });
@@ -394,7 +394,7 @@ fn other_size(found: u64, expected: u64) -> Finding {
 }
 
 /// A file of its object's size.
-struct Subject {
+struct VerifiedFile {
     file: OwnedFd,
     size_bytes: u64,
     /// It is to be adopted.
@@ -410,7 +410,12 @@ struct Claim {
 
 impl Claim {
     /// Marks a file that was verified.
-    fn take(&self, subject: &Subject, before: Look, algorithm: Option<&'static str>) -> Finding {
+    fn take(
+        &self,
+        subject: &VerifiedFile,
+        before: Look,
+        algorithm: Option<&'static str>,
+    ) -> Finding {
         let Self { adopter, path, identity } = self;
         let changed = || Finding::NotAdopted(algorithm, "it changed while it was read".to_owned());
         if before.length_bytes() != subject.size_bytes {
@@ -431,7 +436,7 @@ impl Claim {
     }
 }
 
-impl Subject {
+impl VerifiedFile {
     /// Reads the file and compares it with a checksum, if it has bytes.
     fn check(&self, goal: Option<InOrder>, read: &AtomicU64) -> Result<Finding, Errno> {
         let before = self.claim.as_ref().map(|_| Look::before(&self.file)).transpose()?;
@@ -453,7 +458,7 @@ impl Subject {
 async fn compare(
     control: &Control,
     entry: &Entry,
-    subject: Subject,
+    subject: VerifiedFile,
     readers: &Semaphore,
     read: Arc<AtomicU64>,
 ) -> Result<Finding> {

@@ -374,7 +374,8 @@ impl Settings {
         let is_bare = |section: &&Section| {
             let is_of = (section.kind, &*section.name) == (Kind::Services, services);
             let mut own = section.settings.iter().filter(|(name, _)| name == service);
-            is_of && (section.settings.is_empty() || own.any(|(_, value)| !value.contains('=')))
+            let is_empty = section.settings.is_empty() && section.defaults.is_empty();
+            is_of && (is_empty || own.any(|(_, value)| !value.contains('=')))
         };
         let Some(section) = self.sections.iter().find(is_bare) else { return Ok(()) };
         let (services, file) = (shown(services), self.file_in_words(section));

@@ -13,9 +13,9 @@ use super::cancel::Cancel;
 use super::checksums::Checksums;
 use super::existing::{self, ExistingFiles, Present};
 use super::mirror::Mirror;
-use super::observer::{Event, Observer};
+use super::observer::{Observer, RunEvent};
 use super::refetch::Undecided;
-use super::run::{Failure, Milestones, Remarks, Run, Shares};
+use super::run::{Milestones, Remarks, Run, RunFailure, Shares};
 use super::target::Target;
 use crate::cli::{Destination, KeepArgs, OnChange, VerifyMode};
 use crate::control::Control;
@@ -59,7 +59,7 @@ pub(crate) struct Rules {
 
 /// What is to be downloaded, and where to.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedFiles {
     pub(crate) uris: Vec<S3Uri>,
     pub(crate) filter: Filter,
     pub(crate) shard: Shard,
@@ -73,7 +73,7 @@ pub(crate) struct Wanted {
 }
 
 /// The sources and the destination of a download.
-pub(crate) struct Job {
+pub(crate) struct DownloadJob {
     pub(crate) control: Rc<Control>,
     pub(crate) rules: Rules,
     /// Where the download reports what it waits for.
@@ -127,7 +127,7 @@ pub(crate) struct ReadyJob {
 pub(crate) struct Fetched {
     /// What a summary is made of; its exit code is that of the failure.
     pub(crate) inputs: SummaryInputs,
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<RunFailure>,
     pub(crate) remarks: Remarks,
     /// The results per channel.
     pub(crate) shares: Option<Shares>,
@@ -135,16 +135,16 @@ pub(crate) struct Fetched {
     pub(crate) stopped: Option<ErrorKind>,
 }
 
-impl Job {
+impl DownloadJob {
     /// Resolves the sources, and looks at the destination.
     pub(crate) async fn find(
         control: Rc<Control>,
-        wanted: Wanted,
+        wanted: WantedFiles,
         rules: Rules,
         observer: &mut dyn Observer,
         begun: Instant,
     ) -> Result<Self> {
-        let Wanted { uris, filter, shard, destination, spread_to, are_many, mirrored_except } =
+        let WantedFiles { uris, filter, shard, destination, spread_to, are_many, mirrored_except } =
             wanted;
         let before = begun.elapsed();
         let (found, missing) = control.resolve_there(&uris).await?;
@@ -152,7 +152,7 @@ impl Job {
         if !missing.is_empty() && found.is_empty() {
             return Err(none_is_there(missing));
         }
-        observer.event(Event::Found(&found));
+        observer.event(RunEvent::Found(&found));
         let target = Target::choose(&destination, &found, are_many).await?;
         let target = target.spread(&spread_to).await?;
         // Before existing files are checked.
@@ -247,7 +247,7 @@ impl ReadyJob {
         cancel.unless(run.read_ahead()).await?;
         let destination = cancel.unless(run.target.open_all()).await?;
         locks.iter_mut().for_each(FolderLock::keep_folders);
-        run.observer.event(Event::Configured(&run.config));
+        run.observer.event(RunEvent::Configured(&run.config));
         let limit = || rules.bandwidth_limit.map(|limit| Arc::new(Bandwidth::new(limit)));
         let engine = Workers::start(RunSetup {
             config: run.config,
@@ -260,7 +260,7 @@ impl ReadyJob {
             interfaces: control.interfaces(),
             begun,
         })?;
-        run.observer.event(Event::Started(&engine, &run.target));
+        run.observer.event(RunEvent::Started(&engine, &run.target));
         let (asked, started) = (self.asked, begun.elapsed());
         run.drive(&engine, cancel).await;
         let times = Milestones { resolved, asked, started };

@@ -22,7 +22,7 @@ pub(crate) struct Subject<'a> {
 
 /// Something that has happened in a run.
 #[derive(Debug)]
-pub(crate) enum Event<'a> {
+pub(crate) enum RunEvent<'a> {
     /// These sources exist.
     Found(&'a [Source]),
     /// The resources of its workers are chosen.
@@ -61,7 +61,7 @@ pub(crate) enum Event<'a> {
 /// Receives the events of a run.
 pub(crate) trait Observer {
     /// Takes an event. It must return soon: nothing else happens meanwhile.
-    fn event(&mut self, event: Event<'_>);
+    fn event(&mut self, event: RunEvent<'_>);
 
     /// True while the results of objects should wait; the workers go on meanwhile, as far as their
     /// results can be stored.

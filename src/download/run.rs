@@ -17,7 +17,7 @@ use super::cancel::{Cancel, until};
 use super::checksums::Checksums;
 use super::existing::ExistingFiles;
 use super::failures::Failures;
-use super::observer::{Event, Observer, Subject};
+use super::observer::{Observer, RunEvent, Subject};
 use super::refetch::{Decision, Undecided};
 use super::{mirror::Mirror, space::Space, spread::Spread, target::Target};
 use crate::control::list::entries::Entries;
@@ -66,7 +66,7 @@ pub(crate) struct Remarks {
 
 /// Why a run failed.
 #[derive(Debug, Clone)]
-pub(crate) enum Failure {
+pub(crate) enum RunFailure {
     /// A worker panicked, or the work after the last object failed.
     Run(Error),
     /// The run ended before its objects were complete; with the state that it leaves, in words.
@@ -77,7 +77,7 @@ pub(crate) enum Failure {
     Reported(Error),
 }
 
-impl Failure {
+impl RunFailure {
     /// The error.
     pub(crate) const fn error(&self) -> &Error {
         match self {
@@ -303,7 +303,7 @@ impl<'a> Run<'a> {
                     Some(Again::Checksum) => "its data did not match the stored checksum",
                     _ => "it changed during the download",
                 };
-                self.observer.event(Event::Retried(&transfer, &self.target, why));
+                self.observer.event(RunEvent::Retried(&transfer, &self.target, why));
                 scheduler.restart(*transfer);
             }
             Decision::Failed(outcome) => {
@@ -344,7 +344,7 @@ impl<'a> Run<'a> {
         };
         self.known.objects_done = self.objects_ok + self.failures.count();
         self.known.listing_complete = self.listed;
-        self.observer.event(Event::Progress(&self.known, self.failures.count(), engine));
+        self.observer.event(RunEvent::Progress(&self.known, self.failures.count(), engine));
     }
 
     /// Takes the outcomes since the last call.
@@ -380,7 +380,7 @@ impl<'a> Run<'a> {
         self.unfinished += u64::from(transfer.can_go_on());
         self.resumed_ended += u64::from(transfer.resumed_bytes() > 0);
         let complete = self.shares.as_mut().and_then(|shares| shares.count(&outcome));
-        complete.into_iter().for_each(|line| self.observer.event(Event::Note(line)));
+        complete.into_iter().for_each(|line| self.observer.event(RunEvent::Note(line)));
         let channel = self.shares.as_ref().and_then(|shares| shares.name(transfer));
         let subject = Subject { transfer, target: &self.target, channel };
         let Err(error) = &outcome.result else {
@@ -390,7 +390,7 @@ impl<'a> Run<'a> {
                 Err(_) if transfer.object.size_bytes == 0 => self.empty += 1,
                 Err(reason) => *self.not_validated.entry(reason).or_default() += 1,
             }
-            return self.observer.event(Event::Done(subject, &outcome));
+            return self.observer.event(RunEvent::Done(subject, &outcome));
         };
         let with_run = stop == Some(error);
         let error = match &self.shares {
@@ -399,28 +399,32 @@ impl<'a> Run<'a> {
         };
         self.failures.add(&error);
         let (outcome, error) = (&outcome, &error);
-        self.observer.event(Event::Failed { subject, outcome, error, with_run });
+        self.observer.event(RunEvent::Failed { subject, outcome, error, with_run });
     }
 
     /// Why the run failed; `None` for success. `stop`: it was ended early; `bug`: a worker, or the
     /// work after the last object, failed.
-    pub(crate) fn failure(&mut self, stop: Option<Error>, bug: Option<&Error>) -> Option<Failure> {
+    pub(crate) fn failure(
+        &mut self,
+        stop: Option<Error>,
+        bug: Option<&Error>,
+    ) -> Option<RunFailure> {
         if let Some(bug) = bug {
-            return Some(Failure::Run(bug.clone()));
+            return Some(RunFailure::Run(bug.clone()));
         }
         if let Some(stop) = stop {
             let words = match stop.kind() {
                 ErrorKind::Interrupted => self.interrupted(),
                 _ => stop.to_string(),
             };
-            return Some(Failure::Stopped(stop, words));
+            return Some(RunFailure::Stopped(stop, words));
         }
         if let Some(error) = self.listing_error.take() {
-            return Some(Failure::Listing(error));
+            return Some(RunFailure::Listing(error));
         }
         let passed = self.objects_ok + self.existing.kept.0;
         let error = self.failures.error(passed).or_else(|| self.left_out.take());
-        error.map(Failure::Reported)
+        error.map(RunFailure::Reported)
     }
 
     /// Objects that a later run can resume, including those resumed here that were not begun.

@@ -15,9 +15,9 @@ use super::share;
 use crate::cli::{Destination, Durability, KeepArgs, OnChange, Overwrite, VerifyMode};
 use crate::control::Control;
 use crate::download::cancel::{self, Cancel};
-use crate::download::job::{Fetched, Job, Rules, Wanted};
-use crate::download::observer::{Event, Observer};
-use crate::download::run::Failure;
+use crate::download::job::{DownloadJob, Fetched, Rules, WantedFiles};
+use crate::download::observer::{Observer, RunEvent};
+use crate::download::run::RunFailure;
 use crate::download::target::Target;
 use crate::engine::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
@@ -134,7 +134,7 @@ impl Download {
         let parse = |source: &String| S3Uri::parse(source);
         let uris = self.sources.iter().map(parse).collect::<Result<Vec<S3Uri>>>()?;
         let (config, bandwidth_limit) = share::resolve(self.engine, HostFacts::read())?;
-        let wanted = Wanted {
+        let wanted = WantedFiles {
             are_many: uris.len() > 1,
             uris,
             filter: Filter::new(&self.filters)?,
@@ -320,7 +320,7 @@ impl From<DownloadError> for Error {
 /// A download for the client's thread.
 #[derive(Debug)]
 pub(super) struct Order {
-    wanted: Wanted,
+    wanted: WantedFiles,
     rules: Rules,
     config: Config,
     feed: Arc<Feed>,
@@ -338,8 +338,8 @@ impl Order {
         let mut until = Until { cancel, is_known: false, board: waits, control: asked };
         let mut listener = Listener { feed: Arc::clone(&feed), failed: Vec::new() };
         let fetching = async {
-            let found = Job::find(Rc::clone(&control), wanted, rules, &mut listener, begun);
-            let job = Job { board: Arc::clone(&board), ..until.unless(found).await? };
+            let found = DownloadJob::find(Rc::clone(&control), wanted, rules, &mut listener, begun);
+            let job = DownloadJob { board: Arc::clone(&board), ..until.unless(found).await? };
             let ready = job.ready(config, begun, &mut until).await?;
             ready.fetch(&mut listener, &mut until).await
         };
@@ -429,9 +429,9 @@ impl Listener {
 }
 
 /// The error of a run. Of a cancelled one, it says what is complete.
-fn error_of(failure: &Failure) -> Error {
+fn error_of(failure: &RunFailure) -> Error {
     match failure {
-        Failure::Stopped(error, words) if error.kind() == ErrorKind::Interrupted => {
+        RunFailure::Stopped(error, words) if error.kind() == ErrorKind::Interrupted => {
             Error::new(error.kind(), words)
         }
         failure => failure.error().clone(),
@@ -464,30 +464,30 @@ fn object(transfer: &Transfer, target: &Target) -> DownloadObject {
 }
 
 impl Observer for Listener {
-    fn event(&mut self, event: Event<'_>) {
+    fn event(&mut self, event: RunEvent<'_>) {
         let feed = &self.feed;
         match event {
-            Event::Started(workers, _) => {
+            RunEvent::Started(workers, _) => {
                 if let Some(line) = workers.ring().fallback() {
                     tracing::warn!("{line}");
                 }
             }
-            Event::Admitted(transfer, target) => {
+            RunEvent::Admitted(transfer, target) => {
                 feed.push(|| DownloadEvent::Admitted(object(transfer, target)));
             }
-            Event::Existing(subject, _) => {
+            RunEvent::Existing(subject, _) => {
                 feed.push(|| DownloadEvent::Existing(object(subject.transfer, subject.target)));
             }
-            Event::Progress(state, failed_objects, _) => {
+            RunEvent::Progress(state, failed_objects, _) => {
                 feed.set_progress(progress(state, failed_objects));
             }
-            Event::Retried(transfer, target, why) => {
+            RunEvent::Retried(transfer, target, why) => {
                 feed.push(|| DownloadEvent::Retried(object(transfer, target), why));
             }
-            Event::Done(subject, _) => {
+            RunEvent::Done(subject, _) => {
                 feed.push(|| DownloadEvent::Done(object(subject.transfer, subject.target)));
             }
-            Event::Failed { subject, error, .. } => {
+            RunEvent::Failed { subject, error, .. } => {
                 let failed = || object(subject.transfer, subject.target);
                 if self.failed.len() < FAILED_LISTED_MAX {
                     self.failed.push((failed(), error.clone()));
@@ -495,8 +495,8 @@ impl Observer for Listener {
                 feed.push(|| DownloadEvent::Failed(failed(), error.clone()));
             }
             // Not without several destinations, channels, or files to be removed.
-            Event::LeftOut(_) | Event::Removed(..) | Event::Note(_) => {}
-            Event::Found(_) | Event::Configured(_) => {}
+            RunEvent::LeftOut(_) | RunEvent::Removed(..) | RunEvent::Note(_) => {}
+            RunEvent::Found(_) | RunEvent::Configured(_) => {}
         }
     }
 }

@@ -256,8 +256,8 @@ impl ServerError {
                 "get new temporary credentials (for example: aws sso login)"
             }
             ("InvalidToken", _) => {
-                "check AWS_SECURITY_TOKEN and AWS_SESSION_TOKEN: a token belongs to one access key; \
-                 long-lived keys have none"
+                "check AWS_SECURITY_TOKEN and AWS_SESSION_TOKEN: a token belongs to one access \
+                 key; long-lived keys have none"
             }
             ("RequestTimeTooSkewed", _) => {
                 "set this machine's clock: at most 15 hours are corrected"

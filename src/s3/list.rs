@@ -96,12 +96,20 @@ impl Page {
         self.objects.is_empty() && self.folders.is_empty() && self.next_token.is_none()
     }
 
-    /// Refuses a page with more keys than requested. A listing that is complete in its first page
-    /// is accepted: simple servers return only such.
+    /// Refuses a page with more keys than requested, or with folders if none were. A listing that
+    /// is complete in its first page is accepted: simple servers return only such.
     ///
     /// # Errors
     /// [`ErrorKind::Endpoint`] that names the server's fault.
-    pub fn require_few(self, query: &ListQuery) -> Result<Self> {
+    pub fn require_asked(self, query: &ListQuery) -> Result<Self> {
+        // Its keys would be missing, and `sync --delete` would remove their files.
+        let folder = self.folders.iter().find(|folder| !folder.is_empty() && !query.by_folder);
+        if let Some(folder) = folder {
+            let folder = shown(folder);
+            return Err(unreadable(format!(
+                "it has the folder '{folder}' instead of the keys below it"
+            )));
+        }
         let most = PAGE_KEYS_MAX as usize;
         let keys = self.objects.len().max(self.folders.len());
         if keys <= most || !query.is_later() && self.next_token.is_none() {
@@ -394,14 +402,14 @@ mod tests {
             (1001, None, &later, false),
             (1001, None, &behind, false),
         ] {
-            let taken = page(keys, token).require_few(query);
+            let taken = page(keys, token).require_asked(query);
             assert_eq!(taken.is_ok(), is_taken, "{keys} {query:?}");
             if let Err(error) = taken {
                 assert!(error.to_string().contains("1001 keys, but at most 1000"), "{error}");
             }
         }
         let folders = Page { folders: vec![String::new(); 1001], ..page(0, Some("t")) };
-        folders.require_few(&first).expect_err("too many folders");
+        folders.require_asked(&first).expect_err("too many folders");
         assert!(later.page_bytes_max() < first.page_bytes_max());
     }
 

@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::control::list::channel::{ChannelSource, Preflight};
 use crate::download::cancel::Cancel as _;
-use crate::download::job::{Job, OfChannels};
+use crate::download::job::{DownloadJob, OfChannels};
 use crate::download::run::Shares;
 use crate::download::target::Target;
 use crate::engine::config::{Config, HostFacts};
@@ -189,7 +189,7 @@ impl Downloads<'_> {
         let (walk, present) = interrupts.unless(found).await?;
         let (control, tls) = (Rc::clone(control), self.shared.tls.clone());
         let args = self.as_get(group.folder);
-        let job = Job {
+        let job = DownloadJob {
             board: control.board(),
             control,
             rules: get::rules(&args),

@@ -1,7 +1,7 @@
 //! The work after the last object of a run: removes files that the source does not have, and syncs
 //! data to disk.
 
-use super::{Event, Run};
+use super::{Run, RunEvent};
 use crate::cli::Durability;
 use crate::control::blocking::blocking;
 use crate::error::Result;
@@ -25,7 +25,7 @@ impl Run<'_> {
         if self.failures.count() > 0 || !self.listed_all {
             let files = if self.removed == 0 { "no file was" } else { "no other file was" };
             let line = format!("{files} deleted because the run did not succeed");
-            self.observer.event(Event::Note(line));
+            self.observer.event(RunEvent::Note(line));
             return Ok(());
         }
         let Some(folder) = self.target.open().await? else { return Ok(()) };
@@ -37,11 +37,11 @@ impl Run<'_> {
         let swept = swept.await;
         if swept.unfinished > 0 {
             let files = counted(swept.unfinished, "unfinished file", "unfinished files");
-            self.observer.event(Event::Note(format!("deleted {files} of earlier runs")));
+            self.observer.event(RunEvent::Note(format!("deleted {files} of earlier runs")));
         }
         if self.removed > 0 || swept.left > 0 {
             let (files, left) = (counted(self.removed, "file", "files"), swept.left);
-            self.observer.event(Event::Note(match left {
+            self.observer.event(RunEvent::Note(match left {
                 0 => format!("deleted {files} not in the source"),
                 _ => format!(
                     "deleted {files} not in the source; skipped {} (special files, names that are \
@@ -66,7 +66,7 @@ impl Run<'_> {
     /// Counts and reports a removed file.
     pub(super) fn report_removed(&mut self, path: &str) {
         self.removed += 1;
-        self.observer.event(Event::Removed(path, &self.target));
+        self.observer.event(RunEvent::Removed(path, &self.target));
     }
 
     /// Syncs the destination, so that downloaded files survive a power failure.

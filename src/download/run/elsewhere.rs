@@ -4,7 +4,7 @@
 //! An object that would replace a file there fails: with a second file of its name elsewhere it
 //! would be unknown which one is right.
 
-use super::{Event, Run};
+use super::{Run, RunEvent};
 use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Outcome, Transfer};
@@ -32,7 +32,7 @@ impl Run<'_> {
                 error.message()
             );
             let reported = Error::new(ErrorKind::Destination, message).because(error.reason());
-            self.observer.event(Event::LeftOut(&reported));
+            self.observer.event(RunEvent::LeftOut(&reported));
             self.left_out.get_or_insert(reported);
             let waiting: Vec<_> = self.pending.drain(..).collect();
             waiting.into_iter().for_each(|transfer| self.admit(Ok(transfer)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::channel;
 
-use super::{Event, Run, Subject};
+use super::{Run, RunEvent, Subject};
 use crate::control::list::sources::Missing;
 use crate::control::list::walk::Entry;
 use crate::download::checksums::Settled;
@@ -203,12 +203,12 @@ impl Run<'_> {
                     self.existing.count_kept(&transfer, kept);
                     let shares = self.shares.as_mut();
                     let complete = shares.and_then(|shares| shares.count_kept(&transfer));
-                    complete.into_iter().for_each(|line| self.observer.event(Event::Note(line)));
+                    complete.into_iter().for_each(|line| self.observer.event(RunEvent::Note(line)));
                     self.space.reclaim(reclaimed_bytes);
                     self.known.objects_kept += 1;
                     let channel = self.shares.as_ref().and_then(|shares| shares.name(&transfer));
                     let subject = Subject { transfer: &transfer, target: &self.target, channel };
-                    self.observer.event(Event::Existing(subject, kept));
+                    self.observer.event(RunEvent::Existing(subject, kept));
                 }
                 Verdict::Freed(place, bytes) => {
                     self.space.reclaim(bytes);
@@ -277,7 +277,7 @@ impl Run<'_> {
         self.known.objects_known += 1;
         self.known.bytes_known = self.known.bytes_known.saturating_add(size_bytes);
         self.known.bytes_known -= before.done_bytes;
-        self.observer.event(Event::Admitted(&transfer, &self.target));
+        self.observer.event(RunEvent::Admitted(&transfer, &self.target));
         if let Some(settled) = self.checksums.admit(transfer) {
             self.admit(settled);
         }
