@@ -536,6 +536,8 @@ mod tests {
     use super::super::tests::{machine, names, object};
     use super::super::{FileState, Persistence};
     use super::*;
+    use crate::files::transfer::Cut;
+    use crate::s3::Object;
 
     const MIB: u64 = 1 << 20;
     const SIZE: u64 = 5 * MIB + 3;
@@ -584,6 +586,29 @@ mod tests {
         drop(transfer);
         assert_eq!(names(&folder.path().join("d")), ["large"]);
         assert_eq!(second.look(&object("d/large", SIZE)).expect("it says").0, FileState::Same);
+    }
+
+    /// The object may have been replaced between its listing and what is still to be fetched.
+    #[test]
+    fn without_an_etag_or_a_version_nothing_is_resumed() {
+        let of_version = |etag: &str, version_id: &str| {
+            let Transfer { object, endpoint, path, part, .. } = object("d/large", SIZE);
+            let (etag, version_id) = (etag.to_owned(), version_id.to_owned());
+            let last_modified = "2024-01-02T03:04:05Z".to_owned();
+            let object = Object { etag, version_id, last_modified, ..object };
+            Transfer::new(object, endpoint, path, Cut { part, slot_length_bytes: 1 << 16 })
+        };
+        for (etag, version_id, resumes) in [("\"1\"", "", true), ("", "v", true), ("", "", false)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let object = || of_version(etag, version_id);
+            let file = machine(folder.path()).create(&object()).expect("created");
+            note(&file, 1, None);
+            drop(file);
+            let found = machine(folder.path()).unfinished(&object()).expect("it says");
+            assert_eq!(matches!(found, Unfinished::Fit(MIB)), resumes, "{etag}{version_id}");
+            let left = machine(folder.path()).go_on(object(), WhenAll::Publish);
+            assert_eq!(matches!(left, Left::Some(_)), resumes, "{etag}{version_id}");
+        }
     }
 
     #[test]
