@@ -435,7 +435,7 @@ fn who_misreads_if_match_and_sends_no_etag_is_not_believed() {
     }
 }
 
-/// Without ETags the time of an object tells one version from another.
+/// Without ETags only its time distinguishes two versions of an object.
 #[test]
 fn without_etags_an_object_of_two_times_is_no_object() {
     let (mut objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));

@@ -20,7 +20,7 @@ use crate::control::endpoint::AddressingStyle;
 pub(super) use crate::control::refresh::refresh;
 use crate::control::tls::Trust;
 use crate::control::{Control, ControlOptions, Settings};
-use crate::engine::pace::{Bandwidth, part_bytes};
+use crate::engine::pace::part_bytes;
 use crate::error::Result;
 use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US, WAIT_REST_LOOK_US};
 use crate::link::attempt::{RetryPolicy, Timeouts};
@@ -175,11 +175,6 @@ pub(super) fn retries(args: &ServiceArgs, attempts_max: u32) -> RetryPolicy {
     let timeouts = Timeouts { connect_us, read_us: args.read_timeout.map(micros) };
     let retry_for_us = args.retry_for.map_or(RETRY_FOR_US, micros);
     RetryPolicy { attempts_max, retry_for_us, timeouts }
-}
-
-/// The user's bandwidth limit.
-pub(super) fn bandwidth(limit: Option<NonZeroU64>) -> Option<Arc<Bandwidth>> {
-    limit.map(|bytes_per_second| Arc::new(Bandwidth::new(bytes_per_second)))
 }
 
 /// The part size: the user's, else a short one within a bandwidth limit.

@@ -31,7 +31,7 @@ use crate::engine::budget::StreamBudget;
 use crate::engine::config::{
     Config, HostFacts, ResourceOptions, check_descriptors, descriptors_besides,
 };
-use crate::engine::pace::Bounds;
+use crate::engine::pace::{Bandwidth, Bounds};
 use crate::engine::stream::{fifos::Fifos, place::Place};
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
@@ -169,7 +169,7 @@ async fn start_pipes(
         start_engine(&resources, part, args.channels.len(), &control, (tls, retries), begun)?;
     ring::report_fallback(engine.ring(), progress);
     let inflaters = inflaters(args.stream.gunzip, ADVICE_ON_GZIP)?;
-    let bandwidth = session::bandwidth(args.stream.bandwidth_limit);
+    let bandwidth = Bandwidth::of(args.stream.bandwidth_limit);
     let parts = args.channels.iter().zip(openings).zip(locks);
     let plans = parts.map(|((Channel { name, .. }, (wanted, opening)), lock)| ChannelPlan {
         name: name.clone(),
@@ -398,7 +398,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         budget,
         room,
         inflaters: inflaters(args.stream.gunzip, ADVICE_ON_GZIP)?,
-        bandwidth: session::bandwidth(args.stream.bandwidth_limit),
+        bandwidth: Bandwidth::of(args.stream.bandwidth_limit),
         epochs,
         holds: false,
         marks: false,

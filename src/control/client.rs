@@ -185,8 +185,6 @@ impl Client {
                     let (status, host) = (answer.status, &endpoint.host);
                     debug!("{} at {host}: {status}, request id {id}", shouted(what));
                     answer.tries = attempts.tries();
-                    answer.is_unsigned = keys.get().is_none();
-                    answer.region.clone_from(&endpoint.region);
                     let mut refusal = explain(answer.status, &answer.body, "");
                     refusal.is_foreign |= answer.is_page();
                     let failure = refusal.failure();
@@ -278,7 +276,10 @@ impl Client {
         while let Some(connection) = self.idle.take(endpoint) {
             at.set(Some(connection.address));
             let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
-            match self.exchange(endpoint, connection, request, question.body_bytes_max).await {
+            match self
+                .exchange((endpoint, keys), connection, request, question.body_bytes_max)
+                .await
+            {
                 Err(Trouble::Passing(_, RetryReason::Broken, _)) => self.count(RetryReason::Stale),
                 Err(Trouble::Passing(_, reason, _)) => self.count(reason),
                 outcome => return outcome,
@@ -286,12 +287,12 @@ impl Client {
         }
         let connection = self.connect(endpoint, at).await?;
         let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
-        self.exchange(endpoint, connection, request, question.body_bytes_max).await
+        self.exchange((endpoint, keys), connection, request, question.body_bytes_max).await
     }
 
     async fn exchange(
         &self,
-        endpoint: &Endpoint,
+        (endpoint, keys): (&Endpoint, &PublishedKeys),
         mut connection: HttpConnection,
         request: Request<Empty<Bytes>>,
         body_bytes_max: usize,
@@ -309,8 +310,8 @@ impl Client {
                 headers,
                 body,
                 tries: 1,
-                is_unsigned: false,
-                region: String::new(),
+                is_unsigned: keys.get().is_none(),
+                region: endpoint.region.clone(),
             })
         };
         let limit = self.retry_budget.answer_timeout();

@@ -170,15 +170,13 @@ impl Control {
             let at = Cell::new(None);
             let what = format!("to answer {}", question.method);
             let _noted = self.client.retry_budget().begin(&endpoint.host_in_words(), what);
-            let mut answer = match self.client.ask_once(&endpoint, question, keys, &at).await {
+            let answer = match self.client.ask_once(&endpoint, question, keys, &at).await {
                 Ok(answer) => answer,
                 Err(trouble) => {
                     note_trouble(probe, endpoint.tls, trouble);
                     return None;
                 }
             };
-            answer.is_unsigned = keys.get().is_none();
-            answer.region.clone_from(&endpoint.region);
             probe.answered = Some(Ok(()));
             probe.trusted = endpoint.tls.then_some(Ok(()));
             let ahead = answer.header("date").and_then(ahead_seconds);

@@ -248,7 +248,6 @@ impl ReadyJob {
         let destination = cancel.unless(run.target.open_all()).await?;
         locks.iter_mut().for_each(FolderLock::keep_folders);
         run.observer.event(RunEvent::Configured(&run.config));
-        let limit = || rules.bandwidth_limit.map(|limit| Arc::new(Bandwidth::new(limit)));
         let engine = Workers::start(RunSetup {
             config: run.config,
             destination,
@@ -256,7 +255,7 @@ impl ReadyJob {
             tls,
             keys: control.keys(),
             retries: rules.retries,
-            bandwidth: channels.bandwidth.or_else(limit),
+            bandwidth: channels.bandwidth.or_else(|| Bandwidth::of(rules.bandwidth_limit)),
             interfaces: control.interfaces(),
             begun,
         })?;

@@ -213,7 +213,7 @@ impl Engine {
             tls,
             keys: Arc::clone(&client.shared.keys),
             retries,
-            bandwidth: bandwidth_limit.map(|limit| Arc::new(Bandwidth::new(limit))),
+            bandwidth: Bandwidth::of(bandwidth_limit),
             interfaces: client.shared.interfaces.clone(),
             begun,
         })?;

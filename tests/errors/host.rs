@@ -133,6 +133,6 @@ fn an_empty_tmpdir_is_an_unset_one() {
         .current_dir(&gone)
         .output()
         .expect("it starts");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
 }

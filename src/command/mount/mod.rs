@@ -48,6 +48,7 @@ use crate::control::list::entries::Entries;
 use crate::control::list::sources::{Depth, SourceKind};
 use crate::control::list::walk::Walk;
 use crate::download::cancel::{Cancel as _, until};
+use crate::engine::pace::Bandwidth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
 use crate::mount::tree::{Builder, Hidden, Tree};
@@ -350,7 +351,7 @@ async fn start(
         tuning: &args.tuning,
         tls: control.tls_for(&args.sources).await?,
         retries: session::retries(&args.service, args.tuning.max_attempts),
-        bandwidth: session::bandwidth(args.tuning.bandwidth_limit),
+        bandwidth: Bandwidth::of(args.tuning.bandwidth_limit),
         deadline: args.deadline,
         begun,
         cache: cache(&args.cache).await?,

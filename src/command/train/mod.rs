@@ -30,6 +30,7 @@ use crate::control::auth::credentials::CredentialSource;
 use crate::control::blocking::blocking;
 use crate::download::cancel::{Cancel as _, until};
 use crate::download::folder_lock::{FolderLock, TRAIN};
+use crate::engine::pace::Bandwidth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::kept::KeptListing;
 use crate::report::document::{
@@ -342,7 +343,7 @@ impl<'a> Job<'a> {
         let report = open(args.report.as_deref(), interrupts).await?;
         self.report.clone_from(&report);
         // Files, mounts and pipes share it.
-        let bandwidth = session::bandwidth(args.tuning.bandwidth_limit);
+        let bandwidth = Bandwidth::of(args.tuning.bandwidth_limit);
         let (place, wanted) = (layout.clone(), input.clone());
         let parts = (args, input, layout, sources);
         let prepared = async {

@@ -279,8 +279,7 @@ async fn remove_left(folder: &Path, channels: &[&str]) -> Result<()> {
     });
     removed.await.map_err(|error: std::io::Error| {
         let message = format!("cannot remove old pipes in {}: {error}", folder.display());
-        let number = error.raw_os_error();
-        Error::new(ErrorKind::Destination, message).of_call(number).caused_by(error)
+        Error::new(ErrorKind::Destination, message).of_call(error.raw_os_error())
     })
 }
 

@@ -1,6 +1,7 @@
 //! The user's limit on a run's bytes per second, and its fair division among clients.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::limits::{
@@ -55,6 +56,12 @@ impl Bandwidth {
             clients: std::array::from_fn(|_| ClientShare::default()),
             least: AtomicU64::new(0),
         }
+    }
+
+    /// The limit of these bytes per second that clients share, if there is one.
+    #[must_use]
+    pub fn of(limit: Option<NonZeroU64>) -> Option<Arc<Self>> {
+        limit.map(|bytes_per_second| Arc::new(Self::new(bytes_per_second)))
     }
 
     /// Adds a client; returns its number. Clients beyond the limit share the last number.
