@@ -75,6 +75,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -83,7 +84,7 @@ from typing import Any
 
 from lab import (authority, client, compare, dataset, gzips, install, lines, listing, listings,
                  measure, nginx, origin, pace, peers, process, rings, secure_cat, slow_reader,
-                 startup, streams)
+                 startup, stolen, streams)
 from lab.process import LabError, Outcome, say
 
 BUCKET = "bench"
@@ -712,9 +713,11 @@ def run_all(args: argparse.Namespace) -> list[str]:
         version = process.run([install.system_program("nginx"), "-v"], seconds=5)
         report["nginx"] = version.stderr.strip()
         for name in args.names:
+            stolen_seconds, begun = stolen.now_seconds(), time.monotonic()
             text, figures = BENCHES[name](bench)
-            report[name] = figures
-            say(text + "\n")
+            share = stolen.share(stolen.now_seconds() - stolen_seconds, time.monotonic() - begun)
+            report[name] = {**figures, "stolen_share": share}
+            say(f"{text}\nprocessor time stolen by other machines: {share:.1%}\n")
             complaint = BOUNDS[name].complaint(figures) if args.check and name in BOUNDS else None
             if complaint:
                 complaints.append(f"{name}: {complaint}")

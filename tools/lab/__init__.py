@@ -28,6 +28,7 @@ The rooms, from the ground up:
 * `slurm`: a cluster of two nodes; `alone`: a network with nothing but loopback.
 * `streams`, `pipe_reader`, `paced_reader`, `epoch_reader`: who reads what `inrush` feeds;
   `slow_reader`: readers that are slower than the network; `tcp_memory`: what sockets hold then.
+* `stolen`: processor time that the hypervisor gave to other machines during a measurement.
 
 Out of scope: anything that leaves this machine.
 """

@@ -391,19 +391,22 @@ def told(fed: Fed, title: str, rate: float) -> str:
     """The table of a run with one reader."""
     figures, parts = fed.figures(), fed.parts[0]
     of = "of rate" if rate else "of first"
-    lines = [title, f"{'epoch':>8}{'GiB':>8}{'seconds':>10}{'MB/s':>10}{of:>10}{'TCP MiB':>10}"]
+    lines = [title, f"{'epoch':>8}{'GiB':>8}{'seconds':>10}{'MB/s':>10}{of:>10}{'TCP MiB':>10}"
+             f"{'stolen':>10}"]
     for number, (part, share) in enumerate(zip(parts, shares(parts, rate), strict=True)):
         peak = fed.sampler.peak_mib(part.begun, part.ended)
+        stolen = fed.sampler.stolen_share(part.begun, part.ended)
         cut = "" if part.complete else "  cut"
         lines.append(f"{number:8}{part.bytes / GIB:8.2f}{part.seconds:10.2f}{part.mb_per_s:10.0f}"
-                     f"{share:10.3f}{peak:10.0f}{cut}")
+                     f"{share:10.3f}{peak:10.0f}{stolen:10.3f}{cut}")
     lines.append("  " + ", ".join(f"{name} {value:,.0f}" for name, value in figures.items()))
     return "\n".join(lines)
 
 
 def record(fed: Fed, complaints: Sequence[str]) -> dict[str, Any]:
     """A run for the JSON file."""
-    parts = [[{**asdict(part), "tcp_mib_max": fed.sampler.peak_mib(part.begun, part.ended)}
+    parts = [[{**asdict(part), "tcp_mib_max": fed.sampler.peak_mib(part.begun, part.ended),
+               "stolen_share": fed.sampler.stolen_share(part.begun, part.ended)}
               for part in parts] for parts in fed.parts]
     return {**fed.figures(), "parts": parts, "complaints": list(complaints)}
 

@@ -13,6 +13,8 @@ from collections import deque
 from pathlib import Path
 from types import TracebackType
 
+from . import stolen
+
 SAMPLE_SECONDS = 0.2
 GROWTH_MIB_MAX = 300.0
 """What a run may add to the memory that TCP had when it began."""
@@ -36,7 +38,8 @@ class Sampler:
     def __init__(self) -> None:
         self.start_mib = now_mib()
         self.max_mib = self.start_mib
-        self.samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
+        self.samples: deque[tuple[float, float, float]] = deque(maxlen=SAMPLES_MAX)
+        """Times of CLOCK_MONOTONIC, MiB, and processor seconds stolen since the machine started."""
         self.is_over = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -45,7 +48,7 @@ class Sampler:
         while not self.is_over.wait(SAMPLE_SECONDS):
             mib = now_mib()
             self.max_mib = max(self.max_mib, mib)
-            self.samples.append((time.monotonic(), mib))
+            self.samples.append((time.monotonic(), mib, stolen.now_seconds()))
 
     def __enter__(self) -> Sampler:
         self.thread.start()
@@ -58,6 +61,14 @@ class Sampler:
 
     def peak_mib(self, begun: float, ended: float) -> float:
         """The most between two times of CLOCK_MONOTONIC; the start's, where nothing was sampled."""
-        within = (mib for at, mib in list(self.samples)
+        within = (mib for at, mib, _ in list(self.samples)
                   if begun <= at <= ended + SAMPLE_SECONDS)
         return max(within, default=self.start_mib)
+
+    def stolen_share(self, begun: float, ended: float) -> float:
+        """Of all processors' time between two times, what the hypervisor gave to others."""
+        within = [(at, seconds) for at, _, seconds in list(self.samples) if begun <= at <= ended]
+        if len(within) < 2:
+            return 0.0
+        (first, before), (last, after) = within[0], within[-1]
+        return stolen.share(after - before, last - first)
