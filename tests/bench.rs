@@ -85,7 +85,7 @@ fn attribute<'a>(element: &'a Element, name: &str) -> Option<&'a str> {
     element.1.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
-/// The same number: its last digit is lost where JSON is read.
+/// True when two numbers are equal but for the last digit, which reading JSON loses.
 fn is_same(one: f64, other: f64) -> bool {
     (one - other).abs() <= other.abs() * 1e-12
 }

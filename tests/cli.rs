@@ -14,7 +14,7 @@ fn run(words: &[&str]) -> Output {
     inrush(words).output().expect("the program starts")
 }
 
-/// Runs the program, expects this exit code, and tells all when it is another.
+/// Runs the program and expects this exit code; a failure prints both outputs.
 fn check(words: &[&str], code: i32) -> (String, String) {
     let output = run(words);
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -63,7 +63,7 @@ fn an_option_of_another_command_is_said_to_be_that() {
     told(&["--region=x", "get", "s3://bucket/a", "b"], behind);
     told(&["--region", "x", "demo"], behind);
     told(&["--region"], behind);
-    // What nobody has is as clap tells it, with what is spelled alike.
+    // An option that no command has gets clap's message, which suggests a similar one.
     told(&["get", "--deadlin", "1s"], "unexpected argument '--deadlin' found");
     told(&["get", "--deadlin", "1s"], "'--deadline'");
 }

@@ -41,7 +41,7 @@ const DEADLINE: i32 = 8;
 const INTERRUPTED: i32 = 130;
 /// Longest time that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Without a byte for so long: nothing more comes.
+/// A connection without a byte for this time counts as stalled.
 const STALL: Duration = Duration::from_secs(5);
 
 fn many() -> Objects {

@@ -72,14 +72,14 @@ fn quick() -> Config {
     Config { objects: OBJECTS.iter().map(spec).collect(), ..config(&Objects::new()) }
 }
 
-/// The same, which needs some seconds for all of them over four connections.
+/// As `quick`, but all objects take some seconds over four connections.
 fn slow() -> Config {
     let connection_rate = NonZeroU64::new(12 << 20);
     let first_byte_latency = Duration::from_millis(20);
     Config { connection_rate, first_byte_latency, ..quick() }
 }
 
-/// The same, which never answers some requests.
+/// As `quick`, but requests that match are never answered.
 fn silent(when: Match) -> Config {
     let fault = Fault::StallBeforeHead { duration: None };
     Config { faults: FaultPlan::none().with_rule(when, fault), ..quick() }

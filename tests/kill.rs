@@ -118,7 +118,7 @@ fn assert_right(folder: &Path, sizes: &BTreeMap<String, u64>) {
     }
 }
 
-/// Fetches so many MiB, with so many kills on the way; each may cost so many ranges of each
+/// Fetches `mib` MiB, with `kills` kills on the way; each kill may cost `ranges` ranges of each
 /// connection.
 fn fetch_and_kill(mib: u64, kills: u64, ranges: u64) {
     let seed = std::env::var("INRUSH_KILL_SEED").ok().and_then(|seed| seed.parse().ok());

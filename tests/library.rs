@@ -22,7 +22,7 @@ use inrush_origin::{
 
 const BUCKET: &str = "lab";
 const KEYS: (&str, &str) = ("AKIDLAB", "lab/secret+key");
-/// Nothing here takes so long, unless it hangs.
+/// Time limit of each wait: a longer one means that something hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes that differ from place to place.
@@ -409,7 +409,7 @@ impl Leased {
     }
 }
 
-/// Takes leases as they come, until there are so many; all else must be right as well.
+/// Takes leases as they come, until `is_enough`; all else must be right as well.
 fn take_leases(
     requests: &Requests,
     asked: &BTreeMap<u64, (Vec<u8>, bool)>,

@@ -91,8 +91,7 @@ fn serve(
     serve_at_once(usize::MAX, objects, answer)
 }
 
-/// The same of a server that serves so many connections at a time, each until it is closed; the
-/// others wait.
+/// Serves at most `most` connections at a time, each until it is closed; the others wait.
 fn serve_at_once(
     most: usize,
     objects: &Objects,
@@ -287,7 +286,7 @@ fn bodies_without_a_length_end_with_their_connection() {
     });
 }
 
-/// The same answer in chunks.
+/// Sends an answer in chunks.
 fn in_chunks(answer: Answer) -> Answer {
     let length = format!("Content-Length: {}\r\n", answer.body.len());
     let mut chunked = replaced(answer, &length, "Transfer-Encoding: chunked\r\n");
@@ -415,7 +414,7 @@ fn longer_bodies_without_a_length_are_no_objects() {
     }
 }
 
-/// Without `If-Match` an ETag is all that tells one version from another.
+/// Without `If-Match` only the ETag distinguishes one version from another.
 #[test]
 fn who_misreads_if_match_and_sends_no_etag_is_not_believed() {
     let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));

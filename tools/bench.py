@@ -99,7 +99,7 @@ STREAM_OBJECTS_MAX = 2_000
 """Links to one object that are a stream longer than any run."""
 SPEED = {"gb_per_s": "GB/s", "told_gb_per_s": "told GB/s", "cpu_s_per_gb": "CPU s/GB",
          "peak_rss_mib": "peak MiB"}
-# Start, listing and renames of inrush count against it: its whole life beside what a limit tells.
+# Start, listing and renames count for inrush: its whole run is compared with a limit's own figure.
 SPEED_RATIOS = {"gb_per_s": "told_gb_per_s", "told_gb_per_s": "told_gb_per_s",
                 "cpu_s_per_gb": "cpu_s_per_gb"}
 SECURE = {"gb_per_s": "GB/s", "cpu_s_per_tb": "CPU s/TB", "peak_rss_mib": "peak MiB"}
@@ -223,7 +223,7 @@ def inrush(bench: Bench, prefix: str, discard: bool = False,
 
 
 def limit(bench: Bench, program: Path, arguments: Sequence[str], objects: int) -> measure.Contender:
-    """A limit program; its CPU time is the one it tells, without its start."""
+    """A limit program; its CPU time is the one it prints, without its start."""
 
     def once(_every_byte: bool) -> measure.Sample:
         bench.destination.mkdir()
@@ -505,7 +505,7 @@ def lines_in_order(bench: Bench) -> tuple[str, dict[str, object]]:
 
 
 def lines_late(bench: Bench) -> tuple[str, dict[str, object]]:
-    """The same from afar."""
+    """Lines of an augmented manifest from a server with a delay."""
     args = bench.args
     return lines.run(args.inrush, args.option, bench.env, RUN_SECONDS, args.warm_up, args.runs)
 

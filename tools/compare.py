@@ -87,7 +87,7 @@ MIXED_LEAST = 1_000
 
 @dataclass(frozen=True)
 class Case:
-    """Which objects, from which server, and in what unit their speed is told."""
+    """Which objects, from which server, and in what unit their speed is reported."""
 
     prefix: str
     server: str
@@ -344,7 +344,7 @@ def document(report: Mapping[str, Any]) -> str:
 
 
 def drawing(report: Mapping[str, Any]) -> str:
-    """The same as a picture."""
+    """The report as a drawing in SVG."""
     groups = []
     for name, case in report["cases"].items():
         columns = {case["column"]: UNITS[case["column"]], "cpu_s_per_tb": "CPU-seconds/TB",

@@ -108,7 +108,7 @@ class Side:
 
     @property
     def text(self) -> str:
-        """What it told: rclone tells a dry run on standard error."""
+        """Its listing: standard error for a dry run of rclone, else standard output."""
         told_apart = self.program == "rclone" and not self.stdout
         return self.outcome.stderr if told_apart else self.stdout.decode(errors="replace")
 

@@ -167,7 +167,7 @@ def run_case(program: Path, origin: Origin, volume: volumes.Volume, variant: Var
 
 
 def digest(entries: Sequence[listing.Entry]) -> str:
-    """What the reader must tell of these objects, one after the other."""
+    """The line that the reader must print for these objects, one after the other."""
     sha256 = hashlib.sha256()
     for entry in entries:
         sha256.update(entry.path.read_bytes())

@@ -81,7 +81,7 @@ class Loader:
     bytes: int = 0
 
     def run(self, words: Sequence[str | Path]) -> list[dict[str, Any]]:
-        """What the consumer told."""
+        """What the consumer printed."""
         # What torch and TensorFlow say of this machine is nothing to us.
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
         outcome = process.run([self.python, CONSUMER, words[0], self.name, *words[1:]],

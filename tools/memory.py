@@ -111,7 +111,7 @@ def written(folder: Path) -> tuple[int, int]:
 
 
 def peak(outcome: Outcome) -> int:
-    """The highest resident size: sampled from outside, or what the program tells of itself."""
+    """The highest resident size: sampled from outside, or as the program reports it."""
     return max(outcome.peak_rss_bytes, int(client.summary(outcome)["peak_rss_bytes"]))
 
 

@@ -50,9 +50,9 @@ SCRAPES = Path(__file__).resolve().parent / "lab/consumers/scrapes.py"
 END_SECONDS = 90.0
 """How much longer than planned a command may take."""
 LISTING_SHARE = 0.01
-"""At most so much of what an origin sends is listings."""
+"""Largest share of listings in what an origin sends."""
 AHEAD = 64
-"""At most so many requests for the next epochs of a pipe, which nobody reads, are cut short."""
+"""Most requests for the next epochs of a pipe, which nobody reads, that are cut short."""
 
 
 @dataclass(frozen=True)

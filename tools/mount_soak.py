@@ -41,7 +41,7 @@ SMALL, SMALL_BYTES = 1_000, 39_000
 SIZES = (0, 1, 4097, MIB - 1, MIB, MIB + 1, 3 * MIB + 5)
 PROCESSES = 4
 STEP = 2_000
-"""Opens of one process before it tells."""
+"""Opens of one process between two reports."""
 OPEN_MAX = 50
 READ_BYTES_MAX = 300_000
 SAMPLE_SECONDS = 0.25
@@ -179,7 +179,7 @@ def soak(mount: Mount, entries: Sequence[listing.Entry], opens: int) -> None:
 
 
 def run_all(args: argparse.Namespace) -> int:
-    """Serves, mounts, and tells; the exit code."""
+    """Serves, mounts and prints the outcome; returns the exit code."""
     complaints, mounts, started = [], list[Mount](), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="inrush-mount-soak-", dir=args.disk) as folder:
         temp = Path(folder)

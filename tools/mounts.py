@@ -90,7 +90,7 @@ Work = Callable[[Path], float]
 
 
 def fio(folder: Path, files: int, words: Sequence[str]) -> dict[str, Any]:
-    """Reads so many of the large files at the same time."""
+    """Reads `files` of the large files at the same time."""
     jobs = [word for number in range(files)
             for word in (f"--name=reader{number}", f"--filename={folder}/large/object{number}")]
     told = must([install.system_program("fio"), "--readonly", "--allow_file_create=0",
@@ -103,7 +103,7 @@ def fio(folder: Path, files: int, words: Sequence[str]) -> dict[str, Any]:
 
 
 def in_order(files: int, *words: str) -> Work:
-    """GB/s of so many readers."""
+    """GB/s of `files` readers."""
     def work(folder: Path) -> float:
         # From the first reader's start to the last one's end.
         found = fio(folder, files, ["--rw=read", "--bs=1M", *words])
@@ -177,7 +177,7 @@ def first_byte(folder: Path) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """What is read, from where, and how it is told."""
+    """What is read, from where, and how its figure is printed."""
 
     work: Work
     unit: str
@@ -298,7 +298,7 @@ def run_mount(ground: Ground, case: Case, line: Sequence[str | Path], point: Pat
 
 
 def run_get(ground: Ground, case: Case) -> Result:
-    """The same bytes by `inrush get --discard`."""
+    """Reads the case's bytes by `inrush get --discard`."""
     drop_caches()
     outcome = process.run(
         [ground.args.inrush, "get", "--quiet", f"s3://{BUCKET}/{case.reads}", "--discard",
@@ -310,7 +310,7 @@ def run_get(ground: Ground, case: Case) -> Result:
 
 
 def run_disk(case: Case, copies: Path) -> Result:
-    """The same files on the disk."""
+    """Reads the case's files on the disk."""
     drop_caches()
     return Result(case.work(copies), 0.0, 0)
 

@@ -78,7 +78,7 @@ def expected(document: dict[str, Any]) -> Iterator[tuple[tuple[str, str], Number
 
 
 def is_same(drawn: str, told: float | str) -> bool:
-    """The same text, or a number that is as good as the same."""
+    """True when a text is equal, or a number is equal but for rounding."""
     if isinstance(told, str):
         return drawn == told
     return abs(float(drawn) - told) <= max(abs(told), 1.0) * SAME

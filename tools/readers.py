@@ -5,7 +5,7 @@
                      [--temp FOLDER]
 
 Each case is a real job: `inrush train` takes its channels from the in-repo origin on loopback and
-runs a consumer of tools/lab/consumers as its command. What the consumer tells of each record is
+runs a consumer of tools/lab/consumers as its command. What the consumer prints of each record is
 compared with what was put there, in order.
 
 * tensorflow: SageMaker's PipeModeDataset with RecordIO, TFRecord and text lines over three epochs,

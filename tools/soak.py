@@ -54,7 +54,7 @@ FETCHING = ("--no-sign-request", "--part-size", "1MiB")
 READER_MB_PER_S = 200
 EPOCH_SECONDS = 0.25
 CYCLE_SECONDS = 1.0
-"""At most one epoch and one cycle of runs in so long: the machine is not to be worn out."""
+"""At most one epoch and one cycle of runs in this time: the machine is not to be worn out."""
 RUN_SECONDS = 120.0
 STOP_SECONDS = 20.0
 TELL_SECONDS = 60.0
@@ -145,7 +145,7 @@ class Feeder:
     read_bytes: int = 0
 
     def look(self) -> None:
-        """Takes what the reader has told since; both must still be there."""
+        """Takes what the reader has printed since; both must still be there."""
         with self.reader.log.open("rb") as log:
             log.seek(self.read_bytes)
             told = log.read()
@@ -169,7 +169,7 @@ class Feeder:
                 self.soak.take(name, told[name] / (MIB if limit.unit else 1))
 
     def end(self) -> None:
-        """Interrupts the feeder: it says so, tells what it did, and leaves no pipe."""
+        """Interrupts the feeder: it says so, prints what it did, and leaves no pipe."""
         self.look()
         self.reader.stop()
         self.feeder.child.send_signal(signal.SIGTERM)

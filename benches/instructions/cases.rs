@@ -36,7 +36,7 @@ pub(crate) struct Case {
     pub(crate) unit: &'static str,
     /// Units in one go.
     pub(crate) units: u64,
-    /// Prepares, and does the work so many times.
+    /// Prepares the case, and runs its work as many times as the argument says.
     pub(crate) run: fn(u64),
 }
 

@@ -39,7 +39,7 @@ struct Socket {
 
 pub(crate) type Shared = Rc<RefCell<Network>>;
 
-/// The network between a worker and objects of so many ranges.
+/// The network between a worker and objects that have `ranges` ranges in all.
 pub(crate) fn network(ranges: u64, part_bytes: u64) -> Shared {
     let heads = (0..ranges).map(|index| {
         let (first, size) = (index * part_bytes, ranges * part_bytes);

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cases::{CASES, Case};
 
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions/recorded.txt");
-/// A figure fails that is over so many hundredths of the recorded one, and is told below the other.
+/// A figure above this percentage of the recorded one fails the comparison.
 const MOST_PERCENT: u64 = 110;
 const LEAST_PERCENT: u64 = 90;
 /// How often a case does its work in its two runs.

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 const NO_TIME: Duration = Duration::ZERO;
 const BLOCK_BYTES: u32 = 4096;
 const BLOCKS: u64 = 1 << 20;
-/// So much is free there, always.
+/// Free bytes that `statfs` always reports there.
 pub(crate) const FREE_BYTES: u64 = BLOCKS * BLOCK_BYTES as u64;
 
 /// The file system, mounted; unmounted when it goes.

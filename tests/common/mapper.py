@@ -1,8 +1,8 @@
-"""Reads files through mappings of them, as it is told: python3 mapper.py.
+"""Reads files through mappings, by commands on standard input: python3 mapper.py.
 
 Each line of standard input is `WHAT PATH AT LENGTH TOUCHED`: PATH in hexadecimal, TOUCHED places in
 the range that are read first, in this order, with commas. WHAT is `normal`, `random`, `sequential`
-or `willneed`, which the kernel is told of the mapping (madvise(2)), or `readahead`, which is that
+or `willneed`, which is the advice for the mapping (madvise(2)), or `readahead`, which is that
 system call, and gives no bytes. The answer is a line `ok LENGTH`, and the bytes; or `error ERRNO`.
 """
 

@@ -25,8 +25,8 @@ impl Mapper {
         Self { child, requests, answers }
     }
 
-    /// Bytes of a file through a mapping, after these places of them were touched; what may be told
-    /// to the kernel is in `mapper.py`. A mapping that cannot be read ends the process, by SIGBUS.
+    /// Bytes of a file through a mapping, after these places of them were touched; `mapper.py`
+    /// lists the advice for the kernel. A mapping that cannot be read ends the process, by SIGBUS.
     pub(crate) fn read(
         &mut self,
         what: &str,

@@ -19,7 +19,7 @@ impl Mount {
         Self::of("tmpfs", options)
     }
 
-    /// The same of another file system without a device.
+    /// Mounts another file system without a device, by its type and options.
     pub(crate) fn of(kind: &str, options: &str) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let point = folder.path().join("mount");
@@ -28,8 +28,8 @@ impl Mount {
         Self::at(&words, &point, Some(folder))
     }
 
-    /// What mount(8) is told with these words, at this folder, which may be inside one that goes
-    /// with it; `None`, said on standard error, where nobody may mount it.
+    /// Runs mount(8) with these words at `point`; `inside` is a folder around it that is removed
+    /// with the mount. `None`, with a line on standard error, where mounting is not permitted.
     pub(crate) fn at(words: &[&OsStr], point: &Path, inside: Option<TempDir>) -> Option<Self> {
         if !run(Command::new("mount").args(words).arg(point)) {
             crate::skip::skip(&format!("mount {words:?} is not possible here"));

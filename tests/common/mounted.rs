@@ -23,7 +23,7 @@ pub(crate) fn program(origin: &Origin, words: &[&str]) -> Program {
     talking(origin, &[&["--quiet"], words].concat())
 }
 
-/// The same, with all that it tells.
+/// `inrush mount` of these words and of `d/`, with its notes on standard error.
 pub(crate) fn talking(origin: &Origin, words: &[&str]) -> Program {
     Program::new(["mount", &format!("s3://{BUCKET}/d/")])
         .with(words)
@@ -37,7 +37,7 @@ impl Mounted {
         Self::of(origin, program(origin, words))
     }
 
-    /// The same of this program.
+    /// Starts this program, and waits until its mount serves.
     pub(crate) fn of(origin: &Origin, mut program: Program) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         if let Some(certificates) = origin.ca_pem() {

@@ -148,7 +148,7 @@ const FOLDER_BYTES_MAX: usize = 1024 - 2 - NAME_BYTES_MAX - 1;
 /// Folders in folders.
 const DEPTH_MAX: usize = 50;
 
-/// So many objects below `d/`, always the same for a seed.
+/// `count` objects below `d/`, always the same for a seed.
 pub(crate) fn objects(seed: u64, count: usize) -> Objects {
     let mut random = Rng::with_seed(seed);
     let mut sizes: Vec<usize> = EDGES.iter().rev().copied().collect();
@@ -175,7 +175,7 @@ fn size(random: &mut Rng) -> usize {
     }
 }
 
-/// So many paths of files, of which none is a folder of another's.
+/// `count` paths of files, of which none is a folder of another's.
 fn paths(random: &mut Rng, count: usize) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     let mut taken = BTreeSet::new();

@@ -1,5 +1,5 @@
 //! The real program in an environment of its own: every run is bounded, and one that ends otherwise
-//! than expected tells its command, how it ended, and all it said.
+//! than expected fails with its command, how it ended, and its output.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -82,7 +82,7 @@ impl Program {
         self.start_with(streams.0, streams.1)
     }
 
-    /// Starts it with streams of the caller's, which are not told on failure.
+    /// Starts it with streams of the caller's, which a failure does not print.
     pub(crate) fn start_with(self, stdout: Stdio, stderr: Stdio) -> Running {
         let program = OsString::from(env!("CARGO_BIN_EXE_inrush"));
         let own_signals = own_signals();

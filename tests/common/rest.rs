@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// which tokio wakes twice. 10 to 12 were seen.
 const WAKES_PER_SECOND_MAX: u64 = 16;
 
-/// The same of each of its workers besides: they look at their connections.
+/// Wakes a second of each worker besides, at most: workers look at their connections.
 const WORKER_WAKES_PER_SECOND_MAX: u64 = 5;
 
 /// How often it is looked whether a process rests: what it fetches ahead has to come first, and how

@@ -1,7 +1,7 @@
 //! An S3 server by other people, in this process: `s3s-fs` over a folder, signatures verified.
 //!
 //! It listens on loopback only and stops when it is dropped. Objects get in by its own API, or, to
-//! save time, as files below its root, where it looks for them. What it cannot tell right:
+//! save time, as files below its root, where it looks for them. What it answers wrongly:
 //!
 //! * Asked for `encoding-type=url`, it says so in its answer and then lists keys unencoded. A key
 //!   with `%` or `+` cannot be read from such a page, so the tests put none into this server.
@@ -146,7 +146,7 @@ fn serve(listener: TcpListener, service: S3Service, stopped: oneshot::Receiver<(
             tokio::spawn(connection);
         }
     });
-    // An error means that the sender was dropped, which is how the server is told to stop.
+    // An error means that the sender was dropped, which is the signal to stop.
     let _ = runtime.block_on(stopped);
 }
 

@@ -76,7 +76,7 @@ impl Tree {
         self.plant("proc/self/limits", &text);
     }
 
-    /// So many interrupts of the interface, each on a core of its own.
+    /// Plants `count` interrupts of the interface, each on a core of its own.
     pub(crate) fn interrupts(&self, count: u32) {
         let mut text = String::from("           CPU0       CPU1\n");
         for number in 0..count {

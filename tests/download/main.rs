@@ -26,7 +26,7 @@ const BUCKET: &str = "lab";
 const ALL: &str = "s3://lab/";
 const KEYS: (&str, &str) = ("AKIDLAB", "lab/secret+key");
 
-/// Nothing here takes so long, unless it hangs.
+/// Time limit of each wait: a longer one means that something hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn serve(objects: &Objects, config: Config) -> Origin {

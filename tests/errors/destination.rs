@@ -27,7 +27,7 @@ fn assert_all_whole(folder: &Path, objects: &Objects) -> usize {
     names.len()
 }
 
-/// Fails unless the run ended for want of space, told once by each worker at most.
+/// Fails unless the run ended for want of space, with at most one error of each worker.
 #[track_caller]
 fn expect_full(run: Run) -> Run {
     let run = run.expect(DESTINATION);
@@ -44,7 +44,7 @@ fn expect_full(run: Run) -> Run {
     run
 }
 
-/// So many objects of 100 bytes.
+/// `count` objects of 100 bytes each.
 fn small(count: usize) -> Objects {
     (0..count).map(|n| format!("{n:04}")).map(|key| (key.clone(), bytes_of(&key, 100))).collect()
 }
@@ -422,7 +422,7 @@ fn what_cannot_fit_is_refused_before_the_first_byte() {
 
 #[test]
 fn a_disk_that_fills_up_keeps_what_is_whole() {
-    // Small files take a page each, which their sizes do not tell; large ones come last.
+    // Small files take a page each, more than their sizes; large ones come last.
     let ways = [Some(Vec::new()), without("tmpfile").map(Vec::from)];
     for before in ways.into_iter().flatten() {
         fills_up(&before);

@@ -1,5 +1,5 @@
 //! Disks and limits that give way in the middle of a run: what is whole stays, nothing else has a
-//! name, and the reason is told.
+//! name, and the error gives the reason.
 //!
 //! Not here: a disk that is too small from the start (`destination.rs`).
 
@@ -35,7 +35,7 @@ fn assert_whole_or_unfinished(folder: &Path, objects: &Objects) -> usize {
     assert_whole(folder, objects)
 }
 
-/// An origin that takes its time: so many bytes a second on each connection.
+/// An origin that sends `rate` bytes a second on each connection.
 fn serve_slowly(all: &Objects, rate: u64) -> Origin {
     let mut configuration = config(all);
     configuration.connection_rate = NonZeroU64::new(rate);
@@ -119,8 +119,8 @@ fn standard_output_has_a_limit_of_file_size_too() {
     assert!(!bytes.is_empty() && all["a"].starts_with(&bytes), "{} bytes", bytes.len());
 }
 
-/// Fails unless errors are of objects, each told once, and the count of the others comes last. How
-/// many were under way when the disk gave way, and failed too, depends on the machine.
+/// Fails unless each error line names an object, each object has one line at most, and the count of
+/// the others comes last. How many were under way when the disk gave way depends on the machine.
 #[track_caller]
 fn assert_objects_told(run: &Run) {
     let mut lines: Vec<_> = run.stderr.lines().collect();

@@ -29,7 +29,7 @@ fn command(name: &str, source: &str, place: &Path) -> Program {
     }
 }
 
-/// Fails unless the run failed with this exit code, and told programs so in one document.
+/// Fails unless the run failed with this exit code, and printed one JSON document with the error.
 #[track_caller]
 fn check(name: &str, run: Run, code: i32, error_kind: &str) -> Value {
     let run = run.expect(code);

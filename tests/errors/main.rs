@@ -1,5 +1,5 @@
-//! What goes wrong is told in one line that says what to do, with the documented exit code, and
-//! nothing is written that is not whole: the real program against the in-repo origin.
+//! Each failure prints one line that says what to do, and exits with the documented code; no file
+//! is published that is not whole: the real program against the in-repo origin.
 
 #![expect(
     clippy::disallowed_methods,
@@ -116,7 +116,7 @@ fn objects(keys: &[(&str, usize)]) -> Objects {
     keys.iter().map(|(key, length)| ((*key).to_owned(), bytes_of(key, *length))).collect()
 }
 
-/// The same objects without what their keys begin with.
+/// The objects below a prefix, without that prefix in their keys.
 fn below(prefix: &str, objects: &Objects) -> Objects {
     let inside = objects.iter().filter_map(|(key, bytes)| Some((key.strip_prefix(prefix)?, bytes)));
     inside.map(|(key, bytes)| (key.to_owned(), bytes.clone())).collect()

@@ -11,7 +11,7 @@ use crate::without::without;
 use crate::{HOST, Nowhere, objects};
 
 /// Refused (EPERM), not there (ENOSYS), without room in locked memory (ENOMEM), and set up but of
-/// no use; what is told.
+/// no use; the words of the note.
 const REFUSALS: [(&str, [&str; 2]); 4] = [
     ("io_uring:1", ["not permitted", "seccomp"]),
     ("io_uring:38", ["not implemented", "seccomp"]),

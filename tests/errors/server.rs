@@ -339,7 +339,7 @@ fn a_profile_of_the_environment_that_gives_no_keys_is_told() {
     ] {
         let run = program(Some(&config)).set("AWS_PROFILE", profile).run();
         run.expect(ACCESS).expect_error(words);
-        // The command line's is told as that.
+        // An error about a profile of the command line names --profile.
         let words: Vec<String> =
             words.iter().map(|words| words.replace("AWS_PROFILE", "--profile")).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

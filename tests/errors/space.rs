@@ -11,7 +11,7 @@ use crate::{DESTINATION, assert_whole, names, objects};
 
 const MIB: usize = 1 << 20;
 
-/// The same keys with other bytes.
+/// Objects with equal keys and other bytes.
 fn changed(all: &Objects) -> Objects {
     let flipped = |bytes: &Vec<u8>| bytes.iter().map(|byte| !byte).collect();
     all.iter().map(|(key, bytes)| (key.clone(), flipped(bytes))).collect()
@@ -70,7 +70,7 @@ fn what_can_never_fit_beside_what_stays_is_refused() {
     let words = ["s3://lab/", "--no-space-check", "--json"];
     let run = get(&serve(&new), words).with([&destination]).run().expect(DESTINATION);
     let run = run.expect_words(&["o space left on device", "free space at the"]);
-    // Each object that failed is told, or counted by a line of its own with the one that ended it.
+    // Each failed object has an error line, or is in the count of objects that the run left.
     let told = run.stderr.lines().filter(|line| line.starts_with("error: s3://lab/")).count();
     let rest = |line: &str| {
         line.strip_prefix("error: ")?.split_once(" objects were not ")?.0.parse::<usize>().ok()

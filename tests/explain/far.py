@@ -1,8 +1,8 @@
 """Runs a command far from this machine's servers: `far.py MILLISECONDS BUFFER_BYTES COMMAND...`.
 
-The command has a network of its own, which leads here by two tunnels (tun(4)) and a delay of so
-many milliseconds each way: the server has the address 10.77.0.2 there. Receive buffers have so many
-bytes.
+The command has a network of its own, which leads here by two tunnels (tun(4)) with a delay of
+MILLISECONDS each way: the server has the address 10.77.0.2 there. Receive buffers have
+BUFFER_BYTES.
 Exit code 77: none of this can be made here.
 """
 

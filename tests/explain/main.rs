@@ -66,7 +66,7 @@ impl Numbers {
     }
 }
 
-/// An origin of so many objects of so many bytes.
+/// An origin of `count` objects of `bytes` bytes each.
 fn origin_of(count: u64, bytes: u64) -> Config {
     Config {
         synthetic: vec![SyntheticSet::new(BUCKET, "p/", count, bytes)],
@@ -86,12 +86,12 @@ fn is_crowded(summary: &Value) -> bool {
     summary["limit"]["part"] == "cpu" && seconds("cpu_seconds") < seconds("seconds") * CROWDED_SHARE
 }
 
-/// Fails unless this part was the limit; its sentence is told, too.
+/// Fails unless this part was the limit, and standard error has its sentence.
 #[track_caller]
 fn assert_limit(run: &Run, summary: &Value, part: &str) {
     let limit = &summary["limit"];
     if is_crowded(summary) && part != "cpu" {
-        // Workers were ready and had no processor: that is told, and this beside it.
+        // Workers were ready and had no processor: cpu is the limit, and `part` the next share.
         let shares = limit["shares"].as_object().expect("shares");
         let others = shares.iter().filter(|(name, _)| *name != "cpu");
         let largest = others.max_by(|(_, one), (_, other)| {

@@ -69,7 +69,7 @@ fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
     paths.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
-/// Fails unless the report has a line for each object, with the summary's retries all told.
+/// Fails unless the report has a line for each object, and its retries add up to the summary's.
 #[track_caller]
 fn check_report(report: &Path, run: &Run, case: &Case, retries: u64) {
     let text = fs::read_to_string(report).expect("the report");

@@ -3,7 +3,7 @@
 //! with a named error and a documented exit code; no name stands for a file that is not whole; no
 //! reader gets a wrong byte; and what it counted is what was done to it.
 //!
-//! `INRUSH_FAULTS_SEED` runs one seed alone, `INRUSH_FAULTS_TIMES` so many times as many.
+//! `INRUSH_FAULTS_SEED` runs one seed alone, `INRUSH_FAULTS_TIMES` multiplies the number of seeds.
 
 #![expect(
     clippy::disallowed_methods,
@@ -40,7 +40,7 @@ const RUNS: u64 = 200;
 /// Runs of one mode that are under way at once: most of their time is waiting.
 const AT_ONCE: usize = 3;
 
-/// Runs all seeds of a mode, and tells at the end how to repeat those that failed.
+/// Runs all seeds of a mode, and prints at the end how to repeat those that failed.
 fn run_all(mode: Mode, each: fn(&Case) -> Tally) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("INRUSH_FAULTS_SEED") {

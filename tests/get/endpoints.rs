@@ -1,5 +1,5 @@
 //! Buckets with hosts of their own are endpoints of their own: what one refuses holds up no other,
-//! and the report tells them apart.
+//! and the report counts each by itself.
 
 use std::collections::BTreeMap;
 use std::fs;

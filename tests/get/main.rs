@@ -1,5 +1,5 @@
 //! `get`, `ls` and `verify` of the real program against the in-repo origin: byte for byte, what it
-//! tells, which objects it takes, and how it finds its server and keys.
+//! reports, which objects it takes, and how it finds its server and keys.
 
 #![expect(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! What is told: `--json`, `--report`, `--dry-run`, notes and quiet, `ls`.
+//! Output: `--json`, `--report`, `--dry-run`, notes and quiet, `ls`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -241,7 +241,7 @@ fn ls_in_text_and_json() {
     assert_eq!(told[0]["bytes"], 2 * MIB + 3);
     run.check(told[0]["etag"].as_str().is_some_and(|etag| etag.len() == 34), "an ETag in quotes");
     assert_eq!(told[0]["last_modified"], "2024-01-01T00:00:00.000Z", "{run}");
-    // One object is found by a HEAD, which tells the same.
+    // A HEAD finds one object, and its answer has these fields too.
     let run = ls(&origin, &["s3://lab/p/deep/b", "--json"]).run().expect(0);
     assert_eq!(lines(&run.stdout), told[..1], "{run}");
     for (source, keys) in [("s3://lab/q", 1), ("s3://lab/p/**/b", 1), ("s3://lab/p/*", 1)] {

@@ -1,5 +1,5 @@
 //! `--interface`: bytes come over the network interfaces that were named and over no other, and a
-//! name that leads nowhere is told before anything moves. Two pairs of virtual interfaces (veth(4))
+//! name that leads nowhere fails before anything moves. Two pairs of virtual interfaces (veth(4))
 //! in network name spaces of their own stand for two networks.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "programs under test")]
@@ -49,7 +49,7 @@ fn get_all(origin: &Origin, to: &Path, words: &[&str]) -> program::Program {
     get(origin, ["s3://lab/", to, "--json"]).with(words)
 }
 
-/// What the summary tells of interfaces: names, workers, bytes.
+/// The summary's interfaces: names, workers, bytes.
 fn told(run: &Run) -> Vec<(String, usize, Option<u64>)> {
     let interfaces = run.json()["interfaces"].clone();
     let line = |line: &Value| {
@@ -175,7 +175,7 @@ fn bytes_come_over_the_interfaces_that_were_named() {
     assert_eq!(told(&run), [("a1".to_owned(), 1, None), ("a0".to_owned(), 1, None)]);
     assert!(first > all / 100 && second > all / 100, "{first} and {second} of {all}");
     assert!(first + second >= all, "{first} and {second} of {all}");
-    // One that is down: told before anything moves.
+    // One that is down fails before anything moves.
     let (run, _) = gets(&["--interface", "a0,a2"], ENDPOINT);
     run.expect_error(&["is not reached over the interface a2: 10.99.0.1:", "leave it out"]);
 }

@@ -18,7 +18,7 @@ use crate::mounted::Mounted;
 use crate::names;
 use crate::served::{ACCESS_KEY, BUCKET, SECRET, start};
 
-/// Objects of a tree; so many with `INRUSH_TEST_OBJECTS`.
+/// Objects of a tree, unless `INRUSH_TEST_OBJECTS` gives another number.
 const OBJECTS: usize = 400;
 
 /// The files that are served, and are below the bucket's folder as their keys say.

@@ -313,7 +313,7 @@ fn what_is_no_folder_is_refused_before_anything_is_mounted() {
     run("s3://elsewhere/", secret).expect(4).expect_error(&["NoSuchBucket"]);
     run("s3://lab/d/", "wrong").expect(3).expect_error(&["SignatureDoesNotMatch"]);
     assert_eq!(in_table(folder.path()), None);
-    // As with --foreground: whoever starts it in the background is told, too.
+    // As with --foreground, a start in the background reports its failure to the caller.
     let background = program(&origin, &["--lazy"]).with([folder.path()]).run().expect(0);
     background.check(background.stderr.is_empty(), "nothing was to be said");
     let lists = origin.stats().lists;

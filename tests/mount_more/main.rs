@@ -1,5 +1,5 @@
 //! `inrush mount` with awkward trees, against a model, with a cache, where objects do not stay what
-//! they were listed as, over both transports, and what it tells of a run.
+//! they were listed as, over both transports, and what it reports of a run.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "programs under test")]
 

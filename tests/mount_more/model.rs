@@ -1,6 +1,6 @@
 //! Random operations of several threads on a mount, by a seed, each compared with the objects.
 //!
-//! `INRUSH_TEST_SEEDS` runs so many seeds, `INRUSH_TEST_SEED` begins with this one. What the kernel
+//! `INRUSH_TEST_SEEDS` sets the number of seeds, `INRUSH_TEST_SEED` the first. What the kernel
 //! has of a file is dropped again and again, so that reads reach the mount.
 
 mod reader;

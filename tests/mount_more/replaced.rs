@@ -101,7 +101,7 @@ fn a_name_has_its_new_size_without_being_opened() {
     let file = File::open(&path).expect("it is there");
     put(&origin, 2, 777);
     expect_stale(&file, 10_000_000);
-    // The kernel is told to forget the old one, at some time.
+    // The mount notifies the kernel to forget the old one, at some time.
     let mut running = mounted.running();
     let is_new = || fs::metadata(&path).is_ok_and(|found| found.len() == 777);
     assert!(running.until(is_new), "the mount has ended");

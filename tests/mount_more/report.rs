@@ -1,4 +1,4 @@
-//! What a mount tells of what was read, at its end and of each file.
+//! What a mount reports of reads, at its end and of each file.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;

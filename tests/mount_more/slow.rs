@@ -23,7 +23,7 @@ const MEMORY_BYTES: u64 = 64 * MIB;
 const SLACK_BYTES: u64 = 8 * MIB;
 /// What the sockets of the mount may hold together.
 const UNREAD_BYTES_MAX: u64 = 64 * MIB;
-/// An origin that has sent nothing for so long has stopped.
+/// An origin that has sent nothing for this time has stopped.
 const QUIET: Duration = Duration::from_millis(700);
 /// Only against a mount that reads ahead for ever.
 const PATIENCE: Duration = Duration::from_secs(60);

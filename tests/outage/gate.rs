@@ -1,5 +1,5 @@
-//! What stands before the origin and goes down for a while: it closes what is open, and lets nobody
-//! through until it has seen so many attempts fail, or until it is told to open.
+//! A proxy before the origin that goes down for a while: it closes what is open, and lets nobody
+//! through until a given number of attempts has failed, or until a test opens it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ const BINDS_MAX: u32 = 5_000;
 /// How it is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Down {
-    /// It closes each connection at once, and is up again after so many.
+    /// It closes each connection at once, and is up again after this number of them.
     Closes(u32),
     /// Nobody listens until [`Gate::open`].
     Refuses,
@@ -53,7 +53,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Goes down once after so many bytes of answers; at once for 0.
+    /// Goes down once after `after_bytes` bytes of answers; at once for 0.
     pub(crate) fn start(origin: &Origin, after_bytes: i64, down: Down) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
         let address = listener.local_addr().expect("an address");
@@ -135,7 +135,7 @@ fn serve(listener: TcpListener, behind: SocketAddr, down: Down, state: &Arc<Stat
     }
 }
 
-/// The same port again.
+/// Listens on the port that it had before.
 fn bind(address: SocketAddr) -> TcpListener {
     for _ in 0..BINDS_MAX {
         if let Ok(listener) = TcpListener::bind(address) {

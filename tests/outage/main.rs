@@ -1,5 +1,5 @@
-//! A server that goes away and comes back: every kind of request lives through it, and what is
-//! waited for is told. No test measures time: an outage ends once enough attempts have failed.
+//! A server that goes away and comes back: every kind of request lives through it, and the program
+//! says what it waits for. No test measures time: an outage ends once enough attempts have failed.
 
 #![expect(
     clippy::disallowed_methods,
@@ -34,7 +34,7 @@ use served::{ACCESS_KEY, SECRET, config, serve, start};
 const MIB: usize = 1 << 20;
 /// Attempts that fail in an outage: more than any number of tries that is the default.
 const FAILED: u32 = 12;
-/// An outage begins after so many bytes of answers.
+/// Bytes of answers after which an outage begins.
 const AFTER_BYTES: i64 = 3 << 20;
 
 fn objects() -> Objects {
@@ -91,7 +91,7 @@ fn cat_lives_through_an_outage() {
     assert!(fs::read(&path).expect("the stream") == whole);
 }
 
-/// The server is killed, and started again once the line that tells so has been read.
+/// The server is killed, and started again once the program's line about it has been read.
 #[test]
 fn a_pipe_whose_server_is_killed_and_started_again_gives_all_bytes() {
     let all = objects();

@@ -27,8 +27,8 @@ pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// The same objects as gzip files. Those from 100 kB on are of three members, as those are that
-/// were compressed piece by piece; one without bytes stays so.
+/// Compresses each object as a gzip file. Those from 100 kB on are of three members, as files are
+/// that were compressed piece by piece; one without bytes stays empty.
 fn packed(all: &Objects) -> Objects {
     let packed = |bytes: &Vec<u8>| match bytes.len() {
         0 => Vec::new(),

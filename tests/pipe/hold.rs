@@ -162,7 +162,7 @@ fn a_channel_that_is_held_does_not_stop_the_others() {
         stage.channel(name)
     };
     let held = File::open(path("bad_0")).expect("a pipe");
-    // While the other channel goes on its failure is told.
+    // The failure is reported while the other channel goes on.
     soon("the failure", || said(&log).contains("error: channel bad: "));
     assert!(fs::read(path("good_0")).expect("a stream") == all["a"]);
     drop(held);

@@ -42,7 +42,7 @@ fn values(all: &Objects, line: usize) -> Vec<Vec<u8>> {
     values_of(line, all.values().nth(line).expect("a line"))
 }
 
-/// The same of a line whose object has these bytes.
+/// The values of a line whose object has these bytes.
 fn values_of(line: usize, bytes: &[u8]) -> Vec<Vec<u8>> {
     let box_of = format!("{{\"left\" : {line}}}");
     vec![format!("c\n{line}").into_bytes(), bytes.to_vec(), box_of.into_bytes()]

@@ -151,7 +151,7 @@ fn what_replaces_a_pipe_is_neither_written_nor_removed() {
     let found = fs::metadata(&path).expect("the other pipe");
     assert!(found.file_type().is_fifo());
     assert_eq!(found.ino(), reader.metadata().expect("the same").ino());
-    // It has had no writer: poll(2) tells of one that is gone, too.
+    // It has had no writer: poll(2) would report one that is gone, too.
     let mut polled = [PollFd::new(&reader, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut polled, Some(&now)).expect("a poll");

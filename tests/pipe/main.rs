@@ -102,7 +102,7 @@ impl Stage {
         names
     }
 
-    /// The same without the locks of channels, while they are served.
+    /// `names` without the locks of channels, while they are served.
     fn pipes(&self) -> Vec<String> {
         let mut names = self.names();
         names.retain(|name| !name.ends_with(".lock"));

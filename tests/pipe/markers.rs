@@ -1,5 +1,5 @@
-//! The file that tells a whole epoch from one that failed: it is there before the end of file, or
-//! never.
+//! The completion marker of an epoch: it is there before the end of file, or never, so that its
+//! absence means a failed epoch.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -72,8 +72,8 @@ fn one_who_takes_every_byte_and_closes_at_once_gets_one() {
     let running = stage.serve(&origin, &["--epochs", &EPOCHS.to_string(), "--epoch-markers"]);
     for epoch in 0..EPOCHS {
         let mut pipe = opened(&stage.channel(&format!("train_{epoch}")));
-        // While an epoch's listing has no end nobody can tell that these are all of its bytes. What
-        // is behind it is asked for once that has come.
+        // While an epoch's listing has no end, more bytes may follow. The next epoch's object is
+        // requested once that end has come.
         let asked = || epoch + 1 == EPOCHS || origin.stats().gets >= epoch + 2;
         soon("the next epoch's object", asked);
         let mut bytes = vec![0; 20_000];

@@ -1,4 +1,4 @@
-"""Reads a channel epoch by epoch, each in the manner that is asked for; tells a line of JSON of each.
+"""Reads a channel epoch by epoch, each in the given manner, and prints a line of JSON for each.
 
 usage: reader.py CHANNEL MANNER...
 
@@ -48,7 +48,7 @@ class Epoch:
 
 
     def paced(self, stream, rate):
-        """Reads to the end, so many bytes a second; what was late is not caught up."""
+        """Reads to the end at `rate` bytes a second; what was late is not caught up."""
         piece = memoryview(BUFFER)[: 1 << 20]
         due = time.monotonic()
         while count := stream.readinto(piece):

@@ -15,7 +15,7 @@ const READER_SECONDS: u64 = 60;
 /// takes its time, a program that forgot takes for ever.
 const PIPE_SECONDS: f64 = 10.0;
 
-/// What a reader tells of an epoch.
+/// What a reader reports of an epoch.
 #[derive(Debug, Clone)]
 pub(crate) struct Told {
     pub(crate) epoch: u64,
@@ -87,7 +87,7 @@ impl Reader {
         format!("--- stdout\n{}\n--- stderr\n{}", self.said("stdout"), self.said("stderr"))
     }
 
-    /// Waits for its end; what it tells of each epoch.
+    /// Waits for its end, and returns its report of each epoch.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Vec<Told> {
         let status = loop {

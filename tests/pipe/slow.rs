@@ -26,7 +26,7 @@ fn ticks(pid: u32) -> u64 {
     next() + next()
 }
 
-/// Fails unless some 3 s of the process take at most so many ticks of 10 ms.
+/// Fails unless some 3 s of the process take at most `most` ticks of 10 ms.
 ///
 /// Connections still fill their pipes when it begins, how long depends on what else the machine
 /// does; one that spins is never quiet.

@@ -85,7 +85,7 @@ impl Stage {
         if self.tls { "HTTPS_PROXY" } else { "http_proxy" }
     }
 
-    /// The same through the proxy, as its user.
+    /// The program through the proxy, as its user.
     fn proxied(&self, words: &[&str]) -> Program {
         let url = format!("http://{USER}@{}", self.proxy.address);
         self.program(words).set(self.variable(), url)

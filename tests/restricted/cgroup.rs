@@ -87,7 +87,7 @@ impl Cgroup {
         line.expect("a line").trim().parse().expect("a number")
     }
 
-    /// The most that it has used, in bytes; `None` where the kernel does not tell: version 2 has
+    /// The most that it has used, in bytes; `None` where the kernel has no such file: version 2 has
     /// had `memory.peak` since Linux 5.19.
     pub(crate) fn peak_bytes(&self) -> Option<u64> {
         let file = if self.is_second { "memory.peak" } else { "memory.max_usage_in_bytes" };

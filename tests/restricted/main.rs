@@ -68,7 +68,7 @@ impl Place {
         Self { origin, objects, folder, copied: Copied::shared(), workers: &[] }
     }
 
-    /// The same with two workers, on a machine of any number of processors: limits are for all.
+    /// A scene with two workers, on a machine of any number of processors: limits are for all.
     fn with_two_workers() -> Self {
         Self { workers: &["--workers", "2"], ..Self::new() }
     }
@@ -246,7 +246,7 @@ fn in_a_cgroup_with_little_memory_and_half_a_processor() {
     }
 }
 
-/// Where its user may have so many processes and threads.
+/// A launch whose user may have `processes` processes and threads in all.
 fn limited(processes: usize, user: u32) -> Option<Launch> {
     let limit = format!("--nproc={processes}:{processes}");
     let user = format!("--reuid={user}");

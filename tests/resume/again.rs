@@ -51,7 +51,7 @@ fn what_has_changed_is_fetched_again() {
     let folder = tempfile::tempdir().expect("a folder");
     fetch(&serve(&before), folder.path()).run().expect(0);
     let mut after = before.clone();
-    // The same length: the tag alone tells.
+    // The length stays: only the ETag differs.
     after.insert("a/small".to_owned(), vec![7; 700]);
     after.insert("b/large".to_owned(), vec![9; 3 * MIB + 5]);
     let run = fetch(&serve(&after), folder.path()).run().expect(0);

@@ -65,7 +65,7 @@ fn computed(objects: &Objects) -> Config {
     Config { objects: objects.iter().map(spec).collect(), ..config(&Objects::new()) }
 }
 
-/// The same, with so many MiB a second on each connection.
+/// As `computed`, but with `rate` MiB a second on each connection.
 fn slow(objects: &Objects, rate: u64) -> Config {
     let connection_rate = NonZeroU64::new(rate << 20);
     let first_byte_latency = Duration::from_millis(5);

@@ -45,7 +45,7 @@ impl Bucket {
         self.home.path().join("data")
     }
 
-    /// Serves it as it is now, with so many MiB a second on each connection.
+    /// Serves it as it is now, with `rate` MiB a second on each connection.
     fn serve(&self, rate: Option<u64>) -> Origin {
         let root = Some(self.home.path().join("root"));
         let connection_rate = rate.and_then(|rate| std::num::NonZeroU64::new(rate << 20));
@@ -100,7 +100,7 @@ fn counts(run: &Run) -> [u64; 3] {
 }
 
 #[track_caller]
-/// The same where marks stand in an index: files there have fractions of their own.
+/// Fails unless whole seconds agree. Where an index holds the marks, fractions are the files' own.
 fn assert_seconds(folder: &Path, objects: &Objects) {
     for (index, key) in objects.keys().enumerate() {
         let seconds = time_of(&folder.join(key)).as_secs();
@@ -135,7 +135,7 @@ fn files_have_the_times_of_their_objects() {
         let run = bucket.run("sync", &[]);
         assert_eq!(counts(&run), [0, 4, 0], "they are known by their marks\n{run}");
     }
-    // HEAD tells the time of a single object in another form.
+    // HEAD gives the time of a single object in another form.
     let bucket = Bucket::new(&some());
     let file = bucket.data().join("other name");
     for kept in [0, 1] {
@@ -295,7 +295,7 @@ fn where_there_is_a_mark_it_decides() {
         }
         let run = bucket.run("sync", options);
         assert_eq!(counts(&run), [0, 6, 6], "{options:?}\n{run}");
-        // Replaced again: the time tells.
+        // Replaced again: only the time differs.
         bucket.put("a", &[8; 900], written(9));
         let run = bucket.run("sync", &[]);
         assert_eq!(counts(&run), [1, 5, 5], "{run}");

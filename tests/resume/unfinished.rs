@@ -25,7 +25,7 @@ fn length(objects: &Objects) -> u64 {
     objects.values().map(|bytes| bytes.len() as u64).sum()
 }
 
-/// Runs until so many MiB have been sent in all, and then sends a signal.
+/// Runs until `megabytes` MiB have been sent in all, and then sends a signal.
 #[track_caller]
 fn interrupt(origin: &Origin, folder: &Path, megabytes: u64, signal: Signal) -> Run {
     let mut running = fetch(origin, folder).start();

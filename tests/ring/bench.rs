@@ -70,7 +70,7 @@ impl Bench {
         self.pool.take().expect("slots come back")
     }
 
-    /// True when a cancelled receive surely tells what had come.
+    /// True when a cancelled receive surely reports what had come.
     pub(crate) fn keeps_what_came(&self) -> bool {
         self.ring.keeps_what_came()
     }
@@ -124,7 +124,7 @@ impl Bench {
         self.end(token)
     }
 
-    /// The same; says what it came to.
+    /// Runs an operation, and records its result.
     pub(crate) fn run_and_tell(&mut self, what: &str, op: Op) {
         let (_, result) = self.run(op);
         self.tell(format!("{what}: {result:?}"));

@@ -71,7 +71,7 @@ fn put(peer: &OwnedFd, bytes: &[u8]) {
     }
 }
 
-/// Reads so many bytes, or to the end.
+/// Reads `length` bytes, or to the end.
 fn get(peer: &OwnedFd, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let mut done = 0;

@@ -26,7 +26,7 @@ impl Transit {
         self.arrived
     }
 
-    /// What is on its way, and the end behind it, comes later by so much.
+    /// Delays what is on its way, and the end behind it.
     fn delay(&mut self, by_us: u64) {
         self.arrivals.iter_mut().for_each(|(at_us, _)| *at_us += by_us);
         if self.end_us > 0 {

@@ -40,7 +40,7 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// One more worker, with so many connections and slots, that is called in turns.
+    /// Adds a worker that is called in turns; `size` is its connections and slots.
     pub(crate) fn worker(
         &self,
         number: usize,
@@ -51,7 +51,7 @@ impl Crew {
         self.worker_of(Owner::Lone(number), number, counter, size, sides)
     }
 
-    /// The same, of a ring that waits in this way.
+    /// Adds a worker whose ring belongs to `owner`.
     pub(super) fn worker_of(
         &self,
         owner: Owner,

@@ -28,7 +28,7 @@ struct Aside {
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     aside: Vec<Aside>,
-    /// So many thousandths are done aside although calls are quick.
+    /// Thousandths of the quick calls that are done on a blocking thread all the same.
     pub(crate) aside_per_mille: u64,
     /// Jobs that were done at once, and aside.
     pub(crate) done: [u64; 2],

@@ -38,13 +38,13 @@ struct Plan {
     workers: usize,
     requests: u64,
     files: u64,
-    /// So many thousandths of the requests are for leases; the others are for memory.
+    /// Thousandths of the requests that are for leases; the others are for memory.
     lease_per_mille: u64,
-    /// So many thousandths of turns bring a cancel.
+    /// Thousandths of the turns that cancel a request.
     cancel_per_mille: u64,
     /// The run is stopped in the middle.
     stop: bool,
-    /// So many thousandths of the cancels are lost at least.
+    /// Thousandths of the cancels that are lost, at least.
     lost_per_mille: u64,
 }
 

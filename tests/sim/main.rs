@@ -399,7 +399,7 @@ fn a_worker_that_pauses_does_not_blame_the_network() {
         let rates = Rates { pause_per_mille: 20, ..CALM };
         let tls = seed % 4 == 0;
         let scenario = Scenario { rates, stop: false, sink: Sink::File, tls, verify: false };
-        // So many ranges that it is known what is usual.
+        // 60 objects are enough ranges for the usual time of an answer to be known.
         let sizes: Vec<u64> = (0..60).map(|number| number * 5_000).collect();
         let bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 16, &sizes);
         let (world, outcomes) = checked(bench, seed, scenario);
@@ -460,7 +460,7 @@ fn late_ranges_are_asked_for_twice_and_written_once() {
             // Now and then a connection or an answer hangs for ever.
             let rates = Rates { network_per_mille: 15, hang_per_mille: 30, ..CALM };
             let scenario = Scenario { rates, stop: false, sink: Sink::File, tls, verify: true };
-            // So many ranges that it is known what is usual, of one to four slots.
+            // 60 objects are enough ranges, of one to four slots, for the usual time to be known.
             let sizes: Vec<u64> = (0..60).map(|number| number * 5_000).collect();
             let part = 1 << (16 + seed % 3);
             let bench = set_up_with(seed, scenario, &mut Chance(seed), part, &sizes);

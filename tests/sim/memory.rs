@@ -15,7 +15,7 @@ const RETRANSMISSION_LAST_US: u64 = RETRANSMISSION_FIRST_US << 6;
 /// 91 connections to a fast network.
 const SOCKET_BYTES_MAX: u64 = 24 << 20;
 
-/// The same for the private pipes of ranges.
+/// Most bytes that such a run has in the private pipes of ranges.
 const PIPE_BYTES_MAX: u64 = 1 << 20;
 
 /// Bytes in the kernel, and their bounds.

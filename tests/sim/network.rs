@@ -17,7 +17,7 @@ use super::plumbing::End;
 use super::secure::Server;
 use super::world::{Socket, World};
 
-/// Bytes are given out for so much time at once, in microseconds: the model's resolution.
+/// Time for which the model gives out bytes at once, in microseconds: its resolution.
 const STEP_US: u64 = 500;
 
 /// A socket's receive buffer, in bytes: as Linux lets it grow to (tcp_rmem), scaled like the
@@ -36,8 +36,8 @@ pub(crate) struct Terms {
     pub(crate) rate: u64,
     /// From a request to the first byte of its answer, in microseconds; up to a quarter more.
     pub(crate) latency_us: u64,
-    /// The server reads one answer after the other, for so many nanoseconds a byte, before it sends
-    /// any of it; also for those who have gone meanwhile.
+    /// Nanoseconds a byte for which the server reads each answer, one after the other, before it
+    /// sends any of it; also for clients that have gone meanwhile.
     pub(crate) read_ns: u64,
     /// With more connections than this, each doubling costs 3 % of the capacity.
     pub(crate) knee: u64,
@@ -47,7 +47,7 @@ pub(crate) struct Terms {
     pub(crate) throttled: &'static str,
     /// Connections that are served at a time; the others wait until one of them is closed. 0: all.
     pub(crate) served_at_once: usize,
-    /// For so long others take their part of the capacity.
+    /// When others take their part of the capacity.
     pub(crate) neighbour_us: Range<u64>,
     /// That part, in thousandths.
     pub(crate) neighbour_per_mille: u64,
@@ -187,7 +187,7 @@ impl Network {
         self.waiting.pop_front()
     }
 
-    /// An answer of so many bytes goes on its way.
+    /// Sends an answer of `length` bytes on its way.
     pub(super) fn answer(&mut self, socket: usize, length: usize, now_us: u64, jitter: u64) {
         let mut begins_us = now_us + self.terms.latency_us + self.terms.latency_us * jitter / 4000;
         if self.terms.read_ns > 0 {
@@ -285,7 +285,7 @@ impl Link {
 }
 
 impl Terms {
-    /// What so many connections share, in bytes a second.
+    /// Capacity that `connections` connections share, in bytes a second.
     fn shared(&self, now_us: u64, connections: u64) -> u64 {
         let is_beside = self.neighbour_us.contains(&now_us);
         let taken = if is_beside { self.neighbour_per_mille } else { 0 };

@@ -69,7 +69,7 @@ pub(crate) struct Rates {
     pub(crate) fatal_per_mille: u64,
     /// File system errors.
     pub(crate) disk_per_mille: u64,
-    /// Wrong bits, which only a checksum tells.
+    /// Wrong bits, which only a checksum detects.
     pub(crate) flip_per_mille: u64,
     /// Calls of the file system that take long, and times when the process is stopped.
     pub(crate) pause_per_mille: u64,

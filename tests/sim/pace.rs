@@ -110,7 +110,7 @@ impl Course {
         }
     }
 
-    /// Goes on for so long; returns the mean goodput in bytes a second.
+    /// Runs for `time_us` more; returns the mean goodput in bytes a second.
     pub(super) fn go_on(&mut self, time_us: u64) -> u64 {
         let (from_us, before) = self.come();
         loop {
@@ -343,7 +343,7 @@ fn a_server_that_becomes_slow_is_given_the_time_that_it_takes() {
     });
 }
 
-/// One of five requests is never answered: the others tell how long an answer takes, and those that
+/// One of five requests is never answered: the others show how long an answer takes, and those that
 /// hang are ended soon.
 #[test]
 fn requests_that_hang_do_not_pass_for_a_slow_server() {
@@ -434,8 +434,8 @@ fn slow_file_calls_keep_no_worker_waiting() {
     });
 }
 
-/// Who serves so many connections until they are closed leaves the others without an answer. One of
-/// two workers may have none that is answered.
+/// A server that serves a fixed number of connections leaves the others without an answer until one
+/// closes. One of two workers may have none that is answered.
 #[test]
 fn no_more_connections_are_opened_than_are_served() {
     seeds("no_more_connections_are_opened_than_are_served", 1, |seed| {
@@ -463,7 +463,7 @@ fn no_more_connections_are_opened_than_are_served() {
     });
 }
 
-/// What so many connections bring.
+/// Goodput of `connections` connections, in bytes a second.
 fn best_of(seed: u64, terms: &Terms, size_bytes: u64, connections: usize) -> u64 {
     let bounds = Bounds::fixed(u32::try_from(connections).expect("few"));
     let mut course = Course::new(seed, terms, size_bytes, bounds);

@@ -19,7 +19,7 @@ use super::plumbing::small;
 use super::{CALM, seeds};
 use run::{Course, PATIENT, check};
 
-/// A reader as the seed draws it, for an epoch of so many bytes.
+/// A reader as the seed draws it, for an epoch of `bytes` bytes.
 fn manner(chance: &mut Chance, bytes: u64, leaves: bool) -> Manner {
     let pick = |chance: &mut Chance, from: &[u64]| {
         from[usize::try_from(chance.below(from.len() as u64)).expect("small")]

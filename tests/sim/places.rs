@@ -25,11 +25,11 @@ const END_US: u64 = 2 * (LOST_CANCELS_MAX as u64 + 2) * TURN_WAIT_MAX_US;
 /// A part of an epoch in which its reader does one thing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Phase {
-    /// It rests first for so long.
+    /// Time that it rests first, in microseconds.
     pub(crate) rest_us: u64,
-    /// Bytes a second that it takes then: for so long it does nothing else with what it has read.
+    /// Bytes a second that it takes then: the time of what it has read passes before it reads on.
     pub(crate) bytes_per_second: u64,
-    /// After so many bytes the next phase begins; after the last the first.
+    /// Bytes after which the next phase begins; the first follows the last.
     pub(crate) bytes: usize,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Manner {
     pub(crate) pace_us: u64,
     /// Reads of a thousand that are followed by a long pause.
     pub(crate) pause_per_mille: u64,
-    /// Closes after so many bytes.
+    /// Bytes after which it closes.
     pub(crate) leaves_at: Option<usize>,
     /// Reads by these, not by what is drawn; none: as drawn.
     pub(crate) phases: &'static [Phase],
@@ -202,7 +202,7 @@ impl World {
         }
         let pipe = &mut self.plumbing.pipes[place.pipe];
         if place.manner.leaves_at == Some(place.got.len()) {
-            // What it has not read stays in the pipe (FIONREAD tells it) while a writer has it.
+            // What it has not read stays in the pipe (FIONREAD counts it) while a writer has it.
             place.left = true;
             pipe.reader_gone = true;
             self.plumbing.events += 1;

@@ -219,7 +219,7 @@ impl World {
         if self.interrupted() {
             return Err(if self.chance.hits(500) { Errno::INTERRUPTED } else { Errno::AGAIN });
         }
-        // A pipe that is empty is told before one that nobody reads.
+        // The error of an empty source precedes that of a target that nobody reads.
         let is_pipe = matches!(from, End::Reader(_));
         let early = if is_pipe { Some(self.available(from)?) } else { None };
         if !self.plumbing.pipes[target].is_read() {

@@ -84,7 +84,7 @@ impl Server {
         while !bytes.is_empty() {
             self.0.read_tls(&mut bytes).expect("memory can be read");
             self.0.process_new_packets()?;
-            // Nothing more to read now is told as an error that would block.
+            // Where nothing more can be read now, the error is `WouldBlock`.
             let _ = self.0.reader().read_to_end(&mut plain);
         }
         Ok(plain)

@@ -40,7 +40,7 @@ pub(super) struct Socket {
     pub(super) closed: bool,
     /// What was wrong in its handshake's bytes may have been trusted.
     pub(super) garbled: bool,
-    /// A receive is not woken before so many bytes are there.
+    /// Bytes that must be there before a receive is woken.
     pub(super) low_water: usize,
     pub(super) answers: u32,
     /// Its request waits: the server serves others.
@@ -80,7 +80,7 @@ pub(crate) struct World {
     pub(crate) now_us: u64,
     /// From the first to the second the origin refuses connections and resets those it has.
     pub(crate) outage_us: Range<u64>,
-    /// Every answer breaks off after so many bytes.
+    /// Bytes after which every answer breaks off.
     pub(crate) cut_bytes: usize,
     pub(super) sockets: Vec<Socket>,
     /// What is in the kernel of bytes that have come.
@@ -122,7 +122,7 @@ pub(crate) struct World {
     pub(crate) wrong_at: Option<SocketAddr>,
     /// What serves this address takes requests, and never answers.
     pub(crate) silent_at: Option<SocketAddr>,
-    /// So many of a thousand answers never begin.
+    /// Answers of a thousand that never begin.
     pub(crate) silent_per_mille: u64,
     /// Pipes, and the streams that go through them.
     pub(crate) plumbing: Plumbing,
@@ -252,7 +252,7 @@ impl World {
     fn is_readable(&self, socket: usize) -> bool {
         let found = &self.sockets[socket];
         let stop = found.stop();
-        // A server that has closed, or reset, is something to be told, too.
+        // The end or reset of a connection is readable, too.
         let is_over = found.end.is_some_and(|(_, fault)| fault != Fault::Stall);
         let is_over = found.closed || is_over && self.has_ended(socket);
         let come = self.come(socket, stop);

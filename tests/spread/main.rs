@@ -113,7 +113,7 @@ fn assert_each_once(places: &[PathBuf; 2], objects: &Objects) -> [usize; 2] {
     count
 }
 
-/// What the summary tells of destinations: paths, objects, bytes.
+/// The summary's destinations: paths, objects, bytes.
 fn told(run: &Run) -> Vec<(String, u64, u64)> {
     let lines = run.json()["destinations"].clone();
     let line = |line: &Value| {
@@ -344,7 +344,7 @@ fn a_small_disk_takes_what_fits_and_the_other_the_rest() {
     spread(&origin, &places).run().expect(0);
     let counts = assert_each_once(&places, &objects);
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
-    // Both are too small: told before anything moves.
+    // Both are too small: the run fails before anything moves.
     let mounts = ["size=16M", "size=20M"].map(Mount::tmpfs);
     let [Some(small), Some(other)] = mounts else { return };
     let places = [small.path().to_owned(), other.path().to_owned()];

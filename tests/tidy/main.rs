@@ -63,7 +63,7 @@ impl Source {
         (1..).zip(self.text[..tests_at].lines())
     }
 
-    /// The same without lines that are comments.
+    /// The lines before the tests of the file that are no comments.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         self.lines().filter(|(_, line)| !line.trim_start().starts_with("//"))
     }
@@ -81,7 +81,7 @@ impl Source {
         Some(second.unwrap_or(first)).filter(|room| *room != "main")
     }
 
-    /// The same of a file of the origin; its map is in none either.
+    /// The room of a file of the origin; its map is in none either.
     fn floor(&self) -> Option<&str> {
         let below = self.path.strip_prefix("tools/origin/src/").filter(|_| !self.is_test())?;
         below.strip_suffix(".rs").filter(|file| !["lib", "main"].contains(file))

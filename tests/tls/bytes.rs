@@ -1,4 +1,4 @@
-//! The same bytes as without TLS, whatever the version and whatever breaks.
+//! TLS delivers equal bytes, whatever the version and whatever breaks.
 
 use inrush_origin::{Config, FaultPlan, Profile, TlsConfig, TlsVersions};
 

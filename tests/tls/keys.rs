@@ -82,7 +82,7 @@ pub(crate) fn program(server: &Fake) -> Program {
     Program::new(["ls", "s3://lab/", "--endpoint-url", &url, "--region", "us-east-1"])
 }
 
-/// The same with a profile's file.
+/// A listing at this server, with this file of profiles.
 pub(crate) fn with_config(server: &Fake, config: &str) -> Program {
     let program = program(server);
     let path = program.home().join("config");

@@ -71,7 +71,7 @@ impl Stage {
         Program::new(words).asking(&self.origin).with_keys(ACCESS_KEY, SECRET)
     }
 
-    /// The same, believing the origin's authority.
+    /// The program with these words, which trusts the origin's authority.
     fn trusting(&self, words: &[&str]) -> Program {
         self.program(words).with(["--ca-bundle".as_ref(), self.bundle().as_os_str()])
     }

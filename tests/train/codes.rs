@@ -1,4 +1,4 @@
-//! Exit codes, and what programs are told.
+//! Exit codes, and the JSON for programs.
 
 use rustix::process::Signal;
 

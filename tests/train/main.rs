@@ -98,8 +98,8 @@ impl Stage {
         program.asking(origin).with_keys(ACCESS_KEY, SECRET).set("PATH", path)
     }
 
-    /// The same with a script of sh(1), in which `$d` is the folder of the channels and `$o` that
-    /// of the output.
+    /// `inrush train` with a script of sh(1) as its command, in which `$d` is the folder of the
+    /// channels and `$o` that of the output.
     fn shell(&self, origin: &Origin, words: &[&str], script: &str) -> Program {
         let folders = format!(
             "d='{}' o='{}'; {script}",

@@ -217,7 +217,7 @@ fn what_cannot_be_validated_fails_where_it_must() {
         let headers: &[(&str, &str)] = match object.key.as_str() {
             // The ETag of what is encrypted with keys of one's own is no MD5.
             "kms" => &[("x-amz-server-side-encryption", "aws:kms")],
-            // Its parts are not told, so they are of any length.
+            // Its headers do not list parts, so parts may have any length.
             "parts" => &[("x-amz-checksum-crc32", "y/Q5Jg==-3")],
             _ => &[],
         };
@@ -254,7 +254,7 @@ fn an_etag_that_is_not_the_md5_is_a_mismatch_only_where_all_must_be_proved() {
     let sizes = [("right", SMALL), ("large", LARGE), ("other", SMALL), ("other-large", LARGE)];
     let objects = sizes.map(|(key, size)| (key.to_owned(), size, None)).to_vec();
     let filled = Filled::new(objects);
-    // Whether the file or the ETag is another: that cannot be told.
+    // Nothing shows whether the file or the ETag is another.
     let mut texts = BTreeMap::new();
     for key in ["other", "other-large"] {
         let hex = |filled: &Filled| {

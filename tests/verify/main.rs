@@ -1,5 +1,5 @@
 //! Checksums, with the real program and the in-repo origin: every algorithm and form that S3 keeps,
-//! what is told of each object, and that wrong bytes never get a name.
+//! what is reported of each object, and that wrong bytes never get a name.
 
 #![expect(
     clippy::disallowed_methods,
@@ -212,7 +212,7 @@ fn bytes_that_are_wrong_twice_alike_are_not_downloaded_a_third_time() {
     for (key, size) in [("small", SMALL), ("medium", MEDIUM), ("large", LARGE)] {
         let right = Scene::crc(&[(key, size)], FaultPlan::none());
         right.get(&[], 0);
-        // The same byte in every answer, as if it was stored so.
+        // One byte is wrong in every answer, as if it was stored wrong.
         let scene = Scene::crc(&[(key, size)], flip(key, None));
         let (run, lines) = scene.get(&[], 1);
         let error = lines[key]["error"].as_str().expect("an error");

@@ -100,7 +100,7 @@ def succeeded(outcome: Outcome, what: str) -> Outcome:
 
 
 def listed(text: str) -> dict[str, str]:
-    """What files.py or sha256sum told: hashes by path."""
+    """The output of files.py or sha256sum: hashes by path."""
     pairs = (line.split(None, 1) for line in text.splitlines())
     return {path.strip(): digest for digest, path in pairs}
 
@@ -189,7 +189,7 @@ def init_container(lab: Lab) -> None:
 
 
 def has_its_share(lab: Lab, index: int, outcome: Outcome) -> None:
-    """What files.py told is what the pod of this index must see."""
+    """Fails unless files.py lists what the pod of this index must see."""
     wanted = {f"train/{key}": digest for key, digest in lab.share(index, PODS).items()}
     wanted |= {"test/only": hashlib.sha256(b"test").hexdigest()}
     found = listed(outcome.stdout)

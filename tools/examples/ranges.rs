@@ -1,4 +1,4 @@
-//! Reads an object in ranges, many at once, and tells how fast they come.
+//! Reads an object in ranges, many at once, and prints how fast they come.
 //!
 //! ```text
 //! cargo run --release --example ranges -- s3://bucket/key [ENDPOINT_URL]

@@ -1,6 +1,6 @@
 """A network of its own for this process and its children, where there is nothing but loopback.
 
-For programs that listen on all addresses whatever they are told. The machine is called localhost
+For programs that listen on all addresses and have no option for it. The machine is called localhost
 there, a name that always leads somewhere. Its loopback has a second address, of those that RFC
 5737 keeps for documents: getaddrinfo(3) with AI_ADDRCONFIG, as Slurm calls it, finds nothing on a
 machine that has 127.0.0.1 alone. It takes root.

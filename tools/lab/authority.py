@@ -1,7 +1,7 @@
 """A certificate authority of the lab's own, and a server's certificate from it, made by `openssl`.
 
 Both live as long as the folder they are in. Two authorities have the same name and different keys,
-so that one that is not the server's is told apart by its key alone.
+so that one that is not the server's differs by its key alone.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Expect:
     """What is listed, by key, with sizes; `None` for folders and buckets."""
     totals: tuple[int, int] | None = None
     head: str | None = None
-    """The object whose size and entity tag are told."""
+    """The object whose size and entity tag are printed."""
     code: int = 0
     """The exit code of `inrush`; that of a peer has to be zero where this is."""
     kept: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class Case:
     base: str = ""
     """What the peer leaves out of the keys it lists."""
     sizes: bool = True
-    """Both tell sizes."""
+    """Both print sizes."""
     rounded: bool = False
     """Sizes are for people."""
 

@@ -56,7 +56,7 @@ def trees(destination: Path, entries: Sequence[Entry], prefix: str) -> list[str]
 
 
 def names_and_sizes(destination: Path, entries: Sequence[Entry], prefix: str) -> list[str]:
-    """The same without a look into the files."""
+    """Compares names and sizes, and reads no file."""
     found = {path.relative_to(destination).as_posix(): path.stat().st_size
              for path in destination.rglob("*") if path.is_file()}
     wanted = [entry for entry in entries if entry.key.startswith(prefix)]

@@ -84,7 +84,7 @@ def doctored() -> Iterator[tuple[str, list[float], bool]]:
 
 
 def self_test() -> None:
-    """Refuses to measure anything with a measure that does not tell those series apart."""
+    """Fails unless the measure finds the growing ones among those series, and no other."""
     limit = Limit("figure", "", 2)
     for name, series, wrong in doctored():
         drift = measure(limit, series)

@@ -23,7 +23,7 @@ from pathlib import Path
 from paced_reader import WAIT_SECONDS, Pace, open_pipe, sleep_until
 
 FAST_EVERY = 4
-"""Every so many epochs one is read as fast as it can be."""
+"""One epoch of this many is read as fast as it can be."""
 STATUS = {"VmRSS": "rss_bytes", "VmHWM": "peak_bytes", "Threads": "threads"}
 
 

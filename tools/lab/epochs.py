@@ -48,7 +48,7 @@ class Set:
 
 @dataclass(frozen=True)
 class Data:
-    """All sets, the smallest first, and what the origin is told of them."""
+    """All sets, the smallest first, and the origin's options for them."""
 
     images: Sequence[Set]
     tars: Sequence[Set]
@@ -78,7 +78,7 @@ def fetched_digest(bucket: str, keys: Sequence[str]) -> Callable[[str], int]:
 
 
 def images(counts: Sequence[int]) -> tuple[list[Set], list[str]]:
-    """Made up objects, and what the origin is told of them."""
+    """Synthetic objects, and the origin's options for them."""
     sets, words = [], []
     for count in counts:
         prefix = f"images-{count}/"
@@ -90,7 +90,7 @@ def images(counts: Sequence[int]) -> tuple[list[Set], list[str]]:
 
 
 def array(size: int) -> tuple[Set, list[str]]:
-    """One made up object, and what the origin is told of it."""
+    """One synthetic object, and the origin's options for it."""
     key = "array/000000.bin"
     made = Set(MADE, "array/", [key], 1, size, fetched_digest(MADE, [key]))
     return made, ["--synthetic", f"{MADE}/array/:1:{size}"]
@@ -110,13 +110,13 @@ def write_tar(path: Path, number: int) -> int:
 
 
 def link(source: Path, path: Path) -> None:
-    """The same file once more."""
+    """A second name of a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.hardlink_to(source)
 
 
 def of_samples(prefix: str, keys: Sequence[str], sums: Sequence[int]) -> Set:
-    """A set of so many tars, whose digests are known."""
+    """A set of tars, whose digests are known."""
     total = sum(sums) % MODULUS
     samples = len(sums) * TAR_SAMPLES
     return Set(FILES, prefix, keys, samples, samples * IMAGE_BYTES, lambda _endpoint: total)
@@ -149,8 +149,7 @@ with MDSWriter(out=sys.argv[2], columns={"image": "bytes"}, size_limit=1 << 31) 
 
 
 def shards(root: Path, counts: Sequence[int], sums: Sequence[int], python: Path) -> list[Set]:
-    """The same images as shards of mosaicml-streaming, one for each tar, written by its own
-    writer."""
+    """Images of the tars as shards of mosaicml-streaming, one for each tar, from its own writer."""
     bucket, sets = root / FILES, []
     told = []
     for number in range(max(counts)):
@@ -172,7 +171,7 @@ def shards(root: Path, counts: Sequence[int], sums: Sequence[int], python: Path)
 
 
 def tensors(root: Path, size: int) -> Set:
-    """One safetensors file of tensors of 64 MiB; their bytes tell their place."""
+    """One safetensors file of tensors of 64 MiB; the bytes of each depend on its place."""
     count = size // TENSOR_BYTES
     header = json.dumps({f"layer.{number:03}": {
         "dtype": "BF16", "shape": [TENSOR_BYTES // 2 // 1024, 1024],

@@ -21,7 +21,7 @@ MANY = 16
 MANY_MIB = 16
 WORDS = 4096
 BASE_MIB = 8
-"""Text repeats after so much: deflate looks 32 KiB back."""
+"""Length after which the text repeats: deflate looks 32 KiB back."""
 
 
 def _text() -> bytes:
@@ -38,7 +38,7 @@ def _text() -> bytes:
 
 
 def _write(path: Path, text: bytes, packed_bytes: int) -> None:
-    """A file of one member, about so long."""
+    """A file of one member, of about `packed_bytes`."""
     plain, program = path.with_suffix(""), system_program("pigz")
     plain.write_bytes(text)
     must([program, "-6", "-k", "-f", "-S", path.suffix, plain])

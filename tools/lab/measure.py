@@ -47,7 +47,7 @@ class Sample:
 
     @property
     def cpu_s_per_tb(self) -> float:
-        """The same for each TB."""
+        """CPU-seconds for each TB, in user mode and in the kernel."""
         return self.cpu_s_per_gb * 1e3
 
     @property
@@ -109,7 +109,7 @@ def rounds(contenders: Mapping[str, Contender], warm_up: int, runs: int,
 
 
 def of_outcome(outcome: Outcome, name: str, size: int, files: int) -> Sample:
-    """A run that was to move so many bytes and files, and says nothing of its own speed."""
+    """A run that had to move `size` bytes in `files` files, and prints no speed of its own."""
     if outcome.timed_out or outcome.code != 0:
         raise LabError(f"{name}: exit {outcome.code}: {outcome.last_words()}")
     return Sample(

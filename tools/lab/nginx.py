@@ -116,7 +116,7 @@ BUCKET = """\
 
 @dataclass(frozen=True)
 class Agreement:
-    """What nginx tells of the TLS session under one request."""
+    """What nginx logs of the TLS session under one request."""
 
     protocol: str
     suite: str

@@ -90,7 +90,7 @@ class Setting(Protocol):
 
 @dataclass(frozen=True)
 class Moment:
-    """What the origin had done, so long after its first request."""
+    """What the origin had done `seconds` after its first request."""
 
     seconds: float
     bytes: int

@@ -8,9 +8,9 @@ PATH is the prefix of named pipes, which are read one after the other (PATH_0, P
 for standard input. Manners:
 
     all                     as fast as it can (the default)
-    rate:MB                 so many MB a second, slept for in pieces of at most 1 MiB
-    bursts:SECONDS:BYTES    rests so long, then reads so many bytes as fast as it can, and again
-    rest:SECONDS:BYTES:MB   so many MB a second with one rest, after so many bytes of an epoch
+    rate:MB                 MB megabytes a second, in pieces of at most 1 MiB with sleeps
+    bursts:SECONDS:BYTES    rests for SECONDS, then reads BYTES as fast as it can, and repeats
+    rest:SECONDS:BYTES:MB   MB megabytes a second with one rest, after BYTES of an epoch
 
 Prints a line of JSON for each epoch, or for each `--part-bytes` of it: its bytes, seconds and MB/s,
 and when it began and ended by CLOCK_MONOTONIC, which all processes share. A part begins where the
@@ -79,7 +79,7 @@ class Pace:
         return CATCH_UP_PIECES * PIECE_BYTES / self.rate if self.rate else 0.0
 
     def take(self, count: int) -> float:
-        """So many bytes were read; when to read on."""
+        """Counts bytes that were read, and returns when to read on."""
         now = time.monotonic()
         if self.rate:
             self.due = max(self.due + count / self.rate, now - self.late_most())

@@ -20,7 +20,7 @@ from .process import must
 
 CRT_GET = Path(__file__).with_name("crt_get.py")
 MANY = 100
-"""From so many objects on, programs get a larger concurrency."""
+"""Objects from which on programs get a larger concurrency."""
 AT_ONCE = 128
 """Files at a time of rclone and aria2, if there are many."""
 CURL_AT_ONCE = 256

@@ -24,7 +24,7 @@ from types import FrameType
 STOP_SECONDS = 5.0
 SAMPLE_SECONDS = 0.02
 FAMILY_SAMPLES = 5
-"""Each so many samples a family is looked at: that takes longer."""
+"""Samples between two looks at a whole family, which take longer."""
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -162,8 +162,8 @@ def watch(child: subprocess.Popen[bytes], deadline: float, family: bool) -> tupl
 
 def run(argv: Sequence[str | Path], *, seconds: float, env: Mapping[str, str] | None = None,
         keep_stdout: bool = True, family: bool = False) -> Outcome:
-    """Runs `argv` for at most `seconds` and tells what it cost; its peak RSS with that of its
-    `family`, if that is asked for."""
+    """Runs `argv` for at most `seconds` and returns what it cost; its peak RSS is with that of its
+    `family` if `family` is true."""
     command = [str(part) for part in argv]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         started = time.monotonic()

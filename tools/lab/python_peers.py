@@ -1,6 +1,6 @@
 """A venv with what reads S3 from Python, and the package of this project.
 
-Each is installed by itself. One that cannot be installed is told of, and the others go on.
+Each is installed by itself. One that cannot be installed is reported, and the others go on.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ NUMPY = "numpy==2.1.3"
 
 @dataclass(frozen=True)
 class Package:
-    """What pip is told, call by call, and which packages must be there before."""
+    """Arguments of pip, call by call, and which packages must be there before."""
 
     calls: Sequence[Sequence[str]]
     needs: Sequence[str] = ()
     versions: Sequence[str] = ()
-    """The distributions whose versions are told."""
+    """The distributions whose versions are reported."""
 
 
 PACKAGES: dict[str, Package] = {

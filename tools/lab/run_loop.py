@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs one loop and tells what it read, how long it took, and what it cost.
+"""Runs one loop and prints what it read, how long it took, and what it cost.
 
     run_loop.py WORKLOAD LOOP DIGEST TASK
 

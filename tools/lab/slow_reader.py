@@ -10,10 +10,10 @@
                     20 channels at 20 MB/s each
     slow-rest       500 MB/s with one rest of `--rest` seconds (150) in the middle of an epoch
 
-An epoch's speed is that of the reader, from the end of the epoch before. `cat` has one stream: so
-many bytes of it are an epoch. A case has three times the time that its rates need, and a minute; an
-epoch that is cut then counts as far as it came. TCP memory is that of the whole machine: nothing
-else should run.
+An epoch's speed is that of the reader, from the end of the epoch before. `cat` has one stream, of
+which `--epoch-gib` GiB count as an epoch. A case has three times the time that its rates need, and
+a minute; an epoch that is cut then counts as far as it came. TCP memory is that of the whole
+machine: nothing else should run.
 
 `--check` wants each epoch at 0.97 of the reader's rate (bursts and unlimited: the last at 0.97 of
 the first), at most 300 MiB more TCP memory than at the start, no stall, no hedge and no retry; the
@@ -49,7 +49,7 @@ SHARE_LEAST = 0.97
 FAST_SHARE_LEAST = 0.9
 REST_COSTS_SECONDS = 3.0
 PART_GIB = 4
-"""So much of a longer epoch counts as an epoch."""
+"""The part of a longer epoch that counts as an epoch."""
 BURST = f"bursts:2:{GIB}"
 UNLIMITED_EPOCHS = 12
 LIMIT_TIMES, LIMIT_MORE_SECONDS = 3, 60

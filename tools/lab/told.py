@@ -1,6 +1,6 @@
 """What listings, dry runs and totals print, as keys and sizes: of `inrush` and of its peers.
 
-Sizes are bytes, `None` where none is told, as of a folder. A line that no pattern of its program
+Sizes are bytes, `None` where none is printed, as of a folder. A line that no pattern of its program
 knows is an error, so that nothing is passed over.
 """
 

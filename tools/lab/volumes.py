@@ -38,7 +38,7 @@ class Skipped:
 
 
 def filesystem_of(path: Path) -> str:
-    """The filesystem's name, as `df` tells it."""
+    """The filesystem's name, as `df` prints it."""
     return must(["df", "--output=fstype", path]).split()[-1]
 
 

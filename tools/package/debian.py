@@ -74,8 +74,8 @@ def files(machine: Machine) -> dict[str, tuple[bytes, int]]:
 
 
 def reading() -> dict[str, tuple[bytes, int]]:
-    """What people read, and what the guide's page on containers and services tells them to use:
-    content and mode."""
+    """The documents, and the files that the guide's page on containers and services names: content
+    and mode."""
     readme = (install.REPOSITORY / "README.md").read_bytes()
     found = {"README.md": (readme.replace(b"(src/guide/", b"(guide/"), 0o644),
              "CHANGELOG.md": ((install.REPOSITORY / "CHANGELOG.md").read_bytes(), 0o644)}

@@ -18,8 +18,8 @@ processes that a loop starts are, and their processor time and memory count. Eve
 
 A first run compares the CRC-32 of all samples and finds out how large a set each loop reads in
 about --seconds. Then all take turns, --runs times. Every run must have exactly the samples and
-bytes of its set: else nothing is told, and the exit code is 2. A peer that cannot be installed or
-does not run is a row that says why.
+bytes of its set: else nothing is printed, and the exit code is 2. A peer that cannot be installed
+or does not run is a row that says why.
 
 Packages come from PyPI into --venv, at the versions of tools/lab/python_peers.py. --lend names
 folders of packages that need not be installed again, such as the site-packages with PyTorch.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the wheel of the Python package, for every Linux that its tag promises; tells its path.
+"""Builds the wheel of the Python package, for every Linux of its tag, and prints its path.
 
     tools/python/wheel.py [--profile NAME] [--out FOLDER]
 

@@ -92,7 +92,7 @@ pub(super) struct Course {
     pub(super) budget_bytes: Option<u64>,
     /// Most bytes in receive buffers that the streams may come to: what their budget allows.
     pub(super) socket_bytes_max: Option<u64>,
-    /// Above so many bytes in receive buffers the kernel drops packets.
+    /// Bytes in receive buffers above which the kernel drops packets.
     pub(super) drops_above_bytes: Option<u64>,
 }
 

@@ -25,8 +25,8 @@ const FAST: u64 = 8 * CAPACITY;
 const SLOW: u64 = CAPACITY / 4;
 /// Requests that may be in flight.
 const REQUESTS_MAX: usize = 64;
-/// Bytes that the streams may have requested and not handed on: half of what so many requests ask
-/// for, and twice what the network needs in flight.
+/// Bytes that the streams may have requested and not handed on: 32 ranges, half of those of the
+/// requests, and twice what the network needs in flight.
 const BUDGET_BYTES: u64 = 32 * RANGE_BYTES;
 /// Bytes of an answer's head, at most.
 const HEAD_BYTES: u64 = 512;
@@ -44,7 +44,7 @@ const fn requests_for(bytes_per_second: u64) -> u64 {
     (bytes_per_second * range_us).div_ceil(RANGE_BYTES * SECOND_US)
 }
 
-/// Epochs of so many objects, each with such a reader.
+/// Epochs of as many objects as `objects` lists, each with a reader of these phases.
 fn slow_course(seed: u64, phases: &'static [Phase], objects: &[usize]) -> Course {
     let manner = Manner { gulp: 32 << 10, phases, ..PATIENT };
     Course {
@@ -67,7 +67,7 @@ fn slow_course(seed: u64, phases: &'static [Phase], objects: &[usize]) -> Course
     }
 }
 
-/// The same over a network of this rate, which one connection may have all of; 32 requests share it
+/// A course over a network of this rate, all of which one connection may have; 32 requests share it
 /// from the start.
 fn shared_course(
     seed: u64,
@@ -130,7 +130,7 @@ const OF_NETWORK: u64 = 92;
 /// goes on in the next one.
 const OF_NETWORK_IN_BURSTS: u64 = 75;
 
-/// Looks that a rate is at least so many hundredths of what it should be.
+/// Fails unless a rate is at least `hundredths` hundredths of the wished one.
 fn assert_rate(rate: u64, (wished, hundredths): (u64, u64), timeline: &Timeline) {
     assert!(rate * 100 >= wished * hundredths, "{rate} of {wished} bytes/s: {timeline:?}");
 }

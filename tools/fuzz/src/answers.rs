@@ -17,7 +17,7 @@ pub fn error(data: &[u8]) {
     assert_eq!(told.is_foreign, told.code.is_empty() && !data.is_empty());
     let named = explain(status, data, "R1");
     assert_eq!(named, ServerError { request_id: "R1".to_owned(), ..told.clone() });
-    // Total, and in agreement: a clock is told only by the code that speaks of clocks.
+    // Total, and in agreement: only RequestTimeTooSkewed has the server's clock.
     assert!(told.server_clock().is_none() || told.code == "RequestTimeTooSkewed");
     let line = told.into_error("get").to_string();
     assert!(line.starts_with("get: the server answered "), "{line}");

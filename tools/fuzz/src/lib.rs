@@ -41,7 +41,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("uri", uri),
 ];
 
-/// At most so many places at which an input is cut in two.
+/// Most places at which an input is cut in two.
 const SPLITS_MAX: usize = 12;
 
 /// Places to cut an input of this length at: all of a short one, some of a long one, and the last

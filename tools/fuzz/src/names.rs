@@ -6,7 +6,7 @@ use inrush::plan::merge::PathGuard;
 use inrush::plan::path::{NAME_BYTES_MAX, PATH_BYTES_MAX, PathProblem, RelativePath};
 use inrush::s3::uri::{KEY_BYTES_MAX, KeyPattern, S3Uri};
 
-/// So many keys of one input are looked at together.
+/// Most keys of one input that are checked together.
 const KEYS_MAX: usize = 24;
 
 /// `s3://` addresses: the forms of keys are what they say, a glob matches nothing outside of what

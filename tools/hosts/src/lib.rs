@@ -98,7 +98,7 @@ pub struct Findings {
     pub settled_us: u64,
     /// Share of the processors' time that was used.
     pub processors: f64,
-    /// The same of the worker that was busiest.
+    /// Share of the busiest worker's time that was used.
     pub busiest: f64,
     /// Share of the time that the hand-out's lock was held.
     pub lock: f64,

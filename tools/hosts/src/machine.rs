@@ -21,7 +21,7 @@ use crate::{Costs, Course, Findings, Host, Placement};
 
 /// One step, in microseconds.
 const STEP_US: u64 = 1_000;
-/// The same in seconds.
+/// One step, in seconds.
 const STEP: f64 = 0.001;
 /// The goodput is looked at so often, in microseconds, to say when it settled.
 const LOOK_US: u64 = 100_000;

@@ -28,7 +28,7 @@ struct Options {
     /// Fetch over TLS
     #[arg(long)]
     tls: bool,
-    /// Write to disks of so many gigabytes a second each
+    /// Write to disks of this rate each, in gigabytes a second
     #[arg(long)]
     disk_rate: Option<f64>,
     /// Disks

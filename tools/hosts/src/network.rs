@@ -33,7 +33,7 @@ impl Flight {
         exact(self.range.length)
     }
 
-    /// What may come in so many seconds.
+    /// Bytes that may come in `seconds` seconds.
     pub(crate) fn wish(&self, seconds: f64, now_us: u64) -> f64 {
         if self.begins_us > now_us {
             return 0.0;

@@ -1,4 +1,4 @@
-"""Opens a page in headless Chromium and tells what is in it, as JSON: what the console and the
+"""Opens a page in headless Chromium and prints what is in it, as JSON: what the console and the
 network said, and each picture with its elements as they were laid out.
 
     browser.py PAGE CHROMIUM CHROMEDRIVER

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Data loaders of training programs over a folder.
 
-    loaders.py write KIND FOLDER BYTES                makes about so many bytes of samples
+    loaders.py write KIND FOLDER BYTES                writes samples of about BYTES in all
     loaders.py read KIND FOLDER EPOCHS [BEHIND...]    reads all of them
 
 images: torchvision's ImageFolder in torch's DataLoader with 4 workers, shuffled; each image is
@@ -31,7 +31,7 @@ WORKERS = 4
 BATCH = 64
 PIXELS = (500, 375)
 SHAPES = (136, 102)
-"""A photograph as ImageNet has most: of that size, and 100 kB as JPEG, with so much in it."""
+"""A photograph of the usual size in ImageNet, with detail that makes its JPEG 100 kB."""
 CLASSES = 16
 RECORD_BYTES = 100_000
 SHARD_BYTES = 64 << 20
@@ -112,7 +112,7 @@ def images(folder: Path, is_decoded: bool) -> Callable[[], Iterable[tuple[str, i
     from torchvision.datasets.folder import default_loader
 
     class Named(ImageFolder):  # type: ignore[misc]
-        """Tells what it loads."""
+        """Returns the name of what it loads, too."""
 
         def __getitem__(self, index: int) -> tuple[str, int]:
             found, label = super().__getitem__(index)

@@ -10,7 +10,7 @@
   for an error when there is still none after that.
 * recordio: RecordIO as MXNet reads it, from the description of the format.
 
-Tells what each epoch brought: its bytes as one record, or its records.
+Prints what each epoch delivers: its bytes as one record, or its records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the consumers tell what they got, and how the lab says what they should get.
+"""How the consumers report what they got, and how the lab says what they should get.
 
 A consumer runs with the Python of its own environment, so this file needs nothing but Python 3.10.
 """
@@ -26,7 +26,7 @@ def tell(source: str, records: Iterable[bytes]) -> None:
 
 
 def told(output: str) -> dict[str, list[str]]:
-    """What was told, by source. A source that is told twice is an error, and so are other lines."""
+    """The records of each source; a second line for a source is an error, and any other line."""
     found: dict[str, list[str]] = {}
     for line in output.splitlines():
         entry = json.loads(line)

@@ -20,7 +20,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 GONE_SECONDS = 3.0
-"""So long nobody answers before the program that served has ended."""
+"""Time without an answer after which the program that served has ended."""
 
 
 def read(text: str) -> dict[str, object]:

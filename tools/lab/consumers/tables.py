@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """CSV files in folders, as the XGBoost container finds them: tables.py CHANNEL...
 
-It takes all files of a channel, down to three folders deep, and no other. Tells the rows of each
+It takes all files of a channel, down to three folders deep, and no other. Prints the rows of each
 file, with its path below the channel.
 """
 

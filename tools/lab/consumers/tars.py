@@ -2,7 +2,7 @@
 """webdataset over tar files: tars.py NAME=URLS...
 
 URLS is what webdataset takes: a path with braces, or `pipe:COMMAND`. `$DATA` in it is the folder of
-the channels. Tells every field of every sample, in order, with its key in front.
+the channels. Prints every field of every sample, in order, with its key in front.
 """
 
 from __future__ import annotations

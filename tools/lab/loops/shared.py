@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 THREADS = 16
-"""Of those that are told a number of threads."""
+"""Threads of the readers that have an option for them."""
 AT_ONCE = 64
-"""Requests at the same time of those that are told such a number."""
+"""Requests at the same time of the readers that have an option for them."""
 BATCH = 32
 """Samples of a batch of a `DataLoader`."""
 REGION = "us-east-1"
@@ -57,7 +57,7 @@ Loop = Callable[[Task], Epoch]
 
 def in_threads(read: Callable[[str], Any], words: Iterable[str], threads: int = THREADS,
                ahead: int = 2 * THREADS) -> Iterator[Any]:
-    """What `read` makes of each word, in order; so many are begun and not handed out."""
+    """What `read` makes of each word, in order; at most `ahead` are begun and not handed out."""
     with ThreadPoolExecutor(threads) as pool:
         begun: deque[Future[Any]] = deque()
         for word in words:
@@ -94,7 +94,7 @@ class Held:
 
 
 def boto3_client(connections: int = THREADS) -> Any:
-    """A client of boto3 for so many threads."""
+    """A client of boto3 for this number of threads."""
     import boto3
     from botocore.config import Config
 
@@ -110,7 +110,7 @@ def obstore_store(task: Task) -> Any:
 
 
 def inrush_dataset(name: str, field: str, workers: int) -> Loop:
-    """A field of the samples of a dataset of `inrush.torch`, by so many workers of a loader."""
+    """A field of the samples of a dataset of `inrush.torch`, by a loader with `workers` workers."""
     def loop(task: Task) -> Epoch:
         import inrush.torch
         from torch.utils.data import DataLoader
@@ -122,7 +122,7 @@ def inrush_dataset(name: str, field: str, workers: int) -> Loop:
 
 
 def s3torchconnector_config() -> dict[str, Any]:
-    """What data sets of s3torchconnector are told of a server that is not that of AWS."""
+    """Options of s3torchconnector's data sets for a server that is not that of AWS."""
     from s3torchconnector import S3ClientConfig
 
     return {"region": REGION, "s3client_config": S3ClientConfig(force_path_style=True)}

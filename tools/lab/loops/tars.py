@@ -98,7 +98,7 @@ def obstore(task: Task) -> Callable[[str], Any]:
 
 
 def inrush_open(task: Task) -> Callable[[str], Any]:
-    """`Client.open` of what a listing told."""
+    """`Client.open` of a listing's infos, so that no HEAD is needed."""
     import inrush
 
     client = inrush.Client()

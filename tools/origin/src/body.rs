@@ -87,7 +87,7 @@ pub(crate) struct ReplyBody {
     batch: Option<u64>,
     /// What the pace of all connections allows now; `None`: it does not know of this body yet.
     reserved: Option<u64>,
-    /// Its length is not told: in chunks.
+    /// It has no Content-Length: in chunks.
     chunked: bool,
     /// What is to be counted when it is carried out.
     uncounted: Option<Fault>,

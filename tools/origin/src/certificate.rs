@@ -30,8 +30,8 @@ pub enum CertificateKind {
     WrongName,
     /// It is signed by itself.
     SelfSigned,
-    /// It is signed by itself and an authority's, as `openssl req -x509` makes them. The authority
-    /// that is told is this one.
+    /// It is signed by itself and an authority's, as `openssl req -x509` makes them. It is its own
+    /// authority: `ca_pem` has it.
     SelfSignedAuthority,
     /// It is signed by an authority that nobody knows.
     UnknownAuthority,

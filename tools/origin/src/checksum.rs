@@ -23,7 +23,7 @@ use crate::synthetic::{fill, index};
 
 /// More parts than this S3 does not take.
 const PARTS_MAX: u64 = 10_000;
-/// So many objects' sums are kept; after that all are forgotten.
+/// Most objects whose sums are kept; after that all are forgotten.
 const KEPT_MAX: usize = 1 << 20;
 
 /// What S3 computes checksums by.
@@ -162,7 +162,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Larger parts than were asked for, where S3 would not take so many.
+    /// Parts of `part_bytes`, or longer ones where there would be more than S3 takes.
     pub(crate) fn new(part_bytes: NonZeroU64, length_bytes: u64) -> Self {
         let least = NonZeroU64::new(length_bytes.div_ceil(PARTS_MAX));
         Self { part_bytes: least.map_or(part_bytes, |least| least.max(part_bytes)), length_bytes }

@@ -45,8 +45,8 @@ pub struct Config {
     pub domain: Option<String>,
     /// Time from the whole request to the first byte of the answer.
     pub first_byte_latency: Duration,
-    /// By how much that differs from request to request: at random, evenly, so much less to so much
-    /// more. The same request of the same run always has the same.
+    /// Largest difference from that, in both directions; each request draws its own, evenly. A
+    /// request that is repeated in a run draws the same one.
     pub first_byte_jitter: Duration,
     /// Pace of body bytes on each connection, in bytes a second.
     pub connection_rate: Option<NonZeroU64>,
@@ -197,7 +197,7 @@ impl From<&'static [u8]> for ObjectContent {
 pub enum ObjectContent {
     /// These.
     Bytes(Bytes),
-    /// [`synthetic_bytes`](crate::synthetic_bytes) of the key, so many.
+    /// [`synthetic_bytes`](crate::synthetic_bytes) of the key.
     Synthetic {
         /// The object's size.
         length_bytes: u64,
@@ -242,8 +242,8 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// After so many requests that were signed well, all others are answered with `ExpiredToken`.
-    /// Others of the same access key, with another token, do not expire with them.
+    /// After `requests` requests that were signed well, all others are answered with
+    /// `ExpiredToken`. Others of the same access key, with another token, do not expire with them.
     #[must_use]
     pub fn with_request_limit(mut self, requests: u64) -> Self {
         self.expires_after_requests = Some(requests);

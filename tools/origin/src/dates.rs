@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The last second of the year 9999, which is the last that any of them can write.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
-/// So many seconds after 1970; what they cannot write becomes the nearest time that they can.
+/// The time `seconds` after 1970; one out of range becomes the nearest that can be written.
 fn at(seconds: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(SECONDS_MAX))
 }
@@ -26,7 +26,7 @@ pub(crate) fn iso(seconds: i64) -> String {
     humantime::format_rfc3339_seconds(at(seconds)).to_string()
 }
 
-/// The same with milliseconds, as listings have it.
+/// In ISO 8601 with milliseconds, as listings have it.
 pub(crate) fn iso_millis(seconds: i64) -> String {
     humantime::format_rfc3339_millis(at(seconds)).to_string()
 }

@@ -52,12 +52,12 @@ pub enum Fault {
     },
     /// 500 InternalError.
     InternalError,
-    /// A header with so many bytes.
+    /// A header with a value of this length.
     LargeHead {
         /// Of the value.
         bytes: u32,
     },
-    /// So many headers that mean nothing.
+    /// Headers that mean nothing.
     ManyHeaders {
         /// At most 20,000.
         count: u32,
@@ -74,7 +74,7 @@ pub enum Fault {
         /// By how much they are later than the origin's own.
         ahead_seconds: i32,
     },
-    /// The connection is reset after so many bytes of the body.
+    /// The connection is reset after `bytes` bytes of the body.
     ResetAfter {
         /// Beyond the end: before the last byte.
         bytes: u64,
@@ -92,7 +92,7 @@ pub enum Fault {
         /// Pause after each.
         pause: Duration,
     },
-    /// Nothing more comes after so many bytes of the body, for a time or for ever.
+    /// Nothing more comes after `bytes` bytes of the body, for a time or for ever.
     StallAfter {
         /// Beyond the end: before the last byte.
         bytes: u64,
@@ -106,24 +106,24 @@ pub enum Fault {
     },
     /// 307 TemporaryRedirect, to a name that does not exist.
     TemporaryRedirect,
-    /// A fatal alert after so many bytes of the body, then the end. All that begin with `Tls` are
+    /// A fatal alert after `bytes` bytes of the body, then the end. All that begin with `Tls` are
     /// for connections with TLS: on others they cannot happen.
     TlsAlert {
         /// Beyond the end: before the last byte.
         bytes: u64,
     },
-    /// An orderly end of the session after so many bytes of the body. The connection stays open
+    /// An orderly end of the session after `bytes` bytes of the body. The connection stays open
     /// until the client closes it.
     TlsCloseNotify {
         /// Beyond the end: before the last byte.
         bytes: u64,
     },
-    /// The connection is closed after so many bytes of the body, without an end of the session.
+    /// The connection is closed after `bytes` bytes of the body, without an end of the session.
     TlsCut {
         /// Beyond the end: before the last byte.
         bytes: u64,
     },
-    /// After so many bytes of the body comes a record that cannot be opened.
+    /// After `bytes` bytes of the body comes a record that cannot be opened.
     TlsGarbage {
         /// Beyond the end: before the last byte.
         bytes: u64,
@@ -135,7 +135,7 @@ pub enum Fault {
         /// With a reset instead of an orderly end.
         reset: bool,
     },
-    /// New keys after so many bytes of the body, and the wish that the client changes its own.
+    /// New keys after `bytes` bytes of the body, and the wish that the client changes its own.
     /// Harmless; TLS 1.3 alone can do it.
     TlsKeyUpdate {
         /// Beyond the end: before the last byte.
@@ -143,12 +143,12 @@ pub enum Fault {
     },
     /// The ClientHello is answered by HTTP without TLS. See [`Fault::TlsHandshakeCut`].
     TlsPlaintext,
-    /// The answer, head and body, comes in records of so many bytes. Harmless.
+    /// The answer, head and body, comes in records of `bytes` bytes. Harmless.
     TlsTinyRecords {
         /// Plaintext of each; at least 1.
         bytes: u32,
     },
-    /// The right Content-Length, but the connection is closed after so many bytes of the body;
+    /// The right Content-Length, but the connection is closed after `bytes` bytes of the body;
     /// with TLS in good order, its session first.
     Truncate {
         /// Beyond the end: before the last byte.
@@ -329,7 +329,7 @@ pub(crate) struct FaultRequest<'a> {
     pub(crate) operation: Operation,
     pub(crate) bucket: &'a str,
     pub(crate) key: &'a str,
-    /// Tells requests of the same name apart: the query of a listing.
+    /// The query of a listing, by which requests of one name differ.
     pub(crate) detail: &'a str,
     /// First byte of the object that was asked for.
     pub(crate) offset: u64,

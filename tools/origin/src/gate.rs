@@ -28,7 +28,7 @@ pub(crate) struct Gate<S> {
 struct Outgoing {
     bytes: Vec<u8>,
     sent: usize,
-    /// So many of hyper's bytes are done when all of these are.
+    /// Number of hyper's bytes that are done when all of these are.
     stands_for: usize,
     drip: Option<(usize, Duration)>,
     /// The last piece is to leave before the next is made.

@@ -89,7 +89,7 @@ impl Shared {
         })
     }
 
-    /// The origin's own time, and so much later.
+    /// The origin's own time, `ahead_seconds` later.
     fn now(&self, ahead_seconds: i64) -> SystemTime {
         let offset = self.clock_offset_seconds.saturating_add(ahead_seconds);
         let distance = Duration::from_secs(offset.unsigned_abs());

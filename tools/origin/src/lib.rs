@@ -36,7 +36,7 @@
 //! * [`serve`]: threads, rings, listeners, connections.
 //!
 //! Out of scope: everything that writes, versions, HTTP/2, access control beyond "this key may
-//! read". It listens on loopback unless told otherwise.
+//! read". It listens on loopback by default.
 
 #![expect(
     rustdoc::private_intra_doc_links,

@@ -40,9 +40,9 @@ impl Link {
 pub(crate) enum HeadAct {
     /// It comes in pieces.
     Drip { bytes: usize, pause: Duration },
-    /// So many interim answers come before it.
+    /// `count` interim answers come before it.
     Interim { status: u16, count: u32 },
-    /// Its Content-Length is so much more, or less.
+    /// Its Content-Length is wrong by this.
     Length { by: i32 },
 }
 

@@ -63,7 +63,7 @@ struct Arguments {
     /// The session token that requests must carry as well
     #[arg(long, value_name = "TOKEN", requires = "access_key")]
     session_token: Option<String>,
-    /// After so many requests the session token has expired
+    /// Requests after which the session token has expired
     #[arg(long, value_name = "REQUESTS", requires = "session_token")]
     token_lasts: Option<u64>,
     /// The region that signatures must name
@@ -82,20 +82,20 @@ struct Arguments {
     /// Threads, each with its own ring
     #[arg(long, value_name = "N", default_value = "1")]
     workers: NonZeroUsize,
-    /// Wait so long before each answer, give or take a random time up to JITTER_MS
+    /// Wait for this time before each answer, give or take a random time up to JITTER_MS
     #[arg(long, value_name = "MS[:JITTER_MS]", default_value = "0", value_parser = parse_latency)]
     first_byte_latency: (Duration, Duration),
-    /// Send so many bytes a second on each connection, e.g. 90MB
+    /// Send at this rate on each connection, e.g. 90MB
     #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
     connection_rate: Option<NonZeroU64>,
-    /// Send so many bytes a second on all connections together, in equal shares, e.g. 1GB
+    /// Send at this rate on all connections together, in equal shares, e.g. 1GB
     #[arg(long, value_name = "BYTES/S", value_parser = parse_rate)]
     capacity: Option<NonZeroU64>,
-    /// Serve so many requests a second on all connections together, of LIST too, and after a pause
-    /// BURST at once (a tenth of N); answer those beyond with 503 SlowDown
+    /// Serve N requests a second on all connections together, of LIST too, and after a pause BURST
+    /// at once (a tenth of N); answer those beyond with 503 SlowDown
     #[arg(long, value_name = "N[:BURST]")]
     requests_per_second: Option<RequestRate>,
-    /// From START_MS after the first GET of an object, for LENGTH_MS, a neighbor takes so much of
+    /// From START_MS after the first GET of an object, for LENGTH_MS, a neighbor takes PERCENT of
     /// --capacity and --requests-per-second
     #[arg(long, value_name = "START_MS:LENGTH_MS:PERCENT")]
     neighbor: Option<Neighbor>,
@@ -242,7 +242,7 @@ impl Samples {
 
     async fn take_until_failed(&mut self, origin: &Origin) -> io::Error {
         let mut ticks = tokio::time::interval(SAMPLE_TIME);
-        // A line tells its own time, so one that comes late is as true as another.
+        // A line has its own time, so one that comes late is as true as another.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;

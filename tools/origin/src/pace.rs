@@ -17,21 +17,21 @@ use crate::parse::ParseError;
 
 /// One request, as a bucket counts it.
 const TOKEN: u128 = 1_000_000_000;
-/// A bucket that is not told otherwise holds the requests of a second divided by this.
+/// By default a bucket holds the requests of a second divided by this.
 const BURSTS_PER_SECOND: u32 = 10;
-/// Pieces of all who send take one part in so many of a second together: a few timer steps, so
+/// Pieces of all who send take a second divided by this together: a few timer steps, so
 /// that everybody has a piece in the line before the first one's turn comes again.
 const LINE_ROUNDS_PER_SECOND: u64 = 250;
 /// Smaller pieces cost more than they are worth.
 const LINE_PIECE_BYTES_MIN: u64 = 16 << 10;
-/// A line makes up for so much time in which it was idle: timers are a millisecond coarse, and a
-/// busy machine makes them later still.
+/// Longest idle time that a line makes up for: timers are a millisecond coarse, and a busy
+/// machine makes them later still.
 const LINE_CREDIT: Duration = Duration::from_millis(10);
-/// The same of one connection, within one answer.
+/// Longest idle time that one connection makes up for, within one answer.
 const CONNECTION_CREDIT: Duration = Duration::from_millis(20);
-/// A connection gets its bytes in so many batches a second; each costs a timer and a write.
+/// Batches a second in which a connection gets its bytes; each costs a timer and a write.
 const CONNECTION_BATCHES_PER_SECOND: u64 = 100;
-/// A slow one gets batches of this size, but so many at least.
+/// A slow one gets batches of this size, but at least 10 of them a second.
 const CONNECTION_BATCH_BYTES: u64 = 64 << 10;
 const CONNECTION_BATCHES_PER_SECOND_MIN: u64 = 10;
 
@@ -53,7 +53,7 @@ pub struct RequestRate {
 }
 
 impl RequestRate {
-    /// So many a second, and after a pause those of a tenth of a second at once.
+    /// `per_second` requests a second, and after a pause those of a tenth of a second at once.
     pub fn new(per_second: NonZeroU32) -> Self {
         let burst = per_second.get().div_ceil(BURSTS_PER_SECOND);
         Self { per_second, burst: NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN) }
@@ -98,7 +98,7 @@ pub struct Neighbor {
 }
 
 impl Neighbor {
-    /// What is left so long after the first GET, of 100.
+    /// Percentage that is left at this time after the first GET.
     fn leaves(&self, since_first_get: Duration) -> u64 {
         let is_here = since_first_get >= self.start && since_first_get - self.start < self.length;
         if is_here { u64::from(100 - self.percent.min(99)) } else { 100 }
@@ -259,7 +259,7 @@ impl Own {
     }
 }
 
-/// How long so many bytes take at a rate.
+/// Time that `bytes` take at a rate.
 fn time_of(bytes: u64, rate: u64) -> Duration {
     let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))

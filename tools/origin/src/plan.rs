@@ -37,7 +37,7 @@ pub struct Match {
     /// Only these attempts of the same request (operation, bucket, key, first byte), from 1.
     pub attempts: Option<RangeInclusive<u32>>,
     /// Of all requests that agree with the fields above, only these, in the order they come, from
-    /// 1: so many in a row, whichever they are. A rule before this one hides what it takes.
+    /// 1, whichever they are. A rule before this one hides what it takes.
     pub requests: Option<RangeInclusive<u64>>,
 }
 
@@ -395,7 +395,7 @@ struct Requests {
     agreed: Vec<u64>,
 }
 
-/// So many different requests are remembered (about 24 MiB); after that all count from 1 again.
+/// Most different requests that are remembered (about 24 MiB); then all count from 1 again.
 const REMEMBERED_MAX: usize = 1 << 20;
 
 impl Injector {

@@ -35,12 +35,12 @@ const BACKLOG: i32 = 4096;
 /// it measures within less than its shortest round trip, over loopback nearly all, and then paces
 /// by the acknowledgements that were delayed.
 const CONGESTION_CONTROL: &[u8] = b"cubic";
-/// hyper takes pieces of a body until it holds so much, then it writes.
+/// hyper takes pieces of a body until it holds this number of bytes, then it writes.
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
 /// Nothing of the data goes through the ring: only its wake-ups.
 #[cfg(not(target_env = "musl"))]
 const RING_ENTRIES: u32 = 64;
-/// Answers that are on their way when the origin is stopped get so long to leave.
+/// Time that answers on their way get to leave when the origin is stopped.
 const DRAIN_TIME: Duration = Duration::from_millis(200);
 const DRAIN_STEP: Duration = Duration::from_millis(5);
 /// When accepting fails, mostly for want of descriptors, others need time to close some.
@@ -269,7 +269,7 @@ async fn converse(worker: Rc<Worker>, address_index: usize, stream: TcpStream) {
     let _ = http().serve_connection(TokioIo::new(gate), service).await;
 }
 
-/// The same through TLS, whose end is ours: a session ends before its connection.
+/// Serves a connection through TLS, whose end is ours: a session ends before its connection.
 async fn converse_secured(worker: Rc<Worker>, link: Rc<Link>, mut tunnel: Tunnel) {
     if let Some(fault) = worker.shared.injector.decide_handshake(link.address_index) {
         worker.shared.counters.count_fault(&fault);

@@ -33,7 +33,7 @@ const EXPIRES_SECONDS_MAX: i64 = 7 * 24 * 3600;
 
 /// What AWS leaves unencoded in query names and values.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The same for paths, where a slash separates.
+/// Bytes that are escaped in paths, where a slash separates.
 const PATH: &AsciiSet = &QUERY.remove(b'/');
 
 /// The parts of a request that a signature speaks about.
@@ -61,7 +61,7 @@ struct CacheName {
     region: String,
 }
 
-/// At most so many derived keys are kept: a few credentials, today and yesterday.
+/// Most derived keys that are kept: a few credentials, today and yesterday.
 const CACHED_KEYS_MAX: usize = 64;
 
 /// Who may read, and the region that signatures must name.
@@ -429,7 +429,7 @@ fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// Constant-time: the time tells nothing but the length.
+/// Constant-time: the time reveals nothing but the length.
 fn same(left: &str, right: &str) -> bool {
     let difference = left.bytes().zip(right.bytes()).fold(0, |all, (l, r)| all | (l ^ r));
     left.len() == right.len() && std::hint::black_box(difference) == 0

@@ -21,7 +21,7 @@ pub struct Stats {
     pub connections_open: u64,
     /// Requests whose head arrived, whatever became of them.
     pub requests: u64,
-    /// The same for each address, in the order of [`Config::listen`](crate::Config::listen).
+    /// Requests at each address, in the order of [`Config::listen`](crate::Config::listen).
     pub requests_by_address: Vec<u64>,
     /// Connections that were accepted through each address, in the same order.
     pub connections_by_address: Vec<u64>,

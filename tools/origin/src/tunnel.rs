@@ -66,7 +66,7 @@ impl Tunnel {
         let shaken = poll_fn(|context| self.poll_handshake(context)).await;
         if shaken.is_err() {
             self.counters.tls_failed.add(1);
-            // An alert tells the client why.
+            // An alert gives the client the reason.
             let _ = poll_fn(|context| self.poll_drain(context)).await;
             return shaken;
         }

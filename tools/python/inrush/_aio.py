@@ -199,7 +199,7 @@ class Loops:
                     is_pair = isinstance(item, tuple) and len(item) == 2
                     source, range = item if is_pair else (item, None)
                     if index == 0 and isinstance(source, ObjectInfo):
-                        # Where the bucket is, once; what is wrong is told of the item.
+                        # Finds where the bucket is, once; the item's own read reports a failure.
                         with contextlib.suppress(OSError):
                             await jobs.read(source, (0, 0))
                     size = 0
@@ -233,7 +233,7 @@ class Loops:
         finally:
             for *_, future in under_way:
                 if not future.cancel() and not future.cancelled():
-                    # Looked at, so that asyncio does not tell of it.
+                    # Looked at, so that asyncio does not log it.
                     future.exception()
 
 

@@ -28,8 +28,8 @@ Element = TypeVar("Element")
 
 
 class Elements(Iterator[Element]):
-    """These elements. Who catches why they failed, and asks for the next one, is told again: it is
-    no end as if they were whole. The client stays as long as they are read, whoever else drops it.
+    """Elements of one call. After a failure each further `next` raises it again, so that it never
+    looks like the end. The client stays as long as they are read, whoever else drops it.
     """
 
     def __init__(self, client: Optional[Client], elements: Iterator[Element]) -> None:
@@ -158,7 +158,7 @@ class Client:
         return f"inrush.Client({given})"
 
     def stat(self, uri: Source) -> ObjectInfo:
-        """What the server tells of an object (HEAD).
+        """What the server says of an object (HEAD).
 
         Raises NotFound, PermissionDenied and the other errors of this package.
         """
@@ -183,7 +183,7 @@ class Client:
     def read(self, source: Source, range: Optional[Range] = None) -> bytes:
         """The bytes of an object, or of a range: (offset, length) in bytes.
 
-        An ObjectInfo spares the question for the size. With its ETag, which listings tell, the read
+        An ObjectInfo spares the question for the size. With its ETag, which listings have, the read
         fails with Changed where the object was replaced since; without one only another size is
         found, as a ServerError. Long ranges are fetched in parallel. Raises InvalidRange beyond the
         end.
@@ -225,7 +225,7 @@ class Client:
         for item in items:
             source = item[0] if isinstance(item, tuple) else item
             if isinstance(source, ObjectInfo):
-                # What is wrong is told of the item.
+                # The item's own read reports a failure.
                 with contextlib.suppress(OSError):
                     self._core.read(source, (0, 0))
             yield item
@@ -242,8 +242,8 @@ class Client:
         """Opens an object for reading, as a binary file.
 
         Who reads on gets ever more ahead of time, at most `read_ahead` (bytes, or a str such as
-        "8MiB"; by default 32 MiB; 0 for nothing ahead). With `sequential` so much is read ahead
-        from the first read on: the file will be read to its end.
+        "8MiB"; by default 32 MiB; 0 for nothing ahead). With `sequential` all of `read_ahead` is
+        read ahead from the first read on: the file will be read to its end.
 
         All files of a client together have at most 256 MiB read ahead, or `memory` where that is
         less, in equal shares; one alone has at most half of it. In addition each holds its current

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 # How much is fetched ahead, in bytes: by the first read of who reads on, and at most by one file.
 AHEAD_FIRST = 128 << 10
 AHEAD_MAX = 32 << 20
-# The same of all files of a client together; half of it is as much as one file may have.
+# Most bytes ahead of all files of a client together; half of it is as much as one file may have.
 AHEAD_SUM_MAX = 256 << 20
 # Who jumps and reads less than this, in bytes, gets all of the block around it, at a multiple of
 # its length: parsers of archives read a little at many places side by side, and each read alone
-# costs a round trip. So many blocks of a file are kept.
+# costs a round trip. `BLOCKS_KEPT` blocks of a file are kept.
 BLOCK_BYTES = 32 << 10
 BLOCKS_KEPT = 8
-# What is fetched ahead comes in pieces of so many bytes, and so many of them are kept by a client
-# for what is fetched next: new memory costs as much as what is read into it.
+# What is fetched ahead comes in pieces of this length, and a client keeps `PIECES_KEPT` of them for
+# what is fetched next: new memory costs as much as what is read into it.
 PIECE_BYTES = 2 << 20
 PIECES_KEPT = 2 * AHEAD_MAX // PIECE_BYTES
 # How long to wait before it is asked again, in milliseconds; only against lost wake-ups.
@@ -196,7 +196,7 @@ class File(io.BufferedIOBase):
 
     Who reads on from where the last read ended gets ever longer ranges ahead. Who jumps gets what
     is asked for; of less than 32 KiB the block that it is in, and eight of those are kept. `size`
-    is in bytes, `info` is what the server told. Not for several threads at once.
+    is in bytes, `info` is what the server said. Not for several threads at once.
     """
 
     def __init__(

@@ -151,7 +151,7 @@ def _beside(client: Client, folder: str) -> dict[str, ObjectInfo]:
         page = islice(client.list(folder, recursive=False), LISTED_MAX)
         return {info.uri[len(folder):]: info for info in page if isinstance(info, ObjectInfo)}
     except Error:
-        # Who reads the index is told what is wrong.
+        # The read of the index reports the failure.
         return {}
 
 
@@ -181,7 +181,7 @@ def _index(client: Client, info: ObjectInfo, beside: list[ObjectInfo]
                                      return_exceptions=True)
     if told.error is not None:
         raise told.error
-    # What is wrong with one is told when it is needed.
+    # A failure of one is reported when it is needed.
     firsts = {one.uri: other.data for one, other in zip(guessed, others) if other.error is None}
     try:
         parsed = json.loads(told.data)

@@ -24,7 +24,7 @@ def run(
     client: Client, jobs: Iterable[tuple[Name, Job]], at_once: int,
     has_room: Callable[[], bool] = lambda: True,
 ) -> Generator[tuple[Name, Any, Optional[OSError]], None, None]:
-    """Runs jobs, so many at once, and yields name, value and error of each as it ends.
+    """Runs jobs, at most `at_once` at a time; yields name, value and error of each as it ends.
 
     While there is no room, and some are under way, none is begun. A job begins something in a
     reactor, and returns its number. Whoever closes the generator, or is interrupted, gets back once
@@ -36,7 +36,7 @@ def run(
     under_way: dict[int, Name] = {}
 
     def ended(most: int) -> Iterator[tuple[Name, Any, Optional[OSError]]]:
-        """Waits until at most so many are under way, and there is room for another."""
+        """Waits until at most `most` are under way, and there is room for another."""
         while len(under_way) > most or under_way and not has_room():
             for number, value, error in reactor.take():
                 yield under_way.pop(number), value, error

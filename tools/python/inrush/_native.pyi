@@ -11,7 +11,7 @@ _Word = Union[str, bytes, PathLike[str]]
 
 @final
 class ObjectInfo:
-    """An object as a listing or a HEAD told of it: frozen, hashable, picklable.
+    """An object as a listing or a HEAD described it: frozen, hashable, picklable.
 
     Attributes: `uri` ("s3://bucket/key", the key as it is), `bucket`, `key`, `size` (bytes), `etag`
     (with its quotes, or None), `last_modified` (a datetime in UTC, or None).

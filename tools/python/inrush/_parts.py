@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: A tensor, and its name.
 Named = tuple[str, torch.Tensor]
-#: Types by which elements of so many bytes are copied: some others cannot be.
+#: Types by which elements are copied, by their length in bytes: some others cannot be.
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -121,7 +121,7 @@ def sharded(part: Part, dim: int, rank: int, count: int) -> Part:
 
 
 def raw(length: int, device: torch.device) -> torch.Tensor:
-    """Memory for so many bytes."""
+    """Memory for `length` bytes."""
     return empty((length,), torch.uint8, device)
 
 

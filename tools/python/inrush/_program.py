@@ -82,7 +82,7 @@ def run_transfer(
 def _follow(
     process: subprocess.Popen[bytes], reader: Optional[int], progress: Optional[Progress]
 ) -> tuple[bytes, bytes]:
-    """What it prints; tells of each object meanwhile."""
+    """What it prints; reports each object meanwhile."""
     assert process.stdout is not None and process.stderr is not None
     printed = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
     tally = _Tally(progress)
@@ -104,7 +104,7 @@ def _follow(
 
 
 class _Tally:
-    """Counts the objects of a report, and tells of each."""
+    """Counts the objects of a report, and calls `progress` for each."""
 
     def __init__(self, progress: Optional[Progress]) -> None:
         self._progress = progress
@@ -131,7 +131,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _report(code: int, told: bytes, said: bytes) -> dict[str, Any]:
-    """The report, or the error that it tells."""
+    """The report, or the error that it has."""
     lines = told.decode(errors="replace").splitlines()
     report: dict[str, Any] = json.loads(lines[-1]) if lines else {}
     if code == 0:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 ENDS_BYTES = 256 << 10
 #: What is read ahead of PyTorch, which reads one storage after the other, in bytes.
 AHEAD_BYTES = 128 << 20
-#: Who goes on so many bytes further reads on, for what is between: headers and padding of a zip
-#: file.
+#: A read that begins at most this many bytes further goes on through what is between: headers and
+#: padding of a zip file.
 SKIPPED_BYTES_MAX = 64 << 10
 #: How a zip file begins.
 ZIP = b"PK\x03\x04"

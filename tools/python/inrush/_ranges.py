@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from . import Client, ObjectInfo
 
-#: What is at least so long is received where it belongs; what is shorter is read whole, several of
-#: a file at once.
+#: Length from which on an item is received where it belongs; shorter ones are read whole, several
+#: of a file at once.
 LARGE_BYTES_MIN = 1 << 20
-#: Short items of a file are one read of so many bytes at most, and of items that so many bytes
-#: at most are between.
+#: Short items of a file are one read of at most `TOGETHER_BYTES_MAX`, while the gap between two of
+#: them is at most `GAP_BYTES_MAX`.
 TOGETHER_BYTES_MAX = 8 << 20
 GAP_BYTES_MAX = 4 << 10
 #: Bytes that are read at least where something is missing.

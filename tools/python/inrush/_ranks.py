@@ -1,4 +1,4 @@
-"""The ranks of a process group, and what they tell each other, also that one has failed."""
+"""The ranks of a process group, and the messages between them, also that one has failed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Lost(ConnectionError):
 class Ranks:
     """The ranks of a process group, and this one among them.
 
-    All of them must call the same methods in the same order. What they tell each other is of a
+    All of them must call the same methods in the same order. Their messages are tensors of a
     device of the group's backend.
     """
 
@@ -46,7 +46,7 @@ class Ranks:
         self._store = None if find is None else find()
         self._key = ""
         self._key = f"inrush/{self.told(lambda: time.time_ns())}"
-        #: Whether all ranks know that one has failed, or cannot be told any more.
+        #: Whether all ranks know that one has failed, or cannot be reached any more.
         self.has_failed = False
 
     def alike(self, what: object) -> None:
@@ -85,7 +85,7 @@ class Ranks:
         raise _failure_of(rank, told) if failure is None else failure
 
     def tell(self, failure: BaseException) -> None:
-        """Tells the others that this rank has failed, if they do not know that one has."""
+        """Informs the others that this rank has failed, if they do not know that one has."""
         if not self.has_failed:
             try:
                 self.agree(failure)

@@ -84,7 +84,7 @@ class Plan:
                      drop_uneven=self.drop_uneven)
 
     def at(self, state: Mapping[str, Any]) -> Plan:
-        """The same in the epoch of a state.
+        """The plan in the epoch of a state.
 
         :raises ValueError: the state is of another listing, seed, shard or kind; it says which.
         """

@@ -68,7 +68,7 @@ class _Forward:
         return self._at
 
     def read(self, length: int) -> bytes:
-        """So many bytes, or fewer at the end."""
+        """`length` bytes, or fewer at the end."""
         data, self._again = self._again[:length], self._again[length:]
         while len(data) < length:
             more = self._file.read(length - len(data))

@@ -30,7 +30,7 @@ BUFFERS = 4
 AHEAD_BYTES_MAX = 1 << 30
 #: Memory that is longer is asked to have huge pages (`HEAP_BYTES_MAX` of src/buffer.rs).
 HEAP_BYTES_MAX = 32 << 20
-#: Of a tensor of which a part is wanted, what is so long without a gap is a read of its own.
+#: Of a tensor of which a part is wanted, a run of this length without a gap is a read of its own.
 RUN_BYTES_MIN = 16 << 10
 #: Reads of one tensor at most; one that is in more pieces is read with what is between.
 RUNS_MAX = 4096
@@ -66,8 +66,8 @@ def filled(client: Client, fillings: Iterable[Filling], device: torch.device,
     For the CPU, bytes are received into the tensors themselves, which need not be there before
     their turn. For other devices they pass through a few pinned buffers.
 
-    :param ahead_bytes: about so many bytes are received, or requested, of tensors behind the one
-        that is next.
+    :param ahead_bytes: about the number of bytes that are received, or requested, of tensors
+        behind the one that is next.
     :raises inrush.Error: an object cannot be read.
     """
     directly = _can_be_written_to(device)
@@ -169,7 +169,7 @@ def _pieces(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]
 
 
 def memory_of(tensor: torch.Tensor, start: int, length: int) -> Any:
-    """So many bytes of a contiguous tensor of the CPU, to be written to."""
+    """`length` bytes of a contiguous tensor of the CPU, to be written to."""
     # NumPy has not all types, and need not be there.
     memory = (ctypes.c_ubyte * length).from_address(tensor.data_ptr() + start)
     # Whoever has the view has the tensor.

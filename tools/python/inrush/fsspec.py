@@ -348,7 +348,7 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
 
 
 class _S3(InrushFileSystem):
-    """The same under the names of s3fs."""
+    """The file system under the protocols of s3fs."""
 
     protocol = ("s3", "s3a")
 
@@ -368,7 +368,7 @@ def _data_or_error(result: Any) -> Any:
 
 
 def _clipped(size: int, start: int | None, end: int | None) -> tuple[int, int]:
-    """Offset and length of a slice of so many bytes."""
+    """Offset and length of a slice of `size` bytes."""
     first, last, _ = slice(start, end).indices(size)
     return first, max(0, last - first)
 

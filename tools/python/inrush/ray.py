@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectDatasource", "read_objects"]
 
-#: A block is handed on once it has so many bytes; one object may be larger.
+#: Bytes at which a block is handed on; one object may be larger.
 BLOCK_BYTES = 32 << 20
 #: How many tasks the engine of a node serves at the same time.
 TASKS_OF_A_NODE = 8

@@ -45,7 +45,7 @@ __all__ = ["Header", "Model", "Slice", "TensorInfo", "load", "open", "read_heade
 
 #: Dimension, number and count of the parts of a tensor.
 Shard = tuple[int, int, int]
-#: Of tensors behind the one that is next, so many bytes are received or requested ahead.
+#: Bytes that are received or requested ahead, of tensors behind the one that is next.
 AHEAD_BYTES = 320 << 20
 
 

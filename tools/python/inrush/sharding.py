@@ -103,7 +103,7 @@ class Shard:
         return place % self.count == self.index
 
     def share_of(self, places: int) -> int:
-        """How many of so many places belong to it."""
+        """How many of `places` places belong to it."""
         return (places + self.count - 1 - self.index) // self.count
 
     def split(self, part: int, parts: int) -> Shard:

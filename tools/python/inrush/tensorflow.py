@@ -154,7 +154,7 @@ def _begin(client: Client | None, source: Source, manifest: str | None,
 
 
 def _exactly(file: BinaryIO, length: int) -> bytes:
-    """So many bytes, or fewer at the end of the file."""
+    """`length` bytes, or fewer at the end of the file."""
     data = file.read(length)
     while 0 < len(data) < length:
         more = file.read(length - len(data))

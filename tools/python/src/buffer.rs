@@ -87,7 +87,7 @@ impl Memory {
         let length = ffi::Py_ssize_t::try_from(length_bytes)
             .map_err(|_| PyMemoryError::new_err("more bytes than memory has"))?;
         // SAFETY: without a source, PyBytes_FromStringAndSize returns a new object with room for
-        // so many bytes, or null with an exception set. The interpreter is attached (`py`).
+        // `length` bytes, or null with an exception set. The interpreter is attached (`py`).
         let object = unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), length) };
         // SAFETY: it is null or a new reference that nobody else owns.
         let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;

@@ -20,7 +20,7 @@ use crate::listing::{Bell, List};
 use crate::many::{ReadMany, part_of};
 use crate::session::{Home, Owned, SLICE};
 
-/// What a child is told that was forked while its parent waited here.
+/// The error of a child that was forked while its parent waited here.
 const FORKED: &str = "the read belongs to another process: read again";
 
 /// A client without Python's conveniences.

@@ -37,7 +37,7 @@ impl Failure {
         Self::new(ErrorReason::Interrupted.name(), message)
     }
 
-    /// The same, of this object, unless it names one.
+    /// Adds this object to the failure, unless it names one.
     pub(crate) fn of(mut self, uri: &str) -> Self {
         self.uri.get_or_insert_with(|| uri.to_owned());
         self

@@ -1,4 +1,4 @@
-//! What is told of objects: plain values, which may be pickled, hashed and kept.
+//! Descriptions of objects: plain values, which may be pickled, hashed and kept.
 
 use std::time::UNIX_EPOCH;
 
@@ -11,7 +11,7 @@ use pyo3::types::{PyTuple, PyType};
 
 use crate::errors::{Failure, class};
 
-/// An object as a listing or a HEAD told of it.
+/// An object as a listing or a HEAD described it.
 ///
 /// Attributes: `uri` ("s3://bucket/key", the key as it is), `bucket`, `key`, `size` (bytes), `etag`
 /// (with its quotes, or None), `last_modified` (a datetime in UTC, or None).
@@ -58,7 +58,7 @@ pub(crate) fn parse(py: Python<'_>, uri: &str) -> PyResult<(String, String)> {
     }
 }
 
-/// A `datetime` of so many microseconds since the Epoch.
+/// A `datetime` of `modified_us` microseconds since the Epoch.
 fn datetime(py: Python<'_>, modified_us: i64) -> PyResult<Bound<'_, PyAny>> {
     static EPOCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static DELTA: PyOnceLock<Py<PyType>> = PyOnceLock::new();

@@ -69,7 +69,7 @@ pub(crate) type Part = (u64, u64);
 /// What comes of a job.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// What a HEAD tells.
+    /// What a HEAD says.
     Info,
     /// A new `bytes` object.
     Bytes,
@@ -82,7 +82,7 @@ pub(crate) enum Want {
 pub(crate) enum Outcome {
     Info(ObjectInfo),
     Bytes(Py<PyAny>),
-    /// So many bytes were written.
+    /// Number of bytes that were written.
     Written(u64),
 }
 
@@ -337,7 +337,7 @@ impl Jobs {
         self.ended.push((number, outcome));
     }
 
-    /// Waits for something to take, at most so long; without the interpreter.
+    /// Waits for something to take, for `at_most`; without the interpreter.
     pub(crate) fn wait(&self, at_most: Duration) -> Vec<Completion> {
         self.requests.wait(at_most)
     }
@@ -426,7 +426,7 @@ fn part_of(object: &RemoteObject, part: Option<Part>) -> Result<Part, Failure> {
     }
 }
 
-/// Memory for so many bytes.
+/// Memory for `length` bytes.
 fn memory_of(py: Python<'_>, want: Want, length: u64) -> Result<Memory, Failure> {
     let too_many = || Failure::range(format!("{length} bytes are more than memory has"));
     let bytes = usize::try_from(length).map_err(|_| too_many())?;

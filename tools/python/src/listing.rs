@@ -35,7 +35,7 @@ impl Bell {
         let _ = rustix::io::write(&*self.counter, &1u64.to_ne_bytes());
     }
 
-    /// Waits until it rings, at most so long; a signal ends it, too.
+    /// Waits until it rings, for `at_most`; a signal ends it, too.
     pub(crate) fn wait(&self, at_most: Duration) {
         let timeout = at_most.try_into().ok();
         let _ = poll(&mut [PollFd::new(&*self.counter, PollFlags::IN)], timeout.as_ref());

@@ -288,7 +288,7 @@ impl Home {
         py.detach(|| end(state));
     }
 
-    /// The same for who is dropped.
+    /// Ends a session whose owner is dropped.
     fn abandon(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let state = std::mem::replace(state, State::Closed);

@@ -43,7 +43,7 @@ def save(folder: Path, made: dict[str, Any], **options: Any) -> dict[str, bytes]
 
 
 def emptied(made: dict[str, Any]) -> dict[str, Any]:
-    """The same without what is loaded, in memory that is packed."""
+    """The tensors of `made` as zeros, in memory that is packed, and None for all else."""
     return {name: torch.zeros(one.shape, dtype=one.dtype) if torch.is_tensor(one) else None
             for name, one in made.items()}
 
@@ -153,7 +153,7 @@ class Runs:
 
 
 class Dotted:
-    """The same by a name with a dot."""
+    """Is run when it is unpickled by a name with a dot."""
 
     def __reduce_ex__(self, _: Any) -> Any:
         return _mkdir, ("/tmp/inrush-ran",)

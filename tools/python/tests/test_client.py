@@ -1,4 +1,4 @@
-"""The client: what it reads, lists and tells."""
+"""The client: what it reads, lists and describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong, and how that is told."""
+"""Failures, and the exceptions that report them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def experiment(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def told(workload: str, loop: str, origin: Origin, objects: dict[str, bytes], folder: Path) -> Any:
-    """What a loop tells of itself."""
+    """The figures that a loop prints of itself."""
     task = folder / "task.json"
     task.write_text(json.dumps({
         "endpoint": origin.endpoint, "bucket": "data", "prefix": "all/", "temp": str(folder),

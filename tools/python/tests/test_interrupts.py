@@ -19,7 +19,7 @@ from conftest import Origin, require, small_objects
 
 Serve = Callable[..., Origin]
 
-#: A process that is still there after so many seconds waits for the server: it has no end then.
+#: A process that is still there after this time waits for the server: it has no end then.
 SECONDS = 20
 
 HEADER = json.dumps({"a": {"dtype": "U8", "shape": [1 << 20], "data_offsets": [0, 1 << 20]}})

@@ -31,7 +31,7 @@ Reads = list[tuple[int, int]]
 
 
 def of_files(made: dict[str, Any], count: int) -> dict[str, bytes]:
-    """The objects of a model that has so many files, and their index."""
+    """The objects of a model that has `count` files, and their index."""
     write = require("safetensors.torch").save
     parts = {f"m-{part}.safetensors": list(made)[part::count] for part in range(count)}
     index = {"weight_map": {name: file for file, mine in parts.items() for name in mine}}

@@ -25,7 +25,7 @@ Serve = Callable[..., Origin]
 RANKS = 4
 URI = "s3://data/m/"
 #: A process that becomes all ranks, since to import torch takes longer than all else. Each runs the
-#: code, and its `told` is printed; None of one that died.
+#: code, and its `result` is printed; None of one that died.
 PROGRAM = """
 import hashlib, json, os, sys
 import torch, torch.distributed as dist
@@ -74,7 +74,7 @@ print(json.dumps([json.loads(one) if one else None for one in told]))
 
 
 def ranks(folder: Path, code: str) -> list[Any]:
-    """What each rank leaves in `told`."""
+    """What each rank leaves in `result`."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": "lo",
            "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(

@@ -23,7 +23,7 @@ MANY_MAX = (256 << 20) + OBJECT_BYTES
 SLACK_BYTES = 8 << 20
 #: What the sockets of a client may hold together, in bytes.
 UNREAD_MAX = 64 << 20
-#: Who has sent nothing for so long has stopped: the origin counts ten times a second.
+#: A sender that sent nothing for this time has stopped: the origin counts ten times a second.
 QUIET_SECONDS = 1.0
 
 

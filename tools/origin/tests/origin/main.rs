@@ -135,7 +135,7 @@ fn strangers_are_refused() {
     let anonymous = ask(&origin, "GET /b/small", "");
     assert_eq!(anonymous.status(), 403);
     assert!(anonymous.text().contains("<Code>AccessDenied</Code>"));
-    // Names are told to nobody either.
+    // Names of objects are refused to all, too.
     assert_eq!(ask(&origin, "GET /none/k", "").status(), 403);
     let headers = "Authorization: AWS4-HMAC-SHA256 \
         Credential=AKID/20240101/eu-west-3/s3/aws4_request,SignedHeaders=host,Signature=00\r\n\
@@ -367,7 +367,7 @@ fn addresses_share_a_port_and_workers_share_addresses() {
         }
     }
     assert_eq!(origin.stats().requests_by_address, [8; 4]);
-    // A second origin is told that the port is taken instead of sharing it.
+    // A second origin fails because the port is taken, instead of sharing it.
     let taken = Config { listen: vec![origin.address()], workers, ..config() };
     assert!(Origin::start(taken).unwrap_err().to_string().contains("cannot listen on"));
     let listen = vec![origin.address()];

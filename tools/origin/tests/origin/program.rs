@@ -1,4 +1,4 @@
-//! The program: its faults and what it tells of them at its end.
+//! The program: its faults and what it reports of them at its end.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
