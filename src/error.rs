@@ -431,9 +431,9 @@ mod tests {
     fn programs_hear_how_often_and_of_which_request() {
         let error = Error::new(ErrorKind::Endpoint, "broken");
         assert_eq!((error.attempts(), error.clone().of_request("").request_id()), (None, None));
-        let told = error.attempted(3).of_request("R1").within("get s3://b/k");
-        assert_eq!((told.attempts(), told.request_id()), (Some(3), Some("R1")));
-        assert_eq!(told.to_string(), "get s3://b/k: broken", "the message has its own words");
+        let whole = error.attempted(3).of_request("R1").within("get s3://b/k");
+        assert_eq!((whole.attempts(), whole.request_id()), (Some(3), Some("R1")));
+        assert_eq!(whole.to_string(), "get s3://b/k: broken", "the message has its own words");
     }
 
     #[test]

@@ -388,24 +388,24 @@ pub const BACKOFF_MAX_US: u64 = 10_000_000;
 pub const UNREACHABLE_BACKOFF_MAX_US: u64 = 2_000_000;
 
 /// A wait is reported after this time, in microseconds: a healthy server answers far sooner.
-pub const WAIT_TOLD_AFTER_US: u64 = 2_000_000;
+pub const WAIT_REPORTED_AFTER_US: u64 = 2_000_000;
 
 /// A wait for a piece of a body is reported after this time, in microseconds, because a slow
 /// network may take long.
-pub const WAIT_TOLD_BODY_AFTER_US: u64 = 10_000_000;
+pub const WAIT_REPORTED_BODY_AFTER_US: u64 = 10_000_000;
 
 /// Interval of the checks for waits to report, in microseconds.
 pub const WAIT_LOOK_US: u64 = 250_000;
 
 /// Interval of these checks while there is no wait, in microseconds: a wait that begins meanwhile
-/// is not reported before [`WAIT_TOLD_AFTER_US`].
+/// is not reported before [`WAIT_REPORTED_AFTER_US`].
 pub const WAIT_REST_LOOK_US: u64 = 1_000_000;
 
 /// Shortest time between two lines about one wait without a terminal, in microseconds.
-pub const WAIT_TOLD_PAUSE_US: u64 = 10_000_000;
+pub const WAIT_REPORTED_PAUSE_US: u64 = 10_000_000;
 
 /// Shortest time between two lines if host or reason has changed, in microseconds.
-pub const WAIT_TOLD_CHANGED_US: u64 = 2_000_000;
+pub const WAIT_REPORTED_CHANGED_US: u64 = 2_000_000;
 
 /// Timeout of a connection attempt, in microseconds.
 pub const CONNECT_TIMEOUT_US: u64 = 10_000_000;
@@ -576,7 +576,7 @@ pub const LISTED_AHEAD_SHARE: u64 = 8;
 pub const LISTED_AHEAD_RANGES_MIN: u64 = 64;
 
 /// Most epochs of a channel that are reported one by one at the end: the last ones.
-pub const EPOCHS_TOLD_MAX: usize = 1000;
+pub const EPOCHS_REPORTED_MAX: usize = 1000;
 
 const _: () = assert!(INLINE_BYTES_MAX < INLINE_AHEAD_BYTES_MAX);
 const _: () = assert!(SLOT_BYTES_MIN.is_multiple_of(DIRECT_ALIGNMENT_BYTES));

@@ -137,8 +137,8 @@ fn all_results_say_the_same() {
             let row: Vec<&str> = rows.next().expect("a row").split(',').collect();
             assert_eq!(row[0], step["stage"].as_str().expect("a name"));
             assert_eq!(row[4].parse().ok(), measured["bytes"].as_u64());
-            let told = measured["bytes_per_second"].as_f64().expect("a rate");
-            assert!(is_same(row[6].parse().expect("a number"), told), "{row:?}: {told}");
+            let reported = measured["bytes_per_second"].as_f64().expect("a rate");
+            assert!(is_same(row[6].parse().expect("a number"), reported), "{row:?}: {reported}");
         }
     }
     assert_eq!(rows.next(), None);
@@ -170,8 +170,8 @@ fn all_results_say_the_same() {
             .into_iter()
             .map(|(_, y)| y)
             .collect();
-        let told = buckets.iter().map(|bucket| bucket["count"].as_f64().expect("a count"));
-        assert_eq!(counts, told.collect::<Vec<_>>(), "{kind}");
+        let reported = buckets.iter().map(|bucket| bucket["count"].as_f64().expect("a count"));
+        assert_eq!(counts, reported.collect::<Vec<_>>(), "{kind}");
     }
     let left = fs::read_dir(destination.path()).expect("a folder").count();
     assert_eq!(left, 0, "all files are removed");
@@ -200,7 +200,10 @@ fn an_aborted_sweep_keeps_its_finished_steps() {
     );
     let left: Vec<_> = fs::read_dir(destination.path()).expect("a folder").flatten().collect();
     run.check(left.is_empty(), &format!("nothing is left: {left:?}"));
-    run.check(run.stdout.lines().filter(|line| line.starts_with("network ")).count() == 1, "told");
+    run.check(
+        run.stdout.lines().filter(|line| line.starts_with("network ")).count() == 1,
+        "one line of the step",
+    );
     assert_eq!(run.stdout.lines().last(), document["sentence"].as_str(), "{run}");
 }
 
@@ -211,7 +214,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_measured() {
     let run = Program::new(["bench", "--stages", "tls", "--csv", &file]).run().expect(5);
     let run = run.expect_words(&["cannot write", "none/b.csv"]);
     run.check(!run.stderr.lines().any(|line| line == "tls"), "nothing is measured");
-    for (words, told) in [
+    for (words, expected) in [
         (&["--stages", "tls,tls"][..], "twice"),
         (&["--sweep", "connections=2,2"], "twice"),
         (&["--sweep", "connections=99999"], "1 to"),
@@ -222,7 +225,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_measured() {
             "connections=8 is more than --max-connections 4",
         ),
     ] {
-        Program::new(["bench"]).with(words).run().expect(2).expect_words(&[told]);
+        Program::new(["bench"]).with(words).run().expect(2).expect_words(&[expected]);
     }
 }
 
@@ -237,8 +240,8 @@ fn a_pipe_that_every_run_would_read_is_refused_and_not_opened() {
     let source = ["s3://lab/", "--endpoint-url", "http://127.0.0.1:1", "--retry-for", "0"];
     for name in ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"] {
         let program = Program::new(words).with(source).set(name, &pipe);
-        let told = [name, "a pipe, which can be read once", "give", "a regular file"];
-        program.run().expect(2).expect_error(&told);
+        let expected = [name, "a pipe, which can be read once", "give", "a regular file"];
+        program.run().expect(2).expect_error(&expected);
     }
     for name in ["--ca-bundle", "--sse-c-key-file"] {
         let program = Program::new(words).with(source).with([name]).with([&pipe]);
@@ -306,7 +309,7 @@ fn options_hold_for_all_steps_but_for_what_is_swept() {
         run.check(option["name"] == name && option["value"] == value, name);
     }
     let steps = document["steps"].as_array().expect("steps");
-    let told: Vec<_> = steps
+    let reported: Vec<_> = steps
         .iter()
         .map(|step| {
             let connections = &step["pace"]["timeline"][0]["requests_in_flight"];
@@ -314,7 +317,7 @@ fn options_hold_for_all_steps_but_for_what_is_swept() {
         })
         .collect();
     // A pipe has no document with its pace.
-    assert_eq!(told, [("network", Some(3)), ("pipe", None), ("network", Some(2))], "{run}");
+    assert_eq!(reported, [("network", Some(3)), ("pipe", None), ("network", Some(2))], "{run}");
     let program = Program::new(["bench", "--connections", "0"]);
     program.run().expect(2).expect_words(&["--connections", "1 to"]);
 }

@@ -46,47 +46,60 @@ fn errors_have_the_colours_of_usage_errors() {
 
 #[test]
 fn an_option_of_another_command_is_said_to_be_that() {
-    let told = |words: &[&str], expected: &str| {
+    let expect_message = |words: &[&str], expected: &str| {
         let (stdout, stderr) = check(words, 2);
         assert!(stdout.is_empty() && stderr.contains(expected), "{words:?}: {stderr}");
     };
-    told(&["get", "--delete", "s3://bucket/a", "b"], "--delete is an option of sync, not of get");
-    told(&["ls", "--adopt", "s3://bucket/"], "--adopt is an option of verify, not of ls");
-    told(&["get", "-H", "s3://bucket/", "b"], "-H is an option of ls, not of get");
-    told(&["cat", "--dry-run", "s3://bucket/a"], "--dry-run is an option of get");
-    told(
+    expect_message(
+        &["get", "--delete", "s3://bucket/a", "b"],
+        "--delete is an option of sync, not of get",
+    );
+    expect_message(&["ls", "--adopt", "s3://bucket/"], "--adopt is an option of verify, not of ls");
+    expect_message(&["get", "-H", "s3://bucket/", "b"], "-H is an option of ls, not of get");
+    expect_message(&["cat", "--dry-run", "s3://bucket/a"], "--dry-run is an option of get");
+    expect_message(
         &["demo", "--region=x"],
         "--region is an option of get, sync, verify, ls, pipe, cat, train, mount, doctor and bench",
     );
     let behind = "mount, doctor and bench; options go behind the command";
-    told(&["--adopt", "get", "s3://bucket/a", "b"], "verify; options go behind the command");
-    told(&["--region=x", "get", "s3://bucket/a", "b"], behind);
-    told(&["--region", "x", "demo"], behind);
-    told(&["--region"], behind);
+    expect_message(
+        &["--adopt", "get", "s3://bucket/a", "b"],
+        "verify; options go behind the command",
+    );
+    expect_message(&["--region=x", "get", "s3://bucket/a", "b"], behind);
+    expect_message(&["--region", "x", "demo"], behind);
+    expect_message(&["--region"], behind);
     // An option that no command has gets clap's message, which suggests a similar one.
-    told(&["get", "--deadlin", "1s"], "unexpected argument '--deadlin' found");
-    told(&["get", "--deadlin", "1s"], "'--deadline'");
+    expect_message(&["get", "--deadlin", "1s"], "unexpected argument '--deadlin' found");
+    expect_message(&["get", "--deadlin", "1s"], "'--deadline'");
 }
 
 #[test]
 fn what_other_programs_have_is_said_in_one_line() {
-    let told = |words: &[&str], expected: &str| {
+    let expect_message = |words: &[&str], expected: &str| {
         let (stdout, stderr) = check(words, 2);
         assert!(stdout.is_empty() && stderr.contains(expected), "{words:?}: {stderr}");
         assert_eq!(stderr.matches('\n').count(), 1, "{words:?}: {stderr}");
     };
-    let get = |option: &str, expected: &str| told(&["get", "s3://b/a", option, "d"], expected);
+    let get =
+        |option: &str, expected: &str| expect_message(&["get", "s3://b/a", option, "d"], expected);
     get("--no-check-certificate", "'--no-check-certificate': use --no-verify-ssl\n");
     get("--ignore-existing", "use --overwrite never");
     get("--timeout=5", "unexpected argument '--timeout': use --read-timeout");
     get("-r", "it is not needed, a folder is downloaded whole");
     get("--progress", "shown by default");
-    told(&["ls", "-R", "s3://bucket/"], "use --recursive");
-    told(&["ls", "--output", "json"], "use --json");
+    expect_message(&["ls", "-R", "s3://bucket/"], "use --recursive");
+    expect_message(&["ls", "--output", "json"], "use --json");
     for word in ["rm", "mb", "put", "s3", "head", "presign"] {
-        told(&[word, "s3://bucket/a"], &format!("subcommand '{word}': inrush only reads from S3"));
+        expect_message(
+            &[word, "s3://bucket/a"],
+            &format!("subcommand '{word}': inrush only reads from S3"),
+        );
     }
-    told(&["du", "s3://bucket/a"], "use 'inrush ls --recursive --summarize s3://BUCKET/FOLDER/'");
+    expect_message(
+        &["du", "s3://bucket/a"],
+        "use 'inrush ls --recursive --summarize s3://BUCKET/FOLDER/'",
+    );
     // Neither is an operand, so clap's tip to type it behind `--` would mislead.
     for option in ["-P", "-o", "-l", "--qqq"] {
         let (_, stderr) = check(&["cat", option, "s3://bucket/a"], 2);
@@ -140,30 +153,39 @@ fn nothing_typed_is_answered_with_the_commands() {
 
 #[test]
 fn usage_errors_exit_with_2_and_say_what_to_do() {
-    let told = |words: &[&str], expected: &str| {
+    let expect_message = |words: &[&str], expected: &str| {
         let (stdout, stderr) = check(words, 2);
         assert!(stdout.is_empty(), "{words:?}: {stdout}");
         assert!(stderr.starts_with("error: ") && stderr.contains(expected), "{words:?}: {stderr}");
     };
-    told(&["fetch"], "unrecognized subcommand");
-    told(&["cp", "s3://bucket/a", "b"], "inrush get s3://BUCKET/KEY DEST");
-    told(&["get", "s3://bucket/a", "-"], "inrush cat");
-    told(&["get", "a", "s3://bucket/a"], "does not upload");
-    told(&["get", "--wrokers", "3", "s3://bucket/a", "b"], "--workers");
-    told(&["get", "s3://bucket/a", "b", "--memory", "1"], "4MiB or more");
-    told(&["get", "s3://bucket/a", "b", "--bandwidth-limit", "0"], "more than 0 bytes a second");
-    told(&["cat", "s3://bucket/a", "--bwlimit", "fast"], "a size is digits");
-    told(&["sync", "s3://bucket/a/", "b", "--size-only", "--ignore-times"], "cannot be used with");
-    told(&["get", "s3://bucket/a", "b", "--adopt"], "--adopt is an option of verify, not of get");
-    told(&["ls", "--recursive"], "--recursive needs a source such as s3://BUCKET/");
-    told(&["cat"], "<SOURCE>");
-    told(&["cat"], "Usage: inrush cat [OPTIONS] SOURCE...");
-    told(&["ls", "bucket/a"], "does not start with s3://");
-    told(&["completions", "ksh"], "possible values");
+    expect_message(&["fetch"], "unrecognized subcommand");
+    expect_message(&["cp", "s3://bucket/a", "b"], "inrush get s3://BUCKET/KEY DEST");
+    expect_message(&["get", "s3://bucket/a", "-"], "inrush cat");
+    expect_message(&["get", "a", "s3://bucket/a"], "does not upload");
+    expect_message(&["get", "--wrokers", "3", "s3://bucket/a", "b"], "--workers");
+    expect_message(&["get", "s3://bucket/a", "b", "--memory", "1"], "4MiB or more");
+    expect_message(
+        &["get", "s3://bucket/a", "b", "--bandwidth-limit", "0"],
+        "more than 0 bytes a second",
+    );
+    expect_message(&["cat", "s3://bucket/a", "--bwlimit", "fast"], "a size is digits");
+    expect_message(
+        &["sync", "s3://bucket/a/", "b", "--size-only", "--ignore-times"],
+        "cannot be used with",
+    );
+    expect_message(
+        &["get", "s3://bucket/a", "b", "--adopt"],
+        "--adopt is an option of verify, not of get",
+    );
+    expect_message(&["ls", "--recursive"], "--recursive needs a source such as s3://BUCKET/");
+    expect_message(&["cat"], "<SOURCE>");
+    expect_message(&["cat"], "Usage: inrush cat [OPTIONS] SOURCE...");
+    expect_message(&["ls", "bucket/a"], "does not start with s3://");
+    expect_message(&["completions", "ksh"], "possible values");
 }
 
 #[test]
-fn a_missing_destination_is_told_in_one_line() {
+fn a_missing_destination_is_reported_in_one_line() {
     let (_, stderr) = check(&["get", "s3://bucket/a"], 2);
     assert_eq!(
         stderr,

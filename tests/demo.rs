@@ -47,8 +47,8 @@ fn every_byte_is_compared_and_nothing_is_left() {
     let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&outcome["verified"], &outcome["exit_code"]), (&true.into(), &0.into()));
     let sets = outcome["sets"].as_array().expect("sets");
-    let told: Vec<_> = sets.iter().map(|set| set["set"].as_str().expect("a name")).collect();
-    assert_eq!(told, ["large", "small", "empty", "odd sizes", "odd names"]);
+    let compared: Vec<_> = sets.iter().map(|set| set["set"].as_str().expect("a name")).collect();
+    assert_eq!(compared, ["large", "small", "empty", "odd sizes", "odd names"]);
     assert_eq!(sets[0]["bytes"], 64 << 20);
     assert_eq!((&sets[1]["objects"], &sets[1]["bytes"]), (&2_000.into(), &78_000_000.into()));
     assert!(names(folder.path()).is_empty(), "{:?}", names(folder.path()));

@@ -40,7 +40,7 @@ const MIB: usize = 1 << 20;
 const DEADLINE: i32 = 8;
 const INTERRUPTED: i32 = 130;
 /// Longest time that anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// A connection without a byte for this time counts as stalled.
 const STALL: Duration = Duration::from_secs(5);
 
@@ -128,7 +128,7 @@ fn a_second_signal_ends_at_once() {
     let Unread { mut running, stderr, _reader, _origin, folder: _folder } = unread();
     let begun = Instant::now();
     // Two that come together are one, so it is sent until the program has ended.
-    while !running.has_ended() && begun.elapsed() < PATIENCE {
+    while !running.has_ended() && begun.elapsed() < WAIT_MAX {
         running.signal(Signal::INT);
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -244,7 +244,7 @@ fn wait_for(file: &Path, words: &str) {
     let begun = Instant::now();
     while !fs::read_to_string(file).is_ok_and(|text| text.contains(words)) {
         let said = fs::read_to_string(file);
-        assert!(begun.elapsed() < PATIENCE, "{words:?} was expected: {said:?}");
+        assert!(begun.elapsed() < WAIT_MAX, "{words:?} was expected: {said:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -172,8 +172,8 @@ fn stop_one(signal: Signal, moment: impl Fn(&Origin, &Path) -> bool, before: &[S
     run.check(run.stderr.contains(&left), &format!("{left} was expected"));
     let folders = usize::from(destination.join("mark").is_dir());
     run.check(whole < OBJECTS.len() - 1, "it was too fast to be interrupted");
-    let told = format!("interrupted: {} o", whole + folders);
-    run.check(run.stderr.contains(&told), &format!("{told} was expected"));
+    let expected = format!("interrupted: {} o", whole + folders);
+    run.check(run.stderr.contains(&expected), &format!("{expected} was expected"));
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "beside it\n{run}");
     eprintln!("{signal:?} with {whole} objects whole: stopped after {seconds:.3} s");
 }
@@ -303,8 +303,8 @@ fn stop_reading(program: Program, pipe: &Path) {
     };
     assert!(running.until(is_read), "it reads nothing\n{}", running.wait());
     running.signal(Signal::INT);
-    let told = format!("waiting for {} to be readable", pipe.display());
-    running.wait().expect(INTERRUPTED).expect_error(&["interrupted before", &told]);
+    let expected = format!("waiting for {} to be readable", pipe.display());
+    running.wait().expect(INTERRUPTED).expect_error(&["interrupted before", &expected]);
 }
 
 #[test]
@@ -327,8 +327,8 @@ fn a_file_that_never_comes_is_named_and_holds_no_end_up() {
         stop_reading(program.set("AWS_CONFIG_FILE", &pipe), &pipe);
     }
     let late = to(&["s3://lab/", "--deadline", "1s"]).set("AWS_CONFIG_FILE", &pipe).run();
-    let told = format!("downloaded: waiting for {} to be readable", path());
-    late.expect(8).expect_error(&["the deadline has passed before anything was", &told]);
+    let expected = format!("downloaded: waiting for {} to be readable", path());
+    late.expect(8).expect_error(&["the deadline has passed before anything was", &expected]);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use inrush_origin::{
 const BUCKET: &str = "lab";
 const KEYS: (&str, &str) = ("AKIDLAB", "lab/secret+key");
 /// Time limit of each wait: a longer one means that something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes that differ from place to place.
 fn bytes_of(length: usize, salt: u64) -> Vec<u8> {
@@ -93,7 +93,7 @@ fn all(requests: &Requests) -> Vec<inrush::Completion> {
     let begun = Instant::now();
     let mut all = Vec::new();
     while requests.under_way() > 0 {
-        assert!(begun.elapsed() < PATIENCE, "it hangs with {all:?}");
+        assert!(begun.elapsed() < WAIT_MAX, "it hangs with {all:?}");
         all.extend(requests.wait(Duration::from_millis(100)));
     }
     all
@@ -107,7 +107,7 @@ fn next_completions(requests: &Requests) -> Vec<inrush::Completion> {
         if !ended.is_empty() {
             return ended;
         }
-        assert!(begun.elapsed() < PATIENCE, "it does not complete");
+        assert!(begun.elapsed() < WAIT_MAX, "it does not complete");
     }
 }
 
@@ -231,12 +231,12 @@ fn who_must_not_wait_is_called_and_woken() {
     let client = connect(&origin);
     let engine = start(&client);
     let requests = engine.requests().expect("a descriptor");
-    let (told, answers) = std::sync::mpsc::channel();
+    let (sender, answers) = std::sync::mpsc::channel();
     for key in ["a", "b*/c", "none"] {
-        let (told, waker) = (told.clone(), requests.waker());
+        let (sender, waker) = (sender.clone(), requests.waker());
         let then = move |found: inrush::Result<RemoteObject>| {
             let found = found.map(|object| object.size_bytes());
-            let _ = told.send((key, found.map_err(|error| error.kind())));
+            let _ = sender.send((key, found.map_err(|error| error.kind())));
             waker.wake();
         };
         client.head_then(&format!("s3://{BUCKET}/{key}"), then).expect("an address");
@@ -247,8 +247,8 @@ fn who_must_not_wait_is_called_and_woken() {
     let expected = [("a", Ok(1000)), ("b*/c", Ok(10)), ("none", Err(ErrorKind::NotFound))];
     assert_eq!(answers, BTreeMap::from(expected));
     // What is known from elsewhere is not asked for.
-    let (told, answer) = std::sync::mpsc::channel();
-    let then = move |bucket| drop(told.send(bucket));
+    let (sender, answer) = std::sync::mpsc::channel();
+    let then = move |bucket| drop(sender.send(bucket));
     client.bucket_then(&format!("s3://{BUCKET}/none"), then).expect("an address");
     let bucket = answer.recv().expect("an answer").expect("it is there");
     let object = bucket.object("b*/c", 10, "").expect("an object");
@@ -278,7 +278,7 @@ fn pages_come_as_they_are_asked_for() {
         let mut names = Vec::new();
         loop {
             match listing.try_next() {
-                std::task::Poll::Pending => bell.recv_timeout(PATIENCE).expect("it is rung"),
+                std::task::Poll::Pending => bell.recv_timeout(WAIT_MAX).expect("it is rung"),
                 std::task::Poll::Ready(None) => return Ok(names),
                 std::task::Poll::Ready(Some(page)) => names.extend(page?.into_iter().map(named)),
             }
@@ -345,8 +345,8 @@ fn errors_are_values_and_what_is_wrong_is_refused() {
     let other = ObjectSpec::new(BUCKET, "a", ObjectContent::Bytes(bytes_of(1000, 6).into()));
     origin.put_object(&other).expect("room for it");
     requests.submit(ask(&object, 0..1000, memory(&(0..1000)), 1)).expect("a good request");
-    let told = all(&requests).remove(0).result.expect_err("it was replaced");
-    assert_eq!(told.kind(), ErrorKind::Objects, "{told}");
+    let error = all(&requests).remove(0).result.expect_err("it was replaced");
+    assert_eq!(error.kind(), ErrorKind::Objects, "{error}");
 }
 
 #[test]
@@ -369,8 +369,8 @@ fn what_is_cancelled_completes_and_so_does_all_when_the_engine_ends() {
     assert!(requests.cancel(3) && !requests.cancel(99));
     let ended = next_completions(&requests);
     assert_eq!(ended.len(), 1);
-    let told = ended[0].result.as_ref().map_err(inrush::Error::kind);
-    assert_eq!((ended[0].token, told), (3, Err(ErrorKind::Interrupted)));
+    let outcome = ended[0].result.as_ref().map_err(inrush::Error::kind);
+    assert_eq!((ended[0].token, outcome), (3, Err(ErrorKind::Interrupted)));
     drop(engine);
     let rest = all(&requests);
     assert_eq!(rest.len(), 7);
@@ -419,7 +419,7 @@ fn take_leases(
     let begun = Instant::now();
     let mut others = 0;
     while !is_enough(leases, others) {
-        assert!(begun.elapsed() < PATIENCE, "{} leases and {others} others came", leases.len());
+        assert!(begun.elapsed() < WAIT_MAX, "{} leases and {others} others came", leases.len());
         for completion in requests.wait(Duration::from_millis(100)) {
             completion.result.expect("faults are survived");
             let (expected, for_lease) = asked[&completion.token].clone();
@@ -535,7 +535,7 @@ fn a_request_that_waits_for_a_lease_can_be_cancelled_and_outlived() {
 }
 
 #[test]
-fn what_the_limit_was_is_told_while_it_runs() {
+fn what_the_limit_was_is_reported_while_it_runs() {
     let objects = BTreeMap::from([("small", bytes_of(1000, 3))]);
     let origin = serve(&objects, FaultPlan::none());
     let client = connect(&origin);

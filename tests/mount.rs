@@ -193,9 +193,9 @@ fn keys_without_a_name_are_hidden_and_listed() {
         .run()
         .expect(0);
     for hidden in ["a/b", "c//x", "./y", "../z", "nul"] {
-        let told =
+        let is_reported =
             checked.stdout.lines().any(|line| line.starts_with(&format!("hidden: d/{hidden}")));
-        checked.check(told, hidden);
+        checked.check(is_reported, hidden);
     }
     checked.check(checked.stdout.ends_with("2 files, 0 B, 5 keys hidden\n"), "a summary");
     let point = checked.stdout.contains("another folder below the mount point");
@@ -232,7 +232,7 @@ fn an_object_that_changes_is_stale_and_never_mixed() {
 }
 
 #[test]
-fn a_server_that_is_gone_fails_reads_in_time_and_is_told_once() {
+fn a_server_that_is_gone_fails_reads_in_time_and_is_reported_once() {
     if !can_mount() {
         return;
     }
@@ -244,14 +244,14 @@ fn a_server_that_is_gone_fails_reads_in_time_and_is_told_once() {
     origin.stop();
     let file = File::open(mounted.at("a")).expect("no request");
     let mut bytes = [0; 100];
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let reads = std::thread::spawn(move || {
         for at in [0, 20_000_000] {
-            tell.send(file.read_exact_at(&mut bytes, at)).expect("somebody waits");
+            sender.send(file.read_exact_at(&mut bytes, at)).expect("somebody waits");
         }
     });
     for _ in 0..2 {
-        let read = told.recv_timeout(Duration::from_secs(50)).expect("an end");
+        let read = receiver.recv_timeout(Duration::from_secs(50)).expect("an end");
         let error = read.expect_err("nobody answers");
         assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()), "{error}");
     }
@@ -364,7 +364,7 @@ fn in_the_background_it_serves_when_the_command_has_ended() {
 }
 
 #[test]
-fn keys_of_two_sources_are_told_apart_from_those_without_a_name() {
+fn keys_of_two_sources_are_distinguished_from_those_without_a_name() {
     if !can_mount() {
         return;
     }
@@ -372,8 +372,8 @@ fn keys_of_two_sources_are_told_apart_from_those_without_a_name() {
     let objects: Objects = keys.iter().map(|key| ((*key).to_owned(), Vec::new())).collect();
     let origin = serve(&objects);
     let checked = talking(&origin, &["--check", "s3://lab/e/"]).run().expect(0);
-    let told = checked.stdout.contains("/a: another source has the same name");
-    checked.check(told && checked.stdout.ends_with("3 files, 0 B, 1 key hidden\n"), "which");
+    let is_reported = checked.stdout.contains("/a: another source has the same name");
+    checked.check(is_reported && checked.stdout.ends_with("3 files, 0 B, 1 key hidden\n"), "which");
     let mut mounted = Mounted::of(&origin, talking(&origin, &["s3://lab/e/"]));
     assert_eq!(files(&mounted.point).len(), 3);
     let running = mounted.running();
@@ -388,7 +388,7 @@ fn keys_of_two_sources_are_told_apart_from_those_without_a_name() {
 }
 
 #[test]
-fn what_cannot_be_written_is_told_instead_of_the_mount() {
+fn what_cannot_be_written_is_reported_instead_of_the_mount() {
     if !can_mount() {
         return;
     }

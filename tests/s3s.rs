@@ -143,7 +143,7 @@ fn a_large_object_arrives_in_parts() {
 }
 
 #[test]
-fn a_wrong_secret_is_told_as_such() {
+fn a_wrong_secret_is_reported_as_such() {
     let server = Server::start();
     server.write("key", b"bytes");
     let folder = tempfile::tempdir().expect("a folder to download to");

@@ -261,7 +261,7 @@ fn who_knows_if_match_without_quotes_alone_is_asked_without_it() {
 }
 
 #[test]
-fn an_object_that_changed_is_told_by_its_etag() {
+fn an_object_that_changed_is_reported_by_its_etag() {
     let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
     let (address, _) = serve(&objects, |request, bytes| {
         let answer = right(request, bytes);
@@ -363,7 +363,7 @@ fn who_unpacks_gzip_is_asked_for_what_is_stored() {
 }
 
 #[test]
-fn headers_beyond_all_bounds_are_told() {
+fn headers_beyond_all_bounds_are_reported() {
     let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
     let (address, heads) = serve(&objects, |request, bytes| {
         let mut answer = right(request, bytes);
@@ -485,7 +485,7 @@ fn what_is_wrong_each_time_is_soon_given_up() {
 }
 
 #[test]
-fn a_redirect_tells_where_it_leads() {
+fn a_redirect_names_where_it_leads() {
     let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
     let location = "Location: http://name:secret@other.test:9/lab/small?signature=1\r\n";
     let (address, _) = serve(&objects, move |_, _| Answer {

@@ -97,10 +97,10 @@ STREAM_TIMES = 3
 """How many times its `--stream-seconds` a stream may take."""
 STREAM_OBJECTS_MAX = 2_000
 """Links to one object that are a stream longer than any run."""
-SPEED = {"gb_per_s": "GB/s", "told_gb_per_s": "told GB/s", "cpu_s_per_gb": "CPU s/GB",
+SPEED = {"gb_per_s": "GB/s", "own_gb_per_s": "own GB/s", "cpu_s_per_gb": "CPU s/GB",
          "peak_rss_mib": "peak MiB"}
 # Start, listing and renames count for inrush: its whole run is compared with a limit's own figure.
-SPEED_RATIOS = {"gb_per_s": "told_gb_per_s", "told_gb_per_s": "told_gb_per_s",
+SPEED_RATIOS = {"gb_per_s": "own_gb_per_s", "own_gb_per_s": "own_gb_per_s",
                 "cpu_s_per_gb": "cpu_s_per_gb"}
 SECURE = {"gb_per_s": "GB/s", "cpu_s_per_tb": "CPU s/TB", "peak_rss_mib": "peak MiB"}
 SECURE_RATIOS = {name: name for name in SECURE}
@@ -217,7 +217,7 @@ def inrush(bench: Bench, prefix: str, discard: bool = False,
             bytes=sum(entry.size for entry in objects), files=len(objects),
             seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
             user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
-            told_gb_per_s=client.summary(outcome)["gigabytes_per_second"])
+            own_gb_per_s=client.summary(outcome)["gigabytes_per_second"])
 
     return once
 
@@ -230,13 +230,13 @@ def limit(bench: Bench, program: Path, arguments: Sequence[str], objects: int) -
         outcome = process.run([program, str(bench.server.port), f"/{BUCKET}/large/object",
                                *arguments], seconds=RUN_SECONDS)
         require(outcome, program.name)
-        told, cpu_per_gb = measure.told_by_limit(outcome.stdout)
+        gb_per_s, cpu_per_gb = measure.figures_of_limit(outcome.stdout)
         size = objects * dataset.GIB
         bench.clear()
         return measure.Sample(
             bytes=size, files=objects, seconds=outcome.seconds,
             cpu_seconds=cpu_per_gb * size / measure.GB, user_seconds=0.0,
-            peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=told)
+            peak_rss_bytes=outcome.peak_rss_bytes, own_gb_per_s=gb_per_s)
 
     return once
 
@@ -307,12 +307,12 @@ def rss(bench: Bench) -> tuple[str, dict[str, object]]:
     return finish(bench, "rss: peak memory", contenders, SPEED, {})
 
 
-def sample(outcome: Outcome, size: int, told: float) -> measure.Sample:
+def sample(outcome: Outcome, size: int, gb_per_s: float) -> measure.Sample:
     """A run of one stream."""
     return measure.Sample(
         bytes=size, files=1, seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
         user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
-        told_gb_per_s=told)
+        own_gb_per_s=gb_per_s)
 
 
 def piped(bench: Bench, options: Sequence[str] = (), url: str = "") -> measure.Contender:
@@ -391,7 +391,7 @@ def stdout(bench: Bench) -> tuple[str, dict[str, object]]:
         return once
 
     contenders = {name: contender(command) for name, command in commands.items()}
-    columns = {name: title for name, title in SPEED.items() if name != "told_gb_per_s"}
+    columns = {name: title for name, title in SPEED.items() if name != "own_gb_per_s"}
     title = f"stdout: an object of {bench.args.large_mib:,} MiB to a reader, again and again"
     return finish(bench, title, contenders, columns,
                   {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
@@ -410,13 +410,13 @@ def curl(bench: Bench, prefix: str, url: str) -> measure.Contender:
     def once(_every_byte: bool) -> measure.Sample:
         outcome = process.run(command, seconds=RUN_SECONDS, env=bench.env)
         require(outcome, "curl")
-        told = sum(int(line) for line in outcome.stdout.split())
-        if told != size:
-            raise LabError(f"curl: {told} of {size} bytes")
+        printed = sum(int(line) for line in outcome.stdout.split())
+        if printed != size:
+            raise LabError(f"curl: {printed} of {size} bytes")
         return measure.Sample(
             bytes=size, files=len(objects), seconds=outcome.seconds,
             cpu_seconds=outcome.cpu_seconds, user_seconds=outcome.user_seconds,
-            peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=0.0)
+            peak_rss_bytes=outcome.peak_rss_bytes, own_gb_per_s=0.0)
 
     return once
 
@@ -474,7 +474,7 @@ def unpacked(bench: Bench, name: str, title: str) -> tuple[str, dict[str, object
     place = (bench.server.url, f"s3://{BUCKET}/gzip/{name}/")
     contenders = gzips.contenders(bench.args.inrush, place, paths, bench.args.option,
                                   env=bench.env, seconds=RUN_SECONDS)
-    columns = {column: head for column, head in SPEED.items() if column != "told_gb_per_s"}
+    columns = {column: head for column, head in SPEED.items() if column != "own_gb_per_s"}
     return finish(bench, title, contenders, columns,
                   {"gb_per_s": "gb_per_s", "cpu_s_per_gb": "cpu_s_per_gb"})
 
@@ -545,14 +545,14 @@ def stalls(bench: Bench) -> tuple[str, dict[str, object]]:
                 seconds=RUN_SECONDS, options=["--no-sign-request", *bench.args.option],
                 within=within)
             require(outcome, "inrush")
-            told = client.summary(outcome)
-            process.note(f"    retries {told['retries']}, hedges {told['hedges']} "
-                         f"({told['hedges_won']} won), moved {told['moves']}")
+            summary = client.summary(outcome)
+            process.note(f"    retries {summary['retries']}, hedges {summary['hedges']} "
+                         f"({summary['hedges_won']} won), moved {summary['moves']}")
             return measure.Sample(
                 bytes=total, files=STALLED_OBJECTS, seconds=outcome.seconds,
                 cpu_seconds=outcome.cpu_seconds, user_seconds=outcome.user_seconds,
                 peak_rss_bytes=outcome.peak_rss_bytes,
-                told_gb_per_s=told["gigabytes_per_second"])
+                own_gb_per_s=summary["gigabytes_per_second"])
         return once
 
     return beside_clean(bench, "to nowhere", SPEED, contender)
@@ -572,7 +572,7 @@ def stalls_stream(bench: Bench) -> tuple[str, dict[str, object]]:
             return sample(outcome, total, 0.0)
         return once
 
-    columns = {name: title for name, title in SPEED.items() if name != "told_gb_per_s"}
+    columns = {name: title for name, title in SPEED.items() if name != "own_gb_per_s"}
     return beside_clean(bench, "in a stream", columns, contender)
 
 

@@ -61,7 +61,7 @@ def main() -> int:
         kept = json.loads(must([python, READER, args.board], seconds=READ_SECONDS))
         ours = json.loads(args.board.read_text(encoding="utf-8"))
         complaints = list(lost(ours, kept))
-        counts.tell("dashboard", "; ".join(complaints) or None, f"{len(ours['panels'])} panels")
+        counts.report("dashboard", "; ".join(complaints) or None, f"{len(ours['panels'])} panels")
     except LabError as error:
         say(f"FAILED: {error}")
         return 2

@@ -39,7 +39,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import client, command_lines, install, origin, process, profiles, told
+from lab import client, command_lines, install, origin, printed, process, profiles
 from lab.command_lines import ACCESS_KEY, BUCKET, OBJECTS, SECRET_KEY, Case, Expect, Put
 from lab.process import LabError, Outcome, say
 
@@ -109,8 +109,8 @@ class Side:
     @property
     def text(self) -> str:
         """Its listing: standard error for a dry run of rclone, else standard output."""
-        told_apart = self.program == "rclone" and not self.stdout
-        return self.outcome.stderr if told_apart else self.stdout.decode(errors="replace")
+        is_on_stderr = self.program == "rclone" and not self.stdout
+        return self.outcome.stderr if is_on_stderr else self.stdout.decode(errors="replace")
 
 
 @dataclass
@@ -178,33 +178,33 @@ def files_complaint(side: Side) -> str | None:
     return f"{min(moved)!r} was written again ({len(moved)} were)" if moved else None
 
 
-def told_complaint(side: Side, case: Case) -> str | None:
+def output_complaint(side: Side, case: Case) -> str | None:
     """What is wrong with what was printed, if anything."""
     expect = side.expect
     if expect.stdout is not None and side.stdout != expect.stdout:
         return f"{len(side.stdout)} bytes on standard output are not the {len(expect.stdout)}"
     if expect.listed is not None:
-        listed = told.listed(side.program, side.text, BUCKET, "" if side.ours else case.base)
-        complaint = told.complaint(listed, expect.listed, sizes=case.sizes, rounded=case.rounded)
+        listed = printed.listed(side.program, side.text, BUCKET, "" if side.ours else case.base)
+        complaint = printed.complaint(listed, expect.listed, sizes=case.sizes, rounded=case.rounded)
         if complaint:
             return complaint
     if expect.totals is not None:
-        totals = told.totals(side.program, side.text)
+        totals = printed.totals(side.program, side.text)
         if totals != expect.totals:
             return f"the total is {totals}, not {expect.totals}"
     if expect.head is not None:
         data = OBJECTS[expect.head]
         wanted = (len(data), hashlib.md5(data, usedforsecurity=False).hexdigest())
-        head = told.head(side.program, side.text)
+        head = printed.head(side.program, side.text)
         if head != wanted:
-            return f"told is {head}, not {wanted}"
+            return f"printed is {head}, not {wanted}"
     return None
 
 
 def judge(side: Side, case: Case) -> str | None:
     """What is wrong with what a line did, if anything."""
     try:
-        return code_complaint(side) or files_complaint(side) or told_complaint(side, case)
+        return code_complaint(side) or files_complaint(side) or output_complaint(side, case)
     except LabError as error:
         return str(error)
 

@@ -148,7 +148,7 @@ def run_case(program: Path, origin: Origin, volume: volumes.Volume, variant: Var
         tally.skip(case, f"{origin.virtual_host()} does not resolve here")
         return
     if tally.seconds_left() <= 0:
-        tally.tell(case, "no time left", "")
+        tally.report(case, "no time left", "")
         return
     prefix = "" if variant.name == "default" else origin.prefix_of_variants
     wanted = [entry for entry in origin.entries if entry.key.startswith(prefix)]
@@ -159,8 +159,8 @@ def run_case(program: Path, origin: Origin, volume: volumes.Volume, variant: Var
             endpoint=origin.virtual_url if variant.virtual else origin.url,
             options=[*origin.options, *variant.options], env=origin.env,
             seconds=tally.seconds_left())
-        tally.tell(case, judge(outcome, wanted, destination, prefix),
-                   f"{len(wanted)} objects in {outcome.seconds:.2f} s")
+        tally.report(case, judge(outcome, wanted, destination, prefix),
+                     f"{len(wanted)} objects in {outcome.seconds:.2f} s")
     finally:
         if destination:
             shutil.rmtree(destination, ignore_errors=True)
@@ -185,11 +185,11 @@ def run_stream(program: Path, origin: Origin, folder: Path, seed: int | None,
               for epoch in range(STREAM_EPOCHS)]
     expected = [digest(order) for order in orders]
     if tally.seconds_left() <= 0:
-        tally.tell(case, "no time left", "")
+        tally.report(case, "no time left", "")
         return
     folder.mkdir()
     pipes = [folder / f"channel_{epoch}" for epoch in range(STREAM_EPOCHS)]
-    outcome, told = streams.epochs(
+    outcome, printed = streams.epochs(
         [program, "pipe", f"s3://{BUCKET}/{prefix}", folder / "channel", "--epochs",
          str(STREAM_EPOCHS), *([] if seed is None else ["--shuffle-seed", str(seed)]),
          "--endpoint-url", origin.url, "--region", "us-east-1", "--quiet", *origin.options],
@@ -197,30 +197,30 @@ def run_stream(program: Path, origin: Origin, folder: Path, seed: int | None,
     complaint = None
     if outcome.code != 0:
         complaint = f"exit {outcome.code}: {outcome.last_words()}"
-    elif told != expected:
-        complaint = f"the reader got {told}, not {expected}"
+    elif printed != expected:
+        complaint = f"the reader got {printed}, not {expected}"
     elif list(folder.iterdir()):
         complaint = "a named pipe is left"
-    tally.tell(case, complaint, f"{len(wanted)} objects in {outcome.seconds:.2f} s")
+    tally.report(case, complaint, f"{len(wanted)} objects in {outcome.seconds:.2f} s")
 
 
 def run_stdout(program: Path, origin: Origin, tally: Tally) -> None:
     """All objects on standard output, one after the other."""
     case = f"{origin.name:5}  {'stdout':12}  {'cat':16}"
     if tally.seconds_left() <= 0:
-        tally.tell(case, "no time left", "")
+        tally.report(case, "no time left", "")
         return
     prefix = origin.prefix_of_variants
     wanted = [entry for entry in origin.entries if entry.key.startswith(prefix)]
-    outcome, told = streams.stdout_digest(
+    outcome, printed = streams.stdout_digest(
         [program, "cat", f"s3://{BUCKET}/{prefix}", "--endpoint-url", origin.url, "--region",
          "us-east-1", *origin.options], env=origin.env, seconds=tally.seconds_left())
     complaint = None
     if outcome.timed_out or outcome.code != 0:
         complaint = f"exit {outcome.code}: {outcome.last_words()}"
-    elif told != digest(wanted):
-        complaint = f"the reader got {told}, not {digest(wanted)}"
-    tally.tell(case, complaint, f"{len(wanted)} objects in {outcome.seconds:.2f} s")
+    elif printed != digest(wanted):
+        complaint = f"the reader got {printed}, not {digest(wanted)}"
+    tally.report(case, complaint, f"{len(wanted)} objects in {outcome.seconds:.2f} s")
 
 
 def protocol_complaint(tls: Secured, agreements: Sequence[nginx.Agreement]) -> str | None:
@@ -247,8 +247,8 @@ def run_logged(origin: Origin, tls: Secured, name: str, run: Callable[[], None],
         time.sleep(0.05)
     connections = {agreement.connection: agreement.reused for agreement in found}
     resumed = sum(reused == "r" for reused in connections.values())
-    tally.tell(f"{origin.name:5}  {'log':12}  {name:16}", protocol_complaint(tls, found),
-               f"{tls.version}, {resumed} of {len(connections)} connections resumed")
+    tally.report(f"{origin.name:5}  {'log':12}  {name:16}", protocol_complaint(tls, found),
+                 f"{tls.version}, {resumed} of {len(connections)} connections resumed")
 
 
 def run_refusals(program: Path, origin: Origin, tls: Secured, volume: volumes.Volume,
@@ -272,7 +272,7 @@ def run_refusals(program: Path, origin: Origin, tls: Secured, volume: volumes.Vo
             complaint = "something was written"
         elif tls.server.agreements(tls.version, before):
             complaint = "something was asked for"
-        tally.tell(f"{origin.name:5}  {'wrong key':12}  {name:16}", complaint, "refused")
+        tally.report(f"{origin.name:5}  {'wrong key':12}  {name:16}", complaint, "refused")
 
 
 def run_secured(program: Path, origin: Origin, tls: Secured, volume: volumes.Volume,

@@ -92,16 +92,16 @@ class Loader:
 
     def read(self, what: str, folder: Path, *behind: Path) -> list[float]:
         """MB/s of each epoch, all of whose samples are right."""
-        told = self.run(["read", folder, str(EPOCHS), *behind])
-        if len(told) != EPOCHS:
-            raise Wrong(f"{what}: {len(told)} epochs, not {EPOCHS}")
-        for number, epoch in enumerate(told):
+        epochs = self.run(["read", folder, str(EPOCHS), *behind])
+        if len(epochs) != EPOCHS:
+            raise Wrong(f"{what}: {len(epochs)} epochs, not {EPOCHS}")
+        for number, epoch in enumerate(epochs):
             found = sorted((name, crc) for name, crc in epoch["samples"])
             if found != self.expected:
                 differ = sorted(set(found) ^ set(self.expected))[:4]
                 raise Wrong(f"{what}, epoch {number}: {len(found)} samples, not "
                             f"{len(self.expected)}, or not the same: {differ}")
-        speeds = [self.bytes / 1e6 / epoch["seconds"] for epoch in told]
+        speeds = [self.bytes / 1e6 / epoch["seconds"] for epoch in epochs]
         note(f"  {self.name} {what}: {', '.join(f'{speed:,.0f} MB/s' for speed in speeds)}")
         return speeds
 
@@ -146,23 +146,23 @@ def measured(ground: Ground, loader: Loader) -> list[float]:
 def in_turns(ground: Ground, loader: Loader, url: str, objects: int) -> list[float]:
     """Reads what is served in all ways."""
     copies, cache = ground.disk / "copies", ground.disk / "cache"
-    with_cache, told = ["--cache", cache], dict[str, Any]()
-    with mounted(ground, url, loader.name, [], told) as point:
+    with_cache, summary = ["--cache", cache], dict[str, Any]()
+    with mounted(ground, url, loader.name, [], summary) as point:
         plain = loader.read("without a cache", point)
-    with mounted(ground, url, loader.name, with_cache, told) as point:
+    with mounted(ground, url, loader.name, with_cache, summary) as point:
         filling = loader.read("filling the cache", point, cache)
-    if told["cache"]["kept_objects"] != objects:
-        raise Wrong(f"{objects} objects, and of these are kept: {told['cache']}")
+    if summary["cache"]["kept_objects"] != objects:
+        raise Wrong(f"{objects} objects, and of these are kept: {summary['cache']}")
     cached, disk = [], []
     for number in range(ground.args.runs):
         for what in ("cache", "disk")[::1 if number % 2 == 0 else -1]:
             if what == "disk":
                 disk.append(loader.read("from the disk", copies)[-1])
                 continue
-            with mounted(ground, url, loader.name, with_cache, told) as point:
+            with mounted(ground, url, loader.name, with_cache, summary) as point:
                 cached.append(loader.read("from the cache", point, cache)[-1])
-            if told["received_bytes"] or told["cache"]["misses"]:
-                raise Wrong(f"not all came from the cache: {told}")
+            if summary["received_bytes"] or summary["cache"]["misses"]:
+                raise Wrong(f"not all came from the cache: {summary}")
     middle = [statistics.median(speeds) for speeds in (cached, disk)]
     return [plain[0], filling[0], *middle, middle[0] / middle[1]]
 

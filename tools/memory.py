@@ -91,10 +91,10 @@ def complaint(case: Case, outcome: Outcome, destination: Path | None) -> str | N
     if outcome.timed_out or outcome.code != 0:
         end = "not done in time" if outcome.timed_out else f"exit {outcome.code}"
         return f"{end}: {outcome.last_words()}"
-    told = client.summary(outcome)
+    summary = client.summary(outcome)
     wanted = {"objects": case.load.objects, "bytes": case.load.objects * case.load.bytes_each}
-    wrong = [f"{told[name]} {name} of {count}" for name, count in wanted.items()
-             if told[name] != count]
+    wrong = [f"{summary[name]} {name} of {count}" for name, count in wanted.items()
+             if summary[name] != count]
     if wrong:
         return ", ".join(wrong)
     if destination and written(destination) != (wanted["objects"], wanted["bytes"]):

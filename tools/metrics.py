@@ -259,7 +259,7 @@ def check_end(watched: Watched, faults: bool) -> None:
             f"inrush_answers_total is {answers:.0f}, but {gets} requests were answered")
 
 
-def told(watched: Watched) -> str:
+def described(watched: Watched) -> str:
     """What was seen, in one line."""
     values = watched.end.get("values", {})
     return (f"{len(watched.scrapes)} scrapes in {watched.seconds:.0f} s, "
@@ -325,7 +325,7 @@ def main() -> int:
         return 2
     counts = Counts()
     for watched in found:
-        counts.tell(watched.name, "; ".join(watched.complaints) or None, told(watched))
+        counts.report(watched.name, "; ".join(watched.complaints) or None, described(watched))
     say(f"{counts.passed} passed, {counts.failed} failed")
     return 1 if counts.failed else 0
 

@@ -147,12 +147,12 @@ def end(mount: Mount) -> None:
         code = mount.server.child.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise Wrong(f"{mount.name}: it does not end within {STOP_SECONDS:g} s") from error
-    told = json.loads(mount.server.log.read_text().splitlines()[-1])
-    if code != 130 or told["failed_reads"] or mount.point.is_mount():
-        raise Wrong(f"{mount.name}: exit {code}, {told['failed_reads']} reads failed")
-    if not told["retries"]:
+    summary = json.loads(mount.server.log.read_text().splitlines()[-1])
+    if code != 130 or summary["failed_reads"] or mount.point.is_mount():
+        raise Wrong(f"{mount.name}: exit {code}, {summary['failed_reads']} reads failed")
+    if not summary["retries"]:
         raise Wrong(f"{mount.name}: no attempt has failed: the faults were not met")
-    cache = told["cache"]
+    cache = summary["cache"]
     if cache and not (cache["hits"] and cache["evicted_objects"]):
         raise Wrong(f"{mount.name}: its cache was not used: {cache}")
 

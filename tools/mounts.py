@@ -93,12 +93,12 @@ def fio(folder: Path, files: int, words: Sequence[str]) -> dict[str, Any]:
     """Reads `files` of the large files at the same time."""
     jobs = [word for number in range(files)
             for word in (f"--name=reader{number}", f"--filename={folder}/large/object{number}")]
-    told = must([install.system_program("fio"), "--readonly", "--allow_file_create=0",
-                 "--thread", "--ioengine=psync", "--invalidate=0", "--fadvise_hint=0",
-                 "--group_reporting", "--output-format=json", *words, *jobs],
-                seconds=READ_SECONDS)
+    printed = must([install.system_program("fio"), "--readonly", "--allow_file_create=0",
+                    "--thread", "--ioengine=psync", "--invalidate=0", "--fadvise_hint=0",
+                    "--group_reporting", "--output-format=json", *words, *jobs],
+                   seconds=READ_SECONDS)
     # Warnings stand before the document.
-    read = json.loads(told[told.index("{"):])["jobs"][0]["read"]
+    read = json.loads(printed[printed.index("{"):])["jobs"][0]["read"]
     return dict(read)
 
 

@@ -77,11 +77,11 @@ def expected(document: dict[str, Any]) -> Iterator[tuple[tuple[str, str], Number
                 for sooner, later in zip(course, course[1:])]
 
 
-def is_same(drawn: str, told: float | str) -> bool:
+def is_same(drawn: str, wanted: float | str) -> bool:
     """True when a text is equal, or a number is equal but for rounding."""
-    if isinstance(told, str):
-        return drawn == told
-    return abs(float(drawn) - told) <= max(abs(told), 1.0) * SAME
+    if isinstance(wanted, str):
+        return drawn == wanted
+    return abs(float(drawn) - wanted) <= max(abs(wanted), 1.0) * SAME
 
 
 def wrong_picture(picture: dict[str, Any], numbers: Numbers) -> str | None:
@@ -124,16 +124,16 @@ def wrong_page(found: dict[str, Any], document: dict[str, Any]) -> str | None:
 
 def compare_all(found: dict[str, Any], document: dict[str, Any], counts: Counts) -> None:
     """The page and all of its pictures."""
-    counts.tell("page", wrong_page(found, document), f"{len(found['rows'])} rows")
+    counts.report("page", wrong_page(found, document), f"{len(found['rows'])} rows")
     pictures = {(picture["kind"], picture["name"]): picture for picture in found["pictures"]}
     wanted = dict(expected(document))
-    counts.tell("pictures", None if set(pictures) == set(wanted) else
-                f"{sorted(set(pictures) ^ set(wanted))} are in one of both",
-                f"{len(pictures)} of them")
+    counts.report("pictures", None if set(pictures) == set(wanted) else
+                  f"{sorted(set(pictures) ^ set(wanted))} are in one of both",
+                  f"{len(pictures)} of them")
     for (kind, name), numbers in wanted.items():
         picture = pictures.get((kind, name))
         complaint = wrong_picture(picture, numbers) if picture else "it is missing"
-        counts.tell(f"{kind} of {name}", complaint, f"{len(numbers)} numbers")
+        counts.report(f"{kind} of {name}", complaint, f"{len(numbers)} numbers")
 
 
 def arguments() -> argparse.Namespace:
@@ -160,8 +160,8 @@ def run(args: argparse.Namespace, folder: Path) -> Counts:
     look(args, folder, "bench", [*BENCH, folder / "files"], counts)
     document = look(args, folder, "long", LONG, counts)
     moments = len(document["steps"][0]["course"])
-    counts.tell("course", None if moments >= MOMENTS_LEAST else f"{moments} moments",
-                f"{moments} moments")
+    counts.report("course", None if moments >= MOMENTS_LEAST else f"{moments} moments",
+                  f"{moments} moments")
     return counts
 
 

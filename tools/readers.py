@@ -237,12 +237,12 @@ def leftovers(base: Path) -> str | None:
     return None
 
 
-def difference(told: Mapping[str, Sequence[str]], expected: Expected) -> str | None:
+def difference(reported: Mapping[str, Sequence[str]], expected: Expected) -> str | None:
     """Where the records are not those that were put, if anywhere."""
-    if set(told) != set(expected):
-        return f"told of {sorted(told)}, not of {sorted(expected)}"
+    if set(reported) != set(expected):
+        return f"records of {sorted(reported)}, not of {sorted(expected)}"
     for source, wanted in expected.items():
-        found, prints = told[source], records.fingerprints(wanted)
+        found, prints = reported[source], records.fingerprints(wanted)
         if list(found) == prints:
             continue
         at = next((index for index, (a, b) in enumerate(zip(found, prints, strict=False))
@@ -276,10 +276,10 @@ def run_case(lab: Lab, case: Case, python: Path, tally: Tally) -> None:
         elif outcome.code != 0:
             complaint = f"exit {outcome.code}: {outcome.last_words()}"
         else:
-            told = records.told(outcome.stdout)
-            complaint = difference(told, case.expected) or leftovers(base)
+            found = records.reported(outcome.stdout)
+            complaint = difference(found, case.expected) or leftovers(base)
     count = sum(len(wanted) for wanted in case.expected.values())
-    tally.tell(shown, complaint, f"{count} records in {outcome.seconds:.1f} s")
+    tally.report(shown, complaint, f"{count} records in {outcome.seconds:.1f} s")
 
 
 def toolkit_request() -> dict[str, object]:
@@ -333,14 +333,15 @@ def run_toolkit(lab: Lab, python: Path, tally: Tally) -> None:
                         {"INRUSH_HOST_RANK": "1", "INRUSH_HOST_COUNT": "3"})
         if outcome.code != 0:
             complaint: str | None = f"exit {outcome.code}: {outcome.last_words()}"
-            told = {}
+            found = {}
         else:
-            told = json.loads(outcome.stdout)
-            wrong = [f"{name} is {told.get(name)}, not {wanted}"
-                     for name, wanted in toolkit_expected(base).items() if told.get(name) != wanted]
+            found = json.loads(outcome.stdout)
+            wrong = [f"{name} is {found.get(name)}, not {wanted}"
+                     for name, wanted in toolkit_expected(base).items()
+                     if found.get(name) != wanted]
             complaint = "; ".join(wrong) or leftovers(base)
-    tally.tell(f"{'toolkit':10}  the second of three hosts", complaint,
-               f"{told.get('variables')} variables in {outcome.seconds:.1f} s")
+    tally.report(f"{'toolkit':10}  the second of three hosts", complaint,
+                 f"{found.get('variables')} variables in {outcome.seconds:.1f} s")
 
 
 def run_group(lab: Lab, name: str, cases: Sequence[Case], may_skip: bool, tally: Tally) -> None:

@@ -57,7 +57,7 @@ CYCLE_SECONDS = 1.0
 """At most one epoch and one cycle of runs in this time: the machine is not to be worn out."""
 RUN_SECONDS = 120.0
 STOP_SECONDS = 20.0
-TELL_SECONDS = 60.0
+REPORT_SECONDS = 60.0
 MINUTES_MAX = 7 * 24 * 60
 INTERRUPTED = 130
 READER = Path(drift.__file__).with_name("epoch_reader.py")
@@ -148,8 +148,8 @@ class Feeder:
         """Takes what the reader has printed since; both must still be there."""
         with self.reader.log.open("rb") as log:
             log.seek(self.read_bytes)
-            told = log.read()
-        whole = told[:told.rfind(b"\n") + 1]
+            printed = log.read()
+        whole = printed[:printed.rfind(b"\n") + 1]
         self.read_bytes += len(whole)
         for name, server in (("pipe", self.feeder), ("its reader", self.reader)):
             if server.child.poll() is not None:
@@ -160,13 +160,13 @@ class Feeder:
     def believe(self, lines: bytes) -> None:
         """Compares each epoch, and takes the figures."""
         for line in lines.splitlines():
-            told = json.loads(line)
-            if (told["bytes"], told["sha256"]) != self.epoch:
-                raise Wrong(f"epoch {told['epoch']} has {told['bytes']} of {self.epoch[0]} bytes, "
+            epoch = json.loads(line)
+            if (epoch["bytes"], epoch["sha256"]) != self.epoch:
+                raise Wrong(f"epoch {epoch['epoch']} has {epoch['bytes']} of {self.epoch[0]} bytes, "
                             f"or wrong ones: {self.feeder.last_words()}")
             self.soak.epochs += 1
             for name, limit in FEEDER.items():
-                self.soak.take(name, told[name] / (MIB if limit.unit else 1))
+                self.soak.take(name, epoch[name] / (MIB if limit.unit else 1))
 
     def end(self) -> None:
         """Interrupts the feeder: it says so, prints what it did, and leaves no pipe."""
@@ -179,8 +179,8 @@ class Feeder:
             raise Wrong(f"pipe does not end within {STOP_SECONDS:g} s of SIGTERM") from error
         if code != INTERRUPTED:
             raise Wrong(f"pipe ended with {code}, not {INTERRUPTED}: {self.feeder.last_words()}")
-        told = json.loads(self.feeder.log.read_text().splitlines()[-1])
-        self.soak.retries += sum(map(retries, told["channels"]))
+        summary = json.loads(self.feeder.log.read_text().splitlines()[-1])
+        self.soak.retries += sum(map(retries, summary["channels"]))
         nothing_in(self.soak.pipes)
 
 
@@ -232,9 +232,9 @@ def one_run(soak: Soak, name: str) -> None:
     complaints = compare.trees(soak.destination, soak.entries, PREFIX)
     if complaints:
         raise Wrong(f"after {name} in cycle {soak.cycles}: {compare.summary(complaints)}")
-    told = client.summary(outcome)
-    soak.retries += retries(told)
-    soak.take(name, max(outcome.peak_rss_bytes, int(told["peak_rss_bytes"])) / MIB)
+    summary = client.summary(outcome)
+    soak.retries += retries(summary)
+    soak.take(name, max(outcome.peak_rss_bytes, int(summary["peak_rss_bytes"])) / MIB)
 
 
 def damage(soak: Soak) -> None:
@@ -263,14 +263,14 @@ def cycle(soak: Soak) -> None:
 def run(soak: Soak) -> None:
     """Until the time is over; what does not hold ends it at once."""
     started = time.monotonic()
-    deadline, tell = started + soak.args.minutes * 60, started + TELL_SECONDS
+    deadline, report_at = started + soak.args.minutes * 60, started + REPORT_SECONDS
     with feeding(soak) as feeder:
         while (now := time.monotonic()) < deadline:
             cycle(soak)
             feeder.look()
             bounded(soak.sampler)
-            if now >= tell:
-                tell = now + TELL_SECONDS
+            if now >= report_at:
+                report_at = now + REPORT_SECONDS
                 process.note(f"  {(now - started) / 60:.0f} min: {progress(soak)}")
             time.sleep(max(0.0, now + CYCLE_SECONDS - time.monotonic()))
         feeder.end()
@@ -290,7 +290,7 @@ def progress(soak: Soak) -> str:
     """How much was done."""
     size = sum(entry.size for entry in soak.entries) / 1e6
     return (f"{soak.epochs:,} epochs, {soak.cycles:,} times get and sync, of {size:.0f} MB each, "
-            f"{soak.retries:,} retries told")
+            f"{soak.retries:,} retries reported")
 
 
 def verdict(soak: Soak, wrong: str | None, seconds: float) -> int:

@@ -52,9 +52,10 @@ fn main() -> ExitCode {
 
 /// What a program says of its version.
 fn version(program: &str) -> Result<String, String> {
-    let told = Command::new(program).arg("--version").output();
-    let told = told.map_err(|error| format!("cannot run {program}: {error}; install {program}"))?;
-    Ok(String::from_utf8_lossy(&told.stdout).trim().to_owned())
+    let output = Command::new(program).arg("--version").output();
+    let output =
+        output.map_err(|error| format!("cannot run {program}: {error}; install {program}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// What the figures depend on besides the source.

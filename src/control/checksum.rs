@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_another_version_tell_nothing() {
+    fn parts_of_another_version_prove_nothing() {
         let (outcome, _) = checksum_of_parts(&[8, 8, 4], "\"f\"", PartsAsked::FirstAndLast);
         assert_eq!((outcome.stored, outcome.part_bytes), (Err(unverified::CHANGED), 0));
     }

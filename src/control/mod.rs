@@ -606,7 +606,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn head_tells_size_and_tag() {
+    fn head_returns_size_and_tag() {
         let server = Server::start(|_| {
             let reply = Reply::new(200, "").header("ETag", "\"e\"").header("Content-Length", "17");
             reply.header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
@@ -848,7 +848,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_there_is_told() {
+    fn a_server_that_is_not_there_is_reported() {
         run(async {
             let options = ControlOptions {
                 endpoint_url: Some(loopback::closed_url()),

@@ -687,8 +687,10 @@ mod tests {
         ] {
             let error = read(variables, profile).map(|_| ()).expect_err("there is none");
             assert_eq!(error.kind(), ErrorKind::Access);
-            let told = error.to_string();
-            assert!(told.starts_with("the profile 'typo' does not exist") && told.contains(by));
+            let message = error.to_string();
+            assert!(
+                message.starts_with("the profile 'typo' does not exist") && message.contains(by)
+            );
         }
         // The word `profile` is missing, or does not belong there.
         let files = [("/config", "[one]\n[profile x]\n"), ("/keys", "\n[profile two]\n")];

@@ -191,8 +191,8 @@ fn faults_of_the_ring() {
     let mut facts = healthy();
     facts.machine.ring = Some(refused);
     facts.machine.seccomp = Some(2);
-    let told = Diagnosis::of(&facts);
-    assert!(told.checks.iter().any(|one| one.check == "seccomp" && one.verdict == Warn));
+    let diagnosis = Diagnosis::of(&facts);
+    assert!(diagnosis.checks.iter().any(|one| one.check == "seccomp" && one.verdict == Warn));
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn faults_of_the_machine() {
 }
 
 #[test]
-fn interfaces_that_are_named_are_told_with_their_workers() {
+fn interfaces_that_are_named_are_reported_with_their_workers() {
     let mut facts = healthy();
     facts.network.are_named = true;
     let other = Interface { name: "ens6".to_owned(), node: Some(0), ..interface() };

@@ -28,7 +28,7 @@ use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind};
 use crate::files::transfer::{Again, Outcome, Transfer};
-use crate::limits::WAIT_TOLD_AFTER_US;
+use crate::limits::WAIT_REPORTED_AFTER_US;
 use crate::link::failure::RetryCounts;
 use crate::link::waiting::{Board, Wait};
 use crate::report::document::{Course, CoursePoint, Earlier, PaceReport, SummaryInputs};
@@ -323,7 +323,7 @@ impl<'a> Run<'a> {
 
     /// True if no byte has come for long. One late connection among many does not count.
     fn stands(&self) -> bool {
-        self.moved.elapsed() >= Duration::from_micros(WAIT_TOLD_AFTER_US)
+        self.moved.elapsed() >= Duration::from_micros(WAIT_REPORTED_AFTER_US)
     }
 
     fn draw(&mut self, engine: &Workers) {

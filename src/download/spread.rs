@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(spread.hand_out(None, MIB, 0), Some(0));
         assert_eq!(spread.leave_out(0, "full"), Some("/disk0"));
         assert_eq!((spread.left_out(0), spread.left_out(1)), (Some("full"), None));
-        assert_eq!(spread.leave_out(0, "again"), None, "it is told once");
+        assert_eq!(spread.leave_out(0, "again"), None, "it is reported once");
         spread.move_from(0);
         spread.end(0, MIB, (None, None), 1);
         assert_eq!(spread.hand_out(Some(0), MIB, 1), None);

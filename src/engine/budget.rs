@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(part(&channels, 17), 4 * MIB);
         assert_eq!(part(&channels, 32), 4 * MIB);
         assert_eq!(part(&channels, 64), 2 * MIB);
-        assert_eq!(part(&channels, 128), 2 * MIB, "there is room for so many");
+        assert_eq!(part(&channels, 128), 2 * MIB, "there is room for as many");
         assert_eq!(part(&channels, 129), MIB);
         assert_eq!(part(&channels, 1024), MIB, "no shorter: requests cost");
         channels.extend((1..20).map(|_| budget.join()));

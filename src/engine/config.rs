@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_told_with_the_bound() {
+    fn what_is_out_of_bounds_is_reported_with_the_bound() {
         check_error(
             ResourceOptions { memory_bytes: Some(1000), ..ResourceOptions::default() },
             "--memory 1000 is too small; give at least 4194304",

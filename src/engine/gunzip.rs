@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_bit_is_told_or_changes_nothing() {
+    fn a_wrong_bit_is_reported_or_changes_nothing() {
         let (file, wanted, _) = members();
         let mut errors = 0;
         for at in 0..file.len() {

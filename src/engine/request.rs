@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_watches_is_told_once() {
+    fn one_who_watches_is_notified_once() {
         let inbox = inbox();
         let ticket = Ticket::new(1, Arc::clone(&inbox));
         ticket.moved_on();

@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_cannot_be_told_apart_are_not_kept() {
+    fn versions_that_cannot_be_distinguished_are_not_kept() {
         let endpoint = Endpoint::new("bucket", false, "host", "/", "us-east-1", vec![]);
         let nameless =
             Object { last_modified: "2026-01-01T00:00:00Z".to_owned(), ..object("a", "", 1) };

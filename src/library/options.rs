@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_do_not_tell_the_secret() {
+    fn options_do_not_print_the_secret() {
         let text = format!("{:?}", ClientOptions::new().keys("AKID", "hush"));
         assert!(text.contains("AKID") && !text.contains("hush"), "{text}");
     }

@@ -324,7 +324,7 @@ pub const RATE_LEAST_PER_1000_SECONDS: u64 = 250;
 
 /// A rate of few requests is far too high after this many refusals if they are most of an
 /// interval's requests, and right after this many requests of which none was refused.
-/// `four_refusals_of_seven_tell_that_a_rate_is_far_too_high_and_three_do_not` fails at half and at
+/// `four_refusals_of_seven_show_that_a_rate_is_far_too_high_and_three_do_not` fails at half and at
 /// double.
 pub const RATE_FEW_REQUESTS: u64 = 4;
 

@@ -455,7 +455,7 @@ fn a_body_without_a_length_is_as_long_as_what_was_asked_for() {
 }
 
 #[test]
-fn who_must_tell_an_etag_and_does_not_is_refused() {
+fn who_must_send_an_etag_and_does_not_is_refused() {
     let etag = Some(EtagDigest::of(b"\"a\""));
     let answer = range_answer(OFFSET, &object(300), OFFSET + 309);
     for (needs_etag, failure) in [(false, None), (true, Some(Failure::WrongEtag))] {

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsatisfiable_range_is_told_by_its_status() {
+    fn an_unsatisfiable_range_is_reported_by_its_status() {
         // RFC 9110 section 15.5.17: a 416 answer has the size in this form.
         let text = b"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */9\r\n\r\n";
         let head = parse(text).expect("a good head").expect("complete");

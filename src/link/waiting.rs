@@ -1,12 +1,12 @@
 //! The waits of a run: the server, the duration and the cause, for progress lines and errors. Pure.
 //!
 //! Requests of the control plane and ranges of the data plane are recorded on one board per run;
-//! the longest wait is reported once it has lasted [`WAIT_TOLD_AFTER_US`].
+//! the longest wait is reported once it has lasted [`WAIT_REPORTED_AFTER_US`].
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::limits::{WAIT_TOLD_AFTER_US, WAIT_TOLD_CHANGED_US, WAIT_TOLD_PAUSE_US};
+use crate::limits::{WAIT_REPORTED_AFTER_US, WAIT_REPORTED_CHANGED_US, WAIT_REPORTED_PAUSE_US};
 
 /// A wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +119,8 @@ impl Board {
             ..request.wait.clone()
         });
         let all = request.into_iter().chain(notes.range.clone());
-        all.filter(|wait| wait.elapsed_us >= WAIT_TOLD_AFTER_US).max_by_key(|wait| wait.elapsed_us)
+        all.filter(|wait| wait.elapsed_us >= WAIT_REPORTED_AFTER_US)
+            .max_by_key(|wait| wait.elapsed_us)
     }
 }
 
@@ -159,7 +160,7 @@ impl Pauses {
     pub fn is_due(&mut self, now_us: u64, wait: &Wait) -> bool {
         let due = self.last.as_ref().is_none_or(|(at_us, whom, why)| {
             let is_same = (whom, why) == (&wait.whom, &wait.why);
-            let pause_us = if is_same { WAIT_TOLD_PAUSE_US } else { WAIT_TOLD_CHANGED_US };
+            let pause_us = if is_same { WAIT_REPORTED_PAUSE_US } else { WAIT_REPORTED_CHANGED_US };
             now_us.saturating_sub(*at_us) >= pause_us
         });
         if due {
@@ -209,12 +210,12 @@ mod tests {
         assert_eq!(board.longest(0), None);
         let first = board.begin(0, wait("one", ""));
         let second = board.begin(SECOND_US, wait("two", ""));
-        assert_eq!(board.longest(WAIT_TOLD_AFTER_US - 1), None);
+        assert_eq!(board.longest(WAIT_REPORTED_AFTER_US - 1), None);
         let whom = |now_us| board.longest(now_us).map(|wait| wait.whom);
-        assert_eq!(whom(WAIT_TOLD_AFTER_US), Some("one".to_owned()));
+        assert_eq!(whom(WAIT_REPORTED_AFTER_US), Some("one".to_owned()));
         second.try_again(3, "refused");
         drop(first);
-        assert_eq!(whom(WAIT_TOLD_AFTER_US), None);
+        assert_eq!(whom(WAIT_REPORTED_AFTER_US), None);
         let longest = board.longest(9 * SECOND_US).expect("long enough");
         let known = (longest.tries, longest.elapsed_us, longest.why.as_str());
         assert_eq!(known, (3, 8 * SECOND_US, "refused"));
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_few_and_a_new_reason_is_told_sooner() {
+    fn lines_are_few_and_a_new_reason_is_reported_sooner() {
         let mut pauses = Pauses::default();
         let seconds = |why: &dyn Fn(u64) -> &'static str, pauses: &mut Pauses| {
             let due = |second: &u64| pauses.is_due(second * SECOND_US, &wait("h", why(*second)));

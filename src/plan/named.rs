@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn many_folders_are_told_by_those_above_them() {
+    fn many_folders_are_named_by_those_above_them() {
         let keys = |count: usize, folder: fn(usize) -> String| {
             let keys: Vec<String> = (0..count).map(|at| format!("{}{at}", folder(at))).collect();
             named(&keys).bucket("bkt").expect("keys").folders()

@@ -556,10 +556,10 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_without_a_terminal_tells_how_far_it_is() {
+    fn a_long_run_without_a_terminal_reports_how_far_it_is() {
         let hidden = |enabled| Progress::on(ProgressDrawTarget::hidden(), enabled, || 100);
         let progress = hidden(true);
-        let told: Vec<_> = (0..100)
+        let printed: Vec<_> = (0..100)
             .filter_map(|second| {
                 let state = ProgressState { bytes_done: second * 10_000_000, ..LISTING };
                 Some((second, progress.log_at(Duration::from_secs(second), &state)?))
@@ -567,7 +567,7 @@ mod tests {
             .collect();
         let line = |done| format!("{done} of 4 GB, 10 MB/s, listing, 12 of 1,234 objects");
         let expected = [(30, "300 MB"), (60, "600 MB"), (90, "900 MB")];
-        assert_eq!(told, expected.map(|(second, done)| (second, line(done))));
+        assert_eq!(printed, expected.map(|(second, done)| (second, line(done))));
         assert!(hidden(false).log.is_none(), "quiet");
         assert!(screen(true).1.log.is_none(), "there is a bar");
     }

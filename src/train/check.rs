@@ -266,7 +266,7 @@ mod tests {
         Channel { mode, ..Channel::new(name, ChannelData::Prefix(location("s3://bucket/a/"))) }
     }
 
-    fn told(channels_given: Vec<Channel>) -> Vec<String> {
+    fn problems_of(channels_given: Vec<Channel>) -> Vec<String> {
         let place = |at: usize| format!("channel {at}");
         let placed: Vec<_> = channels_given
             .into_iter()
@@ -283,30 +283,30 @@ mod tests {
     fn names_are_those_of_the_api() {
         let long = "x".repeat(65);
         for bad in ["", ".", "..", "a/b", "a b", "ä", "a\n", &long] {
-            let told = told(vec![prefix(bad, InputMode::File)]);
-            assert!(told[0].contains("is not a valid channel name"), "{bad}: {told:?}");
+            let found = problems_of(vec![prefix(bad, InputMode::File)]);
+            assert!(found[0].contains("is not a valid channel name"), "{bad}: {found:?}");
         }
         for good in ["a", "...", "-", "_1", "A.b-c_9", &long[1..]] {
-            assert_eq!(told(vec![prefix(good, InputMode::File)]), [""; 0], "{good}");
+            assert_eq!(problems_of(vec![prefix(good, InputMode::File)]), [""; 0], "{good}");
         }
-        let twice = told(vec![prefix("a", InputMode::File), prefix("a", InputMode::Pipe)]);
+        let twice = problems_of(vec![prefix("a", InputMode::File), prefix("a", InputMode::Pipe)]);
         assert_eq!(twice, ["channel 1: the name 'a' is that of channel 0"]);
     }
 
     #[test]
     fn checkpoints_are_apart_from_the_input() {
-        let told = |path: &str| output_path(Path::new(path));
+        let problem = |path: &str| output_path(Path::new(path));
         for good in ["/opt/ml/checkpoints", "/opt/ml/inputs", "/opt/ml/in", "/data/opt/ml/input"] {
-            assert_eq!(told(good), None, "{good}");
+            assert_eq!(problem(good), None, "{good}");
         }
         let same = ["/opt/ml/input", "/opt//ml/./input/"];
         let near = ["/opt/ml", "/opt", "/", "/opt/ml/input/data", "/opt/ml/input/data/train"];
         for bad in same.into_iter().chain(near) {
-            let what = told(bad).expect(bad);
+            let what = problem(bad).expect(bad);
             assert!(what.contains("is not apart from /opt/ml/input"), "{bad}: {what}");
         }
-        assert_eq!(told("a").as_deref(), Some("must be absolute"));
-        assert_eq!(told("/opt/ml/a/../input").as_deref(), Some("contains '..'"));
+        assert_eq!(problem("a").as_deref(), Some("must be absolute"));
+        assert_eq!(problem("/opt/ml/a/../input").as_deref(), Some("contains '..'"));
     }
 
     #[test]
@@ -315,16 +315,16 @@ mod tests {
         let mut channels: Vec<Channel> = (0..CHANNELS_MAX).map(named).collect();
         let output_path = Some(PathBuf::from("/opt/ml/checkpoints"));
         channels.push(Channel { output_path, ..prefix("checkpoints", InputMode::File) });
-        assert_eq!(told(channels.clone()), [""; 0], "checkpoints are no input");
+        assert_eq!(problems_of(channels.clone()), [""; 0], "checkpoints are no input");
         channels.push(named(20));
-        assert_eq!(told(channels), ["21 channels; at most 20 are allowed"]);
+        assert_eq!(problems_of(channels), ["21 channels; at most 20 are allowed"]);
     }
 
     #[test]
     fn no_two_channels_have_one_file() {
         let check = |channels: &[(&str, InputMode)], expected: &[&str]| {
             let given = channels.iter().map(|(name, mode)| prefix(name, *mode)).collect();
-            assert_eq!(told(given), expected, "{channels:?}");
+            assert_eq!(problems_of(given), expected, "{channels:?}");
         };
         use InputMode::{FastFile, File, Pipe};
         check(
@@ -359,7 +359,7 @@ mod tests {
         let check = |channel: Channel, expected: &[&str]| {
             let expected: Vec<String> =
                 expected.iter().map(|what| format!("channel 0: {what}")).collect();
-            assert_eq!(told(vec![channel]), expected);
+            assert_eq!(problems_of(vec![channel]), expected);
         };
         let of = |data: &ChannelData, mode| Channel { mode, ..Channel::new("a", data.clone()) };
         let manifest = ChannelData::Manifest(location("s3://bucket/list.json"));
@@ -373,8 +373,9 @@ mod tests {
         check(of(&manifest, FastFile), &["FastFile mode takes S3Prefix, not ManifestFile"]);
         check(of(&augmented, Pipe), &[]);
         for mode in [File, FastFile] {
-            let told = "AugmentedManifestFile can only be used if the channel's input mode is Pipe";
-            check(of(&augmented, mode), &[told]);
+            let expected =
+                "AugmentedManifestFile can only be used if the channel's input mode is Pipe";
+            check(of(&augmented, mode), &[expected]);
         }
         let gzip = |channel| Channel { compression: Compression::Gzip, ..channel };
         check(gzip(prefix("a", Pipe)), &[]);
@@ -404,7 +405,7 @@ mod tests {
         let check = |data, mode, expected: &[&str]| {
             let expected: Vec<String> =
                 expected.iter().map(|what| format!("channel 0: {what}")).collect();
-            assert_eq!(told(vec![Channel { mode, ..Channel::new("a", data) }]), expected);
+            assert_eq!(problems_of(vec![Channel { mode, ..Channel::new("a", data) }]), expected);
         };
         use InputMode::{FastFile, File, Pipe};
         let doubled = || ChannelData::Prefix(location("s3://bucket/a//b"));

@@ -95,10 +95,10 @@ impl<'de> Visitor<'de> for StrictVisitor {
 
 /// Why a text is not JSON. serde_json counts columns from 1, and has 0 for the start of a line.
 pub(super) fn not_json(why: &serde_json::Error) -> String {
-    let told = shortened(&why.to_string());
-    match told.strip_suffix(" column 0") {
+    let message = shortened(&why.to_string());
+    match message.strip_suffix(" column 0") {
         Some(line) => format!("not JSON: {line} column 1"),
-        None => format!("not JSON: {told}"),
+        None => format!("not JSON: {message}"),
     }
 }
 
@@ -401,8 +401,8 @@ mod tests {
             let alias = vec![format!("*a{}", level - 1); 10].join(", ");
             laughs += &format!("a{level}: &a{level} [{alias}]\n");
         }
-        let told = problem(&laughs);
+        let message = problem(&laughs);
         let ours = format!("more than {JOB_VALUES_MAX} values");
-        assert!(told.contains(&ours) || told.contains("alias"), "{told}");
+        assert!(message.contains(&ours) || message.contains("alias"), "{message}");
     }
 }

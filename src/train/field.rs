@@ -312,8 +312,8 @@ mod tests {
         let api = |text| choice(text, &all, Spelling::Api);
         assert_eq!((api("S3Prefix"), api("S3_PREFIX"), api("FASTFILE")), (Ok(1), Ok(1), Ok(2)));
         assert_eq!(api("FAST_FILE"), Ok(2));
-        let told = api("S3Prefx\n").expect_err("a problem");
-        assert_eq!(told, "invalid value 'S3Prefx\\n': expected S3Prefix or FastFile");
+        let message = api("S3Prefx\n").expect_err("a problem");
+        assert_eq!(message, "invalid value 'S3Prefx\\n': expected S3Prefix or FastFile");
         assert!(api("fastfile").is_err());
         assert_eq!(choice("fastfile", &all, Spelling::Any), Ok(2));
     }

@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_objects_are_listed_as_a_real_job_has_them() {
-        let told = |channel: &Channel, keys: &[&str]| {
+        let written = |channel: &Channel, keys: &[&str]| {
             let mut text = Vec::new();
             let is_written = write_manifest(channel, "bucket", keys, &mut text).expect("memory");
             (is_written, String::from_utf8(text).expect("UTF-8"))
@@ -333,10 +333,10 @@ mod tests {
         let prefix = prefix("data", "Task1/input");
         let listed = "Task1/input\ns3://bucket/Task1/input/test\ns3://bucket/Task1/input/test2\n";
         let keys = ["Task1/input/test", "Task1/input/test2"];
-        assert_eq!(told(&prefix, &keys), (true, listed.to_owned()));
-        assert_eq!(told(&prefix, &[]), (true, "Task1/input\n".to_owned()));
+        assert_eq!(written(&prefix, &keys), (true, listed.to_owned()));
+        assert_eq!(written(&prefix, &[]), (true, "Task1/input\n".to_owned()));
         let folder = ChannelData::Folder { path: "/mnt".into(), writable: false };
-        assert_eq!(told(&Channel::new("a", folder), &[]), (false, String::new()));
+        assert_eq!(written(&Channel::new("a", folder), &[]), (false, String::new()));
     }
 
     #[test]

@@ -308,14 +308,14 @@ mod tests {
             json!("relative"),
             "checkpointChannel.outputPath: must be absolute",
         );
-        let told = |text: &str| parse(text).expect_err("no channels")[0].to_string();
-        assert_eq!(told("{}"), "channels: is missing: a job without channels has no data");
+        let first_problem = |text: &str| parse(text).expect_err("no channels")[0].to_string();
+        assert_eq!(first_problem("{}"), "channels: is missing: a job without channels has no data");
         assert_eq!(
-            told(r#"{"channels": {}}"#),
+            first_problem(r#"{"channels": {}}"#),
             "channels: is missing: a job without channels has no data"
         );
         assert_eq!(
-            told(r#"{"InputDataConfig": []}"#),
+            first_problem(r#"{"InputDataConfig": []}"#),
             "channels: is missing: this looks like the request of CreateTrainingJob: use --job"
         );
         check("/chanels", json!({}), "chanels: unknown field; did you mean channels?");

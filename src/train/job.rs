@@ -363,10 +363,10 @@ mod tests {
         if request.get("InputDataConfig").is_none() {
             request["InputDataConfig"] = json!([prefix("a")]);
         }
-        told(&request)
+        problems_in(&request)
     }
 
-    fn told(request: &Value) -> Vec<String> {
+    fn problems_in(request: &Value) -> Vec<String> {
         let problems = parse(&request.to_string()).expect_err("problems");
         problems.iter().map(ToString::to_string).collect()
     }
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn a_job_without_channels_is_refused() {
         let check = |request: Value, hint: &str| {
-            assert_eq!(told(&request), [format!("InputDataConfig: is missing: {hint}")]);
+            assert_eq!(problems_in(&request), [format!("InputDataConfig: is missing: {hint}")]);
         };
         check(json!({}), "a job without channels has no data");
         check(json!({"InputDataConfig": null}), "a job without channels has no data");
@@ -392,8 +392,8 @@ mod tests {
     fn the_path_of_checkpoints_has_its_name() {
         let check = |path: &str, expected: &str| {
             let config = json!({"S3Uri": "s3://bucket/state", "LocalPath": path});
-            let told = problems(&json!({"CheckpointConfig": config}));
-            assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
+            let found = problems(&json!({"CheckpointConfig": config}));
+            assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
         };
         check("state", "CheckpointConfig.LocalPath: must be absolute");
         let beginning = "CheckpointConfig.LocalPath: '/opt/ml/input/data' is not apart from";
@@ -537,8 +537,8 @@ mod tests {
             let mut channel = prefix("a");
             let (object, name) = pointer.rsplit_once('/').expect("a pointer");
             channel.pointer_mut(object).expect("an object")[name] = value;
-            let told = problems(&json!({"InputDataConfig": [channel]}));
-            assert_eq!(told, [format!("InputDataConfig[0]{expected}")], "{pointer}");
+            let found = problems(&json!({"InputDataConfig": [channel]}));
+            assert_eq!(found, [format!("InputDataConfig[0]{expected}")], "{pointer}");
         };
         let s3 = "/DataSource/S3DataSource";
         let s3 = |name: &str| format!("{s3}/{name}");
@@ -591,20 +591,20 @@ mod tests {
         let many: Vec<Value> = (0..21).map(|at| prefix(&format!("c{at}"))).collect();
         check(json!({"InputDataConfig": many}), "InputDataConfig: 21 items; 1 to 20 are allowed");
         let many: BTreeMap<String, &str> = (0..101).map(|at| (format!("h{at}"), "")).collect();
-        let told = "HyperParameters: 101 items; 0 to 100 are allowed";
-        check(json!({"HyperParameters": many}), told);
-        let told = "HyperParameters.a: 2501 characters; 0 to 2500 are allowed";
-        check(json!({"HyperParameters": {"a": "x".repeat(2501)}}), told);
-        let told = "Environment.A: a variable's name has no '=', and nothing in it is NUL";
-        check(json!({"Environment": {"A": "\0"}}), told);
-        let told = "TrainingJobName: 64 characters; 1 to 63 are allowed";
-        check(json!({"TrainingJobName": "a".repeat(64)}), told);
+        let expected = "HyperParameters: 101 items; 0 to 100 are allowed";
+        check(json!({"HyperParameters": many}), expected);
+        let expected = "HyperParameters.a: 2501 characters; 0 to 2500 are allowed";
+        check(json!({"HyperParameters": {"a": "x".repeat(2501)}}), expected);
+        let expected = "Environment.A: a variable's name has no '=', and nothing in it is NUL";
+        check(json!({"Environment": {"A": "\0"}}), expected);
+        let expected = "TrainingJobName: 64 characters; 1 to 63 are allowed";
+        check(json!({"TrainingJobName": "a".repeat(64)}), expected);
         let mut channel = prefix("a");
         channel["DataSource"]["S3DataSource"]["S3Uri"] =
             json!("s3://bucket/".to_owned() + &"x".repeat(1013));
-        let told = "InputDataConfig[0].DataSource.S3DataSource.S3Uri: 1025 characters; 0 to 1024 \
-                    are allowed";
-        check(json!({"InputDataConfig": [channel]}), told);
+        let expected = "InputDataConfig[0].DataSource.S3DataSource.S3Uri: 1025 characters; \
+                        0 to 1024 are allowed";
+        check(json!({"InputDataConfig": [channel]}), expected);
     }
 
     #[test]

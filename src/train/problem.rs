@@ -90,9 +90,9 @@ mod tests {
         let listed = problems.settle(()).expect_err("problems");
         assert_eq!(listed.len(), JOB_PROBLEMS_MAX + 1);
         assert_eq!(listed[JOB_PROBLEMS_MAX].to_string(), "and 3 problems more");
-        let told = |count: usize| error("job.json", &listed[..count]);
-        assert_eq!(told(1).to_string(), "job.json: Tags[0]: wrong");
-        assert_eq!(told(2).to_string(), "job.json: 2 problems, the first: Tags[0]: wrong");
-        assert_eq!(told(2).kind(), ErrorKind::Usage);
+        let error_of = |count: usize| error("job.json", &listed[..count]);
+        assert_eq!(error_of(1).to_string(), "job.json: Tags[0]: wrong");
+        assert_eq!(error_of(2).to_string(), "job.json: 2 problems, the first: Tags[0]: wrong");
+        assert_eq!(error_of(2).kind(), ErrorKind::Usage);
     }
 }

@@ -340,7 +340,7 @@ mod tests {
         })
     }
 
-    fn told(unit: Unit, set: &[(&str, &str)]) -> String {
+    fn described(unit: Unit, set: &[(&str, &str)]) -> String {
         match found(unit, &Given::default(), set) {
             Ok(None) => "nothing".to_owned(),
             Ok(Some(rank)) => rank.to_string(),
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn each_launcher_says_which_host_this_is() {
         let check = |set: &[(&str, &str)], expected: &str| {
-            assert_eq!(told(Unit::Host, set), expected, "{set:?}");
+            assert_eq!(described(Unit::Host, set), expected, "{set:?}");
         };
         check(&[], "nothing");
         check(
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn each_launcher_says_which_process_this_is() {
         let check = |set: &[(&str, &str)], expected: &str| {
-            assert_eq!(told(Unit::Process, set), expected, "{set:?}");
+            assert_eq!(described(Unit::Process, set), expected, "{set:?}");
         };
         check(
             &[("RANK", "9"), ("WORLD_SIZE", "16"), ("GROUP_RANK", "1"), ("GROUP_WORLD_SIZE", "2")],
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn what_is_not_whole_is_an_error() {
         let check = |set: &[(&str, &str)], expected: &str| {
-            assert_eq!(told(Unit::Host, set), expected, "{set:?}");
+            assert_eq!(described(Unit::Host, set), expected, "{set:?}");
         };
         let advice = "give --shard I/N";
         check(
@@ -468,19 +468,19 @@ mod tests {
         let hosts = Hosts::numbered(10, 12);
         let listed = files::resource_config(&hosts, &[], "eth0");
         let shard = Some(Shard { index: 1, count: 12 });
-        let told = |given: &Given<'_>, set: &[(&str, &str)]| {
+        let rank_of = |given: &Given<'_>, set: &[(&str, &str)]| {
             found(Unit::Host, given, set).expect("a rank").expect("a rank")
         };
         let named = Some(("resourceconfig.json", &*listed));
         let by_list = Given { resource_config: named, ..Given::default() };
         let both = Given { host_config: Some(&hosts), ..by_list };
-        let rank = told(&Given { shard, ..both }, &own);
+        let rank = rank_of(&Given { shard, ..both }, &own);
         assert_eq!(rank.to_string(), "host 2 of 12 (shard 1/12), by --shard");
         assert_eq!(rank.hosts.current, "algo-11", "the names are those of the list");
-        let rank = told(&both, &own);
+        let rank = rank_of(&both, &own);
         let by_own = "host 3 of 3 (shard 2/3), by INRUSH_HOST_RANK and INRUSH_HOST_COUNT";
         assert_eq!(rank.to_string(), by_own);
-        let rank = told(&both, &slurm);
+        let rank = rank_of(&both, &slurm);
         assert_eq!(rank.to_string(), "host 11 of 12 (shard 10/12), by hostConfig");
         assert_eq!(
             (rank.hosts.current, rank.hosts.names),
@@ -489,14 +489,14 @@ mod tests {
         // algo-1, algo-10, algo-11: the list has another order.
         let alike = [("SLURM_NODEID", "0"), ("SLURM_NNODES", "12")];
         for set in [&alike[..], &[], &[("SLURM_NNODES", "12")]] {
-            let rank = told(&by_list, set);
+            let rank = rank_of(&by_list, set);
             assert_eq!(rank.to_string(), "host 3 of 12 (shard 2/12), by resourceconfig.json");
         }
         let alone = Given { instances: Some(1), ..Given::default() };
         let by_count = "host 1 of 1 (shard 0/1), by the number of instances in the description";
-        assert_eq!(told(&alone, &[]).to_string(), by_count);
+        assert_eq!(rank_of(&alone, &[]).to_string(), by_count);
         let four = Given { instances: Some(4), ..Given::default() };
-        assert_eq!(told(&four, &slurm).hosts.count, 4);
+        assert_eq!(rank_of(&four, &slurm).hosts.count, 4);
         assert_eq!(found(Unit::Process, &four, &[]), Ok(None), "processes are no instances");
     }
 
@@ -507,13 +507,13 @@ mod tests {
             let error = found(Unit::Host, given, set).expect_err("another number of hosts");
             let count = given.instances.expect("a number");
             let begin = format!("the description asks for {count} instances (InstanceCount), but ");
-            let told = error.to_string();
+            let message = error.to_string();
             assert!(
-                told.starts_with(&format!("{begin}{expected}; give --shard I/{count}")),
-                "{told}"
+                message.starts_with(&format!("{begin}{expected}; give --shard I/{count}")),
+                "{message}"
             );
             let names = ["INRUSH_HOST_RANK and INRUSH_HOST_COUNT", "SLURM_NODEID", "PMI_RANK"];
-            assert!(names.iter().all(|name| told.contains(name)), "{told}");
+            assert!(names.iter().all(|name| message.contains(name)), "{message}");
         };
         refused(&given, &[], "nothing says which host this is");
         let slurm = [("SLURM_NODEID", "0"), ("SLURM_NNODES", "4")];

@@ -252,8 +252,8 @@ impl Run {
         self.check(line.starts_with("error: "), "an error was expected on standard error");
         self.check(lines.next().is_none(), "one line was expected on standard error");
         if self.command.split(' ').any(|word| word == "--json") {
-            let told = &self.json()["error_kind"];
-            self.check(told.is_string(), "a reason was expected on standard output");
+            let kind = &self.json()["error_kind"];
+            self.check(kind.is_string(), "a reason was expected on standard output");
         } else {
             self.check(self.stdout.is_empty(), "nothing was expected on standard output");
         }

@@ -121,7 +121,7 @@ fn a_configuration_that_is_a_pipe_is_read_once() {
 }
 
 #[test]
-fn what_it_waits_for_is_told_meanwhile() {
+fn what_it_waits_for_is_reported_meanwhile() {
     let tree = Tree::healthy();
     let folder = tempfile::tempdir().expect("a folder");
     // Nobody writes to it.
@@ -131,19 +131,19 @@ fn what_it_waits_for_is_told_meanwhile() {
     let stall = Fault::StallBeforeHead { duration: None };
     let faults = FaultPlan::none().with_rule(Match::default(), stall);
     let silent = start(Config { faults, ..config(&objects()) });
-    let waits = |program: Program, told: &str| {
+    let waits = |program: Program, line: &str| {
         let stderr = program.home().join("stderr");
         let mut running = program.start();
-        let has_told = || fs::read_to_string(&stderr).unwrap_or_default().contains(told);
-        assert!(running.until(has_told), "{told}\n{}", running.wait());
+        let has_line = || fs::read_to_string(&stderr).unwrap_or_default().contains(line);
+        assert!(running.until(has_line), "{line}\n{}", running.wait());
     };
     waits(asking(&tree, SOURCE, &silent), "waiting for 127.0.0.1:");
-    let told = format!("waiting for {} to be readable", pipe.display());
-    waits(asking(&tree, SOURCE, &silent).set("AWS_CONFIG_FILE", &pipe), &told);
+    let line = format!("waiting for {} to be readable", pipe.display());
+    waits(asking(&tree, SOURCE, &silent).set("AWS_CONFIG_FILE", &pipe), &line);
 }
 
 #[test]
-fn interfaces_that_are_named_are_told_with_their_workers() {
+fn interfaces_that_are_named_are_reported_with_their_workers() {
     let tree = Tree::healthy();
     tree.plant("sys/devices/system/node/node0/cpulist", "0-7");
     tree.plant("sys/devices/system/node/node1/cpulist", "8-15");
@@ -154,11 +154,11 @@ fn interfaces_that_are_named_are_told_with_their_workers() {
     let document = run.json();
     let checks = document["checks"].as_array().expect("findings").iter();
     let numa = checks.filter(|found| found["check"] == "numa").map(|found| &found["found"]);
-    let told = [
+    let expected = [
         "2 nodes, ens6 is on node 0: 8 workers on cores 0-7",
         "2 nodes, ens5 is on node 1: 8 workers on cores 8-15",
     ];
-    assert!(numa.eq(told), "{run}");
+    assert!(numa.eq(expected), "{run}");
     // By the default route nothing is known of workers.
     let run = doctor(&tree, [""; 0]).run().expect(0);
     run.check(finding(&run, "numa")["found"] == "2 nodes, ens5 is on node 1", "the default route");
@@ -287,7 +287,7 @@ fn real_limits_of_a_process() {
 #[test]
 fn faults_of_the_destination() {
     let tree = Tree::healthy();
-    let told = |run: Run, check: &str, verdict: &str, words: &str| {
+    let check_finding = |run: Run, check: &str, verdict: &str, words: &str| {
         let found = finding(&run, check);
         assert_eq!(found["verdict"], verdict, "{run}");
         run.check(found["found"].to_string().contains(words), words);
@@ -295,22 +295,22 @@ fn faults_of_the_destination() {
     };
     if let Some(small) = Mount::tmpfs("size=1M") {
         fs::write(small.path().join("filler"), vec![1; 900 << 10]).expect("room");
-        told(doctor(&tree, [small.path()]).run(), "space", "bad", "of 1 MiB free");
-        told(doctor(&tree, [small.path()]).run(), "direct-io", "warn", "tmpfs");
+        check_finding(doctor(&tree, [small.path()]).run(), "space", "bad", "of 1 MiB free");
+        check_finding(doctor(&tree, [small.path()]).run(), "direct-io", "warn", "tmpfs");
         // An object that has no room.
         let origin = origin();
         let run = asking(&tree, "s3://lab/train/a", &origin).with([small.path()]).run();
-        told(run, "space", "bad", "");
+        check_finding(run, "space", "bad", "");
         fs::write(small.path().join("filler"), b"").expect("room");
         assert_eq!(fs::metadata(small.path().join("filler")).expect("a file").len(), 0);
     }
     if let Some(closed) = Mount::tmpfs("ro,size=64M") {
-        told(doctor(&tree, [closed.path()]).run(), "destination", "bad", "Read-only");
+        check_finding(doctor(&tree, [closed.path()]).run(), "destination", "bad", "Read-only");
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     if let Some(launch) = without("direct") {
         let run = doctor(&tree, [folder.path()]).by_way_of(launch).run();
-        told(run, "direct-io", "warn", "has no O_DIRECT: Invalid argument");
+        check_finding(run, "direct-io", "warn", "has no O_DIRECT: Invalid argument");
     }
     let device = fs::metadata(folder.path()).expect("a folder").dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -327,10 +327,10 @@ fn faults_of_the_destination() {
         plant(file, text);
     }
     let run = doctor(&tree, [folder.path()]).run();
-    told(run, "block-device", "bad", "raid0 of 4: a disk is missing");
+    check_finding(run, "block-device", "bad", "raid0 of 4: a disk is missing");
     plant("md/degraded", "0");
     plant("queue/scheduler", "none [bfq]");
-    told(doctor(&tree, [folder.path()]).run(), "block-device", "warn", "scheduler bfq");
+    check_finding(doctor(&tree, [folder.path()]).run(), "block-device", "warn", "scheduler bfq");
 }
 
 #[test]
@@ -391,17 +391,17 @@ fn faults_of_the_service() {
 fn an_endpoint_alone_is_asked() {
     let (tree, origin) = (Tree::healthy(), origin());
     let run = doctor(&tree, [""; 0]).asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(0);
-    let told = finding(&run, "endpoint")["found"].to_string();
-    run.check(told.contains(" answers"), "it is there");
-    run.check(finding(&run, "clock")["verdict"] == "ok", "it told the time");
+    let found = finding(&run, "endpoint")["found"].to_string();
+    run.check(found.contains(" answers"), "it is there");
+    run.check(finding(&run, "clock")["verdict"] == "ok", "it reported the time");
     // Whoever may not list buckets has reached it, too.
     let run = doctor(&tree, ["--no-sign-request"]).asking(&origin).run().expect(0);
     run.check(finding(&run, "endpoint")["verdict"] == "ok", "a refusal is an answer");
     // One of the environment or of the profile is as good.
     let named = |program: Program| program.with_keys(ACCESS_KEY, SECRET);
     let run = named(doctor(&tree, [""; 0]).set("AWS_ENDPOINT_URL_S3", origin.url())).run();
-    let told = finding(&run.expect(0), "endpoint")["found"].to_string();
-    assert!(told.contains(" answers"), "{told}");
+    let found = finding(&run.expect(0), "endpoint")["found"].to_string();
+    assert!(found.contains(" answers"), "{found}");
     let program = named(doctor(&tree, [""; 0]));
     let config = program.home().join("config");
     fs::write(&config, "[default]\nregion = EU west\nendpoint_url = http://h\n").expect("room");
@@ -431,7 +431,7 @@ fn a_proxy_that_is_gone_is_named() {
 }
 
 #[test]
-fn the_ring_that_is_asked_for_is_told() {
+fn the_ring_that_is_asked_for_is_reported() {
     let tree = Tree::healthy();
     let run = doctor(&tree, ["--ring", "epoll"]).run().expect(0);
     run.check(finding(&run, "io_uring")["found"] == "epoll, as --ring or INRUSH_RING asks", "it");
@@ -470,7 +470,7 @@ fn credentials_that_end() {
 
 /// Not of the endpoint, which is there.
 #[test]
-fn what_keeps_credentials_from_being_read_is_told_of_them() {
+fn what_keeps_credentials_from_being_read_is_reported_of_them() {
     let (tree, origin) = (Tree::healthy(), origin());
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
     let gone = listener.local_addr().expect("its address");

@@ -27,7 +27,7 @@ const ALL: &str = "s3://lab/";
 const KEYS: (&str, &str) = ("AKIDLAB", "lab/secret+key");
 
 /// Time limit of each wait: a longer one means that something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 fn serve(objects: &Objects, config: Config) -> Origin {
     let object = |(key, bytes): (&String, &Vec<u8>)| {
@@ -57,7 +57,7 @@ fn bounded(test: impl FnOnce() + Send + 'static) {
         test();
         let _ = sender.send(());
     });
-    ended.recv_timeout(PATIENCE).expect("it has failed, or hangs");
+    ended.recv_timeout(WAIT_MAX).expect("it has failed, or hangs");
 }
 
 /// The signals that this process handles and ignores, and its limit of open files.

@@ -37,10 +37,10 @@ fn expect_full(run: Run) -> Run {
     };
     let is_rest = |line: &&str| line.contains(" objects were not completed, because this ended");
     let rest = run.stderr.lines().filter(is_rest).count();
-    let told = run.stderr.lines().filter(|line| !is_rest(line));
-    run.check(told.clone().all(full), "only errors of a full disk were expected");
+    let errors = run.stderr.lines().filter(|line| !is_rest(line));
+    run.check(errors.clone().all(full), "only errors of a full disk were expected");
     let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
-    run.check((1..=workers).contains(&told.count()) && rest <= 1, "one line for each worker");
+    run.check((1..=workers).contains(&errors.count()) && rest <= 1, "one line for each worker");
     run
 }
 
@@ -50,25 +50,25 @@ fn small(count: usize) -> Objects {
 }
 
 #[test]
-fn what_stands_in_the_way_of_a_file_is_told_before_its_bytes_come() {
+fn what_stands_in_the_way_of_a_file_is_reported_before_its_bytes_come() {
     let keys = [("p/file", 2 * MIB), ("p/folder/a", 2 * MIB), ("p/good", 3)];
     let folder = tempfile::tempdir().expect("a folder");
     fs::create_dir(folder.path().join("file")).expect("a folder");
     fs::write(folder.path().join("folder"), "x").expect("a file");
     let path = folder.path().to_str().expect("UTF-8");
-    let told = format!("s3://lab/p/file: create {path}/file: ");
+    let expected = format!("s3://lab/p/file: create {path}/file: ");
     let above = format!("s3://lab/p/folder/a: open folder {path}/folder: ");
     for options in [&[][..], &["--overwrite", "always"], &["--overwrite", "never"]] {
         let origin = serve(&objects(&keys));
         let run = get(&origin, ["s3://lab/p/", path]).with(options).run().expect(1);
-        let run = run.expect_words(&[&told, "a file and a folder"]);
+        let run = run.expect_words(&[&expected, "a file and a folder"]);
         run.expect_words(&[&above, "exclude the key"]);
         assert!(origin.stop().gets <= 1, "the third alone was asked for");
         let origin = serve(&objects(&keys));
         let run = get(&origin, ["--dry-run", "s3://lab/p/", path]).with(options).run().expect(1);
-        run.expect_words(&[&told]);
+        run.expect_words(&[&expected]);
         let run = get(&origin, ["s3://lab/p/file", path]).with(options).run().expect(DESTINATION);
-        run.expect_words(&[&told]);
+        run.expect_words(&[&expected]);
         assert_eq!(origin.stop().gets, 0);
     }
     assert_eq!(names(folder.path()), ["file", "folder", "good"]);
@@ -84,7 +84,7 @@ fn starting_in(folder: &Path, before: &[String]) -> Vec<String> {
 fn errors_name_a_file_below_the_destination_as_it_was_typed() {
     let (small, large) = (objects(&[("p/a", 3)]), objects(&[("p/a", 20 * MIB)]));
     let each = ["--durability", "file"];
-    for (call, all, options, told) in [
+    for (call, all, options, expected) in [
         ("pwrite64:5", &small, &[][..], "write"),
         ("linkat:5", &small, &[], "name"),
         ("fsync:5", &small, &each, "sync"),
@@ -108,7 +108,7 @@ fn errors_name_a_file_below_the_destination_as_it_was_typed() {
             fs::create_dir(&from).expect("a folder");
             let program = get(&origin, [source, typed]).with(options);
             let run = program.by_way_of(starting_in(&from, &before)).run().expect(DESTINATION);
-            let words = format!("error: s3://lab/p/a: {told} {place}: ");
+            let words = format!("error: s3://lab/p/a: {expected} {place}: ");
             run.expect_words(&[&words, "os error 5"]);
         }
     }
@@ -127,7 +127,7 @@ fn what_cannot_be_removed_or_synced_is_named_as_it_was_typed() {
     let before = if is_root { &UNPRIVILEGED[..] } else { &["env"] };
     let before: Vec<String> = before.iter().map(|word| (*word).to_owned()).collect();
     let before = starting_in(folder.path(), &before);
-    for (mode, told) in
+    for (mode, expected) in
         [(0o555, "cannot remove out/kept/extra: "), (0o000, "cannot open out/kept: ")]
     {
         permit(mode).expect("it is ours");
@@ -135,7 +135,7 @@ fn what_cannot_be_removed_or_synced_is_named_as_it_was_typed() {
         let sync = sync.with(["out"]).asking(&origin);
         let sync = sync.with_keys(crate::served::ACCESS_KEY, crate::served::SECRET);
         let run = sync.by_way_of(&before).run().expect(DESTINATION);
-        run.expect_words(&[told, "Permission denied"]);
+        run.expect_words(&[expected, "Permission denied"]);
     }
     permit(0o755).expect("it is ours");
     assert_eq!(names(folder.path()), ["out"]);
@@ -246,7 +246,7 @@ fn a_link_to_a_file_is_replaced_and_its_target_stays() {
 const UNPRIVILEGED: [&str; 3] = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
 
 #[test]
-fn a_folder_without_permission_is_told_before_any_byte() {
+fn a_folder_without_permission_is_reported_before_any_byte() {
     use std::os::unix::fs::PermissionsExt as _;
     let all = objects(&[("p/a", 3), ("p/b", 2 * MIB), ("p/sub/c", 3), ("q/sub/d", 3)]);
     let origin = serve(&all);
@@ -294,8 +294,8 @@ fn files_that_are_not_trusted_are_named_where_they_cannot_be_replaced() {
     let is_root = rustix::process::geteuid().is_root();
     let before = if is_root { &UNPRIVILEGED[..] } else { &["env"] };
     for words in [&[][..], &["--dry-run"]] {
-        let told = ["cannot write to ", "have several names (hard links)", "with --size-only"];
-        run(words, before).expect(DESTINATION).expect_error(&told);
+        let expected = ["cannot write to ", "have several names (hard links)", "with --size-only"];
+        run(words, before).expect(DESTINATION).expect_error(&expected);
     }
     // What is kept needs no writing.
     run(&["--size-only"], before).expect(0);
@@ -304,7 +304,7 @@ fn files_that_are_not_trusted_are_named_where_they_cannot_be_replaced() {
 }
 
 #[test]
-fn a_folder_that_refuses_all_objects_is_told_once() {
+fn a_folder_that_refuses_all_objects_is_reported_once() {
     use std::os::unix::fs::PermissionsExt as _;
     let below: Vec<(String, usize)> = (0..30).map(|n| (format!("p/ro/{n:02}/x"), 3)).collect();
     let keys = below.iter().map(|(key, size)| (key.as_str(), *size));
@@ -319,11 +319,12 @@ fn a_folder_that_refuses_all_objects_is_told_once() {
     let before = if is_root { &UNPRIVILEGED[..] } else { &["env"] };
     let run = get(&origin, ["s3://lab/p/"]).with([folder.path()]).by_way_of(before).run();
     permit(0o755).expect("it is ours");
-    let told = format!(": use folder {}: Permission denied (os error 13)", closed.display());
+    let expected = format!(": use folder {}: Permission denied (os error 13)", closed.display());
     let run = run.expect(1);
     run.check(run.stderr.matches("error: ").count() == 2, "one object, and the count of the rest");
-    let run = run.expect_words(&["error: s3://lab/p/ro/", &told, "choose a writable destination"]);
-    run.expect_words(&[&format!("error: 29 more objects failed for the same{told}")]);
+    let run =
+        run.expect_words(&["error: s3://lab/p/ro/", &expected, "choose a writable destination"]);
+    run.expect_words(&[&format!("error: 29 more objects failed for the same{expected}")]);
     assert_eq!(names(folder.path()), ["a", "ro"]);
 }
 
@@ -336,7 +337,7 @@ fn what_stands_where_the_destination_is_to_be_is_named() {
     fs::write(&file, "as it was").expect("a file");
     let dangling =
         format!("{} is a symbolic link to nowhere, which does not exist", link.display());
-    for (place, told) in [
+    for (place, expected) in [
         (link.clone(), dangling.clone()),
         (link.join(""), dangling.clone()),
         (link.join("below"), dangling),
@@ -344,14 +345,14 @@ fn what_stands_where_the_destination_is_to_be_is_named() {
     ] {
         for words in [&["s3://lab/p/"][..], &["--dry-run", "s3://lab/p/"]] {
             let run = get(&origin, words).with([&place]).run().expect(DESTINATION);
-            let run = run.expect_words(&[&told]);
+            let run = run.expect_words(&[&expected]);
             run.check(!run.stderr.contains("os error"), "it is said what it is");
         }
     }
 }
 
 #[test]
-fn a_name_of_a_pipe_that_something_else_has_is_told() {
+fn a_name_of_a_pipe_that_something_else_has_is_reported() {
     let origin = serve(&objects(&[("p/a", 3)]));
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("train_0"), "as it was").expect("a file");
@@ -382,7 +383,7 @@ fn nobody_can_write_to_proc() {
 }
 
 #[test]
-fn a_read_only_destination_is_told() {
+fn a_read_only_destination_is_reported() {
     let Some(mount) = Mount::tmpfs("size=8m") else { return };
     let there = mount.path().join("there");
     fs::create_dir(&there).expect("a folder");
@@ -471,7 +472,7 @@ fn a_total_that_grows_beyond_the_disk_ends_the_run() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_told_before_anything_moves() {
+fn a_report_that_cannot_be_written_is_reported_before_anything_moves() {
     let origin = serve(&objects(&[("a", 3)]));
     let nowhere = Nowhere::new();
     for report in ["/proc/inrush/report", "/proc"] {
@@ -509,7 +510,7 @@ fn room_is_not_asked_for_when_nothing_is_written() {
 }
 
 #[test]
-fn a_report_that_breaks_in_the_middle_is_told_once_and_by_the_exit_code() {
+fn a_report_that_breaks_in_the_middle_is_reported_once_and_by_the_exit_code() {
     let keys: Vec<String> = (0..3000).map(|number| format!("key-{number:0100}")).collect();
     let sizes: Vec<(&str, usize)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
     let all = objects(&sizes);
@@ -517,6 +518,6 @@ fn a_report_that_breaks_in_the_middle_is_told_once_and_by_the_exit_code() {
     let nowhere = Nowhere::new();
     let run = get(&origin, ["s3://lab/", "--report", "/dev/full"]).with([nowhere.path()]).run();
     let run = run.expect(DESTINATION).expect_error(&["write the report /dev/full"]);
-    run.check(run.stderr.matches("write the report").count() == 1, "told once");
+    run.check(run.stderr.matches("write the report").count() == 1, "one error");
     nowhere.assert_holds(&all);
 }

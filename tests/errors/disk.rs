@@ -122,7 +122,7 @@ fn standard_output_has_a_limit_of_file_size_too() {
 /// Fails unless each error line names an object, each object has one line at most, and the count of
 /// the others comes last. How many were under way when the disk gave way depends on the machine.
 #[track_caller]
-fn assert_objects_told(run: &Run) {
+fn assert_object_errors(run: &Run) {
     let mut lines: Vec<_> = run.stderr.lines().collect();
     lines.pop_if(|line| line.ends_with(" more objects failed; use --report FILE to list all"));
     lines.pop_if(|line| line.ends_with(" objects were not completed, because this ended the run"));
@@ -130,10 +130,10 @@ fn assert_objects_told(run: &Run) {
         run.check(line.starts_with("error: s3://lab/"), "an error of an object was expected");
     }
     run.check(!lines.is_empty(), "why the run ended was expected");
-    let told = lines.len();
+    let count = lines.len();
     lines.sort_unstable();
     lines.dedup();
-    run.check(lines.len() == told, "each object was expected once");
+    run.check(lines.len() == count, "each object was expected once");
 }
 
 /// Gets small and large objects where a call fails; the run ends with this errno's words.
@@ -146,7 +146,7 @@ fn call_fails(call: &str, code: i32, words: &[&str], options: &[&str]) {
     let nowhere = Nowhere::new();
     let program = get(&origin, ["s3://lab/"]).with([nowhere.path()]).with(options);
     let run = program.by_way_of(&before).run().expect(code).expect_words(words);
-    assert_objects_told(&run);
+    assert_object_errors(&run);
     assert_whole_or_unfinished(&nowhere.path(), &all);
 }
 
@@ -239,7 +239,7 @@ fn a_device_that_fails_writes_ends_the_run() {
 }
 
 #[test]
-fn a_destination_that_is_removed_is_told() {
+fn a_destination_that_is_removed_is_reported() {
     for way in ["removed", "renamed"] {
         let mut all = large();
         all.extend((0..40).map(|n| (format!("small/{n}"), bytes_of("small", 1000 * n))));

@@ -120,7 +120,7 @@ fn one_fails(fault: Fault, words: &[&str]) {
 }
 
 #[test]
-fn an_object_that_fails_for_good_is_told_and_the_others_arrive() {
+fn an_object_that_fails_for_good_is_reported_and_the_others_arrive() {
     one_fails(Fault::SlowDown, &["after 2 tries", "SlowDown", "lower --connections"]);
     one_fails(Fault::InternalError, &["after 2 tries", "InternalError"]);
     one_fails(Fault::ResetBeforeHead, &["after 2 tries", "onnection"]);
@@ -128,7 +128,7 @@ fn an_object_that_fails_for_good_is_told_and_the_others_arrive() {
 }
 
 #[test]
-fn a_changed_object_is_told_and_not_kept() {
+fn a_changed_object_is_reported_and_not_kept() {
     one_fails(Fault::ChangedEtag, &["other ETag", "run it again"]);
     // Alone as well, with the code that says the same.
     let mut configuration = config(&objects(&[("bad", 2 * MIB)]));
@@ -228,7 +228,7 @@ fn a_deadline_names_what_was_waited_for_in_vain() {
         configuration.faults = FaultPlan::none().with_rule(which, fault);
         start(configuration)
     };
-    let told = |origin: &Origin, seconds: &str, words: &[&str]| {
+    let expect_message = |origin: &Origin, seconds: &str, words: &[&str]| {
         let nowhere = Nowhere::new();
         let run = get(origin, ["s3://lab/p/", "--deadline", seconds]).with([nowhere.path()]).run();
         run.expect(DEADLINE).expect_error(words);
@@ -236,15 +236,19 @@ fn a_deadline_names_what_was_waited_for_in_vain() {
     // Nothing is listed: by requests that fail, and by one that is never answered.
     let before = "passed before anything was downloaded: waiting for 127.0.0.1:";
     let list = "to answer LIST s3://lab/p/";
-    told(&rule(Fault::ResetBeforeHead, None), "3s", &[before, list, "reset"]);
-    told(&rule(Fault::StallBeforeHead { duration: None }, None), "3s", &[before, list]);
+    expect_message(&rule(Fault::ResetBeforeHead, None), "3s", &[before, list, "reset"]);
+    expect_message(&rule(Fault::StallBeforeHead { duration: None }, None), "3s", &[before, list]);
     // Nothing comes of an object.
     let range = rule(Fault::StallBeforeHead { duration: None }, Some("p/a"));
-    told(&range, "6s", &["0 of 1 objects are complete, waiting for 127.0.0.1:", "s3://lab/p/a"]);
+    expect_message(
+        &range,
+        "6s",
+        &["0 of 1 objects are complete, waiting for 127.0.0.1:", "s3://lab/p/a"],
+    );
 }
 
 #[test]
-fn faults_of_the_listing_are_told_when_they_last() {
+fn faults_of_the_listing_are_reported_when_they_last() {
     for (fault, words) in
         [(Fault::SlowDown, "SlowDown"), (Fault::ResetBeforeHead, "list s3://lab/")]
     {
@@ -259,7 +263,7 @@ fn faults_of_the_listing_are_told_when_they_last() {
 }
 
 #[test]
-fn an_object_that_is_gone_or_forbidden_is_told() {
+fn an_object_that_is_gone_or_forbidden_is_reported() {
     // Keys that end during a run: nothing newer is to be had, and the server says why.
     let all = objects(&[("p/a", 3)]);
     let mut configuration = config(&all);

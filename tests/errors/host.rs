@@ -48,7 +48,7 @@ fn without_io_uring_what_is_there_is_listed_and_verified() {
 }
 
 #[test]
-fn a_closed_standard_output_is_told_before_anything_is_done() {
+fn a_closed_standard_output_is_reported_before_anything_is_done() {
     let all = objects(&[("a", 3)]);
     let origin = serve(&all);
     let nowhere = Nowhere::new();

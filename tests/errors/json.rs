@@ -34,28 +34,28 @@ fn command(name: &str, source: &str, place: &Path) -> Program {
 fn check(name: &str, run: Run, code: i32, error_kind: &str) -> Value {
     let run = run.expect(code);
     // Standard output of cat is the stream's.
-    let (told, lines) = match name {
+    let (document, lines) = match name {
         "cat" => {
-            let (lines, told) = run.stderr.trim_end().rsplit_once('\n').expect("two lines");
+            let (lines, document) = run.stderr.trim_end().rsplit_once('\n').expect("two lines");
             run.check(run.stdout.is_empty(), "nothing was expected on standard output");
-            (told, lines)
+            (document, lines)
         }
         _ => (run.stdout.as_str(), run.stderr.as_str()),
     };
-    run.check(told.lines().count() == 1, "one document was expected");
-    let told: Value = serde_json::from_str(told).unwrap_or_else(|_| panic!("JSON: {run}"));
+    run.check(document.lines().count() == 1, "one document was expected");
+    let document: Value = serde_json::from_str(document).unwrap_or_else(|_| panic!("JSON: {run}"));
     assert_eq!(
-        (&told["exit_code"], &told["error_kind"]),
+        (&document["exit_code"], &document["error_kind"]),
         (&code.into(), &error_kind.into()),
         "{run}"
     );
-    let error = told["error"].as_str().unwrap_or_else(|| panic!("an error: {run}"));
-    run.check(lines.contains("error: "), "people are told, too");
+    let error = document["error"].as_str().unwrap_or_else(|| panic!("an error: {run}"));
+    run.check(lines.contains("error: "), "there is a line for people, too");
     // clap says it in several lines.
     if error_kind != "usage" {
-        run.check(lines.contains(&format!("error: {error}")), "both are told the same");
+        run.check(lines.contains(&format!("error: {error}")), "line and document have one error");
     }
-    told
+    document
 }
 
 /// Runs every command so and fails unless all fail in this way; nothing is written.
@@ -63,12 +63,12 @@ fn check(name: &str, run: Run, code: i32, error_kind: &str) -> Value {
 fn check_all(source: &str, code: i32, error_kind: &str, alter: impl Fn(Program) -> Program) {
     for name in COMMANDS {
         let nowhere = Nowhere::new();
-        let told =
+        let document =
             check(name, alter(command(name, source, &nowhere.path())).run(), code, error_kind);
         // That of cat is asked for when its output is there already.
-        let kind = if name == "cat" { told["kind"].clone() } else { "error".into() };
-        assert_eq!(told["kind"], kind, "{name}: {told}");
-        assert!(told["version"].is_string(), "{told}");
+        let kind = if name == "cat" { document["kind"].clone() } else { "error".into() };
+        assert_eq!(document["kind"], kind, "{name}: {document}");
+        assert!(document["version"].is_string(), "{document}");
         // The folder of pipes is made before they are.
         if name != "pipe" {
             nowhere.assert_untouched();
@@ -81,7 +81,7 @@ fn keyed(program: Program, origin: &Origin) -> Program {
 }
 
 #[test]
-fn what_fails_early_is_told_by_every_command() {
+fn what_fails_early_is_reported_by_every_command() {
     let origin = serve(&some());
     check_all("s3://lab/p/", ACCESS, "credentials", |program| program.asking(&origin));
     check_all("s3://lab/p/", ACCESS, "credentials", |program| {
@@ -97,7 +97,7 @@ fn what_fails_early_is_told_by_every_command() {
 }
 
 #[test]
-fn usage_errors_are_told_whoever_finds_them() {
+fn usage_errors_are_reported_whoever_finds_them() {
     let origin = serve(&some());
     // By the table of options, by the words around it, and by what they lead to.
     check_all("s3://lab/p/", USAGE, "usage", |program| program.with(["--frobnicate"]));
@@ -136,25 +136,33 @@ fn destinations_deadlines_and_servers_have_names_of_their_own() {
     let failing = start(configuration);
     let run = command("get", "s3://lab/p/", &folder.path().join("data"));
     let run = keyed(run.with(["--max-attempts", "1"]), &failing).run();
-    let told = check("get", run, OBJECTS, "server");
-    assert_eq!((&told["kind"], &told["failed_objects"]), (&"summary".into(), &1.into()));
+    let document = check("get", run, OBJECTS, "server");
+    assert_eq!((&document["kind"], &document["failed_objects"]), (&"summary".into(), &1.into()));
 }
 
 #[test]
-fn damage_is_told_and_success_has_no_error() {
+fn damage_is_reported_and_success_has_no_error() {
     let origin = serve(&some());
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("data");
     for name in ["get", "sync", "verify"] {
         let run = keyed(command(name, "s3://lab/p/", &place), &origin).run().expect(0);
-        let told = run.json();
-        assert_eq!((&told["kind"], &told["exit_code"]), (&"summary".into(), &0.into()), "{run}");
-        assert_eq!((&told["error"], &told["error_kind"]), (&Value::Null, &Value::Null), "{run}");
+        let document = run.json();
+        assert_eq!(
+            (&document["kind"], &document["exit_code"]),
+            (&"summary".into(), &0.into()),
+            "{run}"
+        );
+        assert_eq!(
+            (&document["error"], &document["error_kind"]),
+            (&Value::Null, &Value::Null),
+            "{run}"
+        );
     }
     fs::write(place.join("a"), "damaged").expect("written");
     let run = keyed(command("verify", "s3://lab/p/", &place), &origin).run();
-    let told = check("verify", run, OBJECTS, "integrity");
-    assert_eq!(told["mismatched_objects"], 1, "{told}");
+    let document = check("verify", run, OBJECTS, "integrity");
+    assert_eq!(document["mismatched_objects"], 1, "{document}");
 }
 
 #[test]
@@ -162,8 +170,12 @@ fn a_report_that_cannot_be_written_fails_the_document_too() {
     let origin = serve(&some());
     let nowhere = Nowhere::new();
     let run = command("get", "s3://lab/p/", &nowhere.path()).with(["--report", "/dev/full"]);
-    let told = check("get", keyed(run, &origin).run(), DESTINATION, "no_space");
-    assert_eq!((&told["kind"], &told["objects"]), (&"summary".into(), &2.into()), "{told}");
+    let document = check("get", keyed(run, &origin).run(), DESTINATION, "no_space");
+    assert_eq!(
+        (&document["kind"], &document["objects"]),
+        (&"summary".into(), &2.into()),
+        "{document}"
+    );
 }
 
 #[test]

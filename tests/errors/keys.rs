@@ -24,10 +24,13 @@ fn check(prefix: &str, good: &[(&str, usize)], bad: &[(&str, &str)]) {
     run.check(run.stdout.is_empty(), "nothing was expected on standard output");
     for (key, words) in bad {
         let shown: String = key.chars().take(200).flat_map(char::escape_debug).collect();
-        let told = |line: &&&str| {
+        let is_error = |line: &&&str| {
             line.starts_with("error: ") && line.contains(&shown) && line.contains(words)
         };
-        run.check(lines.iter().any(|line| told(&line)), &format!("an error for {key:?}: {words}"));
+        run.check(
+            lines.iter().any(|line| is_error(&line)),
+            &format!("an error for {key:?}: {words}"),
+        );
         let once = |line: &&str| line.matches("--exclude").count() == 1;
         run.check(lines.iter().all(once), "each says once what to do");
     }
@@ -61,7 +64,7 @@ fn keys_from_the_top_of_a_bucket_stay_out_as_well() {
 }
 
 #[test]
-fn names_that_no_file_can_have_are_told() {
+fn names_that_no_file_can_have_are_reported() {
     let long = format!("p/{}", "n".repeat(256));
     let wide = format!("p/{}/x", "\u{fc}".repeat(128));
     let fits = format!("p/{}", "n".repeat(255));
@@ -127,10 +130,10 @@ fn what_is_at_the_destination_stands_in_the_way_of_its_own_key_only() {
     fs::write(destination.join("a"), "a file").expect("a file");
     let run = get(&origin, ["s3://lab/"]).with([&destination]).run().expect(OBJECTS);
     for key in ["a/b", "a/large", "c", "d"] {
-        let told = |line: &str| {
+        let is_error = |line: &str| {
             line.starts_with(&format!("error: s3://lab/{key}: ")) && line.contains("the same name")
         };
-        run.check(run.stderr.lines().any(told), key);
+        run.check(run.stderr.lines().any(is_error), key);
     }
     run.check(run.stderr.lines().count() == 4, "four lines were expected");
     assert_eq!(fs::read(destination.join("a")).expect("a file"), b"a file");
@@ -170,8 +173,8 @@ fn links_at_the_destination_lead_nowhere() {
     }
     let run = get(&origin, ["s3://lab/"]).with([&destination]).run().expect(OBJECTS);
     for key in ["link/deep/x", "link/large", "link/x", "mark/"] {
-        let told = |line: &str| line.starts_with(&format!("error: s3://lab/{key}: "));
-        run.check(run.stderr.lines().any(told), key);
+        let is_error = |line: &str| line.starts_with(&format!("error: s3://lab/{key}: "));
+        run.check(run.stderr.lines().any(is_error), key);
     }
     run.check(run.stderr.lines().count() == 4, "four lines were expected");
     let why = "/link: it is a symbolic link, which inrush does not follow below DEST; replace it";

@@ -33,7 +33,7 @@ fn cat(origin: &Origin) -> Program {
 }
 
 #[test]
-fn without_io_uring_epoll_is_used_and_that_is_told_once() {
+fn without_io_uring_epoll_is_used_and_that_is_reported_once() {
     let all = mixture();
     let origin = serve(&all);
     for (what, [reason, advice]) in REFUSALS {
@@ -42,11 +42,11 @@ fn without_io_uring_epoll_is_used_and_that_is_told_once() {
         let words = ["--json", "--stats", "--ring", "auto"];
         let run = get(&origin, &words).with([nowhere.path()]).by_way_of(&before).run().expect(0);
         nowhere.assert_holds(&all);
-        let told =
+        let notes =
             run.stderr.lines().filter(|line| line.contains("using epoll")).collect::<Vec<_>>();
-        run.check(told.len() == 1, "one line");
-        run.check(told[0].starts_with("inrush: io_uring is not available ("), "it is a note");
-        run.check(told[0].contains(reason) && told[0].contains(advice), "the reason, and advice");
+        run.check(notes.len() == 1, "one line");
+        run.check(notes[0].starts_with("inrush: io_uring is not available ("), "it is a note");
+        run.check(notes[0].contains(reason) && notes[0].contains(advice), "the reason, and advice");
         run.check(run.stderr.contains("ring: epoll (io_uring is not available: "), "statistics");
         let ring = &run.json()["ring"];
         run.check(ring["kind"] == "epoll" && ring["mode"].is_null(), "the ring");
@@ -54,7 +54,7 @@ fn without_io_uring_epoll_is_used_and_that_is_told_once() {
         run.check(why.contains(reason), "why not");
 
         let run = cat(&origin).with(["--ring", "auto", "-q"]).by_way_of(&before).run().expect(0);
-        run.check(run.stderr.is_empty(), "nothing is told");
+        run.check(run.stderr.is_empty(), "there is no note");
         let run = cat(&origin).with(["--ring", "auto", "--json"]).by_way_of(&before).run();
         let run = run.expect(0).expect_words(&["using epoll", "\"kind\":\"epoll\""]);
         run.check(run.stderr.contains(reason), "why not");
@@ -63,19 +63,19 @@ fn without_io_uring_epoll_is_used_and_that_is_told_once() {
 
 /// The files and the pipes of a training job are two runs.
 #[test]
-fn a_training_job_tells_it_once() {
+fn a_training_job_reports_it_once() {
     let origin = serve(&objects(&[("b/c", 3), ("b/d", 300_000)]));
     let Some(before) = without("io_uring:1") else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let base = folder.path().to_str().expect("UTF-8");
-    let script = format!("cat {base}/input/data/pipe_0 > {base}/told");
+    let script = format!("cat {base}/input/data/pipe_0 > {base}/copied");
     let channels = ["--channel=file=s3://lab/b/", "--channel=pipe=s3://lab/b/,mode=Pipe"];
     let train = Program::new(["train", "--ring", "auto", "--base-dir", base]).with(channels);
     let train = train.asking(&origin).with_keys(ACCESS_KEY, SECRET);
     let run = train.with(["--", "sh", "-c", &script]).by_way_of(&before).run().expect(0);
-    let told = run.stderr.lines().filter(|line| line.contains("using epoll")).count();
-    run.check(told == 1, "one line");
-    assert_eq!(std::fs::metadata(folder.path().join("told")).expect("a file").len(), 300_003);
+    let notes = run.stderr.lines().filter(|line| line.contains("using epoll")).count();
+    run.check(notes == 1, "one line");
+    assert_eq!(std::fs::metadata(folder.path().join("copied")).expect("a file").len(), 300_003);
 }
 
 #[test]
@@ -174,8 +174,8 @@ fn where_memory_for_a_ring_is_short_it_is_smaller() {
 #[test]
 fn the_demo_runs_without_io_uring() {
     let Some(before) = without("io_uring:1") else { return };
-    let told = demo(&before, "auto");
-    assert_eq!(told.matches("using epoll").count(), 1, "{told}");
+    let notes = demo(&before, "auto");
+    assert_eq!(notes.matches("using epoll").count(), 1, "{notes}");
 }
 
 /// Runs the demo; what it says.
@@ -190,9 +190,9 @@ fn demo(before: &[String], ring: &str) -> String {
         .current_dir(folder.path())
         .output()
         .expect("it starts");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
     let outcome: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(outcome["verified"], true, "{told}");
-    told
+    assert_eq!(outcome["verified"], true, "{stderr}");
+    stderr
 }

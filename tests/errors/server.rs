@@ -13,7 +13,7 @@ fn closed_port() -> u16 {
 }
 
 #[test]
-fn no_credentials_are_told_soon() {
+fn no_credentials_are_reported_soon() {
     let origin = serve(&objects(&[("a", 3)]));
     let nowhere = Nowhere::new();
     let words = ["get", "--quiet", "s3://lab/"];
@@ -79,7 +79,7 @@ fn a_silent_metadata_service_is_given_up_soon() {
 }
 
 #[test]
-fn a_metadata_service_that_refuses_is_told_in_plain_words() {
+fn a_metadata_service_that_refuses_is_reported_in_plain_words() {
     let origin = serve(&objects(&[("a", 3)]));
     let nowhere = Nowhere::new();
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
@@ -102,7 +102,7 @@ fn a_metadata_service_that_refuses_is_told_in_plain_words() {
 }
 
 #[test]
-fn wrong_keys_are_told_in_the_words_of_the_server() {
+fn wrong_keys_are_reported_in_the_words_of_the_server() {
     let origin = serve(&objects(&[("folder/a", 3)]));
     let nowhere = Nowhere::new();
     for source in ["s3://lab/", "s3://lab/folder/", "s3://lab/folder/a", "s3://lab/*"] {
@@ -124,11 +124,11 @@ fn words_of<'a>(source: &'a str, destination: &'a std::path::Path) -> [&'a str; 
 }
 
 #[test]
-fn what_is_not_there_is_told_with_what_is_near() {
+fn what_is_not_there_is_reported_with_what_is_near() {
     let origin = serve(&objects(&[("train/part-1", 3), ("train/part-2", 3), ("models/x.bin", 3)]));
     let nowhere = Nowhere::new();
     let destination = nowhere.path();
-    let told = |source: &str, words: &[&str]| {
+    let expect_message = |source: &str, words: &[&str]| {
         let run = get(&origin, words_of(source, &destination)).run();
         run.expect(NOT_FOUND).expect_error(words);
         let run = Program::new(["ls", "--recursive", source])
@@ -137,14 +137,17 @@ fn what_is_not_there_is_told_with_what_is_near() {
             .run();
         run.expect(NOT_FOUND).expect_error(words);
     };
-    told("s3://nobody-has-this/", &["NoSuchBucket", "check the bucket name"]);
-    told("s3://nobody-has-this/key", &["NoSuchBucket", "check the bucket name"]);
-    told("s3://lab/train/part-3", &["did you mean s3://lab/train/part-1"]);
-    told("s3://lab/models/y.bin", &["did you mean s3://lab/models/x.bin?"]);
-    told("s3://lab/trian/", &["nothing in this folder; did you mean s3://lab/train/?"]);
-    told("s3://lab/nothing/like/it/", &["nothing in this folder; check the bucket and the name"]);
-    told("s3://lab/*.tar", &["nothing matches; '*' matches within one folder"]);
-    told("s3://lab/train/**/*.tar", &["nothing matches"]);
+    expect_message("s3://nobody-has-this/", &["NoSuchBucket", "check the bucket name"]);
+    expect_message("s3://nobody-has-this/key", &["NoSuchBucket", "check the bucket name"]);
+    expect_message("s3://lab/train/part-3", &["did you mean s3://lab/train/part-1"]);
+    expect_message("s3://lab/models/y.bin", &["did you mean s3://lab/models/x.bin?"]);
+    expect_message("s3://lab/trian/", &["nothing in this folder; did you mean s3://lab/train/?"]);
+    expect_message(
+        "s3://lab/nothing/like/it/",
+        &["nothing in this folder; check the bucket and the name"],
+    );
+    expect_message("s3://lab/*.tar", &["nothing matches; '*' matches within one folder"]);
+    expect_message("s3://lab/train/**/*.tar", &["nothing matches"]);
     nowhere.assert_untouched();
 }
 
@@ -198,7 +201,7 @@ fn numbers_out_of_range_are_refused_with_the_range() {
 }
 
 #[test]
-fn an_endpoint_that_is_not_there_is_told_in_bounded_time() {
+fn an_endpoint_that_is_not_there_is_reported_in_bounded_time() {
     let nowhere = Nowhere::new();
     let endpoint = format!("http://127.0.0.1:{}", closed_port());
     for source in ["s3://lab/", "s3://lab/key"] {
@@ -208,14 +211,14 @@ fn an_endpoint_that_is_not_there_is_told_in_bounded_time() {
             .with_keys(ACCESS_KEY, SECRET)
             .run();
         let run = run.expect(ENDPOINT).expect_error(&["127.0.0.1", "refused", "--endpoint-url"]);
-        run.check(run.stderr.matches("127.0.0.1").count() == 1, "the address is told once");
+        run.check(run.stderr.matches("127.0.0.1").count() == 1, "the address is printed once");
         run.check(run.seconds < 30.0, "it took too long");
     }
     nowhere.assert_untouched();
 }
 
 #[test]
-fn a_bucket_in_the_endpoint_is_told() {
+fn a_bucket_in_the_endpoint_is_reported() {
     let origin = serve(&objects(&[("a", 3)]));
     let endpoint = format!("{}/lab", url(&origin));
     for source in ["s3://lab/", "s3://lab/a", "s3://lab/none/"] {
@@ -227,22 +230,22 @@ fn a_bucket_in_the_endpoint_is_told() {
 }
 
 #[test]
-fn profiles_that_give_no_keys_are_told() {
+fn profiles_that_give_no_keys_are_reported() {
     let origin = serve(&objects(&[("a", 3)]));
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("config");
     let profiles = "[profile empty]\nregion = us-east-1\n\
                     [profile broken]\ncredential_process = sh -c 'echo out of keys >&2; exit 3'\n";
     std::fs::write(&config, profiles).expect("written");
-    let told = |profile: &str, words: &[&str]| {
+    let expect_message = |profile: &str, words: &[&str]| {
         let run = Program::new(["ls", "s3://lab/", "--profile", profile]).asking(&origin);
         run.set("AWS_CONFIG_FILE", &config).run().expect(ACCESS).expect_error(words);
     };
-    told("nope", &["error: the profile 'nope' does not exist; check --profile"]);
-    told("empty", &["error: the profile 'empty' has no credentials; check --profile"]);
+    expect_message("nope", &["error: the profile 'nope' does not exist; check --profile"]);
+    expect_message("empty", &["error: the profile 'empty' has no credentials; check --profile"]);
     let ended = "config: the credential_process of the profile 'broken' (sh) ended with exit \
                  status: 3: out of keys; run the command";
-    told("broken", &[ended]);
+    expect_message("broken", &[ended]);
     assert_eq!(origin.stop().requests, 0);
 }
 
@@ -284,7 +287,7 @@ fn who_gives_credentials_and_is_not_there_is_the_networks_failure() {
 }
 
 #[test]
-fn a_profile_of_the_environment_that_gives_no_keys_is_told() {
+fn a_profile_of_the_environment_that_gives_no_keys_is_reported() {
     let origin = serve(&objects(&[("a", 3)]));
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("config");
@@ -355,7 +358,7 @@ fn a_profile_of_the_environment_that_gives_no_keys_is_told() {
 }
 
 #[test]
-fn what_speaks_no_http_is_told() {
+fn what_speaks_no_http_is_reported() {
     let nowhere = Nowhere::new();
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a loopback port");
     let endpoint = format!("http://{}", listener.local_addr().expect("its address"));
@@ -392,7 +395,7 @@ fn bad_endpoints_and_regions_are_refused() {
             .with_keys(ACCESS_KEY, SECRET)
             .run();
         let run = run.expect(USAGE).expect_error(&[words]);
-        run.check(!run.stderr.contains("secret@"), "a password was told");
+        run.check(!run.stderr.contains("secret@"), "a password was printed");
     }
     nowhere.assert_untouched();
 }

@@ -71,13 +71,13 @@ fn what_can_never_fit_beside_what_stays_is_refused() {
     let run = get(&serve(&new), words).with([&destination]).run().expect(DESTINATION);
     let run = run.expect_words(&["o space left on device", "free space at the"]);
     // Each failed object has an error line, or is in the count of objects that the run left.
-    let told = run.stderr.lines().filter(|line| line.starts_with("error: s3://lab/")).count();
+    let errors = run.stderr.lines().filter(|line| line.starts_with("error: s3://lab/")).count();
     let rest = |line: &str| {
         line.strip_prefix("error: ")?.split_once(" objects were not ")?.0.parse::<usize>().ok()
     };
     let rest = run.stderr.lines().find_map(rest).unwrap_or(1);
     let failed = run.json()["failed_objects"].as_u64();
-    run.check(failed == Some((told + rest - 1) as u64), "a line for each that failed");
+    run.check(failed == Some((errors + rest - 1) as u64), "a line for each that failed");
     // What is to be written is less than what is free: nothing is refused.
     for name in names(&destination).iter().filter(|name| name.starts_with(".inrush")) {
         fs::remove_file(destination.join(name)).expect("removed");

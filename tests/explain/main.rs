@@ -200,16 +200,16 @@ fn a_slow_reader() {
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let program = Program::new(["cat", "s3://lab/p/", "--json", "--quiet"]).asking(&origin);
     let program = program.with_keys(ACCESS_KEY, SECRET);
-    let told = tempfile::NamedTempFile::new().expect("a file");
-    let stderr = told.reopen().expect("a file");
+    let report = tempfile::NamedTempFile::new().expect("a file");
+    let stderr = report.reopen().expect("a file");
     let running = program.start_with(writer.into(), stderr.into());
     let mut buffer = vec![0; 64 << 10];
     while reader.read(&mut buffer).expect("bytes") > 0 {
         std::thread::sleep(pause);
     }
     let run = running.wait().expect(0);
-    let told = std::fs::read_to_string(told.path()).expect("a document");
-    assert_limit(&run, &serde_json::from_str(&told).expect("JSON"), "reader");
+    let report = std::fs::read_to_string(report.path()).expect("a document");
+    assert_limit(&run, &serde_json::from_str(&report).expect("JSON"), "reader");
 }
 
 /// Processes that keep one core busy; they go when it is dropped.
@@ -387,13 +387,14 @@ fn what_is_asked_for_is_printed_when_all_else_is_not() {
         program.with_keys(ACCESS_KEY, SECRET).run().expect(0)
     };
     for command in [&["get", "--discard"][..], &["cat"]] {
-        let told = |words: &[&str]| run(&[command, &["--connections", "1"], words].concat()).stderr;
-        assert_eq!(told(&[]), "");
-        let explained = told(&["--explain"]);
+        let stderr_of =
+            |words: &[&str]| run(&[command, &["--connections", "1"], words].concat()).stderr;
+        assert_eq!(stderr_of(&[]), "");
+        let explained = stderr_of(&["--explain"]);
         assert!(explained.starts_with("the limit: "), "{explained}");
         assert_eq!(explained.lines().count(), 1, "{explained}");
         assert!(explained.ends_with("or use larger objects\n"), "ranges are as short: {explained}");
-        let stats = told(&["--stats"]);
+        let stats = stderr_of(&["--stats"]);
         assert!(stats.contains("CPU time ") && !stats.contains("the limit"), "{stats}");
     }
     let stats = run(&["get", "--discard", "--stats"]).stderr;

@@ -80,6 +80,9 @@ fn check_report(report: &Path, run: &Run, case: &Case, retries: u64) {
         let failed = line["status"] == "failed";
         run.check(failed == line["error"].is_string(), &format!("{case}: {line}"));
     }
-    let told: u64 = lines.iter().map(|line| line["retries"].as_u64().expect("a count")).sum();
-    run.check(told == retries, &format!("{case}: {told} retries are told, {retries} counted"));
+    let reported: u64 = lines.iter().map(|line| line["retries"].as_u64().expect("a count")).sum();
+    run.check(
+        reported == retries,
+        &format!("{case}: {reported} retries are reported, {retries} counted"),
+    );
 }

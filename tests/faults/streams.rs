@@ -120,8 +120,11 @@ fn judge(
     }
     let summary: serde_json::Value = serde_json::from_str(summary).expect("a summary");
     let handed: u64 = streams.iter().map(|stream| stream.len() as u64).sum();
-    let told = summary["bytes"].as_u64().expect("a count");
-    run.check(failed || told == handed, &format!("{case}: {told} bytes told, {handed} read"));
+    let reported = summary["bytes"].as_u64().expect("a count");
+    run.check(
+        failed || reported == handed,
+        &format!("{case}: {reported} bytes reported, {handed} read"),
+    );
     let retries = counts(&summary["channels"][0]["retries"]);
     let control = counts(&summary["control_retries"]);
     let [hedges, moves] =

@@ -81,22 +81,26 @@ fn a_prefix_is_the_start_of_keys_for_all_commands() {
 }
 
 #[test]
-fn what_a_prefix_cannot_be_is_told() {
+fn what_a_prefix_cannot_be_is_reported() {
     let origin = serve(&some());
-    let told = |words: &[&str], code: i32, expected: &str| {
+    let expect_message = |words: &[&str], code: i32, expected: &str| {
         program(&origin, words).run().expect(code).expect_error(&[expected]);
     };
     let none = ["get", "--prefix", "s3://lab/d/trains", "--discard"];
-    told(&none, NOT_FOUND, "s3://lab/d/trains: no key begins with this prefix; did you mean");
+    expect_message(
+        &none,
+        NOT_FOUND,
+        "s3://lab/d/trains: no key begins with this prefix; did you mean",
+    );
     let several = ["get", "--prefix", "s3://lab/d/train", "s3://lab/e/", "--discard"];
-    told(&several, USAGE, "a prefix without a slash at its end are not in key order");
+    expect_message(&several, USAGE, "a prefix without a slash at its end are not in key order");
     let place = Place::new();
     let path = place.path().display().to_string();
     let delete = ["sync", "--delete", "--prefix", "s3://lab/e/", path.as_str()];
-    told(&delete, USAGE, "--delete requires folders");
+    expect_message(&delete, USAGE, "--delete requires folders");
     let range = ["cat", "--prefix", "--range", "0-9", "s3://lab/e/z"];
-    told(&range, USAGE, "--range takes a single source that is one object");
-    told(&["ls", "--prefix"], USAGE, "--prefix needs a source");
+    expect_message(&range, USAGE, "--range takes a single source that is one object");
+    expect_message(&["ls", "--prefix"], USAGE, "--prefix needs a source");
     // Several folders are merged as ever.
     let folders = ["get", "--prefix", "s3://lab/d/train/", "s3://lab/e/", "-q"];
     program(&origin, &folders).with([place.path()]).run().expect(0);
@@ -105,7 +109,7 @@ fn what_a_prefix_cannot_be_is_told() {
 }
 
 #[test]
-fn two_keys_of_a_prefix_for_one_file_are_told() {
+fn two_keys_of_a_prefix_for_one_file_are_reported() {
     let all = objects(&[("t/t2", 5), ("t/t3/a", 6), ("t2", 7), ("t3", 8), ("t4", 9)]);
     let (origin, place) = (serve(&all), Place::new());
     let run = get(&origin, ["--prefix", "s3://lab/t"]).with([place.path()]).run().expect(1);
@@ -175,30 +179,38 @@ fn a_manifest_lists_the_objects_for_all_commands() {
 }
 
 #[test]
-fn what_is_wrong_with_a_manifest_is_told_before_any_byte() {
+fn what_is_wrong_with_a_manifest_is_reported_before_any_byte() {
     let mut all = some();
     all.insert("lists/good".to_owned(), br#"[{"prefix":"s3://lab/"},"e/z"]"#.to_vec());
     all.insert("lists/bad".to_owned(), br#"[{"prefix":"s3://lab/"},"e/z",7]"#.to_vec());
     all.insert("lists/empty".to_owned(), Vec::new());
     let (origin, place) = (serve(&all), Place::new());
-    let told = |name: &str, code: i32, expected: &str| {
+    let expect_message = |name: &str, code: i32, expected: &str| {
         let run = get(&origin, ["--manifest", name]).with([place.path()]).run().expect(code);
         run.expect_error(&[expected]);
         assert!(!place.path().exists(), "nothing was made");
     };
     let bad = "s3://lab/lists/bad: it is not a manifest: invalid type: integer `7`, expected a \
                string in entry 2";
-    told("s3://lab/lists/bad", USAGE, bad);
-    told("s3://lab/lists/empty", USAGE, "it is not a manifest: EOF");
-    told("s3://lab/lists/none", NOT_FOUND, "s3://lab/lists/none: there is no such manifest");
-    told("/nowhere/list", USAGE, "cannot read /nowhere/list: No such file");
+    expect_message("s3://lab/lists/bad", USAGE, bad);
+    expect_message("s3://lab/lists/empty", USAGE, "it is not a manifest: EOF");
+    expect_message(
+        "s3://lab/lists/none",
+        NOT_FOUND,
+        "s3://lab/lists/none: there is no such manifest",
+    );
+    expect_message("/nowhere/list", USAGE, "cannot read /nowhere/list: No such file");
     let none = manifest(&place, "s3://lab/e/", &[]);
-    told(&none, NOT_FOUND, "it lists no object");
+    expect_message(&none, NOT_FOUND, "it lists no object");
     let missing = manifest(&place, "s3://lab/e/", &["none", "neither"]);
-    told(&missing, NOT_FOUND, "none of 2 sources was found, the first: s3://lab/e/none: there is");
+    expect_message(
+        &missing,
+        NOT_FOUND,
+        "none of 2 sources was found, the first: s3://lab/e/none: there is",
+    );
     // A folder of that name is no object.
     let folder = manifest(&place, "s3://lab/d/", &["train2"]);
-    told(&folder, NOT_FOUND, "s3://lab/d/train2: there is no object with this key");
+    expect_message(&folder, NOT_FOUND, "s3://lab/d/train2: there is no object with this key");
     let words = ["get", "s3://lab/e/z", "--manifest", &none, "--discard"];
     program(&origin, &words).run().expect(USAGE).expect_error(&["give no source besides"]);
     let folder = ["get", "--manifest", "s3://lab/lists/", "--discard"];

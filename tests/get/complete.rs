@@ -112,7 +112,7 @@ fn buckets_are_offered_where_there_are_keys() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_not_offered_and_not_told() {
+fn what_cannot_be_asked_for_is_not_offered_and_not_reported() {
     let origin = serve(&objects(&[("q", 1)]));
     for words in [&["ls", "s3://other/"][..], &["ls", "s3://x"], &["ls", "s3://lab/none"]] {
         let run = asking(&origin, words);

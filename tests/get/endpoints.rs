@@ -59,8 +59,8 @@ fn a_bucket_that_refuses_holds_up_no_other() {
     }
     let run = run.expect(0);
     place.assert_holds(&all);
-    let told = fs::read_to_string(&report).expect("a report");
-    let first: Value = serde_json::from_str(told.lines().next().expect("a line")).expect("JSON");
+    let text = fs::read_to_string(&report).expect("a report");
+    let first: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
     assert_eq!(first["bucket"], "free", "it did not wait for the other: {run}");
     let summary = run.json();
     let names = ["busy", "free"].map(|bucket| format!("http://{bucket}.localhost:{port}"));

@@ -342,15 +342,15 @@ fn check_direct_by_way_of(folder: &Path, before: &[String], expected: bool) {
     let program = get(&origin, options).with([&path]).by_way_of(before);
     let run = program.run().expect(0);
     crate::matrix::assert_same(&path, &all);
-    let told = &run.json()["direct_io"];
+    let reported = &run.json()["direct_io"];
     let count = |yes: bool| if yes { 2 } else { 0 };
-    assert_eq!(told["used"], expected, "{run}");
-    assert_eq!(told["files_direct"], count(expected), "{run}");
-    assert_eq!(told["files_buffered"], count(!expected), "{run}");
+    assert_eq!(reported["used"], expected, "{run}");
+    assert_eq!(reported["files_direct"], count(expected), "{run}");
+    assert_eq!(reported["files_buffered"], count(!expected), "{run}");
 }
 
 #[test]
-fn the_summary_tells_the_truth_about_direct_io() {
+fn the_summary_is_right_about_direct_io() {
     let folder = tempfile::tempdir().expect("a folder");
     check_direct(folder.path());
     if let Some(mount) = Mount::tmpfs("size=64m") {

@@ -31,11 +31,11 @@ mod endpoints;
 mod files;
 mod filters;
 mod named;
+mod output;
 mod repeated;
 mod service;
 mod shown;
 mod sources;
-mod telling;
 mod verbose;
 
 use std::path::PathBuf;

@@ -60,7 +60,7 @@ fn a_name_that_exists_comes_before_its_reading_as_a_glob() {
 }
 
 #[test]
-fn a_glob_costs_a_question_more_only_where_its_listing_does_not_tell() {
+fn a_glob_costs_a_question_more_only_where_its_listing_leaves_it_open() {
     let mut keys: Vec<String> = (0..2_500).map(|number| format!("d/{number:05}.tar")).collect();
     keys.push("d/~".to_owned());
     let keys: Vec<(&str, usize)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
@@ -87,9 +87,9 @@ fn sources_that_are_missing_keep_no_other_from_coming() {
     let words = ["s3://lab/a", "s3://lab/none", "s3://lab/d/", "s3://lab/*.tar", "s3://lab/e/"];
     let report_words = ["--json", "--report", report.to_str().expect("UTF-8")];
     let run = get(&origin, words).with([place.path()]).with(report_words).run().expect(1);
-    let told = run.json();
-    assert_eq!((&told["objects"], &told["failed_objects"]), (&2.into(), &3.into()), "{run}");
-    assert_eq!(told["error_kind"], "not_found");
+    let summary = run.json();
+    assert_eq!((&summary["objects"], &summary["failed_objects"]), (&2.into(), &3.into()), "{run}");
+    assert_eq!(summary["error_kind"], "not_found");
     let run = run.expect_words(&["s3://lab/none: there is no object with this key"]);
     let run = run.expect_words(&["s3://lab/*.tar: nothing matches", "s3://lab/e/: there is noth"]);
     run.check(!place.path().join("none").exists(), "a file");
@@ -120,9 +120,9 @@ fn one_of_several_goes_into_the_folder_even_when_the_others_are_missing() {
 fn what_else_is_wrong_with_sources_ends_the_run_before_any_byte() {
     let all = objects(&[("a", 5)]);
     let (origin, place) = (serve(&all), Place::new());
-    let ends = |words: &[&str], code: i32, told: &[&str]| {
+    let ends = |words: &[&str], code: i32, expected: &[&str]| {
         let run = get(&origin, words).with([place.path()]).run().expect(code);
-        run.expect_error(told);
+        run.expect_error(expected);
         assert!(!place.path().exists(), "nothing was made");
     };
     ends(&["s3://lab/a", "s3://nobody-has-this/b"], NOT_FOUND, &["NoSuchBucket"]);
@@ -138,7 +138,7 @@ fn what_else_is_wrong_with_sources_ends_the_run_before_any_byte() {
 }
 
 #[test]
-fn very_many_missing_are_told_in_part_and_cost_little() {
+fn very_many_missing_are_reported_in_part_and_cost_little() {
     let all = objects(&[("a", 5), ("key", 3)]);
     let (origin, place) = (serve(&all), Place::new());
     let list = place.folder.path().join("list");

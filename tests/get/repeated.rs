@@ -14,7 +14,7 @@ fn an_object_that_is_given_twice_is_downloaded_once() {
     let list = place.folder.path().join("list");
     fs::write(&list, "s3://lab/d/a\ns3://lab/d/b\ns3://lab/d/a\ns3://lab/d/a\n").expect("a list");
     let list = list.display().to_string();
-    for (words, told) in [
+    for (words, note) in [
         (&["--files-from", &list][..], "2 objects are given more than once"),
         (&["s3://lab/d/", "s3://lab/d/b"], "1 object is given more than once"),
     ] {
@@ -22,12 +22,12 @@ fn an_object_that_is_given_twice_is_downloaded_once() {
             let program = Program::new([command]).with(words).with([place.path()]);
             program.asking(&origin).with_keys(ACCESS_KEY, SECRET)
         };
-        program("get").with(["--dry-run"]).run().expect(0).expect_words(&[told]);
+        program("get").with(["--dry-run"]).run().expect(0).expect_words(&[note]);
         let before = origin.stats().gets;
-        program("get").with(["--overwrite", "always"]).run().expect(0).expect_words(&[told]);
+        program("get").with(["--overwrite", "always"]).run().expect(0).expect_words(&[note]);
         assert_eq!(origin.stats().gets - before, 2);
         place.assert_holds(&expected);
-        program("verify").run().expect(0).expect_words(&[told]);
+        program("verify").run().expect(0).expect_words(&[note]);
     }
     // Two objects for one path are none that is given twice.
     let run = get(&origin, ["s3://lab/d/a", "s3://lab/e/a", "s3://lab/d/b"]).with([place.path()]);
@@ -41,7 +41,7 @@ fn a_source_that_is_missing_is_no_object_that_failed() {
     let words = ["get", "s3://lab/d/", "s3://lab/none"];
     let program = Program::new(words).with([place.path()]).asking(&origin);
     let run = program.with_keys(ACCESS_KEY, SECRET).run().expect(1);
-    let told = "1 of 2 sources does not exist; the objects of the others are complete";
-    let run = run.expect_words(&[told]);
+    let expected = "1 of 2 sources does not exist; the objects of the others are complete";
+    let run = run.expect_words(&[expected]);
     run.check(!run.stderr.contains("object failed"), "no object failed");
 }

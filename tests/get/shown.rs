@@ -73,10 +73,10 @@ fn a_servers_clock_is_followed_so_far() {
         let words = ["get", "--json", "s3://lab/"];
         let program = Program::new(words).asking(&origin).with_keys(ACCESS_KEY, SECRET);
         let run = program.with([destination]).run().expect(0);
-        let told = run.json()["clock_correction_seconds"].as_i64().expect("a number");
-        run.check((told - offset).abs() < 120, "the correction is in the summary");
+        let correction = run.json()["clock_correction_seconds"].as_i64().expect("a number");
+        run.check((correction - offset).abs() < 120, "the correction is in the summary");
         let side = if offset < 0 { " s behind this machine's" } else { " s ahead of this" };
-        run.check(run.stderr.contains(side), "and is told");
+        run.check(run.stderr.contains(side), "and is reported");
         place.assert_holds(&all);
     }
     for offset in [-16 * hour, 16 * hour, 400 * 24 * hour] {
@@ -90,5 +90,5 @@ fn a_servers_clock_is_followed_so_far() {
     let run = Program::new(["get", "--json", "--discard", "s3://lab/"]).asking(&origin);
     let run = run.with_keys(ACCESS_KEY, SECRET).run().expect(0);
     run.check(run.json()["clock_correction_seconds"] == 0, "no correction was needed");
-    run.check(!run.stderr.contains("clock"), "and none is told");
+    run.check(!run.stderr.contains("clock"), "and none is reported");
 }

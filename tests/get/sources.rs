@@ -87,15 +87,15 @@ fn standard_input_is_a_file_of_sources_too() {
 }
 
 #[test]
-fn what_is_wrong_with_the_file_is_told_before_anything_is_asked() {
+fn what_is_wrong_with_the_file_is_reported_before_anything_is_asked() {
     let (origin, place) = (serve(&some()), Place::new());
-    let told = |lines: &str, expected: &str| {
+    let expect_message = |lines: &str, expected: &str| {
         let list = list(place.folder.path(), lines);
         let run = get(&origin, ["--files-from", &list]).with([place.path()]).run().expect(2);
         run.expect_error(&[&list, expected]);
     };
-    told("s3://lab/a\nlab/b\n", "line 2: 'lab/b' is not an S3 address");
-    told("s3://lab/a\n\ns3://*/b\n", "line 3: ");
+    expect_message("s3://lab/a\nlab/b\n", "line 2: 'lab/b' is not an S3 address");
+    expect_message("s3://lab/a\n\ns3://*/b\n", "line 3: ");
     let empty = list(place.folder.path(), "# nothing\n\n");
     let run = program(&origin, &["ls", "--files-from", &empty]).run().expect(2);
     run.expect_error(&["no source is given", "--files-from"]);

@@ -68,7 +68,7 @@ fn decisions_files_and_retries_are_logged() {
 }
 
 #[test]
-fn an_object_that_fails_is_told_once() {
+fn an_object_that_fails_is_reported_once() {
     let mut configuration = config(&some());
     let operation = Some(Operation::GetObject);
     let when = Match { operation, key: Some("p/a".to_owned()), ..Match::default() };
@@ -101,9 +101,9 @@ fn secrets_are_in_no_line() {
         let run =
             loud(&origin, words).with(["-vv"]).set("AWS_SESSION_TOKEN", TOKEN).run().expect(0);
         check(&run, &["request id", "credentials: from", "bucket lab: "]);
-        let told = run.stderr.to_ascii_lowercase();
+        let stderr = run.stderr.to_ascii_lowercase();
         for secret in [SECRET, TOKEN, "signature", "authorization", "x-amz-", "aws4"] {
-            run.check(!told.contains(&secret.to_ascii_lowercase()), "a secret is told");
+            run.check(!stderr.contains(&secret.to_ascii_lowercase()), "a secret is printed");
         }
     }
 }
@@ -119,6 +119,6 @@ fn without_it_nothing_is_logged_and_quiet_is_only_errors() {
     let run = loud(&origin, &["ls", "s3://lab/p/"]).run().expect(0);
     run.check(run.stderr.is_empty(), "nothing is logged");
     let run = loud(&origin, &["ls", "-q", "s3://lab/none"]).run().expect(4);
-    run.check(run.stderr.starts_with("error: "), "errors are told");
+    run.check(run.stderr.starts_with("error: "), "errors are printed");
     loud(&origin, &["ls", "-q", "-v", "s3://lab/p/"]).run().expect(2);
 }

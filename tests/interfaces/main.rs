@@ -50,7 +50,7 @@ fn get_all(origin: &Origin, to: &Path, words: &[&str]) -> program::Program {
 }
 
 /// The summary's interfaces: names, workers, bytes.
-fn told(run: &Run) -> Vec<(String, usize, Option<u64>)> {
+fn interfaces_of(run: &Run) -> Vec<(String, usize, Option<u64>)> {
     let interfaces = run.json()["interfaces"].clone();
     let line = |line: &Value| {
         let name = line["interface"].as_str().expect("a name").to_owned();
@@ -71,7 +71,7 @@ fn over_the_loopback_interface() {
     ] {
         let to = folder.path().join(words.len().to_string());
         let run = get_all(&origin, &to, words).run().expect(0);
-        assert_eq!(told(&run), interfaces, "{run}");
+        assert_eq!(interfaces_of(&run), interfaces, "{run}");
         assert_same(&to, &objects);
     }
     let words = ["--interface", "lo", "--workers", "1"];
@@ -113,14 +113,14 @@ fn names_are_looked_up_before_anything_moves() {
     let origin = serve(&objects());
     let folder = tempfile::tempdir().expect("a folder");
     let to = folder.path().join("to");
-    for (words, told) in [
+    for (words, expected) in [
         (
             &["--interface", "lo,nowhere0"][..],
             &["--interface nowhere0: there is no such network interface; there are", "lo"][..],
         ),
         (&["--interface", "lo", "--interface", "lo"], &["--interface lo is given twice"]),
     ] {
-        get_all(&origin, &to, words).run().expect(USAGE).expect_error(told);
+        get_all(&origin, &to, words).run().expect(USAGE).expect_error(expected);
     }
     get_all(&origin, &to, &["--interface", "a/b"]).run().expect(USAGE);
     assert!(!to.exists(), "nothing was made");
@@ -162,17 +162,17 @@ fn bytes_come_over_the_interfaces_that_were_named() {
     // The other one, though its route is worse.
     let (run, [first, second]) = gets(&["--interface", "a1", "--workers", "2"], 0);
     assert!(first < all / 100 && second >= all, "{first} and {second} of {all}");
-    assert_eq!(told(&run), [("a1".to_owned(), 2, Some(all))]);
+    assert_eq!(interfaces_of(&run), [("a1".to_owned(), 2, Some(all))]);
     // Both: what each worker counted came over its own.
     let (run, [first, second]) = gets(&["--interface", "a0,a1", "--workers", "2"], 0);
-    let lines = told(&run);
+    let lines = interfaces_of(&run);
     let [(_, 1, Some(one)), (_, 1, Some(other))] = lines[..] else { panic!("{lines:?}\n{run}") };
     assert_eq!(one + other, all, "{run}");
     assert!(one > 0 && other > 0, "one worker had it all: {lines:?}");
     assert!(first >= one && second >= other, "{first} and {second}: {lines:?}");
     // One worker takes both in turn.
     let (run, [first, second]) = gets(&["--interface", "a1,a0", "--workers", "1"], 0);
-    assert_eq!(told(&run), [("a1".to_owned(), 1, None), ("a0".to_owned(), 1, None)]);
+    assert_eq!(interfaces_of(&run), [("a1".to_owned(), 1, None), ("a0".to_owned(), 1, None)]);
     assert!(first > all / 100 && second > all / 100, "{first} and {second} of {all}");
     assert!(first + second >= all, "{first} and {second} of {all}");
     // One that is down fails before anything moves.

@@ -72,12 +72,12 @@ fn lines_of_json_say_what_they_are() {
     let run = ls(&origin, &["s3://lab/d/", "--json", "--summarize"]).run().expect(0);
     let lines: Vec<Value> =
         run.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let told: Vec<(&str, &str)> = lines
+    let listed: Vec<(&str, &str)> = lines
         .iter()
         .map(|line| (line["kind"].as_str().expect("a kind"), line["key"].as_str().unwrap_or("")))
         .collect();
     let objects = [("object", "d/1.tar"), ("object", "d/2.txt")];
-    assert_eq!(told, [&objects[..], &[("folder", "d/e/"), ("summary", "")]].concat());
+    assert_eq!(listed, [&objects[..], &[("folder", "d/e/"), ("summary", "")]].concat());
     assert_eq!((&lines[3]["objects"], &lines[3]["bytes"]), (&2.into(), &3072.into()));
 }
 

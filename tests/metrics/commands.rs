@@ -123,10 +123,10 @@ fn a_stream_counts_the_bytes_of_its_document() {
     let program = Program::new(["pipe", "--json", "--epochs", "1", "s3://lab/a/"]);
     let mut watched = Watched::new(program.with([channel]).asking(&origin), "pipe");
     read_watched(&mut watched, &epoch_path(folder.path(), "train"), size(&all));
-    let (end, told) = watched.end(0);
-    assert_eq!(Some(end.value(RECEIVED)), told["bytes"].as_f64(), "{told}");
-    assert_eq!(told["bytes"], size(&all), "{told}");
-    let requests = told["channels"][0]["requests"].as_f64().expect("a number");
+    let (end, summary) = watched.end(0);
+    assert_eq!(Some(end.value(RECEIVED)), summary["bytes"].as_f64(), "{summary}");
+    assert_eq!(summary["bytes"], size(&all), "{summary}");
+    let requests = summary["channels"][0]["requests"].as_f64().expect("a number");
     assert_eq!(end.value("inrush_answers_total"), requests, "no attempt failed");
     assert_eq!(end.value("inrush_objects_total"), 0.0, "streams count bytes");
 }
@@ -143,14 +143,14 @@ fn sync_counts_as_get_does() {
     let program = Program::new(["sync", "--json", "--delete", "s3://lab/a/"]);
     let mut watched = Watched::new(program.with([folder.path()]).asking(&origin), "sync");
     while watched.look() {}
-    let (end, told) = watched.end(0);
-    assert_eq!(Some(end.value(RECEIVED)), told["bytes"].as_f64(), "{told}");
+    let (end, summary) = watched.end(0);
+    assert_eq!(Some(end.value(RECEIVED)), summary["bytes"].as_f64(), "{summary}");
     for (name, field) in [
         ("inrush_objects_total", "objects"),
         ("inrush_kept_objects_total", "kept_objects"),
         ("inrush_failed_objects_total", "failed_objects"),
     ] {
-        assert_eq!(Some(end.value(name)), told[field].as_f64(), "{name} and {field}: {told}");
+        assert_eq!(Some(end.value(name)), summary[field].as_f64(), "{name} and {field}: {summary}");
     }
     assert_eq!(end.value("inrush_objects_total"), all.len() as f64, "the file is of no object");
     assert_eq!(end.value("inrush_known_bytes"), size(&all) as f64);
@@ -168,14 +168,14 @@ fn files_and_streams_of_a_job_are_one_sum() {
     let program = program.with([base.as_os_str()]).with(words).asking(&origin);
     let mut watched = Watched::new(program, "train");
     read_watched(&mut watched, &epoch_path(&base.join("input/data"), "b"), 5 * MIB);
-    let (end, told) = watched.end(0);
+    let (end, summary) = watched.end(0);
     let number = |value: &Value| value.as_f64().expect("a number");
-    let files = number(&told["downloads"][0]["bytes"]);
-    let stream = number(&told["pipes"][0]["epochs"][0]["bytes"]);
-    assert_eq!(files + stream, size(&all) as f64, "{told}");
-    assert_eq!(end.value(RECEIVED), files + stream, "{told}");
-    let objects = number(&told["downloads"][0]["objects"]);
-    assert_eq!(end.value("inrush_objects_total"), objects, "{told}");
+    let files = number(&summary["downloads"][0]["bytes"]);
+    let stream = number(&summary["pipes"][0]["epochs"][0]["bytes"]);
+    assert_eq!(files + stream, size(&all) as f64, "{summary}");
+    assert_eq!(end.value(RECEIVED), files + stream, "{summary}");
+    let objects = number(&summary["downloads"][0]["objects"]);
+    assert_eq!(end.value("inrush_objects_total"), objects, "{summary}");
 }
 
 /// Only against a test that hangs: a look takes about a millisecond.
@@ -215,7 +215,7 @@ fn a_mount_counts_what_is_read_of_it() {
     assert!(watched.look(), "it serves");
     assert_eq!(watched.last.value("inrush_opened_files_total"), 2.0, "while it is mounted, too");
     watched.running.signal(Signal::TERM);
-    let (end, told) = watched.end(130);
+    let (end, summary) = watched.end(130);
     unmount_lazily(&point);
     assert!(end.value(RECEIVED) >= received);
     for (name, field) in [
@@ -224,8 +224,8 @@ fn a_mount_counts_what_is_read_of_it() {
         ("inrush_failed_reads_total", "failed_reads"),
         ("inrush_read_bytes_total", "served_bytes"),
     ] {
-        assert_eq!(Some(end.value(name)), told[field].as_f64(), "{name} and {field}: {told}");
+        assert_eq!(Some(end.value(name)), summary[field].as_f64(), "{name} and {field}: {summary}");
     }
     let read = all["a/3"].len() + all["a/7"].len();
-    assert!(end.value("inrush_read_bytes_total") >= read as f64, "{told}");
+    assert!(end.value("inrush_read_bytes_total") >= read as f64, "{summary}");
 }

@@ -76,8 +76,8 @@ fn scraped(at: SocketAddr) -> Option<Scrape> {
 fn address(running: &mut Running, log: &Path) -> SocketAddr {
     let mut found = None;
     running.until(|| {
-        let told = fs::read_to_string(log).unwrap_or_default();
-        let line = told.lines().find_map(|line| line.strip_prefix("metrics: http://"));
+        let text = fs::read_to_string(log).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("metrics: http://"));
         found = line.and_then(|line| line.strip_suffix("/metrics")?.parse().ok());
         found.is_some()
     });
@@ -120,9 +120,9 @@ fn every_name_moves_in_a_run_and_the_sum_is_that_of_the_report() {
         .with(["--metrics-file".as_ref(), file.as_os_str(), destination.as_os_str()])
         .asking(&origin)
         .with_keys(ACCESS_KEY, SECRET);
-    let (out, told) = (folder.path().join("out"), fs::File::create(&log).expect("a file"));
+    let (out, stderr) = (folder.path().join("out"), fs::File::create(&log).expect("a file"));
     let out_file = fs::File::create(&out).expect("a file");
-    let mut running = program.start_with(out_file.into(), told.into());
+    let mut running = program.start_with(out_file.into(), stderr.into());
     let at = address(&mut running, &log);
     let (mut moved, mut last) = (BTreeSet::new(), None::<Scrape>);
     while !running.has_ended() {
@@ -185,18 +185,18 @@ fn every_name_moves_in_a_run_and_the_sum_is_that_of_the_report() {
 }
 
 #[test]
-fn streams_tell_their_pace_and_what_was_answered() {
+fn streams_report_their_pace_and_what_was_answered() {
     let origin =
         start(Config { capacity: std::num::NonZeroU64::new(8 << 20), ..config(&objects()) });
     let folder = tempfile::tempdir().expect("a folder");
     let (file, log) = (folder.path().join("inrush.prom"), folder.path().join("log"));
-    let told = fs::File::create(&log).expect("a file");
+    let stderr = fs::File::create(&log).expect("a file");
     let program = Program::new(["cat", "s3://lab/a/", "--json", "--connections", "5"])
         .with(["--metrics-listen", "127.0.0.1:0"])
         .with(["--metrics-file".as_ref(), file.as_os_str()])
         .asking(&origin)
         .with_keys(ACCESS_KEY, SECRET);
-    let mut running = program.start_with(std::process::Stdio::null(), told.into());
+    let mut running = program.start_with(std::process::Stdio::null(), stderr.into());
     let at = address(&mut running, &log);
     let (mut in_flight, mut answers) = (0.0, 0.0);
     while !running.has_ended() {
@@ -213,9 +213,9 @@ fn streams_tell_their_pace_and_what_was_answered() {
     run.check(in_flight > 0.0 && in_flight <= 5.0, &format!("{in_flight} requests in flight"));
     run.check(answers > 0.0, "answers while it runs");
     let end = Scrape::read(&fs::read_to_string(&file).expect("the file"));
-    let told = fs::read_to_string(&log).expect("UTF-8");
+    let text = fs::read_to_string(&log).expect("UTF-8");
     let report: serde_json::Value =
-        serde_json::from_str(told.lines().last().expect("a line")).expect("a document");
+        serde_json::from_str(text.lines().last().expect("a line")).expect("a document");
     let addresses = report["channels"][0]["addresses"].as_array().expect("addresses");
     let ranges: f64 = addresses.iter().filter_map(|address| address["ranges"].as_f64()).sum();
     assert_eq!((end.value("inrush_answers_total"), ranges), (13.0, 13.0), "{report}");
@@ -260,14 +260,14 @@ fn only_one_page_is_served_and_clients_that_are_silent_hold_nothing_up() {
         start(Config { capacity: std::num::NonZeroU64::new(4 << 20), ..config(&objects()) });
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log");
-    let told = fs::File::create(&log).expect("a file");
+    let stderr = fs::File::create(&log).expect("a file");
     let program = Program::new(["cat", "s3://lab/a/", "--metrics-listen", "[::1]:0"]);
     let program = match TcpListener::bind("[::1]:0") {
         Ok(_) => program,
         Err(_) => Program::new(["cat", "s3://lab/a/", "--metrics-listen", "127.0.0.1:0"]),
     };
     let program = program.asking(&origin).with_keys(ACCESS_KEY, SECRET);
-    let mut running = program.start_with(std::process::Stdio::null(), told.into());
+    let mut running = program.start_with(std::process::Stdio::null(), stderr.into());
     let at = address(&mut running, &log);
     let silent: Vec<_> = (0..48).filter_map(|_| TcpStream::connect(at).ok()).collect();
     for (request, status) in [
@@ -294,15 +294,20 @@ fn what_cannot_be_had_ends_a_run_before_it_begins() {
     let destination = folder.path().join("d");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().map(|at| (taken, at.to_string())).expect("an address");
-    let told = |option: &str, value: &str, code: i32, words: &[&str]| {
+    let expect_message = |option: &str, value: &str, code: i32, words: &[&str]| {
         let run = get(&origin, ["s3://lab/a/".as_ref(), destination.as_os_str()]);
         run.with([option, value]).run().expect(code).expect_error(words);
         assert!(!destination.exists(), "nothing is made");
     };
     let words = ["cannot listen on 127.0.0.1:", "Address already in use", "another port"];
-    told("--metrics-listen", &taken.1, HOST, &words);
+    expect_message("--metrics-listen", &taken.1, HOST, &words);
     let nowhere = folder.path().join("none/x.prom").display().to_string();
-    told("--metrics-file", &nowhere, DESTINATION, &["cannot write the metrics", "x.prom"]);
+    expect_message(
+        "--metrics-file",
+        &nowhere,
+        DESTINATION,
+        &["cannot write the metrics", "x.prom"],
+    );
     assert_eq!(origin.stats().requests, 0, "nobody was asked");
     Program::new(["get", "s3://lab/a", "d", "--metrics-listen", "9400"]).run().expect(2);
 }
@@ -319,22 +324,25 @@ fn lines_are_json_where_that_is_wanted() {
     let run = program.run().expect(1);
     let mut levels = BTreeSet::new();
     for line in run.stderr.lines() {
-        let told: serde_json::Value =
+        let document: serde_json::Value =
             serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}\n{run}"));
         let fields: Vec<&str> =
-            told.as_object().expect("fields").keys().map(String::as_str).collect();
+            document.as_object().expect("fields").keys().map(String::as_str).collect();
         assert_eq!(fields, ["level", "message", "time"], "{line}");
-        let time = told["time"].as_str().expect("a time");
+        let time = document["time"].as_str().expect("a time");
         assert!(humantime::parse_rfc3339(time).is_ok(), "{line}");
-        assert!(told["message"].as_str().is_some_and(|text| !text.starts_with("error")), "{line}");
-        levels.insert(told["level"].as_str().expect("a level").to_owned());
+        assert!(
+            document["message"].as_str().is_some_and(|text| !text.starts_with("error")),
+            "{line}"
+        );
+        levels.insert(document["level"].as_str().expect("a level").to_owned());
     }
     assert_eq!(levels.iter().map(String::as_str).collect::<Vec<_>>(), ["debug", "error", "info"]);
     run.check(!run.stderr.contains(SECRET), "no secret");
     let missing = Program::new(["ls", "s3://absent/", "--log-format", "json"]).asking(&origin);
     let run = missing.with_keys(ACCESS_KEY, SECRET).run().expect(4);
-    let told: serde_json::Value = serde_json::from_str(&run.stderr).expect("one line of JSON");
-    assert_eq!(told["level"], "error", "{run}");
+    let document: serde_json::Value = serde_json::from_str(&run.stderr).expect("one line of JSON");
+    assert_eq!(document["level"], "error", "{run}");
 }
 
 /// The names of metrics in an expression.

@@ -95,8 +95,8 @@ fn what_was_read_whole_is_read_from_the_cache_by_later_mounts() {
     let first = mount(&origin, &cache, &[]);
     expect_all(&first, &objects);
     // Of this one not all is read.
-    let told = end(first);
-    assert_eq!((number(&told, "hits"), number(&told, "kept_objects")), (0, 21), "{told}");
+    let summary = end(first);
+    assert_eq!((number(&summary, "hits"), number(&summary, "kept_objects")), (0, 21), "{summary}");
     let second = mount(&origin, &cache, &[]);
     let before = answers(&origin);
     expect_all(&second, &objects);
@@ -111,8 +111,8 @@ fn what_was_read_whole_is_read_from_the_cache_by_later_mounts() {
     }
     assert_eq!(answers(&origin), before, "nothing is requested");
     drop(open);
-    let told = end(second);
-    assert_eq!((number(&told, "hits"), number(&told, "kept_objects")), (45, 0), "{told}");
+    let summary = end(second);
+    assert_eq!((number(&summary, "hits"), number(&summary, "kept_objects")), (45, 0), "{summary}");
 }
 
 #[test]
@@ -149,9 +149,12 @@ fn an_object_that_is_kept_while_it_is_open_is_read_from_both() {
     }
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert!(fs::read(mounted.at("large")).expect("its bytes") == *large);
-    let told = end(mounted);
-    assert_eq!((number(&told, "kept_objects"), number(&told, "kept_bytes")), (1, LARGE as u64));
-    assert!(number(&told, "hits") > 0, "{told}");
+    let summary = end(mounted);
+    assert_eq!(
+        (number(&summary, "kept_objects"), number(&summary, "kept_bytes")),
+        (1, LARGE as u64)
+    );
+    assert!(number(&summary, "hits") > 0, "{summary}");
 }
 
 #[test]
@@ -187,8 +190,8 @@ fn past_the_page_cache_any_bytes_are_read_in_any_order_of_opens() {
         }
         read(&open(&mounted, true));
         assert!(fs::read(mounted.at("large")).expect("its bytes") == *large);
-        let told = end(mounted);
-        assert_eq!((number(&told, "hits"), number(&told, "misses")), (8, 0), "{told}");
+        let summary = end(mounted);
+        assert_eq!((number(&summary, "hits"), number(&summary, "misses")), (8, 0), "{summary}");
     }
 }
 
@@ -248,7 +251,7 @@ fn a_cache_without_room_says_why_nothing_is_kept() {
         running.signal(Signal::TERM);
         let run = running.wait().expect(130).expect_words(&expected);
         let lines = run.stderr.lines().filter(|line| line.contains(" kept: ")).count();
-        run.check(lines == 1, "it is told once");
+        run.check(lines == 1, "it is reported once");
     }
 }
 
@@ -293,8 +296,8 @@ fn past_the_page_cache_what_is_kept_no_more_is_read_too() {
     }
     drop(kept);
     assert!(fs::read(mounted.at("large")).expect("its bytes") == *large);
-    let told = end(mounted);
-    assert!(number(&told, "misses") > 0, "{told}");
+    let summary = end(mounted);
+    assert!(number(&summary, "misses") > 0, "{summary}");
 }
 
 #[test]
@@ -316,10 +319,10 @@ fn what_is_kept_is_not_fetched_by_who_opens_it_while_others_close_it() {
     });
     let running = mounted.running();
     running.signal(Signal::TERM);
-    let told = running.wait().expect(130).json();
-    assert_eq!(number(&told["cache"], "hits"), THREADS * OPENS, "{told}");
+    let summary = running.wait().expect(130).json();
+    assert_eq!(number(&summary["cache"], "hits"), THREADS * OPENS, "{summary}");
     // Those that are fetched are counted beside the hits.
-    assert_eq!(number(&told, "opens"), THREADS * OPENS, "{told}");
+    assert_eq!(number(&summary, "opens"), THREADS * OPENS, "{summary}");
 }
 
 /// Removes all that is in a cache.
@@ -351,8 +354,8 @@ fn a_small_cache_keeps_what_was_used_last_and_all_is_right() {
     let small = mount(&origin, folder.path(), &["--cache-size", "50KB"]);
     expect_all(&small, &objects);
     expect_all(&small, &objects);
-    let told = end(small);
-    assert!(number(&told, "evicted_objects") > 0, "{told}");
+    let summary = end(small);
+    assert!(number(&summary, "evicted_objects") > 0, "{summary}");
     let bytes = |folder: &Path| -> u64 {
         let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
         entries.map(|entry| entry.metadata().expect("its length").len()).sum()
@@ -384,8 +387,11 @@ fn two_mounts_share_a_cache_and_what_is_open_outlives_its_removal() {
     // Nothing is left of files that were closed, so the first has to bring them anew.
     for (mounted, misses) in mounts.into_iter().zip([20, 0]) {
         expect_all(&mounted, &objects);
-        let told = end(mounted);
-        assert!(number(&told, "hits") >= 22 && number(&told, "misses") >= misses, "{told}");
+        let summary = end(mounted);
+        assert!(
+            number(&summary, "hits") >= 22 && number(&summary, "misses") >= misses,
+            "{summary}"
+        );
     }
 }
 
@@ -397,8 +403,8 @@ fn the_kernel_reads_without_the_mount_where_it_can() {
         expect_all(&mounted, &objects);
         let running = mounted.running();
         running.signal(Signal::TERM);
-        let told = running.wait().expect(130).json();
-        assert_eq!(number(&told, "reads") > 0, reads, "{told}");
+        let summary = running.wait().expect(130).json();
+        assert_eq!(number(&summary, "reads") > 0, reads, "{summary}");
     }
 }
 
@@ -441,8 +447,8 @@ fn no_kill_leaves_a_wrong_byte() {
     let after = mount(&origin, folder.path(), &[]);
     expect_all(&after, &objects);
     expect_all(&after, &objects);
-    let told = end(after);
-    assert!(number(&told, "hits") > 0, "{told}");
+    let summary = end(after);
+    assert!(number(&summary, "hits") > 0, "{summary}");
 }
 
 #[test]

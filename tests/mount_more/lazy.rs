@@ -129,11 +129,11 @@ fn only_folders_that_are_used_are_listed_and_each_once() {
     let running = mounted.running();
     running.signal(Signal::TERM);
     let run = running.wait().expect(130);
-    let told = run.json();
+    let summary = run.json();
     for (name, expected) in [("files", files), ("bytes", files * 10), ("hidden_keys", 4)] {
-        run.check(told[name] == expected, &format!("{name} of {expected}"));
+        run.check(summary[name] == expected, &format!("{name} of {expected}"));
     }
-    run.check(told["lazy"] == true, "not everything was listed");
+    run.check(summary["lazy"] == true, "not everything was listed");
 }
 
 #[test]

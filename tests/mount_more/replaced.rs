@@ -133,8 +133,8 @@ fn a_deleted_object_is_not_there_until_it_is_put_again() {
     expect_stale(&file, 10_000_000);
     running.signal(Signal::INT);
     let run = running.wait().expect(130);
-    let told = run.stderr.lines().filter(|line| line.contains("read s3://lab/d/a/changes"));
-    run.check(told.count() == 1, "one line of the file that was open");
+    let lines = run.stderr.lines().filter(|line| line.contains("read s3://lab/d/a/changes"));
+    run.check(lines.count() == 1, "one line of the file that was open");
     run.expect_words(&["open the file again"]);
 }
 

@@ -38,7 +38,7 @@ fn number(of: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn what_was_read_is_told_at_the_end() {
+fn what_was_read_is_reported_at_the_end() {
     if !can_mount() {
         return;
     }
@@ -58,7 +58,7 @@ fn what_was_read_is_told_at_the_end() {
     let running = mounted.running();
     running.signal(Signal::TERM);
     let run = running.wait().expect(130);
-    let told = run.json();
+    let summary = run.json();
     for (name, expected) in [
         ("exit_code", 130),
         ("files", 3),
@@ -70,20 +70,20 @@ fn what_was_read_is_told_at_the_end() {
         ("changed_files", 1),
         ("unreported_files", 0),
     ] {
-        run.check(number(&told, name) == expected, &format!("{name} of {expected}"));
+        run.check(number(&summary, name) == expected, &format!("{name} of {expected}"));
     }
-    run.check(told["kind"] == "summary" && told["error_kind"] == "interrupted", "an end");
-    run.check(number(&told, "failed_reads") > 0, "the read of a replaced object");
-    run.check(number(&told, "reads") > number(&told, "failed_reads"), "reads");
-    let (asked, served) = (number(&told, "asked_bytes"), number(&told, "served_bytes"));
+    run.check(summary["kind"] == "summary" && summary["error_kind"] == "interrupted", "an end");
+    run.check(number(&summary, "failed_reads") > 0, "the read of a replaced object");
+    run.check(number(&summary, "reads") > number(&summary, "failed_reads"), "reads");
+    let (asked, served) = (number(&summary, "asked_bytes"), number(&summary, "served_bytes"));
     run.check(asked > served, "failed reads were asked for, too");
-    let received = number(&told, "received_bytes");
-    run.check(received >= served && number(&told, "requests") >= 3, "requests");
-    let limit = &told["limit"];
+    let received = number(&summary, "received_bytes");
+    run.check(received >= served && number(&summary, "requests") >= 3, "requests");
+    let limit = &summary["limit"];
     let sentence = limit["sentence"].as_str().expect("a sentence");
     run.check(sentence.starts_with("the limit: ") && run.stderr.contains(sentence), "a limit");
     run.check(limit["bytes_per_second"].as_u64() > Some(0), "bytes came");
-    let amplification = told["read_amplification"].as_f64().expect("a ratio");
+    let amplification = summary["read_amplification"].as_f64().expect("a ratio");
     run.check((amplification - received as f64 / served as f64).abs() < 1e-9, "a ratio");
     let (files, summary) = lines(&report);
     run.check(summary["kind"] == "summary" && summary["opens"] == 4, "the same at the end");
@@ -111,10 +111,13 @@ fn a_mount_that_is_unmounted_ends_well_and_says_so() {
     let mut mounted = Mounted::new(&origin, &["--json"]);
     Program::new(["unmount"]).with([&mounted.point]).run().expect(0);
     let run = mounted.running().wait().expect(0);
-    let told = run.json();
-    run.check(told["error"].is_null() && number(&told, "exit_code") == 0, "a good end");
+    let summary = run.json();
+    run.check(summary["error"].is_null() && number(&summary, "exit_code") == 0, "a good end");
     run.check(!run.stderr.contains("the limit"), "it is not asked for");
-    run.check(number(&told, "opens") == 0 && told["read_amplification"].is_null(), "no reads");
+    run.check(
+        number(&summary, "opens") == 0 && summary["read_amplification"].is_null(),
+        "no reads",
+    );
     // Without somebody who waits for it nobody would read it.
     let background = program(&origin, &["--json"]).with([&mounted.point]).run().expect(2);
     background.expect_error(&["--foreground"]);
@@ -134,9 +137,9 @@ fn in_the_background_the_report_has_the_summary() {
     assert_eq!(fs::read(point.join("small")).expect("its bytes"), [2; 100]);
     Program::new(["unmount"]).with([&point]).run().expect(0);
     // It ends by itself some time after that.
-    let is_told = || fs::read_to_string(&report).is_ok_and(|text| text.contains("\"summary\""));
+    let is_written = || fs::read_to_string(&report).is_ok_and(|text| text.contains("\"summary\""));
     for _ in 0..6000 {
-        if is_told() {
+        if is_written() {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));

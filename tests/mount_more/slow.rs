@@ -26,7 +26,7 @@ const UNREAD_BYTES_MAX: u64 = 64 * MIB;
 /// An origin that has sent nothing for this time has stopped.
 const QUIET: Duration = Duration::from_millis(700);
 /// Only against a mount that reads ahead for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes that the kernel has received from this port of loopback, and nobody has read
 /// (proc_net_tcp.txt of the kernel's documentation).
@@ -46,7 +46,7 @@ fn rest(origin: &Origin) -> (u64, u64) {
     let begun = Instant::now();
     let (mut sent, mut since, mut most) = (origin.stats().bytes_sent, Instant::now(), 0);
     while since.elapsed() < QUIET {
-        assert!(begun.elapsed() < PATIENCE, "it does not stop");
+        assert!(begun.elapsed() < WAIT_MAX, "it does not stop");
         sleep(Duration::from_millis(20));
         most = most.max(unread_from(origin.address().port()));
         let now = origin.stats().bytes_sent;
@@ -67,7 +67,7 @@ fn what_is_fetched_ahead_of_a_slow_reader_is_bounded_and_stops() {
         served.synthetic.push(SyntheticSet::new(BUCKET, "d/", 1, OBJECT_BYTES));
         let origin = start(served);
         let mounted = Mounted::new(&origin, &["--memory", "64MiB", "--ring", ring]);
-        within(mounted, 4 * PATIENCE, |mounted| {
+        within(mounted, 4 * WAIT_MAX, |mounted| {
             let mut file = File::open(mounted.at("000000.bin")).expect("it is there");
             // A mount reads ahead twice as far as a reader has come.
             let mut bytes = vec![0; 24 << 20];

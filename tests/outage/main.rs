@@ -139,7 +139,7 @@ fn said(log: &Path) -> String {
 
 /// Runs it until it has said this.
 #[track_caller]
-fn tells(program: Program, line: &str) {
+fn expect_line(program: Program, line: &str) {
     let (mut running, log) = begin(program);
     assert!(running.until(|| said(&log).contains(line)), "{line}\n{}", said(&log));
 }
@@ -151,12 +151,12 @@ fn who_never_answers_a_list_or_a_head_is_named() {
     let host = mute.local_addr().expect("an address").to_string();
     let url = format!("http://{host}");
     let line = |what| format!("waiting for {host} to answer {what}: try 1, ");
-    tells(asking(&url, &["ls", "--recursive", "s3://lab/x/"]), &line("LIST s3://lab/x/"));
-    tells(asking(&url, &["ls", "--recursive", "s3://lab/x"]), &line("HEAD s3://lab/x"));
-    tells(asking(&url, &["get", "--discard", "s3://lab/x/"]), &line("LIST s3://lab/x/"));
+    expect_line(asking(&url, &["ls", "--recursive", "s3://lab/x/"]), &line("LIST s3://lab/x/"));
+    expect_line(asking(&url, &["ls", "--recursive", "s3://lab/x"]), &line("HEAD s3://lab/x"));
+    expect_line(asking(&url, &["get", "--discard", "s3://lab/x/"]), &line("LIST s3://lab/x/"));
     let folder = tempfile::tempdir().expect("a folder");
     let channel = folder.path().join("train").display().to_string();
-    tells(asking(&url, &["pipe", "s3://lab/x/", &channel]), &line("LIST s3://lab/x/"));
+    expect_line(asking(&url, &["pipe", "s3://lab/x/", &channel]), &line("LIST s3://lab/x/"));
 }
 
 /// An origin that lists and never answers a GET.
@@ -173,7 +173,7 @@ fn who_never_answers_a_get_is_named() {
     let all = objects();
     let origin = half_mute(&all);
     let line = format!("waiting for {} to answer GET s3://lab/", origin.address());
-    tells(asking(&origin.url(), &["get", "--discard", "s3://lab/"]), &line);
+    expect_line(asking(&origin.url(), &["get", "--discard", "s3://lab/"]), &line);
     let folder = tempfile::tempdir().expect("a folder");
     let channel = folder.path().join("train");
     let words = ["pipe", "s3://lab/", &channel.display().to_string()];

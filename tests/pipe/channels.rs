@@ -30,9 +30,9 @@ fn assert_served(origin: &Origin, words: &[&str], epochs: &[Vec<&str>]) {
     let count = epochs.len().to_string();
     let program = pipe(origin, words).with(["--epochs", &count]).with([stage.channel("train")]);
     let running = stage.start(program);
-    let told = Reader::start(&stage.channel("train"), &vec!["all"; epochs.len()]).finish();
-    for (told, keys) in told.iter().zip(epochs) {
-        assert_read(told, &keys.iter().flat_map(|key| all[*key].clone()).collect::<Vec<u8>>());
+    let read = Reader::start(&stage.channel("train"), &vec!["all"; epochs.len()]).finish();
+    for (epoch, keys) in read.iter().zip(epochs) {
+        assert_read(epoch, &keys.iter().flat_map(|key| all[*key].clone()).collect::<Vec<u8>>());
     }
     stage.end(running, 0);
 }
@@ -89,7 +89,7 @@ fn a_manifest_is_streamed_in_its_order() {
 }
 
 #[test]
-fn an_object_of_a_manifest_that_is_missing_is_told_before_any_pipe_is_there() {
+fn an_object_of_a_manifest_that_is_missing_is_reported_before_any_pipe_is_there() {
     let mut all = some();
     let listed = br#"[{"prefix":"s3://lab/t"},"/a","-1","/b"]"#;
     all.insert("list".to_owned(), listed.to_vec());

@@ -15,9 +15,9 @@ fn read_epochs(objects: &Objects, words: &[&str], streams: &[Vec<u8>]) -> Run {
     let stage = Stage::new();
     let epochs = streams.len().to_string();
     let running = stage.serve(&origin, &[&["--epochs", &epochs], words].concat());
-    let told = Reader::start(&stage.channel("train"), &vec!["all"; streams.len()]).finish();
-    for (told, bytes) in told.iter().zip(streams) {
-        assert_read(told, bytes);
+    let epochs = Reader::start(&stage.channel("train"), &vec!["all"; streams.len()]).finish();
+    for (epoch, bytes) in epochs.iter().zip(streams) {
+        assert_read(epoch, bytes);
     }
     let run = stage.end(running, 0);
     for (epoch, bytes) in epochs_of(&run, 0).iter().zip(streams) {
@@ -99,9 +99,9 @@ fn several_sources_are_merged_by_what_follows_them() {
     let stage = Stage::new();
     let program = pipe(&origin, ["s3://lab/b/", "s3://lab/a/"]).with([stage.channel("train")]);
     let running = stage.start(program);
-    let told = Reader::start(&stage.channel("train"), &["all"]).finish();
+    let epochs = Reader::start(&stage.channel("train"), &["all"]).finish();
     let wanted = ["a/1", "b/2", "a/3", "b/4"].map(|key| all[key].clone()).concat();
-    assert_read(&told[0], &wanted);
+    assert_read(&epochs[0], &wanted);
     stage.end(running, 0);
 }
 
@@ -112,9 +112,9 @@ fn epochs_go_on_forever_until_a_signal() {
     let stage = Stage::new();
     let running = stage.serve(&origin, &["--epochs", "forever"]);
     // The last one read is followed by another, too.
-    let told = Reader::start(&stage.channel("train"), &["all"; 40]).finish();
-    for told in &told {
-        assert_read(told, &stream(&all));
+    let epochs = Reader::start(&stage.channel("train"), &["all"; 40]).finish();
+    for epoch in &epochs {
+        assert_read(epoch, &stream(&all));
     }
     running.signal(rustix::process::Signal::TERM);
     let run = stage.end(running, crate::INTERRUPTED);

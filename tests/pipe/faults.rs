@@ -23,11 +23,11 @@ fn survive(all: &Objects, faults: FaultPlan, words: &[&str]) -> u64 {
     let stage = Stage::new();
     let options = [&["--epochs", "3", "--part-size", "1MiB", "--max-attempts", "30"], words];
     let running = stage.serve(&origin, &options.concat());
-    let told = Reader::start(&stage.channel("train"), &["all", "leave:100000", "wait"]).finish();
+    let epochs = Reader::start(&stage.channel("train"), &["all", "leave:100000", "wait"]).finish();
     let whole = stream(all);
-    assert_read(&told[0], &whole);
-    assert_read(&told[1], &whole[..100_000]);
-    assert_read(&told[2], &whole);
+    assert_read(&epochs[0], &whole);
+    assert_read(&epochs[1], &whole[..100_000]);
+    assert_read(&epochs[2], &whole);
     let run = stage.end(running, 0);
     let channel = run.json()["channels"][0].clone();
     let (retries, moves) = (&channel["retries"], channel["moves"].as_u64().expect("a count"));
@@ -95,15 +95,15 @@ fn fail(faults: FaultPlan, refusal: Option<(&str, &str)>, code: i32) -> String {
     let program = program.with(words).with(["--retry-for", "0s"]);
     let program = program.with(["--region", "us-east-1", "--endpoint-url", &endpoint]);
     let running = stage.start(program.with_keys(crate::ACCESS_KEY, crate::SECRET));
-    let told = Reader::start(&stage.channel("train"), &["all"]).finish();
+    let epochs = Reader::start(&stage.channel("train"), &["all"]).finish();
     let run = stage.end(running, code);
     let whole = stream(&all);
     // With one connection the objects before it have been handed on.
     let before = (15 * MIB) as u64;
-    let some = (before..whole.len() as u64).contains(&told[0].bytes);
-    run.check(some, &format!("an end in the third object was expected: {told:?}"));
-    let read = &whole[..usize::try_from(told[0].bytes).expect("a length")];
-    assert_eq!(told[0].sha256, crate::sha256(read), "what came before is right");
+    let some = (before..whole.len() as u64).contains(&epochs[0].bytes);
+    run.check(some, &format!("an end in the third object was expected: {epochs:?}"));
+    let read = &whole[..usize::try_from(epochs[0].bytes).expect("a length")];
+    assert_eq!(epochs[0].sha256, crate::sha256(read), "what came before is right");
     run.check(run.json()["exit_code"] == code, "the summary has the exit code");
     run.check(run.stderr.contains("error: "), "an error was expected");
     run.check(run.stderr.contains("s3://lab/c"), "the object is named");
@@ -136,7 +136,7 @@ fn an_object_that_changes_or_never_comes_ends_the_stream() {
 }
 
 #[test]
-fn wrong_keys_and_missing_sources_are_told_without_a_pipe_left() {
+fn wrong_keys_and_missing_sources_are_reported_without_a_pipe_left() {
     let all = objects(&[("a", 5)]);
     let origin = start(config(&all));
     for (source, secret, code) in [
@@ -166,8 +166,8 @@ fn one_channel_that_fails_does_not_take_the_others_with_it() {
     let words = ["--epochs", "2", "--channel", "good=s3://lab/good/"];
     let program = crate::pipe(&origin, words).with(["--channel", "bad=s3://lab/bad/"]);
     let running = stage.start(program.with([stage.path()]));
-    let told = Reader::start(&stage.channel("good"), &["all", "all"]).finish();
-    told.iter().for_each(|told| assert_read(told, &all["good/a"]));
+    let epochs = Reader::start(&stage.channel("good"), &["all", "all"]).finish();
+    epochs.iter().for_each(|epoch| assert_read(epoch, &all["good/a"]));
     let run = stage.end(running, OBJECTS);
     run.check(run.stderr.contains("channel bad"), "the channel is named");
 }

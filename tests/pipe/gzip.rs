@@ -100,10 +100,10 @@ fn readers_leave_wait_and_go_on_whatever_the_server_does() {
         let program = trusting(&stage, &origin, &words).with(["--epochs", "5"]);
         let running = stage.start(program);
         let manners = ["leave:5000000", "all", "leave:1", "wait", "leave:0"];
-        let told = Reader::start(&stage.channel("train"), &manners).finish();
+        let epochs = Reader::start(&stage.channel("train"), &manners).finish();
         let lengths = [5_000_000, wanted.len(), 1, wanted.len(), 0];
-        for (told, length) in told.iter().zip(lengths) {
-            assert_read(told, &wanted[..length]);
+        for (epoch, length) in epochs.iter().zip(lengths) {
+            assert_read(epoch, &wanted[..length]);
         }
         stage.end(running, 0);
     }
@@ -119,8 +119,8 @@ fn a_reader_that_takes_all_and_sees_no_end_has_all() {
     let wanted = stream(&plain);
     let exactly = format!("leave:{}", wanted.len());
     let running = stage.serve(&origin, &["--gunzip", "--epochs", "8", "--epoch-markers"]);
-    let told = Reader::start(&stage.channel("train"), &[exactly.as_str(); 8]).finish();
-    told.iter().for_each(|told| assert_read(told, &wanted));
+    let epochs = Reader::start(&stage.channel("train"), &[exactly.as_str(); 8]).finish();
+    epochs.iter().for_each(|epoch| assert_read(epoch, &wanted));
     let run = running.wait().expect(0);
     for epoch in epochs_of(&run, 0) {
         run.check(epoch["left_early"] == false, "it took every byte");
@@ -178,7 +178,7 @@ fn faulty() -> Vec<(Vec<u8>, String)> {
 #[test]
 fn a_faulty_object_is_named_and_no_epoch_is_short_in_silence() {
     let before = bytes_of("a", 3 * MIB);
-    for (file, told) in faulty() {
+    for (file, expected) in faulty() {
         let mut all = Objects::new();
         all.insert("a".to_owned(), gzip(&before));
         all.insert("b/it em".to_owned(), file);
@@ -207,23 +207,23 @@ fn a_faulty_object_is_named_and_no_epoch_is_short_in_silence() {
             }
         });
         let is_gone = || stage.pipes().is_empty();
-        assert!(running.until(is_gone) || is_gone(), "{told}: it fails");
+        assert!(running.until(is_gone) || is_gone(), "{expected}: it fails");
         match receiver.recv_timeout(std::time::Duration::from_millis(200)) {
-            Ok(()) => panic!("{told}: the reader sees an end"),
+            Ok(()) => panic!("{expected}: the reader sees an end"),
             Err(RecvTimeoutError::Timeout) => {
-                assert!(!running.has_ended(), "{told}: it holds its reader");
+                assert!(!running.has_ended(), "{expected}: it holds its reader");
                 running.signal(Signal::TERM);
             }
             // Nobody is held.
             Err(RecvTimeoutError::Disconnected) => {}
         }
         let run = stage.end(running, OBJECTS);
-        let run = run.expect_words(&["error: channel train: s3://lab/b/it em: ", &told]);
+        let run = run.expect_words(&["error: channel train: s3://lab/b/it em: ", &expected]);
         let got = reading.join().expect("no panic");
         run.check(whole.starts_with(&got), "what came before is right");
 
         let run = cat(&origin, &["s3://lab/", "--json"]).run().expect(OBJECTS);
-        let run = run.expect_words(&["error: s3://lab/b/it em: ", &told, "\"error_kind\""]);
+        let run = run.expect_words(&["error: s3://lab/b/it em: ", &expected, "\"error_kind\""]);
         run.check(!run.stderr.contains("s3://lab/c"), "the others are right");
     }
 }

@@ -93,8 +93,8 @@ fn events(pipe: &File) -> PollFlags {
 fn held_readers_see_no_end_and_the_run_ends_when_they_leave() {
     let (all, origin) = broken();
     let mut broken = Broken::start(&origin, &["--on-failure", "hold"]);
-    let told = said(&broken.log);
-    assert!(told.contains("channel train: ") && told.contains("s3://lab/c"), "{told}");
+    let text = said(&broken.log);
+    assert!(text.contains("channel train: ") && text.contains("s3://lab/c"), "{text}");
     assert!(broken.read == [all["a"].clone(), all["b"].clone()].concat(), "all before it came");
     soon("the names are gone", || broken.stage.pipes().is_empty());
     for _ in 0..3 {
@@ -111,7 +111,7 @@ fn held_readers_see_no_end_and_the_run_ends_when_they_leave() {
     drop(broken.next);
     broken.running.wait().expect(ENDPOINT);
     assert_eq!(broken.stage.names(), Vec::<String>::new());
-    assert_eq!(said(&broken.log).matches("error: ").count(), 1, "it is told once");
+    assert_eq!(said(&broken.log).matches("error: ").count(), 1, "it is reported once");
 }
 
 #[test]
@@ -168,5 +168,5 @@ fn a_channel_that_is_held_does_not_stop_the_others() {
     drop(held);
     running.wait().expect(ENDPOINT);
     assert_eq!(stage.names(), Vec::<String>::new());
-    assert_eq!(said(&log).matches("error: ").count(), 1, "it is told once");
+    assert_eq!(said(&log).matches("error: ").count(), 1, "it is reported once");
 }

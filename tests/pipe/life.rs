@@ -41,7 +41,7 @@ fn the_next_pipe_comes_with_the_reader_and_this_one_goes_at_its_end() {
     assert_eq!(stage.pipes(), ["train_0", "train_1"]);
     reader.until("\"asleep\": 1");
     assert_eq!(stage.pipes(), ["train_1"], "no pipe follows the last epoch's");
-    reader.finish().iter().for_each(|told| assert_read(told, &stream(&all)));
+    reader.finish().iter().for_each(|epoch| assert_read(epoch, &stream(&all)));
     stage.end(running, 0);
 }
 
@@ -52,8 +52,8 @@ fn an_empty_stream_is_opened_and_closed() {
     for manner in ["all", "wait"] {
         let stage = Stage::new();
         let running = stage.serve(&origin, &["--epochs", "3"]);
-        let told = Reader::start(&stage.channel("train"), &[manner; 3]).finish();
-        told.iter().for_each(|told| assert_read(told, &[]));
+        let epochs = Reader::start(&stage.channel("train"), &[manner; 3]).finish();
+        epochs.iter().for_each(|epoch| assert_read(epoch, &[]));
         let run = stage.end(running, 0);
         let left = epochs_of(&run, 0).iter().any(|epoch| epoch["left_early"] == true);
         run.check(!left, "nobody left early");
@@ -95,8 +95,8 @@ fn a_killed_run_is_followed_by_another() {
     assert_eq!(stage.names(), [".inrush-train.lock", "train_0", "train_1"]);
     fs::remove_file(stage.ready()).expect("the ready file");
     let running = stage.serve(&origin, &["--epochs", "2"]);
-    let told = Reader::start(&stage.channel("train"), &["all"; 2]).finish();
-    told.iter().for_each(|told| assert_read(told, &stream(&all)));
+    let epochs = Reader::start(&stage.channel("train"), &["all"; 2]).finish();
+    epochs.iter().for_each(|epoch| assert_read(epoch, &stream(&all)));
     stage.end(running, 0);
 }
 
@@ -213,8 +213,8 @@ fn filters_choose_what_a_stream_has() {
     let program = program.with([stage.channel("train")]);
     let running = stage.start(program.with(["--include", "*.tar", "--exclude", "old"]));
     let wanted = [&all["d/a.tar"][..], &all["d/z.tar"]].concat();
-    let told = Reader::start(&stage.channel("train"), &["all"; 2]).finish();
-    assert_eq!(told.len(), 2);
-    told.iter().for_each(|told| assert_read(told, &wanted));
+    let epochs = Reader::start(&stage.channel("train"), &["all"; 2]).finish();
+    assert_eq!(epochs.len(), 2);
+    epochs.iter().for_each(|epoch| assert_read(epoch, &wanted));
     stage.end(running, 0);
 }

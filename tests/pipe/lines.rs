@@ -121,7 +121,7 @@ fn lines_are_whole_whatever_the_server_does() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_line_and_attribute() {
+fn what_is_wrong_is_reported_with_line_and_attribute() {
     let all = many(300);
     let origin = serve(&all);
     let stage = Stage::new();
@@ -130,8 +130,8 @@ fn what_is_wrong_is_told_with_line_and_attribute() {
         let path = manifest(&stage, text);
         let program = pipe(&origin, ["--quiet"]).with([stage.channel("train")]);
         let run = of(program, &path, &ATTRIBUTES).run().expect(code);
-        let told = run.stderr.replace(path.to_str().expect("UTF-8"), "list");
-        run.check(told.contains(expected), &format!("expected {expected}"));
+        let stderr = run.stderr.replace(path.to_str().expect("UTF-8"), "list");
+        run.check(stderr.contains(expected), &format!("expected {expected}"));
         run.check(stage.names().is_empty() && origin.stats().gets == 0, "nothing was begun");
         path
     };
@@ -154,9 +154,9 @@ fn what_is_wrong_is_told_with_line_and_attribute() {
     let running = stage.start(of(program, &path, &ATTRIBUTES));
     read_epoch(&stage.channel("train"), 0);
     let run = stage.end(running, NOT_FOUND);
-    let told = run.stderr.replace(path.to_str().expect("UTF-8"), "list");
+    let stderr = run.stderr.replace(path.to_str().expect("UTF-8"), "list");
     let expected = "list, line 301, attribute 'source-ref': s3://lab/none: there is no object";
-    run.check(told.contains(expected), "line and attribute");
+    run.check(stderr.contains(expected), "line and attribute");
     std::fs::remove_file(path).expect("it is there");
 }
 
@@ -187,10 +187,10 @@ fn objects_of_many_lines_are_listed_and_not_asked_about() {
             let wanted: Vec<_> = order.flat_map(|line| values_of(line, bodies[line])).collect();
             assert!(records(&read) == wanted);
         } else {
-            let told = run.stderr.replace(path.to_str().expect("UTF-8"), "list");
+            let stderr = run.stderr.replace(path.to_str().expect("UTF-8"), "list");
             let expected = "list, line 12001, attribute 'source-ref': s3://lab/many/3/none: there \
                             is no object";
-            run.check(told.contains(expected), "line and attribute");
+            run.check(stderr.contains(expected), "line and attribute");
         }
         let heads = origin.stats().heads - before.heads;
         let lists = origin.stats().lists - before.lists;

@@ -127,8 +127,8 @@ fn a_pipe_that_was_made_for_it_is_not_said_to_be_removed_or_made() {
     let before = inodes(&stage);
     let start = || pipe(&origin, ["s3://lab/"]).with([stage.channel("train")]);
     let run = start().with(["--deadline", "1s"]).run().expect(8);
-    let told = "all named pipes that this run made are removed; no reader opened train_0";
-    run.expect_words(&[told]);
+    let expected = "all named pipes that this run made are removed; no reader opened train_0";
+    run.expect_words(&[expected]);
     assert_eq!(inodes(&stage), before, "nobody has touched it");
     let running = stage.start(start());
     fs::rename(&other, &path).expect("the other pipe in its place");

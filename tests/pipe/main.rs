@@ -51,7 +51,7 @@ use tempfile::TempDir;
 
 use matrix::{Objects, bytes_of};
 use program::{Program, Run, Running};
-use reader::{Told, sound};
+use reader::{ReadEpoch, sound};
 use served::{ACCESS_KEY, SECRET};
 
 const MIB: usize = 1 << 20;
@@ -170,10 +170,10 @@ fn sha256(bytes: &[u8]) -> String {
 
 /// Fails unless this was read, and the pipes came and went as they should.
 #[track_caller]
-fn assert_read(told: &Told, bytes: &[u8]) {
-    sound(told);
-    assert_eq!(told.bytes, bytes.len() as u64, "bytes of epoch {}", told.epoch);
-    assert_eq!(told.sha256, sha256(bytes), "bytes of epoch {} differ", told.epoch);
+fn assert_read(epoch: &ReadEpoch, bytes: &[u8]) {
+    sound(epoch);
+    assert_eq!(epoch.bytes, bytes.len() as u64, "bytes of epoch {}", epoch.epoch);
+    assert_eq!(epoch.sha256, sha256(bytes), "bytes of epoch {} differ", epoch.epoch);
 }
 
 /// What the summary says of the epochs of a channel.

@@ -34,10 +34,10 @@ fn the_marker_is_there_before_the_end_of_file() {
         assert_eq!(marker(&stage, epoch), None, "nothing was handed over yet");
         pipe.read_to_end(&mut bytes).expect("a stream");
         // No wait: who sees the end of file sees the marker.
-        let told = marker(&stage, epoch).expect("a marker");
+        let found = marker(&stage, epoch).expect("a marker");
         assert!(bytes == stream(&all), "the stream is whole");
         let wanted = serde_json::json!({"epoch": epoch, "objects": 3, "bytes": bytes.len()});
-        assert_eq!(told, wanted);
+        assert_eq!(found, wanted);
     }
     running.wait().expect(0);
     assert_eq!(stage.names(), ["train_0.ok", "train_1.ok", "train_2.ok"]);

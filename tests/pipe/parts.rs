@@ -60,9 +60,9 @@ fn a_shard_is_the_same_objects_for_all_commands() {
         let program_of_pipe =
             pipe(&origin, words).with([stage.channel("train")]).with(["--shard", shard]);
         let running = stage.start(program_of_pipe);
-        let told = Reader::start(&stage.channel("train"), &["all"]).finish();
+        let epochs = Reader::start(&stage.channel("train"), &["all"]).finish();
         let stream: Vec<u8> = mine.iter().flat_map(|key| all[key].clone()).collect();
-        assert_read(&told[0], &stream);
+        assert_read(&epochs[0], &stream);
         let run = stage.end(running, 0);
         assert_eq!(epochs_of(&run, 0)[0]["bytes"], stream.len());
 

@@ -67,7 +67,7 @@ def wait_until(condition, seconds):
     return time.monotonic() - begun
 
 
-def tell(**words):
+def report(**words):
     print(json.dumps(words), flush=True)
 
 
@@ -105,7 +105,7 @@ def read(path, number, manner, following):
         stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
     else:
         stream = open(path, "rb", buffering=0)
-    tell(opened=number)
+    report(opened=number)
     appeared = wait_until(lambda: os.path.exists(following), 10) if following else None
     if name == "wait":
         wait_and_read(stream.fileno(), epoch)
@@ -116,7 +116,7 @@ def read(path, number, manner, following):
         epoch.some(stream, int(numbers[0]), 1 << 16)
     elif name == "sleep":
         epoch.some(stream, int(numbers[0]), 1 << 16)
-        tell(asleep=number)
+        report(asleep=number)
         time.sleep(float(numbers[1]))
         epoch.rest(stream)
     elif name == "rate":
@@ -127,7 +127,7 @@ def read(path, number, manner, following):
         epoch.rest(stream)
     stream.close()
     gone = wait_until(lambda: not os.path.exists(path), 10)
-    tell(
+    report(
         epoch=number,
         bytes=epoch.bytes,
         sha256=epoch.hash.hexdigest(),

@@ -17,7 +17,7 @@ const PIPE_SECONDS: f64 = 10.0;
 
 /// What a reader reports of an epoch.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct ReadEpoch {
     pub(crate) epoch: u64,
     pub(crate) bytes: u64,
     pub(crate) sha256: String,
@@ -30,10 +30,14 @@ pub(crate) struct Told {
 
 /// Fails unless the next pipe came with the reader and this one went at its end.
 #[track_caller]
-pub(crate) fn sound(told: &Told) {
+pub(crate) fn sound(epoch: &ReadEpoch) {
     let soon = |seconds: Option<f64>| seconds.is_some_and(|seconds| seconds < PIPE_SECONDS);
-    assert!(soon(told.gone), "pipe {} is there after its end: {told:?}", told.epoch);
-    assert!(told.last || soon(told.appeared), "the pipe after {} is late: {told:?}", told.epoch);
+    assert!(soon(epoch.gone), "pipe {} is there after its end: {epoch:?}", epoch.epoch);
+    assert!(
+        epoch.last || soon(epoch.appeared),
+        "the pipe after {} is late: {epoch:?}",
+        epoch.epoch
+    );
 }
 
 /// A reader that runs.
@@ -89,7 +93,7 @@ impl Reader {
 
     /// Waits for its end, and returns its report of each epoch.
     #[track_caller]
-    pub(crate) fn finish(mut self) -> Vec<Told> {
+    pub(crate) fn finish(mut self) -> Vec<ReadEpoch> {
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
                 break status;
@@ -100,9 +104,9 @@ impl Reader {
         assert!(status.success(), "a reader failed: {}", self.report());
         let said = self.said("stdout");
         let lines = said.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-        let told: Vec<Told> = lines
+        let epochs: Vec<ReadEpoch> = lines
             .filter(|line: &serde_json::Value| line["epoch"].is_u64())
-            .map(|line| Told {
+            .map(|line| ReadEpoch {
                 epoch: line["epoch"].as_u64().expect("a number"),
                 bytes: line["bytes"].as_u64().expect("a number"),
                 sha256: line["sha256"].as_str().expect("a text").to_owned(),
@@ -111,8 +115,8 @@ impl Reader {
                 last: line["epoch"].as_u64() == Some(self.epochs as u64 - 1),
             })
             .collect();
-        assert_eq!(told.len(), self.epochs, "{}", self.report());
-        told
+        assert_eq!(epochs.len(), self.epochs, "{}", self.report());
+        epochs
     }
 }
 

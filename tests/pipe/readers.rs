@@ -22,14 +22,14 @@ fn read_in(all: &Objects, words: &[&str], manners: &[&str]) {
     let stage = Stage::new();
     let epochs = manners.len().to_string();
     let running = stage.serve(&origin, &[&["--epochs", &epochs], words].concat());
-    let told = Reader::start(&stage.channel("train"), manners).finish();
+    let epochs = Reader::start(&stage.channel("train"), manners).finish();
     let whole = stream(all);
     let run = stage.end(running, 0);
     let summary = epochs_of(&run, 0);
     run.check(summary.len() == manners.len(), "every epoch is in the summary");
-    for ((told, manner), summary) in told.iter().zip(manners).zip(&summary) {
+    for ((epoch, manner), summary) in epochs.iter().zip(manners).zip(&summary) {
         let left = manner.strip_prefix("leave:").map(|n| n.parse::<usize>().expect("a number"));
-        assert_read(told, &whole[..left.unwrap_or(whole.len())]);
+        assert_read(epoch, &whole[..left.unwrap_or(whole.len())]);
         let left_early = left.is_some_and(|bytes| bytes < whole.len());
         run.check(summary["left_early"] == left_early, &format!("left early in {manner}?"));
         let taken = left.unwrap_or(whole.len());
@@ -162,8 +162,8 @@ fn twenty_channels_at_once() {
     let start = |channel| Reader::start(&stage.channel(&format!("c{channel}")), &["all", "wait"]);
     let readers: Vec<Reader> = (0..CHANNELS).map(start).collect();
     for (channel, reader) in readers.into_iter().enumerate() {
-        for told in reader.finish() {
-            assert_read(&told, &folder_of(&all, channel));
+        for epoch in reader.finish() {
+            assert_read(&epoch, &folder_of(&all, channel));
         }
     }
     let run = stage.end(running, 0);
@@ -181,8 +181,8 @@ fn channels_that_nobody_opens_end_with_a_signal() {
     let stage = Stage::new();
     let running = start_twenty(&stage, &origin, "forever");
     for channel in [0, 7, 19] {
-        let told = Reader::start(&stage.channel(&format!("c{channel}")), &["all"; 2]).finish();
-        told.iter().for_each(|told| assert_read(told, &folder_of(&all, channel)));
+        let epochs = Reader::start(&stage.channel(&format!("c{channel}")), &["all"; 2]).finish();
+        epochs.iter().for_each(|epoch| assert_read(epoch, &folder_of(&all, channel)));
     }
     // Somebody is in the middle of an epoch, and somebody waits for the one after it.
     let mut sleeper = Reader::start(&stage.channel("c3"), &["sleep:100000:2"]);
@@ -205,8 +205,8 @@ fn channels_that_nobody_opens_end_with_a_signal() {
     run.check(seconds < STOP_SECONDS, &format!("it took {seconds:.2} s to stop"));
     let output = waiting.wait_with_output().expect("it ends");
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
-    let told = sleeper.finish();
-    assert!(told[0].bytes < folder_of(&all, 3).len() as u64, "{told:?}");
+    let epochs = sleeper.finish();
+    assert!(epochs[0].bytes < folder_of(&all, 3).len() as u64, "{epochs:?}");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn an_object_list_that_is_short_and_a_reader_that_comes_late() {
     let stage = Stage::new();
     let running = stage.serve(&origin, &["--epochs", "2"]);
     std::thread::sleep(std::time::Duration::from_secs(2));
-    let told = Reader::start(&stage.channel("train"), &["all", "wait"]).finish();
-    told.iter().for_each(|told| assert_read(told, &stream(&all)));
+    let epochs = Reader::start(&stage.channel("train"), &["all", "wait"]).finish();
+    epochs.iter().for_each(|epoch| assert_read(epoch, &stream(&all)));
     stage.end(running, 0);
 }

@@ -18,7 +18,7 @@ use crate::{
 
 /// Fails unless the run of these words ends so, and nothing ever came to be in its folder.
 #[track_caller]
-fn announces_nothing(words: &[&str], secret: &str, code: i32, told: &str) {
+fn announces_nothing(words: &[&str], secret: &str, code: i32, expected: &str) {
     let origin = serve(&objects(&[("a", 5), ("folder/b", 5)]));
     let stage = Stage::new();
     let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("inotify");
@@ -30,7 +30,7 @@ fn announces_nothing(words: &[&str], secret: &str, code: i32, told: &str) {
         _ => program.with([stage.channel("train")]),
     };
     let run = program.with(["--ready-file".as_ref(), stage.ready().as_os_str()]).run();
-    run.expect(code).expect_error(&[told]);
+    run.expect(code).expect_error(&[expected]);
     let mut buffer = [MaybeUninit::uninit(); 1024];
     if let Ok(event) = inotify::Reader::new(&watch, &mut buffer).next() {
         panic!("{words:?}: {:?} was there", event.file_name());
@@ -56,8 +56,8 @@ fn the_ready_file_goes_with_its_run() {
     let origin = serve(&all);
     let stage = Stage::new();
     let running = stage.serve(&origin, &[]);
-    let told = Reader::start(&stage.channel("train"), &["all"]).finish();
-    assert_read(&told[0], &stream(&all));
+    let epochs = Reader::start(&stage.channel("train"), &["all"]).finish();
+    assert_read(&epochs[0], &stream(&all));
     stage.end(running, 0);
     assert!(!stage.ready().exists(), "its pipes are gone");
     let running = stage.serve(&origin, &[]);
@@ -83,7 +83,7 @@ fn a_signal_ends_the_wait_for_a_reader_of_the_ready_file() {
 
 /// Who makes a pipe of the channel's own name waits there for ever.
 #[test]
-fn a_pipe_of_the_channels_own_name_is_told() {
+fn a_pipe_of_the_channels_own_name_is_reported() {
     let origin = serve(&objects(&[("a", MIB)]));
     let stage = Stage::new();
     let pipe = stage.channel("train");

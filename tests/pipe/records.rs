@@ -116,9 +116,9 @@ fn records_are_whole_whatever_the_server_does() {
         let running = stage.start(program);
         // One leaves in the middle, and one after the other waits before it reads.
         let manners = ["all", "leave:100003", "wait"];
-        let told = Reader::start(&stage.channel("train"), &manners).finish();
-        for (told, length) in told.iter().zip([wanted.len(), 100_003, wanted.len()]) {
-            assert_read(told, &wanted[..length]);
+        let epochs = Reader::start(&stage.channel("train"), &manners).finish();
+        for (epoch, length) in epochs.iter().zip([wanted.len(), 100_003, wanted.len()]) {
+            assert_read(epoch, &wanted[..length]);
         }
         stage.end(running, 0);
     }
@@ -172,13 +172,13 @@ fn an_object_that_fits_no_record_is_refused_by_its_name() {
         configuration.objects.push(long(key));
         start(configuration)
     };
-    let told = "it has 536870912 bytes, and a RecordIO record at most 536870911";
+    let expected = "it has 536870912 bytes, and a RecordIO record at most 536870911";
     // On the first page of the listing: no pipe appears.
     let origin = serve("long", 10);
     let stage = Stage::new();
     let words = ["s3://lab/", "--record-wrapper", "recordio"];
     let run = pipe(&origin, words).with([stage.channel("train")]).run().expect(OBJECTS);
-    run.check(run.stderr.contains(&format!("s3://lab/long: {told}")), "its name and why");
+    run.check(run.stderr.contains(&format!("s3://lab/long: {expected}")), "its name and why");
     run.check(stage.names().is_empty() && origin.stats().gets == 0, "nothing was begun");
     // Without records it is one object like others, and a filter may leave it out.
     let running = stage.serve(&origin, &["--record-wrapper", "recordio", "--exclude", "long"]);
@@ -189,6 +189,6 @@ fn an_object_that_fits_no_record_is_refused_by_its_name() {
     let running = stage.serve(&origin, &["--record-wrapper", "recordio"]);
     let bytes = read_epoch(&stage.channel("train"), 0);
     let run = stage.end(running, OBJECTS);
-    run.check(run.stderr.contains(&format!("s3://lab/zz-long: {told}")), "its name and why");
+    run.check(run.stderr.contains(&format!("s3://lab/zz-long: {expected}")), "its name and why");
     run.check(bytes.len() < 40 * MIB, "it was not streamed");
 }

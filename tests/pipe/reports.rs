@@ -25,7 +25,7 @@ fn key(line: &Value) -> String {
 
 /// Fails unless the lines are those of all these objects, each once and whole.
 #[track_caller]
-fn assert_told(lines: &[Value], all: &Objects) {
+fn assert_reported(lines: &[Value], all: &Objects) {
     let keys: BTreeSet<String> = lines.iter().map(key).collect();
     assert_eq!((lines.len(), keys), (all.len(), all.keys().cloned().collect()));
     for line in lines {
@@ -55,7 +55,7 @@ fn every_object_of_every_epoch_has_a_line() {
         let of_epoch: Vec<Value> =
             lines.iter().filter(|line| line["epoch"] == epoch).cloned().collect();
         assert!(of_epoch.iter().all(|line| line["channel"] == "train"));
-        assert_told(&of_epoch, &all);
+        assert_reported(&of_epoch, &all);
     }
     assert_eq!(lines.len(), 2 * all.len());
 }
@@ -86,25 +86,27 @@ fn cat_reports_what_it_wrote_and_what_failed() {
         program.with_keys(ACCESS_KEY, SECRET)
     };
     cat(&serve(&all)).run().expect(0);
-    let told = lines(&path);
-    assert_eq!(told.iter().map(key).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
-    assert!(told.iter().all(|line| line.get("epoch").is_none() && line.get("channel").is_none()));
-    assert_told(&told, &all);
+    let reported = lines(&path);
+    assert_eq!(reported.iter().map(key).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+    assert!(
+        reported.iter().all(|line| line.get("epoch").is_none() && line.get("channel").is_none())
+    );
+    assert_reported(&reported, &all);
 
     let operation = Some(Operation::GetObject);
     let when = Match { operation, key: Some("c".to_owned()), ..Match::default() };
     let faults = FaultPlan::none().with_rule(when, Fault::PreconditionFailed);
     let run = cat(&start(Config { faults, ..config(&all) })).run().expect(OBJECTS);
-    let told = lines(&path);
-    let failed: Vec<&Value> = told.iter().filter(|line| line["status"] == "failed").collect();
+    let reported = lines(&path);
+    let failed: Vec<&Value> = reported.iter().filter(|line| line["status"] == "failed").collect();
     assert_eq!(failed.iter().map(|line| key(line)).collect::<Vec<_>>(), ["c"], "{run}");
     let error = failed[0]["error"].as_str().expect("an error");
-    run.check(run.stderr.contains(error), "the error that was told");
-    assert!(told.iter().all(|line| line["key"] != "d"), "what was not written has no line");
+    run.check(run.stderr.contains(error), "the error of the report");
+    assert!(reported.iter().all(|line| line["key"] != "d"), "what was not written has no line");
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_told_before_any_byte_moves() {
+fn a_report_that_cannot_be_written_is_reported_before_any_byte_moves() {
     let origin = serve(&objects(&[("a", 10)]));
     let words = ["cat", "s3://lab/a", "--report", "/nowhere/report"];
     let run = Program::new(words).asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(5);

@@ -12,8 +12,8 @@ fn every_byte_over_either_ring() {
     for ring in ["epoll", "io_uring"] {
         let stage = Stage::new();
         let running = stage.serve(&origin, &["--ring", ring, "--epochs", "2"]);
-        let told = Reader::start(&stage.channel("train"), &["all", "all"]).finish();
-        told.iter().for_each(|told| assert_read(told, &expected));
+        let epochs = Reader::start(&stage.channel("train"), &["all", "all"]).finish();
+        epochs.iter().for_each(|epoch| assert_read(epoch, &expected));
         let run = stage.end(running, 0);
         assert_eq!(epochs_of(&run, 0).len(), 2);
         run.check(run.json()["ring"]["kind"] == ring, "the ring");

@@ -64,7 +64,7 @@ fn a_reader_that_sleeps_costs_next_to_nothing() {
     assert_quiet(pid, 5);
     let resident = resident_kib(pid);
     assert!(resident < RESIDENT_KIB_MAX, "{resident} KiB resident");
-    reader.finish().iter().for_each(|told| assert_read(told, &stream(&all)));
+    reader.finish().iter().for_each(|epoch| assert_read(epoch, &stream(&all)));
     stage.end(running, 0);
 }
 
@@ -83,7 +83,7 @@ fn a_reader_that_sleeps_bounds_what_is_decompressed() {
     assert_quiet(pid, 5);
     let resident = resident_kib(pid);
     assert!(resident < RESIDENT_KIB_MAX / 2, "{resident} KiB resident");
-    reader.finish().iter().for_each(|told| assert_read(told, &vec![0; 8 * 64 * MIB]));
+    reader.finish().iter().for_each(|epoch| assert_read(epoch, &vec![0; 8 * 64 * MIB]));
     let run = stage.end(running, 0);
     let backlog = run.json()["channels"][0]["backlog_bytes_max"].as_u64().expect("a number");
     run.check(backlog > 0 && backlog <= 36 << 20, "half of the stream's memory, and a few more");
@@ -165,11 +165,11 @@ fn an_unprivileged_user_has_small_pipes() {
     let words = ["--epochs", "3", "--part-size", "1MiB"];
     let program = pipe(&origin, ["s3://lab/"]).with([stage.channel("train")]).with(words);
     let running = stage.start(program.by_way_of(before));
-    let told = Reader::start(&stage.channel("train"), &["all", "leave:70000", "wait"]).finish();
+    let epochs = Reader::start(&stage.channel("train"), &["all", "leave:70000", "wait"]).finish();
     let whole = stream(&all);
-    assert_read(&told[0], &whole);
-    assert_read(&told[1], &whole[..70_000]);
-    assert_read(&told[2], &whole);
+    assert_read(&epochs[0], &whole);
+    assert_read(&epochs[1], &whole[..70_000]);
+    assert_read(&epochs[2], &whole);
     let run = stage.end(running, 0);
     let least = run.json()["channels"][0]["pipe_bytes_min"].as_u64().expect("private pipes");
     run.check(least < 1 << 20, "the pipes should have been small");

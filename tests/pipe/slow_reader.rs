@@ -35,9 +35,9 @@ fn assert_few_requests(options: &[&str]) {
     let program = pipe(&origin, ["s3://lab/s/"]).with([stage.channel("train")]);
     let running = stage.start(program.with(["--epochs", "2"]).with(options));
     let manner = format!("rate:{RATE}");
-    let told = Reader::start(&stage.channel("train"), &[&manner, &manner]).finish();
+    let epochs = Reader::start(&stage.channel("train"), &[&manner, &manner]).finish();
     let run = stage.end(running, 0);
-    assert!(told.iter().all(|told| told.bytes == EPOCH_BYTES as u64), "{told:?}");
+    assert!(epochs.iter().all(|epoch| epoch.bytes == EPOCH_BYTES as u64), "{epochs:?}");
     assert_eq!(epochs_of(&run, 0).len(), 2);
     let channel = &run.json()["channels"][0];
     let in_flight = in_flight_max(channel);

@@ -157,7 +157,7 @@ fn every_byte_comes_for_whole_urls() {
 }
 
 #[test]
-fn a_proxy_that_stumbles_is_asked_again() {
+fn a_proxy_that_refuses_every_third_request_is_asked_again() {
     let all = mixture();
     for (tls, reason) in [(true, "proxy"), (false, "server_error")] {
         let stage = Stage::new(&all, tls, |number| (number % 3 == 2).then_some(502));

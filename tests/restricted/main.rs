@@ -88,9 +88,9 @@ impl Place {
     }
 
     /// `get` has every byte right, with these words in its `--stats`.
-    fn gets(&self, launch: &Launch, told: &[&str]) -> Run {
+    fn gets(&self, launch: &Launch, expected: &[&str]) -> Run {
         let run = self.gets_with(launch, &["--stats"]);
-        for words in told {
+        for words in expected {
             run.check(run.stderr.contains(words), &format!("{words:?} was expected"));
         }
         run
@@ -107,7 +107,7 @@ impl Place {
 
     /// `get` has every byte right by epoll, and says in one line of standard error what is missing
     /// and how to allow it; else it only sums up.
-    fn gets_by_epoll(&self, launch: &Launch, told: &[&str]) {
+    fn gets_by_epoll(&self, launch: &Launch, expected: &[&str]) {
         // What is there already need not be fetched.
         let _ = fs::remove_dir_all(self.path().join("to"));
         let run = self.gets_with(launch, &["--json"]);
@@ -116,16 +116,17 @@ impl Place {
             |line: &&str| line.starts_with("4 objects, ") || line.contains(" verified");
         let lines: Vec<&str> = run.stderr.lines().filter(|line| !is_summary(line)).collect();
         run.check(lines.len() == 1, "one line was expected besides the summary");
-        for words in ["inrush: io_uring is not available (", "): using epoll; "].iter().chain(told)
+        for words in
+            ["inrush: io_uring is not available (", "): using epoll; "].iter().chain(expected)
         {
             run.check(lines[0].contains(words), &format!("{words:?} was expected"));
         }
     }
 
     /// `cat` has every byte right, and these words in its `--stats`.
-    fn cats(&self, launch: &Launch, told: &[&str]) {
+    fn cats(&self, launch: &Launch, expected: &[&str]) {
         let said = self.cats_with(launch, &["--stats"]);
-        for words in told {
+        for words in expected {
             assert!(said.contains(words), "{words:?} was expected: {said}");
         }
     }
@@ -166,8 +167,8 @@ impl Place {
     }
 
     /// All of it.
-    fn works(&self, launch: &Launch, told: &[&str]) {
-        self.gets(launch, told);
+    fn works(&self, launch: &Launch, expected: &[&str]) {
+        self.gets(launch, expected);
         self.cats(launch, &[]);
         self.starts(launch);
     }
@@ -181,7 +182,7 @@ fn under_the_default_seccomp_profile_of_docker() {
                    io_uring_setup, io_uring_enter and io_uring_register; see inrush guide";
     place.gets_by_epoll(&launch, &[allowed]);
     let said = place.cats_with(&launch, &["--quiet"]);
-    assert_eq!(said, "", "what it can do without need not be told");
+    assert_eq!(said, "", "it prints nothing about what it can do without");
     place.cats(&launch, &["io_uring is not available", allowed]);
     place.starts(&launch);
 }

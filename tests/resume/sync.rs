@@ -68,9 +68,9 @@ fn with_delete_the_folder_is_as_the_source() {
     let (folder, outside) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
     plant(folder.path(), outside.path());
     let run = sync(&origin, folder.path()).with(["--delete", "--dry-run"]).run().expect(0);
-    let told: BTreeSet<&str> =
+    let announced: BTreeSet<&str> =
         run.stdout.lines().filter(|line| line.contains("would_be_deleted")).collect();
-    assert_eq!(told.len(), 4, "{run}");
+    assert_eq!(announced.len(), 4, "{run}");
     assert!(folder.path().join("stale").exists(), "nothing happened");
     let report = outside.path().join("report");
     let run = sync(&origin, folder.path()).with(["--delete", "--report"]).with([&report]);
@@ -80,20 +80,20 @@ fn with_delete_the_folder_is_as_the_source() {
     assert!(!folder.path().join("b/old").exists(), "what was emptied goes");
     assert_eq!(fs::read_to_string(outside.path().join("victim")).expect("there"), "as it was");
     let lines = fs::read_to_string(&report).expect("a report");
-    let told = lines.lines().filter(|line| line.contains(r#""status":"deleted""#)).count();
-    assert_eq!(told, 4, "{lines}");
-    let told = |run: &Run| -> BTreeSet<String> {
+    let reported = lines.lines().filter(|line| line.contains(r#""status":"deleted""#)).count();
+    assert_eq!(reported, 4, "{lines}");
+    let deleted = |run: &Run| -> BTreeSet<String> {
         let lines = run.stderr.lines().filter_map(|line| line.strip_prefix("delete: "));
         lines.map(str::to_owned).collect()
     };
     let at = |path: &str| folder.path().join(path).display().to_string();
     let expected_paths = ["b/note.txt", "b/old/deep/stale", "link", "stale"].map(at);
-    assert_eq!(told(&run), expected_paths.into(), "{run}");
+    assert_eq!(deleted(&run), expected_paths.into(), "{run}");
     fs::write(folder.path().join("a\u{1b}b"), "stale").expect("written");
     let run = sync(&origin, folder.path()).with(["--delete", "--dry-run"]).run().expect(0);
-    assert_eq!((told(&run).len(), run.stdout.contains("would_be_deleted")), (0, true), "{run}");
+    assert_eq!((deleted(&run).len(), run.stdout.contains("would_be_deleted")), (0, true), "{run}");
     let run = sync(&origin, folder.path()).with(["--delete"]).run().expect(0);
-    assert_eq!(told(&run), [at("a\\u{1b}b")].into(), "control characters are shown\n{run}");
+    assert_eq!(deleted(&run), [at("a\\u{1b}b")].into(), "control characters are shown\n{run}");
     fs::write(folder.path().join("quiet"), "stale").expect("written");
     let run = sync(&origin, folder.path()).with(["--delete", "--quiet"]).run().expect(0);
     assert_eq!((removed(&run), run.stderr.as_str()), (1, ""), "{run}");
@@ -101,7 +101,7 @@ fn with_delete_the_folder_is_as_the_source() {
     fs::write(&part, "of an object that is gone").expect("written");
     let run = sync(&origin, folder.path()).with(["--delete"]).run().expect(0);
     assert_eq!((removed(&run), &run.json()["kept_objects"]), (0, &3.into()), "{run}");
-    run.check(run.stderr.contains("deleted 1 unfinished file of earlier runs"), "it is told");
+    run.check(run.stderr.contains("deleted 1 unfinished file of earlier runs"), "it is reported");
     assert!(!part.exists());
     let run = sync(&origin, folder.path()).with(["--delete"]).run().expect(0);
     run.check(!run.stderr.contains("unfinished"), "there is none any more");
@@ -190,7 +190,7 @@ fn only_a_run_that_succeeds_removes() {
 }
 
 #[test]
-fn sources_that_cannot_tell_what_is_gone_are_refused() {
+fn sources_that_cannot_show_what_is_gone_are_refused() {
     let mut all = some();
     all.extend([("run*/x".to_owned(), vec![1]), ("run1/y".to_owned(), vec![1])]);
     let origin = start(computed(&all));
@@ -314,8 +314,8 @@ fn nothing_makes_way_without_room_beside_it() {
     for options in [&["--delete", "--dry-run"][..], &["--delete"]] {
         let run = sync(&origin, &data).with(options).run();
         run.check(!run.status.success(), "there is no room");
-        let told = "s3://lab/d/large: what is in its way was not deleted";
-        run.expect_words(&[told, "--no-space-check"]);
+        let expected = "s3://lab/d/large: what is in its way was not deleted";
+        run.expect_words(&[expected, "--no-space-check"]);
         assert_eq!(fs::read(data.join("large/x")).expect("it is there"), b"of before");
     }
 }
@@ -366,8 +366,8 @@ fn two_keys_that_are_one_file_fail_by_name() {
     // A dry run knows it by the files that are there.
     fs::remove_file(data.join("y")).expect("removed");
     let run = sync(&origin, &data).with(["--delete", "--dry-run"]).run().expect(1);
-    let told = run.stderr.matches(": another key is the same file").count();
-    run.check(told == 4, "each second one fails");
+    let count = run.stderr.matches(": another key is the same file").count();
+    run.check(count == 4, "each second one fails");
 }
 
 #[test]
@@ -386,8 +386,8 @@ fn a_mount_below_the_destination_keeps_its_files() {
     }
     for (options, expected) in [(&["--dry-run"][..], 2), (&[], 2), (&[], 0)] {
         let run = sync(&origin, &data).with(["--delete"]).with(options).run().expect(0);
-        let told = format!("\"deleted_files\":{expected},");
-        run.check(run.stdout.contains(&told), "what is on other file systems stays");
+        let count = format!("\"deleted_files\":{expected},");
+        run.check(run.stdout.contains(&count), "what is on other file systems stays");
         for path in ["other/disk/its", "b/its"] {
             let found = fs::read(data.join(path)).expect("it is there");
             assert_eq!(found, b"as it was", "{path}: {run}");

@@ -255,12 +255,12 @@ fn files_of_other_programs_are_compared_by_size_and_time() {
             left_alone(&bucket, kept);
             let lines = fs::read_to_string(report).expect("a report");
             let by = if options == ["--size-only"] { "its size is that" } else { "size and time" };
-            let told = lines.lines().filter(|line| {
+            let reported = lines.lines().filter(|line| {
                 line.contains(r#""status":"kept""#)
                     && line.contains(r#""verdict":"not validated""#)
                     && line.contains(by)
             });
-            assert_eq!(told.count(), kept.len(), "{lines}");
+            assert_eq!(reported.count(), kept.len(), "{lines}");
             let note = format!("{number} of these compared by size");
             assert_eq!(run.stderr.contains(&note), number > 0, "{run}");
         }

@@ -312,8 +312,8 @@ fn an_unfinished_file_without_bytes_is_not_resumed() {
     running.signal(Signal::KILL);
     running.wait();
     let run = fetch(&start(computed(&all)), folder.path()).run().expect(0);
-    let told = run.json();
-    let (objects, bytes) = (&told["resumed_objects"], &told["resumed_bytes"]);
+    let summary = run.json();
+    let (objects, bytes) = (&summary["resumed_objects"], &summary["resumed_bytes"]);
     run.check((objects == 0) == (bytes == 0), "what is resumed has bytes");
     run.check(!run.stderr.contains("resumed: 0 B"), "that says nothing");
     assert_complete(folder.path(), &all);

@@ -23,7 +23,7 @@ pub(crate) struct Bench {
     chance: fastrand::Rng,
     tokens: u64,
     ended: Vec<Completion>,
-    told: Vec<String>,
+    log: Vec<String>,
 }
 
 impl Bench {
@@ -33,7 +33,7 @@ impl Bench {
         let mut ring = AnyRing::new(kind, ENTRIES, 2).expect("a ring");
         ring.register(&pool);
         let chance = fastrand::Rng::with_seed(seed);
-        Self { ring, pool, chance, tokens: 0, ended: Vec::new(), told: Vec::new() }
+        Self { ring, pool, chance, tokens: 0, ended: Vec::new(), log: Vec::new() }
     }
 
     /// Begins chance again.
@@ -62,8 +62,8 @@ impl Bench {
     }
 
     /// Adds to what both rings must agree on.
-    pub(crate) fn tell(&mut self, line: impl Into<String>) {
-        self.told.push(line.into());
+    pub(crate) fn record(&mut self, line: impl Into<String>) {
+        self.log.push(line.into());
     }
 
     pub(crate) fn slot(&mut self) -> Slot {
@@ -115,7 +115,7 @@ impl Bench {
             }
             self.enter(TURN_US);
         }
-        panic!("operation {token} has not ended; told so far: {:?}", self.told);
+        panic!("operation {token} has not ended; its log so far: {:?}", self.log);
     }
 
     /// Submits an operation, and waits for its end.
@@ -125,9 +125,9 @@ impl Bench {
     }
 
     /// Runs an operation, and records its result.
-    pub(crate) fn run_and_tell(&mut self, what: &str, op: Op) {
+    pub(crate) fn run_and_record(&mut self, what: &str, op: Op) {
         let (_, result) = self.run(op);
-        self.tell(format!("{what}: {result:?}"));
+        self.record(format!("{what}: {result:?}"));
     }
 
     /// True when this one has not ended; there has been a turn to do so.
@@ -144,7 +144,7 @@ impl Bench {
             }
             self.enter(1000);
         }
-        panic!("it does not come to be; told so far: {:?}", self.told);
+        panic!("it does not come to be; its log so far: {:?}", self.log);
     }
 
     /// Two ends of a stream. What one writes the other has at once.
@@ -181,6 +181,6 @@ impl Bench {
         assert_eq!((self.ring.in_flight(), self.ended.len()), (0, 0));
         drop(self.ring);
         assert_eq!(self.pool.free(), self.pool.count(), "every slot is back");
-        self.told
+        self.log
     }
 }

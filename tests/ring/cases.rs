@@ -59,7 +59,7 @@ pub(crate) fn bystanders_end(bench: &mut Bench, bystanders: Vec<(u64, OwnedFd)>)
         assert!(bench.is_pending(token), "nothing has ended it");
         bench.cancel(token);
         let (_, result) = bench.end(token);
-        bench.tell(format!("bystander: {result:?}"));
+        bench.record(format!("bystander: {result:?}"));
         drop(peer);
     }
 }
@@ -130,7 +130,7 @@ fn received_in_pieces(bench: &mut Bench) {
     let end = receive_all(bench, &socket, &mut received);
     sender.join().expect("no panic");
     assert!(received == bytes, "{} of {} bytes, or others", received.len(), bytes.len());
-    bench.tell(format!("{length} bytes, then {end:?}"));
+    bench.record(format!("{length} bytes, then {end:?}"));
 }
 
 fn reset(bench: &mut Bench) {
@@ -149,7 +149,7 @@ fn reset(bench: &mut Bench) {
     bench.turn();
     drop(other);
     let (_, result) = bench.end(token);
-    bench.tell(format!("{}", matches!(result, Ok(_) | Err(Errno::RESET))));
+    bench.record(format!("{}", matches!(result, Ok(_) | Err(Errno::RESET))));
 }
 
 /// The descriptor of a handle that nobody else has.
@@ -175,7 +175,7 @@ fn filled(bench: &mut Bench) {
     let (op, result) = bench.end(token);
     let slot = op.into_slot().expect("it comes back");
     assert!(slot[..length as usize] == bytes[..]);
-    bench.tell(format!("{result:?}"));
+    bench.record(format!("{result:?}"));
 }
 
 /// Has a receive that is to fill its place get a part of that; its number, and the part.
@@ -195,7 +195,7 @@ fn partly(bench: &mut Bench, peer: &OwnedFd, socket: &Handle) -> (u64, Vec<u8>) 
 
 fn cancelled_in_part(bench: &mut Bench) {
     if !bench.keeps_what_came() {
-        return bench.tell("an older kernel");
+        return bench.record("an older kernel");
     }
     let (peer, socket) = bench.pair();
     let (token, part) = partly(bench, &peer, &socket);
@@ -203,7 +203,7 @@ fn cancelled_in_part(bench: &mut Bench) {
     let (op, result) = bench.end(token);
     let slot = op.into_slot().expect("it comes back");
     assert!(slot[..part.len()] == part[..]);
-    bench.tell(format!("{result:?} of {}", part.len()));
+    bench.record(format!("{result:?} of {}", part.len()));
 }
 
 fn ended_in_part(bench: &mut Bench) {
@@ -212,9 +212,9 @@ fn ended_in_part(bench: &mut Bench) {
     rustix::net::shutdown(&peer, Shutdown::Write).expect("shut down");
     let (op, result) = bench.end(token);
     assert!(op.into_slot().expect("it comes back")[..part.len()] == part[..]);
-    bench.tell(format!("{result:?} of {}", part.len()));
+    bench.record(format!("{result:?} of {}", part.len()));
     let op = bench.receive(&socket, 100, true);
-    bench.run_and_tell("and then", op);
+    bench.run_and_record("and then", op);
 }
 
 fn receive_cancelled(bench: &mut Bench) {
@@ -231,7 +231,7 @@ fn receive_cancelled(bench: &mut Bench) {
         bench.cancel(token);
         bench.cancel(token + 1_000_000);
         let (_, result) = bench.end(token);
-        bench.tell(format!("{result:?}"));
+        bench.record(format!("{result:?}"));
     }
     // What is there is received, be it cancelled before it is tried.
     put(&peer, b"there");
@@ -239,7 +239,7 @@ fn receive_cancelled(bench: &mut Bench) {
     let token = bench.submit(op);
     bench.cancel(token);
     let (_, result) = bench.end(token);
-    bench.tell(format!("{result:?}"));
+    bench.record(format!("{result:?}"));
 }
 
 fn sent(bench: &mut Bench) {
@@ -257,7 +257,7 @@ fn sent(bench: &mut Bench) {
         done += count;
     }
     assert!(reader.join().expect("no panic") == bytes);
-    bench.tell(format!("{length} bytes"));
+    bench.record(format!("{length} bytes"));
 }
 
 /// Sends until there is no room; the number of the one that waits for it.
@@ -282,11 +282,11 @@ fn send_cancelled(bench: &mut Bench) {
     if bench.flips() {
         bench.cancel(token);
         let (_, result) = bench.end(token);
-        bench.tell(format!("{result:?}"));
+        bench.record(format!("{result:?}"));
     } else {
         assert_eq!(get(&peer, total).len(), total);
         let (_, result) = bench.end(token);
-        bench.tell(format!("{}", result.is_ok_and(|count| count > 0)));
+        bench.record(format!("{}", result.is_ok_and(|count| count > 0)));
     }
 }
 
@@ -294,15 +294,15 @@ fn sent_to_nobody(bench: &mut Bench) {
     let (peer, socket) = bench.pair();
     drop(peer);
     let op = bench.send(&socket, b"is anybody there?");
-    bench.run_and_tell("send", op);
+    bench.run_and_record("send", op);
     let op = bench.receive(&socket, 100, true);
-    bench.run_and_tell("receive", op);
+    bench.run_and_record("receive", op);
     // One that waits for room learns of it.
     let (peer, socket) = bench.pair();
     let (token, _) = send_until_full(bench, &socket);
     drop(peer);
     let (_, result) = bench.end(token);
-    bench.tell(format!("a send that waits: {:?}", result.map(|_| "sent")));
+    bench.record(format!("a send that waits: {:?}", result.map(|_| "sent")));
 }
 
 fn connects(bench: &mut Bench) {
@@ -314,16 +314,16 @@ fn connects(bench: &mut Bench) {
     let tokens: Vec<u64> = sockets.iter().map(|socket| bench.submit(connect(socket))).collect();
     for token in tokens {
         let (_, result) = bench.end(token);
-        bench.tell(format!("{result:?}"));
+        bench.record(format!("{result:?}"));
     }
-    bench.run_and_tell("again", connect(&sockets[0]));
+    bench.run_and_record("again", connect(&sockets[0]));
     // It blocks as it did: calls that others make on it rely on that.
     let Handle::Descriptor(socket) = &sockets[1] else { unreachable!("a real one") };
     let flags = rustix::fs::fcntl_getfl(socket).expect("flags");
-    bench.tell(format!("waits: {}", !flags.contains(OFlags::NONBLOCK)));
+    bench.record(format!("waits: {}", !flags.contains(OFlags::NONBLOCK)));
     drop(listener);
     let nobody = descriptor::tcp_socket(&address).expect("a socket");
-    bench.run_and_tell("nobody listens", connect(&nobody));
+    bench.run_and_record("nobody listens", connect(&nobody));
 }
 
 fn connect_cancelled(bench: &mut Bench) {
@@ -349,7 +349,7 @@ fn connect_cancelled(bench: &mut Bench) {
     let (token, _) = *kept.last().as_ref().expect("eight");
     bench.cancel(*token);
     let (_, result) = bench.end(*token);
-    bench.tell(format!("{}", matches!(result, Err(Errno::CANCELED))));
+    bench.record(format!("{}", matches!(result, Err(Errno::CANCELED))));
     for (token, _) in &kept[..kept.len() - 1] {
         bench.cancel(*token);
         let (_, result) = bench.end(*token);
@@ -362,19 +362,19 @@ fn misused(bench: &mut Bench) {
     let (reader, writer) = (Handle::from(reader), Handle::from(writer));
     let fills = bench.flips();
     let op = bench.receive(&reader, 10, fills);
-    bench.run_and_tell("receive from a pipe", op);
+    bench.run_and_record("receive from a pipe", op);
     let op = bench.send(&writer, b"bytes");
-    bench.run_and_tell("send into a pipe", op);
+    bench.run_and_record("send into a pipe", op);
     let address = ([127, 0, 0, 1], 9).into();
-    bench.run_and_tell("connect a pipe", Op::Connect { socket: reader, address });
+    bench.run_and_record("connect a pipe", Op::Connect { socket: reader, address });
     let socket = descriptor::tcp_socket(&address).expect("a socket");
     let fills = bench.flips();
     let op = bench.receive(&socket, 10, fills);
-    bench.run_and_tell("receive unconnected", op);
+    bench.run_and_record("receive unconnected", op);
     let op = bench.send(&socket, b"bytes");
-    bench.run_and_tell("send unconnected", op);
+    bench.run_and_record("send unconnected", op);
     let six = "[::1]:9".parse().expect("an address");
-    bench.run_and_tell("another family", Op::Connect { socket, address: six });
+    bench.run_and_record("another family", Op::Connect { socket, address: six });
 }
 
 fn poll(handle: &Handle, events: u16) -> Op {
@@ -383,62 +383,62 @@ fn poll(handle: &Handle, events: u16) -> Op {
 
 fn socket_polled(bench: &mut Bench) {
     let (peer, socket) = bench.pair();
-    bench.run_and_tell("room", poll(&socket, POLL_OUT));
-    bench.run_and_tell("either", poll(&socket, POLL_IN | POLL_OUT));
+    bench.run_and_record("room", poll(&socket, POLL_OUT));
+    bench.run_and_record("either", poll(&socket, POLL_IN | POLL_OUT));
     let token = bench.submit(poll(&socket, POLL_IN));
     assert!(bench.is_pending(token));
     if bench.flips() {
         bench.cancel(token);
         let (_, result) = bench.end(token);
-        bench.tell(format!("cancelled: {result:?}"));
+        bench.record(format!("cancelled: {result:?}"));
     } else {
         put(&peer, b"bytes");
         let (_, result) = bench.end(token);
-        bench.tell(format!("bytes: {result:?}"));
-        bench.run_and_tell("still there", poll(&socket, POLL_IN));
+        bench.record(format!("bytes: {result:?}"));
+        bench.run_and_record("still there", poll(&socket, POLL_IN));
         // It is tried once, cancelled or not.
         let token = bench.submit(poll(&socket, POLL_IN));
         bench.cancel(token);
         let (_, result) = bench.end(token);
-        bench.tell(format!("cancelled too late: {result:?}"));
+        bench.record(format!("cancelled too late: {result:?}"));
     }
     let token = bench.submit(poll(&socket, 0));
     assert!(bench.is_pending(token));
     drop(peer);
     let (_, result) = bench.end(token);
-    bench.tell(format!("gone: {result:?}"));
-    bench.run_and_tell("and to read", poll(&socket, POLL_IN));
+    bench.record(format!("gone: {result:?}"));
+    bench.run_and_record("and to read", poll(&socket, POLL_IN));
 }
 
 fn pipe_polled(bench: &mut Bench) {
     let (writer, reader, capacity_bytes) = descriptor::pipe(64 << 10).expect("a pipe");
-    bench.run_and_tell("room", poll(&writer, POLL_OUT));
+    bench.run_and_record("room", poll(&writer, POLL_OUT));
     let bytes = vec![7; usize::try_from(capacity_bytes).expect("small")];
     assert_eq!(descriptor::write_pipe(&writer, &bytes), Ok(bytes.len()));
     let (room, gone) = (bench.submit(poll(&writer, POLL_OUT)), bench.submit(poll(&writer, 0)));
     assert!(bench.is_pending(room) && bench.is_pending(gone));
-    bench.run_and_tell("bytes", poll(&reader, POLL_IN));
+    bench.run_and_record("bytes", poll(&reader, POLL_IN));
     if bench.flips() {
         let Handle::Descriptor(pipe) = &reader else { unreachable!("a real one") };
         rustix::io::read(pipe, &mut vec![0; bytes.len()][..]).expect("read");
         let (_, result) = bench.end(room);
-        bench.tell(format!("room again: {result:?}"));
+        bench.record(format!("room again: {result:?}"));
         drop(reader);
     } else {
         drop(reader);
         let (_, result) = bench.end(room);
-        bench.tell(format!("no reader: {:?}", result.map(|found| found & u32::from(POLL_ERROR))));
+        bench.record(format!("no reader: {:?}", result.map(|found| found & u32::from(POLL_ERROR))));
     }
     let (_, result) = bench.end(gone);
-    bench.tell(format!("gone: {result:?}"));
-    bench.run_and_tell("still", poll(&writer, 0));
+    bench.record(format!("gone: {result:?}"));
+    bench.run_and_record("still", poll(&writer, 0));
     // And a reader whose writer has gone.
     let (writer, reader, _) = descriptor::pipe(4096).expect("a pipe");
     let token = bench.submit(poll(&reader, POLL_IN));
     assert!(bench.is_pending(token));
     drop(writer);
     let (_, result) = bench.end(token);
-    bench.tell(format!("end of file: {:?}", result.map(|found| found & POLL_HANG_UP)));
+    bench.record(format!("end of file: {:?}", result.map(|found| found & POLL_HANG_UP)));
 }
 
 fn counter_polled(bench: &mut Bench) {
@@ -452,20 +452,20 @@ fn counter_polled(bench: &mut Bench) {
         let raiser = std::thread::spawn(move || descriptor::raise(&theirs));
         let (_, result) = bench.end(token);
         raiser.join().expect("no panic");
-        bench.tell(format!("raised: {result:?}"));
+        bench.record(format!("raised: {result:?}"));
         descriptor::lower(&counter);
     }
     let token = bench.submit(poll(&counter, POLL_IN));
     assert!(bench.is_pending(token));
     bench.cancel(token);
     let (_, result) = bench.end(token);
-    bench.tell(format!("lowered: {result:?}"));
+    bench.record(format!("lowered: {result:?}"));
 }
 
 fn file_polled(bench: &mut Bench) {
     let file = file();
     for events in [POLL_IN, POLL_OUT, POLL_IN | POLL_OUT] {
-        bench.run_and_tell("a file", poll(&file, events));
+        bench.run_and_record("a file", poll(&file, events));
     }
 }
 
@@ -481,13 +481,13 @@ fn shared(bench: &mut Bench) {
     let gone = bench.submit(poll(&socket, 0));
     assert!(bench.is_pending(receive) && bench.is_pending(gone));
     let op = bench.send(&socket, b"to the peer");
-    bench.run_and_tell("send", op);
+    bench.run_and_record("send", op);
     assert_eq!(get(&peer, 11), b"to the peer");
     assert!(bench.is_pending(receive) && bench.is_pending(gone));
     put(&peer, b"fives");
     let (op, result) = bench.end(receive);
     assert_eq!(&op.into_slot().expect("it comes back")[..5], b"fives");
-    bench.tell(format!("receive: {result:?}"));
+    bench.record(format!("receive: {result:?}"));
     assert!(bench.is_pending(gone));
     if bench.flips() {
         drop(peer);
@@ -495,7 +495,7 @@ fn shared(bench: &mut Bench) {
         bench.cancel(gone);
     }
     let (_, result) = bench.end(gone);
-    bench.tell(format!("gone: {result:?}"));
+    bench.record(format!("gone: {result:?}"));
 }
 
 fn written(bench: &mut Bench) {
@@ -514,7 +514,7 @@ fn written(bench: &mut Bench) {
     }
     for token in tokens {
         let (_, result) = bench.end(token);
-        bench.tell(format!("{result:?}"));
+        bench.record(format!("{result:?}"));
     }
     let Handle::Descriptor(file) = &file else { unreachable!("a real one") };
     let mut read = vec![0; expected.len()];
@@ -526,7 +526,7 @@ fn written(bench: &mut Bench) {
         }
     }
     assert!(read == expected);
-    bench.tell(format!("{done} bytes"));
+    bench.record(format!("{done} bytes"));
 }
 
 fn write_failed(bench: &mut Bench) {
@@ -541,7 +541,7 @@ fn write_failed(bench: &mut Bench) {
     for (what, file) in cases {
         let slot = bench.slot();
         let op = Op::Write { file, slot, at: 0, length: 4096, offset: 0 };
-        bench.run_and_tell(what, op);
+        bench.run_and_record(what, op);
     }
     // It ends, one way or the other.
     let slot = bench.slot();
@@ -565,5 +565,5 @@ fn crowded(bench: &mut Bench) {
         let (_, result) = bench.end(*token);
         assert_eq!(result, Err(Errno::CANCELED));
     }
-    bench.tell(format!("{}", tokens.len() > 20));
+    bench.record(format!("{}", tokens.len() > 20));
 }

@@ -20,7 +20,7 @@ fn transcript(kind: RingKind, seed: u64) -> Vec<String> {
         let (name, case) = cases::CASES[plan.usize(..cases::CASES.len())];
         // How often a case asks for chance may depend on timing.
         bench.reseed(plan.u64(..));
-        bench.tell(format!("-- {name}"));
+        bench.record(format!("-- {name}"));
         case(&mut bench);
     }
     cases::bystanders_end(&mut bench, bystanders);
@@ -33,11 +33,11 @@ fn both_rings_end_alike() {
     let count = SEEDS * number("INRUSH_RING_TIMES").unwrap_or(1);
     let seeds = number("INRUSH_RING_SEED").map_or(0..count, |seed| seed..seed + 1);
     for seed in seeds {
-        let told = std::panic::catch_unwind(|| {
+        let outcome = std::panic::catch_unwind(|| {
             let ours = transcript(RingKind::Epoll, seed);
             assert_eq!(ours, transcript(RingKind::IoUring, seed), "epoll and io_uring differ");
         });
-        if let Err(panic) = told {
+        if let Err(panic) = outcome {
             eprintln!("repeat with: INRUSH_RING_SEED={seed} cargo test --test ring");
             std::panic::resume_unwind(panic);
         }
@@ -49,13 +49,13 @@ fn both_rings_end_alike() {
 fn every_case_ends_alike() {
     for (name, case) in cases::CASES {
         for seed in 0..8 {
-            let told = [RingKind::Epoll, RingKind::IoUring].map(|kind| {
+            let logs = [RingKind::Epoll, RingKind::IoUring].map(|kind| {
                 let mut bench = Bench::new(kind, seed);
                 case(&mut bench);
                 bench.finish()
             });
-            assert_eq!(told[0], told[1], "{name}, seed {seed}: epoll and io_uring differ");
-            assert!(!told[0].is_empty(), "{name} says nothing");
+            assert_eq!(logs[0], logs[1], "{name}, seed {seed}: epoll and io_uring differ");
+            assert!(!logs[0].is_empty(), "{name} says nothing");
         }
     }
 }

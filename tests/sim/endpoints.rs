@@ -56,7 +56,7 @@ fn goodput(seed: u64, bounds: Bounds, size_bytes: u64, is_alone: bool) -> ([u64;
             count.refused
         })
         .sum();
-    assert_eq!(refusals > 0, refused > 0, "{refusals} of {refused} are told of");
+    assert_eq!(refusals > 0, refused > 0, "{refusals} of {refused} are reported");
     (goodputs, [refused_before, refused - refused_before])
 }
 

@@ -1,5 +1,5 @@
 //! The workers' file jobs on the simulated machine: done at once as long as calls are quick, by the
-//! real rule, or aside in virtual time, and in any order.
+//! real rule, or on blocking threads in virtual time, and in any order.
 
 use inrush::files::host::{FileDone, FileHost, FileJob, FileTask};
 use inrush::files::sink::calls::Calls;
@@ -11,9 +11,9 @@ use super::world::{Shared, World};
 /// A call that is slow takes this time at least, in microseconds.
 const SLOW_CALL_US: u64 = 20_000;
 
-/// A job that is done aside.
+/// A job on a blocking thread.
 #[derive(Debug)]
-struct Aside {
+struct Blocking {
     worker: usize,
     task: FileTask,
     took_us: u64,
@@ -27,10 +27,10 @@ struct Aside {
 /// All workers' jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
-    aside: Vec<Aside>,
+    blocking: Vec<Blocking>,
     /// Thousandths of the quick calls that are done on a blocking thread all the same.
-    pub(crate) aside_per_mille: u64,
-    /// Jobs that were done at once, and aside.
+    pub(crate) blocking_per_mille: u64,
+    /// Jobs that were done at once, and on blocking threads.
     pub(crate) done: [u64; 2],
     /// Time that workers spent in calls, in microseconds.
     pub(crate) blocked_us: u64,
@@ -39,14 +39,14 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Some runs have all of them done aside, some half, some as the rule says.
+    /// Some runs have all of them on blocking threads, some half, some as the rule says.
     pub(super) fn of(seed: u64) -> Self {
-        let aside_per_mille = match seed % 3 {
+        let blocking_per_mille = match seed % 3 {
             0 => 0,
             1 => 1000,
             _ => 500,
         };
-        Self { aside_per_mille, ..Self::default() }
+        Self { blocking_per_mille, ..Self::default() }
     }
 }
 
@@ -79,13 +79,13 @@ impl World {
 
     /// When a worker is next woken by a job that is done.
     pub(super) fn next_job_us(&self, worker: usize) -> u64 {
-        let its = self.jobs.aside.iter().filter(|job| job.worker == worker && job.wakes);
+        let its = self.jobs.blocking.iter().filter(|job| job.worker == worker && job.wakes);
         its.map(|job| job.ready_us).min().unwrap_or(u64::MAX)
     }
 
     /// Jobs that nobody has taken in.
     pub(crate) fn jobs_left(&self) -> usize {
-        self.jobs.aside.len()
+        self.jobs.blocking.len()
     }
 }
 
@@ -102,15 +102,15 @@ impl FileHost for SimHost {
             world.make_empty();
         }
         let took_us = world.call_us();
-        let share = world.jobs.aside_per_mille;
-        let is_aside = self.desk.calls.are_slow() || share > 0 && world.chance.hits(share);
-        world.jobs.done[usize::from(is_aside)] += 1;
-        if is_aside {
+        let share = world.jobs.blocking_per_mille;
+        let is_blocking = self.desk.calls.are_slow() || share > 0 && world.chance.hits(share);
+        world.jobs.done[usize::from(is_blocking)] += 1;
+        if is_blocking {
             let ready_us = world.now_us + took_us + world.chance.below(2_000);
             let rate = (world.rates.network_per_mille * 4).min(500);
             let (wakes, begun) = (!world.chance.hits(rate), world.chance.hits(500));
             let worker = self.worker;
-            world.jobs.aside.push(Aside { worker, task, took_us, ready_us, wakes, begun });
+            world.jobs.blocking.push(Blocking { worker, task, took_us, ready_us, wakes, begun });
         } else {
             world.now_us += took_us;
             world.jobs.blocked_us += took_us;
@@ -124,9 +124,10 @@ impl FileHost for SimHost {
         let mut world = self.world.borrow_mut();
         let world = &mut *world;
         let (now_us, worker) = (world.now_us, self.worker);
-        let is_done = |job: &Aside| job.worker == worker && job.ready_us <= now_us;
-        let done: Vec<usize> =
-            (0..world.jobs.aside.len()).filter(|job| is_done(&world.jobs.aside[*job])).collect();
+        let is_done = |job: &Blocking| job.worker == worker && job.ready_us <= now_us;
+        let done: Vec<usize> = (0..world.jobs.blocking.len())
+            .filter(|job| is_done(&world.jobs.blocking[*job]))
+            .collect();
         let count = (done.len() + self.desk.ended.len()) as u64;
         if count == 0 {
             return None;
@@ -135,7 +136,7 @@ impl FileHost for SimHost {
         let Some(index) = done.get(pick) else {
             return Some(self.desk.ended.swap_remove(pick - done.len()));
         };
-        let Aside { task, took_us, .. } = world.jobs.aside.swap_remove(*index);
+        let Blocking { task, took_us, .. } = world.jobs.blocking.swap_remove(*index);
         let outcome = world.carry_out(&task);
         self.desk.note(&task, took_us);
         Some(FileDone { task, outcome, took_us })
@@ -143,13 +144,13 @@ impl FileHost for SimHost {
 
     fn recall(&mut self) -> Option<FileTask> {
         let mut world = self.world.borrow_mut();
-        let can_be = |job: &Aside| {
+        let can_be = |job: &Blocking| {
             let is_small = matches!(job.task.job, FileJob::WriteWhole(_));
             job.worker == self.worker && is_small && !job.begun
         };
-        let found = world.jobs.aside.iter().position(can_be)?;
+        let found = world.jobs.blocking.iter().position(can_be)?;
         world.jobs.recalled += 1;
-        Some(world.jobs.aside.swap_remove(found).task)
+        Some(world.jobs.blocking.swap_remove(found).task)
     }
 
     fn delivered(&mut self, transfer: &Transfer, offset: u64, length: u32) {

@@ -391,9 +391,9 @@ fn leases_have_the_right_bytes_whatever_the_network_does() {
         }
     });
     let [came, hedges, won, moves] = sums.map(AtomicU64::into_inner);
-    let told = format!("{came} leases; {hedges} hedges, {won} won, {moves} moves");
-    println!("{told}");
-    assert!(hedges > won && won > 0 && moves > 0, "{told}");
+    let figures = format!("{came} leases; {hedges} hedges, {won} won, {moves} moves");
+    println!("{figures}");
+    assert!(hedges > won && won > 0 && moves > 0, "{figures}");
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn memory_is_filled_by_one_at_a_time_and_by_none_after_its_end() {
         }
     });
     let [hedges, won, moves, waited] = sums.map(AtomicU64::into_inner);
-    let told = format!("{hedges} hedges, {won} won, {moves} moves; {waited} runs with a wait");
-    println!("{told}");
-    assert!(hedges > won && won > 0 && moves > 0 && waited > 0, "{told}");
+    let figures = format!("{hedges} hedges, {won} won, {moves} moves; {waited} runs with a wait");
+    println!("{figures}");
+    assert!(hedges > won && won > 0 && moves > 0 && waited > 0, "{figures}");
 }

@@ -336,9 +336,9 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     expected.sort_unstable();
     assert_eq!(ended, expected, "each object ends exactly once");
     let retried = metrics.retries.iter().sum::<u64>();
-    let told: u64 = outcomes.iter().map(|outcome| u64::from(outcome.transfer.retries())).sum();
+    let retries: u64 = outcomes.iter().map(|outcome| u64::from(outcome.transfer.retries())).sum();
     assert_eq!(
-        retried, told,
+        retried, retries,
         "each is counted once per object and once per worker, and a move is none"
     );
     drop(world);
@@ -475,9 +475,10 @@ fn late_ranges_are_asked_for_twice_and_written_once() {
         });
     }
     let [begun, won, moved] = sums.map(AtomicU64::into_inner);
-    let told = format!("{begun} were asked for twice, {won} times the second won, {moved} moved");
-    println!("{told}");
-    assert!(moved > 0 && won > 0 && begun > won, "{told}");
+    let figures =
+        format!("{begun} were asked for twice, {won} times the second won, {moved} moved");
+    println!("{figures}");
+    assert!(moved > 0 && won > 0 && begun > won, "{figures}");
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn what_is_dropped_comes_again_later_each_time() {
 
 #[test]
 #[should_panic(expected = "101 bytes in receive buffers: at most 100 are promised")]
-fn a_promise_that_is_broken_is_told() {
+fn a_promise_that_is_broken_is_reported() {
     let mut memory = KernelMemory { socket_bytes_max: 100, ..KernelMemory::default() };
     memory.accepts(101, &mut Retransmission::default(), 0);
 }

@@ -411,7 +411,7 @@ fn slow_file_calls_keep_no_worker_waiting() {
         let bounds = Bounds { start: 64, ..BOUNDS };
         let mut course = Course::new(seed, &terms, SMALL_BYTES, bounds);
         let world = Rc::clone(&course.bench.world);
-        world.borrow_mut().jobs.aside_per_mille = 0;
+        world.borrow_mut().jobs.blocking_per_mille = 0;
         course.go_on(SECOND_US / 2);
         let files_per_second = course.go_on(2 * SECOND_US) / SMALL_BYTES;
         println!("{files_per_second} files/s");

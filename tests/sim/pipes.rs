@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use inrush::error::{Error, ErrorKind, ErrorReason};
-use inrush::limits::{ALIKE_TRIES_MAX, ATTEMPTS_MAX, EPOCHS_TOLD_MAX};
+use inrush::limits::{ALIKE_TRIES_MAX, ATTEMPTS_MAX, EPOCHS_REPORTED_MAX};
 
 use super::chance::Chance;
 use super::origin::Rates;
@@ -155,7 +155,7 @@ fn each_fault_of_a_stream_is_one_retry() {
         }
     });
     let [runs, exact] = [runs, exact].map(AtomicU32::into_inner);
-    assert!(exact * 10 > runs || runs < 100, "{exact} of {runs} were as told");
+    assert!(exact * 10 > runs || runs < 100, "{exact} of {runs} were exact");
 }
 
 /// A range that stalls among many goes on elsewhere long before its timeout.
@@ -392,8 +392,8 @@ fn very_many_epochs_are_counted_and_forgotten() {
     seeds("very_many_epochs_are_counted_and_forgotten", 2, |seed| {
         let course = Course {
             inline_per_mille: 0,
-            epochs: vec![vec![10]; EPOCHS_TOLD_MAX + 7],
-            manners: vec![vec![PATIENT; EPOCHS_TOLD_MAX + 7]],
+            epochs: vec![vec![10]; EPOCHS_REPORTED_MAX + 7],
+            manners: vec![vec![PATIENT; EPOCHS_REPORTED_MAX + 7]],
             never: false,
             pace_us: 1,
             ..course(seed, CALM, false)
@@ -402,7 +402,7 @@ fn very_many_epochs_are_counted_and_forgotten() {
         ran.assert_ok();
         assert_eq!(
             (ran.fed[0].count.epochs.len(), ran.fed[0].count.earlier_epochs),
-            (EPOCHS_TOLD_MAX, 7)
+            (EPOCHS_REPORTED_MAX, 7)
         );
         assert_eq!(ran.fed[0].count.earlier_bytes, 70);
     });

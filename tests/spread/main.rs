@@ -114,7 +114,7 @@ fn assert_each_once(places: &[PathBuf; 2], objects: &Objects) -> [usize; 2] {
 }
 
 /// The summary's destinations: paths, objects, bytes.
-fn told(run: &Run) -> Vec<(String, u64, u64)> {
+fn destinations_of(run: &Run) -> Vec<(String, u64, u64)> {
     let lines = run.json()["destinations"].clone();
     let line = |line: &Value| {
         let number = |name: &str| line[name].as_u64().expect("a number");
@@ -134,7 +134,7 @@ fn each_object_is_in_one_destination_and_a_second_run_keeps_it() {
     let run = spread(&origin, &places).with(["--report", report]).run().expect(0);
     let counts = assert_each_once(&places, &objects);
     assert!(counts.iter().all(|count| *count > 0), "both take some: {counts:?}");
-    let lines = told(&run);
+    let lines = destinations_of(&run);
     let paths = places.each_ref().map(|path| path.display().to_string());
     for (line, (path, count)) in lines.iter().zip(paths.iter().zip(counts)) {
         assert_eq!((&line.0, line.1), (path, count as u64), "{run}");
@@ -224,7 +224,7 @@ fn a_run_that_was_killed_goes_on_where_each_object_was() {
     let parts = unfinished.iter().map(Vec::len).sum::<usize>() as u64;
     assert!(resumed > 0 && resumed <= parts, "{resumed} of {parts}\n{run}");
     // What was there was not written by this run.
-    let mut written: u64 = told(&run).iter().map(|line| line.2).sum();
+    let mut written: u64 = destinations_of(&run).iter().map(|line| line.2).sum();
     written += run.json()["kept_bytes"].as_u64().expect("a number");
     written += run.json()["resumed_bytes"].as_u64().expect("a number");
     assert_eq!(written, objects.values().map(Vec::len).sum::<usize>() as u64, "{run}");
@@ -294,7 +294,7 @@ fn a_folder_that_is_mounted_twice_is_refused() {
 }
 
 #[test]
-fn an_object_that_is_in_two_places_is_told() {
+fn an_object_that_is_in_two_places_is_reported() {
     let objects = objects();
     let origin = serve(&objects);
     let folder = Places::new();
@@ -381,8 +381,8 @@ fn a_disk_that_is_full_before_its_time_is_left_out() {
         assert_eq!(summary["failed_objects"], 0, "{run}");
         assert_eq!(summary["error_kind"], "no_space", "{run}");
         let path = small.path().display().to_string();
-        let told = format!("{path} is left out from now on");
-        assert_eq!(run.stderr.matches(&told).count(), 1, "{run}");
+        let expected = format!("{path} is left out from now on");
+        assert_eq!(run.stderr.matches(&expected).count(), 1, "{run}");
         // All is there now.
         let run = spread(&origin, &places).run().expect(0);
         assert_eq!(run.json()["kept_objects"], objects.len(), "{run}");

@@ -11,7 +11,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// Longest wait for a request on a kept connection: the test is over by then.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A running one. Its threads end with the connections, and with the test.
 pub(crate) struct Fake {
@@ -37,7 +37,7 @@ impl Fake {
         let (kept, answer) = (Arc::clone(&seen), Arc::new(answer));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+                stream.set_read_timeout(Some(WAIT_MAX)).expect("a timeout");
                 let (config, kept, answer) =
                     (config.clone(), Arc::clone(&kept), Arc::clone(&answer));
                 std::thread::spawn(move || talk(wrap(stream, config), &kept, &*answer));

@@ -193,7 +193,7 @@ fn sessions_that_are_refused_are_renewed_by_their_own_command() {
 }
 
 #[test]
-fn a_source_without_its_variables_is_told_by_their_names() {
+fn a_source_without_its_variables_is_reported_by_their_names() {
     let server = Fake::start(None, giver);
     for (source, variables) in [
         ("Environment", "neither AWS_ACCESS_KEY_ID nor AWS_SECRET_ACCESS_KEY is set"),

@@ -177,7 +177,7 @@ fn roles_are_assumed_over_tls_by_the_certificates_of_the_run() {
     for words in [&[][..], &["--no-verify-ssl", "--quiet"]] {
         let run = with_web_identity(program(&server), &server.url()).with(words).run();
         let run = run.expect(ENDPOINT).expect_words(&["cannot get credentials", "certificate"]);
-        run.check(server.seen().len() == asked, "nobody was told the token");
+        run.check(server.seen().len() == asked, "no server was sent the token");
     }
 }
 
@@ -221,7 +221,7 @@ fn roles_are_assumed_for_as_long_as_the_profile_says() {
 }
 
 #[test]
-fn a_slow_command_for_keys_is_waited_for_and_told() {
+fn a_slow_command_for_keys_is_waited_for_and_reported() {
     let server = Fake::start(None, giver);
     let program = with_config(&server, "");
     let (answer, path) = (program.home().join("answer"), program.home().join("slow"));
@@ -233,7 +233,7 @@ fn a_slow_command_for_keys_is_waited_for_and_told() {
     let run = program.with(["--profile", "slow"]).run();
     let line =
         "waiting for the credential_process of the profile 'slow' to give credentials: try 1";
-    run.check(run.stderr.matches(line).count() == 1, "it is told once");
+    run.check(run.stderr.matches(line).count() == 1, "it is reported once");
     lists(run);
 }
 

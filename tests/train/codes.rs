@@ -32,8 +32,8 @@ fn a_command_that_cannot_be_started() {
         let program = stage.train(&origin, &WORDS).with(["--quiet", "--", command]);
         let run = stage.end(program.start(), code);
         let run = run.expect_error(&["cannot start", command]);
-        let told = stage.failure().expect("it says why");
-        run.check(told.contains("cannot start") && told.contains(command), &told);
+        let failure = stage.failure().expect("it says why");
+        run.check(failure.contains("cannot start") && failure.contains(command), &failure);
     }
     assert_eq!(origin.stats().gets, 0, "it is looked up before anything is downloaded");
 }
@@ -56,28 +56,32 @@ fn input_that_is_not_there_starts_nothing() {
 }
 
 #[test]
-fn programs_are_told_on_standard_error() {
+fn programs_get_their_document_on_standard_error() {
     let origin = serve(&objects(&[("train/a", 5)]));
     let stage = Stage::new();
     let words = [&WORDS[..], &["--json", "--quiet"]].concat();
     let run = stage.end(stage.shell(&origin, &words, "echo mine; exit 7").start(), 7);
     assert_eq!(run.stdout, "mine\n");
-    let told: serde_json::Value = serde_json::from_str(&run.stderr).expect("JSON");
-    assert_eq!((&told["kind"], &told["exit_code"]), (&"summary".into(), &7.into()), "{told}");
-    assert_eq!(told["command"]["exit_code"], 7, "{told}");
-    assert_eq!(told["command"]["signal"], serde_json::Value::Null, "{told}");
+    let summary: serde_json::Value = serde_json::from_str(&run.stderr).expect("JSON");
     assert_eq!(
-        (&told["files"][0]["name"], &told["files"][0]["objects"]),
+        (&summary["kind"], &summary["exit_code"]),
+        (&"summary".into(), &7.into()),
+        "{summary}"
+    );
+    assert_eq!(summary["command"]["exit_code"], 7, "{summary}");
+    assert_eq!(summary["command"]["signal"], serde_json::Value::Null, "{summary}");
+    assert_eq!(
+        (&summary["files"][0]["name"], &summary["files"][0]["objects"]),
         (&"train".into(), &1.into())
     );
-    assert_eq!(told["error"], serde_json::Value::Null, "{told}");
+    assert_eq!(summary["error"], serde_json::Value::Null, "{summary}");
     let words = ["--channel", "train=s3://lab/nowhere/", "--json", "--quiet"];
     let run = stage.end(stage.shell(&origin, &words, "echo started").start(), INPUT_FAILED);
     let line = run.stderr.lines().last().expect("a document");
-    let told: serde_json::Value = serde_json::from_str(line).expect("JSON");
-    assert_eq!(told["exit_code"], INPUT_FAILED, "{told}");
-    assert_eq!(told["error_kind"], "not_found", "{told}");
-    assert_eq!(told["command"], serde_json::Value::Null, "{told}");
+    let summary: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    assert_eq!(summary["exit_code"], INPUT_FAILED, "{summary}");
+    assert_eq!(summary["error_kind"], "not_found", "{summary}");
+    assert_eq!(summary["command"], serde_json::Value::Null, "{summary}");
 }
 
 #[test]
@@ -86,6 +90,6 @@ fn nothing_of_the_command_is_left() {
     let stage = Stage::new();
     let script = "sleep 600 & echo $! > $o/pid; exit 4";
     stage.end(stage.shell(&origin, &WORDS, script).start(), 4);
-    let pid = stage.told("pid");
+    let pid = stage.output("pid");
     crate::soon("what it left has ended", || !runs(&pid));
 }

@@ -33,16 +33,16 @@ fn an_epoch_that_breaks_has_no_end_and_ends_the_command() {
                   cat $d/t_$e > $o/t_$e; echo $e >> $o/whole; done";
     let running = stage.shell(&origin, &words, script).start();
     let run = stage.end(running, INPUT_FAILED);
-    run.check(stage.told("whole") == "0\n1\n", "the third epoch seemed to end");
+    run.check(stage.output("whole") == "0\n1\n", "the third epoch seemed to end");
     let whole = [&all["t/a"][..], &all["t/z"]].concat();
     for epoch in 0..2 {
         let read = fs::read(stage.base().join(format!("output/data/t_{epoch}")));
         run.check(read.expect("an epoch") == whole, "those before are whole");
     }
     let run = run.expect_words(&["error: channel t: ", "s3://lab/t/z"]);
-    let told = stage.failure().expect("it says why");
-    run.check(told.starts_with("channel t: ") && told.contains("s3://lab/t/z"), &told);
-    soon("the command has ended", || !runs(&stage.told("pid")));
+    let failure = stage.failure().expect("it says why");
+    run.check(failure.starts_with("channel t: ") && failure.contains("s3://lab/t/z"), &failure);
+    soon("the command has ended", || !runs(&stage.output("pid")));
 }
 
 #[test]
@@ -54,9 +54,9 @@ fn a_command_that_ignores_it_is_killed_and_its_own_words_do_not_hide_why() {
     let script = "trap 'echo mine > $d/../../output/failure' TERM; echo $$ > $o/pid; \
                   exec 3< $d/t_0; while :; do sleep 0.02; done";
     let run = stage.end(stage.shell(&origin, &words, script).start(), INPUT_FAILED);
-    let told = stage.failure().expect("it says why");
-    run.check(told.contains("s3://lab/t/z"), &told);
-    soon("the command has ended", || !runs(&stage.told("pid")));
+    let failure = stage.failure().expect("it says why");
+    run.check(failure.contains("s3://lab/t/z"), &failure);
+    soon("the command has ended", || !runs(&stage.output("pid")));
 }
 
 #[test]
@@ -118,18 +118,18 @@ fn files_that_cannot_be_had_start_nothing() {
     let words = [&words[..], &SOON[..]].concat();
     let run = stage.end(stage.shell(&origin, &words, "echo started").start(), INPUT_FAILED);
     run.check(run.stdout.is_empty(), "nothing was started");
-    let told = stage.failure().expect("it says why");
-    run.check(told.starts_with("channel t: ") && told.contains("s3://lab/t/z"), &told);
+    let failure = stage.failure().expect("it says why");
+    run.check(failure.starts_with("channel t: ") && failure.contains("s3://lab/t/z"), &failure);
     // Those of an early command end it.
     let words = [&words[..], &["--start-early"]].concat();
     let script = "echo $$ > $o/pid; sleep 600";
     stage.end(stage.shell(&origin, &words, script).start(), INPUT_FAILED);
-    soon("the command has ended", || !runs(&stage.told("pid")));
+    soon("the command has ended", || !runs(&stage.output("pid")));
     assert!(stage.failure().expect("it says why").contains("s3://lab/t/z"));
 }
 
 #[test]
-fn a_base_that_cannot_be_made_is_told() {
+fn a_base_that_cannot_be_made_is_reported() {
     let origin = serve(&objects(&[("t/a", 5)]));
     let stage = Stage::new();
     fs::write(stage.base(), "in the way").expect("a file");

@@ -38,8 +38,8 @@ fn lists_are_those_of_a_captured_job() {
              s3://lab/tests/.../Task1/input/test2\n"
         );
         assert_eq!(read("checkpoints-manifest"), "tests/.../Task1/state\n");
-        assert_eq!(stage.told("mine"), format!("{mine}\n"));
-        assert_eq!(stage.told("names"), "checkpoints-manifest\ndata\ndata-manifest\n");
+        assert_eq!(stage.output("mine"), format!("{mine}\n"));
+        assert_eq!(stage.output("names"), "checkpoints-manifest\ndata\ndata-manifest\n");
         run.check(run.stdout.trim() == "0", "the first run of a job has no checkpoints");
     }
 }
@@ -64,8 +64,8 @@ fn a_manifests_list_has_its_order_and_pipes_have_none() {
     assert_eq!(read("list-manifest"), of_list, "all objects, in the order of the list");
     let of_data = "data/\ns3://lab/data/a\ns3://lab/data/b\ns3://lab/data/c\n";
     assert_eq!(read("data-manifest"), of_data, "marks of folders are no objects");
-    assert_eq!(stage.told("names"), "data\ndata-manifest\nlist\nlist-manifest\npipe_0\n");
-    let files = stage.told("files");
+    assert_eq!(stage.output("names"), "data\ndata-manifest\nlist\nlist-manifest\npipe_0\n");
+    let files = stage.output("files");
     assert!(files.ends_with("/list:\na\n") && files.contains("/data:\nb\nd/\n"), "{files}");
     assert_eq!(origin.stats().heads, 1, "the objects of a list are asked about once");
 }
@@ -90,12 +90,13 @@ fn an_object_that_a_manifest_lists_twice_is_downloaded_once() {
     let read = |name: &str| fs::read_to_string(stage.data(name)).expect(name);
     assert_eq!(read("list-manifest"), of_list, "its list is as it was given");
     let words = ["--channel=clash=s3://lab/clash.json,type=ManifestFile"];
-    let told = "entry 2 of s3://lab/clash.json has a file where this key of entry 4 needs a folder";
-    stage.train(&origin, &words).run().expect(5).expect_words(&[told]);
+    let expected =
+        "entry 2 of s3://lab/clash.json has a file where this key of entry 4 needs a folder";
+    stage.train(&origin, &words).run().expect(5).expect_words(&[expected]);
 }
 
 #[test]
-fn a_key_that_is_not_there_is_told_with_the_manifest_that_names_it() {
+fn a_key_that_is_not_there_is_reported_with_the_manifest_that_names_it() {
     let mut all = objects(&[("data/a", 3)]);
     let list = json!([{"prefix": format!("s3://{BUCKET}/data/")}, "a", "gone"]).to_string();
     all.insert("list.json".to_owned(), list.into_bytes());
@@ -111,14 +112,14 @@ fn a_key_that_is_not_there_is_told_with_the_manifest_that_names_it() {
 fn a_key_with_a_line_break_is_refused_where_lists_are_written() {
     let origin = serve(&objects(&[("x/a\nb", 3)]));
     let stage = Stage::new();
-    let told = "the key contains a line break";
+    let expected = "the key contains a line break";
     let run = stage.train(&origin, &["--channel", "x=s3://lab/x/"]).run().expect(5);
-    run.expect_words(&["channel x: ", told]);
+    run.expect_words(&["channel x: ", expected]);
     assert_eq!(origin.stats().gets, 0);
 }
 
 #[test]
-fn what_is_there_needs_no_space_and_what_is_of_others_is_told() {
+fn what_is_there_needs_no_space_and_what_is_of_others_is_reported() {
     let origin = serve(&objects(&[("x/a", 3000), ("x/b/c", 500), ("x/d", 70)]));
     let stage = Stage::new();
     let words = ["--channel", "x=s3://lab/x/"];
@@ -126,21 +127,21 @@ fn what_is_there_needs_no_space_and_what_is_of_others_is_told() {
         let words = [&words[..], &["--check", "--json"]].concat();
         stage.train(&origin, &words).run().expect(0).json()
     };
-    let told = check();
+    let plan = check();
     assert_eq!(
-        (&told["needed_bytes"], &told["needed_bytes_at_most"]),
+        (&plan["needed_bytes"], &plan["needed_bytes_at_most"]),
         (&3570.into(), &false.into())
     );
-    assert_eq!(told["channels"][0]["other_files"], 0, "{told}");
+    assert_eq!(plan["channels"][0]["other_files"], 0, "{plan}");
     let run = stage.train(&origin, &words).run().expect(0);
     run.check(!run.stderr.contains("not of this channel"), "nothing else is there");
     fs::remove_file(stage.data("x/a")).expect("a file");
     fs::write(stage.data("x/d"), "short").expect("a file");
     fs::write(stage.data("x/b/old"), "of an earlier shard").expect("a file");
-    let told = check();
+    let plan = check();
     // The shorter file goes when the new one has its name.
-    assert_eq!(told["needed_bytes"], 3065, "{told}");
-    assert_eq!(told["channels"][0]["other_files"], 1, "{told}");
+    assert_eq!(plan["needed_bytes"], 3065, "{plan}");
+    assert_eq!(plan["channels"][0]["other_files"], 1, "{plan}");
     let run = stage.train(&origin, &[&words[..], &["--json"]].concat()).run().expect(0);
     let run = run.expect_words(&["channel x: 1 file in its folder is not of this channel (b/old)"]);
     assert_eq!(run.json()["files"][0]["other_files"], 1);
@@ -153,8 +154,8 @@ fn names_of_lists_do_not_clash() {
     let origin = serve(&objects(&[("x/a", 3)]));
     let stage = Stage::new();
     let words = ["--channel", "x=s3://lab/x/", "--channel", "x-manifest=s3://lab/x/"];
-    let told = "the folder, x-manifest, has the name of the list of the objects of";
-    stage.train(&origin, &words).run().expect(2).expect_words(&[told]);
+    let expected = "the folder, x-manifest, has the name of the list of the objects of";
+    stage.train(&origin, &words).run().expect(2).expect_words(&[expected]);
     fs::create_dir_all(stage.data("x-manifest")).expect("a folder");
     let run = stage.train(&origin, &words[..2]).run().expect(5);
     run.expect_words(&["channel x: ", "x-manifest is a folder"]);
@@ -162,7 +163,7 @@ fn names_of_lists_do_not_clash() {
 }
 
 #[test]
-fn channels_are_listed_once_and_told_one_by_one() {
+fn channels_are_listed_once_and_reported_one_by_one() {
     let mut all = objects(&[("b/1", 2000)]);
     for number in 0..30 {
         all.extend(objects(&[(&format!("a/{number:02}"), 1000)]));
@@ -179,17 +180,24 @@ fn channels_are_listed_once_and_told_one_by_one() {
     // Nothing has changed, but for one file; and the lists are made again.
     fs::remove_file(stage.data("a/07")).expect("a file");
     fs::write(stage.data("a-manifest"), "of an earlier job").expect("a list");
-    let told = stage.train(&origin, &[&words[..], &["--json"]].concat()).run().expect(0).json();
-    let files = &told["files"];
-    assert_eq!((&files[0]["name"], &files[1]["name"]), (&"b".into(), &"a".into()), "{told}");
-    assert_eq!((&files[0]["objects"], &files[0]["kept_objects"]), (&0.into(), &1.into()), "{told}");
+    let summary = stage.train(&origin, &[&words[..], &["--json"]].concat()).run().expect(0).json();
+    let files = &summary["files"];
+    assert_eq!((&files[0]["name"], &files[1]["name"]), (&"b".into(), &"a".into()), "{summary}");
+    assert_eq!(
+        (&files[0]["objects"], &files[0]["kept_objects"]),
+        (&0.into(), &1.into()),
+        "{summary}"
+    );
     assert_eq!(
         (&files[1]["objects"], &files[1]["kept_objects"]),
         (&1.into(), &29.into()),
-        "{told}"
+        "{summary}"
     );
     assert_eq!((&files[1]["bytes"], &files[1]["kept_bytes"]), (&1000.into(), &29000.into()));
-    assert_eq!((&told["downloads"][0]["kept_objects"], &told["error"]), (&30.into(), &Value::Null));
+    assert_eq!(
+        (&summary["downloads"][0]["kept_objects"], &summary["error"]),
+        (&30.into(), &Value::Null)
+    );
     assert_eq!(origin.stats().lists, 4);
     let list = fs::read_to_string(stage.data("a-manifest")).expect("a list");
     assert!(list.starts_with("a/\ns3://lab/a/00\n") && list.lines().count() == 31, "{list}");
@@ -213,9 +221,9 @@ fn a_small_channel_does_not_wait_for_a_large_one() {
     let script = "while [ ! -f $d/small/a -o ! -f $d/large/1 ]; do sleep 0.01; done; \
                   [ ! -e $d/large/0 ]";
     let run = stage.end(stage.shell(&origin, &words, script).start(), 0);
-    let told: Value = serde_json::from_str(&run.stderr).expect("JSON");
-    assert_eq!(told["files"][0]["name"], "small", "{told}");
-    assert_eq!(told["files"][0]["objects"], 1, "{told}");
+    let summary: Value = serde_json::from_str(&run.stderr).expect("JSON");
+    assert_eq!(summary["files"][0]["name"], "small", "{summary}");
+    assert_eq!(summary["files"][0]["objects"], 1, "{summary}");
 }
 
 #[test]
@@ -224,20 +232,20 @@ fn a_deadline_ends_files_and_pipes_and_the_command() {
     let stage = Stage::new();
     let words = ["--channel", "large=s3://lab/large/", "--deadline", "1s"];
     let run = stage.end(stage.shell(&origin, &words, "echo started").start(), INPUT_FAILED);
-    let told = "the deadline has passed: the channels in File mode are not complete";
-    let run = run.expect_words(&[told]);
+    let expected = "the deadline has passed: the channels in File mode are not complete";
+    let run = run.expect_words(&[expected]);
     run.check(run.stdout.is_empty(), "nothing was started");
-    assert!(stage.failure().expect("it says why").starts_with(told));
+    assert!(stage.failure().expect("it says why").starts_with(expected));
     assert!(!stage.data("large/0").exists(), "no half file has a name");
     let program = stage.train(&origin, &words);
-    program.run().expect(8).expect_words(&[told]);
+    program.run().expect(8).expect_words(&[expected]);
     // A command that runs gets SIGTERM, and then its grace.
     let stage = Stage::new();
     let words = ["--channel", "p=s3://lab/small/,mode=Pipe", "--deadline", "1s"];
     let script = "trap 'echo term > $o/got; exit 0' TERM; while :; do sleep 0.02; done";
     let run = stage.end(stage.shell(&origin, &words, script).start(), INPUT_FAILED);
     run.expect_words(&["the deadline has passed: the command has not ended"]);
-    assert_eq!(stage.told("got"), "term\n");
+    assert_eq!(stage.output("got"), "term\n");
     let stage = Stage::new();
     let program = stage.train(&origin, &words);
     let run = stage.end(program.start(), 8);
@@ -267,13 +275,13 @@ fn a_report_has_the_objects_of_all_channels() {
         stage.end(stage.shell(&origin, &words, script).start(), 0);
         let text = fs::read_to_string(&report).expect("a report");
         let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-        let mut told: Vec<String> = lines
+        let mut reported: Vec<String> = lines
             .map(|line: Value| {
                 let [channel, key, epoch] = ["channel", "key", "epoch"].map(|name| &line[name]);
                 format!("{channel} {key} {epoch} {}", line["status"])
             })
             .collect();
-        told.sort();
+        reported.sort();
         let of_files = |channel: &str, key: &str| format!("{channel:?} {key:?} null {status:?}");
         let of_pipes = |epoch: u64| format!("\"p\" \"p/x\" {epoch} \"ok\"");
         let expected = [
@@ -284,7 +292,7 @@ fn a_report_has_the_objects_of_all_channels() {
             of_pipes(0),
             of_pipes(1),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
     // What fails before the first object leaves it as it was.
     let before = fs::read(&report).expect("a report");
@@ -330,10 +338,10 @@ fn checkpoints_are_there_before_the_command_starts() {
     }
     let place_here = stage.base().join("checkpoints");
     let config = json!({"LocalPath": place_here}).to_string();
-    assert_eq!(stage.told("checkpointconfig.json"), config);
-    assert_eq!(stage.told("channels"), "[\"data\"]\n", "checkpoints are no input");
-    assert!(!stage.told("inputdataconfig.json").contains("checkpoints"));
-    assert_eq!(stage.told("names"), "checkpoints-manifest\ndata\ndata-manifest\n");
+    assert_eq!(stage.output("checkpointconfig.json"), config);
+    assert_eq!(stage.output("channels"), "[\"data\"]\n", "checkpoints are no input");
+    assert!(!stage.output("inputdataconfig.json").contains("checkpoints"));
+    assert_eq!(stage.output("names"), "checkpoints-manifest\ndata\ndata-manifest\n");
     // A path of its own; and the next job has none.
     let local = stage.folder.path().join("state");
     let other = json!({"S3Uri": place, "LocalPath": local});
@@ -376,7 +384,7 @@ fn an_init_config_says_all_that_is_needed() {
     let words = ["--init-config", path.to_str().expect("UTF-8")];
     let script = "ls $d/data > $o/mine; cat $d/../../checkpoints/s > $o/state";
     stage.end(stage.shell(&origin, &words, script).start(), 0);
-    assert_eq!(stage.told("mine"), "test2\n");
+    assert_eq!(stage.output("mine"), "test2\n");
     let state = fs::read(stage.base().join("output/data/state")).expect("a copy");
     assert!(state == all["state/s"]);
     let list = fs::read_to_string(stage.data("data-manifest")).expect("a list");

@@ -30,7 +30,7 @@ fn shards_are_those_of_the_guide() {
         stage.end(stage.shell(&origin, &words, script).start(), 0);
         let mut sorted = expected.clone();
         sorted.sort_unstable();
-        assert_eq!(stage.told("f").lines().collect::<Vec<_>>(), sorted, "rank {index}");
+        assert_eq!(stage.output("f").lines().collect::<Vec<_>>(), sorted, "rank {index}");
         let stream: Vec<u8> =
             expected.iter().flat_map(|name| &all[&format!("t/{name}")]).copied().collect();
         let read = fs::read(stage.base().join("output/data/p")).expect("a stream");

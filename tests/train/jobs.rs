@@ -58,10 +58,10 @@ fn a_job_has_its_channels_files_and_variables() {
     run.expect_words(&["host 2 of 2 (shard 1/2), by SLURM_NODEID"]);
     // A prefix is no folder: what merely begins so has its whole last name.
     let files = "train/b\ntrain/train-a\ntrain/train2/c\nval/1\n";
-    assert_eq!(stage.told("files"), files);
+    assert_eq!(stage.output("files"), files);
     let val = stage.data("val").display().to_string();
     let expected = format!("job-7 blue 3 algo-2\n[\"train\",\"val\"] {val}\n");
-    assert_eq!(stage.told("variables"), expected);
+    assert_eq!(stage.output("variables"), expected);
     let config = stage.base().join("input/config");
     let read = |name: &str| fs::read_to_string(config.join(name)).expect(name);
     assert_eq!(read("hyperparameters.json"), r#"{"epochs":"3"}"#);
@@ -91,7 +91,7 @@ fn a_manifest_is_downloaded_and_streamed_in_records() {
     let path = write_job(&stage, &job);
     let script = "cat $d/stream_0 > $o/stream; cd $d; find files -type f | sort > $o/files";
     stage.shell(&origin, &["--job", &path], script).run().expect(0);
-    assert_eq!(stage.told("files"), "files/b\nfiles/sub/a\n");
+    assert_eq!(stage.output("files"), "files/b\nfiles/sub/a\n");
     let streamed = fs::read(stage.base().join("output/data/stream")).expect("a stream");
     let expected = ["data/b", "data/sub/a"].map(|key| record(&all[key]));
     assert_eq!(streamed, expected.concat());
@@ -157,25 +157,25 @@ fn gzip_is_decompressed_where_a_channel_says_so() {
     let script = "cat $d/t_0 > $o/t_0 && echo whole > $o/whole";
     let program = stage.shell(&origin, &["--channel", typed[0]], script);
     let run = stage.end(program.start(), crate::INPUT_FAILED);
-    let told = "s3://lab/t/c: it is not gzip: byte 0 is 0x6e";
-    let run = run.expect_words(&["error: channel t: ", told]);
-    run.check(!stage.has_told("whole"), "the epoch seemed to end");
+    let expected = "s3://lab/t/c: it is not gzip: byte 0 is 0x6e";
+    let run = run.expect_words(&["error: channel t: ", expected]);
+    run.check(!stage.has_output("whole"), "the epoch seemed to end");
     // There is no --exclude.
     let run =
         run.expect_words(&["; store it again as gzip, or move it out of the channel's prefix"]);
     run.check(!run.stderr.contains("exclude"), "no option of another command");
-    assert!(stage.failure().expect("it says why").contains(told));
+    assert!(stage.failure().expect("it says why").contains(expected));
 }
 
 #[test]
 fn gzip_goes_with_pipes_and_without_records() {
     let (origin, stage) = (serve(&objects(&[("t/a", 5)])), Stage::new());
-    for (options, told) in [
+    for (options, expected) in [
         ("compression=Gzip", "CompressionType Gzip is of Pipe mode only, and this is File"),
         ("mode=Pipe,compression=Gzip,record-wrapper=RecordIO", "Gzip and RecordIO do not go"),
     ] {
         let channel = format!("t=s3://lab/t/,{options}");
         let program = stage.shell(&origin, &["--channel", &channel], "echo started");
-        program.run().expect_words(&[told]);
+        program.run().expect_words(&[expected]);
     }
 }

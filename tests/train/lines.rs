@@ -100,20 +100,20 @@ fn a_check_counts_lines_and_asks_for_no_object() {
     let path = write_job(&stage, &json!({"InputDataConfig": [sharded]}));
     let words = ["--job", &path, "--check", "--shard", "1/2"];
     let run = stage.train(&origin, &words).run().expect(0);
-    let told = "channel labels: Pipe, 5 lines, 5 objects; this host: 2 lines; epochs without end; \
-                s3://lab/lists/labels.jsonl\n";
-    run.check(run.stdout.starts_with(told), told);
+    let expected = "channel labels: Pipe, 5 lines, 5 objects; this host: 2 lines; \
+                epochs without end; s3://lab/lists/labels.jsonl\n";
+    run.check(run.stdout.starts_with(expected), expected);
     let texts = augmented(&json!({"AttributeNames": ["class"]}));
     let path = write_job(&stage, &json!({"InputDataConfig": [texts]}));
-    let told = stage.train(&origin, &["--job", &path, "--check", "--json"]).run().expect(0).json();
-    let labels = &told["channels"][0];
-    assert_eq!((&labels["lines"], &labels["objects"]), (&5.into(), &0.into()), "{told}");
-    assert_eq!((&labels["bytes"], &labels["host_lines"]), (&5.into(), &5.into()), "{told}");
+    let plan = stage.train(&origin, &["--job", &path, "--check", "--json"]).run().expect(0).json();
+    let labels = &plan["channels"][0];
+    assert_eq!((&labels["lines"], &labels["objects"]), (&5.into(), &0.into()), "{plan}");
+    assert_eq!((&labels["bytes"], &labels["host_lines"]), (&5.into(), &5.into()), "{plan}");
     assert_eq!((origin.stats().heads, origin.stats().gets), (0, 2), "the list, twice");
 }
 
 #[test]
-fn what_is_wrong_with_lists_is_told_at_once() {
+fn what_is_wrong_with_lists_is_reported_at_once() {
     let mut all = labelled(2);
     all.insert("lists/bad".to_owned(), b"{\"class\": 1}\n".to_vec());
     let origin = serve(&all);
@@ -150,15 +150,15 @@ fn what_is_wrong_with_lists_is_told_at_once() {
 }
 
 #[test]
-fn an_object_that_is_missing_is_told_with_its_line() {
+fn an_object_that_is_missing_is_reported_with_its_line() {
     let mut all = labelled(3);
     all.remove("images/00");
     let origin = serve(&all);
     let stage = Stage::new();
     let path = write_job(&stage, &json!({"InputDataConfig": [augmented(&json!({}))]}));
     let run = stage.shell(&origin, &["--job", &path], "echo started").run().expect(INPUT_FAILED);
-    let told = "channel labels: s3://lab/lists/labels.jsonl, line 1, attribute 'source-ref': ";
-    let run = run.expect_words(&[told]);
+    let expected = "channel labels: s3://lab/lists/labels.jsonl, line 1, attribute 'source-ref': ";
+    let run = run.expect_words(&[expected]);
     run.check(run.stdout.is_empty(), "nothing is begun");
 }
 

@@ -77,12 +77,12 @@ impl Stage {
 
     /// What the command wrote into a file of `output/data`.
     #[track_caller]
-    fn told(&self, name: &str) -> String {
+    fn output(&self, name: &str) -> String {
         let path = self.base().join("output/data").join(name);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    fn has_told(&self, name: &str) -> bool {
+    fn has_output(&self, name: &str) -> bool {
         self.base().join("output/data").join(name).exists()
     }
 
@@ -132,10 +132,10 @@ impl Stage {
 
     /// Waits until the command has written this file, as long as the program runs.
     #[track_caller]
-    fn until_told(&self, running: &mut Running, name: &str) -> String {
-        let is_told = running.until(|| self.has_told(name) && !self.told(name).is_empty());
-        assert!(is_told, "it ended before the command wrote {name}");
-        self.told(name)
+    fn until_output(&self, running: &mut Running, name: &str) -> String {
+        let is_written = running.until(|| self.has_output(name) && !self.output(name).is_empty());
+        assert!(is_written, "it ended before the command wrote {name}");
+        self.output(name)
     }
 }
 

@@ -74,13 +74,13 @@ fn files_are_there_before_the_command_and_gone_after_it() {
     }
     let point = stage.data("t");
     let line = format!("s3://lab/t/ {} fuse.inrush ro,", point.display());
-    run.check(stage.told("mounts").lines().any(|told| told.starts_with(&line)), &line);
+    run.check(stage.output("mounts").lines().any(|mount| mount.starts_with(&line)), &line);
     // As SageMaker writes it: the channel is a folder all the same.
-    let told: serde_json::Value =
-        serde_json::from_str(&stage.told("inputdataconfig.json")).expect("JSON");
-    assert_eq!(told["t"]["TrainingInputMode"], "File");
-    assert_eq!(stage.told("t-manifest").lines().count(), 5);
-    run.check(!stage.told("descriptors").contains("/dev/fuse"), "the command has the device");
+    let config: serde_json::Value =
+        serde_json::from_str(&stage.output("inputdataconfig.json")).expect("JSON");
+    assert_eq!(config["t"]["TrainingInputMode"], "File");
+    assert_eq!(stage.output("t-manifest").lines().count(), 5);
+    run.check(!stage.output("descriptors").contains("/dev/fuse"), "the command has the device");
     gone(&run, &point);
 }
 
@@ -139,12 +139,12 @@ fn a_read_that_fails_ends_the_command() {
         let script = format!("echo $$ > $o/pid; cat $d/t/a $d/t/z > $o/read; {after}");
         let run = stage.end(stage.shell(&origin, &words, &script).start(), INPUT_FAILED);
         let run = run.expect_words(&["error: channel t: read s3://lab/t/z"]);
-        let told = stage.failure().expect("it says why");
-        run.check(told.starts_with("channel t: read s3://lab/t/z"), &told);
+        let failure = stage.failure().expect("it says why");
+        run.check(failure.starts_with("channel t: read s3://lab/t/z"), &failure);
         let read = fs::read(stage.base().join("output/data/read"));
         run.check(read.is_ok_and(|read| read == all["t/a"]), "the other file");
         gone(&run, &stage.data("t"));
-        soon("the command has ended", || !runs(&stage.told("pid")));
+        soon("the command has ended", || !runs(&stage.output("pid")));
     }
 }
 
@@ -159,7 +159,7 @@ fn one_that_waits_for_a_read_can_be_killed() {
     // The kernel lets no signal end a read like this one.
     let script = "echo $$ > $o/pid; exec dd if=$d/t/z of=/dev/null bs=64k iflag=direct";
     let mut running = stage.shell(&origin, &words, script).start();
-    let pid = stage.until_told(&mut running, "pid");
+    let pid = stage.until_output(&mut running, "pid");
     assert!(running.until(|| origin.stats().gets > 0), "it reads");
     running.signal(Signal::TERM);
     // By the first of both signals, which it could not see before.
@@ -269,13 +269,13 @@ fn what_a_run_has_read_whole_is_not_requested_by_the_next_one() {
     counts(&[]).expect_words(&["cache: 0 of 4 open files read from it; 3 objects kept, 4.19 MB"]);
     let before = origin.stats().gets;
     assert!(before > 0, "the first run has requested all");
-    let told = counts(&["--json", "--quiet"]);
+    let run = counts(&["--json", "--quiet"]);
     assert_eq!(origin.stats().gets, before, "nothing is requested");
-    let told: serde_json::Value = serde_json::from_str(&told.stderr).expect("JSON");
+    let summary: serde_json::Value = serde_json::from_str(&run.stderr).expect("JSON");
     assert_eq!(
-        (&told["cache"]["hits"], &told["cache"]["misses"]),
+        (&summary["cache"]["hits"], &summary["cache"]["misses"]),
         (&3.into(), &1.into()),
-        "{told}"
+        "{summary}"
     );
 }
 
@@ -313,6 +313,6 @@ fn a_folder_that_cannot_be_a_cache_is_refused_before_the_command() {
     let run = stage.end(stage.shell(&origin, &words, "echo started").start(), INPUT_FAILED);
     let run = run.expect_words(&["error: --cache /proc/inrush: cannot open it"]);
     run.check(run.stdout.is_empty(), "it was started");
-    assert!(stage.failure().is_some_and(|told| told.starts_with("--cache /proc/inrush")));
+    assert!(stage.failure().is_some_and(|failure| failure.starts_with("--cache /proc/inrush")));
     assert_eq!(origin.stats().gets, 0);
 }

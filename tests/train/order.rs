@@ -30,13 +30,13 @@ fn files_are_complete_and_pipes_are_there_before_the_command_starts() {
     let copied = |name: &str| fs::read(stage.base().join("output/data").join(name)).expect(name);
     assert!(copied("train/a") == all["train/a"] && copied("train/deep/b") == all["train/deep/b"]);
     assert_eq!(fs::metadata(stage.data("x/d")).expect("an empty file").len(), 0);
-    assert_eq!(stage.told("names"), "test_0\ntrain\ntrain-manifest\nx\nx-manifest\n");
+    assert_eq!(stage.output("names"), "test_0\ntrain\ntrain-manifest\nx\nx-manifest\n");
     assert!(copied("test") == all["test/c"]);
-    let told: serde_json::Value =
-        serde_json::from_str(&stage.told("inputdataconfig.json")).expect("JSON");
-    assert_eq!(told["train"]["TrainingInputMode"], "File");
-    assert_eq!(told["test"]["TrainingInputMode"], "Pipe");
-    assert_eq!(stage.told("variable").trim(), stage.data("train").display().to_string());
+    let config: serde_json::Value =
+        serde_json::from_str(&stage.output("inputdataconfig.json")).expect("JSON");
+    assert_eq!(config["train"]["TrainingInputMode"], "File");
+    assert_eq!(config["test"]["TrainingInputMode"], "Pipe");
+    assert_eq!(stage.output("variable").trim(), stage.data("train").display().to_string());
     assert_eq!(stage.failure(), None);
 }
 
@@ -56,7 +56,7 @@ fn two_channels_are_read_epoch_by_epoch() {
         }
     }
     // The fourth epoch waits for a reader, and costs nothing; the others have gone.
-    let names = stage.told("names");
+    let names = stage.output("names");
     run.check(!names.contains("_0") && !names.contains("_1"), &names);
     run.check(run.stderr.contains("a_2: "), "the last epoch is in the summary");
 }
@@ -100,10 +100,10 @@ fn a_shard_is_every_nth_object() {
     let script = "cat $d/p_0 > $o/p; (cd $d/f; find . -type f | sort) > $o/f; \
                   cat $d/../config/resourceconfig.json > $o/hosts";
     stage.end(stage.shell(&origin, &words, script).start(), 0);
-    assert_eq!(stage.told("f"), "./b\n./d/e\n");
+    assert_eq!(stage.output("f"), "./b\n./d/e\n");
     let read = fs::read(stage.base().join("output/data/p")).expect("a stream");
     assert!(read == [&all["t/b"][..], &all["t/d/e"]].concat());
-    let hosts: serde_json::Value = serde_json::from_str(&stage.told("hosts")).expect("JSON");
+    let hosts: serde_json::Value = serde_json::from_str(&stage.output("hosts")).expect("JSON");
     assert_eq!(hosts["current_host"], "algo-2");
 }
 
@@ -154,21 +154,21 @@ fn without_a_command_files_alone_end_the_run_and_so_does_the_last_epoch() {
     let all = objects(&[("a/1", 5), ("b/1", 3 * MIB)]);
     let origin = serve(&all);
     let stage = Stage::new();
-    let told = stage.train(&origin, &["--channel", "a=s3://lab/a/", "--json"]).run().expect(0);
-    let told = told.json();
-    assert_eq!(told["limit"], serde_json::Value::Null, "there is no stream: {told}");
-    assert!(told["downloads"][0]["limit"]["part"].is_string(), "{told}");
+    let summary = stage.train(&origin, &["--channel", "a=s3://lab/a/", "--json"]).run().expect(0);
+    let summary = summary.json();
+    assert_eq!(summary["limit"], serde_json::Value::Null, "there is no stream: {summary}");
+    assert!(summary["downloads"][0]["limit"]["part"].is_string(), "{summary}");
     let words = ["--channel", "a=s3://lab/a/", "--channel", "b=s3://lab/b/,mode=Pipe"];
     let words = [&words[..], &["--epochs", "1", "--json"]].concat();
     let running = stage.train(&origin, &words).start();
     soon("the pipe", || stage.data("b_0").exists());
     assert!(fs::read(stage.data("b_0")).expect("a stream") == all["b/1"]);
-    let told = stage.end(running, 0).json();
-    assert_eq!(told["files"][0]["kept_objects"], 1, "{told}");
-    assert_eq!(told["pipes"][0]["epochs"][0]["bytes"], 3 * MIB, "{told}");
-    let sentence = told["limit"]["sentence"].as_str().expect("the limit of the stream");
+    let summary = stage.end(running, 0).json();
+    assert_eq!(summary["files"][0]["kept_objects"], 1, "{summary}");
+    assert_eq!(summary["pipes"][0]["epochs"][0]["bytes"], 3 * MIB, "{summary}");
+    let sentence = summary["limit"]["sentence"].as_str().expect("the limit of the stream");
     assert!(sentence.starts_with("the limit: "), "{sentence}");
-    assert_eq!(told["command"], serde_json::Value::Null, "{told}");
+    assert_eq!(summary["command"], serde_json::Value::Null, "{summary}");
 }
 
 #[test]
@@ -184,6 +184,6 @@ fn pipes_of_a_killed_run_are_gone_before_the_command_starts() {
     let words = ["--channel", "train=s3://lab/a,mode=Pipe"];
     let script = "ls $d > $o/names; cat $d/train_0 > $o/read";
     stage.shell(&origin, &words, script).run().expect(0);
-    assert_eq!(stage.told("names"), "other_7\ntrain_0\ntrain_x\n");
+    assert_eq!(stage.output("names"), "other_7\ntrain_0\ntrain_x\n");
     assert!(fs::read(stage.base().join("output/data/read")).expect("a stream") == all["a"]);
 }

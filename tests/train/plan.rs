@@ -22,13 +22,13 @@ fn a_check_costs_no_object_and_makes_nothing() {
     run.check(lines[2].starts_with("disk: "), lines[2]);
     assert_eq!(origin.stats().gets, 0);
     assert!(!stage.base().exists(), "nothing was made");
-    let told = stage.train(&origin, &[&words[..], &["--json"]].concat()).run().expect(0).json();
-    assert_eq!(told["channels"][0]["host_bytes"], 1000, "{told}");
-    assert_eq!((&told["hosts"], &told["error"]), (&2.into(), &serde_json::Value::Null), "{told}");
+    let plan = stage.train(&origin, &[&words[..], &["--json"]].concat()).run().expect(0).json();
+    assert_eq!(plan["channels"][0]["host_bytes"], 1000, "{plan}");
+    assert_eq!((&plan["hosts"], &plan["error"]), (&2.into(), &serde_json::Value::Null), "{plan}");
 }
 
 #[test]
-fn a_check_tells_all_that_is_wrong() {
+fn a_check_reports_all_that_is_wrong() {
     let origin = serve(&objects(&[("train/a", 5), ("train/a/b", 5)]));
     let stage = Stage::new();
     std::fs::create_dir_all(stage.data("test_0")).expect("a folder");

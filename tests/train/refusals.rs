@@ -55,7 +55,7 @@ fn a_job_has_as_many_hosts_as_instances() {
     let path = write_job(&stage, &job);
     let script = "echo $SM_CURRENT_HOST $SM_HOSTS > $o/hosts";
     stage.shell(&origin, &["--job", &path, "--shard", "1/2"], script).run().expect(0);
-    assert_eq!(stage.told("hosts"), "algo-2 [\"algo-1\",\"algo-2\"]\n");
+    assert_eq!(stage.output("hosts"), "algo-2 [\"algo-1\",\"algo-2\"]\n");
 }
 
 #[test]
@@ -136,12 +136,12 @@ fn a_job_may_come_from_standard_input_or_have_a_scheme() {
     input.write_all(br#"{"InputDataConfig": [{"ChannelName": "x y"}]}"#).expect("it reads");
     drop(input);
     let output = running.wait_with_output().expect("it ends");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("standard input: InputDataConfig[0].DataSource: missing"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("standard input: InputDataConfig[0].DataSource: missing"), "{stderr}");
 }
 
 #[test]
-fn a_base_that_is_not_writable_is_told_once() {
+fn a_base_that_is_not_writable_is_reported_once() {
     let (origin, stage) = (serve(&objects(&[("data/a", 3)])), Stage::new());
     fs::create_dir(stage.base()).expect("a folder");
     let permit = |mode| {

@@ -42,7 +42,7 @@ fn a_second_run_is_refused_before_anything_is_written() {
     let origin = serve(&objects(&[("t/a", 5), ("u/a", 7)]));
     let stage = Stage::new();
     let mut running = stage.shell(&origin, &["--channel", "t=s3://lab/t/"], WAITS).start();
-    stage.until_told(&mut running, "ready");
+    stage.until_output(&mut running, "ready");
     let (before, asked) = (tree(&stage.base()), origin.stats().requests);
     let pid = fs::read_to_string(stage.base().join(LOCK)).expect("the lock file");
     let who = format!("another process (pid {}) runs a training job in", pid.trim());
@@ -75,7 +75,7 @@ fn a_killed_run_keeps_nobody_out() {
     let stage = Stage::new();
     let words = ["--channel", "t=s3://lab/t/"];
     let mut running = stage.shell(&origin, &words, WAITS).start();
-    stage.until_told(&mut running, "ready");
+    stage.until_output(&mut running, "ready");
     running.signal(Signal::KILL);
     running.wait().expect_killed(Signal::KILL);
     assert!(stage.base().join(LOCK).exists(), "nobody could remove it");
@@ -98,12 +98,12 @@ fn a_folder_that_cannot_be_locked_is_no_obstacle() {
     let words = ["--channel", "t=s3://lab/t/", "-v"];
     let run = stage.train(&origin, &words).by_way_of(before).run();
     fs::set_permissions(&base, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let told = format!("{} has no lock: cannot open {LOCK}: ", base.display());
-    run.expect(0).expect_words(&[&told, "start no second run with this --base-dir"]);
+    let expected = format!("{} has no lock: cannot open {LOCK}: ", base.display());
+    run.expect(0).expect_words(&[&expected, "start no second run with this --base-dir"]);
 }
 
 /// What runs print of hosts and objects, of a channel in parts.
-const TELLS: &str = "(ls $d/t; echo $SM_CURRENT_HOST $SM_HOSTS) > $o/told";
+const PRINTS: &str = "(ls $d/t; echo $SM_CURRENT_HOST $SM_HOSTS) > $o/printed";
 const IN_PARTS: [&str; 2] = ["--channel", "t=s3://lab/t/,distribution=ShardedByS3Key"];
 
 /// Writes the `resourceconfig.json` of a platform, which says more than ours.
@@ -128,12 +128,12 @@ fn a_prepared_resourceconfig_says_which_host_this_is() {
     let stage = Stage::new();
     let path = prepare(&stage, "algo-2", &["algo-1", "algo-2"]);
     let theirs = fs::read_to_string(&path).expect("a file");
-    let told = format!("host 2 of 2 (shard 1/2), by {path}");
+    let expected = format!("host 2 of 2 (shard 1/2), by {path}");
     // It stays as it is, so that the next run has it, too.
     for _ in 0..2 {
-        let run = stage.end(stage.shell(&origin, &IN_PARTS, TELLS).start(), 0);
-        run.expect_words(&[&told]);
-        assert_eq!(stage.told("told"), "b\nalgo-2 [\"algo-1\",\"algo-2\"]\n");
+        let run = stage.end(stage.shell(&origin, &IN_PARTS, PRINTS).start(), 0);
+        run.expect_words(&[&expected]);
+        assert_eq!(stage.output("printed"), "b\nalgo-2 [\"algo-1\",\"algo-2\"]\n");
         assert_eq!(fs::read_to_string(&path).expect("a file"), theirs);
     }
     // As the request of CreateTrainingJob has it; and what it contradicts is an error.
@@ -146,16 +146,16 @@ fn a_prepared_resourceconfig_says_which_host_this_is() {
         crate::jobs::write_job(&stage, &job)
     };
     let run = stage.train(&origin, &["--job", &job(2), "--check"]).run().expect(0);
-    run.expect_words(&[&told]);
+    run.expect_words(&[&expected]);
     let refused = format!("3 instances (InstanceCount), but {path} says 2 hosts");
     stage.train(&origin, &["--job", &job(3)]).run().expect(USAGE).expect_words(&[&refused]);
     let slurm = |count: &str, words: &[&str]| {
-        let program = stage.shell(&origin, &[&IN_PARTS[..], words].concat(), TELLS);
+        let program = stage.shell(&origin, &[&IN_PARTS[..], words].concat(), PRINTS);
         program.set("SLURM_NODEID", "0").set("SLURM_NNODES", count)
     };
     let refused = format!("{path} says 2 hosts, but SLURM_NODEID and SLURM_NNODES says 3; remove");
     slurm("3", &[]).run().expect(USAGE).expect_words(&[&refused]);
-    slurm("2", &[]).run().expect(0).expect_words(&[&told]);
+    slurm("2", &[]).run().expect(0).expect_words(&[&expected]);
     // What is typed decides, and the file then says it.
     let run = slurm("3", &["--shard", "2/3"]).run().expect(0);
     run.expect_words(&["host 3 of 3 (shard 2/3), by --shard"]);
@@ -167,9 +167,9 @@ fn what_a_run_wrote_itself_says_nothing_to_the_next() {
     let origin = serve(&objects(&[("t/a", 5), ("t/b", 6)]));
     let stage = Stage::new();
     let path = stage.base().join("input/config/resourceconfig.json").display().to_string();
-    let run = |words: &[&str]| stage.shell(&origin, &[&IN_PARTS[..], words].concat(), TELLS);
+    let run = |words: &[&str]| stage.shell(&origin, &[&IN_PARTS[..], words].concat(), PRINTS);
     run(&["--shard", "1/2"]).run().expect(0);
-    assert_eq!(stage.told("told"), "b\nalgo-2 [\"algo-1\",\"algo-2\"]\n");
+    assert_eq!(stage.output("printed"), "b\nalgo-2 [\"algo-1\",\"algo-2\"]\n");
     let refused = "ShardedByS3Key";
     run(&[]).run().expect(USAGE).expect_words(&[refused]);
     let launched = run(&[]).set("SLURM_NODEID", "2").set("SLURM_NNODES", "4").run().expect(0);
@@ -178,7 +178,7 @@ fn what_a_run_wrote_itself_says_nothing_to_the_next() {
     // What somebody has written since does.
     prepare(&stage, "algo-1", &["algo-1", "algo-2"]);
     run(&[]).run().expect(0).expect_words(&["host 1 of 2 (shard 0/2), by "]);
-    assert_eq!(stage.told("told").lines().last(), Some("algo-1 [\"algo-1\",\"algo-2\"]"));
+    assert_eq!(stage.output("printed").lines().last(), Some("algo-1 [\"algo-1\",\"algo-2\"]"));
 }
 
 #[test]
@@ -186,10 +186,10 @@ fn a_resourceconfig_that_is_none_is_named() {
     let origin = serve(&objects(&[("t/a", 5)]));
     let stage = Stage::new();
     let path = prepare(&stage, "algo-9", &["algo-1"]);
-    let told =
+    let expected =
         format!("{path}: current_host 'algo-9' is not one of hosts; remove the file, or give");
     let words = ["--channel", "t=s3://lab/t/"];
-    stage.train(&origin, &words).run().expect(USAGE).expect_words(&[&told]);
+    stage.train(&origin, &words).run().expect(USAGE).expect_words(&[&expected]);
     stage.train(&origin, &[&words[..], &["--shard", "0/1"]].concat()).run().expect(0);
     assert_eq!(hosts_of(&path)["hosts"], json!(["algo-1"]));
     stage.train(&origin, &words).run().expect(0);
@@ -203,7 +203,7 @@ fn lists_of_channels_that_are_gone_are_removed() {
         let channels = channels.iter().flat_map(|channel| ["--channel", channel]);
         let words: Vec<&str> = channels.collect();
         stage.end(stage.shell(&origin, &words, "ls $d > $o/names").start(), 0);
-        stage.told("names")
+        stage.output("names")
     };
     let names = run(&["a=s3://lab/a/", "b=s3://lab/b/", "c=s3://lab/c/"]);
     assert_eq!(names, "a\na-manifest\nb\nb-manifest\nc\nc-manifest\n");

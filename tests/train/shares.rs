@@ -100,7 +100,7 @@ fn a_pipe_may_have_no_objects_where_that_is_allowed() {
     let script = "for e in 0 1 2; do while [ ! -p $d/p_$e ]; do sleep 0.01; done; \
                   cat $d/p_$e >> $o/p; done";
     stage.end(stage.shell(&origin, &words, script).start(), 0);
-    assert_eq!(stage.told("p"), "");
+    assert_eq!(stage.output("p"), "");
 }
 
 #[test]
@@ -127,10 +127,10 @@ fn a_reader_without_a_command_finds_the_reason_behind_a_deadline() {
             poll(&mut polled, Some(&pause)).expect("a poll");
             polled[0].revents().contains(PollFlags::HUP)
         };
-        let mut told = None;
+        let mut found = None;
         let is_read = running.until(|| {
             let is_over = is_over();
-            told = stage.failure();
+            found = stage.failure();
             is_over
         });
         if !is_read {
@@ -138,8 +138,8 @@ fn a_reader_without_a_command_finds_the_reason_behind_a_deadline() {
             continue;
         }
         let run = stage.end(running, 8);
-        let told = told.expect("it stands there before the end of the pipe");
-        run.check(told.starts_with("the deadline has passed"), &told);
+        let found = found.expect("it stands there before the end of the pipe");
+        run.check(found.starts_with("the deadline has passed"), &found);
         return;
     }
     panic!("no run began before its deadline");

@@ -19,15 +19,15 @@ fn a_signal_is_the_commands() {
     let stage = Stage::new();
     let words = [&PIPE[..], &["--grace", "10m"]].concat();
     let mut running = stage.shell(&origin, &words, WAITS).start();
-    stage.until_told(&mut running, "ready");
+    stage.until_output(&mut running, "ready");
     for (signal, name) in [(Signal::USR1, "usr1\n"), (Signal::USR2, "usr2\n")] {
         running.signal(signal);
-        running.until(|| stage.has_told("got") && stage.told("got").ends_with(name));
+        running.until(|| stage.has_output("got") && stage.output("got").ends_with(name));
     }
     running.signal(Signal::TERM);
     // It decides how it ends.
     stage.end(running, 9);
-    assert_eq!(stage.told("got"), "usr1\nusr2\nterm\n");
+    assert_eq!(stage.output("got"), "usr1\nusr2\nterm\n");
     assert_eq!(stage.failure(), None);
 }
 
@@ -40,7 +40,7 @@ fn pipes_are_served_while_the_command_ends() {
                   while :; do sleep 0.02; done";
     let words = [&PIPE[..], &["--grace", "10m"]].concat();
     let mut running = stage.shell(&origin, &words, script).start();
-    assert!(running.until(|| stage.has_told("ready")));
+    assert!(running.until(|| stage.has_output("ready")));
     running.signal(Signal::TERM);
     stage.end(running, 0);
     let read = std::fs::read(stage.base().join("output/data/late")).expect("an epoch");
@@ -62,12 +62,12 @@ fn one_that_does_not_end_is_killed_with_all_of_it() {
         let stage = Stage::new();
         let words = [&PIPE[..], &["--grace", grace]].concat();
         let mut running = stage.shell(&origin, &words, script).start();
-        let pid = stage.until_told(&mut running, "ready");
+        let pid = stage.until_output(&mut running, "ready");
         for signal in signals {
             running.signal(*signal);
         }
         stage.end(running, 128 + Signal::KILL.as_raw());
-        let other = stage.told("other");
+        let other = stage.output("other");
         soon("both are gone", || !runs(&pid) && !runs(&other));
     }
 }
@@ -78,7 +78,7 @@ fn the_command_does_not_outlive_inrush() {
     let stage = Stage::new();
     let script = "echo $$ > $o/ready; exec sleep 600";
     let mut running = stage.shell(&origin, &PIPE, script).start();
-    let pid = stage.until_told(&mut running, "ready");
+    let pid = stage.until_output(&mut running, "ready");
     running.signal(Signal::KILL);
     running.wait().expect_killed(Signal::KILL);
     soon("the command is gone", || !runs(&pid));
@@ -108,7 +108,7 @@ fn what_is_ignored_stays_ignored() {
     let script = "echo $$ > $o/ready; while [ ! -e $o/go ]; do sleep 0.02; done; exit 5";
     let program = stage.shell(&origin, &words, script);
     let mut running = program.by_way_of(["/usr/bin/nohup"]).start();
-    let pid = stage.until_told(&mut running, "ready");
+    let pid = stage.until_output(&mut running, "ready");
     running.signal(Signal::HUP);
     let raw = pid.trim().parse().expect("a number");
     let command = rustix::process::Pid::from_raw(raw).expect("a process");

@@ -21,10 +21,10 @@ fn the_terminal_is_the_commands() {
         .stdin(Stdio::null())
         .output()
         .expect("Python starts");
-    let (told, said) = (
+    let (printed, said) = (
         String::from_utf8_lossy(&output.stdout).into_owned(),
         String::from_utf8_lossy(&output.stderr).into_owned(),
     );
-    assert!(output.status.success(), "{told}\n{said}");
+    assert!(output.status.success(), "{printed}\n{said}");
     assert_eq!(stage.leftovers(), Vec::<String>::new());
 }

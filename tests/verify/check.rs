@@ -89,8 +89,8 @@ impl Filled {
             .expect(code);
         assert_eq!(self.origin.stats().gets, gets, "{run}");
         assert_eq!(state(&self.data()), before, "{run}");
-        let told = fs::read_to_string(report).expect("a report");
-        let lines = told.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let text = fs::read_to_string(report).expect("a report");
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         let lines = lines.map(|line| (line["key"].as_str().expect("a key").to_owned(), line));
         (run, lines.collect())
     }
@@ -98,8 +98,8 @@ impl Filled {
     /// Verifies objects of which one is wrong: its verdict, what the error says, and the counts.
     fn expect_wrong(&self, key: &str, word: &str, why: &str) {
         let (run, lines) = self.verify(&[], 1);
-        let told = verdict(&lines[key]);
-        assert!(told.starts_with(&format!("{word} (")) && told.contains(why), "{told}");
+        let found = verdict(&lines[key]);
+        assert!(found.starts_with(&format!("{word} (")) && found.contains(why), "{found}");
         assert_eq!(lines[key]["status"], "failed");
         let error = lines[key]["error"].as_str().expect("an error");
         assert!(run.stderr.contains(&format!("error: verify s3://lab/{key}: {error}; ")), "{run}");
@@ -162,9 +162,9 @@ fn every_algorithm_and_form_notices_a_wrong_byte() {
     let (run, lines) = filled.verify(&[], 1);
     for (key, line) in &lines {
         let algorithm = key.split('-').next().expect("a name").to_uppercase();
-        let told = verdict(line);
-        assert!(told.starts_with(&format!("mismatch (the {algorithm}")), "{key}: {told}");
-        assert!(told.ends_with("is stored)"), "{key}: {told}");
+        let found = verdict(line);
+        assert!(found.starts_with(&format!("mismatch (the {algorithm}")), "{key}: {found}");
+        assert!(found.ends_with("is stored)"), "{key}: {found}");
     }
     assert_eq!(run.json()["mismatched_objects"], 27, "{run}");
     let last = run.stderr.lines().last();
@@ -172,7 +172,7 @@ fn every_algorithm_and_form_notices_a_wrong_byte() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_both_values() {
+fn what_is_wrong_is_reported_with_both_values() {
     let keys = [("a/small", SMALL), ("b/medium", MEDIUM), ("c/large", LARGE)];
     let filled = Filled::crc(&keys);
     for (key, size) in keys {
@@ -240,8 +240,8 @@ fn what_cannot_be_validated_fails_where_it_must() {
         let summary = run.json();
         assert_eq!(summary["not_validated_objects"], 2, "{run}");
         assert_eq!(summary["failed_objects"], 2 * code, "{run}");
-        let told = run.stderr.matches("cannot be verified: ").count();
-        assert_eq!(told, if code == 0 { 0 } else { 2 }, "{run}");
+        let count = run.stderr.matches("cannot be verified: ").count();
+        assert_eq!(count, if code == 0 { 0 } else { 2 }, "{run}");
     }
     // Its size is wrong, which needs no checksum.
     filled.edit("kms", |bytes| bytes.truncate(7));
@@ -278,8 +278,9 @@ fn an_etag_that_is_not_the_md5_is_a_mismatch_only_where_all_must_be_proved() {
                 _ => format!("mismatch ({values})"),
             };
             assert_eq!(verdict(&lines[*key]), expected, "{run}");
-            let told = format!("error: verify s3://lab/{key}: mismatch: {values}; omit --strict");
-            assert_eq!(run.stderr.contains(&told), code == 1, "{run}");
+            let expected =
+                format!("error: verify s3://lab/{key}: mismatch: {values}; omit --strict");
+            assert_eq!(run.stderr.contains(&expected), code == 1, "{run}");
         }
         let summary = run.json();
         let counts = ["not_validated_objects", "mismatched_objects", "failed_objects"];
@@ -320,8 +321,8 @@ fn keys_that_need_one_path_are_named_once() {
     fs::write(filled.data().join("a"), bytes_of("a", SMALL)).expect("written");
     let (run, lines) = filled.verify(&[], 1);
     let why = "another key is a file where this key needs a folder";
-    let told = format!("error: verify s3://lab/a/b: {why}");
-    assert!(run.stderr.contains(&told), "{run}");
+    let expected = format!("error: verify s3://lab/a/b: {why}");
+    assert!(run.stderr.contains(&expected), "{run}");
     let error = lines["a/b"]["error"].as_str().expect("an error");
     assert!(error.starts_with(why), "{error}");
 }
@@ -392,9 +393,12 @@ fn a_mismatch_stays_one_where_its_parts_cannot_be_asked_for() {
             Filled::with(vec![("x".to_owned(), LARGE, Some(policy))], faults, |object| object);
         filled.edit("x", |bytes| bytes[5] ^= 1);
         let (run, lines) = filled.verify(&[], 1);
-        let told = verdict(&lines["x"]);
-        run.check(told.starts_with("mismatch (the SHA256 "), &told);
-        run.check(told.contains("the sizes of its parts, which may differ, are not known"), &told);
+        let found = verdict(&lines["x"]);
+        run.check(found.starts_with("mismatch (the SHA256 "), &found);
+        run.check(
+            found.contains("the sizes of its parts, which may differ, are not known"),
+            &found,
+        );
     }
 }
 
@@ -417,6 +421,6 @@ fn an_interrupt_ends_it_at_once() {
     running.signal(rustix::process::Signal::INT);
     let run = running.wait().expect(130).expect_words(&["error: interrupted: "]);
     assert_eq!(run.json()["exit_code"], 130, "{run}");
-    let told = fs::read_to_string(report).expect("a report");
-    assert!(told.lines().count() < 2, "{told}");
+    let text = fs::read_to_string(report).expect("a report");
+    assert!(text.lines().count() < 2, "{text}");
 }

@@ -93,8 +93,8 @@ impl Scene {
             .with(options)
             .run()
             .expect(code);
-        let told = fs::read_to_string(report).expect("a report");
-        let lines = told.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let text = fs::read_to_string(report).expect("a report");
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         let lines = lines.map(|line| (line["key"].as_str().expect("a key").to_owned(), line));
         let lines = lines.collect();
         (run, lines)
@@ -155,12 +155,12 @@ fn every_algorithm_and_form_is_compared() {
     assert_eq!(lines.len(), 27);
     for (key, line) in &lines {
         let algorithm = key.split('-').next().expect("a name").to_uppercase();
-        let told = verdict(line);
+        let found = verdict(line);
         // Hashes of ranges cannot be put together.
         if algorithm.starts_with("SHA") && key.ends_with("large") {
-            assert!(told.starts_with("not validated (a hash"), "{key}: {told}");
+            assert!(found.starts_with("not validated (a hash"), "{key}: {found}");
         } else {
-            assert_eq!(told, format!("validated ({algorithm})"), "{key}");
+            assert_eq!(found, format!("validated ({algorithm})"), "{key}");
         }
     }
     let summary = run.json();
@@ -280,8 +280,8 @@ fn what_was_killed_before_its_verdict_is_validated_all_the_same() {
     let scene = killed_before_its_verdict(LARGE, crc, false);
     let (run, lines) = scene.get(&["--verify", "off"], 0);
     scene.assert_whole();
-    let told = verdict(&lines["object"]);
-    assert_eq!(told, "not validated (an earlier run had downloaded all of it)", "{run}");
+    let found = verdict(&lines["object"]);
+    assert_eq!(found, "not validated (an earlier run had downloaded all of it)", "{run}");
 }
 
 #[test]
@@ -301,10 +301,10 @@ fn without_a_checksum_the_report_says_so_and_strict_takes_the_etag() {
     let (run, lines) = scene.get(&[], 0);
     scene.assert_whole();
     for line in lines.values() {
-        let told = verdict(line);
+        let found = verdict(line);
         assert!(
-            told.starts_with("not validated (the ") && told.contains("checksum"),
-            "{run}{told}"
+            found.starts_with("not validated (the ") && found.contains("checksum"),
+            "{run}{found}"
         );
     }
     let (_, lines) = scene.get(&["--verify", "strict", "--overwrite", "always"], 0);

@@ -340,14 +340,14 @@ def killed_mount(here: MountPod) -> None:
             (here.run / "ready").unlink()
             second = here.start("second.log")
             here.read(by)
-            told = here.end(second)
+            said = here.end(second)
         finally:
             training.stop()
             first.stop()
             if second:
                 second.stop()
-    hits = re.search(r"cache: ([1-9]\d*) of \d+ open files read from it; 0 objects kept", told)
-    expect(bool(hits), f"all comes from the cache: {told}")
+    hits = re.search(r"cache: ([1-9]\d*) of \d+ open files read from it; 0 objects kept", said)
+    expect(bool(hits), f"all comes from the cache: {said}")
     say("ok    kubernetes  job-mount.yaml: a killed sidecar mounts again for a running container")
 
 
@@ -390,9 +390,9 @@ def killed_sidecar(lab: Lab, pod: Mapping[str, Any]) -> None:
         server.child.kill()
         server.child.wait()
         reader.wait_ready(lambda: False, RUN_SECONDS)
-        told = reader.last_words()
-        expect(reader.child.poll() == 1, f"the job fails: exit {reader.child.poll()}: {told}")
-        expect("not whole" in told, f"it says why: {told}")
+        said = reader.last_words()
+        expect(reader.child.poll() == 1, f"the job fails: exit {reader.child.poll()}: {said}")
+        expect("not whole" in said, f"it says why: {said}")
     finally:
         server.stop()
         reader.stop()
@@ -423,8 +423,8 @@ def run_slurm(lab: Lab) -> None:
             files = listed((out / f"files-{rank}").read_text())
             expect(files == lab.share(rank, count), f"node {rank} has its share of the files")
             digest = hashlib.sha256(lab.stream(0, rank, count)).hexdigest()
-            told = (out / f"stream-{rank}").read_text().split()[0]
-            expect(told == digest, f"node {rank} got its share of the stream")
+            found = (out / f"stream-{rank}").read_text().split()[0]
+            expect(found == digest, f"node {rank} got its share of the stream")
         left = list(lab.temp.glob("training-*/node-*"))
         expect(not left, f"nothing is left on the nodes: {left}")
         say(f"ok    slurm       train.sbatch: {count} nodes have read {len(lab.objects)} objects")
@@ -445,10 +445,10 @@ def run_ray(lab: Lab) -> None:
         outcome = succeeded(process.run(
             [python, HERE / "ray_ingest.py", SOURCE, lab.temp / "workers", str(WORKERS), "--local",
              temp], seconds=RUN_SECONDS, env=env), "ray_ingest.py")
-    told = [json.loads(line) for line in outcome.stdout.splitlines()]
+    found = [json.loads(line) for line in outcome.stdout.splitlines()]
     wanted = [{"rank": rank, "files": lab.share(rank, WORKERS)} for rank in range(WORKERS)]
-    expect(told == wanted, "each worker has its share of the files")
-    union = [key for worker in told for key in worker["files"]]
+    expect(found == wanted, "each worker has its share of the files")
+    union = [key for worker in found for key in worker["files"]]
     expect(sorted(union) == sorted(lab.objects), "together they have all")
     say(f"ok    ray         ray_ingest.py: {WORKERS} workers have read {len(lab.objects)} objects")
 

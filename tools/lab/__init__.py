@@ -19,7 +19,7 @@ The rooms, from the ground up:
 * `volumes`: filesystems to download to.
 * `client`: the command lines of `inrush` and its environment.
 * `compare`: a downloaded tree against the one it came from.
-* `command_lines`: what people type with other tools, and with `inrush`; `told`: what is printed.
+* `command_lines`: what people type with other tools, and with `inrush`; `printed`: what they print.
 * `shells`: bash, zsh and fish at terminals, for `tools/completions.py`.
 * `measure`: rounds, medians and tables for the benchmark; `startup`: how long a job waits.
 * `drift`: whether a figure stays flat over a long run.

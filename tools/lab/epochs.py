@@ -151,21 +151,21 @@ with MDSWriter(out=sys.argv[2], columns={"image": "bytes"}, size_limit=1 << 31) 
 def shards(root: Path, counts: Sequence[int], sums: Sequence[int], python: Path) -> list[Set]:
     """Images of the tars as shards of mosaicml-streaming, one for each tar, from its own writer."""
     bucket, sets = root / FILES, []
-    told = []
+    listed = []
     for number in range(max(counts)):
         made = bucket / f"mds/{number:03}"
         must([python, "-c", WRITE_SHARD, bucket / f"all/{number:03}.tar", made], seconds=120)
         index = json.loads((made / "index.json").read_text())
         shard, = index["shards"]
         shard["raw_data"]["basename"] = f"shard.{number:05}.mds"
-        told.append(shard)
+        listed.append(shard)
     for count in counts:
         prefix = f"mds-{count}/"
         for number in range(count):
             made, = (bucket / f"mds/{number:03}").glob("shard.*")
             link(made, bucket / prefix / f"shard.{number:05}.mds")
         (bucket / prefix / "index.json").write_text(
-            json.dumps({"version": 2, "shards": told[:count]}))
+            json.dumps({"version": 2, "shards": listed[:count]}))
         sets.append(of_samples(prefix, [], sums[:count]))
     return sets
 

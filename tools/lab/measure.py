@@ -32,7 +32,7 @@ class Sample:
     user_seconds: float
     """The part of it outside the kernel; 0 where it is not known."""
     peak_rss_bytes: int
-    told_gb_per_s: float
+    own_gb_per_s: float
     """What the program says of itself, its own start and end aside."""
 
     @property
@@ -75,7 +75,7 @@ Contender = Callable[[bool], Sample]
 """Makes one run; when asked to, it also compares every byte."""
 
 
-def told_by_limit(output: str) -> tuple[float, float]:
+def figures_of_limit(output: str) -> tuple[float, float]:
     """GB/s and CPU-seconds for each GB from the line of a limit program."""
     found = LIMIT_LINE.search(output)
     if not found:
@@ -115,7 +115,7 @@ def of_outcome(outcome: Outcome, name: str, size: int, files: int) -> Sample:
     return Sample(
         bytes=size, files=files, seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
         user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
-        told_gb_per_s=0.0)
+        own_gb_per_s=0.0)
 
 
 def spread(samples: Sequence[Sample], column: str) -> float:

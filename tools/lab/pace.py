@@ -156,7 +156,7 @@ def observe(words: Sequence[str], run: Run) -> tuple[Outcome, Observed]:
     return outcome, Observed(
         bytes=stats["body_bytes"], files=stats["gets"], seconds=outcome.seconds,
         cpu_seconds=outcome.cpu_seconds, user_seconds=outcome.user_seconds,
-        peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=0.0,
+        peak_rss_bytes=outcome.peak_rss_bytes, own_gb_per_s=0.0,
         origin_cpu_seconds=origin_seconds, connections=stats["connections"], moments=moments)
 
 

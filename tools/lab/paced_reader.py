@@ -124,7 +124,7 @@ class Reader:
         self.epoch = self.part = self.bytes = 0
         self.begun = 0.0
 
-    def tell(self, complete: bool) -> None:
+    def report(self, complete: bool) -> None:
         """Prints a part; the next one begins."""
         now = time.monotonic()
         seconds = now - self.begun
@@ -156,10 +156,10 @@ class Reader:
             self.bytes += count
             due = self.pace.take(count)
             if self.bytes == self.part_bytes:
-                self.tell(complete=True)
+                self.report(complete=True)
             sleep_until(due, self.deadline)
         if self.bytes or not self.part_bytes:
-            self.tell(complete=True)
+            self.report(complete=True)
 
     def run(self, path: str, epochs: int) -> None:
         """Reads all epochs, or until its time is over."""
@@ -175,7 +175,7 @@ class Reader:
                 os.close(stream)
         except Over:
             if self.bytes:
-                self.tell(complete=False)
+                self.report(complete=False)
 
 
 def leave(_number: int, _frame: FrameType | None) -> None:

@@ -16,7 +16,7 @@ from . import install
 from .process import LabError, must, note, run
 
 INSTALL_SECONDS = 1800.0
-TELL_VERSIONS = """
+PRINT_VERSIONS = """
 from importlib import metadata
 for found in metadata.distributions():
     print(found.metadata["Name"], found.version)
@@ -79,8 +79,8 @@ class Venv:
 
     def versions(self) -> dict[str, str]:
         """By the names of distributions; also of what other folders lend."""
-        told = must([self.python, "-c", TELL_VERSIONS], seconds=60)
-        found = dict(line.split() for line in told.splitlines())
+        printed = must([self.python, "-c", PRINT_VERSIONS], seconds=60)
+        found = dict(line.split() for line in printed.splitlines())
         names = [name for package in PACKAGES.values() for name in (*package.versions, "inrush")]
         return {name: found[name] for name in names if name in found}
 
@@ -126,13 +126,13 @@ def in_order(wanted: Iterable[str]) -> list[str]:
 def one(folder: Path, name: str) -> str | None:
     """Installs one package, if it is not there; what went wrong, if anything did."""
     package, done = PACKAGES[name], folder / f"installed-{name}"
-    told = repr(package.calls)
-    if done.is_file() and done.read_text() == told:
+    wanted = repr(package.calls)
+    if done.is_file() and done.read_text() == wanted:
         return None
     python, started = folder / "bin" / "python", time.monotonic()
     note(f"installing {name}")
     calls = [list(call) for call in package.calls]
-    if name == "torch" and "\ntorch " not in must([python, "-c", TELL_VERSIONS]) and \
+    if name == "torch" and "\ntorch " not in must([python, "-c", PRINT_VERSIONS]) and \
             pip(python, [TORCH, *TORCH_OF_CPU]) is None:
         calls = []
     for call in calls:
@@ -141,6 +141,6 @@ def one(folder: Path, name: str) -> str | None:
     outcome = run([python, "-c", f"import {name}"], seconds=120)
     if outcome.code != 0:
         return outcome.last_words(200)
-    done.write_text(told)
+    done.write_text(wanted)
     note(f"installed {name} in {time.monotonic() - started:.0f} s")
     return None

@@ -47,7 +47,7 @@ def contenders(program: Path, source: Source, options: Sequence[str], *, env: Ma
             return Sample(
                 bytes=source.size, files=1, seconds=outcome.seconds,
                 cpu_seconds=outcome.cpu_seconds, user_seconds=outcome.user_seconds,
-                peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=0.0)
+                peak_rss_bytes=outcome.peak_rss_bytes, own_gb_per_s=0.0)
         return once
 
     return {name: contender(name, command) for name, command in commands.items()}

@@ -25,16 +25,16 @@ BEGIN, END = "<<", ">>"
 BASH_SETUP = r"""
 PS1='ready> '; bind 'set bell-style none'; bind 'set enable-bracketed-paste off'
 bind 'set page-completions off'; bind 'set completion-query-items 0'
-__told() { printf '\n<''<%s>''>\n' "$READLINE_LINE"; }
-bind -x '"\C-x\C-p": __told'
+__show_line() { printf '\n<''<%s>''>\n' "$READLINE_LINE"; }
+bind -x '"\C-x\C-p": __show_line'
 source COMPLETIONS
 printf 'be''gun\n'
 """
 ZSH_SETUP = r"""
 PS1='ready> '; unsetopt prompt_cr beep; autoload -Uz compinit; compinit -D -u
 setopt no_list_ambiguous
-__told() { zle -I; print -r -- "<""<$BUFFER>"">" }
-zle -N __told; bindkey -e; bindkey '^X^P' __told
+__show_line() { zle -I; print -r -- "<""<$BUFFER>"">" }
+zle -N __show_line; bindkey -e; bindkey '^X^P' __show_line
 source COMPLETIONS
 print 'be''gun'
 """

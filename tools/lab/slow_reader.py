@@ -387,7 +387,7 @@ def too_slow(parts: Sequence[Part], rate: float) -> list[str]:
             f"wanted: at least {SHARE_LEAST:g}"]
 
 
-def told(fed: Fed, title: str, rate: float) -> str:
+def described(fed: Fed, title: str, rate: float) -> str:
     """The table of a run with one reader."""
     figures, parts = fed.figures(), fed.parts[0]
     of = "of rate" if rate else "of first"
@@ -433,7 +433,7 @@ def slow_reader(bench: Setting) -> tuple[str, dict[str, object]]:
         note(f"slow-reader: {name}")
         fed = feed(bench, case, [stream])
         complaints = [*too_slow(fed.parts[0], rate_of(stream)), *fed.complaints()]
-        say(told(fed, f"slow-reader: {name}", rate_of(stream)))
+        say(described(fed, f"slow-reader: {name}", rate_of(stream)))
         cases[name] = record(fed, complaints)
     return outcome("slow-reader", cases)
 
@@ -495,7 +495,8 @@ def slow_rest(bench: Setting) -> tuple[str, dict[str, object]]:
     fed = feed(bench, Case(), [stream])
     part = fed.parts[0][0]
     more = part.seconds - seconds - size / 1e6 / REST_MB
-    say(told(fed, f"slow-rest: a rest of {seconds:g} s costs itself and {more:.2f} s", REST_MB))
+    title = f"slow-rest: a rest of {seconds:g} s costs itself and {more:.2f} s"
+    say(described(fed, title, REST_MB))
     complaints = []
     if not part.complete or more > REST_COSTS_SECONDS:
         complaints.append(f"a rest of {seconds:g} s costs {more:.1f} s more; "

@@ -150,7 +150,7 @@ def parts_in(parts: Path, size: int, name: str, outcome: Outcome) -> list[dict[s
     return read
 
 
-def expect(told: str, size: int, name: str) -> None:
+def expect(printed: str, size: int, name: str) -> None:
     """The reader must have got every byte."""
-    if told.strip() != str(size):
-        raise LabError(f"{name}: the reader got {told.strip() or 'nothing'} of {size} bytes")
+    if printed.strip() != str(size):
+        raise LabError(f"{name}: the reader got {printed.strip() or 'nothing'} of {size} bytes")

@@ -14,7 +14,7 @@ class Counts:
     passed: int = 0
     failed: int = 0
 
-    def tell(self, case: str, complaint: str | None, detail: str) -> None:
+    def report(self, case: str, complaint: str | None, detail: str) -> None:
         """Counts and prints one case."""
         if complaint is None:
             self.passed += 1

@@ -75,13 +75,14 @@ def check_tag(wheel: Path) -> None:
         tags = re.findall(r"^Tag: .*-(\S+)$", files.read(inside).decode(), re.MULTILINE)
     if sorted(tags) != sorted(named):
         raise LabError(f"{wheel.name} has other tags inside: {' '.join(tags)}")
-    told = json.loads(must([tools() / "auditwheel", "show", "--json", wheel], seconds=120))
-    needed = glibc_of(told.get("overall_tag", ""))
+    shown = json.loads(must([tools() / "auditwheel", "show", "--json", wheel], seconds=120))
+    needed = glibc_of(shown.get("overall_tag", ""))
     if needed is None:
-        raise LabError(f"{wheel.name}: no manylinux tag holds: {told}")
+        raise LabError(f"{wheel.name}: no manylinux tag holds: {shown}")
     promised = [glibc for tag in named if (glibc := glibc_of(tag)) is not None]
     if not promised or min(promised) < needed:
-        raise LabError(f"{wheel.name} needs what its name does not say: it is {told['overall_tag']}")
+        raise LabError(f"{wheel.name} needs what its name does not say: "
+                       f"it is {shown['overall_tag']}")
 
 
 def glibc_of(tag: str) -> tuple[int, int] | None:

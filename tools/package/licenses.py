@@ -30,10 +30,10 @@ def lines(machine: Machine) -> list[str]:
 
 def folders() -> dict[tuple[str, str], Path]:
     """Where the source of each library is, by name and version. Our own packages are left out."""
-    told = must(["cargo", "metadata", "--manifest-path", install.REPOSITORY / "Cargo.toml",
-                 "--locked", "--format-version", "1"], seconds=120)
+    printed = must(["cargo", "metadata", "--manifest-path", install.REPOSITORY / "Cargo.toml",
+                    "--locked", "--format-version", "1"], seconds=120)
     return {(package["name"], package["version"]): Path(package["manifest_path"]).parent
-            for package in json.loads(told)["packages"] if package["source"] is not None}
+            for package in json.loads(printed)["packages"] if package["source"] is not None}
 
 
 def texts(libraries: list[tuple[str, str]]) -> dict[str, list[str]]:

@@ -136,14 +136,14 @@ class Wrong(LabError):
     """A loop did not read what it was to read."""
 
 
-def compare(name: str, told: Mapping[str, Any], wanted: Set, digest: int | None) -> None:
+def compare(name: str, figures: Mapping[str, Any], wanted: Set, digest: int | None) -> None:
     """Refuses a run that has other samples than its set.
 
     :raises Wrong: it says which.
     """
-    for what, found, expected in (("samples", told["samples"], wanted.samples),
-                                  ("bytes", told["bytes"], wanted.bytes),
-                                  ("as digest", told["digest"], digest)):
+    for what, found, expected in (("samples", figures["samples"], wanted.samples),
+                                  ("bytes", figures["bytes"], wanted.bytes),
+                                  ("as digest", figures["digest"], digest)):
         if found != expected:
             raise Wrong(f"{name}: {found} {what}, not {expected}, of {wanted.prefix}")
 
@@ -170,8 +170,8 @@ def run_program(lab: Lab, endpoint: str, wanted: Set) -> tuple[Sample, float]:
                          seconds=RUN_SECONDS)
     if outcome.code != 0:
         raise LabError(f"exit code {outcome.code}: {outcome.last_words()}")
-    told = client.summary(outcome)
-    compare(PROGRAM, {"samples": told["objects"], "bytes": told["bytes"], "digest": None},
+    summary = client.summary(outcome)
+    compare(PROGRAM, {"samples": summary["objects"], "bytes": summary["bytes"], "digest": None},
             wanted, None)
     return measure.of_outcome(outcome, PROGRAM, wanted.bytes, wanted.samples), 0.0
 
@@ -203,13 +203,13 @@ def run_loop(lab: Lab, workload: str, way: Way, endpoint: str, wanted: Set,
             seconds=RUN_SECONDS, env=environment(lab, endpoint), family=True)
     if outcome.timed_out or outcome.code != 0:
         raise LabError(f"exit code {outcome.code}: {outcome.last_words(200)}")
-    told = json.loads(outcome.stdout.splitlines()[-1])
-    compare(way.name, told, wanted, wanted.digest(endpoint) if every_byte else None)
-    cpu = told["user_seconds"] + told["system_seconds"]
-    return Sample(bytes=told["bytes"], files=told["samples"], seconds=told["seconds"],
-                  cpu_seconds=cpu, user_seconds=told["user_seconds"],
-                  peak_rss_bytes=outcome.peak_rss_bytes, told_gb_per_s=0.0,
-                  ), told["prepare_seconds"]
+    figures = json.loads(outcome.stdout.splitlines()[-1])
+    compare(way.name, figures, wanted, wanted.digest(endpoint) if every_byte else None)
+    cpu = figures["user_seconds"] + figures["system_seconds"]
+    return Sample(bytes=figures["bytes"], files=figures["samples"], seconds=figures["seconds"],
+                  cpu_seconds=cpu, user_seconds=figures["user_seconds"],
+                  peak_rss_bytes=outcome.peak_rss_bytes, own_gb_per_s=0.0,
+                  ), figures["prepare_seconds"]
 
 
 def fitting(lab: Lab, workload: str, way: Way, endpoint: str, sets: Sequence[Set]) -> Set:
@@ -295,13 +295,13 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
                 words = [*data.words, "--workers", "2", "--first-byte-latency", str(latency)]
                 with origin.serving(args.origin, words, temp) as endpoint:
                     found = rounds(lab, workload, endpoint, data)
-                report["workloads"].setdefault(workload, {})[str(latency)] = told(found)
+                report["workloads"].setdefault(workload, {})[str(latency)] = as_document(found)
                 if args.json:
                     args.json.write_text(json.dumps(report, indent=1) + "\n")
     return report
 
 
-def told(found: Found) -> dict[str, Any]:
+def as_document(found: Found) -> dict[str, Any]:
     """The figures for the report."""
     return {
         "ways": {name: {"medians": {column: measure.median(taken, column)

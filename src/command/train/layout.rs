@@ -375,7 +375,7 @@ mod tests {
         fs::write(folder.path().join("ml"), "").unwrap();
         let found = layout(folder.path()).problems(&input(Vec::new()));
         assert!(found[0].to_string().contains("ml is not a folder"), "{found:?}");
-        assert_eq!(found.len(), 1, "one reason is told once: {found:?}");
+        assert_eq!(found.len(), 1, "one reason has one message: {found:?}");
     }
 
     #[test]

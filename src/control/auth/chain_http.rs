@@ -468,9 +468,9 @@ mod tests {
     fn a_user_in_a_url_is_refused_and_not_repeated() {
         for url in ["https://me:pass@sts.test/", "http://me@127.0.0.1:9/", "http://:pass@[::1]/"] {
             let refused = way().endpoint(&url.parse().expect("a URL")).expect_err("a user");
-            let told = format!("{refused:?} {refused}");
-            assert!(told.contains("user name before its host"), "{told}");
-            assert!(!told.contains("me:") && !told.contains("pass"), "{told}");
+            let message = format!("{refused:?} {refused}");
+            assert!(message.contains("user name before its host"), "{message}");
+            assert!(!message.contains("me:") && !message.contains("pass"), "{message}");
         }
     }
 

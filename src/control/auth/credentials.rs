@@ -708,12 +708,12 @@ mod tests {
 
     /// The guide and the error of the command have equal times.
     #[test]
-    fn a_command_is_waited_for_as_long_as_is_told() {
+    fn a_command_is_waited_for_as_long_as_is_configured() {
         run(async {
             let config = "[default]\ncredential_process = p\n";
             let source = chain_of(config, None).await.expect("a chain");
-            let told_us = source.retry_budget.policy(1).retry_for_us;
-            assert_eq!(u128::from(told_us), PROCESS_TIMEOUT.as_micros());
+            let limit_us = source.retry_budget.policy(1).retry_for_us;
+            assert_eq!(u128::from(limit_us), PROCESS_TIMEOUT.as_micros());
             assert!(source.limit > PROCESS_TIMEOUT, "STS may be asked after it");
         });
         let words = format!("stopped after {} seconds", PROCESS_TIMEOUT.as_secs());
@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_the_keys_of_the_environment_is_told_which_is_missing() {
+    fn who_names_the_keys_of_the_environment_is_reported_which_is_missing() {
         run(async {
             let config = "[default]\nrole_arn = r\ncredential_source = Environment\n";
             let error = chain_of(config, None).await.map(|_| ()).expect_err("half a pair");
@@ -766,7 +766,7 @@ mod tests {
     }
 
     #[test]
-    fn where_credentials_came_from_is_told_in_words() {
+    fn where_credentials_came_from_is_reported_in_words() {
         use AwsCredentialFeature as Feature;
         let process = [Feature::CredentialsProfileProcess, Feature::CredentialsProcess];
         assert_eq!(origin(&process), "from the profile's credential_process");

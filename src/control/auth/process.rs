@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_wrong_is_told_without_secrets() {
+    fn what_is_printed_wrong_is_reported_without_secrets() {
         for (fields, why) in [
             (r#","Version":2"#, "prints Version 2, but only 1 is known"),
             (r#","Version":"1""#, "prints a Version that is not the number 1"),
@@ -286,8 +286,8 @@ mod tests {
             (r#","Version":1,"Expiration":"""#, "prints Expiration, which is empty"),
             (r#","Version":1,"Expiration":"soon\u001b""#, r"which is no time: soon\u{1b}"),
         ] {
-            let told = printed(fields).expect_err(fields);
-            assert!(told.contains(why) && !told.contains("secret"), "{told}");
+            let message = printed(fields).expect_err(fields);
+            assert!(message.contains(why) && !message.contains("secret"), "{message}");
         }
         let missing = parse(br#"{"Version":1,"AccessKeyId":"A"}"#).expect_err("half");
         assert_eq!(missing, "prints no SecretAccessKey");
@@ -316,9 +316,9 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_is_told_with_the_end_of_what_it_said() {
+    fn a_command_that_fails_is_reported_with_the_end_of_what_it_said() {
         run(async {
-            let told = |command: &str| {
+            let error_of = |command: &str| {
                 let process = process(command);
                 async move { process.ask().await.expect_err("it fails").message().to_owned() }
             };
@@ -326,21 +326,21 @@ mod tests {
             // More than a pipe holds, and more than an error shows.
             let many = "sh -c 'yes said | head -c 200000 >&2; printf \"last\\033[2J words\" >&2; \
                         exit 3' secret-argument";
-            let message = told(many).await;
+            let message = error_of(many).await;
             let expected = format!("{start} (sh) ended with exit status: 3: ... said ");
             assert!(message.starts_with(&expected), "{message}");
             assert!(message.ends_with(r"said last\u{1b}[2J words"), "{message}");
             assert!(!message.contains("secret-argument"), "{message}");
             assert!(message.len() < PROCESS_STDERR_BYTES_MAX + 200, "{}", message.len());
-            let gone = told("'/no such/helper' --secret").await;
+            let gone = error_of("'/no such/helper' --secret").await;
             let none = "cannot be run: No such file or directory (os error 2)";
             assert_eq!(gone, format!("{start} (/no such/helper) {none}"));
             // It would be an assignment only in a shell.
-            assert_eq!(told("PASSWORD=secret sh").await, format!("{start} (PASSWORD) {none}"));
-            let unbalanced = told("helper --password pa(SECRET'").await;
+            assert_eq!(error_of("PASSWORD=secret sh").await, format!("{start} (PASSWORD) {none}"));
+            let unbalanced = error_of("helper --password pa(SECRET'").await;
             assert_eq!(unbalanced, format!("{start} has a quote that does not end"));
             assert_eq!(
-                told("sh -c 'exit 4'").await,
+                error_of("sh -c 'exit 4'").await,
                 format!("{start} (sh) ended with exit status: 4")
             );
         });
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_does_not_end_is_told_with_the_limit() {
+    fn a_command_that_does_not_end_is_reported_with_the_limit() {
         run(async {
             let folder = tempfile::tempdir().expect("a folder");
             let noted = folder.path().join("pid");

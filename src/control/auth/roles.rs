@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_that_lead_nowhere_are_told_by_file_and_profile() {
+    fn chains_that_lead_nowhere_are_reported_by_file_and_profile() {
         for (profile, why) in [
             ("missing", "'missing' refers to the profile 'nowhere', which does not exist"),
             ("empty", "'empty' refers to the profile 'nothing', which has no credentials"),

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_kept_and_the_newest_answer_is_among_them() {
+    fn few_addresses_are_kept_and_the_newest_answer_is_among_them() {
         let mut cache = DnsCache::default();
         for number in 0..20 {
             let found: Vec<_> = (0..8).map(|at| ip(number * 8 + at)).collect();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_unknown_is_told_with_all_that_was_tried() {
+    fn a_name_that_is_unknown_is_reported_with_all_that_was_tried() {
         let server = NameServer::start(Zone { code: 3, ..Zone::default() });
         let (names, retry_budget) = (names(&server), RetryBudget::default());
         run(async {

@@ -40,7 +40,7 @@ pub fn named(names: &[String]) -> Result<Vec<Interface>> {
         if !known.contains(name) {
             let message = format!("--interface {name}: there is no such network interface");
             let known = match &known[..] {
-                [] => "the kernel tells of none (/proc/net/dev)".to_owned(),
+                [] => "the kernel lists none (/proc/net/dev)".to_owned(),
                 known => format!("there are {}", known.join(", ")),
             };
             return Err(Error::new(ErrorKind::Usage, message).advise(known));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_in_their_order_is_told() {
+    fn the_first_failure_in_their_order_is_reported() {
         let server = Server::start(|head| match head.contains("/017 ") || head.contains("/018 ") {
             true => Reply::new(403, "<Error><Code>AccessDenied</Code></Error>"),
             false => Reply::new(200, "").header("Content-Length", "3"),

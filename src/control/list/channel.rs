@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_ahead_counts_and_tells_what_is_wrong() {
+    fn a_look_ahead_counts_and_reports_what_is_wrong() {
         let server = keys(&["d/1", "d/22", "d/3//", "d/3/.inrush-index", "d/4//5", "d/5", "d/5/6"]);
         let found = looked(&server, &channel("c", "d", HALF), true).expect("a look");
         assert_eq!((found.objects, found.bytes), (6, Some(3 + 4 + 17 + 6 + 3 + 5)));
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_each_others_way_is_told_by_its_places_in_the_list() {
+    fn what_is_in_each_others_way_is_reported_by_its_places_in_the_list() {
         let server = keys(&["d/1", "d/2", "d/1/x"]);
         for shard in [Shard::WHOLE, HALF] {
             let channel = list("c", &["2", "1", "2", "1/x"], shard);

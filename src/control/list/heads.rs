@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_so_many_are_known_ahead() {
+    fn objects_known_ahead_are_bounded() {
         let named = keys("a", 60);
         let server = bucket(named.clone(), 100);
         run(async {

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_it_is_told_with_its_name() {
+    fn what_is_wrong_in_it_is_reported_with_its_name() {
         let server = Server::start(|_| Reply::new(200, r#"[{"prefix":"s3://bkt/"},7]"#));
         let parsed = run(async {
             let control = control(&server).await;

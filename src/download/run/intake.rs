@@ -43,9 +43,9 @@ pub(crate) fn first_file(verdict: &Verdict) -> Option<(&str, bool)> {
 /// Refuses an object whose file equals another object's at this destination.
 fn refuse_repeated(transfer: Transfer) -> Settled {
     let message = "another key is the same file at the destination, whose file system does not \
-                   tell names apart by case or Unicode form";
+                   keep names apart by case or Unicode form";
     let error = Error::new(ErrorKind::Destination, message)
-        .advise("use --exclude for one of them, or give a destination that tells them apart")
+        .advise("use --exclude for one of them, or give a destination that keeps them apart")
         .within(transfer.name());
     Err(Box::new((transfer, error)))
 }
@@ -103,11 +103,11 @@ fn require_few(paths: &FoldedPaths) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "the destination does not tell names apart by case or Unicode form: at most \
+        "the destination does not keep names apart by case or Unicode form: at most \
          {FOLDED_PATHS_MAX} objects are supported there"
     );
     Err(Error::new(ErrorKind::Destination, message)
-        .advise("download folder by folder, or give a destination that tells them apart"))
+        .advise("download folder by folder, or give a destination that keeps them apart"))
 }
 
 pub(super) fn micros(duration: Duration) -> u64 {

@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_kept_and_those_in_use_stay() {
+    fn few_addresses_are_kept_and_those_in_use_stay() {
         let mut workers = two();
         let shared = Arc::clone(&workers[0].shared);
         let at = |port: usize| SocketAddr::from(([127, 0, 0, 1], port.try_into().expect("a port")));

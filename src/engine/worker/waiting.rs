@@ -5,7 +5,7 @@ use super::connection::{Connection, ConnectionState};
 use super::job::{Job, JobState};
 use crate::engine::peers::Phase;
 use crate::files::host::FileHost;
-use crate::limits::{WAIT_LOOK_US, WAIT_TOLD_AFTER_US, WAIT_TOLD_BODY_AFTER_US};
+use crate::limits::{WAIT_LOOK_US, WAIT_REPORTED_AFTER_US, WAIT_REPORTED_BODY_AFTER_US};
 use crate::link::waiting::Wait;
 use crate::sys::Ring;
 
@@ -23,7 +23,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         });
         let parked = self.parked.iter().filter_map(|parked| {
             let elapsed_us = self.now_us.saturating_sub(parked.job.attempts.failing_since_us()?);
-            (elapsed_us >= WAIT_TOLD_AFTER_US).then_some((elapsed_us, &parked.job))
+            (elapsed_us >= WAIT_REPORTED_AFTER_US).then_some((elapsed_us, &parked.job))
         });
         let longest = waited.chain(parked).max_by_key(|(elapsed_us, _)| *elapsed_us);
         let wait = longest.map(|(elapsed_us, job)| Wait {
@@ -48,10 +48,11 @@ impl Connection {
             return None;
         }
         let (elapsed_us, least_us) = match job.attempts.failing_since_us() {
-            Some(since_us) => (now_us.saturating_sub(since_us), WAIT_TOLD_AFTER_US),
+            Some(since_us) => (now_us.saturating_sub(since_us), WAIT_REPORTED_AFTER_US),
             None => {
                 let is_body = Phase::of(&self.conn) == Phase::Body;
-                let least_us = if is_body { WAIT_TOLD_BODY_AFTER_US } else { WAIT_TOLD_AFTER_US };
+                let least_us =
+                    if is_body { WAIT_REPORTED_BODY_AFTER_US } else { WAIT_REPORTED_AFTER_US };
                 (clock_us.saturating_sub(submitted_us?), least_us)
             }
         };

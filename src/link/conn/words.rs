@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_tells_no_bytes() {
+    fn an_event_prints_no_bytes() {
         assert_eq!(format!("{:?}", Event::Received(3, &[83; 9])), "Received(3 of 9)");
     }
 }

@@ -317,7 +317,7 @@ fn a_peer_that_asks_for_new_keys_gets_them() {
 }
 
 #[test]
-fn keys_protect_so_many_records_and_no_more() {
+fn keys_protect_as_many_records_as_their_limit() {
     let mut pair = Pair::new(RecordLayout::Tls13);
     pair.traffic.send_limit = 3;
     for round in 0..5 {

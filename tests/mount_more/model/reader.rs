@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
         let flags = i32::try_from(flags.bits()).map_err(|error| error.to_string())?;
         let mut how = OpenOptions::new();
         how.read(true).custom_flags(flags);
-        let file = how.open(self.model.point.join(path)).map_err(told)?;
+        let file = how.open(self.model.point.join(path)).map_err(message_of)?;
         self.open.push(Open { path, bytes, file, at: 0, direct });
         Ok(self.open.len() - 1)
     }
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
     fn forget(&mut self, place: usize) -> Checked {
         let open = &self.open[place];
         self.doing = format!("advise DontNeed for all of {open}");
-        fadvise(&open.file, 0, None, Advice::DontNeed).map_err(|errno| told(errno.into()))
+        fadvise(&open.file, 0, None, Advice::DontNeed).map_err(|errno| message_of(errno.into()))
     }
 
     fn close(&mut self) -> Checked {
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
         let open = &self.open[place];
         self.doing = format!("read {length} bytes at {at} of {open}");
         let mut buffer = vec![0xEE; length];
-        let count = open.file.read_at(&mut buffer, at as u64).map_err(told)?;
+        let count = open.file.read_at(&mut buffer, at as u64).map_err(message_of)?;
         open.compare(at, length, &buffer[..count])
     }
 
@@ -250,19 +250,19 @@ impl<'a> Reader<'a> {
             _ => SeekFrom::End(from(open.bytes.len())),
         };
         self.doing = format!("{seek:?}, which is {to}, and read {length} bytes of {open}");
-        let found = open.file.seek(seek).map_err(told)?;
+        let found = open.file.seek(seek).map_err(message_of)?;
         same(&found, &(to as u64))?;
         open.at = to;
         open.read(length)?;
         // Before the beginning there is nothing, and the place stays.
         let before = open.file.seek(SeekFrom::Current(-1 - open.at as i64));
         expect_errno(before, Errno::INVAL)?;
-        same(&open.file.stream_position().map_err(told)?, &(open.at as u64))
+        same(&open.file.stream_position().map_err(message_of)?, &(open.at as u64))
     }
 
     fn folder(&mut self) -> (&'a str, &'a BTreeMap<&'a str, bool>) {
         let place = self.random.usize(..self.model.folders.len());
-        let (path, names) = self.model.folders.iter().nth(place).expect("so many");
+        let (path, names) = self.model.folders.iter().nth(place).expect("a folder");
         (path, names)
     }
 
@@ -270,9 +270,9 @@ impl<'a> Reader<'a> {
         let (path, expected) = self.folder();
         self.doing = format!("list {path:?}");
         let mut found = Vec::new();
-        for entry in fs::read_dir(self.model.point.join(path)).map_err(told)? {
-            let entry = entry.map_err(told)?;
-            found.push((entry.file_name(), entry.file_type().map_err(told)?.is_dir()));
+        for entry in fs::read_dir(self.model.point.join(path)).map_err(message_of)? {
+            let entry = entry.map_err(message_of)?;
+            found.push((entry.file_name(), entry.file_type().map_err(message_of)?.is_dir()));
         }
         found.sort();
         let expected = expected.iter().map(|(name, is_folder)| (OsString::from(name), *is_folder));
@@ -283,7 +283,7 @@ impl<'a> Reader<'a> {
     fn look(&mut self) -> Checked {
         let (path, bytes) = self.file();
         self.doing = format!("attributes of {path:?}");
-        let found = fs::symlink_metadata(self.model.point.join(path)).map_err(told)?;
+        let found = fs::symlink_metadata(self.model.point.join(path)).map_err(message_of)?;
         let length = bytes.len() as u64;
         let shown = |found: &fs::Metadata| (found.len(), found.blocks(), found.mtime());
         same(&shown(&found), &(length, length.div_ceil(512), WRITTEN))?;
@@ -291,12 +291,12 @@ impl<'a> Reader<'a> {
         let place = self.any()?;
         let open = &self.open[place];
         self.doing = format!("attributes of the open file {open}");
-        let found = open.file.metadata().map_err(told)?;
+        let found = open.file.metadata().map_err(message_of)?;
         let length = open.bytes.len() as u64;
         same(&shown(&found), &(length, length.div_ceil(512), WRITTEN))?;
         let (path, _) = self.folder();
         self.doing = format!("attributes of the folder {path:?}");
-        let found = fs::metadata(self.model.point.join(path)).map_err(told)?;
+        let found = fs::metadata(self.model.point.join(path)).map_err(message_of)?;
         same(&(found.is_dir(), found.mode() & 0o7777, found.mtime()), &(true, 0o555, WRITTEN))
     }
 
@@ -385,7 +385,7 @@ impl<'a> Reader<'a> {
         let open = &self.open[place];
         self.doing = format!("advise {advice:?} for {length} bytes at {at} of {open}");
         let length = NonZeroU64::new(length as u64);
-        fadvise(&open.file, at as u64, length, advice).map_err(|errno| told(errno.into()))
+        fadvise(&open.file, at as u64, length, advice).map_err(|errno| message_of(errno.into()))
     }
 
     /// Reads what the kernel does not have, at several places.
@@ -404,7 +404,10 @@ impl<'a> Reader<'a> {
         let (at, length) = (self.at(bytes.len()), self.length());
         self.doing = format!("readahead of {length} bytes at {at} of {path:?}");
         let path = self.model.point.join(path);
-        same(&self.mappers.read("readahead", &path, at, length, &[]).map_err(told)?, &Vec::new())
+        same(
+            &self.mappers.read("readahead", &path, at, length, &[]).map_err(message_of)?,
+            &Vec::new(),
+        )
     }
 
     fn map(&mut self) -> Checked {
@@ -422,7 +425,7 @@ impl<'a> Reader<'a> {
             bytes.len()
         );
         let found = self.mappers.read(what, &self.model.point.join(path), at, length, &touched);
-        compare(&bytes[at..at + length], &found.map_err(told)?)
+        compare(&bytes[at..at + length], &found.map_err(message_of)?)
     }
 
     /// sendfile(2): the kernel moves pages without a buffer of the program's.
@@ -432,18 +435,18 @@ impl<'a> Reader<'a> {
         let open = &self.open[place];
         self.doing = format!("send {length} bytes at {at} of {open}");
         let memory =
-            memfd_create("sent", MemfdFlags::CLOEXEC).map_err(|errno| told(errno.into()))?;
+            memfd_create("sent", MemfdFlags::CLOEXEC).map_err(|errno| message_of(errno.into()))?;
         let (mut next, mut left) = (at as u64, length);
         while left > 0 {
             let sent = sendfile(&memory, &open.file, Some(&mut next), left);
-            match sent.map_err(|errno| told(errno.into()))? {
+            match sent.map_err(|errno| message_of(errno.into()))? {
                 0 => break,
                 count => left -= count,
             }
         }
         let (mut memory, mut found) = (File::from(memory), Vec::new());
-        memory.seek(SeekFrom::Start(0)).map_err(told)?;
-        memory.read_to_end(&mut found).map_err(told)?;
+        memory.seek(SeekFrom::Start(0)).map_err(message_of)?;
+        memory.read_to_end(&mut found).map_err(message_of)?;
         open.compare(at, length, &found)
     }
 
@@ -462,7 +465,7 @@ impl<'a> Reader<'a> {
             if at >= length {
                 expect_errno(found, Errno::NXIO)?;
             } else {
-                same(&found.map_err(told)?, &(expected as u64))?;
+                same(&found.map_err(message_of)?, &(expected as u64))?;
                 open.at = expected;
             }
         }
@@ -474,7 +477,7 @@ impl Open<'_> {
     /// Reads on.
     fn read(&mut self, length: usize) -> Checked {
         let mut buffer = vec![0xEE; length];
-        let count = self.file.read(&mut buffer).map_err(told)?;
+        let count = self.file.read(&mut buffer).map_err(message_of)?;
         self.compare(self.at, length, &buffer[..count])?;
         self.at += count;
         Ok(())
@@ -495,7 +498,7 @@ impl std::fmt::Display for Open<'_> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
-fn told(error: io::Error) -> String {
+fn message_of(error: io::Error) -> String {
     error.to_string()
 }
 

@@ -386,9 +386,9 @@ fn check_channel(ran: &Ran, course: &Course, channel: usize, fed: &Fed) {
     let places = std::mem::take(places);
     let opened = places.values().filter(|place| place.opened() && !place.retired).count();
     let earlier = usize::try_from(count.earlier_epochs).expect("few");
-    assert_eq!(earlier + count.epochs.len(), opened, "each epoch that was read is told");
+    assert_eq!(earlier + count.epochs.len(), opened, "each epoch that was read is reported");
     assert!(!whole || opened == course.epochs.len(), "every epoch was read");
-    for (number, told) in (earlier..).zip(&count.epochs) {
+    for (number, reported) in (earlier..).zip(&count.epochs) {
         let epoch = number as u64;
         let made = made.get(number).map_or(&[] as &[Piece], Vec::as_slice);
         let mut model: Vec<u8> = Vec::new();
@@ -401,9 +401,9 @@ fn check_channel(ran: &Ran, course: &Course, channel: usize, fed: &Fed) {
         let place = &places[&epoch];
         let length = place.got.len();
         assert!(model.get(..length) == Some(place.got.as_slice()), "{epoch}: wrong bytes");
-        let taken = if told.left_early { length as u64 } else { world.put_in(place) };
-        assert_eq!((told.epoch, told.bytes), (epoch, taken), "{epoch}: told");
-        assert!(!told.left_early || place.left, "{epoch}: its reader did not leave");
+        let taken = if reported.left_early { length as u64 } else { world.put_in(place) };
+        assert_eq!((reported.epoch, reported.bytes), (epoch, taken), "{epoch}: reported");
+        assert!(!reported.left_early || place.left, "{epoch}: its reader did not leave");
         // The last one opened may have been broken off.
         let complete = whole || number + 1 < opened;
         if place.left {
@@ -414,13 +414,13 @@ fn check_channel(ran: &Ran, course: &Course, channel: usize, fed: &Fed) {
         if let Some(marked) = place.marked {
             let is_object = |piece: &&Piece| matches!(piece, Piece::Object(_));
             let objects = made.iter().filter(is_object).count() as u64;
-            assert!(!told.left_early && length == model.len(), "{epoch}: marked, not read");
+            assert!(!reported.left_early && length == model.len(), "{epoch}: marked, not read");
             assert_eq!((marked.objects, marked.bytes), (objects, model.len() as u64), "{epoch}");
         }
-        let may_miss = !course.marks || !complete || told.left_early;
+        let may_miss = !course.marks || !complete || reported.left_early;
         assert!(place.marked.is_some() || may_miss, "{epoch}: not marked");
-        if complete && !told.left_early {
-            assert_eq!(told.bytes, model.len() as u64, "{epoch}: delivered");
+        if complete && !reported.left_early {
+            assert_eq!(reported.bytes, model.len() as u64, "{epoch}: delivered");
         }
     }
     world.plumbing.channels[channel].places = places;

@@ -201,9 +201,9 @@ fn a_reader_of_a_slow_network_is_never_without_bytes_for_long() {
         let begun: Vec<u64> = place.begun.iter().map(|(at_us, _)| *at_us).collect();
         let longest_us = begun.windows(2).map(|pair| pair[1] - pair[0]).max().expect("many");
         let timeline = &ran.fed[0].count.pace;
-        let told = || format!("{longest_us} us for 1 MiB: {begun:?} {timeline:?}");
-        assert!(longest_us < 10 * SECOND_US, "{}", told());
-        assert!(place.read_until_us() < 60 * SECOND_US, "{}", told());
+        let figures = || format!("{longest_us} us for 1 MiB: {begun:?} {timeline:?}");
+        assert!(longest_us < 10 * SECOND_US, "{}", figures());
+        assert!(place.read_until_us() < 60 * SECOND_US, "{}", figures());
     });
 }
 

@@ -10,16 +10,16 @@ const TEXT_CHARS_MAX: usize = 300;
 /// header's request id stay what they were; and what is said plainly is understood.
 pub fn error(data: &[u8]) {
     let status = 300 + data.first().map_or(0, |byte| u16::from(*byte));
-    let told = explain(status, data, "");
-    plain(&told);
-    assert_eq!(told.status, status);
+    let error = explain(status, data, "");
+    plain(&error);
+    assert_eq!(error.status, status);
     // Only a code shows that it was S3 who spoke.
-    assert_eq!(told.is_foreign, told.code.is_empty() && !data.is_empty());
+    assert_eq!(error.is_foreign, error.code.is_empty() && !data.is_empty());
     let named = explain(status, data, "R1");
-    assert_eq!(named, ServerError { request_id: "R1".to_owned(), ..told.clone() });
+    assert_eq!(named, ServerError { request_id: "R1".to_owned(), ..error.clone() });
     // Total, and in agreement: only RequestTimeTooSkewed has the server's clock.
-    assert!(told.server_clock().is_none() || told.code == "RequestTimeTooSkewed");
-    let line = told.into_error("get").to_string();
+    assert!(error.server_clock().is_none() || error.code == "RequestTimeTooSkewed");
+    let line = error.into_error("get").to_string();
     assert!(line.starts_with("get: the server answered "), "{line}");
 
     let word: String = data
@@ -35,8 +35,9 @@ pub fn error(data: &[u8]) {
     assert_eq!(said, ServerError { status, code: word, ..ServerError::default() });
 }
 
-fn plain(told: &ServerError) {
-    for text in [&told.code, &told.message, &told.request_id, &told.region, &told.server_time] {
+fn plain(error: &ServerError) {
+    for text in [&error.code, &error.message, &error.request_id, &error.region, &error.server_time]
+    {
         assert!(!text.contains(char::is_control), "{text:?} goes to a terminal");
         assert!(text.chars().count() <= TEXT_CHARS_MAX, "{} bytes", text.len());
     }

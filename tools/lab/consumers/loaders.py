@@ -53,17 +53,17 @@ def drop_pages(folders: Iterable[Path]) -> None:
 def write_images(folder: Path, size: int, is_decoded: bool) -> Samples:
     """Photographs in folders of their classes."""
     from PIL import Image
-    chance, told = random.Random("images"), Samples()
+    chance, samples = random.Random("images"), Samples()
     while size > 0:
         noise = Image.frombytes("RGB", SHAPES, chance.randbytes(3 * SHAPES[0] * SHAPES[1]))
-        name = f"class{len(told) % CLASSES:02}/{len(told):06}.jpeg"
+        name = f"class{len(samples) % CLASSES:02}/{len(samples):06}.jpeg"
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         noise.resize(PIXELS, Image.Resampling.BICUBIC).save(path, quality=90)
         size -= path.stat().st_size
         with Image.open(path) as image:
-            told.append((name, crc32(image.tobytes() if is_decoded else path.read_bytes())))
-    return told
+            samples.append((name, crc32(image.tobytes() if is_decoded else path.read_bytes())))
+    return samples
 
 
 def shards(size: int) -> Iterator[tuple[int, list[tuple[str, bytes]]]]:
@@ -76,27 +76,27 @@ def shards(size: int) -> Iterator[tuple[int, list[tuple[str, bytes]]]]:
 
 def write_tars(folder: Path, size: int) -> Samples:
     """Tar files of samples with one field."""
-    told = Samples()
+    samples = Samples()
     for number, records in shards(size):
         with tarfile.open(folder / f"shard-{number:04}.tar", "w") as archive:
             for name, data in records:
                 member = tarfile.TarInfo(f"{name}.bin")
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
-                told.append((name, crc32(data)))
-    return told
+                samples.append((name, crc32(data)))
+    return samples
 
 
 def write_tfrecords(folder: Path, size: int) -> Samples:
     """Files of TensorFlow's, each record with its name in front."""
     import tensorflow
-    told = Samples()
+    samples = Samples()
     for number, records in shards(size):
         with tensorflow.io.TFRecordWriter(str(folder / f"{number:04}.tfrecord")) as writer:
             for name, data in records:
                 writer.write(name.encode() + data)
-                told.append((name, crc32(data)))
-    return told
+                samples.append((name, crc32(data)))
+    return samples
 
 
 def with_workers(dataset: Any, batch_size: int | None, **more: Any) -> Any:
@@ -165,7 +165,7 @@ READERS: dict[str, Callable[[Path], Callable[[], Iterable[tuple[str, int]]]]] = 
     "webdataset": tars, "tfrecords": tfrecords}
 
 
-def tell(started: float, samples: Iterable[tuple[str, int]]) -> None:
+def report(started: float, samples: Iterable[tuple[str, int]]) -> None:
     """One line."""
     found = list(samples)
     seconds = time.monotonic() - started
@@ -177,12 +177,12 @@ def main() -> None:
     what, kind, folder, number = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
     if what == "write":
         folder.mkdir(parents=True)
-        tell(time.monotonic(), WRITERS[kind](folder, number))
+        report(time.monotonic(), WRITERS[kind](folder, number))
         return
     samples = READERS[kind](folder)
     for _ in range(number):
         drop_pages([folder, *map(Path, sys.argv[5:])])
-        tell(time.monotonic(), samples())
+        report(time.monotonic(), samples())
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from records import tell
+from records import report
 
 APPEAR_SECONDS = 60.0
 BRING_BYTES = 16 << 20
@@ -131,7 +131,7 @@ def main() -> None:
     folder, channel = Path(os.environ["SM_INPUT_DIR"]) / "data", sys.argv[2]
     for epoch in range(int(sys.argv[3])):
         name = f"{channel}_{epoch}"
-        tell(name, way(folder / name))
+        report(name, way(folder / name))
 
 
 if __name__ == "__main__":

@@ -20,17 +20,17 @@ def fingerprints(records: Iterable[bytes]) -> list[str]:
     return [fingerprint(record) for record in records]
 
 
-def tell(source: str, records: Iterable[bytes]) -> None:
+def report(source: str, records: Iterable[bytes]) -> None:
     """One line for what came from one source."""
     print(json.dumps({"source": source, "records": fingerprints(records)}), flush=True)
 
 
-def told(output: str) -> dict[str, list[str]]:
+def reported(output: str) -> dict[str, list[str]]:
     """The records of each source; a second line for a source is an error, and any other line."""
     found: dict[str, list[str]] = {}
     for line in output.splitlines():
         entry = json.loads(line)
         if entry["source"] in found:
-            raise ValueError(f"{entry['source']} is told twice")
+            raise ValueError(f"{entry['source']} has two lines")
         found[entry["source"]] = entry["records"]
     return found

@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from records import tell
+from records import report
 
 FOLDERS_MAX = 3
 
@@ -26,7 +26,7 @@ def main() -> None:
             if len(name.parts) > FOLDERS_MAX + 1:
                 raise SystemExit(f"{name} is too deep")
             with path.open(newline="", encoding="utf-8") as file:
-                tell(f"{channel}/{name}", ("\x1f".join(row).encode() for row in csv.reader(file)))
+                report(f"{channel}/{name}", ("\x1f".join(row).encode() for row in csv.reader(file)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 
 import webdataset
-from records import tell
+from records import report
 
 
 def fields(urls: str) -> Iterator[bytes]:
@@ -28,7 +28,7 @@ def main() -> None:
     data = os.path.join(os.environ["SM_INPUT_DIR"], "data")
     for word in sys.argv[1:]:
         name, urls = word.split("=", 1)
-        tell(name, fields(urls.replace("$DATA", data)))
+        report(name, fields(urls.replace("$DATA", data)))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import os
 import sys
 from pathlib import Path
 
-from records import tell
+from records import report
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -38,21 +38,21 @@ def dataset(word: str) -> PipeModeDataset:
 def epochs(word: str, count: str) -> None:
     """All epochs in one go."""
     repeated = dataset(word).repeat(int(count))
-    tell(f"epochs:{word}", (record.numpy() for record in repeated))
+    report(f"epochs:{word}", (record.numpy() for record in repeated))
 
 
 def zipped(left: str, right: str, count: str) -> None:
     """Two channels side by side."""
     pairs = tensorflow.data.Dataset.zip((dataset(left), dataset(right))).repeat(int(count))
     found = [(first.numpy(), second.numpy()) for first, second in pairs]
-    tell(f"zip:{left}", (first for first, _ in found))
-    tell(f"zip:{right}", (second for _, second in found))
+    report(f"zip:{left}", (first for first, _ in found))
+    report(f"zip:{right}", (second for _, second in found))
 
 
 def early(word: str, take: str) -> None:
     """The beginning of an epoch, then the next one."""
-    tell(f"early:{word}", (record.numpy() for record in dataset(word).take(int(take))))
-    tell(f"next:{word}", (record.numpy() for record in dataset(word)))
+    report(f"early:{word}", (record.numpy() for record in dataset(word).take(int(take))))
+    report(f"next:{word}", (record.numpy() for record in dataset(word)))
 
 
 def main() -> None:

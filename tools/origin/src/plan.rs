@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_takes_so_many_in_a_row() {
+    fn a_burst_takes_its_requests_in_a_row() {
         let when =
             Match { key_prefix: Some("a".into()), requests: Some(2..=3), ..Match::default() };
         let injector = Injector::new(FaultPlan::none().with_rule(when, Fault::SlowDown));

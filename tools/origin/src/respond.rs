@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn checksums_are_told_when_asked_for() {
+    fn checksums_are_reported_when_asked_for() {
         const CHECKSUM: &str = "x-amz-checksum-crc64nvme";
         let asked = [(CHECKSUM_MODE, "ENABLED")];
         assert!(get(&asked).unwrap().headers.contains_key(CHECKSUM));

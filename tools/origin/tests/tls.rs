@@ -139,8 +139,8 @@ fn versions_suites_and_names() {
         }
         let stats = origin.stop();
         assert_eq!((stats.tls_handshakes, stats.tls_failed, stats.gets), (3, 0, 6));
-        let told = format!("{version} {}", negotiated.as_str().unwrap());
-        assert_eq!(stats.tls_suites.get(&told), Some(&3), "{:?}", stats.tls_suites);
+        let expected = format!("{version} {}", negotiated.as_str().unwrap());
+        assert_eq!(stats.tls_suites.get(&expected), Some(&3), "{:?}", stats.tls_suites);
         assert!(stats.bytes_sent > stats.body_bytes);
     }
 }
@@ -177,8 +177,8 @@ fn certificates_that_nobody_should_believe() {
     ] {
         let origin = start(TlsConfig { certificate, ..TlsConfig::default() });
         let error = connect(origin.address(), &client(&origin), "localhost").unwrap_err();
-        let told = format!("{error:?}");
-        assert!(told.contains(words), "{certificate:?}: {told}");
+        let message = format!("{error:?}");
+        assert!(message.contains(words), "{certificate:?}: {message}");
         let gone = (0..3000).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             origin.stats().tls_failed == 1

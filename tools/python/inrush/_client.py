@@ -329,8 +329,8 @@ class Client:
         program waited for no read), `share` of the time (0 to 1), `bytes_per_second`, `shares` of
         all parts, and all of it in words as `sentence`.
         """
-        told = self._core.limit()
-        return None if told is None else json.loads(told)
+        limit = self._core.limit()
+        return None if limit is None else json.loads(limit)
 
     @property
     def closed(self) -> bool:

@@ -160,10 +160,10 @@ def stats(client: Client, uris: Iterable[str]) -> list[ObjectInfo | OSError]:
     asked = list(uris)
     jobs: Iterator[tuple[int, Callable[[Reactor], int]]] = (
         (at, partial(Reactor.stat, source=uri)) for at, uri in enumerate(asked))
-    told: dict[int, ObjectInfo | OSError] = {
+    infos: dict[int, ObjectInfo | OSError] = {
         at: info if error is None else error
         for at, info, error in _jobs.run(client, jobs, ASKED_MAX)}
-    return [told[at] for at in range(len(asked))]
+    return [infos[at] for at in range(len(asked))]
 
 
 def _index(client: Client, info: ObjectInfo, beside: list[ObjectInfo]
@@ -177,14 +177,14 @@ def _index(client: Client, info: ObjectInfo, beside: list[ObjectInfo]
     if info.size > INDEX_BYTES_MAX:
         raise ValueError(f"{uri} has {info.size} bytes, an index has at most {INDEX_BYTES_MAX}")
     guessed = beside if len(beside) <= GUESSED_MAX else []
-    told, *others = client.read_many([(info, None), *map(_beginning, guessed)],
-                                     return_exceptions=True)
-    if told.error is not None:
-        raise told.error
+    first, *others = client.read_many([(info, None), *map(_beginning, guessed)],
+                                      return_exceptions=True)
+    if first.error is not None:
+        raise first.error
     # A failure of one is reported when it is needed.
     firsts = {one.uri: other.data for one, other in zip(guessed, others) if other.error is None}
     try:
-        parsed = json.loads(told.data)
+        parsed = json.loads(first.data)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{uri} is no index: {error}") from None
     weights = parsed.get("weight_map") if isinstance(parsed, dict) else None

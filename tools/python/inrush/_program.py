@@ -68,7 +68,7 @@ def run_transfer(
             os.close(writer)
             writer = None
         try:
-            told, said = _follow(process, reader, progress)
+            output, said = _follow(process, reader, progress)
         except BaseException:
             _end(process)
             raise
@@ -76,7 +76,7 @@ def run_transfer(
         for descriptor in (reader, writer):
             if descriptor is not None:
                 os.close(descriptor)
-    return _report(process.returncode, told, said)
+    return _report(process.returncode, output, said)
 
 
 def _follow(
@@ -89,7 +89,7 @@ def _follow(
     with process.stdout, process.stderr, selectors.DefaultSelector() as selector:
         for descriptor in (*printed, *([] if reader is None else [reader])):
             selector.register(descriptor, selectors.EVENT_READ)
-        told, said = printed.values()
+        output, said = printed.values()
         while selector.get_map():
             for ready, _ in selector.select():
                 piece = os.read(ready.fd, 1 << 16)
@@ -100,7 +100,7 @@ def _follow(
                 else:
                     tally.take(piece)
     process.wait()
-    return bytes(told), bytes(said)
+    return bytes(output), bytes(said)
 
 
 class _Tally:
@@ -119,8 +119,8 @@ class _Tally:
             self._objects += 1
             self._bytes += entry.get("bytes") or 0
             if self._progress is not None:
-                told = {"objects": self._objects, "bytes": self._bytes, "object": entry}
-                self._progress(told)
+                counts = {"objects": self._objects, "bytes": self._bytes, "object": entry}
+                self._progress(counts)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -130,9 +130,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _report(code: int, told: bytes, said: bytes) -> dict[str, Any]:
+def _report(code: int, output: bytes, said: bytes) -> dict[str, Any]:
     """The report, or the error that it has."""
-    lines = told.decode(errors="replace").splitlines()
+    lines = output.decode(errors="replace").splitlines()
     report: dict[str, Any] = json.loads(lines[-1]) if lines else {}
     if code == 0:
         return report

@@ -45,7 +45,7 @@ class Ranks:
         find = getattr(group, "get_group_store", None)
         self._store = None if find is None else find()
         self._key = ""
-        self._key = f"inrush/{self.told(lambda: time.time_ns())}"
+        self._key = f"inrush/{self.of_rank_0(lambda: time.time_ns())}"
         #: Whether all ranks know that one has failed, or cannot be reached any more.
         self.has_failed = False
 
@@ -60,7 +60,7 @@ class Ranks:
             raise ValueError("the ranks of the process group want different tensors: address, "
                              "names, and dimensions and counts of shard must be the same")
 
-    def told(self, find: Callable[[], Value]) -> Value:
+    def of_rank_0(self, find: Callable[[], Value]) -> Value:
         """What rank 0 finds; it is found once. What it raises all of them raise."""
         found, failure = None, None
         if self.rank == 0:
@@ -80,11 +80,11 @@ class Ranks:
         rank = int(first[0])
         if rank == self.size:
             return
-        told = self._shared(rank, None if failure is None else _told(failure))
+        message = self._shared(rank, None if failure is None else _message_of(failure))
         self.has_failed = True
-        raise _failure_of(rank, told) if failure is None else failure
+        raise _failure_of(rank, message) if failure is None else failure
 
-    def tell(self, failure: BaseException) -> None:
+    def report(self, failure: BaseException) -> None:
         """Informs the others that this rank has failed, if they do not know that one has."""
         if not self.has_failed:
             try:
@@ -150,7 +150,7 @@ class Ranks:
             raise Lost(self._store.get(self._key).decode())
 
 
-def _told(failure: BaseException) -> tuple[str, dict[str, Any]]:
+def _message_of(failure: BaseException) -> tuple[str, dict[str, Any]]:
     """What another rank makes an error of."""
     if isinstance(failure, Error):
         return failure.message, {
@@ -160,9 +160,9 @@ def _told(failure: BaseException) -> tuple[str, dict[str, Any]]:
     return str(text), {"class": type(failure).__name__}
 
 
-def _failure_of(rank: int, told: tuple[str, dict[str, Any]]) -> Exception:
+def _failure_of(rank: int, message: tuple[str, dict[str, Any]]) -> Exception:
     """The error of another rank."""
-    text, what = told
+    text, what = message
     if "kind" in what:
         kind = what.pop("kind")
         return from_native(kind, f"rank {rank}: {text}", **what)

@@ -96,7 +96,7 @@ def shared(ranks: Ranks, client: Client, parts: Iterable[Part], shards: Mapping[
                     yield ready.pop()
         ranks.agree(None)
     except BaseException as error:
-        ranks.tell(error)
+        ranks.report(error)
         raise
 
 

@@ -91,10 +91,10 @@ class Plan:
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"the state has version {state.get('version')!r}, "
                              f"expected {STATE_VERSION}")
-        refuse_others(state, self._told(), "stream")
+        refuse_others(state, self._identity(), "stream")
         return replace(self, epoch=int(state["epoch"]))
 
-    def _told(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         """What must be the same for a state to mean the same."""
         return {"kind": self.kind, "objects": len(self.listing),
                 "listing": self.listing.fingerprint(), "seed": self.seed,
@@ -103,7 +103,8 @@ class Plan:
 
     def state(self, place: Position) -> dict[str, Any]:
         """The state of a stream that goes on there."""
-        return {"version": STATE_VERSION, **self._told(), "epoch": self.epoch, **place._asdict()}
+        return {"version": STATE_VERSION, **self._identity(), "epoch": self.epoch,
+                **place._asdict()}
 
 
 class Position(NamedTuple):
@@ -146,7 +147,7 @@ class Stream(Iterator[Any]):
         self._client = client
         # Where the pass is, and where it goes on: behind a sample that failed, if one did.
         self._at = self._next = Position()
-        self._told: dict[str, Any] | None = None
+        self._fixed: dict[str, Any] | None = None
         self._reads: Generator[_Read, None, None] | None = None
         self._is_over = self._is_closed = False
         self._length = len(replace(plan, seed=None).order())
@@ -212,17 +213,17 @@ class Stream(Iterator[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the pass is: small, of plain values. It does not depend on what is read ahead."""
-        if self._told is None:
+        if self._fixed is None:
             # The hash of the listing is made once.
-            self._told = self.plan.state(Position())
-        return {**self._told, **self._at._asdict()}
+            self._fixed = self.plan.state(Position())
+        return {**self._fixed, **self._at._asdict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on behind what was handed out when the state was taken.
 
         :raises ValueError: the state is of another stream.
         """
-        self.plan, self._told = self.plan.at(state), None
+        self.plan, self._fixed = self.plan.at(state), None
         self._at = self._next = Position(int(state["place"]), int(state["offset"]), state["tar"])
         self._reads, self._is_over, self._is_closed = None, False, False
 

@@ -133,7 +133,7 @@ class Model:
             self._ranks = Ranks(process_group, self._device)
             parts = sorted((name, dim, count) for name, (dim, _, count) in shard.items())
             self._ranks.alike((uri, None if wanted is None else sorted(wanted), parts))
-        found = find() if self._ranks is None else self._ranks.told(find)
+        found = find() if self._ranks is None else self._ranks.of_rank_0(find)
         self._metadata, self._found = found.metadata, found.tensors
         try:
             for name, (dim, rank, count) in self._shard.items():
@@ -141,7 +141,7 @@ class Model:
                 sharded(self._whole(name), dim, rank, count)
         except (KeyError, ValueError) as error:
             if self._ranks is not None:
-                self._ranks.tell(error)
+                self._ranks.report(error)
             raise
         if self._ranks is not None:
             self._ranks.agree(None)

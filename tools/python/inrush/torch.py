@@ -206,7 +206,7 @@ class ShardSampler(Sampler[int]):  # type: ignore[misc,unused-ignore]
         _refuse_second_division(self, self._now)
         return _SamplerIterator(self)
 
-    def _told(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         """What must be the same for a state to mean the same."""
         listed = getattr(self._dataset, "listing", None)
         return {"count": len(self._dataset), "seed": self._seed,
@@ -220,7 +220,7 @@ class _SamplerIterator(Iterator[int]):
     def __init__(self, sampler: ShardSampler) -> None:
         self._sampler, self._order, self._place = sampler, sampler.order(), 0
         self._epoch = sampler.epoch
-        self._told: dict[str, Any] | None = None
+        self._fixed: dict[str, Any] | None = None
 
     def __next__(self) -> int:
         if self._place == len(self._order):
@@ -230,13 +230,13 @@ class _SamplerIterator(Iterator[int]):
         return number
 
     def state_dict(self) -> dict[str, Any]:
-        if self._told is None:
+        if self._fixed is None:
             # The hash of the listing is made once.
-            self._told = self._sampler._told()
-        return {**self._told, "epoch": self._epoch, "place": self._place}
+            self._fixed = self._sampler._identity()
+        return {**self._fixed, "epoch": self._epoch, "place": self._place}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        refuse_others(state, self._sampler._told(), "sampler")
+        refuse_others(state, self._sampler._identity(), "sampler")
         self._sampler.set_epoch(state["epoch"])
         self._epoch = state["epoch"]
         self._order, self._place = self._sampler.order(), state["place"]

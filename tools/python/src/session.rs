@@ -157,11 +157,11 @@ struct Starting {
 impl Starting {
     fn begin(client: ClientOptions, options: EngineOptions) -> Result<Arc<Self>, inrush::Error> {
         let starting = Arc::new(Self::default());
-        let told = Arc::clone(&starting);
+        let begun = Arc::clone(&starting);
         let work = move || {
             let started = Session::start(client, options).map(Arc::new);
-            *lock(&told.done) = Some(started);
-            told.rings.notify_all();
+            *lock(&begun.done) = Some(started);
+            begun.rings.notify_all();
         };
         let thread = std::thread::Builder::new().name("inrush-connect".to_owned()).spawn(work);
         thread.map_err(inrush::Error::no_thread)?;

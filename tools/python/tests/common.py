@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 #: Only against tests that hang: nothing is measured.
-PATIENCE_SECONDS = 60.0
+WAIT_SECONDS_MAX = 60.0
 
 
 def pattern(length: int, salt: int = 0) -> bytes:
@@ -69,7 +69,7 @@ def unread_from(port: int) -> int:
 
 def until(is_so: Callable[[], bool]) -> None:
     """Waits until it is so."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not is_so():
         assert time.monotonic() < deadline, "it does not come to be"
         time.sleep(0.01)

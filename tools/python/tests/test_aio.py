@@ -54,8 +54,8 @@ def test_errors_come_to_who_awaits(serve: Serve) -> None:
         items = ["s3://data/n/001", "s3://data/none"]
         with pytest.raises(inrush.NotFound):
             [one async for one in client.async_read_many(items)]
-        told = [one async for one in client.async_read_many(items, return_exceptions=True)]
-        assert [type(one.error) for one in told] == [type(None), inrush.NotFound]
+        results = [one async for one in client.async_read_many(items, return_exceptions=True)]
+        assert [type(one.error) for one in results] == [type(None), inrush.NotFound]
 
     with serve(OBJECTS).client() as client:
         asyncio.run(work(client))
@@ -146,7 +146,7 @@ def test_a_loop_that_is_over_takes_its_jobs_along(serve: Serve) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_closed_client_tells_who_awaits(serve: Serve) -> None:
+def test_a_closed_client_ends_every_await(serve: Serve) -> None:
     before = descriptors()
 
     async def work(client: inrush.Client) -> None:

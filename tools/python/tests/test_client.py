@@ -16,7 +16,7 @@ from typing import Any
 
 import inrush
 import pytest
-from common import (PATIENCE_SECONDS, Answers, descriptors, pattern, prefers_huge_pages, threads,
+from common import (WAIT_SECONDS_MAX, Answers, descriptors, pattern, prefers_huge_pages, threads,
                     until)
 
 Serve = Callable[..., Any]
@@ -54,7 +54,7 @@ def test_what_is_read_is_what_is_there(serve: Serve) -> None:
         assert client.read("s3://data/train/a*b") == b"star", "no character is a wildcard"
 
 
-def test_the_limit_is_told(serve: Serve) -> None:
+def test_the_limit_is_reported(serve: Serve) -> None:
     origin = serve(KEYS, "--first-byte-latency", "100:0")
     with origin.client() as client:
         assert client.limit() is None, "nothing was read"
@@ -233,7 +233,7 @@ def test_ranges_far_beyond_an_object_leave_room_for_others(serve: Serve, ordered
         read = threading.Thread(daemon=True, target=lambda: found.extend(
             c.read_many(items, ordered=ordered, return_exceptions=True)))
         read.start()
-        read.join(PATIENCE_SECONDS)
+        read.join(WAIT_SECONDS_MAX)
         assert not read.is_alive(), "it waits for ever"
     found.sort(key=lambda result: result.index)
     wanted = [None if item is info else inrush.InvalidRange for item in items]
@@ -263,7 +263,7 @@ def test_what_is_a_mistake_of_the_program_is_raised_at_its_turn(serve: Serve, wr
                 read_many("s3://data/big")
 
 
-def test_what_names_no_object_is_told_at_its_turn(serve: Serve) -> None:
+def test_what_names_no_object_is_reported_at_its_turn(serve: Serve) -> None:
     with serve(KEYS).client() as client:
         for wrong in ("bad", ("s3://data/train/axb", (-1, 3))):
             items: list[Any] = ["s3://data/train/axb", wrong, "s3://data/train/sub/one"]
@@ -296,9 +296,9 @@ def test_errors_of_read_many_come_at_their_turn(serve: Serve) -> None:
         for _ in range(2):
             with pytest.raises(inrush.Closed, match="has failed before.*NotFound: .*not-there"):
                 next(results)
-        told = list(client.read_many(items, return_exceptions=True))
-        assert [type(result.error) for result in told] == [type(None), inrush.NotFound, type(None)]
-        assert told[2].data == BIG and told[1].data == b""
+        ended = list(client.read_many(items, return_exceptions=True))
+        assert [type(result.error) for result in ended] == [type(None), inrush.NotFound, type(None)]
+        assert ended[2].data == BIG and ended[1].data == b""
 
 
 def test_a_listing_that_failed_has_no_end(serve: Serve) -> None:
@@ -372,7 +372,7 @@ def test_a_client_that_is_closed_while_threads_read_waits_for_no_worker() -> Non
     def answer(handler: Any) -> None:
         # Where the bucket is; reads are never answered.
         if handler.command == "GET":
-            over.wait(PATIENCE_SECONDS)
+            over.wait(WAIT_SECONDS_MAX)
             return
         handler.send_response(200)
         handler.send_header("Content-Length", str(1 << 30))
@@ -382,7 +382,7 @@ def test_a_client_that_is_closed_while_threads_read_waits_for_no_worker() -> Non
     words = [sys.executable, "-c", CLOSED_WHILE_READING, server.endpoint, "60"]
     try:
         # Without that a thread had the interpreter while it waited for a worker that wanted it.
-        subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
+        subprocess.run(words, check=True, timeout=WAIT_SECONDS_MAX)
     finally:
         over.set()
         server.close()
@@ -430,22 +430,22 @@ def test_nothing_is_left_of_a_client(serve: Serve) -> None:
         until(lambda: descriptors() <= before)
 
 
-def test_who_waits_is_told_of_a_close(serve: Serve) -> None:
+def test_a_close_ends_every_wait(serve: Serve) -> None:
     client = serve(KEYS, "--connection-rate", "1KB").client()
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def work() -> None:
         try:
             client.read("s3://data/big")
         except BaseException as error:
-            told.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=work)
     thread.start()
     until(lambda: "inrush-0" in threads())
     client.close()
     thread.join()
-    assert [type(error) for error in told] == [inrush.Closed]
+    assert [type(error) for error in errors] == [inrush.Closed]
 
 
 def test_clients_are_pickled_without_keys(serve: Serve) -> None:

@@ -34,8 +34,8 @@ def test_classes_are_those_of_python_too() -> None:
         assert str(error) == "it failed" and error.kind and error.errno
         for again in (error, pickle.loads(pickle.dumps(error))):
             assert type(again) is of
-            told = (again.uri, again.key, again.attempts, again.request_id, str(again))
-            assert told == ("s3://b/k/l", "k/l", 3, "R1", "it failed")
+            fields = (again.uri, again.key, again.attempts, again.request_id, str(again))
+            assert fields == ("s3://b/k/l", "k/l", 3, "R1", "it failed")
             assert (again.bucket, again.filename) == ("b", again.uri)
 
 
@@ -47,8 +47,8 @@ def test_a_class_that_pytorch_pickles_has_the_attributes(monkeypatch: pytest.Mon
         # What torch.utils.data does: the class is pickled, its instance made of the text.
         again = pickle.loads(pickle.dumps(type(error)))("Caught it: it failed")
         assert isinstance(again, of) and str(again) == "Caught it: it failed"
-        told = (again.kind, again.uri, again.filename, again.bucket, again.key)
-        assert told == (of.kind, "s3://b/k/l", "s3://b/k/l", "b", "k/l")
+        fields = (again.kind, again.uri, again.filename, again.bucket, again.key)
+        assert fields == (of.kind, "s3://b/k/l", "s3://b/k/l", "b", "k/l")
         assert (again.attempts, again.request_id) == (3, "R1")
         assert pickle.loads(pickle.dumps(again)).uri == "s3://b/k/l"
         # Another error of this kind is about another object.
@@ -56,7 +56,7 @@ def test_a_class_that_pytorch_pickles_has_the_attributes(monkeypatch: pytest.Mon
 
 
 def test_messages_name_arguments_not_options() -> None:
-    for said, told in [
+    for said, expected in [
         ("check --endpoint-url, --region and the network",
          "check endpoint_url, region and the network"),
         ("no key; for public data --no-sign-request", "no key; for public data no_sign_request"),
@@ -64,7 +64,7 @@ def test_messages_name_arguments_not_options() -> None:
         ("give --cap-add NET_RAW", "give --cap-add NET_RAW"),
         ("get s3://b/a --region: s3://b/x--x-s3", "get s3://b/a --region: s3://b/x--x-s3"),
     ]:  # fmt: skip
-        assert str(_errors.from_native("usage", said, "s3://b/a --region")) == told
+        assert str(_errors.from_native("usage", said, "s3://b/a --region")) == expected
     options: dict[str, Any] = {"memory": 1000, "no_sign_request": True, "region": "us-east-1"}
     with pytest.raises(inrush.Usage, match="^memory 1000 is too small"):
         inrush.Client(**options, endpoint_url="http://127.0.0.1:1")
@@ -72,9 +72,9 @@ def test_messages_name_arguments_not_options() -> None:
 
 def test_missing_objects_and_buckets(serve: Serve) -> None:
     with serve(OBJECTS).client() as client:
-        with pytest.raises(inrush.NotFound, match="s3://data/none is not there") as told:
+        with pytest.raises(inrush.NotFound, match="s3://data/none is not there") as caught:
             client.read("s3://data/none")
-        assert (told.value.kind, told.value.uri) == ("not_found", "s3://data/none")
+        assert (caught.value.kind, caught.value.uri) == ("not_found", "s3://data/none")
         for ask in (client.stat, client.open, client.read):
             with pytest.raises(FileNotFoundError):
                 ask("s3://no-such-bucket/none")
@@ -149,9 +149,9 @@ def test_a_client_that_is_closed_does_nothing_more(serve: Serve) -> None:
         lambda: asyncio.run(client.async_stat("s3://data/a")),
     ]  # fmt: skip
     for call in calls:
-        with pytest.raises(inrush.Closed, match="closed") as told:
+        with pytest.raises(inrush.Closed, match="closed") as caught:
             call()
-        assert isinstance(told.value, ValueError) and isinstance(told.value, OSError)
+        assert isinstance(caught.value, ValueError) and isinstance(caught.value, OSError)
 
 
 def test_addresses_that_are_none(serve: Serve) -> None:
@@ -164,19 +164,19 @@ def test_addresses_that_are_none(serve: Serve) -> None:
                 client.read(nonsense)
 
 
-def test_what_was_replaced_is_told(serve: Serve) -> None:
+def test_what_was_replaced_is_reported(serve: Serve) -> None:
     with serve(OBJECTS).client() as client:
         old = inrush.ObjectInfo("s3://data/a", 10, '"another"')
-        with pytest.raises(inrush.Changed) as told:
+        with pytest.raises(inrush.Changed) as caught:
             client.read(old)
-        assert told.value.attempts is not None and told.value.uri == "s3://data/a"
+        assert caught.value.attempts is not None and caught.value.uri == "s3://data/a"
 
 
 def test_refusals_name_the_request(serve: Serve) -> None:
     origin = serve(OBJECTS, "--access-key", "AKID", "--secret-key", "hidden")
-    with origin.client() as client, pytest.raises(PermissionError) as told:
+    with origin.client() as client, pytest.raises(PermissionError) as caught:
         client.read("s3://data/a")
-    assert isinstance(told.value, inrush.Error) and told.value.request_id
+    assert isinstance(caught.value, inrush.Error) and caught.value.request_id
 
 
 def test_no_credentials(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,9 +197,9 @@ def test_no_credentials(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nobody_answers() -> None:
     options: dict[str, Any] = {"no_sign_request": True, "region": "us-east-1", "retry_for": 0.0}
     with inrush.Client(endpoint_url="http://127.0.0.1:1", **options) as client:
-        with pytest.raises(inrush.ConnectionFailed, match="127.0.0.1:1") as told:
+        with pytest.raises(inrush.ConnectionFailed, match="127.0.0.1:1") as caught:
             client.read("s3://data/a")
-        assert told.value.attempts
+        assert caught.value.attempts
 
 
 def test_a_server_that_dies_in_the_middle_is_tried_again_then_named() -> None:
@@ -217,12 +217,12 @@ def test_a_server_that_dies_in_the_middle_is_tried_again_then_named() -> None:
     server = Answers(answer)
     options: dict[str, Any] = {"no_sign_request": True, "region": "us-east-1", "retry_for": 0.0}
     with inrush.Client(endpoint_url=server.endpoint, **options) as client:
-        with pytest.raises(inrush.Error, match="get s3://data/a.* after") as told:
+        with pytest.raises(inrush.Error, match="get s3://data/a.* after") as caught:
             client.read("s3://data/a")
     server.close()
     gets = sum(seen.startswith("GET") for seen in server.seen)
-    assert told.value.attempts is not None and 1 < told.value.attempts <= gets
-    assert told.value.kind in ("network", "server")
+    assert caught.value.attempts is not None and 1 < caught.value.attempts <= gets
+    assert caught.value.kind in ("network", "server")
 
 
 INTERRUPTED = """

@@ -36,7 +36,9 @@ def experiment(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def told(workload: str, loop: str, origin: Origin, objects: dict[str, bytes], folder: Path) -> Any:
+def figures_of(
+    workload: str, loop: str, origin: Origin, objects: dict[str, bytes], folder: Path
+) -> Any:
     """The figures that a loop prints of itself."""
     task = folder / "task.json"
     task.write_text(json.dumps({
@@ -60,7 +62,7 @@ def test_a_loop_has_every_sample(serve: Serve, experiment: Any, tmp_path: Path, 
     objects = {"images": IMAGES, "tars": TARS, "array": ARRAY}[workload]
     samples = list(objects.values()) if workload != "tars" else \
         [bytes([at, sample]) * 700 for at in range(3) for sample in range(20)]
-    found = told(workload, loop, serve(objects), objects, tmp_path)
+    found = figures_of(workload, loop, serve(objects), objects, tmp_path)
     wanted = experiment.Set("data", "all/", [], len(samples), sum(map(len, samples)), None)
     digest = sum(map(zlib.crc32, samples))
     experiment.compare(loop, found, wanted, digest)

@@ -30,9 +30,9 @@ def test_it_is_the_object(serve: Serve) -> None:
         assert file.read() == BIG and file.read() == b"" and file.read(5) == b""
         assert file.seek(-5, io.SEEK_END) == len(BIG) - 5
         assert file.read(100) == BIG[-5:]
-        with pytest.raises(inrush.Usage, match="position -1 is before the start") as told:
+        with pytest.raises(inrush.Usage, match="position -1 is before the start") as caught:
             file.seek(-1)
-        assert isinstance(told.value, ValueError) and told.value.errno == errno.EINVAL
+        assert isinstance(caught.value, ValueError) and caught.value.errno == errno.EINVAL
         with pytest.raises(io.UnsupportedOperation):
             file.write(b"")
     with pytest.raises(ValueError, match="closed"):

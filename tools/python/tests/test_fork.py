@@ -33,12 +33,12 @@ def test_processes_start_engines_of_their_own(serve: Serve, method: str) -> None
         children = [context.Process(target=reads, args=(client, answers)) for _ in range(3)]
         for child in children:
             child.start()
-        told = [answers.get(timeout=60) for _ in children]
+        found = [answers.get(timeout=60) for _ in children]
         for child in children:
             child.join()
             assert child.exitcode == 0
-        assert len({process for process, *_ in told}) == 3
-        assert all(is_right and data == b"abc" for _, is_right, data in told)
+        assert len({process for process, *_ in found}) == 3
+        assert all(is_right and data == b"abc" for _, is_right, data in found)
         # The parent's engine is as it was.
         assert client.read("s3://data/big") == BIG
 

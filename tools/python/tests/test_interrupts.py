@@ -99,5 +99,5 @@ def test_a_thread_goes_on_when_the_main_one_has_ended(serve: Serve, call: str) -
            "def work():\n    threading.main_thread().join()\n" \
            f"    print(len({call}))\nthreading.Thread(target=work).start()\n"
     with started(code, origin.endpoint) as child:
-        told, said = child.communicate()
-    assert told.strip() in (b"1", b"2"), said.decode()
+        printed, said = child.communicate()
+    assert printed.strip() in (b"1", b"2"), said.decode()

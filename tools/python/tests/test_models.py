@@ -43,16 +43,16 @@ def of_files(made: dict[str, Any], count: int) -> dict[str, bytes]:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     """The ranges that are read into tensors."""
-    told: Reads = []
+    requested: Reads = []
     original = inrush._tensors._pieces
 
     def noted(ranges: Any) -> Any:
         for piece in original(ranges):
-            told.append((piece[0], piece[2]))
+            requested.append((piece[0], piece[2]))
             yield piece
 
     monkeypatch.setattr(inrush._tensors, "_pieces", noted)
-    return told
+    return requested
 
 
 def test_a_file_an_index_and_a_folder(serve: Serve) -> None:
@@ -394,10 +394,10 @@ def test_the_memory_of_a_stream_is_bounded(serve: Serve, tmp_path: Path) -> None
         out.write(struct.pack("<Q", len(text)) + text.encode())
         out.truncate(8 + len(text) + count * length)
     serve({"data/m/1": file})
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", STREAM.format(tests=str(Path(__file__).parent))],
         check=True, capture_output=True, text=True)
-    total, most = map(int, told.stdout.split())
+    total, most = map(int, printed.stdout.split())
     assert total == count * length
     # What is ahead (and a read beyond it), the tensor that is next, and the one that is here.
     assert most < 600

@@ -43,15 +43,15 @@ def asked() -> Iterator[tuple[Answers, list[tuple[str, Any]]]]:
 
 
 def test_they_are_options_of_the_command() -> None:
-    told = subprocess.run([sys.executable, "-m", "inrush", "get", "--help"], check=True,
+    text = subprocess.run([sys.executable, "-m", "inrush", "get", "--help"], check=True,
                           capture_output=True, text=True).stdout
-    of_command = set(re.findall(r"--([a-z][a-z0-9-]+)", told))
+    of_command = set(re.findall(r"--([a-z][a-z0-9-]+)", text))
     names = set(inspect.signature(inrush.Client).parameters)
     assert {name.replace("_", "-") for name in names - OWN} <= of_command
     # And it has all of them that are not about files, runs and their reports.
     for title, others in (("Server", set()), ("Resources", {"part_size"})):
-        part = re.search(rf"^{title}:\n((?: .*\n|\n)*)", told, re.MULTILINE)
-        assert part, told
+        part = re.search(rf"^{title}:\n((?: .*\n|\n)*)", text, re.MULTILINE)
+        assert part, text
         options = re.findall(r"^ +(?:-\w, )?--([a-z-]+)", part[1], re.MULTILINE)
         assert len(options) > 5
         assert {name.replace("-", "_") for name in options} - others <= names
@@ -104,7 +104,7 @@ def test_a_proxy_of_the_environment_is_asked(
     assert {path for path, _ in seen} == {"/data/a"}
 
 
-def test_certificates_are_verified_unless_told_otherwise(serve: Serve, tmp_path: Path) -> None:
+def test_certificates_are_verified_by_default(serve: Serve, tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
     origin = serve({"data/big": BIG}, "--tls", "--ca-out", str(authority))
     origin.endpoint = origin.endpoint.replace("http:", "https:")
@@ -133,9 +133,9 @@ def test_a_customers_key_is_not_sent_in_the_clear(serve: Serve, tmp_path: Path,
             with pytest.raises(inrush.Usage, match=str(wrong)):
                 client.read("s3://data/a")
     monkeypatch.setenv("INRUSH_SSE_C_KEY", base64.b64encode(secret).decode())
-    with origin.client() as client, pytest.raises(inrush.Usage, match="is not sent") as told:
+    with origin.client() as client, pytest.raises(inrush.Usage, match="is not sent") as caught:
         client.read("s3://data/a")
-    assert base64.b64encode(secret).decode() not in str(told.value)
+    assert base64.b64encode(secret).decode() not in str(caught.value)
 
 
 def test_an_interface_is_taken_by_its_name(serve: Serve) -> None:
@@ -159,10 +159,10 @@ def test_attempts_are_as_many_as_were_wished() -> None:
     server = Answers(answer)
     with inrush.Client(endpoint_url=server.endpoint, no_sign_request=True, region="us-east-1",
                        max_attempts=2) as client:
-        with pytest.raises(inrush.Error) as told:
+        with pytest.raises(inrush.Error) as caught:
             client.read("s3://data/a")
     server.close()
-    assert told.value.attempts == 2
+    assert caught.value.attempts == 2
     assert sum(line.startswith("GET") for line in server.seen) == 2
 
 

@@ -66,11 +66,12 @@ def test_get_and_sync(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "inrush").mkdir()
     monkeypatch.chdir(tmp_path)
     with serve(OBJECTS).client() as client:
-        told: list[dict[str, Any]] = []
-        report = client.get("s3://data/n/", "to", progress=told.append, verify="off")
+        reported: list[dict[str, Any]] = []
+        report = client.get("s3://data/n/", "to", progress=reported.append, verify="off")
         assert (report["objects"], report["failed_objects"]) == (20, 0)
-        assert told[-1]["objects"] == 20 and told[-1]["bytes"] == sum(map(len, OBJECTS.values()))
-        assert {entry["object"]["key"] for entry in told} == {f"n/{at}" for at in range(20)}
+        assert reported[-1]["objects"] == 20
+        assert reported[-1]["bytes"] == sum(map(len, OBJECTS.values()))
+        assert {entry["object"]["key"] for entry in reported} == {f"n/{at}" for at in range(20)}
         assert Path("to/7").read_bytes() == OBJECTS["data/n/7"]
         Path("to/extra").write_bytes(b"")
         report = client.sync("s3://data/n/", Path("to"), delete=True, exclude=["1*"])
@@ -81,9 +82,9 @@ def test_get_and_sync(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_failures_are_those_of_the_command(serve: Serve, tmp_path: Path) -> None:
     with serve(OBJECTS).client() as client:
-        with pytest.raises(inrush.NotFound, match="s3://data/none") as told:
+        with pytest.raises(inrush.NotFound, match="s3://data/none") as caught:
             client.get("s3://data/none", tmp_path)
-        assert told.value.report is not None and told.value.report["exit_code"] == 4
+        assert caught.value.report is not None and caught.value.report["exit_code"] == 4
         with pytest.raises(inrush.Usage, match="no_such_option"):
             client.get("s3://data/n/", tmp_path, no_such_option=3)
 

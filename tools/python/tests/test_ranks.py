@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import PATIENCE_SECONDS, until
+from common import WAIT_SECONDS_MAX, until
 from conftest import Origin, require
 
 torch = require("torch")
@@ -46,9 +46,9 @@ def failure(run):
 def run(rank, out):
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank,
                             world_size=size)
-    names = {**globals(), "rank": rank, "group": dist.group.WORLD, "told": None}
+    names = {**globals(), "rank": rank, "group": dist.group.WORLD, "result": None}
     exec(sys.argv[3], names)
-    os.write(out, json.dumps(names["told"]).encode())
+    os.write(out, json.dumps(names["result"]).encode())
     if "inrush_lost" not in names:
         # Who has failed in order leaves a process group that works.
         dist.barrier()
@@ -66,10 +66,10 @@ for rank in range(size):
         os._exit(0)
 for _, out in pipes:
     os.close(out)
-told = [os.fdopen(pipe, "rb").read() for pipe, _ in pipes]
+result = [os.fdopen(pipe, "rb").read() for pipe, _ in pipes]
 ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 assert set(ended) <= {0, 9}, ended
-print(json.dumps([json.loads(one) if one else None for one in told]))
+print(json.dumps([json.loads(one) if one else None for one in result]))
 """
 
 
@@ -81,13 +81,13 @@ def ranks(folder: Path, code: str) -> list[Any]:
             [sys.executable, "-c", PROGRAM, str(folder / "rendezvous"), str(RANKS), code], env=env,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as running:
         try:
-            said, problems = running.communicate(timeout=4 * PATIENCE_SECONDS)
+            said, problems = running.communicate(timeout=4 * WAIT_SECONDS_MAX)
         finally:
             if running.returncode is None:
                 os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 0, problems.decode()
-    told: list[Any] = json.loads(said)
-    return told
+    result: list[Any] = json.loads(said)
+    return result
 
 
 def model() -> dict[str, Any]:
@@ -125,24 +125,24 @@ WHOLE = """
 with inrush.safetensors.open(URI, process_group=group) as model:
     streamed = [(name, digest(tensor)) for name, tensor in model.tensors()]
     assert [name for name, _ in streamed] == model.offset_keys()
-    told = dict(streamed)
+    result = dict(streamed)
 """
 
 
 def test_each_byte_is_read_once(serve: Serve, tmp_path: Path) -> None:
     made, samples = model(), tmp_path / "samples"
     serve(of_files(made, 3), "--samples", str(samples))
-    told = ranks(tmp_path, WHOLE)
+    result = ranks(tmp_path, WHOLE)
     expected = {name: digest(one) for name, one in made.items()}
-    assert told == [expected] * RANKS
+    assert result == [expected] * RANKS
     # Also headers, of 256 KiB, and what answers begin with.
     assert sent(samples) < sum(one.nbytes for one in made.values()) * 1.02 + (1 << 20)
 
 
 PARTS = """
 shard = {name: (dim, rank, size) for name, dim in json.loads(%r).items()}
-told = {name: digest(tensor) for name, tensor in
-        inrush.safetensors.load(URI, process_group=group, shard=shard).items()}
+result = {name: digest(tensor) for name, tensor in
+          inrush.safetensors.load(URI, process_group=group, shard=shard).items()}
 """
 
 
@@ -150,8 +150,8 @@ def test_parts_of_tensors(serve: Serve, tmp_path: Path) -> None:
     made, samples = model(), tmp_path / "samples"
     serve(of_files(made, 3), "--samples", str(samples))
     dims = {"large.0": 0, "large.1": 1, "half": -1, "wide": 1, "small.7": 0, "small.9": 1}
-    told = ranks(tmp_path, PARTS % json.dumps(dims))
-    for rank, found in enumerate(told):
+    result = ranks(tmp_path, PARTS % json.dumps(dims))
+    for rank, found in enumerate(result):
         assert found.keys() == made.keys()
         for name, one in made.items():
             parts = one.chunk(RANKS, dims[name]) if name in dims else [one] * RANKS
@@ -169,7 +169,7 @@ def failing(*words):
             %s
         yield
 inrush._shares.filled = failing
-told = failure(lambda: inrush.safetensors.load(URI, process_group=group))
+result = failure(lambda: inrush.safetensors.load(URI, process_group=group))
 """
 
 
@@ -180,8 +180,8 @@ told = failure(lambda: inrush.safetensors.load(URI, process_group=group))
     ("raise KeyboardInterrupt('it is gone')", "RuntimeError")])
 def test_one_that_fails_ends_all(serve: Serve, tmp_path: Path, raised: str, kind: str) -> None:
     serve(of_files(model(), 3))
-    told = ranks(tmp_path, FAILS % raised)
-    for rank, (name, text) in enumerate(told):
+    result = ranks(tmp_path, FAILS % raised)
+    for rank, (name, text) in enumerate(result):
         assert "it is gone" in text
         if rank == 2:
             assert name in raised and "rank" not in text
@@ -191,23 +191,23 @@ def test_one_that_fails_ends_all(serve: Serve, tmp_path: Path, raised: str, kind
 
 def test_one_that_stops_ends_all(serve: Serve, tmp_path: Path) -> None:
     serve(of_files(model(), 3))
-    told = ranks(tmp_path, """
+    result = ranks(tmp_path, """
 def run():
     with inrush.safetensors.open(URI, process_group=group) as model:
         for at, _ in enumerate(model.tensors()):
             if rank == 1 and at == 4:
                 break
-told = failure(run)
+result = failure(run)
 """)
-    assert told == [None if rank == 1 else ["RuntimeError", "rank 1 stopped before the end"]
-                    for rank in range(RANKS)]
+    assert result == [None if rank == 1 else ["RuntimeError", "rank 1 stopped before the end"]
+                      for rank in range(RANKS)]
 
 
 def test_one_that_dies_ends_all(serve: Serve, tmp_path: Path) -> None:
     serve(of_files(model(), 3))
     # The process group has no connections any more: nobody waits for it at the end.
-    told = ranks(tmp_path, FAILS % "os._exit(9)" + "inrush_lost = True\n")
-    for rank, one in enumerate(told):
+    result = ranks(tmp_path, FAILS % "os._exit(9)" + "inrush_lost = True\n")
+    for rank, one in enumerate(result):
         if rank == 2:
             assert one is None
         else:
@@ -218,15 +218,15 @@ def test_what_is_wrong_at_the_beginning(serve: Serve, tmp_path: Path) -> None:
     files = of_files(model(), 3)
     del files["data/m/m-1.safetensors"]
     serve(files | {"data/ok/x.safetensors": files["data/m/m-0.safetensors"]})
-    told = ranks(tmp_path, """
-told = [failure(lambda: inrush.safetensors.open(URI, process_group=group)),
-        failure(lambda: inrush.safetensors.open("s3://data/ok/", process_group=group,
-                                                names=["scalar", f"large.{rank}"])),
-        failure(lambda: inrush.safetensors.open("s3://data/ok/", process_group=group,
-                                                shard={"large.0": (0, rank + 1, size)})),
-        failure(lambda: inrush.safetensors.open("s3://data/ok/", process_group=group))]
+    result = ranks(tmp_path, """
+result = [failure(lambda: inrush.safetensors.open(URI, process_group=group)),
+          failure(lambda: inrush.safetensors.open("s3://data/ok/", process_group=group,
+                                                  names=["scalar", f"large.{rank}"])),
+          failure(lambda: inrush.safetensors.open("s3://data/ok/", process_group=group,
+                                                  shard={"large.0": (0, rank + 1, size)})),
+          failure(lambda: inrush.safetensors.open("s3://data/ok/", process_group=group))]
 """)
-    for rank, (missing, other, beyond, fine) in enumerate(told):
+    for rank, (missing, other, beyond, fine) in enumerate(result):
         assert missing[0] == "NotFound" and "m-1.safetensors" in missing[1]
         assert missing[1].startswith("rank 0: ") == (rank != 0)
         assert other[0] == "ValueError" and "must be the same" in other[1]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import PATIENCE_SECONDS, resident, unread_from
+from common import WAIT_SECONDS_MAX, resident, unread_from
 from inrush import _stream
 from inrush._file import AHEAD_MAX, PIECE_BYTES
 from inrush._places import Listing
@@ -42,7 +42,7 @@ class Watch:
     def rest(self, least: int = 0) -> int:
         """Waits until more than `least` bytes were sent, and nothing is any more; bytes that were.
         A busy machine may send nothing for a second before that."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
         sent, quiet_since = self.sent(), time.monotonic()
         while time.monotonic() - quiet_since < QUIET_SECONDS or sent <= least:
             assert time.monotonic() < deadline, f"{sent} bytes: it reads no more, or without end"

@@ -122,7 +122,7 @@ def test_a_stateful_loader_goes_on_where_it_stopped(serve: Serve, kind: str, wor
         return dataset, stateful.StatefulDataLoader(
             dataset, batch_size=3, num_workers=workers, collate_fn=same)
 
-    told = uris if kind == "objects" else keys
+    names_of = uris if kind == "objects" else keys
     everything = sorted(f"s3://{path}" for path in small_objects(COUNT)) if kind == "objects" \
         else sorted(f"{at:03}-{sample:03}" for at in range(13) for sample in range(7))
     for epoch in range(3):
@@ -130,18 +130,18 @@ def test_a_stateful_loader_goes_on_where_it_stopped(serve: Serve, kind: str, wor
         for rank in range(RANKS):
             whole_set, whole = loader(rank)
             whole_set.set_epoch(epoch)
-            uninterrupted = told(whole)
+            uninterrupted = names_of(whole)
             first_set, first = loader(rank)
             first_set.set_epoch(epoch)
             batches = iter(first)
-            before = told([next(batches) for _ in range(4 + epoch)])
+            before = names_of([next(batches) for _ in range(4 + epoch)])
             state = pickle.loads(pickle.dumps(first.state_dict()))
             # What is read on afterwards does not count.
             next(batches)
             del batches, first, first_set
             _, second = loader(rank)
             second.load_state_dict(state)
-            after = told(second)
+            after = names_of(second)
             assert before + after == uninterrupted
             seen += before + after
         assert sorted(seen) == everything
@@ -327,9 +327,9 @@ def test_an_error_of_a_worker_has_its_object(serve: Serve, kind: str) -> None:
         ObjectDataset("s3://data/train/")
     dataset.listing.push("s3://data/train/no ne: x.bin", 5, None)
     loader = DataLoader(dataset, batch_size=1, num_workers=1, collate_fn=same)
-    with pytest.raises(inrush.NotFound, match="s3://data/train/no ne: x.bin") as told:
+    with pytest.raises(inrush.NotFound, match="s3://data/train/no ne: x.bin") as caught:
         list(loader)
-    error = told.value
+    error = caught.value
     assert (error.uri, error.bucket) == ("s3://data/train/no ne: x.bin", "data")
     assert (error.key, error.filename) == ("train/no ne: x.bin", error.uri)
     assert error.attempts and error.request_id

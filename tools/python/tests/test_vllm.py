@@ -183,17 +183,17 @@ def noted(client, fillings, *words):
 inrush._shares.filled = noted
 model = Model()
 inrush.vllm.Loader(Config(model_loader_extra_config={"uri": URI})).load_weights(model, Config())
-told = [read[0], {name: digest(one) for name, one in model.weights.items()}]
+result = [read[0], {name: digest(one) for name, one in model.weights.items()}]
 """
 
 
 def test_the_ranks_of_a_group_read_each_byte_once(serve: Serve, tmp_path: Any) -> None:
     made = {f"layer.{at}": torch.full((1200, 900), float(at)) for at in range(4)}
     serve(of_files(made, 2))
-    told = ranks(tmp_path, WORKER)
-    assert sum(read for read, _ in told) == sum(one.nbytes for one in made.values())
+    result = ranks(tmp_path, WORKER)
+    assert sum(read for read, _ in result) == sum(one.nbytes for one in made.values())
     expected = {name: digest(one) for name, one in made.items()}
-    assert [found for _, found in told] == [expected] * RANKS
+    assert [found for _, found in result] == [expected] * RANKS
 
 
 def test_the_interface_is_that_of_vllm() -> None:

@@ -10,7 +10,7 @@ use crate::engine::metrics::EpochCount;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::{PipeHost, WholeEpoch};
 use crate::limits::{
-    EPOCHS_TOLD_MAX, READER_WAIT_FIRST_US, REST_WAIT_MAX_US, TURN_WAIT_MAX_US,
+    EPOCHS_REPORTED_MAX, READER_WAIT_FIRST_US, REST_WAIT_MAX_US, TURN_WAIT_MAX_US,
     UNREAD_PAUSE_FIRST_US,
 };
 use crate::sys::{Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring, descriptor};
@@ -383,7 +383,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     fn end_count(&mut self) {
         self.current.elapsed_us = self.now_us.saturating_sub(self.current.opened_us);
-        if self.count.epochs.len() == EPOCHS_TOLD_MAX {
+        if self.count.epochs.len() == EPOCHS_REPORTED_MAX {
             let oldest = self.count.epochs.remove(0);
             self.count.earlier_epochs += 1;
             self.count.earlier_bytes += oldest.bytes;

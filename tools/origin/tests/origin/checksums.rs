@@ -38,7 +38,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 /// Value and type, as they stand in the head.
-fn told<'a>(answer: &'a Answer, name: &str) -> Option<(&'a str, &'a str)> {
+fn checksum_of<'a>(answer: &'a Answer, name: &str) -> Option<(&'a str, &'a str)> {
     let kind = answer.header("x-amz-checksum-type");
     assert_eq!(answer.head.matches("x-amz-checksum-").count(), 2 * usize::from(kind.is_some()));
     answer.header(name).zip(kind)
@@ -61,19 +61,19 @@ fn of_the_whole_object() {
         ("GET /b/none", "", None),
     ] {
         let answer = ask(&origin, line, &format!("{ASKED}{headers}"));
-        assert_eq!(told(&answer, SHA256), expected, "{line} {headers}");
+        assert_eq!(checksum_of(&answer, SHA256), expected, "{line} {headers}");
         let silent = ask(&origin, line, headers);
-        assert_eq!(told(&silent, SHA256), None, "nobody asked: {line} {headers}");
+        assert_eq!(checksum_of(&silent, SHA256), None, "nobody asked: {line} {headers}");
     }
     let digits = ask(&origin, "GET /b/digits", ASKED);
-    assert_eq!(told(&digits, CRC64), Some((CRC64_OF_DIGITS, "FULL_OBJECT")));
+    assert_eq!(checksum_of(&digits, CRC64), Some((CRC64_OF_DIGITS, "FULL_OBJECT")));
     let empty = ask(&origin, "GET /b/empty", ASKED);
-    assert_eq!(told(&empty, SHA256), Some((sha256(b"").as_str(), "FULL_OBJECT")));
+    assert_eq!(checksum_of(&empty, SHA256), Some((sha256(b"").as_str(), "FULL_OBJECT")));
     // Another content has another checksum, although the first was computed already.
     let other = b"0123456789ABCDEFGHIJ";
     origin.put_object(&ObjectSpec::new("b", "k", &other[..])).unwrap();
     let changed = ask(&origin, "GET /b/k", ASKED);
-    assert_eq!(told(&changed, SHA256), Some((sha256(other).as_str(), "FULL_OBJECT")));
+    assert_eq!(checksum_of(&changed, SHA256), Some((sha256(other).as_str(), "FULL_OBJECT")));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn of_parts() {
     ] {
         let answer = ask(&origin, line, &format!("{ASKED}{headers}"));
         let expected = expected.map(|value| (value.as_str(), "COMPOSITE"));
-        assert_eq!(told(&answer, SHA256), expected, "{line} {headers}");
+        assert_eq!(checksum_of(&answer, SHA256), expected, "{line} {headers}");
     }
 }
 

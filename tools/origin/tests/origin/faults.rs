@@ -163,15 +163,15 @@ fn seconds(time: SystemTime) -> i64 {
 }
 
 #[test]
-fn a_skewed_clock_is_told_twice() {
+fn a_skewed_clock_is_reported_twice() {
     let fault = Fault::RequestTimeTooSkewed { ahead_seconds: -3600 };
     let answer = meet(fault, GET, "x-amz-date: 20260101T000000Z\r\n");
     let now = seconds(SystemTime::now());
     for (text, before, after) in
         [(answer.text(), "<ServerTime>", '<'), (&answer.head, "date: ", '\r')]
     {
-        let told = time_in(text, before, after);
-        assert!((now - 3610..=now - 3590).contains(&told), "{told} at {now}");
+        let server_time = time_in(text, before, after);
+        assert!((now - 3610..=now - 3590).contains(&server_time), "{server_time} at {now}");
     }
     assert!(answer.text().contains("<RequestTime>20260101T000000Z</RequestTime>"));
 }
@@ -296,8 +296,8 @@ fn a_clock_that_is_off_refuses_signatures() {
         assert!((off - clock_offset_seconds).abs() < 10, "{off} s, not {clock_offset_seconds}");
         if status == 403 {
             assert!(answer.text().contains("<Code>RequestTimeTooSkewed</Code>"));
-            let told = time_in(answer.text(), "<ServerTime>", '<');
-            assert!((told - seconds(SystemTime::now()) - clock_offset_seconds).abs() < 10);
+            let server_time = time_in(answer.text(), "<ServerTime>", '<');
+            assert!((server_time - seconds(SystemTime::now()) - clock_offset_seconds).abs() < 10);
         }
     }
 }

@@ -13,7 +13,7 @@ fn workers() -> NonZeroUsize {
 }
 
 #[test]
-fn requests_beyond_the_rate_are_told_to_slow_down() {
+fn requests_beyond_the_rate_are_answered_with_slow_down() {
     let burst = NonZeroU32::new(5).unwrap();
     let request_rate = Some(RequestRate { burst, ..RequestRate::new(NonZeroU32::MIN) });
     let started = Instant::now();

@@ -324,7 +324,7 @@ fn a_client_that_leaves_a_stalled_answer_frees_its_connection() {
     let origin = Origin::start(faulty(fault)).unwrap();
     let mut stream = connect(origin.address());
     send(&mut stream, "GET /b/small", "");
-    // All that will come is there before the client's patience is short.
+    // All bytes that come are there before the client's read timeout becomes short.
     let mut seen = vec![0; 1 << 16];
     assert!(soon(|| {
         let count = stream.peek(&mut seen).unwrap();

@@ -64,16 +64,16 @@ fn every_fault_that_a_client_saw_is_in_the_counters() {
             *seen.entry(code.unwrap_or("none")).or_default() += 1;
         }
     });
-    let told = counters(&output);
+    let counted = counters(&output);
     for (code, name) in [
         ("InternalError", "internal_error"),
         ("ServiceUnavailable", "service_unavailable"),
         ("SlowDown", "slow_down"),
     ] {
-        assert_eq!(told["faults"][name], seen[code], "{name}");
-        assert_eq!(told["codes"][code], seen[code], "{code}");
+        assert_eq!(counted["faults"][name], seen[code], "{name}");
+        assert_eq!(counted["codes"][code], seen[code], "{code}");
     }
-    assert_eq!((&told["requests"], seen.values().sum()), (&100.into(), 100_u64));
+    assert_eq!((&counted["requests"], seen.values().sum()), (&100.into(), 100_u64));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn samples_end_with_what_the_counters_say() {
             try_ask(address, "GET /b/k/000000.bin", "").unwrap();
         }
     });
-    let told = counters(&output);
+    let counted = counters(&output);
     let text = std::fs::read_to_string(&samples).unwrap();
     let lines: Vec<Vec<u64>> = text
         .lines()
@@ -96,7 +96,7 @@ fn samples_end_with_what_the_counters_say() {
     assert!(lines.is_sorted(), "{lines:?}");
     let last = lines.last().unwrap();
     for (number, name) in last[1..].iter().zip(["bytes_sent", "requests", "throttled"]) {
-        assert_eq!(&told[name], number, "{name}");
+        assert_eq!(&counted[name], number, "{name}");
     }
     assert_eq!((last.len(), last[2]), (4, 5));
     assert!(last[3] > 0, "{lines:?}");
@@ -106,11 +106,11 @@ fn samples_end_with_what_the_counters_say() {
 fn what_it_does_not_know_it_names() {
     let output = Command::new(PROGRAM).args(["--faults", "7:other"]).output().unwrap();
     assert!(!output.status.success());
-    let told = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     let help = Command::new(PROGRAM).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     for name in inrush_origin::Profile::NAMES {
-        assert!(told.contains(name), "{name} is not in: {told}");
+        assert!(stderr.contains(name), "{name} is not in: {stderr}");
         assert!(help.contains(name), "{name} is not in: {help}");
     }
 }

@@ -74,7 +74,7 @@ def totals(program: str, text: str) -> tuple[int, int]:
     """How many objects and bytes a program counts."""
     found = re.search(TOTALS[program], text)
     if not found:
-        raise LabError(f"{program} tells no total: {text[-200:]!r}")
+        raise LabError(f"{program} prints no total: {text[-200:]!r}")
     return int(found["objects"]), size_of(found["size"])
 
 
@@ -104,5 +104,5 @@ def head(program: str, text: str) -> tuple[int, str]:
     size = re.search(r"^content-length: *(\d+)", text, re.IGNORECASE | re.MULTILINE)
     etag = re.search(r'^etag: *"([^"]+)"', text, re.IGNORECASE | re.MULTILINE)
     if not size or not etag:
-        raise LabError(f"{program} tells no size and no entity tag: {text[:200]!r}")
+        raise LabError(f"{program} prints no size and no entity tag: {text[:200]!r}")
     return int(size[1]), etag[1]

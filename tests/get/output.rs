@@ -26,7 +26,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_dry_run_tells_what_is_there_already() {
+fn a_dry_run_lists_what_is_there_already() {
     let origin = serve(&some());
     let place = Place::new();
     let run = |words: &[&str]| {
@@ -37,8 +37,8 @@ fn a_dry_run_tells_what_is_there_already() {
     run(&[]);
     let again = run(&["-n"]);
     again.check(again.stdout.is_empty(), "there is nothing to do");
-    let told = "2 objects (2.10 MB) already present, skipped\nnothing would be downloaded\n";
-    again.check(again.stderr == told, "what is there");
+    let expected = "2 objects (2.10 MB) already present, skipped\nnothing would be downloaded\n";
+    again.check(again.stderr == expected, "what is there");
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn the_summary_has_what_it_promises() {
     let rate = number(&summary["bytes"]) / 1e9 / seconds;
     run.check((number(&summary["gigabytes_per_second"]) - rate).abs() < 1e-9, "bytes over seconds");
     let cost = number(&summary["cpu_seconds"]) / (number(&summary["bytes"]) / 1e12);
-    let told = number(&summary["cpu_seconds_per_terabyte"]);
-    run.check(told > 0.0 && (told / cost - 1.0).abs() < 1e-6, "processor time over bytes");
+    let reported = number(&summary["cpu_seconds_per_terabyte"]);
+    run.check(reported > 0.0 && (reported / cost - 1.0).abs() < 1e-6, "processor time over bytes");
     run.check(number(&summary["peak_rss_bytes"]) > 1e6, "peak RSS");
     let (first, last) = ("first_worker_done_seconds", "last_worker_done_seconds");
     let (first, last) = (number(&summary[first]), number(&summary[last]));
@@ -82,7 +82,7 @@ fn the_summary_has_what_it_promises() {
 }
 
 #[test]
-fn a_summary_is_told_of_failures_too() {
+fn a_summary_counts_failures_too() {
     let mut configuration = config(&some());
     let when = Match { key: Some("p/a".to_owned()), ..Match::default() };
     configuration.faults = FaultPlan::none().with_rule(when, Fault::InternalError);
@@ -123,12 +123,12 @@ fn a_report_has_a_line_for_each_object() {
     fs::write(&report, "of another run").expect("a file");
     let words = ["s3://lab/p/", "--report", report.to_str().expect("UTF-8")];
     let run = get(&origin, words).with([place.path()]).run().expect(1);
-    let told = lines(&fs::read_to_string(&report).expect("a report"));
-    let told: BTreeMap<&str, &Value> =
-        told.iter().map(|line| (line["key"].as_str().expect("a key"), line)).collect();
-    let keys: Vec<_> = told.keys().copied().collect();
+    let reported = lines(&fs::read_to_string(&report).expect("a report"));
+    let reported: BTreeMap<&str, &Value> =
+        reported.iter().map(|line| (line["key"].as_str().expect("a key"), line)).collect();
+    let keys: Vec<_> = reported.keys().copied().collect();
     assert_eq!(keys, ["p/../bad", "p/a", "p/deep/b", "p/deep/c", "p/mark/"], "{run}");
-    for (key, line) in &told {
+    for (key, line) in &reported {
         assert_eq!(line["bucket"], BUCKET, "{line}");
         assert!(line["seconds"].is_number() && line["verified"]["verdict"].is_string(), "{line}");
         if *key == "p/../bad" {
@@ -159,13 +159,13 @@ fn a_dry_run_lists_what_would_move() {
     let place = Place::new();
     let run = get(&origin, ["s3://lab/p/", "--dry-run", "--json"]).with([place.path()]).run();
     let run = run.expect(0);
-    let told = lines(&run.stdout);
+    let reported = lines(&run.stdout);
     let expected: Vec<_> = all.iter().filter(|(key, _)| key.starts_with("p/")).collect();
-    assert_eq!(told.len(), expected.len() + 1, "{run}");
-    let summary = told.last().expect("a summary");
+    assert_eq!(reported.len(), expected.len() + 1, "{run}");
+    let summary = reported.last().expect("a summary");
     assert_eq!((&summary["kind"], &summary["objects"]), (&"summary".into(), &4.into()), "{run}");
     assert_eq!((&summary["exit_code"], &summary["error"]), (&0.into(), &Value::Null), "{run}");
-    for (line, (key, bytes)) in told.iter().zip(&expected) {
+    for (line, (key, bytes)) in reported.iter().zip(&expected) {
         assert_eq!((&line["key"], &line["bytes"]), (&key.as_str().into(), &bytes.len().into()));
         assert_eq!((&line["bucket"], &line["kind"]), (&BUCKET.into(), &"object".into()));
     }
@@ -190,7 +190,7 @@ fn notes_are_for_people_and_quiet_has_none() {
     let place = Place::new();
     let loud = Program::new(["get", "s3://lab/p/"]).with([place.path()]).asking(&origin);
     let run = loud.with_keys(ACCESS_KEY, SECRET).run().expect(0);
-    run.check(run.stdout.is_empty(), "data is only told when asked for");
+    run.check(run.stdout.is_empty(), "data is printed for --json only");
     let start = format!("4 objects, 2.10 MB -> {} in ", place.path().display());
     run.check(run.stderr.starts_with(&start), "a summary was expected");
     run.check(
@@ -227,23 +227,26 @@ fn ls_in_text_and_json() {
     let all = some();
     let origin = serve(&all);
     let run = ls(&origin, &["s3://lab/", "--recursive"]).run().expect(0);
-    let told: Vec<_> = run.stdout.lines().collect();
-    assert_eq!(told.len(), all.len(), "{run}");
-    for (line, (key, bytes)) in told.iter().zip(&all) {
+    let reported: Vec<_> = run.stdout.lines().collect();
+    assert_eq!(reported.len(), all.len(), "{run}");
+    for (line, (key, bytes)) in reported.iter().zip(&all) {
         let words: Vec<_> = line.split_whitespace().collect();
         assert_eq!(words[1..], [bytes.len().to_string(), format!("s3://lab/{key}")], "{run}");
         run.check(words[0].starts_with("2024-01-01T00:00:00"), "a date");
     }
     let run = ls(&origin, &["s3://lab/p/deep", "--json"]).run().expect(0);
-    let told = lines(&run.stdout);
-    let keys: Vec<_> = told.iter().map(|line| line["key"].as_str().expect("a key")).collect();
+    let reported = lines(&run.stdout);
+    let keys: Vec<_> = reported.iter().map(|line| line["key"].as_str().expect("a key")).collect();
     assert_eq!(keys, ["p/deep/b", "p/deep/c"], "{run}");
-    assert_eq!(told[0]["bytes"], 2 * MIB + 3);
-    run.check(told[0]["etag"].as_str().is_some_and(|etag| etag.len() == 34), "an ETag in quotes");
-    assert_eq!(told[0]["last_modified"], "2024-01-01T00:00:00.000Z", "{run}");
+    assert_eq!(reported[0]["bytes"], 2 * MIB + 3);
+    run.check(
+        reported[0]["etag"].as_str().is_some_and(|etag| etag.len() == 34),
+        "an ETag in quotes",
+    );
+    assert_eq!(reported[0]["last_modified"], "2024-01-01T00:00:00.000Z", "{run}");
     // A HEAD finds one object, and its answer has these fields too.
     let run = ls(&origin, &["s3://lab/p/deep/b", "--json"]).run().expect(0);
-    assert_eq!(lines(&run.stdout), told[..1], "{run}");
+    assert_eq!(lines(&run.stdout), reported[..1], "{run}");
     for (source, keys) in [("s3://lab/q", 1), ("s3://lab/p/**/b", 1), ("s3://lab/p/*", 1)] {
         let run = ls(&origin, &[source]).run().expect(0);
         assert_eq!(run.stdout.lines().count(), keys, "{run}");
