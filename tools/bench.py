@@ -734,11 +734,9 @@ def run_all(args: argparse.Namespace) -> list[str]:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = client.argument_parser(__doc__, with_origin=False)
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHES)} (default: {CLAIMS})")
-    add("--inrush", type=Path, default=client.default_program(),
-        help="the program to measure (default: INRUSH_BIN or the release build)")
     add("--option", action="append", default=[], help="an option more for inrush; repeatable")
     add("--without-inrush", action="store_true", help="measure only what it is compared with")
     add("--limit", type=Path, help="a program that only receives and writes")
@@ -774,8 +772,7 @@ def main() -> int:
     if set(args.names) - set(BENCHES) or args.runs < 1:
         say(f"benchmarks are {', '.join(BENCHES)}; at least one run")
         return 2
-    if not args.without_inrush and not args.inrush.is_file():
-        say(f"{args.inrush} is missing; build it with `cargo build --release` or give --inrush")
+    if not args.without_inrush and not client.are_built(args.inrush):
         return 2
     if args.check and args.without_inrush:
         say("--check compares inrush: leave --without-inrush out")

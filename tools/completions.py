@@ -117,11 +117,7 @@ def offer(program: Path, folder: Path, env: dict[str, str], cases: Cases) -> Non
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--inrush", type=Path, default=client.default_program(),
-                        help="the program to test (default: INRUSH_BIN or the release build)")
-    parser.add_argument("--origin", type=Path, default=origin.default_program(),
-                        help="the in-repo server (default: the release build)")
+    parser = client.argument_parser(__doc__)
     return parser.parse_args()
 
 

@@ -343,11 +343,7 @@ def compare_all(args: argparse.Namespace, cases: Sequence[Case],
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--inrush", type=Path, default=client.default_program(),
-                        help="the program to test (default: INRUSH_BIN or the release build)")
-    parser.add_argument("--origin", type=Path, default=origin.default_program(),
-                        help="the server (default: the release build)")
+    parser = client.argument_parser(__doc__)
     parser.add_argument("--only", metavar="TEXT", default="",
                         help="only cases with this text in either line")
     parser.add_argument("--list", action="store_true", help="print the cases and run nothing")

@@ -377,9 +377,7 @@ def matrix(program: Path, names: Sequence[str], parent: Path | None) -> Tally:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--inrush", type=Path, default=client.default_program(),
-                        help="the program to test (default: INRUSH_BIN or the release build)")
+    parser = client.argument_parser(__doc__, with_origin=False)
     parser.add_argument("--servers", default=",".join(SERVERS),
                         help="which servers, with commas between (default: %(default)s)")
     parser.add_argument("--temp", type=Path, help="where to work (default: the temp folder)")
@@ -394,8 +392,7 @@ def main() -> int:
     if not names or set(names) - set(SERVERS):
         say(f"servers are {', '.join(SERVERS)}")
         return 2
-    if not args.inrush.is_file():
-        say(f"{args.inrush} is missing; build it with `cargo build --release` or give --inrush")
+    if not client.are_built(args.inrush):
         return 2
     try:
         install.system_program("nginx")

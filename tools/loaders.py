@@ -213,7 +213,7 @@ def run_all(args: argparse.Namespace) -> int:
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = client.argument_parser(__doc__)
     add = parser.add_argument
     add("--only", nargs="+", choices=NEEDS, default=list(NEEDS), metavar="NAME",
         help=f"which: {', '.join(NEEDS)}")
@@ -223,8 +223,6 @@ def main() -> int:
     add("--megabytes", type=int, default=500, help="of each loader's samples (%(default)s)")
     add("--check", action="store_true", help=f"fail where the ratio is below {WANTED}")
     add("--torch-python", type=Path, help="a Python with torch, torchvision and webdataset")
-    add("--inrush", type=Path, default=client.default_program())
-    add("--origin", type=Path, default=origin.default_program())
     add("--disk", type=Path, default=install.build_folder(),
         help="a folder for objects, cache and copies (default: %(default)s)")
     args = parser.parse_args()

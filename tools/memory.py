@@ -155,15 +155,11 @@ def run_all(args: argparse.Namespace) -> int:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = client.argument_parser(__doc__)
     add = parser.add_argument
     add("--size-gib", type=int, default=20, help="the huge object (default: %(default)s)")
     add("--keys", type=int, default=200_000, help="the tiny objects (default: %(default)s)")
     add("--disk", type=Path, help="a folder on the disk to write to (default: the temp folder)")
-    add("--inrush", type=Path, default=client.default_program(),
-        help="the program (default: INRUSH_BIN or the release build)")
-    add("--origin", type=Path, default=origin.default_program(),
-        help="the in-repo origin (default: the release build)")
     return parser.parse_args()
 
 

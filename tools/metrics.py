@@ -295,12 +295,10 @@ def side_by_side(names: Sequence[str], work: Callable[[str], Watched]) -> list[W
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = client.argument_parser(__doc__)
     add = parser.add_argument
     add("--seconds", type=float, default=120.0, help="of each command (default: %(default)s)")
     add("--only", action="append", choices=COMMANDS, help="repeatable (default: all)")
-    add("--inrush", type=Path, default=client.default_program(), help="(default: %(default)s)")
-    add("--origin", type=Path, default=origin.default_program(), help="(default: %(default)s)")
     return parser.parse_args()
 
 

@@ -214,14 +214,12 @@ def run_all(args: argparse.Namespace) -> int:
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = client.argument_parser(__doc__)
     add = parser.add_argument
     add("--opens", type=int, default=1_000_000, help="how many (default: %(default)s)")
     add("--faults", default="7:rare", metavar="SEED:PROFILE", help="of the origin")
     add("--option", action="append", default=[], help="an option more of mount; repeatable")
     add("--disk", type=Path, help="a folder on the disk to write to (default: the temp folder)")
-    add("--inrush", type=Path, default=client.default_program())
-    add("--origin", type=Path, default=origin.default_program())
     add("--json", type=Path, help="write all samples to this file")
     args = parser.parse_args()
     process.unwind_on_signals()

@@ -440,14 +440,12 @@ def run_all(args: argparse.Namespace) -> Table:
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = client.argument_parser(__doc__)
     add = parser.add_argument
     add("--case", action="append", choices=CASES, help="repeatable (default: all)")
     add("--peer", action="append", choices=PEERS, help="repeatable (default: all)")
     add("--transports", action="store_true", help="compare inrush over /dev/fuse and io_uring")
     add("--runs", type=int, default=3, help="runs of each (default: %(default)s)")
-    add("--inrush", type=Path, default=client.default_program())
-    add("--origin", type=Path, default=origin.default_program())
     add("--mountpoint", type=Path, default=os.environ.get("MOUNTPOINT_BIN") or None,
         help="the program of Mountpoint for Amazon S3; without it that takes no part")
     add("--option", action="append", default=[], help="an option more for inrush; repeatable")

@@ -138,9 +138,7 @@ def compare_all(found: dict[str, Any], document: dict[str, Any], counts: Counts)
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--inrush", type=Path, default=client.default_program(),
-                        help="the program to test (default: %(default)s)")
+    parser = client.argument_parser(__doc__, with_origin=False)
     parser.add_argument("--may-skip", action="store_true",
                         help="without a browser, say so and exit with 0")
     parser.add_argument("--keep", type=Path, help="a folder to keep the page and the document in")

@@ -36,7 +36,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import client, install, origin, process, samples, signed, streams
+from lab import client, install, process, samples, signed, streams
 from lab.consumers import records
 from lab.process import LabError, say
 from lab.tally import Counts
@@ -379,11 +379,7 @@ def run_all(args: argparse.Namespace, names: Sequence[str], cases: Sequence[Case
 
 def arguments(names: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--inrush", type=Path, default=client.default_program(),
-                        help="the program to test (default: INRUSH_BIN or the release build)")
-    parser.add_argument("--origin", type=Path, default=origin.default_program(),
-                        help="the server (default: the release build)")
+    parser = client.argument_parser(__doc__)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME",
                         help=f"which consumers: {', '.join(names)}")
     parser.add_argument("--may-skip", nargs="+", choices=list(PYTHONS), default=[], metavar="NAME",

@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -340,16 +339,12 @@ def run_all(args: argparse.Namespace) -> int:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = client.argument_parser(__doc__)
     add = parser.add_argument
     add("--minutes", type=float, default=60, help="how long (default: %(default)s)")
     add("--faults", default="7:rare", metavar="SEED:PROFILE",
         help="of the origin (default: %(default)s); with `7:corrupt` a soak has to fail")
     add("--disk", type=Path, help="a folder on the disk to write to (default: the temp folder)")
-    add("--inrush", type=Path, default=client.default_program(),
-        help="the program (default: INRUSH_BIN or the release build)")
-    add("--origin", type=Path, default=origin.default_program(),
-        help="the in-repo origin (default: the release build)")
     add("--json", type=Path, help="write all samples to this file")
     return parser.parse_args()
 
@@ -358,10 +353,8 @@ def main() -> int:
     """Runs the soak; the exit code."""
     args = arguments()
     process.unwind_on_signals()
-    for program in (args.inrush, args.origin):
-        if not os.access(program, os.X_OK):
-            say(f"{program} is missing; build it with `cargo build --release --workspace`")
-            return 2
+    if not client.are_built(args.inrush, args.origin):
+        return 2
     if not 0 < args.minutes <= MINUTES_MAX:
         say(f"--minutes is more than 0 and at most {MINUTES_MAX}")
         return 2

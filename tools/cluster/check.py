@@ -36,7 +36,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from lab import alone, client, install, origin, process, samples, signed  # noqa: E402
+from lab import alone, client, install, process, samples, signed  # noqa: E402
 from lab import slurm, streams  # noqa: E402
 from lab.process import LabError, Outcome, must, say  # noqa: E402
 
@@ -478,11 +478,7 @@ def make_lab(stack: ExitStack, args: argparse.Namespace) -> Lab:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--inrush", type=Path, default=client.default_program(),
-                        help="the program to test (default: INRUSH_BIN or the release build)")
-    parser.add_argument("--origin", type=Path, default=origin.default_program(),
-                        help="the server (default: the release build)")
+    parser = client.argument_parser(__doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="NAME",
                         help=f"which: {', '.join(PARTS)}")
     parser.add_argument("--may-skip", nargs="+", choices=PARTS, default=[], metavar="NAME",

@@ -6,12 +6,14 @@ profile or a proxy: a run depends on its arguments alone.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import origin
 from .install import build_folder
 from .process import LabError, Outcome, run, say
 
@@ -22,6 +24,17 @@ SUMMARY_FIELDS = ("objects", "bytes", "seconds", "gigabytes_per_second",
 def default_program() -> Path:
     """`INRUSH_BIN`, or the release build of this checkout."""
     return Path(os.environ.get("INRUSH_BIN") or build_folder() / "release" / "inrush")
+
+
+def argument_parser(doc: str | None, *, with_origin: bool = True) -> argparse.ArgumentParser:
+    """A parser whose help begins with the first line of a docstring, with the programs' options."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--inrush", type=Path, default=default_program(),
+                        help="the program (default: INRUSH_BIN or the release build)")
+    if with_origin:
+        parser.add_argument("--origin", type=Path, default=origin.default_program(),
+                            help="the in-repo server (default: the release build)")
+    return parser
 
 
 def are_built(*programs: Path) -> bool:

@@ -26,7 +26,6 @@ import json
 import os
 import select
 import signal
-import sys
 import time
 from pathlib import Path
 from types import FrameType

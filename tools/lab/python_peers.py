@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import install
 from .process import LabError, must, note, run
 
 INSTALL_SECONDS = 1800.0

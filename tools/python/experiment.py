@@ -328,7 +328,7 @@ def show(report: Mapping[str, Any], args: argparse.Namespace, plot: Callable[[],
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = client.argument_parser(__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help="small sets, one run: whether it works")
     add("--workload", nargs="+", choices=list(WAYS), default=list(WAYS))
@@ -339,8 +339,6 @@ def arguments() -> argparse.Namespace:
     add("--venv", type=Path, default=install.build_folder() / "lab" / "experiment")
     add("--lend", nargs="+", type=Path, default=[], metavar="FOLDER")
     add("--python", default=sys.executable, help="interpreter of the venv")
-    add("--inrush", type=Path, default=client.default_program(), help="the program beside")
-    add("--origin", type=Path, default=origin.default_program())
     add("--runs", type=int, help="runs that count (default: 3; 1 with --quick)")
     add("--seconds", type=float, help="of a run, about (default: 1.2; 0.2 with --quick)")
     add("--temp", type=Path, help="a folder for 6 GiB of objects (default: the temp folder)")

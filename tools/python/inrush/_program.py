@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any, Optional, Union
 
