@@ -284,7 +284,7 @@ pub(super) struct PipeTyped {
     /// create the file CHANNEL_N.ok next to the pipes when the reader of epoch N got every byte
     #[arg(long)]
     epoch_markers: bool,
-    /// what stands around each object, and around each value of --augmented-manifest
+    /// the framing of each object, and of each value of --augmented-manifest
     #[arg(long, value_name = "WRAPPER", value_enum, default_value_t)]
     record_wrapper: RecordWrapper,
     /// stream what the lines of this file or s3://BUCKET/KEY (JSON Lines) name, instead of sources

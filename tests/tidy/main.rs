@@ -6,6 +6,7 @@
 
 mod documents;
 mod rooms;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,12 +42,6 @@ const IMPURE: [&str; 11] = [
 
 /// Where `unsafe` may stand.
 const UNSAFE: [&str; 3] = ["src/sys/", "tools/origin/src/map.rs", "tools/python/src/buffer.rs"];
-
-/// A file whose comments are an option's help.
-const HELP: &str = "src/cli/options/cache.rs";
-
-/// Words that comments do not contain: they hide the subject or the number.
-const VAGUE: [&str; 6] = ["told", "tell", "tells", "so many", "so much", "so long"];
 
 #[derive(Clone)]
 struct Source {
@@ -117,7 +112,8 @@ fn walk(folder: &Path, ending: &str, paths: &mut Vec<PathBuf>) {
 }
 
 fn rust() -> Vec<Source> {
-    let fuzz = [
+    let tools = [
+        "tools/examples",
         "tools/hosts/src",
         "tools/hosts/tests",
         "tools/python/src",
@@ -125,7 +121,7 @@ fn rust() -> Vec<Source> {
         "tools/fuzz/tests",
         "tools/fuzz/libfuzzer/targets",
     ];
-    sources(&[&["benches", "src", "tests", "tools/origin"], &fuzz[..]].concat(), ".rs")
+    sources(&[&["benches", "src", "tests", "tools/origin"], &tools[..]].concat(), ".rs")
 }
 
 /// Fails with all complaints at once.
@@ -201,8 +197,8 @@ fn lines_of_the_python_package_are_short() {
             }
         }
         let text = source.text.trim_start_matches("#!/usr/bin/env python3\n");
-        let is_told = text.starts_with("\"\"\"") || source.path.ends_with(".pyi");
-        if !is_told && !source.text.is_empty() {
+        let is_described = text.starts_with("\"\"\"") || source.path.ends_with(".pyi");
+        if !is_described && !source.text.is_empty() {
             complaints.push(format!("{}: begin with what it is", source.path));
         }
     }
@@ -229,42 +225,6 @@ fn no_words_of_a_workplace() {
         files.push(Source { path: name.to_owned(), text });
     }
     assert_none(find(&files, &words));
-}
-
-/// The comments of a file, each as one line of its words in lower case, with the number of its
-/// first line.
-fn comments(source: &Source) -> Vec<(usize, String)> {
-    let mut comments: Vec<(usize, String)> = Vec::new();
-    let mut is_inside = false;
-    for (number, line) in (1..).zip(source.text.lines()) {
-        let line = line.trim_start();
-        let comment = line.strip_prefix("//");
-        let was_inside = std::mem::replace(&mut is_inside, comment.is_some());
-        if is_inside && !was_inside {
-            comments.push((number, " ".to_owned()));
-        }
-        let (Some(comment), Some((_, text))) = (comment, comments.last_mut()) else { continue };
-        let words = comment.split(|c: char| !c.is_alphanumeric() && c != '_');
-        for word in words.filter(|word| !word.is_empty()) {
-            *text += &word.to_lowercase();
-            text.push(' ');
-        }
-    }
-    comments
-}
-
-#[test]
-fn comments_have_the_words_of_the_field() {
-    let mut complaints = Vec::new();
-    for file in sources(&["src"], ".rs").iter().filter(|file| file.path != HELP) {
-        for (number, text) in comments(file) {
-            let hits = VAGUE.iter().filter(|words| text.contains(&format!(" {words} ")));
-            let first = text.starts_with(" the same ").then_some("The same ... at the beginning");
-            let hits = hits.copied().chain(first);
-            complaints.extend(hits.map(|words| format!("{}:{number}: {words}", file.path)));
-        }
-    }
-    assert_none(complaints);
 }
 
 fn find(files: &[Source], words: &[String]) -> Vec<String> {

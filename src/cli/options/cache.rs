@@ -13,7 +13,7 @@ pub struct CacheArgs {
     /// in later mounts and others that share it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub cache: Option<PathBuf>,
-    /// keep at most so much in the folder of --cache; what was used longest ago is removed
+    /// keep at most SIZE in the folder of --cache; what was used longest ago is removed
     /// [default: 90% of the free space]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "cache")]
     pub cache_size: Option<u64>,
