@@ -1,6 +1,7 @@
 //! How pipes come and go, and what is in their place before.
 
 use std::fs::{self, File};
+use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt;
 use std::process::Stdio;
 
@@ -132,16 +133,37 @@ fn what_is_no_pipe_is_somebody_elses() {
 
 #[test]
 fn what_is_no_pipe_in_a_later_epochs_place_stays() {
-    let origin = serve(&objects(&[("a", MIB)]));
+    // More than a pipe holds.
+    let all = objects(&[("a", 9 * MIB)]);
+    let origin = serve(&all);
     for folder in [false, true] {
         let stage = Stage::new();
         obstruct(&stage, "train_1", folder);
         let running = stage.serve(&origin, &["--epochs", "2"]);
-        // It ends early, or has all: the run cannot go on after it.
-        let _ = fs::read(stage.channel("train_0"));
+        let first = fs::read(stage.channel("train_0")).expect("the first epoch");
+        assert!(first == stream(&all), "the epoch before is whole");
         running.wait().expect(DESTINATION).expect_words(&["error: ", "train_1"]);
         assert_untouched(&stage, "train_1", folder);
     }
+}
+
+#[test]
+fn a_later_epochs_pipe_is_made_once_its_place_is_free() {
+    let all = objects(&[("a", 9 * MIB)]);
+    let origin = serve(&all);
+    let stage = Stage::new();
+    obstruct(&stage, "train_1", false);
+    let running = stage.serve(&origin, &["--epochs", "2"]);
+    let mut first = File::open(stage.channel("train_0")).expect("a pipe");
+    let mut bytes = vec![0];
+    first.read_exact(&mut bytes).expect("its first byte");
+    fs::remove_file(stage.channel("train_1")).expect("our file");
+    first.read_to_end(&mut bytes).expect("the rest");
+    assert!(bytes == stream(&all), "the first epoch is whole");
+    let path = stage.channel("train_1");
+    soon("the next pipe", || path.exists());
+    assert!(fs::read(path).expect("the next epoch") == stream(&all), "it is whole, too");
+    stage.end(running, 0);
 }
 
 #[test]

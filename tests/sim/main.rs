@@ -345,16 +345,14 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     (bench.world, outcomes)
 }
 
-/// Of how many seeds a build without optimization runs one: it takes ten times as long for each.
+/// A build without optimization runs one seed of so many.
 const SEEDS_PER_DEBUG_SEED: u64 = 4;
-
 /// Runs seeds, or the one that `INRUSH_SIM_SEED` names; `INRUSH_SIM_TIMES` times as many where that
 /// is given, and the first quarter of them in a build without optimization.
 fn seeds(test: &str, count: u64, each: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let count = count * number("INRUSH_SIM_TIMES").unwrap_or(1);
-    let count =
-        if cfg!(debug_assertions) { count.div_ceil(SEEDS_PER_DEBUG_SEED) } else { count };
+    let count = if cfg!(debug_assertions) { count.div_ceil(SEEDS_PER_DEBUG_SEED) } else { count };
     let range = number("INRUSH_SIM_SEED").map_or(0..count, |seed| seed..seed + 1);
     for seed in range {
         let outcome = std::panic::catch_unwind(|| each(seed));

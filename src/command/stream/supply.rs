@@ -80,30 +80,28 @@ pub(in crate::command) async fn supply(
         }
         _ => false,
     };
-    let mut listing = Listing::new(LISTING_BYTES_MAX);
     let mut epoch = 0u64;
     while order.epochs.is_none_or(|epochs| epoch < epochs.get()) {
         let handed_on = async {
-            let opened = match opening.take() {
-                Some(opening) => opening,
-                None => Opening::of(control, wanted, order, epoch).await?,
+            let begun = opening.take();
+            let is_ahead = epoch > 0 && feed.opened() <= epoch;
+            let opened = match open(control, wanted, order, epoch, unordered, begun).await {
+                // None of it was supplied, and it was listed before its reader came: the cause may
+                // be gone by then.
+                Err(_) if is_ahead => {
+                    await_reader(feed, epoch).await;
+                    open(control, wanted, order, epoch, unordered, None).await?
+                }
+                outcome => outcome?,
             };
             let framer = Framer::new(feed, wanted.wraps);
-            let opened = match opened {
-                Opening::Lines(lines) => return lines.hand_on(cut, framer).await,
-                Opening::Listing(listing) => listing,
-            };
-            if order.shuffle_seed.is_some() || unordered {
-                opened.collect(&mut listing, wanted.wraps).await?;
-                if unordered {
-                    listing.sort();
+            match opened {
+                Opening::Lines(lines) => lines.hand_on(cut, framer).await,
+                Opening::Listing(listing) => listing.hand_on(cut, framer, order.shard).await,
+                Opening::Whole(listing) => {
+                    hand_on_in_order(&listing, epoch, cut, framer, order).await?;
+                    Ok(u64::from(listing.count()))
                 }
-                hand_on_in_order(&listing, epoch, cut, framer, order).await?;
-                let count = u64::from(listing.count());
-                listing.clear();
-                Ok(count)
-            } else {
-                opened.hand_on(cut, framer, order.shard).await
             }
         };
         let objects = match handed_on.await {
@@ -111,9 +109,7 @@ pub(in crate::command) async fn supply(
             Err(error) => {
                 // The earlier epochs have all they need: their readers get them completely. This
                 // one may never be read.
-                while epoch > 0 && feed.opened() <= epoch && !feed.is_stopped() {
-                    moved(feed).await;
-                }
+                await_reader(feed, epoch).await;
                 return Err(error);
             }
         };
@@ -129,6 +125,39 @@ pub(in crate::command) async fn supply(
     }
     feed.complete();
     Ok(())
+}
+
+/// Begins an epoch, unless it has `begun`, and reads the whole listing if the epoch's order needs
+/// it.
+async fn open(
+    control: &Rc<Control>,
+    wanted: &WantedObjects,
+    order: EpochOrder,
+    epoch: u64,
+    unordered: bool,
+    begun: Option<Opening>,
+) -> Result<Opening> {
+    let opening = match begun {
+        Some(opening) => opening,
+        None => Opening::of(control, wanted, order, epoch).await?,
+    };
+    match opening {
+        Opening::Listing(listing) if order.shuffle_seed.is_some() || unordered => {
+            let mut whole = listing.collect(wanted.wraps).await?;
+            if unordered {
+                whole.sort();
+            }
+            Ok(Opening::Whole(Box::new(whole)))
+        }
+        opening => Ok(opening),
+    }
+}
+
+/// Waits until a reader has opened this epoch, one after the first, or the channel is stopped.
+async fn await_reader(feed: &StreamFeed, epoch: u64) {
+    while epoch > 0 && feed.opened() <= epoch && !feed.is_stopped() {
+        moved(feed).await;
+    }
 }
 
 /// Supplies the epoch's part of a whole listing, shuffled or in its order.
@@ -176,6 +205,8 @@ pub(in crate::command) enum Opening {
     Lines(Box<LineWalk>),
     /// The objects of the sources.
     Listing(Box<OpenListing>),
+    /// All of them, in memory.
+    Whole(Box<Listing>),
 }
 
 impl Opening {
@@ -273,9 +304,10 @@ impl OpenListing {
     }
 
     /// Reads the whole listing into memory.
-    async fn collect(self, listing: &mut Listing, wraps: Option<&'static str>) -> Result<()> {
+    async fn collect(self, wraps: Option<&'static str>) -> Result<Listing> {
         let Self { mut walk, first, window, .. } = self;
         assert!(window.is_none(), "part of one object is no listing");
+        let mut listing = Listing::new(LISTING_BYTES_MAX);
         let mut next = first;
         while let Some(batch) = next {
             if let Some(advice) = wraps {
@@ -286,7 +318,7 @@ impl OpenListing {
             }
             next = walk.next_batch().await?;
         }
-        Ok(())
+        Ok(listing)
     }
 }
 
@@ -481,12 +513,48 @@ mod tests {
         let orders = [("bkt", KEY_ORDER), ("bkt", shuffled), ("train--usw2-az1--x-s3", KEY_ORDER)];
         for (bucket, order) in orders {
             for second in [&[REFUSED][..], &["c", REFUSED]] {
-                let listings = Box::leak(Box::new([&["a", "b"][..], second]));
+                let listings = Box::leak(Box::new([&["a", "b"][..], second, second]));
                 let (taken, kind) = fed_until_stopped(&changing(listings), bucket, order);
                 let first = taken.split_once('.').map(|(first, _)| first);
                 assert!(matches!(first, Some("ab" | "ba")), "{bucket} {order:?}: {taken:?}");
                 assert_eq!(kind, ErrorKind::Access);
             }
+        }
+    }
+
+    #[test]
+    fn a_listing_that_failed_ahead_of_its_reader_is_made_again() {
+        let shuffled = EpochOrder { shuffle_seed: Some(42), ..KEY_ORDER };
+        let partly = &["x", REFUSED][..];
+        for (bucket, order, second) in [
+            ("bkt", KEY_ORDER, &[REFUSED][..]),
+            ("bkt", shuffled, partly),
+            ("train--usw2-az1--x-s3", KEY_ORDER, partly),
+        ] {
+            let server = changing(Box::leak(Box::new([&["a", "b"][..], second, &["c"]])));
+            let refused_at = 2 + second.len();
+            let pages = || server.seen().iter().filter(|head| head.contains("list-type=2")).count();
+            let order = EpochOrder { epochs: NonZeroU64::new(2), ..order };
+            let source = S3Uri::parse(&format!("s3://{bucket}/")).expect("a good address");
+            let epochs = loopback::run(async {
+                let (control, part, feed) = set_up(&server).await;
+                let wanted = wanted(source);
+                let supplied = supply(&control, &wanted, part, &feed, order, None);
+                let read = async {
+                    for _ in 0..LOOKS_MAX {
+                        if pages() >= refused_at {
+                            break;
+                        }
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    feed.set_opened(2);
+                    read(&feed, part).await
+                };
+                let (supplied, epochs) = tokio::join!(supplied, read);
+                supplied.expect("it is listed again");
+                epochs
+            });
+            assert_eq!((epochs.len(), &epochs[1]), (2, &vec!["c".to_owned()]), "{bucket}");
         }
     }
 

@@ -8,6 +8,7 @@
 //! polled, and waiting ranges cost nothing. Generic over ring and host, like the workers.
 
 mod broken;
+mod offer;
 mod outlet;
 mod range_length;
 mod staging;
@@ -33,7 +34,8 @@ use crate::plan::ranges::PartSize;
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use broken::Broken;
-use outlet::{Outlet, offer};
+use offer::offer;
+use outlet::Outlet;
 use range_length::RangeLength;
 use staging::Staging;
 use window::{Lost, Window};
@@ -108,6 +110,10 @@ pub struct Feeder<R, H> {
     outlet: Outlet,
     staging: Staging,
     epoch: u64,
+    /// Epochs whose FIFO was created: at most one after the current one.
+    offered: u64,
+    /// When creating the next epoch's FIFO, which failed, is tried again.
+    offer_look_us: u64,
     /// The epoch whose outlet the ring polls for room, and for the reader's hang-up.
     room_polled: Option<u64>,
     gone_polled: Option<u64>,
@@ -166,6 +172,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             outlet: Outlet::Wanted { since_us: 0, look_us: 0 },
             staging: Staging::default(),
             epoch: 0,
+            offered: u64::from(epochs != Some(0)),
+            offer_look_us: 0,
             room_polled: None,
             gone_polled: None,
             awaiting: false,
@@ -253,6 +261,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             return None;
         }
         self.look_for_reader();
+        self.offer_ahead();
         self.take_completions();
         let budget = self.budget.all();
         if budget.is_time_to_look(self.now_us) {

@@ -31,20 +31,19 @@ pub(super) enum Outlet {
     Closed,
 }
 
-/// Creates an epoch's FIFO; removes an earlier run's completion marker first.
-pub(super) fn offer(host: &mut impl PipeHost, marks: bool, epoch: u64) -> Result<(), Error> {
-    if marks {
-        host.unmark(epoch)?;
-    }
-    host.offer(epoch)
-}
-
 impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Opens the epoch's FIFO once it has a reader, and creates that of the next epoch.
     pub(super) fn look_for_reader(&mut self) {
         let Outlet::Wanted { since_us, look_us } = self.outlet else { return };
         // After a failure nothing is opened: creating the next FIFO may be what failed.
         if look_us > self.now_us || self.failure.is_some() {
+            return;
+        }
+        // It could not be created while the epoch before was read.
+        if self.offered <= self.epoch
+            && let Err(error) = self.offer_next()
+        {
+            self.failure = Some(error);
             return;
         }
         match self.host.open(self.epoch) {
@@ -54,11 +53,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     EpochCount { epoch, opened_us: self.now_us, ..EpochCount::default() };
                 self.outlet = Outlet::Open { handle, full: false };
                 self.feed.set_opened(epoch + 1);
-                if self.epochs.is_none_or(|epochs| epoch + 1 < epochs)
-                    && let Err(error) = offer(&mut self.host, self.marks, epoch + 1)
-                {
-                    self.failure = Some(error);
-                }
+                self.offer_look_us = self.now_us;
+                self.offer_ahead();
             }
             Ok(None) => {
                 self.reader_event = self.host.await_reader(self.epoch);
