@@ -177,8 +177,8 @@
 //! run the program against servers of other projects; `tools/fuzz` says what must hold of the
 //! parsers whatever comes in; `tools/bench.py` measures it; `tools/hosts` says what would limit
 //! larger machines; `tools/package` makes what people install, and tries it under other processors,
-//! kernels and restrictions; `tools/python` is the Python package, over [`library`] and
-//! [`command`].
+//! kernels and restrictions; `tools/python` is the Python package, over [`library`],
+//! [`command`] and the options of [`cli`].
 //!
 //! # The words
 //!
@@ -354,17 +354,21 @@ pub mod text;
 #[cfg_attr(not(inrush_map), doc(hidden))]
 pub mod train;
 
-pub use cli::{Durability, OnChange, Overwrite, VerifyMode};
+pub use cli::{
+    Durability, KeepArgs, ManifestPlace, OnChange, Overwrite, SelectionArgs, VerifyMode,
+};
 pub use control::endpoint::AddressingStyle;
 pub use engine::lease::Lease;
 pub use engine::request::{Completion, Destination, Priority};
 pub use error::{Error, ErrorKind, ErrorReason, Result};
 pub use library::{
-    Bucket, Client, ClientOptions, Download, DownloadError, DownloadEvent, DownloadHandle,
-    DownloadObject, DownloadProgress, DownloadSummary, Engine, EngineOptions, Listed, Listing,
-    RemoteObject, Request, Requests, Waker,
+    Bucket, Client, ClientOptions, Download, DownloadError, DownloadEvent, DownloadEvents,
+    DownloadHandle, DownloadObject, DownloadProgress, DownloadSummary, Engine, EngineOptions,
+    Listed, Listing, RemoteObject, Request, Requests, Waker,
 };
+pub use plan::epoch::Shard;
 pub use plan::filter::Rule as FilterRule;
+pub use plan::manifest::Layout as ManifestLayout;
 pub use report::limit::{Limit, Part as LimitPart};
 pub use sys::Place;
 pub use sys::choice::{RingChoice, RingKind};

@@ -161,6 +161,16 @@ where
         .map_err(|refusal| refusal.with_cmd(&Typed::command()))
 }
 
+/// What a refusal of [`parse`] says, in one line.
+#[must_use]
+pub fn refusal_in_words(refusal: &clap::Error) -> String {
+    let text = refusal.render().to_string();
+    // After an empty line come the usage and a hint.
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let what = what.trim_start_matches("error: ").split_whitespace();
+    what.collect::<Vec<_>>().join(" ")
+}
+
 fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
     // Not a command for users: it is in no help and no completion script.
     if words.get(1).is_some_and(|word| word == "complete") {

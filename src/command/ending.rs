@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cli::Args;
+use crate::cli::{Args, refusal_in_words};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::document::failure_json;
 use crate::report::out;
@@ -138,11 +138,7 @@ static IS_PRINTED: AtomicBool = AtomicBool::new(false);
 pub fn refuse(refusal: &clap::Error, words: &[OsString]) -> u8 {
     let code = out::leave(refusal);
     if code != 0 {
-        let text = refusal.render().to_string();
-        // After an empty line come the usage and a hint.
-        let what = text.split("\n\n").next().unwrap_or_default();
-        let what = what.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>();
-        let error = Error::new(ErrorKind::Usage, what.join(" "));
+        let error = Error::new(ErrorKind::Usage, refusal_in_words(refusal));
         // As above.
         let _ = OutputReader::of_words(words).print(&failure_json(&error));
     }

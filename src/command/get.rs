@@ -20,7 +20,9 @@ use crate::download::existing::{Clearing, Verdict};
 use crate::download::failures::Failures;
 use crate::download::job::{DownloadJob, ReadyJob, Rules, WantedFiles};
 use crate::download::mirror::Mirror;
+use crate::download::own_files::own_files;
 use crate::download::run::{Shares, first_file, settle};
+use crate::download::sources::require_whole;
 use crate::download::space::Space;
 use crate::download::target::Target;
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
@@ -130,7 +132,7 @@ async fn find(
 ) -> Result<DownloadJob> {
     let deletes = args.sync.is_some_and(|sync| sync.delete);
     if deletes {
-        sources::require_whole(&args.selection)?;
+        require_whole(&args.selection)?;
     }
     sources::add(&mut args.sources, &args.selection).await?;
     let settings = match deletes {
@@ -145,6 +147,12 @@ async fn find(
         sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
     let settings = settings.as_ref().and_then(|settings| settings.as_deref().ok());
     let (is_list, is_spread) = (args.selection.has_more(), !args.spread_to.is_empty());
+    let rules = rules(args);
+    let mirrored_except = deletes.then(|| {
+        let named = [&args.service.ca_bundle, &args.service.sse_c_key_file];
+        let named = named.into_iter().flatten().cloned();
+        own_files(&args.selection, named, &rules.written, settings)
+    });
     let wanted = WantedFiles {
         uris: args.sources.clone(),
         filter: narrowed.filter,
@@ -152,9 +160,9 @@ async fn find(
         destination: args.destination.clone(),
         spread_to: args.spread_to.clone(),
         are_many: args.sync.is_some() || is_list || args.sources.len() > 1 || is_spread,
-        mirrored_except: deletes.then(|| sources::own_files(args, settings)),
+        mirrored_except,
     };
-    DownloadJob::find(control, wanted, rules(args), output, begun).await
+    DownloadJob::find(control, wanted, rules, output, begun).await
 }
 
 /// The resources that the options request.

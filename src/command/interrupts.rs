@@ -15,15 +15,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 use super::ending::OutputReader;
-use super::sources::STDIN;
 use crate::command::train::child;
 use crate::download::cancel::{self, Cancel, until};
+use crate::download::sources;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
 use crate::link::waiting::{Board, Ticket};
 use crate::report::document::failure_json;
 use crate::report::progress::Progress;
-use crate::s3::uri::shown;
 
 /// Ctrl-C, SIGTERM and SIGHUP.
 #[derive(Debug)]
@@ -148,12 +147,15 @@ pub(super) fn waits_for(board: Arc<Board>) {
     *BOARD.lock().unwrap_or_else(PoisonError::into_inner) = Some(board);
 }
 
+/// The board whose waits a passed deadline names.
+pub(super) fn board() -> Arc<Board> {
+    let mut board = BOARD.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(board.get_or_insert_default())
+}
+
 /// Reports the read of a file as a wait, until the ticket is dropped.
 pub(super) fn reads(path: &Path) -> Ticket {
-    let mut board = BOARD.lock().unwrap_or_else(PoisonError::into_inner);
-    let name =
-        if path.as_os_str() == STDIN { "standard input".into() } else { path.to_string_lossy() };
-    board.get_or_insert_default().begin_file(shown(&name).to_string())
+    sources::note_read(path, &board())
 }
 
 /// The current wait, as a suffix of a message.

@@ -18,7 +18,7 @@ use crate::download::observer::{Observer, RunEvent, Subject};
 use crate::download::run::{Remarks, RunFailure};
 use crate::error::{Error, Result};
 use crate::files::transfer::Outcome;
-use crate::report::document::{ObjectLine, RemovedLine, Summary};
+use crate::report::document::Summary;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 
@@ -71,9 +71,11 @@ impl Output {
         }
     }
 
-    fn report_line(&mut self, line: impl FnOnce() -> String) {
+    /// Adds the event's line to the report, if both are there.
+    fn report_event(&mut self, event: &RunEvent<'_>) {
         if let Some(report) = &mut self.report
-            && let Err(error) = report.line(&line())
+            && let Some(line) = event.report_line()
+            && let Err(error) = report.line(&line)
         {
             self.progress.error(&error);
             self.report_error = Some(error);
@@ -81,17 +83,8 @@ impl Output {
         }
     }
 
-    fn report_outcome(&mut self, subject: Subject<'_>, outcome: &Outcome) {
-        let place = subject.target.one_of_several(subject.transfer);
-        self.report_line(|| {
-            let line = ObjectLine::new(outcome).of_channel(subject.channel);
-            line.at(place.as_deref()).to_json()
-        });
-    }
-
     /// Reports a failed object, whose `error` may have the name of its channel.
     fn fail(&mut self, subject: Subject<'_>, outcome: &Outcome, error: &Error, with_run: bool) {
-        self.report_outcome(subject, outcome);
         let own = outcome.result.as_ref().err().unwrap_or(error);
         let name = subject.transfer.name();
         if !with_run && self.messages.is_reported_of(&name, own) {
@@ -178,6 +171,7 @@ impl Output {
 
 impl Observer for Output {
     fn event(&mut self, event: RunEvent<'_>) {
+        self.report_event(&event);
         match event {
             RunEvent::Found(sources) => self.sources(sources),
             RunEvent::Configured(config) => log::config(config),
@@ -189,9 +183,6 @@ impl Observer for Output {
             }
             RunEvent::Existing(subject, kept) => {
                 log::kept(subject.transfer, kept, subject.target);
-                let place = subject.target.one_of_several(subject.transfer);
-                let line = ObjectLine::kept(subject.transfer, kept).of_channel(subject.channel);
-                self.report_line(|| line.at(place.as_deref()).to_json());
             }
             RunEvent::Progress(state, failed_objects, workers) => {
                 let names = || workers.scheduler.endpoints().names();
@@ -203,10 +194,7 @@ impl Observer for Output {
             RunEvent::Retried(transfer, _, why) => {
                 self.progress.note(format!("{} is downloaded again: {why}", transfer.name()));
             }
-            RunEvent::Done(subject, outcome) => {
-                self.report_outcome(subject, outcome);
-                log::complete(subject.transfer, subject.target);
-            }
+            RunEvent::Done(subject, _) => log::complete(subject.transfer, subject.target),
             RunEvent::Failed { subject, outcome, error, with_run } => {
                 self.fail(subject, outcome, error, with_run);
             }
@@ -214,7 +202,6 @@ impl Observer for Output {
             RunEvent::Removed(path, target) => {
                 let place = target.place(path).unwrap_or_default();
                 self.progress.note(format!("delete: {place}"));
-                self.report_line(|| RemovedLine::new(path, false).to_json());
                 tracing::info!("delete: {place}");
             }
             RunEvent::Note(line) => self.progress.note(line),

@@ -3,18 +3,14 @@
 use std::path::PathBuf;
 
 use crate::cli::{Args, Destination, GetArgs};
-use crate::download::own_files::{Written, ways};
+use crate::download::own_files::{Written, streams, ways};
 use crate::error::{Error, ErrorKind, Result};
-
-/// Standard output and error, which a shell may redirect to a file below the destination.
-const STREAMS: [(&str, &str); 2] =
-    [("standard output", "/proc/self/fd/1"), ("standard error", "/proc/self/fd/2")];
 
 /// The files that a run with these options writes besides its objects.
 pub(super) fn written(report: Option<&PathBuf>, metrics: Option<&PathBuf>) -> Vec<Written> {
     let options = [("--report", report), ("--metrics-file", metrics)];
     let options = options.into_iter().filter_map(|(name, path)| Some((name, path?.clone())));
-    options.chain(STREAMS.map(|(name, path)| (name, path.into()))).collect()
+    options.chain(streams()).collect()
 }
 
 /// [`written`], from the options of `get`.

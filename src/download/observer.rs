@@ -8,7 +8,7 @@ use crate::engine::config::Config;
 use crate::engine::threads::Workers;
 use crate::error::Error;
 use crate::files::transfer::{Outcome, Transfer};
-use crate::report::document::KeptReason;
+use crate::report::document::{KeptReason, ObjectLine, RemovedLine};
 use crate::report::line::ProgressState;
 
 /// An object of a run.
@@ -56,6 +56,22 @@ pub(crate) enum RunEvent<'a> {
     Removed(&'a str, &'a Target),
     /// A remark for people.
     Note(String),
+}
+
+impl RunEvent<'_> {
+    /// Its line of the report; `None` if it has none.
+    pub(crate) fn report_line(&self) -> Option<String> {
+        let (subject, line) = match self {
+            Self::Existing(subject, kept) => (subject, ObjectLine::kept(subject.transfer, *kept)),
+            Self::Done(subject, outcome) | Self::Failed { subject, outcome, .. } => {
+                (subject, ObjectLine::new(outcome))
+            }
+            Self::Removed(path, _) => return Some(RemovedLine::new(path, false).to_json()),
+            _ => return None,
+        };
+        let place = subject.target.one_of_several(subject.transfer);
+        Some(line.of_channel(subject.channel).at(place.as_deref()).to_json())
+    }
 }
 
 /// Receives the events of a run.

@@ -5,14 +5,53 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use crate::cli::{ManifestPlace, SelectionArgs};
+use crate::control::{Settings, aws_files};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::folding::{FoldedPaths, Folding};
 
 /// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
 pub(crate) const LINKS_MAX: usize = 40;
 
+/// Files of the user that variables name.
+pub(crate) const FILE_VARIABLES: [&str; 5] = [
+    "AWS_CA_BUNDLE",
+    "AWS_CONFIG_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+];
+
+/// Standard output and error, which a shell may redirect to a file below the destination.
+const STREAMS: [(&str, &str); 2] =
+    [("standard output", "/proc/self/fd/1"), ("standard error", "/proc/self/fd/2")];
+
 /// The option or stream that writes a file, and the file's path as given.
 pub(crate) type Written = (&'static str, PathBuf);
+
+/// The streams that a process writes.
+pub(crate) fn streams() -> impl Iterator<Item = Written> {
+    STREAMS.into_iter().map(|(name, path)| (name, path.into()))
+}
+
+/// Files that a run itself reads or writes, and those of the user's keys, as they are named: those
+/// of its selection, of its options, and of the environment.
+pub(crate) fn own_files(
+    selection: &SelectionArgs,
+    named: impl IntoIterator<Item = PathBuf>,
+    written: &[Written],
+    settings: Option<&Settings>,
+) -> Vec<PathBuf> {
+    let manifest = match &selection.manifest {
+        Some(ManifestPlace::File(path)) => Some(path),
+        Some(ManifestPlace::S3(..)) | None => None,
+    };
+    let lists = selection.files_from.iter().chain(manifest).cloned();
+    let variables = FILE_VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let written = written.iter().map(|(_, path)| path.clone());
+    let all = lists.chain(named).chain(variables).chain(written);
+    all.chain(aws_files(settings)).collect()
+}
 
 /// Files, and folders with all that is in them, of a run with this destination.
 #[derive(Debug)]

@@ -10,17 +10,17 @@ use rustls::ClientConfig;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
-use super::download::Order;
 use super::feed::Ended;
 use super::listing::{self, Listing, Pages};
 use super::options::ClientOptions;
+use super::order::{NamedFiles, Order};
 use crate::control::list::sources::Depth;
 use crate::control::list::walk::Walk;
 use crate::control::refresh::{keep_helper, refresh};
 use crate::control::{Control, ControlOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::transfer::{Cut, Transfer};
-use crate::limits::{PART_BYTES_DEFAULT, SLOT_BYTES_MAX};
+use crate::limits::{ENDING_GRACE, PART_BYTES_DEFAULT, SLOT_BYTES_MAX};
 use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
 use crate::s3::sign::PublishedKeys;
@@ -195,6 +195,8 @@ impl Client {
     pub fn connect(options: ClientOptions) -> Result<Self> {
         let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
         let (ready, readiness) = std::sync::mpsc::sync_channel(1);
+        let files = [&options.ca_bundle, &options.sse_c_key_file].into_iter().flatten().cloned();
+        let own = NamedFiles { profile: options.profile.clone(), files: files.collect() };
         let options = options.control()?;
         let work = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -215,11 +217,13 @@ impl Client {
                     Ok((control, shared)) => {
                         let shared = Arc::new(shared);
                         let _ = ready.send(Ok(Arc::clone(&shared)));
-                        answer(control, shared, asked).await;
+                        answer(control, shared, own, asked).await;
                     }
                     Err(error) => drop(ready.send(Err(error))),
                 }
             });
+            // A helper thread may wait for a file system that does not answer, or for a pipe.
+            runtime.shutdown_timeout(ENDING_GRACE);
         };
         let thread = std::thread::Builder::new().name("inrush-control".to_owned()).spawn(work);
         let thread = thread.map_err(Error::no_thread)?;
@@ -344,10 +348,15 @@ async fn open(options: ControlOptions) -> Result<(Rc<Control>, Shared)> {
 }
 
 /// Answers questions until all senders are dropped.
-async fn answer(control: Rc<Control>, shared: Arc<Shared>, mut asked: mpsc::Receiver<Question>) {
-    let refresh = spawn_local(refresh(Rc::clone(&control)));
+async fn answer(
+    control: Rc<Control>,
+    shared: Arc<Shared>,
+    own: NamedFiles,
+    mut asked: mpsc::Receiver<Question>,
+) {
+    let (refresh, own) = (spawn_local(refresh(Rc::clone(&control))), Rc::new(own));
     while let Some(question) = asked.recv().await {
-        let (control, shared) = (Rc::clone(&control), Arc::clone(&shared));
+        let (control, shared, own) = (Rc::clone(&control), Arc::clone(&shared), Rc::clone(&own));
         spawn_local(async move {
             match question {
                 // Sending to a caller that no longer waits fails, which is ignored.
@@ -356,7 +365,9 @@ async fn answer(control: Rc<Control>, shared: Arc<Shared>, mut asked: mpsc::Rece
                     answer.give(found.map(|found| remote(found, &shared)));
                 }
                 Question::Bucket(uri, answer) => answer.give(bucket(&control, shared, &uri).await),
-                Question::Download(order, answer) => answer.give(Ok(order.run(control).await)),
+                Question::Download(order, answer) => {
+                    answer.give(Ok(order.run(control, &own).await))
+                }
                 Question::Pages(uri, depth, pages) => {
                     pages.fill(&control, &shared, uri, depth).await;
                 }

@@ -2,39 +2,28 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::client::{Answer, Client, ControlThread};
 use super::engine::EngineOptions;
-use super::feed::{DownloadEvent, DownloadObject, DownloadProgress, Ended, Feed};
+use super::feed::{DownloadEvent, DownloadEvents, DownloadObject, Ended, Feed};
+use super::order::Order;
 use super::share;
-use crate::cli::{Destination, Durability, KeepArgs, OnChange, Overwrite, VerifyMode};
-use crate::control::Control;
-use crate::download::cancel::{self, Cancel};
-use crate::download::job::{DownloadJob, Fetched, Rules, WantedFiles};
-use crate::download::observer::{Observer, RunEvent};
-use crate::download::run::RunFailure;
-use crate::download::target::Target;
-use crate::engine::config::{Config, HostFacts};
+use crate::cli::{KeepArgs, OnChange, SelectionArgs, VerifyMode};
+use crate::download::job::Rules;
+use crate::download::own_files::streams;
+use crate::engine::config::HostFacts;
+use crate::engine::pace::part_bytes;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::transfer::Transfer;
-use crate::link::waiting::{Board, Pauses};
 use crate::plan::epoch::Shard;
-use crate::plan::filter::{Filter, Rule};
-use crate::report::document::Summary;
+use crate::plan::filter::Filter;
+use crate::report::document::{Summary, failure_json};
 use crate::report::limit::Limit;
-use crate::report::line::ProgressState;
 use crate::s3::uri::S3Uri;
-
-/// Most failed objects that an error lists.
-const FAILED_LISTED_MAX: usize = 1000;
-
-/// Interval of the checks for waits.
-const WAIT_LOOK: Duration = Duration::from_millis(500);
 
 /// A download of objects into files: which objects, where to, and how. It does what `inrush get`
 /// does: a file has its name once it is complete, files that exist are skipped, and what an earlier
@@ -61,21 +50,39 @@ const WAIT_LOOK: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Download {
-    /// Addresses of objects, folders (`s3://bucket/folder/`) and globs (`s3://bucket/*.tar`).
+    /// Addresses of objects, folders (`s3://bucket/folder/`) and globs (`s3://bucket/*.tar`); none
+    /// if `selection` names a list.
     pub sources: Vec<String>,
+    /// The version to download, of a single source that is one object.
+    pub version_id: Option<String>,
+    /// Which of the objects are downloaded (of its rules the last one that matches decides), how
+    /// sources are read, and lists of further ones.
+    pub selection: SelectionArgs,
+    /// The part of the objects that is downloaded.
+    pub shard: Shard,
     /// The folder of the files. Of a single object, it may be the path of its file.
     pub destination: PathBuf,
-    /// Which of the objects are downloaded, as by `--include` and `--exclude`: the last match
-    /// decides.
-    pub filters: Vec<Rule>,
-    /// Which existing files are replaced.
-    pub overwrite: Overwrite,
+    /// Further folders, among which and the destination the objects are divided.
+    pub spread_to: Vec<PathBuf>,
+    /// The destination is a folder, also of a single object, as that of `inrush sync`.
+    pub into_folder: bool,
+    /// Remove files below the destination that are not in the source, after all downloads
+    /// succeeded, as `inrush sync --delete` does.
+    pub delete: bool,
+    /// Which existing files are replaced, how they are compared, and when data is synced to disk.
+    pub keep: KeepArgs,
     /// Which objects are compared with their checksums.
     pub verify: VerifyMode,
     /// What happens to an object that changes during its download.
     pub on_change: OnChange,
-    /// When data is synced to disk.
-    pub durability: Durability,
+    /// Time after which it ends; objects that are not complete by then have failed.
+    pub deadline: Option<Duration>,
+    /// Length of one request in bytes [default: chosen to fit].
+    pub part_size_bytes: Option<u64>,
+    /// File for a line about each object, as that of `inrush get --report`.
+    pub report: Option<PathBuf>,
+    /// Which events it sends.
+    pub events: DownloadEvents,
     /// The resources of its workers, which are its own: downloads at the same time each have a
     /// share ([`EngineOptions::share`]).
     pub engine: EngineOptions,
@@ -86,12 +93,20 @@ impl Download {
     pub fn new(source: impl Into<String>, destination: impl Into<PathBuf>) -> Self {
         Self {
             sources: vec![source.into()],
+            version_id: None,
+            selection: SelectionArgs::default(),
+            shard: Shard::WHOLE,
             destination: destination.into(),
-            filters: Vec::new(),
-            overwrite: Overwrite::default(),
+            spread_to: Vec::new(),
+            into_folder: false,
+            delete: false,
+            keep: KeepArgs::default(),
             verify: VerifyMode::default(),
             on_change: OnChange::default(),
-            durability: Durability::default(),
+            deadline: None,
+            part_size_bytes: None,
+            report: None,
+            events: DownloadEvents::default(),
             engine: EngineOptions::default(),
         }
     }
@@ -102,7 +117,7 @@ impl Download {
     /// # Errors
     /// If an object failed, or nothing could be downloaded. Objects that did not fail are complete.
     pub fn run(self, client: &Client) -> Result<DownloadSummary, DownloadError> {
-        self.begin(client, Feed::unheard())?.wait()
+        Self { events: DownloadEvents::Nothing, ..self }.start(client)?.wait()
     }
 
     /// Starts the download.
@@ -111,11 +126,21 @@ impl Download {
     /// [`ErrorKind::Usage`] for an invalid address or option. All other errors are those of
     /// [`DownloadHandle::wait`].
     pub fn start(self, client: &Client) -> Result<DownloadHandle> {
-        self.begin(client, Feed::new())
+        self.start_with(client, || {})
     }
 
-    fn begin(self, client: &Client, feed: Feed) -> Result<DownloadHandle> {
-        let (feed, cancel) = (Arc::new(feed), Arc::new(watch::Sender::new(false)));
+    /// Starts the download, for a caller that must not block. `notify` is called, on any thread,
+    /// whenever [`DownloadHandle::try_next`] has something to return; it must return at once.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(
+        self,
+        client: &Client,
+        notify: impl Fn() + Send + Sync + 'static,
+    ) -> Result<DownloadHandle> {
+        let feed = Arc::new(Feed::new(self.events, notify));
+        let cancel = Arc::new(watch::Sender::new(false));
         let order = self.order(Arc::clone(&feed), Arc::clone(&cancel))?;
         let ending = Arc::clone(&feed);
         let answer = Answer::new(move |ended: Result<Ended>| {
@@ -127,38 +152,37 @@ impl Download {
 
     #[expect(clippy::disallowed_methods, reason = "a download begins when it is started")]
     fn order(self, feed: Arc<Feed>, cancel: Arc<watch::Sender<bool>>) -> Result<Order> {
-        if self.sources.is_empty() {
+        if self.sources.is_empty() && !self.selection.has_more() {
             let error = Error::new(ErrorKind::Usage, "a download has no source");
             return Err(error.advise("give an address, such as s3://BUCKET/FOLDER/"));
         }
-        let parse = |source: &String| S3Uri::parse(source);
-        let uris = self.sources.iter().map(parse).collect::<Result<Vec<S3Uri>>>()?;
-        let (config, bandwidth_limit) = share::resolve(self.engine, HostFacts::read())?;
-        let wanted = WantedFiles {
-            are_many: uris.len() > 1,
-            uris,
-            filter: Filter::new(&self.filters)?,
-            shard: Shard::WHOLE,
-            destination: Destination::Local(self.destination),
-            spread_to: Vec::new(),
-            mirrored_except: None,
-        };
-        let keep = KeepArgs {
-            overwrite: self.overwrite,
-            durability: self.durability,
-            ..KeepArgs::default()
-        };
+        let reads = self.selection.read_source();
+        let mut uris =
+            self.sources.iter().map(|source| reads(source)).collect::<Result<Vec<S3Uri>>>()?;
+        if let Some(version) = &self.version_id {
+            let [uri] = &mut uris[..] else {
+                let error = "a version is of a single source that is one object";
+                return Err(Error::new(ErrorKind::Usage, error));
+            };
+            *uri = uri.clone().with_version(version)?;
+        }
+        let filter = Filter::new(&self.selection.rules)?;
+        let limit = self.engine.bandwidth_limit_bytes_per_second;
+        let part = self.part_size_bytes.or(limit.map(part_bytes));
+        let (config, bandwidth_limit) = share::resolve(self.engine, part, HostFacts::read())?;
+        let report = self.report.iter().map(|path| ("--report", path.clone()));
         let rules = Rules {
-            keep,
+            keep: self.keep,
             verify: self.verify,
             on_change: self.on_change,
             retries: self.engine.retries()?,
             bandwidth_limit,
-            deadline: None,
+            deadline: self.deadline,
             dry_run: false,
-            written: Vec::new(),
+            written: report.chain(streams()).collect(),
         };
-        Ok(Order { wanted, rules, config, feed, cancel, begun: Instant::now() })
+        let begun = Instant::now();
+        Ok(Order { download: self, uris, filter, rules, config, feed, cancel, begun })
     }
 }
 
@@ -179,6 +203,11 @@ impl DownloadHandle {
         std::iter::from_fn(|| self.feed.next())
     }
 
+    /// The next event if there is one; `None` at the end.
+    pub fn try_next(&self) -> Poll<Option<DownloadEvent>> {
+        self.feed.try_next()
+    }
+
     /// Ends the download soon, unless its file system does not answer. Complete objects stay, and
     /// the next download resumes the others.
     pub fn cancel(&self) {
@@ -192,6 +221,7 @@ impl DownloadHandle {
     /// If an object failed, or nothing could be downloaded; [`ErrorKind::Interrupted`] if it was
     /// cancelled. Objects that did not fail are complete.
     pub fn wait(self) -> Result<DownloadSummary, DownloadError> {
+        self.feed.hush();
         self.feed.result().expect("only this call takes it")
     }
 }
@@ -199,6 +229,7 @@ impl DownloadHandle {
 impl Drop for DownloadHandle {
     fn drop(&mut self) {
         self.cancel();
+        self.feed.hush();
         let _ = self.feed.result();
     }
 }
@@ -206,8 +237,8 @@ impl Drop for DownloadHandle {
 /// The result of a download.
 #[derive(Debug)]
 pub struct DownloadSummary {
-    summary: Box<Summary>,
-    error: Option<Error>,
+    pub(super) summary: Box<Summary>,
+    pub(super) error: Option<Error>,
 }
 
 impl DownloadSummary {
@@ -259,6 +290,12 @@ impl DownloadSummary {
         &self.summary.limit
     }
 
+    /// Files that were removed because the source does not have them.
+    #[must_use]
+    pub fn deleted_files(&self) -> u64 {
+        self.summary.earlier.deleted_files
+    }
+
     /// All that is known of it: the document of `inrush get --json`.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -268,13 +305,13 @@ impl DownloadSummary {
 
 /// Why a download failed.
 #[derive(Debug)]
-pub struct DownloadError(Box<Failed>);
+pub struct DownloadError(pub(super) Box<Failed>);
 
 #[derive(Debug)]
-struct Failed {
-    error: Error,
-    objects: Vec<(DownloadObject, Error)>,
-    summary: Option<DownloadSummary>,
+pub(super) struct Failed {
+    pub(super) error: Error,
+    pub(super) objects: Vec<(DownloadObject, Error)>,
+    pub(super) summary: Option<DownloadSummary>,
 }
 
 impl DownloadError {
@@ -295,6 +332,15 @@ impl DownloadError {
     pub fn summary(&self) -> Option<&DownloadSummary> {
         self.0.summary.as_ref()
     }
+
+    /// All that is known of it: the document of `inrush get --json`.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        match &self.0.summary {
+            Some(summary) => summary.to_json(),
+            None => failure_json(&self.0.error),
+        }
+    }
 }
 
 impl fmt::Display for DownloadError {
@@ -314,189 +360,5 @@ impl From<Error> for DownloadError {
 impl From<DownloadError> for Error {
     fn from(failed: DownloadError) -> Self {
         failed.0.error
-    }
-}
-
-/// A download for the client's thread.
-#[derive(Debug)]
-pub(super) struct Order {
-    wanted: WantedFiles,
-    rules: Rules,
-    config: Config,
-    feed: Arc<Feed>,
-    cancel: Arc<watch::Sender<bool>>,
-    begun: Instant,
-}
-
-impl Order {
-    /// Downloads.
-    pub(super) async fn run(self, control: Rc<Control>) -> Ended {
-        let Self { wanted, rules, config, feed, cancel, begun } = self;
-        // The control plane's own board is shared with other downloads.
-        let board = Arc::<Board>::default();
-        let (waits, asked) = (Arc::clone(&board), Rc::clone(&control));
-        let mut until = Until { cancel, is_known: false, board: waits, control: asked };
-        let mut listener = Listener { feed: Arc::clone(&feed), failed: Vec::new() };
-        let fetching = async {
-            let found = DownloadJob::find(Rc::clone(&control), wanted, rules, &mut listener, begun);
-            let job = DownloadJob { board: Arc::clone(&board), ..until.unless(found).await? };
-            let ready = job.ready(config, begun, &mut until).await?;
-            ready.fetch(&mut listener, &mut until).await
-        };
-        let fetched = tokio::select! {
-            biased;
-            fetched = fetching => fetched,
-            () = report_waits(&control, &board, &feed) => unreachable!("it has no end"),
-        };
-        listener.end(fetched)
-    }
-}
-
-/// Reports waits, of which some are of all that the client does.
-async fn report_waits(control: &Control, board: &Board, feed: &Feed) {
-    let (begun, mut pauses) = (tokio::time::Instant::now(), Pauses::default());
-    loop {
-        tokio::time::sleep(WAIT_LOOK).await;
-        let Some(wait) = control.longest_wait().or_else(|| board.oldest()) else { continue };
-        let now_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if pauses.is_due(now_us, &wait) {
-            feed.push(|| DownloadEvent::Waiting(wait.to_string()));
-        }
-    }
-}
-
-/// Cancels a download.
-struct Until {
-    cancel: Arc<watch::Sender<bool>>,
-    /// The run knows that it is cancelled.
-    is_known: bool,
-    board: Arc<Board>,
-    control: Rc<Control>,
-}
-
-impl Cancel for Until {
-    async fn cancelled(&mut self) {
-        if self.is_known {
-            return std::future::pending().await;
-        }
-        // It cannot fail: the sender exists.
-        let _ = self.cancel.subscribe().wait_for(|is_cancelled| *is_cancelled).await;
-        self.is_known = true;
-    }
-
-    async fn unless_reported<T>(
-        &mut self,
-        when: &str,
-        work: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        let (board, control) = (Arc::clone(&self.board), Rc::clone(&self.control));
-        let wait = move || board.oldest().or_else(|| control.board().oldest());
-        let blame = move || wait().map(|wait| format!(": {}", wait.blame())).unwrap_or_default();
-        cancel::unless((self.cancelled(), None), (when, blame), work).await
-    }
-}
-
-/// Makes the events of a run those of the program.
-struct Listener {
-    feed: Arc<Feed>,
-    failed: Vec<(DownloadObject, Error)>,
-}
-
-impl Listener {
-    /// The result.
-    fn end(self, fetched: Result<Fetched>) -> Ended {
-        let (objects, summary, error) = match fetched {
-            Err(error) => (self.failed, None, error),
-            Ok(mut fetched) => {
-                let error = fetched.failure.as_ref().map(error_of);
-                // Only the workers' processor time counts: the rest may be the program's own.
-                let workers = fetched.inputs.workers.iter();
-                fetched.inputs.cpu_seconds = workers.map(|of| of.processor.cpu_seconds).sum();
-                let summary = Box::new(Summary::new(&fetched.inputs));
-                self.feed.set_progress(DownloadProgress {
-                    bytes_done: summary.bytes,
-                    objects_done: summary.objects + summary.failed_objects,
-                    listing_complete: summary.untried_objects.is_some(),
-                    ..progress(&fetched.remarks.known, summary.failed_objects)
-                });
-                let summary = DownloadSummary { summary, error: error.clone() };
-                let Some(error) = error else { return Ok(summary) };
-                (self.failed, Some(summary), error)
-            }
-        };
-        Err(DownloadError(Box::new(Failed { error, objects, summary })))
-    }
-}
-
-/// The error of a run. Of a cancelled one, it says what is complete.
-fn error_of(failure: &RunFailure) -> Error {
-    match failure {
-        RunFailure::Stopped(error, words) if error.kind() == ErrorKind::Interrupted => {
-            Error::new(error.kind(), words)
-        }
-        failure => failure.error().clone(),
-    }
-}
-
-/// The state of a run for the program.
-fn progress(state: &ProgressState, failed_objects: u64) -> DownloadProgress {
-    DownloadProgress {
-        bytes_done: state.bytes_done,
-        bytes_known: state.bytes_known,
-        objects_done: state.objects_done,
-        objects_known: state.objects_known,
-        existing_objects: state.objects_kept,
-        failed_objects,
-        retries: state.retries,
-        listing_complete: state.listing_complete,
-    }
-}
-
-/// An object for the program.
-fn object(transfer: &Transfer, target: &Target) -> DownloadObject {
-    let has_path = !transfer.path.is_empty();
-    DownloadObject {
-        bucket: transfer.endpoint.bucket.clone(),
-        key: transfer.object.key.clone(),
-        size_bytes: transfer.object.size_bytes,
-        file: target.folder().filter(|_| has_path).map(|folder| folder.join(&transfer.path)),
-    }
-}
-
-impl Observer for Listener {
-    fn event(&mut self, event: RunEvent<'_>) {
-        let feed = &self.feed;
-        match event {
-            RunEvent::Started(workers, _) => {
-                if let Some(line) = workers.ring().fallback() {
-                    tracing::warn!("{line}");
-                }
-            }
-            RunEvent::Admitted(transfer, target) => {
-                feed.push(|| DownloadEvent::Admitted(object(transfer, target)));
-            }
-            RunEvent::Existing(subject, _) => {
-                feed.push(|| DownloadEvent::Existing(object(subject.transfer, subject.target)));
-            }
-            RunEvent::Progress(state, failed_objects, _) => {
-                feed.set_progress(progress(state, failed_objects));
-            }
-            RunEvent::Retried(transfer, target, why) => {
-                feed.push(|| DownloadEvent::Retried(object(transfer, target), why));
-            }
-            RunEvent::Done(subject, _) => {
-                feed.push(|| DownloadEvent::Done(object(subject.transfer, subject.target)));
-            }
-            RunEvent::Failed { subject, error, .. } => {
-                let failed = || object(subject.transfer, subject.target);
-                if self.failed.len() < FAILED_LISTED_MAX {
-                    self.failed.push((failed(), error.clone()));
-                }
-                feed.push(|| DownloadEvent::Failed(failed(), error.clone()));
-            }
-            // Not without several destinations, channels, or files to be removed.
-            RunEvent::LeftOut(_) | RunEvent::Removed(..) | RunEvent::Note(_) => {}
-            RunEvent::Found(_) | RunEvent::Configured(_) => {}
-        }
     }
 }

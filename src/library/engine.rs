@@ -106,7 +106,7 @@ impl EngineOptions {
     /// # Errors
     /// [`ErrorKind::Usage`] for invalid options.
     pub fn check(self) -> Result<()> {
-        match share::resolve(self, HostFacts::read()) {
+        match share::resolve(self, None, HostFacts::read()) {
             Err(error) if error.kind() == ErrorKind::Usage => Err(error),
             // Other errors are about resources, which may be available when the engine starts.
             _ => Ok(()),
@@ -201,7 +201,7 @@ impl Engine {
     /// chosen ring are unavailable.
     #[expect(clippy::disallowed_methods, reason = "a run begins when it is started")]
     pub fn start(client: &Client, options: EngineOptions) -> Result<Self> {
-        let (config, bandwidth_limit) = share::resolve(options, HostFacts::read())?;
+        let (config, bandwidth_limit) = share::resolve(options, None, HostFacts::read())?;
         let retries = options.retries()?;
         let begun = Instant::now();
         let tls = client.shared.tls.clone();

@@ -10,11 +10,12 @@ mod engine;
 mod feed;
 mod listing;
 mod options;
+mod order;
 mod share;
 
 pub use client::{Bucket, Client, RemoteObject};
 pub use download::{Download, DownloadError, DownloadHandle, DownloadSummary};
 pub use engine::{Engine, EngineOptions, Request, Requests, Waker};
-pub use feed::{DownloadEvent, DownloadObject, DownloadProgress};
+pub use feed::{DownloadEvent, DownloadEvents, DownloadObject, DownloadProgress};
 pub use listing::{Listed, Listing};
 pub use options::ClientOptions;

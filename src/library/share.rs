@@ -8,12 +8,14 @@ use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ATTEMPTS_WISHED_MAX, MEMORY_BYTES_MIN};
 
-/// Resolves the engine's configuration and its maximum bytes per second.
+/// Resolves the engine's configuration and its maximum bytes per second, for requests of this
+/// length.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if an option is out of range, or the share's number is not below its count.
 pub(super) fn resolve(
     options: EngineOptions,
+    part_size_bytes: Option<u64>,
     facts: HostFacts,
 ) -> Result<(Config, Option<NonZeroU64>)> {
     let EngineOptions { workers, connections, max_connections, memory_bytes, ring, .. } = options;
@@ -24,7 +26,6 @@ pub(super) fn resolve(
         let message = format!("{attempts} attempts are more than {ATTEMPTS_WISHED_MAX}");
         return Err(Error::new(ErrorKind::Usage, message).advise("lower max_attempts"));
     }
-    let part_size_bytes = None;
     let alone = ResourceOptions {
         workers,
         connections,
@@ -68,7 +69,7 @@ mod tests {
         HostFacts { processors: 8, memory_bytes: 64 << 30, descriptors: 1 << 20 };
 
     fn parts(options: EngineOptions, engines: usize) -> Vec<Config> {
-        let of = |number| resolve(options.share(number, engines), FACTS).expect("it fits").0;
+        let of = |number| resolve(options.share(number, engines), None, FACTS).expect("it fits").0;
         (0..engines).map(of).collect()
     }
 
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn shares_add_up_to_what_one_would_have() {
         for engines in [1, 2, 3, 8] {
-            let (whole, _) = resolve(EngineOptions::new(), FACTS).expect("it fits");
+            let (whole, _) = resolve(EngineOptions::new(), None, FACTS).expect("it fits");
             let parts = parts(EngineOptions::new(), engines);
             let sum = |of: fn(&Config) -> u64| parts.iter().map(of).sum::<u64>();
             assert_eq!(sum(|part| part.workers as u64), whole.workers as u64, "{engines}");
@@ -108,13 +109,14 @@ mod tests {
         let limit = NonZeroU64::new(2);
         let options =
             EngineOptions { bandwidth_limit_bytes_per_second: limit, ..EngineOptions::new() };
-        let (_, bandwidth) = resolve(options.share(2, 4), FACTS).expect("it fits");
+        let (_, bandwidth) = resolve(options.share(2, 4), None, FACTS).expect("it fits");
         assert_eq!(bandwidth, Some(NonZeroU64::MIN));
     }
 
     #[test]
     fn a_share_that_is_none_is_refused() {
-        let refused = resolve(EngineOptions::new().share(2, 2), FACTS).expect_err("0 and 1 are");
+        let refused =
+            resolve(EngineOptions::new().share(2, 2), None, FACTS).expect_err("0 and 1 are");
         assert_eq!(refused.kind(), ErrorKind::Usage);
         assert!(refused.to_string().contains("no engine 2 of 2"), "{refused}");
     }

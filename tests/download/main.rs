@@ -13,11 +13,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::task::Poll;
 use std::time::Duration;
 
 use inrush::{
-    Client, ClientOptions, Download, DownloadEvent, EngineOptions, ErrorKind, FilterRule,
-    Overwrite, VerifyMode,
+    Client, ClientOptions, Download, DownloadEvent, DownloadEvents, EngineOptions, ErrorKind,
+    FilterRule, ManifestPlace, Overwrite, Shard, VerifyMode,
 };
 use inrush_origin::{Config, Credentials, Fault, FaultPlan, Match, ObjectSpec, Operation, Origin};
 use matrix::{Objects, assert_same, bytes_of, many, sizes};
@@ -100,7 +101,7 @@ fn every_object_has_its_events_and_the_last_state_is_the_result() {
         let folder = tempfile::tempdir().expect("a folder");
         let client = connect(&origin);
         let mut first = download(folder.path(), 0);
-        first.filters = vec![FilterRule::Include("sizes/*".to_owned())];
+        first.selection.rules = vec![FilterRule::Include("sizes/*".to_owned())];
         let summary = first.run(&client).expect("those of one folder");
         assert_eq!(summary.objects(), sizes().len() as u64);
         let handle = download(folder.path(), 0).start(&client).expect("valid");
@@ -223,9 +224,158 @@ fn a_cancelled_download_leaves_what_is_complete_and_goes_on_next_time() {
         assert_eq!(failed.failed().iter().filter(|(object, _)| object.key == large).count(), 1);
         let origin = serve(&objects, Config::default());
         let mut again = download(folder.path(), 0);
-        (again.overwrite, again.verify) = (Overwrite::Changed, VerifyMode::Auto);
+        (again.keep.overwrite, again.verify) = (Overwrite::Changed, VerifyMode::Auto);
         let summary = again.run(&connect(&origin)).expect("all are there");
         assert_eq!((summary.objects(), summary.existing_objects()), (1, 20));
         assert_same(folder.path(), &objects);
+    });
+}
+
+/// The names below a folder, without those of unfinished files.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let names = entries.map(|entry| entry.expect("readable").file_name());
+    let mut names: Vec<_> = names.map(|name| name.into_string().expect("UTF-8")).collect();
+    names.retain(|name| !name.starts_with('.'));
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn lines_are_those_of_the_report_and_none_is_missed() {
+    bounded(|| {
+        let objects = many(6000);
+        let origin = serve(&objects, Config::default());
+        let (folder, other) =
+            (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
+        let client = connect(&origin);
+        let mut wanted = download(folder.path(), 0);
+        wanted.events = DownloadEvents::Lines;
+        wanted.report = Some(other.path().join("report"));
+        let (ring, rings) = channel();
+        let handle = wanted.clone().start_with(&client, move || drop(ring.send(())));
+        let handle = handle.expect("valid");
+        let mut lines = Vec::new();
+        loop {
+            match handle.try_next() {
+                Poll::Pending => rings.recv().expect("it rings before its end"),
+                Poll::Ready(Some(DownloadEvent::Line(line))) => lines.push(line),
+                Poll::Ready(Some(other)) => panic!("{other:?}"),
+                Poll::Ready(None) => break,
+            }
+        }
+        assert_eq!(handle.wait().expect("all are there").objects(), 6000);
+        let report = std::fs::read_to_string(other.path().join("report")).expect("written");
+        assert!(report.lines().eq(&lines), "{} lines", lines.len());
+        let key = |line: &String| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            line["key"].as_str().expect("a key").to_owned()
+        };
+        let mut keys: Vec<String> = lines.iter().map(key).collect();
+        keys.sort_unstable();
+        assert!(keys.iter().eq(objects.keys()));
+        // Who reads none holds up what is left to do, not the end.
+        wanted.keep.overwrite = Overwrite::Always;
+        let handle = wanted.start(&client).expect("valid");
+        assert_eq!(handle.wait().expect("all are there").objects(), 6000);
+        assert_same(folder.path(), &objects);
+    });
+}
+
+#[test]
+fn a_mirror_has_what_the_source_has_and_its_own_files() {
+    bounded(|| {
+        let objects = many(20);
+        let origin = serve(&objects, Config::default());
+        let folder = tempfile::tempdir().expect("a folder");
+        let client = connect(&origin);
+        let (extra, report) = (folder.path().join("many/extra"), folder.path().join("report"));
+        std::fs::create_dir(folder.path().join("many")).expect("a folder");
+        std::fs::write(&extra, "old").expect("written");
+        let mut mirror = download(folder.path(), 0);
+        (mirror.delete, mirror.report) = (true, Some(report.clone()));
+        let summary = mirror.run(&client).expect("all are there");
+        assert_eq!((summary.objects(), summary.deleted_files()), (20, 1));
+        assert!(!extra.exists() && report.exists());
+        std::fs::remove_file(report).expect("it is there");
+        assert_same(folder.path(), &objects);
+        // The destination is a folder, also of a single object.
+        let mut one = Download::new("s3://lab/many/0/00000", folder.path().join("one"));
+        one.into_folder = true;
+        one.run(&client).expect("it is there");
+        assert_eq!(names(&folder.path().join("one")), ["00000"]);
+    });
+}
+
+#[test]
+fn lists_parts_and_several_destinations_are_those_of_the_command() {
+    bounded(|| {
+        let objects = many(30);
+        let origin = serve(&objects, Config::default());
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let client = connect(&origin);
+        let keys: Vec<&String> = objects.keys().collect();
+        let list: String = keys[..5].iter().map(|key| format!("s3://lab/{key}\n")).collect();
+        std::fs::write(at("list"), list).expect("written");
+        let mut listed = download(&at("listed"), 0);
+        listed.sources.clear();
+        listed.selection.files_from = Some(at("list"));
+        assert_eq!(listed.run(&client).expect("all are there").objects(), 5);
+        let mut entries = vec![serde_json::json!({ "prefix": "s3://lab/" })];
+        entries.extend(keys[..7].iter().map(|key| serde_json::json!(key)));
+        let text = serde_json::Value::from(entries).to_string();
+        std::fs::write(at("manifest"), text).expect("written");
+        let mut manifest = download(&at("of-manifest"), 0);
+        manifest.sources.clear();
+        manifest.selection.manifest = Some(ManifestPlace::File(at("manifest")));
+        assert_eq!(manifest.run(&client).expect("all are there").objects(), 7);
+        for index in 0..2 {
+            let mut part = download(&at("parts"), 0);
+            part.shard = Shard { index, count: 2 };
+            assert_eq!(part.run(&client).expect("all are there").objects(), 15);
+        }
+        assert_same(&at("parts"), &objects);
+        let mut spread = download(&at("one"), 0);
+        spread.spread_to = vec![at("two")];
+        assert_eq!(spread.run(&client).expect("all are there").objects(), 30);
+        let is_in = |name: &str, key: &String| at(name).join(key).exists();
+        assert!(keys.iter().all(|key| is_in("one", key) != is_in("two", key)));
+    });
+}
+
+#[test]
+fn a_deadline_ends_a_download() {
+    bounded(|| {
+        let objects = Objects::from([("large".to_owned(), bytes_of("large", 24 << 20))]);
+        let slow = Config { connection_rate: NonZeroU64::new(50_000), ..Config::default() };
+        let origin = serve(&objects, slow);
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut late = download(folder.path(), 0);
+        late.deadline = Some(Duration::from_millis(300));
+        let failed = late.run(&connect(&origin)).expect_err("it would take minutes");
+        assert_eq!(failed.error().kind(), ErrorKind::Deadline, "{failed}");
+        assert!(failed.to_json().contains("\"error_kind\":\"deadline\""), "{}", failed.to_json());
+        assert!(names(folder.path()).is_empty());
+    });
+}
+
+#[test]
+fn a_list_that_nobody_writes_holds_up_no_end() {
+    bounded(|| {
+        let origin = serve(&many(1), Config::default());
+        let folder = tempfile::tempdir().expect("a folder");
+        let list = folder.path().join("list");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &list, mode).expect("a pipe");
+        let client = connect(&origin);
+        let mut waits = download(&folder.path().join("to"), 0);
+        waits.selection.files_from = Some(list);
+        let handle = waits.start(&client).expect("valid");
+        handle.cancel();
+        let failed = handle.wait().expect_err("it was cancelled");
+        assert_eq!(failed.error().kind(), ErrorKind::Interrupted);
+        // Its thread is given up.
+        drop(client);
     });
 }

@@ -1,0 +1,247 @@
+//! Sources in a file or from standard input (`--files-from`), one per line; and lists of objects
+//! (`--manifest`).
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::cli::{ManifestPlace, SelectionArgs};
+use crate::control::Control;
+use crate::control::blocking::blocking;
+use crate::control::limits::{
+    MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, SOURCE_LINE_BYTES_MAX, SOURCES_MAX,
+};
+use crate::control::list::sources::too_many_sources;
+use crate::control::list::walk::leaves_nothing;
+use crate::error::{Error, ErrorKind, Result};
+use crate::link::waiting::{Board, Ticket};
+use crate::plan::epoch::Shard;
+use crate::plan::filter::Filter;
+use crate::plan::manifest;
+use crate::s3::uri::{S3Uri, shown};
+
+/// The parser of an address.
+type ReadSource = fn(&str) -> Result<S3Uri>;
+
+/// Stands for standard input.
+const STDIN: &str = "-";
+
+/// Reports the read of a file as a wait, until the ticket is dropped.
+pub(crate) fn note_read(path: &Path, board: &Arc<Board>) -> Ticket {
+    let name =
+        if path.as_os_str() == STDIN { "standard input".into() } else { path.to_string_lossy() };
+    board.begin_file(shown(&name).to_string())
+}
+
+/// Adds the sources in the file, if given, to the typed ones; reading it is a wait on the board.
+pub(crate) async fn add(
+    sources: &mut Vec<S3Uri>,
+    selection: &SelectionArgs,
+    board: &Arc<Board>,
+) -> Result<()> {
+    let Some(path) = selection.files_from.clone() else { return Ok(()) };
+    let reads = selection.read_source();
+    let room = SOURCES_MAX.saturating_sub(sources.len());
+    // Standard input may be a terminal, and a file a pipe without a writer.
+    let _noted = note_read(&path, board);
+    sources.extend(blocking(move || read(&path, reads, room)).await?);
+    if sources.is_empty() {
+        let message = "no source is given, and the file of --files-from has none";
+        return Err(Error::new(ErrorKind::Usage, message)
+            .advise("write one per line, such as s3://BUCKET/KEY"));
+    }
+    Ok(())
+}
+
+/// Refuses a list that may be truncated unnoticed: files missing in it would be deleted.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if it is standard input, a pipe or the like.
+pub(crate) fn require_whole(selection: &SelectionArgs) -> Result<()> {
+    match &selection.files_from {
+        Some(path) if path.as_os_str() == STDIN || !path.is_file() => Err(Error::new(
+            ErrorKind::Usage,
+            "--delete needs a regular file for --files-from: a list that ends too early would \
+             delete files",
+        )
+        .advise("write the list to a file first")),
+        _ => Ok(()),
+    }
+}
+
+fn read(path: &Path, reads: ReadSource, room: usize) -> Result<Vec<S3Uri>> {
+    let name = path.display().to_string();
+    if path.as_os_str() == STDIN {
+        return parse(io::stdin().lock(), "standard input", reads, room);
+    }
+    let file = Descriptor::open(path).map_err(|error| unreadable(&name, error))?;
+    parse(BufReader::new(file), &name, reads, room)
+}
+
+/// Parses lines; `name` is their file's.
+fn parse(
+    mut lines: impl BufRead,
+    name: &str,
+    reads: ReadSource,
+    room: usize,
+) -> Result<Vec<S3Uri>> {
+    let mut sources = Vec::new();
+    let mut line = Vec::new();
+    for number in 1u64.. {
+        line.clear();
+        let most = SOURCE_LINE_BYTES_MAX as u64 + 1;
+        let read = lines.by_ref().take(most).read_until(b'\n', &mut line);
+        if read.map_err(|error| unreadable(name, error))? == 0 {
+            break;
+        }
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        // The byte order mark of Windows editors.
+        let text = text.strip_prefix("\u{feff}".as_bytes()).filter(|_| number == 1).unwrap_or(text);
+        let at = |error: Error| error.within(format!("{name}, line {number}"));
+        let refuse = |why: String| Err(at(Error::new(ErrorKind::Usage, why)));
+        if line.len() > SOURCE_LINE_BYTES_MAX {
+            return refuse(format!("it has more than {SOURCE_LINE_BYTES_MAX} bytes"));
+        }
+        let Ok(text) = std::str::from_utf8(text) else {
+            return refuse("it is not UTF-8, but keys always are".to_owned());
+        };
+        if text.trim().is_empty() || text.starts_with('#') {
+            continue;
+        }
+        if sources.len() == room {
+            return Err(at(too_many_sources()));
+        }
+        sources.push(reads(text).map_err(at)?);
+    }
+    Ok(sources)
+}
+
+/// The rest of the selection, for a walk.
+#[derive(Debug)]
+pub(crate) struct Narrowed {
+    pub(crate) filter: Filter,
+    pub(crate) shard: Shard,
+}
+
+/// Adds the manifest's objects, if there is one. Filter and shard select from them before any
+/// request: objects of a shard are counted in the order of the list.
+pub(crate) async fn add_manifest(
+    control: &Control,
+    sources: &mut Vec<S3Uri>,
+    selection: &SelectionArgs,
+    Narrowed { filter, shard }: Narrowed,
+    board: &Arc<Board>,
+) -> Result<Narrowed> {
+    let layout = selection.manifest_layout;
+    let (name, objects) = match &selection.manifest {
+        None => return Ok(Narrowed { filter, shard }),
+        Some(ManifestPlace::S3(bucket, key)) => {
+            let objects = control.manifest(bucket, key, layout).await?;
+            (format!("s3://{bucket}/{}", shown(key)), objects)
+        }
+        Some(ManifestPlace::File(path)) => {
+            let (name, path) = (path.display().to_string(), path.clone());
+            let _noted = note_read(&path, board);
+            let bytes = blocking(move || read_manifest(&path)).await?;
+            let objects = manifest::parse(&bytes, layout, MANIFEST_OBJECTS_MAX);
+            let objects = objects.map_err(|error| error.within(&name))?;
+            (name, objects)
+        }
+    };
+    if objects.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, format!("{name}: it lists no object")));
+    }
+    *sources =
+        manifest::choose(objects, &filter, shard).map_err(|all| leaves_nothing(&name, all))?;
+    Ok(Narrowed { filter: Filter::default(), shard: Shard::WHOLE })
+}
+
+fn read_manifest(path: &Path) -> Result<Vec<u8>> {
+    let name = path.display();
+    let mut bytes = Vec::new();
+    let most = MANIFEST_BYTES_MAX as u64 + 1;
+    let read = Descriptor::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    read.map_err(|error| {
+        Error::new(ErrorKind::Usage, format!("cannot read {name}: {error}"))
+            .advise("give --manifest a file or s3://BUCKET/KEY")
+            .caused_by(error)
+    })?;
+    if bytes.len() > MANIFEST_BYTES_MAX {
+        let message = format!("{name}: a manifest has at most {MANIFEST_BYTES_MAX} bytes");
+        return Err(
+            Error::new(ErrorKind::Usage, message).advise("split it, or give a common prefix")
+        );
+    }
+    Ok(bytes)
+}
+
+fn unreadable(name: &str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Usage, format!("cannot read {name}: {error}"))
+        .advise("give --files-from a file with one source per line, or - for standard input")
+        .caused_by(error)
+}
+
+/// A file, read by its descriptor.
+struct Descriptor(OwnedFd);
+
+impl Descriptor {
+    fn open(path: &Path) -> io::Result<Self> {
+        let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        Ok(Self(opened?))
+    }
+}
+
+impl Read for Descriptor {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.0, buffer)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::s3::uri::KeyPattern;
+
+    fn parsed(text: &[u8], reads: ReadSource) -> Result<Vec<String>> {
+        let sources = parse(text, "list", reads, 3)?;
+        Ok(sources.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn lines() {
+        let check = |text: &str, expected: &[&str]| {
+            assert_eq!(parsed(text.as_bytes(), S3Uri::parse).expect(text), expected, "{text:?}");
+        };
+        check("", &[]);
+        check("\n\n  \n# s3://bkt/no\n", &[]);
+        check("s3://bkt/a\ns3://bkt/b/\n", &["s3://bkt/a", "s3://bkt/b/"]);
+        check("s3://bkt/a\r\n\r\ns3://bkt/b #\r\n", &["s3://bkt/a", "s3://bkt/b #"]);
+        check("\u{feff}s3://bkt/a\ns3://bkt/no-end", &["s3://bkt/a", "s3://bkt/no-end"]);
+        check(&format!("# {}\n", "x".repeat(SOURCE_LINE_BYTES_MAX - 3)), &[]);
+        let parse =
+            |reads| parse(&b"s3://bkt/[a]\n"[..], "list", reads, 1).expect("one").remove(0).key;
+        assert!(matches!(parse(S3Uri::parse), KeyPattern::Glob(_)));
+        assert!(matches!(parse(S3Uri::parse_raw), KeyPattern::Key(_)));
+        assert!(matches!(parse(S3Uri::parse_prefix), KeyPattern::Prefix(_)));
+    }
+
+    #[test]
+    fn a_wrong_line_is_reported_with_its_number() {
+        let check = |text: &[u8], expected: &str| {
+            let error = parsed(text, S3Uri::parse).expect_err(expected);
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            assert!(error.to_string().starts_with(expected), "{error}");
+        };
+        check(b"# no\n\nbucket/a\n", "list, line 3: 'bucket/a' is not an S3 address: it does not");
+        check(b"s3://bkt/\xff\n", "list, line 1: it is not UTF-8");
+        check(b"s3://bkt/a \n", "list, line 1: 's3://bkt/a ' is not an S3 address");
+        let four = b"s3://bkt/1\ns3://bkt/2\ns3://bkt/3\n#\ns3://bkt/4\n";
+        check(four, "list, line 5: more than 1000000 sources");
+        let long = format!("\ns3://bkt/{}\n", "k".repeat(SOURCE_LINE_BYTES_MAX));
+        check(long.as_bytes(), "list, line 2: it has more than 8192 bytes");
+    }
+}
