@@ -162,17 +162,10 @@ class Loops:
         self, uri: str, recursive: bool
     ) -> AsyncGenerator[Union[ObjectInfo, Prefix], None]:
         listing = self._core.list(uri, recursive)
-        loop = asyncio.get_running_loop()
         while True:
             page = listing.take()
             if page is None:
-                rung = loop.create_future()
-                descriptor = listing.fileno()
-                loop.add_reader(descriptor, _ring, rung)
-                try:
-                    await rung
-                finally:
-                    loop.remove_reader(descriptor)
+                await rung(listing)
                 continue
             if not page:
                 return
@@ -267,6 +260,18 @@ def ended_by(error: BaseException) -> str:
     return f"the iterator has failed before, and does not go on: {why}"
 
 
-def _ring(rung: asyncio.Future[None]) -> None:
-    if not rung.done():
-        rung.set_result(None)
+async def rung(bell: Union[_native.List, _native.Download]) -> None:
+    """Waits until there may be something to take."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    descriptor = bell.fileno()
+    loop.add_reader(descriptor, _ring, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _ring(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

@@ -7,16 +7,17 @@ import difflib
 import json
 import os
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Optional, TypeVar, Union, overload
 
 from . import _native
 from ._aio import Loops, ended_by
+from ._download import Progress, Transfer
 from ._errors import Closed
 from ._file import AHEAD_SUM_MAX, File, Pool
 from ._native import ObjectInfo, Prefix, ReadResult
-from ._program import run_transfer
 
 #: An address "s3://bucket/key", every character of the key literal, or an object of a listing.
 Source = Union[str, ObjectInfo]
@@ -142,6 +143,8 @@ class Client:
         }
         self._core = _native.Core(self._options)
         self._loops = Loops(self._core)
+        # Of this process, under way or not.
+        self._transfers: weakref.WeakSet[_native.Download] = weakref.WeakSet()
         # Of what its files read ahead.
         self._pool = Pool(min(AHEAD_SUM_MAX, self._core.memory_bytes or AHEAD_SUM_MAX))
 
@@ -256,18 +259,28 @@ class Client:
         sources: Union[str, Iterable[str]],
         dest: Union[str, os.PathLike[str]],
         *,
-        progress: Optional[Callable[[dict[str, Any]], None]] = None,
+        progress: Optional[Progress] = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Downloads objects as `inrush get` does, and returns its JSON report.
+        """Downloads objects as `inrush get` does, in this process, and returns its JSON report.
 
-        Options are the command's: `verify="strict"`, `include=["*.tar"]`, `overwrite="never"`.
+        Options are the command's: `verify="strict"`, `include=["*.tar"]`, `overwrite="never"`,
+        `deadline="1h"`; those of a client hold for this call alone. The credentials are the
+        client's, and the workers the download's own. What only prints is without effect (`stats`,
+        `explain`, `verbose`), and `dry_run`, `discard` and metrics are the program's alone
+        (`python -m inrush`): they raise Usage.
+
         `progress` is called for each object as soon as it has ended, with a dict: `object` (its
-        line of the command's --report), `objects` and `bytes` (so far). What it raises stops the
-        run. Raises the error that the command reports.
+        line of the command's --report), `objects` and `bytes` (so far). What it raises ends the
+        download, as Ctrl-C does: complete files stay, and the next call resumes the others.
+
+        Raises the error that the command reports: that of the objects, where they failed for the
+        same reason, otherwise ObjectsFailed. Its `errors` has the error of each failed object, and
+        its `report` the report.
         """
         listed = [sources] if isinstance(sources, str) else [*sources]
-        return run_transfer("get", self._options, listed, dest, progress, options)
+        transfer = self._transfer("get", listed, dest, progress, options)
+        return transfer.run()
 
     def sync(
         self,
@@ -275,12 +288,62 @@ class Client:
         dest: Union[str, os.PathLike[str]],
         *,
         delete: bool = False,
-        progress: Optional[Callable[[dict[str, Any]], None]] = None,
+        progress: Optional[Progress] = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Downloads new and changed objects as `inrush sync` does, and returns its JSON report."""
+        """Downloads new and changed objects as `inrush sync` does, and returns its JSON report;
+        otherwise as `get`."""
         options["delete"] = delete
-        return run_transfer("sync", self._options, [source], dest, progress, options)
+        transfer = self._transfer("sync", [source], dest, progress, options)
+        return transfer.run()
+
+    def _transfer(
+        self,
+        command: str,
+        sources: Sequence[str],
+        dest: Union[str, os.PathLike[str]],
+        progress: Optional[Progress],
+        options: dict[str, Any],
+    ) -> Transfer:
+        """A download that is started, over another client where options of a client are given."""
+        own = {name: options.pop(name) for name in [*options] if name in self._options}
+        client = Client(**{**self.options, **own}) if own else self
+        transfer = Transfer(client._core, command, sources, dest, progress, options)
+        # Of whichever client it is: it ends when this one is closed.
+        transfer.owner = self._core
+        self._transfers.add(transfer.download)
+        if self.closed:
+            # In another thread, before it could know of this one.
+            transfer.download.cancel()
+        return transfer
+
+    async def async_get(
+        self,
+        sources: Union[str, Iterable[str]],
+        dest: Union[str, os.PathLike[str]],
+        *,
+        progress: Optional[Progress] = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """`get` for event loops, which `progress` must not block. Cancelling it ends the download;
+        it ends when no file is written any more."""
+        listed = [sources] if isinstance(sources, str) else [*sources]
+        transfer = self._transfer("get", listed, dest, progress, options)
+        return await transfer.async_run()
+
+    async def async_sync(
+        self,
+        source: str,
+        dest: Union[str, os.PathLike[str]],
+        *,
+        delete: bool = False,
+        progress: Optional[Progress] = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """`sync` for event loops; see `async_get`."""
+        options["delete"] = delete
+        transfer = self._transfer("sync", [source], dest, progress, options)
+        return await transfer.async_run()
 
     async def async_stat(self, uri: Source) -> ObjectInfo:
         """`stat` for event loops."""
@@ -341,6 +404,8 @@ class Client:
         """Ends it: what is under way fails with Closed, and no thread or descriptor is left."""
         self._loops.close()
         self._core.close()
+        for download in list(self._transfers):
+            download.cancel()
 
     def __enter__(self) -> Client:
         """Raises Closed, where it was closed: it stays so."""

@@ -1,22 +1,19 @@
-"""`get` and `sync`: runs of the program in a process of its own, which report in JSON."""
+"""`get` and `sync`: downloads in this process, with the options of the command."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
-import selectors
-import signal
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union
 
-from ._errors import Error, Usage, from_native
-from ._start import start
+from ._aio import rung
+from ._errors import Closed, Error, Interrupted
+from ._native import Core, Download
 
 Progress = Callable[[dict[str, Any]], None]
-
-# Options of a client that the command does not have.
-_NOT_OF_COMMANDS = frozenset({"share"})
 
 
 def words_of(options: dict[str, Any]) -> list[str]:
@@ -36,108 +33,87 @@ def words_of(options: dict[str, Any]) -> list[str]:
     return words
 
 
-def run_transfer(
-    command: str,
-    client: dict[str, Any],
-    sources: list[str],
-    dest: Union[str, os.PathLike[str]],
-    progress: Optional[Progress],
-    options: dict[str, Any],
-) -> dict[str, Any]:
-    """Runs the command to its end; see `Client.get`."""
-    if progress is not None and options.get("report") is not None:
-        raise Usage("give progress or report, not both")
-    settings = {name: value for name, value in client.items() if name not in _NOT_OF_COMMANDS}
-    program = [*start(), command, "--json", "--quiet"]
-    words = [*words_of({**settings, **options}), "--", *sources, os.fspath(dest)]
-    reader: Optional[int] = None
-    writer: Optional[int] = None
-    try:
-        if progress is not None:
-            reader, writer = os.pipe()
-            words.insert(0, f"--report=/dev/fd/{writer}")
-        process = subprocess.Popen(
-            [*program, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=() if writer is None else (writer,),
-        )
-        if writer is not None:
-            os.close(writer)
-            writer = None
+class Transfer:
+    """A download that has been started; see `Client.get`."""
+
+    def __init__(
+        self,
+        core: Core,
+        command: str,
+        sources: Sequence[str],
+        dest: Union[str, os.PathLike[str]],
+        progress: Optional[Progress],
+        options: dict[str, Any],
+    ) -> None:
+        words = ["inrush", command, *words_of(options), "--", *sources, os.fspath(dest)]
+        #: Whoever closes it ends the download.
+        self.owner = core
+        self._tally = _Tally(progress)
+        self.download = core.download(words, list(sources), progress is not None)
+
+    def run(self) -> dict[str, Any]:
+        """Waits for its end. Whatever is raised meanwhile ends it first."""
+        download = self.download
         try:
-            output, said = _follow(process, reader, progress)
+            while (lines := download.take()) is not None:
+                self._tally.take(lines)
+                if not lines:
+                    download.wait()
+            return self._report()
         except BaseException:
-            _end(process)
+            download.close()
             raise
-    finally:
-        for descriptor in (reader, writer):
-            if descriptor is not None:
-                os.close(descriptor)
-    return _report(process.returncode, output, said)
 
+    async def async_run(self) -> dict[str, Any]:
+        """`run` for event loops."""
+        download = self.download
+        try:
+            while (lines := download.take()) is not None:
+                self._tally.take(lines)
+                if not lines:
+                    await rung(download)
+            return self._report()
+        except GeneratorExit:
+            # Nobody waits any more.
+            download.close()
+            raise
+        except BaseException:
+            download.cancel()
+            # Files are written until it has ended, however often it is cancelled.
+            while (lines := download.take()) is not None:
+                if not lines:
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await rung(download)
+            download.close()
+            raise
 
-def _follow(
-    process: subprocess.Popen[bytes], reader: Optional[int], progress: Optional[Progress]
-) -> tuple[bytes, bytes]:
-    """What it prints; reports each object meanwhile."""
-    assert process.stdout is not None and process.stderr is not None
-    printed = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
-    tally = _Tally(progress)
-    with process.stdout, process.stderr, selectors.DefaultSelector() as selector:
-        for descriptor in (*printed, *([] if reader is None else [reader])):
-            selector.register(descriptor, selectors.EVENT_READ)
-        output, said = printed.values()
-        while selector.get_map():
-            for ready, _ in selector.select():
-                piece = os.read(ready.fd, 1 << 16)
-                if not piece:
-                    selector.unregister(ready.fd)
-                elif ready.fd in printed:
-                    printed[ready.fd] += piece
-                else:
-                    tally.take(piece)
-    process.wait()
-    return bytes(output), bytes(said)
+    def _report(self) -> dict[str, Any]:
+        """The report, or the error that it has."""
+        document, error, errors = self.download.result()
+        report: dict[str, Any] = json.loads(document)
+        if error is None:
+            return report
+        if isinstance(error, Interrupted) and self.owner.closed:
+            raise Closed("the client is closed")
+        assert isinstance(error, Error)
+        error.report = report
+        error.errors = tuple(one for one in errors if isinstance(one, Error))
+        raise error
 
 
 class _Tally:
-    """Counts the objects of a report, and calls `progress` for each."""
+    """Counts the objects of a report, and hands each on."""
 
     def __init__(self, progress: Optional[Progress]) -> None:
         self._progress = progress
-        self._rest = b""
         self._objects = 0
         self._bytes = 0
 
-    def take(self, piece: bytes) -> None:
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+    def take(self, lines: list[str]) -> None:
         for line in lines:
             entry = json.loads(line)
             self._objects += 1
             self._bytes += entry.get("bytes") or 0
             if self._progress is not None:
-                counts = {"objects": self._objects, "bytes": self._bytes, "object": entry}
-                self._progress(counts)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends it as Ctrl-C does: what is complete stays, and a later run resumes."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-    process.wait()
-
-
-def _report(code: int, output: bytes, said: bytes) -> dict[str, Any]:
-    """The report, or the error that it has."""
-    lines = output.decode(errors="replace").splitlines()
-    report: dict[str, Any] = json.loads(lines[-1]) if lines else {}
-    if code == 0:
-        return report
-    words = said.decode(errors="replace").strip()
-    message = report.get("error") or words or f"inrush ended with exit code {code}"
-    error = from_native(report.get("error_kind") or "internal", message)
-    assert isinstance(error, Error)
-    error.report = report or None
-    raise error
+                told = {"objects": self._objects, "bytes": self._bytes, "object": entry}
+                self._progress(told)

@@ -16,8 +16,9 @@ class Error(OSError):
 
     Attributes: `kind` (the `error_kind` of the command's JSON, such as "not_found"), `uri` (the
     object, or None; `filename` is the same), `bucket` and `key` (its parts, or None), `attempts`
-    (tries in a row that brought nothing, or None), `request_id` (the server's, or None) and
-    `report` (the JSON of `Client.get` and `Client.sync`, or None).
+    (tries in a row that brought nothing, or None), `request_id` (the server's, or None), and those
+    of `Client.get` and `Client.sync`: `report` (their JSON, or None) and `errors` (the error of
+    each failed object, with its own `uri` and `kind`: the first 1,000).
 
     A `DataLoader` of PyTorch, and the nodes of torchdata, hand on the class and the text of a
     worker's error, and nothing else. So where torch is imported, the class of each error that has
@@ -48,6 +49,7 @@ class Error(OSError):
         self.attempts: Optional[int] = known.get("attempts")
         self.request_id: Optional[str] = known.get("request_id")
         self.report: Optional[dict[str, Any]] = None
+        self.errors: tuple[Error, ...] = ()
 
     @property
     def bucket(self) -> Optional[str]:
@@ -66,7 +68,7 @@ class Error(OSError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = (self.kind, self.message, self.uri, self.attempts, self.request_id)
-        return _restored, values
+        return _restored, values, {"report": self.report, "errors": self.errors}
 
 
 class NotFound(Error, FileNotFoundError):
@@ -184,7 +186,7 @@ class Closed(Error, ValueError):
 
 
 class ObjectsFailed(Error):
-    """Several objects failed, for reasons that differ."""
+    """Several objects failed, for reasons that differ: `errors` has the error of each."""
 
     kind = "objects_failed"
 

@@ -1,5 +1,6 @@
 //! One client, as `inrush._client` has it: options, and what waits.
 
+use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -13,6 +14,7 @@ use pyo3::types::PyDict;
 
 use crate::aio::{Reactor, value};
 use crate::buffer::Memory;
+use crate::download::Download;
 use crate::errors::Failure;
 use crate::info::ObjectInfo;
 use crate::jobs::{Jobs, Outcome, Source, Want};
@@ -271,6 +273,17 @@ impl Core {
         return_exceptions: bool,
     ) -> PyResult<ReadMany> {
         ReadMany::new(items, ordered, return_exceptions, Jobs::new(py, &self.home)?)
+    }
+
+    /// Starts a download: the words of the command, its sources, and whether lines are wanted.
+    fn download(
+        &self,
+        py: Python<'_>,
+        words: Vec<OsString>,
+        sources: Vec<String>,
+        lines: bool,
+    ) -> PyResult<Download> {
+        Download::start(py, &self.home, words, sources, lines)
     }
 
     fn reactor(&self, py: Python<'_>) -> PyResult<Reactor> {

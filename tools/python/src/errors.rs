@@ -26,6 +26,11 @@ impl Failure {
         Self::new("closed", "the client is closed".to_owned())
     }
 
+    /// An option that is wrong.
+    pub(crate) const fn usage(message: String) -> Self {
+        Self::new(ErrorReason::Usage.name(), message)
+    }
+
     /// A range that an object does not have.
     pub(crate) const fn range(message: String) -> Self {
         Self::new("invalid_range", message)

@@ -11,6 +11,7 @@ mod aio;
 #[expect(unsafe_code, reason = "the only file that touches memory of Python")]
 mod buffer;
 mod client;
+mod download;
 mod errors;
 mod info;
 mod jobs;
@@ -49,6 +50,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<info::ReadResult>()?;
     module.add_class::<many::ReadMany>()?;
     module.add_class::<listing::List>()?;
+    module.add_class::<download::Download>()?;
     module.add_class::<aio::Reactor>()?;
     module.add_function(wrap_pyfunction!(client::size_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(prefer_huge_pages, module)?)?;

@@ -42,6 +42,11 @@ impl Bell {
         self.silence();
     }
 
+    /// Readable while it rings.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.counter.as_raw_fd()
+    }
+
     /// It does not ring any more.
     pub(crate) fn silence(&self) {
         let _ = rustix::io::read(&*self.counter, &mut [0u8; 8]);
@@ -118,7 +123,7 @@ impl List {
 
     /// Readable when a page may be there.
     fn fileno(&mut self) -> PyResult<RawFd> {
-        Ok(self.parts()?.1.counter.as_raw_fd())
+        Ok(self.parts()?.1.descriptor())
     }
 
     /// The next page as a list, an empty list at the end; None while it has not come.

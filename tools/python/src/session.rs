@@ -15,6 +15,11 @@ use crate::errors::Failure;
 /// How long a wait may take before signals are looked at.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
+/// A `RuntimeError` of a process that was forked from the one that has something.
+pub(crate) fn forked(what: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("{what} after a fork"))
+}
+
 /// What belongs to the process that made it. A forked child has a copy, of threads and descriptors
 /// that are its parent's: there it is never dropped.
 pub(crate) struct Owned<T> {
@@ -43,7 +48,12 @@ impl<T> Owned<T> {
     /// # Errors
     /// `RuntimeError`: this process was forked from the one that has it. It says what to do.
     pub(crate) fn mine(&mut self, what: &str) -> PyResult<&mut T> {
-        self.get().ok_or_else(|| PyRuntimeError::new_err(format!("{what} after a fork")))
+        self.get().ok_or_else(|| forked(what))
+    }
+
+    /// It alone, where it is of this process.
+    pub(crate) fn into_inner(mut self) -> Option<T> {
+        if self.is_own() { self.value.take() } else { None }
     }
 
     /// It, where it is of this process.
@@ -75,8 +85,13 @@ pub(crate) struct Detached<T: Send> {
 }
 
 impl<T: Send> Detached<T> {
-    const fn new(value: T) -> Self {
+    pub(crate) const fn new(value: T) -> Self {
         Self { value: Some(value) }
+    }
+
+    /// It alone: who has it must detach the interpreter before it is dropped.
+    pub(crate) fn into_inner(mut self) -> T {
+        self.value.take().expect("it is not dropped")
     }
 }
 
@@ -91,6 +106,9 @@ impl<T: Send> Deref for Detached<T> {
 impl<T: Send> Drop for Detached<T> {
     fn drop(&mut self) {
         let mut value = self.value.take();
+        if value.is_none() {
+            return;
+        }
         let ended = Python::try_attach(|py| {
             let value = value.take();
             py.detach(|| drop(value));
@@ -132,6 +150,11 @@ impl Session {
         let started = Arc::new(Detached::new(Engine::start(&self.client, self.options)?));
         *engine = Some(Arc::clone(&started));
         Ok(started)
+    }
+
+    /// The resources of its workers.
+    pub(crate) const fn options(&self) -> EngineOptions {
+        self.options
     }
 
     fn started(&self) -> Option<Arc<Detached<Engine>>> {

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Union
 
 #: Only against tests that hang: nothing is measured.
 WAIT_SECONDS_MAX = 60.0
@@ -33,12 +33,12 @@ def prefers_huge_pages(address: int) -> bool:
     raise AssertionError(f"no memory at {address:#x}")
 
 
-def threads() -> list[str]:
-    """The names of the threads of this process that are inrush's."""
+def threads(process: Union[int, str] = "self") -> list[str]:
+    """The names of the threads of a process that are inrush's."""
     names = []
-    for task in os.listdir("/proc/self/task"):
+    for task in os.listdir(f"/proc/{process}/task"):
         try:
-            with open(f"/proc/self/task/{task}/comm", encoding="utf-8") as comm:
+            with open(f"/proc/{process}/task/{task}/comm", encoding="utf-8") as comm:
                 names.append(comm.read().strip())
         except FileNotFoundError:
             pass

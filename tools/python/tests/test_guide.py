@@ -24,8 +24,9 @@ SAMPLES = sorted(f"{at:03}-{sample:03}" for at in range(4) for sample in range(5
 
 
 @pytest.fixture
-def served(serve: Serve, tmp_path: Path) -> Iterator[None]:
-    """A bucket that has what the examples read."""
+def served(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A bucket that has what the examples read, and a folder for what they write."""
+    monkeypatch.chdir(tmp_path)
     objects = OBJECTS | tars(4, 5, "bucket/tars/")
     if wanted("pandas"):
         frame = require("pandas").DataFrame({"a": range(10), "b": range(10)})
@@ -134,6 +135,10 @@ def check(example: str, names: dict[str, Any]) -> None:
     elif "inrush.ray" in example:
         assert sorted(row["length"] for row in names["lengths"]) == \
             sorted(map(len, OBJECTS.values()))
+    elif "client.sync" in example:
+        assert names["report"]["objects"] == len(names["done"]) == len(OBJECTS)
+        for folder in ("data", "mirror"):
+            assert Path(folder, "0000.bin").read_bytes() == OBJECTS["bucket/train/0000.bin"]
     elif "read_many" in example:
         assert names["total"] == sum(map(len, OBJECTS.values()))
         assert names["first"] == OBJECTS["bucket/train/0000.bin"][:100]
