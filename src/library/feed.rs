@@ -346,7 +346,9 @@ mod tests {
     fn no_line_is_missed_and_who_reads_late_holds_the_results_up() {
         let rings = Arc::new(AtomicUsize::new(0));
         let rung = Arc::clone(&rings);
-        let ring = move || drop(rung.fetch_add(1, Ordering::Relaxed));
+        let ring = move || {
+            rung.fetch_add(1, Ordering::Relaxed);
+        };
         let feed = Feed::new(DownloadEvents::Lines, ring);
         assert!(matches!(feed.try_next(), Poll::Pending));
         let mut lines = 0;

@@ -253,8 +253,10 @@ fn lines_are_those_of_the_report_and_none_is_missed() {
         wanted.events = DownloadEvents::Lines;
         wanted.report = Some(other.path().join("report"));
         let (ring, rings) = channel();
-        let handle = wanted.clone().start_with(&client, move || drop(ring.send(())));
-        let handle = handle.expect("valid");
+        let notify = move || {
+            let _ = ring.send(());
+        };
+        let handle = wanted.clone().start_with(&client, notify).expect("valid");
         let mut lines = Vec::new();
         loop {
             match handle.try_next() {
