@@ -25,7 +25,9 @@ mod verify;
 mod whole_file;
 
 use std::ffi::OsString;
+use std::panic::resume_unwind;
 use std::sync::OnceLock;
+use std::thread;
 use std::time::Instant;
 
 use self::runtime::on_runtime;
@@ -39,10 +41,27 @@ use crate::guide;
 use crate::report::out;
 use crate::sys::choice::RingChoice;
 
+/// Stack of the thread that runs a command: what Linux gives a main thread by default.
+const STACK_BYTES: usize = 8 << 20;
+
 /// The program: parses these words, of which the first is its name, and runs them; returns the exit
 /// code. It takes over the process: signals, limits and standard streams.
+///
+/// Its thread has a stack of its own: that of the caller is as small as the user's limit allows
+/// (`ulimit -s`), and an overflow ends the process without a message of ours.
 #[must_use]
 pub fn main(words: &[OsString], begun: Instant) -> u8 {
+    thread::scope(|scope| {
+        let named = thread::Builder::new().name("inrush-command".to_owned());
+        match named.stack_size(STACK_BYTES).spawn_scoped(scope, || on_this_thread(words, begun)) {
+            Ok(command) => command.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            // No thread can be started, which a command that needs one reports.
+            Err(_) => on_this_thread(words, begun),
+        }
+    })
+}
+
+fn on_this_thread(words: &[OsString], begun: Instant) -> u8 {
     match cli::parse(words.iter()) {
         Ok(args) => run(args, begun),
         // Help and version, or a usage error.

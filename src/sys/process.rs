@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, getpgrp, getpid, getppid, set_parent_process_
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// Makes the child the leader of its own process group, and lets the kernel kill it (SIGKILL) as
-/// soon as the calling thread ends (`PR_SET_PDEATHSIG`, prctl(2)); call this on the main thread.
+/// soon as the calling thread ends (`PR_SET_PDEATHSIG`, prctl(2)): call this on one that lasts.
 /// With `takes_terminal` the group becomes the foreground group of the terminal on standard input
 /// before the child executes its program.
 pub fn supervise(command: &mut Command, takes_terminal: bool) {

@@ -117,6 +117,17 @@ fn little_memory_is_named() {
     run.expect(HOST).expect_error(&["cannot map", "lower --memory"]);
 }
 
+#[test]
+fn a_small_stack_is_enough() {
+    let all = objects(&[("a", 3), ("b/c", 2 << 20)]);
+    let origin = serve(&all);
+    let before = ["sh", "-c", "ulimit -s $0 && exec \"$@\"", "256"];
+    let nowhere = Nowhere::new();
+    get(&origin, ["s3://lab/"]).with([nowhere.path()]).by_way_of(before).run().expect(0);
+    nowhere.assert_holds(&all);
+    Program::new(["get", "--help"]).by_way_of(before).run().expect(0);
+}
+
 /// Libraries take `TMPDIR=` for the path of the current folder, which is gone here.
 #[test]
 fn an_empty_tmpdir_is_an_unset_one() {

@@ -168,7 +168,7 @@ pub(super) struct NotStarted {
 
 impl Child {
     /// Starts a command with these variables in addition to this process's. Must be called on the
-    /// main thread, inside a runtime.
+    /// command's thread, inside a runtime.
     pub(super) fn start(
         words: &[OsString],
         variables: &BTreeMap<String, String>,
