@@ -229,7 +229,8 @@
 //!   in its pool: `tests/sim`, for every seed. A ring that goes earlier waits for them.
 //! * A listing gives every key once and in order, however many requests it is made by, whatever the
 //!   keys are: tests of [`plan::split`] and [`control::list::walk`], `tests/list`. A server whose
-//!   order is another is listed by one request at a time, or refused.
+//!   order is another is listed by one request at a time, or refused; a key that it lists twice is
+//!   one object: tests of [`plan::repeats`].
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
 //! * No connection is late because its worker paused, or because the reader of a pipe does; no

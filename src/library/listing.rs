@@ -10,12 +10,12 @@ use tokio::sync::mpsc;
 
 use super::client::{RemoteObject, Shared, gone, remote};
 use crate::control::Control;
+use crate::control::list::level::LevelPages;
 use crate::control::list::sources::{Depth, listed_prefix};
 use crate::control::list::walk::Walk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
-use crate::s3::cycle::CycleGuard;
-use crate::s3::list::{ListQuery, Page};
+use crate::s3::list::Page;
 use crate::s3::uri::{KeyPattern, S3Uri, shown};
 use crate::s3::{Endpoint, Object, is_folder_mark};
 
@@ -128,26 +128,17 @@ impl Pages {
         let KeyPattern::Prefix(prefix) = &uri.key else { unreachable!("it was parsed so") };
         let endpoint = control.endpoint(&uri.bucket).await?;
         let listed = listed_prefix(prefix, &endpoint).to_owned();
-        let mut query = ListQuery { by_folder: true, ..ListQuery::new(listed) };
-        let mut cycle = CycleGuard::default();
-        loop {
-            let page = control.list_page(&uri.bucket, &query).await?;
+        let mut pages = LevelPages::new(control, &uri.bucket, &listed);
+        while let Some(page) = pages.next().await? {
             // The request may have found another region.
             let endpoint = control.endpoint(&uri.bucket).await?;
-            query.token = page.next_token.clone();
-            let level = in_order(page);
-            if let Some(token) = &query.token {
-                let first = level.first().map(|(name, _)| name.as_str());
-                let followed = cycle.follow(first, token);
-                followed.map_err(|error| error.within(format!("list {uri}")))?;
-            }
-            let wanted = Wanted { uri, listed: &query.prefix, prefix };
-            let page = wanted.of(level, &endpoint, shared)?;
-            let is_last = query.token.is_none();
-            if !page.is_empty() && !self.hand_on(Ok(page)).await || is_last {
-                return Ok(());
+            let wanted = Wanted { uri, listed: &listed, prefix };
+            let page = wanted.of(in_order(page), &endpoint, shared)?;
+            if !page.is_empty() && !self.hand_on(Ok(page)).await {
+                break;
             }
         }
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ pub mod path;
 pub mod prefix;
 pub mod ranges;
 pub mod recordio;
+pub mod repeats;
 pub mod split;
 pub mod splitmix;
 pub mod typed_range;

@@ -2,6 +2,7 @@
 
 use crate::control::Control;
 use crate::error::Result;
+use crate::plan::repeats::LevelRepeats;
 use crate::s3::cycle::CycleGuard;
 use crate::s3::list::{ListQuery, Page};
 use crate::s3::uri::shown;
@@ -13,6 +14,7 @@ pub struct LevelPages<'a> {
     bucket: &'a str,
     query: ListQuery,
     cycle: CycleGuard,
+    repeats: LevelRepeats,
     /// The first page, if already received.
     first: Option<Page>,
     is_over: bool,
@@ -23,7 +25,8 @@ impl<'a> LevelPages<'a> {
     #[must_use]
     pub fn new(control: &'a Control, bucket: &'a str, prefix: &str) -> Self {
         let query = ListQuery { by_folder: true, ..ListQuery::new(prefix) };
-        Self { control, bucket, query, cycle: CycleGuard::default(), first: None, is_over: false }
+        let (cycle, repeats) = (CycleGuard::default(), LevelRepeats::default());
+        Self { control, bucket, query, cycle, repeats, first: None, is_over: false }
     }
 
     /// Uses this first page.
@@ -40,7 +43,7 @@ impl<'a> LevelPages<'a> {
         if self.is_over {
             return Ok(None);
         }
-        let page = match self.first.take() {
+        let mut page = match self.first.take() {
             Some(page) => page,
             None => self.control.list_page(self.bucket, &self.query).await?,
         };
@@ -53,6 +56,7 @@ impl<'a> LevelPages<'a> {
             None => self.is_over = true,
         }
         self.query.token.clone_from(&page.next_token);
+        self.repeats.remove_from(&mut page);
         Ok(Some(page))
     }
 }

@@ -11,6 +11,7 @@ use crate::control::Control;
 use crate::control::limits::LIST_PAGES_AHEAD_MAX;
 use crate::error::Result;
 use crate::link::failure::RetryReason;
+use crate::plan::repeats::Repeats;
 use crate::plan::split::{ListFrom, PageRequest, Split, SplitLimits};
 use crate::s3::list::{ListQuery, Page};
 use crate::s3::uri::shown;
@@ -23,6 +24,7 @@ pub(super) struct ListingPages {
     bucket: String,
     prefix: String,
     split: Split,
+    repeats: Repeats,
     under_way: JoinSet<(u64, Result<Page>)>,
     /// True if other tasks have run since the last page; also after a future was dropped.
     has_yielded: bool,
@@ -49,6 +51,7 @@ impl ListingPages {
             bucket: endpoint.bucket.clone(),
             prefix: prefix.to_owned(),
             split: Split::new(prefix, first, limits),
+            repeats: Repeats::default(),
             under_way: JoinSet::new(),
             has_yielded: false,
             slowed: control.retries()[RetryReason::SlowDown as usize],
@@ -72,8 +75,14 @@ impl ListingPages {
         }
         loop {
             let is_ready = self.is_ready()?;
-            let page = self.split.take_page();
+            let page = self.split.take_page().map(|mut page| {
+                self.repeats.remove_from(&mut page);
+                page
+            });
             self.ask();
+            if page.as_ref().is_some_and(Vec::is_empty) {
+                continue;
+            }
             if is_ready {
                 self.has_yielded = false;
                 return Ok(page);

@@ -834,6 +834,22 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_is_listed_twice_is_one_object() {
+        type Keys = &'static [(&'static str, u64)];
+        let all = |first: Keys, second: Keys| {
+            let server = Server::start(move |head| match head.contains("continuation-token=2") {
+                true => Reply::new(200, Server::page(second, None)),
+                false => Reply::new(200, Server::page(first, Some("2"))),
+            });
+            walked(&server, &["s3://bkt/d/"], Filter::default()).expect("a listing")
+        };
+        let found = all(&[("d/a", 1), ("d/a", 1), ("d/b", 2)], &[("d/b", 2), ("d/c", 3)]);
+        assert_eq!(found, ["0 a", "0 b", "0 c"]);
+        let found = all(&[("d/z", 1), ("d/a", 1), ("d/m", 1), ("d/a", 1)], &[("d/m", 1)]);
+        assert_eq!(found, ["0 z", "0 a", "0 m"]);
+    }
+
+    #[test]
     fn one_page_is_fetched_ahead_and_no_more() {
         let server =
             bucket(&[("d/a", 1), ("d/b", 1), ("d/c", 1), ("d/e", 1), ("d/f", 1), ("d/g", 1)]);
