@@ -11,6 +11,7 @@ use quick_xml::events::{BytesRef, Event};
 
 use crate::checksum::Algorithm;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
+use crate::s3::answer::explain;
 use crate::s3::uri::{encode_query, quote_etag, shown};
 use crate::s3::{ListedChecksum, Object};
 
@@ -139,6 +140,11 @@ pub fn parse_page(bytes: &[u8]) -> Result<Page> {
         )));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8"))?;
+    // Some servers begin their answer before they know whether they can give it.
+    let refusal = explain(200, bytes, "");
+    if !refusal.code.is_empty() {
+        return Err(refusal.into_error("the listing is an error"));
+    }
     let mut parser = Parser::default();
     let mut reader = Reader::from_str(text);
     while !parser.closed {
@@ -191,6 +197,8 @@ enum Element {
     IsTruncated,
     Key,
     LastModified,
+    /// Of ListObjects, the first version.
+    Marker,
     NextContinuationToken,
     /// An element that is ignored, and its content.
     Other,
@@ -206,6 +214,7 @@ impl Element {
             (Self::Root, "Contents") => Self::Contents,
             (Self::Root, "EncodingType") => Self::EncodingType,
             (Self::Root, "IsTruncated") => Self::IsTruncated,
+            (Self::Root, "Marker" | "NextMarker") => Self::Marker,
             (Self::Root, "NextContinuationToken") => Self::NextContinuationToken,
             (Self::CommonPrefixes, "Prefix") => Self::Prefix,
             (Self::Contents, "ChecksumAlgorithm") => Self::ChecksumAlgorithm,
@@ -228,6 +237,7 @@ struct Parser {
     closed: bool,
     encoding: String,
     truncated: Option<bool>,
+    has_marker: bool,
     next_token: Option<String>,
     contents: Vec<Contents>,
     folders: Vec<String>,
@@ -275,6 +285,7 @@ impl Parser {
                     _ => return Err(unreadable("IsTruncated is neither true nor false")),
                 });
             }
+            Element::Marker => self.has_marker = true,
             Element::NextContinuationToken => self.next_token = Some(text.to_owned()),
             Element::Contents => self.contents.push(std::mem::take(current)),
             Element::Key => current.key = Some(text.to_owned()),
@@ -306,6 +317,11 @@ impl Parser {
             (None, _) => return Err(unreadable("IsTruncated is missing")),
             (Some(false), _) => None,
             (Some(true), Some(token)) if !token.is_empty() => Some(token),
+            (Some(true), _) if self.has_marker => {
+                return Err(unreadable(
+                    "it is one of ListObjects (version 1), in answer to list-type=2, and not whole",
+                ));
+            }
             (Some(true), _) => {
                 return Err(unreadable("it is truncated, but has no NextContinuationToken"));
             }
@@ -499,6 +515,25 @@ mod tests {
         check("%C3", "%FF", "not UTF-8");
         check("a/z", "&nope;", "bad entity");
         check(">url<", ">rot13<", "encoding type 'rot13'");
+        let token = "<NextContinuationToken>1/x+y==</NextContinuationToken>";
+        check(token, "<Marker></Marker><NextMarker>a</NextMarker>", "ListObjects (version 1)");
+    }
+
+    #[test]
+    fn an_error_with_the_status_of_a_page_is_that_error() {
+        let error = |code: &str| {
+            let text = format!(
+                "<?xml version=\"1.0\"?>\n<Error><Code>{code}</Code><Message>Not now.</Message>\
+                 <RequestId>R1</RequestId></Error>"
+            );
+            parse_page(text.as_bytes()).expect_err("no page")
+        };
+        let expected = "the listing is an error: the server answered 200 AccessDenied (Not now), \
+                        request id R1";
+        assert_eq!(error("AccessDenied").message(), expected);
+        assert_eq!(error("AccessDenied").kind(), ErrorKind::Access);
+        assert_eq!(error("InternalError").kind(), ErrorKind::Endpoint);
+        assert_eq!(error("AccessDenied").request_id(), Some("R1"));
     }
 
     #[test]
