@@ -418,9 +418,24 @@ fn a_redirect_gets_no_keys() {
         "[default]\nrole_arn = {ROLE}\nsource_profile = base\n[profile base]\n\
          aws_access_key_id = AKIDBASE\naws_secret_access_key = {SECRET}\n"
     );
-    let run = with_config(&right, &config).set("AWS_ENDPOINT_URL_STS", right.url()).run();
-    run.expect(ACCESS);
-    assert_eq!(wrong.seen(), [""; 0], "nor is one of STS");
+    let url = right.url();
+    let told = format!(
+        "{} answers 307, a redirect to {}, which is not followed",
+        url.strip_prefix("http://").expect("no TLS"),
+        wrong.url()
+    );
+    for program in [
+        with_config(&right, &config).set("AWS_ENDPOINT_URL_STS", &url),
+        program(&right)
+            .set("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("{url}/container"))
+            .set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "container-secret"),
+        program(&right)
+            .set("AWS_EC2_METADATA_DISABLED", "false")
+            .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", &url),
+    ] {
+        program.run().expect(ACCESS).expect_error(&[&told]);
+        assert_eq!(wrong.seen(), [""; 0], "nobody is asked there");
+    }
 }
 
 const PORTAL: &str = "sso_region = us-east-1\nsso_start_url = https://lab.invalid/start\n";

@@ -16,7 +16,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, Uri, header, uri};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, header, uri};
 use http_body_util::Full;
 use hyper::client::conn::http1::SendRequest;
 use rustls::ClientConfig;
@@ -32,6 +32,7 @@ use crate::control::limits::{
 use crate::control::tls::{Trust, client_config};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::s3::Endpoint;
+use crate::s3::answer::ServerError;
 use crate::s3::proxy::{Proxies, Proxy};
 
 /// A service that gives credentials.
@@ -108,6 +109,8 @@ struct Asked {
     status: Option<u16>,
     /// The service that does not answer like this.
     foreign_to: Option<CredentialService>,
+    /// The error of its answer, if that is a redirect.
+    redirect: Option<Error>,
 }
 
 impl ChainHttp {
@@ -137,7 +140,7 @@ impl ChainHttp {
     /// status of 500 or more the server has failed, and the request is not at fault.
     pub(crate) fn failed(&self, reason: &str) -> Option<Error> {
         let last = self.way.last();
-        let Asked { endpoint, status, foreign_to } = last.as_ref()?;
+        let Asked { endpoint, status, foreign_to, .. } = last.as_ref()?;
         let (status, host) = ((*status)?, &endpoint.host);
         let is_good = (200..300).contains(&status);
         let message = match foreign_to.map(CredentialService::label) {
@@ -157,15 +160,22 @@ impl ChainHttp {
         Some(error.because(ErrorReason::Server).advise(endpoint.advice(advice)))
     }
 
+    /// The error of the last request, if its answer is a redirect.
+    pub(super) fn redirect(&self) -> Option<Error> {
+        self.way.last().as_ref().and_then(|asked| asked.redirect.clone())
+    }
+
     /// The host of the last request.
     pub(crate) fn last_host(&self) -> Option<String> {
         self.way.last().as_ref().map(|asked| asked.endpoint.host.clone())
     }
 
-    /// Requests this URL once, with this token; returns status and body.
+    /// Requests this URL once, with this token; returns status and body. With `addresses` its host
+    /// is asked there, through no proxy: a second look-up might find others.
     pub(super) async fn get(
         &self,
         url: &Uri,
+        addresses: Option<&[IpAddr]>,
         token: Option<HeaderValue>,
     ) -> Result<(u16, Bytes), ConnectorError> {
         let mut request = Request::get(url).header(header::ACCEPT, "application/json");
@@ -174,13 +184,14 @@ impl ChainHttp {
         }
         let request = request.body(SdkBody::empty()).map_err(|error| unusable(&error))?;
         let connector = self.connector(CONNECT_TIMEOUT, ANSWER_TIMEOUT);
+        let connector = Connector { addresses: addresses.map(<[_]>::to_vec), ..connector };
         let answer = connector.exchange(request).await?;
         Ok((answer.status().as_u16(), answer.into_body()))
     }
 
     fn connector(&self, connect_timeout: Duration, answer_timeout: Duration) -> Connector {
         let (way, service) = (Arc::clone(&self.way), self.service);
-        Connector { way, service, connect_timeout, answer_timeout }
+        Connector { way, service, addresses: None, connect_timeout, answer_timeout }
     }
 
     /// The URL of a service by environment and profile; `None`: at AWS.
@@ -207,6 +218,8 @@ impl HttpClient for ChainHttp {
 struct Connector {
     way: Arc<Way>,
     service: Option<CredentialService>,
+    /// Those of the server; `None`: by its name, or through a proxy.
+    addresses: Option<Vec<IpAddr>>,
     /// For the name, the connection and TLS together.
     connect_timeout: Duration,
     /// For the whole answer.
@@ -228,10 +241,18 @@ impl Connector {
     }
 
     async fn exchange(&self, request: Request<SdkBody>) -> Result<Response<Bytes>, ConnectorError> {
-        let endpoint = Arc::new(self.way.endpoint(request.uri())?);
-        let asked =
-            |status, foreign_to| Asked { endpoint: Arc::clone(&endpoint), status, foreign_to };
-        *self.way.last() = Some(asked(None, None));
+        let mut endpoint = self.way.endpoint(request.uri())?;
+        if self.addresses.is_some() {
+            endpoint.proxy = None;
+        }
+        let endpoint = Arc::new(endpoint);
+        let begun = Asked {
+            endpoint: Arc::clone(&endpoint),
+            status: None,
+            foreign_to: None,
+            redirect: None,
+        };
+        *self.way.last() = Some(begun);
         let request = for_wire(request, &endpoint)?;
         let method = request.method().clone();
         let (sender, address) = timeout(self.connect_timeout, self.connect(&endpoint))
@@ -243,7 +264,13 @@ impl Connector {
         let (status, host) = (answer.status().as_u16(), &endpoint.host);
         debug!("credentials: {method} at {host} ({address}): {status}");
         let foreign_to = self.service.filter(|service| !service.may_say(answer.body()));
-        *self.way.last() = Some(asked(Some(status), foreign_to));
+        let redirect = redirect(status, answer.headers(), host);
+        *self.way.last() = Some(Asked {
+            endpoint: Arc::clone(&endpoint),
+            status: Some(status),
+            foreign_to,
+            redirect,
+        });
         if let Some(relay) = endpoint.relay().filter(|_| status == 407) {
             return Err(lasting(relay.refusal(status, host)));
         }
@@ -261,11 +288,16 @@ impl Connector {
     ) -> Result<(SendRequest<Full<Bytes>>, SocketAddr), ConnectorError> {
         let tls = endpoint.tls.then(|| self.way.tls_config()).transpose()?;
         let (name, port) = endpoint.next_hop();
-        let found = Resolver::System.look_up(name).await.map_err(|not_found| {
-            let why = format!("the name {name} cannot be resolved: {}", not_found.why);
-            ConnectorError::io(away(endpoint, &why).into())
-        })?;
-        let addresses = found.addresses.into_iter().map(|address| (address, port).into());
+        let found = match &self.addresses {
+            Some(addresses) => addresses.clone(),
+            None => Resolver::System.look_up(name).await.map(|found| found.addresses).map_err(
+                |not_found| {
+                    let why = format!("the name {name} cannot be resolved: {}", not_found.why);
+                    ConnectorError::io(away(endpoint, &why).into())
+                },
+            )?,
+        };
+        let addresses = found.into_iter().map(|address| (address, port).into());
         let mut addresses = reachable(addresses.collect(), &[]);
         fastrand::shuffle(&mut addresses);
         addresses.truncate(CONNECT_WAITS_MAX);
@@ -380,6 +412,16 @@ fn failed(trouble: Trouble, endpoint: &Endpoint) -> ConnectorError {
     }
 }
 
+/// The error of an answer that names another place. What is asked there would get secrets.
+fn redirect(status: u16, headers: &HeaderMap, host: &str) -> Option<Error> {
+    let mut refusal = ServerError { status, ..ServerError::default() };
+    refusal.note_location(headers.get(header::LOCATION)?.to_str().ok()?);
+    let to = Some(refusal.leads_to).filter(|to| !to.is_empty())?;
+    let message = format!("{host} answers {status}, a redirect to {to}, which is not followed");
+    let advice = "check what the profile or the environment names";
+    Some(Error::new(ErrorKind::Access, message).advise(advice))
+}
+
 fn lasting(error: Error) -> ConnectorError {
     ConnectorError::other(error.into(), None)
 }
@@ -406,12 +448,16 @@ fn unusable(why: &dyn std::fmt::Display) -> ConnectorError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::loopback::{Reply, Server, run};
+
+    fn proxies() -> Proxies {
+        let proxy = |name: &str| (name == "all_proxy").then(|| "http://u:p@127.0.0.1:3128".into());
+        Proxies::from_variables(proxy)
+    }
 
     fn way() -> Way {
-        let proxy = |name: &str| (name == "all_proxy").then(|| "http://u:p@127.0.0.1:3128".into());
-        let proxies = Proxies::from_variables(proxy);
         let (tls, last) = (OnceLock::new(), Mutex::default());
-        Way { trust: Trust::System, proxies, urls: vec![], tls, last }
+        Way { trust: Trust::System, proxies: proxies(), urls: vec![], tls, last }
     }
 
     fn endpoint(url: &str) -> Endpoint {
@@ -445,6 +491,18 @@ mod tests {
         ] {
             assert!(endpoint(url).proxy.is_some(), "{url}");
         }
+    }
+
+    /// Neither a name server nor a proxy decides where its token goes.
+    #[test]
+    fn a_host_with_known_addresses_is_asked_at_these() {
+        let server = Server::start(|_| Reply::new(200, "{}"));
+        let http = ChainHttp::new(Trust::System, proxies(), vec![]);
+        let url = format!("http://agent.invalid:{}/c", server.address.port());
+        let url: Uri = url.parse().expect("a URL");
+        let answer = run(http.get(&url, Some(&[server.address.ip()]), None));
+        assert_eq!(answer.expect("an answer").0, 200);
+        assert!(server.seen()[0].starts_with("GET /c HTTP/1.1\r\n"), "{:?}", server.seen());
     }
 
     #[test]

@@ -72,11 +72,12 @@ impl ProvideCredentials for Container {
 
 impl Container {
     async fn ask(&self) -> provider::Result {
-        let url = self.url().await.map_err(CredentialsError::invalid_configuration)?;
+        let (url, addresses) =
+            self.place().await.map_err(CredentialsError::invalid_configuration)?;
         let token = self.token().await.map_err(CredentialsError::invalid_configuration)?;
         let mut attempt = 1;
         let (status, body) = loop {
-            let outcome = self.http.get(&url, token.clone()).await;
+            let outcome = self.http.get(&url, addresses.as_deref(), token.clone()).await;
             let may_pass = match &outcome {
                 Ok((status, _)) => *status >= 500,
                 Err(error) => error.is_io() || error.is_timeout(),
@@ -105,15 +106,15 @@ impl Container {
         Ok(keys)
     }
 
-    /// Its URL, if secrets may be sent there.
-    async fn url(&self) -> Result<Uri> {
+    /// Its URL, and without TLS the addresses that its host has, if secrets may be sent there.
+    async fn place(&self) -> Result<(Uri, Option<Vec<IpAddr>>)> {
         let refuse = |why: &str| {
             let error = Error::new(ErrorKind::Access, format!("{}: {why}", self.from));
             error.advise(format!("check {}", self.from))
         };
         let url: Uri = self.url.parse().map_err(|_| refuse("it is no URL"))?;
         match url.scheme_str() {
-            Some("https") => return Ok(url),
+            Some("https") => return Ok((url, None)),
             Some("http") => {}
             _ => return Err(refuse("it begins with neither https:// nor http://")),
         }
@@ -126,7 +127,7 @@ impl Container {
             address.is_loopback() || AGENTS.contains(&address)
         };
         match found.addresses.iter().all(is_known) {
-            true => Ok(url),
+            true => Ok((url, Some(found.addresses))),
             false => Err(refuse("with http:// it must be this machine's, or a container's agent")),
         }
     }

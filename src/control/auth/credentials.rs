@@ -375,6 +375,9 @@ impl KeySource {
     }
 
     fn explain_of(&self, error: &CredentialsError) -> Error {
+        if let Some(redirect) = self.http.redirect() {
+            return redirect.within(cannot_get(self.profile.as_ref())).caused_by_text_of(error);
+        }
         let failed = |reason: &str| self.http.failed(reason);
         explain(error, self.profile.as_ref(), self.asks_instance, failed)
     }

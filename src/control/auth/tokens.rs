@@ -3,13 +3,14 @@
 //! The SDK's clients exchange the token. What they are asked stands in settings, which are read
 //! here as the AWS CLI reads them.
 
+use std::error::Error as StdError;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_config::sso::SsoTokenProvider;
 use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
-use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::error::{CredentialsError, TokenError};
 use aws_credential_types::provider::token::ProvideToken as _;
 use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use aws_types::region::Region;
@@ -259,7 +260,7 @@ impl ProvideCredentials for RoleOfSession {
 impl RoleOfSession {
     async fn ask(&self) -> provider::Result {
         let token = self.token.provide_token().await.map_err(|error| {
-            let refused = Error::new(ErrorKind::Access, reason_of(&reasons(&error)));
+            let refused = Error::new(ErrorKind::Access, reason_of(&reasons_of_token(&error)));
             CredentialsError::provider_error(self.to_renew(refused))
         })?;
         let request = self.client.get_role_credentials().access_token(token.token());
@@ -267,7 +268,9 @@ impl RoleOfSession {
         let answer = request.send().await.map_err(|error| {
             let error = CredentialsError::provider_error(error);
             match self.http.failed(&reason_of(&reasons(&error))) {
-                Some(refused) if refused.kind() == ErrorKind::Access => {
+                Some(refused)
+                    if refused.kind() == ErrorKind::Access && self.http.redirect().is_none() =>
+                {
                     CredentialsError::provider_error(self.to_renew(refused))
                 }
                 _ => error,
@@ -296,6 +299,21 @@ impl RoleOfSession {
             name => format!("to renew the session: aws sso login --profile {}", shown(name)),
         })
     }
+}
+
+/// The causes of an error of a session's token, with those of its file: aws-config returns them by
+/// the older of the two methods for that.
+#[expect(deprecated, reason = "the only method by which aws-config returns the file's error")]
+fn reasons_of_token(error: &TokenError) -> String {
+    let mut causes = reasons(error);
+    let of_file = error.source().and_then(StdError::cause);
+    for cause in of_file.into_iter().flat_map(|cause| [Some(cause), cause.cause()]).flatten() {
+        let words = cause.to_string();
+        if !causes.contains(&words) {
+            causes = format!("{causes}: {words}");
+        }
+    }
+    causes
 }
 
 #[cfg(test)]
