@@ -250,7 +250,7 @@ impl Error {
     #[must_use]
     pub fn no_thread(why: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Host, format!("cannot start a thread: {why}"))
-            .advise("raise the limit of processes (ulimit -u)")
+            .advise("raise the limits of processes (ulimit -u) and address space (ulimit -v)")
     }
 
     /// Of a call to the kernel that failed with this error number: what this machine lacks is a
@@ -268,7 +268,10 @@ impl Error {
         let advice = match errno {
             OPEN_FILES => "raise the limit of open files (ulimit -n)",
             ALL_OPEN_FILES => "raise the machine's limit of open files (sysctl fs.file-max)",
-            MEMORY => "free memory, or give this process more",
+            MEMORY => {
+                "free memory, or raise this process's limits (ulimit -v, memory.max of its \
+                 control group)"
+            }
             _ => return of_call,
         };
         let (kind, reason) = (ErrorKind::Host, ErrorReason::Host);

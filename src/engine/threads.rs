@@ -195,7 +195,10 @@ impl Workers {
             Ok(thread) => self.threads.push(thread),
             Err(error) => {
                 let error = Error::new(ErrorKind::Host, format!("cannot start a worker: {error}"))
-                    .advise("raise the limit of processes (ulimit -u) or lower --workers")
+                    .advise(
+                        "raise the limits of processes (ulimit -u) and address space (ulimit -v), \
+                         or lower --workers",
+                    )
                     .caused_by(error);
                 self.scheduler.stop(error.clone());
                 return Err(error);
@@ -348,8 +351,15 @@ pub fn event_counter() -> Result<Handle> {
 fn make_region(config: &Config) -> Result<Arc<Region>> {
     let length = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
     Region::new(length).map_err(|errno| {
+        let advice = match usage::address_space_bytes_max() {
+            Some(max) => format!(
+                "this process may have {max} bytes of address space: raise that limit (ulimit -v), \
+                 or lower --memory"
+            ),
+            None => "lower --memory".to_owned(),
+        };
         Error::new(ErrorKind::Host, format!("cannot map {length} bytes for slots: {errno}"))
-            .advise("lower --memory")
+            .advise(advice)
             .caused_by(io::Error::from(errno))
     })
 }

@@ -113,6 +113,12 @@ pub fn descriptors_max() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
+/// Most bytes of address space that this process may have (RLIMIT_AS); `None` without a limit.
+#[must_use]
+pub fn address_space_bytes_max() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::As).current
+}
+
 /// Peak resident set of this process in bytes (VmHWM of proc_pid_status(5)); 0 if /proc is not
 /// mounted.
 #[must_use]

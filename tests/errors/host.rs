@@ -114,7 +114,12 @@ fn little_memory_is_named() {
     let before = ["sh", "-c", "ulimit -v $0 && exec \"$@\"", "1000000"];
     let words = ["s3://lab/", "--memory", "8GiB", "--connections", "4096", "--workers", "8"];
     let run = get(&origin, words).with([nowhere.path()]).by_way_of(before).run();
-    run.expect(HOST).expect_error(&["cannot map", "lower --memory"]);
+    run.expect(HOST).expect_error(&[
+        "cannot map",
+        "1024000000 bytes",
+        "(ulimit -v)",
+        "lower --memory",
+    ]);
 }
 
 #[test]
