@@ -356,6 +356,9 @@ pub struct WholeEpoch {
 /// Step of a [`FileError`] about a folder; it is the same for all objects below that folder.
 pub const FOLDER_REFUSES: &str = "use folder";
 
+/// Step of a [`FileError`] for want of an inode: ENOSPC, whatever space there is.
+pub const NO_INODE: &str = "no free inode for";
+
 /// A file system call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
@@ -379,6 +382,9 @@ impl FileError {
         match self.errno.named() {
             Named::INVAL if self.step == "write" => {
                 "its O_DIRECT alignment may be over 4,096 bytes; choose another destination"
+            }
+            Named::NOSPC if self.step == NO_INODE => {
+                "remove files there, or choose a file system with free inodes (df -i)"
             }
             Named::NOSPC | Named::DQUOT => "free space at the destination and run it again",
             Named::ROFS => "the file system is read-only; choose a writable destination",

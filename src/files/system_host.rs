@@ -28,7 +28,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
-use crate::files::host::{FOLDER_REFUSES, FileError, Host};
+use crate::files::host::{FOLDER_REFUSES, FileError, Host, NO_INODE};
 use crate::files::sink::file::{OpenFile, allocation};
 use crate::files::transfer::Transfer;
 use crate::limits::{FOLDERS_OPEN_MAX, LOCK_LOOKS_MAX};
@@ -288,6 +288,9 @@ impl Root {
         let (step, path) = match (step, errno) {
             ("create" | "open folder", Code::ACCESS | Code::PERM) => {
                 (FOLDER_REFUSES, path.rsplit_once('/').map_or("", |(above, _)| above))
+            }
+            ("create" | "open folder", Code::NOSPC) if disk::has_no_inode(&self.folder) => {
+                (NO_INODE, path)
             }
             _ => (step, path),
         };

@@ -46,6 +46,19 @@ fn an_update_that_fits_by_replacement_succeeds() {
 }
 
 #[test]
+fn a_file_system_without_inodes_is_not_said_to_be_full() {
+    let Some(mount) = Mount::tmpfs("size=16m,nr_inodes=16") else { return };
+    let sizes: Vec<(String, usize)> = (0..40).map(|n| (format!("{n:02}"), 9)).collect();
+    let sizes: Vec<(&str, usize)> = sizes.iter().map(|(key, size)| (key.as_str(), *size)).collect();
+    let all = objects(&sizes);
+    let destination = mount.path().join("destination");
+    let run = get(&serve(&all), ["s3://lab/"]).with([&destination]).run().expect(DESTINATION);
+    let run = run.expect_error(&["no free inode for ", "free inodes (df -i)"]);
+    run.check(!run.stderr.contains("free space"), "there is space");
+    assert_whole(&destination, &all);
+}
+
+#[test]
 fn what_can_never_fit_beside_what_stays_is_refused() {
     let Some(mount) = Mount::tmpfs("size=16m") else { return };
     let destination = mount.path().join("destination");

@@ -1,6 +1,7 @@
 //! Creates destination folders, and reads the space of their file systems.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
@@ -23,6 +24,12 @@ pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
         free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
         total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
     })
+}
+
+/// True if the folder's file system has no inode left for a new file. One without a table of them
+/// reports 0 in total.
+pub(super) fn has_no_inode(folder: &OwnedFd) -> bool {
+    rustix::fs::fstatvfs(folder).is_ok_and(|stat| stat.f_files > 0 && stat.f_favail == 0)
 }
 
 /// The folder, or its nearest existing parent.
