@@ -10,9 +10,9 @@ use crate::text::size::counted;
 pub(super) struct FailureMessages {
     printed: usize,
     unreported: u64,
-    /// The folder that refused an object first, and the number of further objects that failed
-    /// alike.
-    folder_refused: Option<(String, u64)>,
+    /// The first folders that refused an object, each with the number of further objects that
+    /// failed alike.
+    folders_refused: Vec<(String, u64)>,
     /// Objects that failed because the run ended.
     with_run: u64,
 }
@@ -33,13 +33,13 @@ impl FailureMessages {
         let cause = error.message().strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
         let is_of_folder = |cause: &&str| cause.starts_with(FOLDER_REFUSES);
         if let Some(cause) = cause.filter(is_of_folder) {
-            match &mut self.folder_refused {
-                Some((first, more)) if first == cause => {
-                    *more += 1;
-                    return false;
-                }
-                Some(_) => {}
-                none => *none = Some((cause.to_owned(), 0)),
+            let known = self.folders_refused.iter_mut().find(|(known, _)| known == cause);
+            if let Some((_, more)) = known {
+                *more += 1;
+                return false;
+            }
+            if self.folders_refused.len() < FAILURES_PRINTED_MAX {
+                self.folders_refused.push((cause.to_owned(), 0));
             }
         }
         self.is_reported()
@@ -61,11 +61,11 @@ impl FailureMessages {
     /// The message about failures that were not printed.
     pub(super) fn rest(&self) -> Option<String> {
         let more = |count: u64| format!("{} failed", counted(count, "more object", "more objects"));
-        let refused = self.folder_refused.as_ref().filter(|(_, count)| *count > 0);
+        let refused = self.folders_refused.iter().filter(|(_, count)| *count > 0);
         let refused = refused.map(|(why, count)| format!("{} for the same: {why}", more(*count)));
         let unreported = (self.unreported > 0)
             .then(|| format!("{}; use --report FILE to list all", more(self.unreported)));
-        let words: Vec<String> = [refused, unreported].into_iter().flatten().collect();
+        let words: Vec<String> = refused.chain(unreported).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 
@@ -126,13 +126,15 @@ mod tests {
         let [no, other] = ["use folder d: no", "use folder e: no"];
         let cases = [("s3://b/a: b", no), ("s3://b/c", no), ("s3://b/d", other), ("x", no)];
         assert_eq!(cases.map(|(object, why)| is_printed(object, why)), [true, false, true, false]);
+        assert!(!is_printed("s3://b/y", other), "a second folder is reported once, too");
         assert!(
             ["s3://b/e", "s3://b/f"]
                 .map(|object| is_printed(object, "why"))
                 .iter()
                 .all(|printed| *printed)
         );
-        let rest = "2 more objects failed for the same: use folder d: no";
+        let rest = "2 more objects failed for the same: use folder d: no; \
+                    1 more object failed for the same: use folder e: no";
         assert_eq!(failures.rest().as_deref(), Some(rest));
         for _ in 0..FAILURES_PRINTED_MAX {
             let _ = failures.is_reported();

@@ -321,9 +321,10 @@ impl Check {
         }
         let Some(failure) = finding.failure(self.strict) else { return Ok(()) };
         let error = Error::new(kind, failure).because(reason);
-        let error = error.within(format!("verify s3://{bucket}/{}", shown(&object.key)));
+        let name = format!("verify s3://{bucket}/{}", shown(&object.key));
+        let error = error.within(&name);
         self.failures.add(&error);
-        if self.messages.is_reported() {
+        if self.messages.is_reported_of(&name, &error) {
             self.progress.error(match finding {
                 Finding::Missing(_) => error.advise("download it with inrush get"),
                 Finding::Mismatch(_) => {

@@ -282,11 +282,11 @@ impl Root {
         self.typed.join(path).display().to_string()
     }
 
-    /// An error at a path below it. Permission to create or open a name is a property of its
-    /// folder: the error names the folder, and is the same for all names in it.
+    /// An error at a path below it. Permission to create, open or look up a name is a property of
+    /// its folder: the error names the folder, and is the same for all names in it.
     fn error(&self, step: &'static str, path: &str, errno: Code) -> FileError {
         let (step, path) = match (step, errno) {
-            ("create" | "open folder", Code::ACCESS | Code::PERM) => {
+            ("create" | "open folder" | "look up", Code::ACCESS | Code::PERM) => {
                 (FOLDER_REFUSES, path.rsplit_once('/').map_or("", |(above, _)| above))
             }
             ("create" | "open folder", Code::NOSPC) if disk::has_no_inode(&self.folder) => {

@@ -314,18 +314,30 @@ fn a_folder_that_refuses_all_objects_is_reported_once() {
     let closed = folder.path().join("ro");
     fs::create_dir(&closed).expect("a folder");
     let permit = |mode| fs::set_permissions(&closed, fs::Permissions::from_mode(mode));
-    permit(0o555).expect("it is ours");
     let is_root = rustix::process::geteuid().is_root();
     let before = if is_root { &UNPRIVILEGED[..] } else { &["env"] };
-    let run = get(&origin, ["s3://lab/p/"]).with([folder.path()]).by_way_of(before).run();
-    permit(0o755).expect("it is ours");
     let expected = format!(": use folder {}: Permission denied (os error 13)", closed.display());
-    let run = run.expect(1);
-    run.check(run.stderr.matches("error: ").count() == 2, "one object, and the count of the rest");
-    let run =
-        run.expect_words(&["error: s3://lab/p/ro/", &expected, "choose a writable destination"]);
-    run.expect_words(&[&format!("error: 29 more objects failed for the same{expected}")]);
-    assert_eq!(names(folder.path()), ["a", "ro"]);
+    // It cannot be written to, or nothing in it can be looked up.
+    for mode in [0o555, 0o000] {
+        permit(mode).expect("it is ours");
+        let run = get(&origin, ["s3://lab/p/"]).with([folder.path()]).by_way_of(before).run();
+        let verify = Program::new(["verify", "s3://lab/p/"]).with([folder.path()]).asking(&origin);
+        let verify = verify.with_keys(ACCESS_KEY, SECRET).by_way_of(before);
+        let verified = (mode == 0).then(|| verify.run());
+        permit(0o755).expect("it is ours");
+        if let Some(run) = verified {
+            run.expect(1).expect_words(&[&format!("29 more objects failed for the same{expected}")]);
+        }
+        let run = run.expect(1);
+        run.check(
+            run.stderr.matches("error: ").count() == 2,
+            "an object, and the count of the rest",
+        );
+        let words = ["error: s3://lab/p/ro/", &expected, "choose a writable destination"];
+        let run = run.expect_words(&words);
+        run.expect_words(&[&format!("error: 29 more objects failed for the same{expected}")]);
+        assert_eq!(names(folder.path()), ["a", "ro"]);
+    }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use rustix::io::Errno as Code;
 
 use super::{Folders, Root, open_folder};
 use crate::error::{Error, ErrorKind};
+use crate::files::host::{FOLDER_REFUSES, FileError};
 use crate::limits::FOLDERS_OPEN_MAX;
-use crate::sys::Errno;
 
 /// A destination that is only read.
 #[derive(Debug)]
@@ -58,41 +58,47 @@ impl Reader {
                 let why = format!("'{}' is not a folder (links are not followed)", error.path);
                 return Ok(There::Nothing(why));
             }
-            Err(error) => return Err(trouble(&error.path, error.errno)),
+            Err(error) => return Err(trouble(&error)),
         };
-        self.look_in(&folder, name).map_err(|errno| trouble(&self.folders.root.place(path), errno))
+        look_in(&folder, name)
+            .map_err(|(step, errno)| trouble(&self.folders.root.error(step, path, errno)))
     }
+}
 
-    fn look_in(&self, folder: &OwnedFd, name: &str) -> Result<There, Code> {
-        let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(Code::NOENT) => return Ok(absent()),
-            Err(errno) => return Err(errno),
-        };
-        // Checked before it is opened: opening a device or a pipe may have side effects.
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {}
-            FileType::Directory => return Ok(There::Folder),
-            FileType::Symlink => {
-                let why = "it is a symbolic link, which is not followed";
-                return Ok(There::Nothing(why.to_owned()));
-            }
-            _ => return Ok(There::Nothing("it is not a regular file".to_owned())),
+/// What has this name in a folder; the failed step and its error.
+fn look_in(folder: &OwnedFd, name: &str) -> Result<There, (&'static str, Code)> {
+    let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Code::NOENT) => return Ok(absent()),
+        Err(errno) => return Err(("look up", errno)),
+    };
+    // Checked before it is opened: opening a device or a pipe may have side effects.
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Ok(There::Folder),
+        FileType::Symlink => {
+            let why = "it is a symbolic link, which is not followed";
+            return Ok(There::Nothing(why.to_owned()));
         }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty())?;
-        let size_bytes = rustix::fs::fstat(&file)?.st_size.unsigned_abs();
-        Ok(There::File(file, size_bytes))
+        _ => return Ok(There::Nothing("it is not a regular file".to_owned())),
     }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let open = |errno| ("open", errno);
+    let file = rustix::fs::openat(folder.as_fd(), name, flags, Mode::empty()).map_err(open)?;
+    let size_bytes = rustix::fs::fstat(&file).map_err(open)?.st_size.unsigned_abs();
+    Ok(There::File(file, size_bytes))
 }
 
 fn absent() -> There {
     There::Nothing("it does not exist".to_owned())
 }
 
-fn trouble(path: &str, errno: impl Into<Errno>) -> Error {
-    let errno = errno.into();
-    let message = format!("cannot inspect '{path}': {errno}");
+fn trouble(error: &FileError) -> Error {
+    let FileError { step, path, errno } = error;
+    let message = match *step {
+        FOLDER_REFUSES => error.to_string(),
+        _ => format!("cannot inspect '{path}': {errno}"),
+    };
     Error::new(ErrorKind::Destination, message)
         .advise("make sure that its folders and files are readable")
         .of_call(Some(errno.named().raw_os_error()))
