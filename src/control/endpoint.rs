@@ -21,6 +21,8 @@ use crate::s3::uri::{encode_key, shown};
 
 /// The region without a setting; S3 corrects it.
 pub const REGION_DEFAULT: &str = "us-east-1";
+/// The region of AWS's global endpoints, in the words of some SDKs.
+const REGION_GLOBAL: &str = "aws-global";
 /// Longest name of a region, in bytes.
 const REGION_BYTES_MAX: usize = 64;
 
@@ -276,6 +278,12 @@ impl EndpointUrl {
     }
 }
 
+/// The region of a setting. As in botocore, S3's global endpoint is in the default region, and so
+/// are signatures for other servers.
+pub(super) fn region_or_default(region: Option<String>) -> String {
+    region.filter(|region| region != REGION_GLOBAL).unwrap_or_else(|| REGION_DEFAULT.to_owned())
+}
+
 /// True if the text can be a region: for a custom server any word, which is only signed with.
 pub(crate) fn is_region(url: Option<&EndpointUrl>, text: &str) -> bool {
     match url {
@@ -529,6 +537,10 @@ mod tests {
     fn regions_cannot_lead_elsewhere() {
         for good in ["us-east-1", "cn-north-1", "garage", "us-gov-west-1"] {
             assert!(is_region(None, good), "{good}");
+            assert_eq!(region_or_default(Some(good.to_owned())), good);
+        }
+        for region in [None, Some("us-east-1"), Some("aws-global")] {
+            assert_eq!(region_or_default(region.map(str::to_owned)), "us-east-1");
         }
         let url = EndpointUrl::parse("http://x:1", None).expect("a good URL");
         for word in ["RegionOne", "us_east_1", "eu-1.example"] {

@@ -57,7 +57,8 @@ use auth::credentials::{CredentialSource, KeyRefresher};
 use client::{Answer, Client, Question};
 use dns::hosts::Names;
 use endpoint::{
-    AddressingStyle, Configured, EndpointUrl, REGION_DEFAULT, Service, is_name_of_region, is_region,
+    AddressingStyle, Configured, EndpointUrl, Service, is_name_of_region, is_region,
+    region_or_default,
 };
 use limits::REGION_MOVES_MAX;
 use retry_budget::RetryBudget;
@@ -506,7 +507,7 @@ fn place(
     let url = url.as_deref().map(|url| EndpointUrl::parse(url, url_from.as_deref()));
     let url = url.transpose()?;
     let region_origin = origin(&region_from, region.is_some());
-    let region = region.unwrap_or_else(|| REGION_DEFAULT.to_owned());
+    let region = region_or_default(region);
     info!("region: {region} ({region_origin})");
     // For AWS it becomes part of a host name.
     if !is_region(url.as_ref(), &region) {
