@@ -44,6 +44,19 @@ fn errors_have_the_colours_of_usage_errors() {
     }
 }
 
+/// As some shells and CI runners set it where there is no terminal.
+#[test]
+fn a_terminal_of_no_columns_is_none() {
+    let [unset, zero] = [None, Some("0")].map(|columns| {
+        let mut help = inrush(&["get", "--help"]);
+        if let Some(columns) = columns {
+            help.env("COLUMNS", columns);
+        }
+        String::from_utf8(help.output().expect("the program starts").stdout).expect("UTF-8")
+    });
+    assert_eq!(zero, unset);
+}
+
 #[test]
 fn an_option_of_another_command_is_said_to_be_that() {
     let expect_message = |words: &[&str], expected: &str| {
