@@ -42,13 +42,10 @@ use crate::limits::{
     PIPE_BYTES, SLOT_BYTES_MAX, STREAM_BYTES_MAX, TLS_PIECE_BYTES, WORKERS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
-use crate::plan::epoch::Shard;
-use crate::plan::filter::Filter;
-use crate::plan::ranges::PartSize;
+use crate::plan::{epoch::Shard, filter::Filter, ranges::PartSize};
 use crate::report::document::STDOUT_NAME;
 use crate::report::progress::Progress;
-use crate::sys::Handle;
-use crate::sys::choice::RingChoice;
+use crate::sys::{Handle, choice::RingChoice};
 
 /// Connections with which a single channel begins, and all together if there are more.
 const CONNECTIONS_START: usize = 32;
@@ -86,7 +83,8 @@ pub(super) async fn pipe(
     interrupts.unless(ready::warn_of_unused(&args, &progress)).await?;
     let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
     let started = start_pipes(&mut args, credentials, begun, &progress);
-    let Served { control, engine, mut channels } = interrupts.unless(started).await?;
+    // Dropped after all others, which have pipes and locks in these folders.
+    let Served { made: _made, control, engine, mut channels } = interrupts.unless(started).await?;
     let names: Vec<String> = args
         .channels
         .iter()
@@ -143,6 +141,7 @@ async fn start_pipes(
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
     let sources = sources.chain(manifest.iter().flat_map(|manifest| manifest.buckets()));
     let tls = control.tls_for(sources).await?;
+    let made = system_host::MadeFolders::default().with(&args.folder);
     let folder = Arc::new(system_host::open_destination(&args.folder)?);
     session::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
@@ -188,7 +187,7 @@ async fn start_pipes(
         logs: args.stream.report.is_some(),
     });
     let channels = start_channels(plans, &engine, begun).map_err(|(_, error)| error)?;
-    Ok(Served { control, engine, channels })
+    Ok(Served { made, control, engine, channels })
 }
 
 /// Starts channels, or none of them: then returns the name of the failed one, and the error.
@@ -213,6 +212,7 @@ pub(super) fn start_channels(
 
 /// The parts that serve the channels.
 struct Served {
+    made: system_host::MadeFolders,
     control: Rc<Control>,
     engine: Workers,
     channels: Vec<Running>,

@@ -2,7 +2,7 @@
 //! whose configuration files a second run would overwrite; and a download to several folders,
 //! because two overlapping ones could put one object into different folders.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
@@ -10,6 +10,7 @@ use rustix::io::Errno as Code;
 
 use crate::engine::stream::lock::{FileLock, NotLocked, holder_in_words, not_regular_in_words};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::system_host::MadeFolders;
 use crate::plan::path::OWN_PREFIX;
 
 /// Most times that the folder may vanish, together with a run that created nothing in it, before
@@ -57,11 +58,12 @@ impl Purpose {
 /// The right to a folder until it is dropped; the kernel releases it when this process dies.
 #[derive(Debug, Default)]
 pub(crate) struct FolderLock {
-    lock: Option<FileLock>,
+    _lock: Option<FileLock>,
     /// Why there is no lock.
     refused: Option<String>,
-    /// Folders that were created for it, each below the one before.
-    made: Vec<PathBuf>,
+    /// Folders that were created for it. A run that creates nothing else leaves nothing: the lock
+    /// is dropped before them.
+    made: MadeFolders,
 }
 
 impl FolderLock {
@@ -74,9 +76,9 @@ impl FolderLock {
     pub(crate) fn take(base: &Path, purpose: &Purpose) -> Result<Self> {
         let name = purpose.file_name();
         let mut found = Err(NotLocked::Unusable("open", Code::NOENT));
-        let mut made = Vec::new();
+        let mut made = MadeFolders::default();
         for _ in 0..VANISHED_MAX {
-            made.extend(make(base));
+            made = made.with(base);
             found = open(base).and_then(|folder| FileLock::take(&Arc::new(folder), &name));
             // A run that ends at once also removes the folder that it has created.
             if !matches!(found, Err(NotLocked::Unusable(_, Code::NOENT))) {
@@ -84,7 +86,7 @@ impl FolderLock {
             }
         }
         let refused = match found {
-            Ok(lock) => return Ok(Self { lock: Some(lock), refused: None, made }),
+            Ok(lock) => return Ok(Self { _lock: Some(lock), refused: None, made }),
             Err(NotLocked::Taken(number)) => return Err(purpose.taken(base, number)),
             Err(NotLocked::Unsupported) => "the file system does not support flock".to_owned(),
             Err(NotLocked::NotRegular) => not_regular_in_words(&name),
@@ -92,7 +94,7 @@ impl FolderLock {
                 format!("cannot {what} {name}: {errno}")
             }
         };
-        Ok(Self { lock: None, refused: Some(refused), made })
+        Ok(Self { _lock: None, refused: Some(refused), made })
     }
 
     /// Why there is no lock, if so.
@@ -102,30 +104,8 @@ impl FolderLock {
 
     /// Leaves the folders that were created for it, even if they are empty.
     pub(crate) fn keep_folders(&mut self) {
-        self.made.clear();
+        self.made.keep();
     }
-}
-
-impl Drop for FolderLock {
-    /// A run that has created nothing else leaves nothing.
-    fn drop(&mut self) {
-        drop(self.lock.take());
-        for folder in self.made.iter().rev() {
-            // A folder that is not empty stays.
-            let _ = std::fs::remove_dir(folder);
-        }
-    }
-}
-
-/// Creates a folder and those above it; returns those that were missing, the uppermost first.
-/// Failures show when it is opened.
-fn make(base: &Path) -> Vec<PathBuf> {
-    let is_missing = |folder: &&Path| folder.symlink_metadata().is_err();
-    let mut missing: Vec<PathBuf> =
-        base.ancestors().take_while(is_missing).map(Path::to_owned).collect();
-    missing.reverse();
-    missing.retain(|folder| std::fs::create_dir(folder).is_ok());
-    missing
 }
 
 fn open(base: &Path) -> std::result::Result<std::os::fd::OwnedFd, NotLocked> {

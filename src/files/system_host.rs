@@ -37,7 +37,9 @@ use crate::s3::sign::{KeptKeys, PublishedKeys, RequestWriter};
 use crate::sys::Handle;
 
 pub use adopt::{Adopter, Adoption, Look, Proven};
-pub use disk::{DiskSpace, disk_space, disk_spaces, make_folders, nearest_folder, together};
+pub use disk::{
+    DiskSpace, MadeFolders, disk_space, disk_spaces, make_folders, nearest_folder, together,
+};
 pub use marks::{ATTRIBUTE, FileState, boot, changed_ns, moment, note_synced, synced};
 pub use names::{folding, folding_seen};
 pub use parts::{Left, Unfinished, WhenAll, read_resumed};

@@ -47,6 +47,29 @@ fn the_next_pipe_comes_with_the_reader_and_this_one_goes_at_its_end() {
 }
 
 #[test]
+fn folders_that_it_made_go_with_it_if_they_are_empty() {
+    let all = objects(&[("a", 3)]);
+    let origin = serve(&all);
+    let stage = Stage::new();
+    fs::create_dir(stage.channel("there")).expect("a folder");
+    for (folder, more, stays) in [
+        ("new", &[][..], false),
+        ("new/deep", &[], false),
+        ("there", &[], true),
+        ("marked", &["--epoch-markers"], true),
+    ] {
+        let channel = stage.channel(folder).join("train");
+        let running = pipe(&origin, ["s3://lab/"]).with([channel]).with(more).start();
+        let path = stage.channel(folder).join("train_0");
+        soon("the pipe", || path.exists());
+        assert_eq!(fs::read(path).expect("the epoch"), stream(&all));
+        running.wait().expect(0);
+        assert_eq!(stage.channel(folder).exists(), stays, "{folder}");
+    }
+    assert!(!stage.channel("new").exists(), "nor the one above");
+}
+
+#[test]
 fn an_empty_stream_is_opened_and_closed() {
     let all = objects(&[("a", 0), ("b", 0), ("c", 0)]);
     let origin = serve(&all);

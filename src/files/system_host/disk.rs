@@ -53,6 +53,37 @@ pub fn make_folders(folder: &Path) -> io::Result<()> {
     })
 }
 
+/// Folders that this created, each below the one before. Those that are empty are removed when it
+/// is dropped.
+#[derive(Debug, Default)]
+pub struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// Creates a folder and its parents where they are missing. Failures show when it is opened.
+    #[must_use]
+    pub fn with(mut self, folder: &Path) -> Self {
+        let is_missing = |folder: &&Path| folder.symlink_metadata().is_err();
+        let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
+        let made = missing.into_iter().rev().filter(|folder| std::fs::create_dir(folder).is_ok());
+        self.0.extend(made.map(Path::to_owned));
+        self
+    }
+
+    /// Leaves them, even if they are empty.
+    pub fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in self.0.iter().rev() {
+            // A folder that is not empty stays.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
 /// What is at the path of the folder, or of one of its parents, if it is not a folder.
 pub(super) fn what_is_there(folder: &Path) -> Option<String> {
     // Components drop a trailing slash, which would make stat(2) follow a link.
