@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cli::{Args, Destination, GetArgs};
-use crate::download::own_files::{Written, streams, ways};
+use crate::download::own_files::{Written, is_same, streams};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The files that a run with these options writes besides its objects.
@@ -29,7 +29,7 @@ pub(super) fn require_distinct(args: &Args) -> Result<()> {
         // The file system may hang: it is only used if the names are equal.
         let may_be = |(_, other): &&(&str, &PathBuf)| {
             other.file_name() == path.file_name()
-                && ways(other).pop() == ways(path).pop()
+                && is_same(other, path)
                 && !super::whole_file::is_special(path)
         };
         let Some((other, _)) = named[..at].iter().find(may_be) else { continue };

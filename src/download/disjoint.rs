@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind as Io};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use super::own_files::mounts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mount::table;
 
@@ -99,8 +100,7 @@ fn unknown(folder: &Path, error: &io::Error) -> Error {
 /// # Errors
 /// [`ErrorKind::Destination`], also if the file system does not return the paths.
 pub(super) fn require_disjoint(folders: &[PathBuf]) -> Result<()> {
-    // Without it, paths below bind mounts are unknown.
-    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = mounts();
     let site =
         |folder: &PathBuf| Site::of(folder, &mounts).map_err(|error| unknown(folder, &error));
     let sites = folders.iter().map(site).collect::<Result<Vec<Site>>>()?;

@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::cli::{ManifestPlace, SelectionArgs};
 use crate::control::{Settings, aws_files};
 use crate::error::{Error, ErrorKind, Result};
+use crate::mount::table;
 use crate::plan::folding::{FoldedPaths, Folding};
 
 /// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
@@ -65,15 +66,39 @@ pub(crate) struct OwnFiles {
 impl OwnFiles {
     /// Their paths below the destination, with those of links that lead to them.
     pub(crate) fn below(&self) -> Vec<PathBuf> {
-        self.files.iter().flat_map(|file| below(&self.folder, file)).collect()
+        let mounts = mounts();
+        self.files.iter().flat_map(|file| below(&self.folder, file, &mounts)).collect()
     }
 }
 
-/// The paths below a folder that lead to a file.
-fn below(folder: &Path, file: &Path) -> Vec<PathBuf> {
+/// The mounts of this process; none if they cannot be read: then ways through bind mounts are
+/// unknown.
+pub(super) fn mounts() -> Vec<u8> {
+    std::fs::read("/proc/self/mountinfo").unwrap_or_default()
+}
+
+/// The paths below a folder that lead to a file, also through links and mounts.
+fn below(folder: &Path, file: &Path, mounts: &[u8]) -> Vec<PathBuf> {
     let Some(folder) = ways(folder).pop() else { return Vec::new() };
-    let below = |path: PathBuf| path.strip_prefix(&folder).map(Path::to_owned).ok();
+    let on_device = table::place(mounts, &folder);
+    let below = |path: PathBuf| match (path.strip_prefix(&folder), &on_device) {
+        (Ok(below), _) => Some(below.to_owned()),
+        // A bind mount (mount --bind) has other folders above it.
+        (Err(_), Some((device, above))) => {
+            let (_, path) = table::place(mounts, &path).filter(|(on, _)| on == device)?;
+            let below = table::below(&path, above)?;
+            Some(OsStr::from_bytes(below.strip_prefix(b"/").unwrap_or(below)).into())
+        }
+        (Err(_), None) => None,
+    };
     ways(file).into_iter().filter_map(below).collect()
+}
+
+/// True if both paths are of one file, existing or not.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let [one, other] = [one, other].map(|path| ways(path).pop());
+    let place = |path: &Option<PathBuf>| table::place(&mounts(), path.as_deref()?);
+    one == other || place(&one).is_some_and(|place_of_one| Some(place_of_one) == place(&other))
 }
 
 /// Each link on the way to a file, existing or not, and last its path without links.
@@ -123,11 +148,11 @@ pub(crate) struct TakenPaths {
 impl TakenPaths {
     /// Finds the paths of `written` below these folders. Makes calls of the file system.
     pub(crate) fn new(folding: Folding, folders: &[PathBuf], written: &[Written]) -> Self {
-        let mut own = Vec::new();
+        let (mut own, mounts) = (Vec::new(), mounts());
         for (folder, (name, file)) in
             folders.iter().flat_map(|at| written.iter().map(move |it| (at, it)))
         {
-            let below = below(folder, file);
+            let below = below(folder, file, &mounts);
             let paths = below.iter().filter_map(|path| path.to_str());
             let paths = paths.filter(|path| !path.is_empty());
             own.extend(paths.map(|path| (*name, folding.fold(path).into_owned())));

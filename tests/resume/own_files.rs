@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::matrix::Objects;
+use crate::mount::Mount;
 use crate::program::{Program, Run};
 use crate::served::{ACCESS_KEY, SECRET, start};
 use crate::{computed, objects};
@@ -122,6 +123,41 @@ fn no_object_takes_the_place_of_what_the_run_writes() {
             assert_others(&data, &run, own);
         }
     }
+}
+
+#[test]
+fn a_report_is_known_by_way_of_another_mount() {
+    let Some(mount) = Mount::tmpfs("size=64M") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let [data, bound, bound_sub] =
+        [mount.path().join("data"), folder.path().join("bound"), folder.path().join("bound-sub")];
+    for made in [&data.join("sub"), &bound, &bound_sub] {
+        fs::create_dir_all(made).expect("a folder");
+    }
+    let bind = |from: &Path, to: &Path| Mount::at(&["--bind".as_ref(), from.as_os_str()], to, None);
+    let Some(_bound) = bind(mount.path(), &bound) else { return };
+    let Some(_bound_sub) = bind(&data.join("sub"), &bound_sub) else { return };
+    let origin = start(computed(&some()));
+    let get = |data: &Path, report: &Path| {
+        let program = Program::new(["get", "s3://lab/"]).with([data]).asking(&origin);
+        program.with(["--report".as_ref(), report.as_os_str()]).with_keys(ACCESS_KEY, SECRET)
+    };
+    for (destination, report, own) in [
+        (&data, bound.join("data/own"), "own"),
+        (&data, bound_sub.join("own"), "sub/own"),
+        (&bound.join("data"), data.join("own"), "own"),
+    ] {
+        let run = get(destination, &report).run().expect(1);
+        let refusal = format!("s3://lab/{own}: its file is that of --report");
+        let run = run.expect_words(&[&refusal]);
+        let lines = fs::read_to_string(&report).expect("text");
+        assert_eq!(lines.lines().count(), 4, "{lines}\n{run}");
+        fs::remove_file(report).expect("removed");
+    }
+    let metrics = bound.join("data/own");
+    let program = get(&folder.path().join("there"), &data.join("own"));
+    let run = program.with(["--metrics-file".as_ref(), metrics.as_os_str()]).run().expect(2);
+    run.expect_words(&["--report and --metrics-file are the same file"]);
 }
 
 #[test]
