@@ -99,10 +99,11 @@ fn space_bytes(stat: &Stat) -> u64 {
     stat.st_size.unsigned_abs().max(allocated).div_ceil(names)
 }
 
-/// Modification time of a file, in nanoseconds.
+/// Modification time of a file, in nanoseconds, to be compared for equality. Beyond the year 2262
+/// it wraps around: two times far in the future differ, too.
 pub fn changed_ns(stat: &Stat) -> i64 {
     let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
-    stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+    stat.st_mtime.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
 /// Sets a file's modification time but not its access time (futimens(3)).
@@ -519,6 +520,27 @@ mod tests {
         assert_eq!(looks, [FileState::Same, FileState::Same, FileState::Absent]);
         std::fs::write(folder.path().join("a"), "xyz").expect("written");
         assert_eq!(later.look(&object("a", 3)).expect("it says").0, FileState::Other);
+    }
+
+    /// ext4 keeps no time after 2446. The mark has the time that was kept.
+    #[test]
+    fn a_time_far_in_the_future_is_the_one_that_was_kept() {
+        for attributes_refused in [false, true] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut dated = object("a", 3);
+            dated.object.last_modified = "9999-12-31T23:59:59.000Z".to_owned();
+            let mut first = machine(folder.path());
+            first.attributes_refused = attributes_refused;
+            first.write_whole(&dated, b"abc").expect("written");
+            let mut later = machine(folder.path());
+            later.remember();
+            let mut look = || later.look(&dated).expect("it says").0;
+            assert_eq!(look(), FileState::Same, "{attributes_refused}");
+            // Another time, at which another program wrote it.
+            let file = rustix::fs::open(folder.path().join("a"), OFlags::WRONLY, Mode::empty());
+            set_modified(&file.expect("a file"), 13_569_465_600, 0).expect("the year 2400");
+            assert_eq!(look(), FileState::Other, "{attributes_refused}");
+        }
     }
 
     /// The index has a record before its file has a name. A run that ends in between vouches for
