@@ -54,7 +54,7 @@ impl Repeats {
     }
 }
 
-/// The same for the levels of a listing: objects and folders have an order each.
+/// [`Repeats`] for one level of a bucket, whose objects and folders have an order each.
 #[derive(Debug, Default)]
 pub struct LevelRepeats {
     objects: Repeats,
