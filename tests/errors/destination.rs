@@ -328,7 +328,8 @@ fn a_folder_that_refuses_all_objects_is_reported_once() {
         let verified = (mode == 0).then(|| verify.run());
         permit(0o755).expect("it is ours");
         if let Some(run) = verified {
-            run.expect(1).expect_words(&[&format!("29 more objects failed for the same{expected}")]);
+            run.expect(1)
+                .expect_words(&[&format!("29 more objects failed for the same{expected}")]);
         }
         let run = run.expect(1);
         run.check(
