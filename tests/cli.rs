@@ -179,7 +179,7 @@ fn usage_errors_exit_with_2_and_say_what_to_do() {
     expect_message(&["get", "s3://bucket/a", "b", "--memory", "1"], "4MiB or more");
     expect_message(
         &["get", "s3://bucket/a", "b", "--bandwidth-limit", "0"],
-        "more than 0 bytes a second",
+        "expected 1000 bytes a second or more",
     );
     expect_message(&["cat", "s3://bucket/a", "--bwlimit", "fast"], "a size is digits");
     expect_message(

@@ -534,7 +534,12 @@ pub(super) const RATE_ALIASES: [&str; 2] = ["limit-rate", "bwlimit"];
 pub(super) fn parse_rate(text: &str) -> Result<NonZeroU64, String> {
     let size = text.strip_suffix("/s").unwrap_or(text);
     let rate = NonZeroU64::new(size::parse(size)?);
-    rate.ok_or_else(|| "expected more than 0 bytes a second".to_owned())
+    rate.filter(|rate| rate.get() >= limits::BANDWIDTH_MIN).ok_or_else(|| {
+        format!(
+            "expected {} bytes a second or more; 10MB is 10,000,000 bytes a second",
+            limits::BANDWIDTH_MIN
+        )
+    })
 }
 
 pub(super) fn parse_connections(text: &str) -> Result<usize, String> {

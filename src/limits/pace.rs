@@ -350,6 +350,10 @@ pub const RATE_BURST_US: u64 = 10_000;
 /// Most changes of the number of requests in a report.
 pub const TIMELINE_MOMENTS_MAX: usize = 64;
 
+/// Least bandwidth limit, in bytes a second: fewer are a unit that was forgotten, such as `10` for
+/// `10MB`, and a run that takes years.
+pub const BANDWIDTH_MIN: u64 = 1_000;
+
 /// Most clients that share a bandwidth limit: the channels of a training job, and the runs that
 /// download its files one after the other.
 pub const BANDWIDTH_CLIENTS_MAX: usize = 64;

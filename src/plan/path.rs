@@ -115,13 +115,18 @@ impl PathProblem {
     /// The problem and its remedy, in one line.
     #[must_use]
     pub fn explain(self) -> String {
+        self.explain_with(Remedy::Exclude)
+    }
+
+    /// [`Self::explain`], with a remedy that the command has.
+    #[must_use]
+    pub fn explain_with(self, remedy: Remedy) -> String {
+        let (one, either) = (remedy.for_one(), remedy.for_either());
         match self {
-            Self::Absolute => "the key is an absolute path: use --exclude".into(),
-            Self::DotSegment => {
-                "the key has a '.' or '..' between slashes and could leave the destination: use \
-                 --exclude"
-                    .into()
-            }
+            Self::Absolute => format!("the key is an absolute path: {one}"),
+            Self::DotSegment => format!(
+                "the key has a '.' or '..' between slashes and could leave the destination: {one}"
+            ),
             Self::Duplicate { first, again } if first == again => {
                 "the source lists the same path twice: run it again, and if that does not help, \
                  check the server"
@@ -133,11 +138,10 @@ impl PathProblem {
                 again + 1
             ),
             Self::EmptySegment => {
-                "the key has an empty name between two slashes: use --exclude".into()
+                format!("the key has an empty name between two slashes: {one}")
             }
             Self::FileAndFolder { file, below } if file == below => {
-                "another key is a file where this key needs a folder: use --exclude for one of them"
-                    .into()
+                format!("another key is a file where this key needs a folder: {either}")
             }
             Self::FileAndFolder { file, below } => format!(
                 "source {} has a file where this key of source {} needs a folder: give each a \
@@ -146,31 +150,52 @@ impl PathProblem {
                 below + 1
             ),
             Self::FolderWithBytes => {
-                "the key ends in a slash like a folder, but the object is not empty: use --exclude"
-                    .into()
+                format!("the key ends in a slash like a folder, but the object is not empty: {one}")
             }
-            Self::NameTooLong => {
-                format!(
-                    "a name in the key has more than {NAME_BYTES_MAX} bytes, which is too long \
-                     for a file name: use --exclude"
-                )
-            }
-            Self::Nul => {
-                "the key contains a NUL byte, which a file name cannot: use --exclude".into()
-            }
-            Self::OwnName => format!(
-                "a name in the key is reserved for inrush's own files: use \
-                 --exclude '{OWN_PREFIX}*'"
+            Self::NameTooLong => format!(
+                "a name in the key has more than {NAME_BYTES_MAX} bytes, which is too long for a \
+                 file name: {one}"
             ),
-            Self::PathTooLong => {
+            Self::Nul => format!("the key contains a NUL byte, which a file name cannot: {one}"),
+            Self::OwnName => {
                 format!(
-                    "the path has {PATH_BYTES_MAX} bytes or more, which is too long for a path: \
-                     use --exclude"
+                    "a name in the key is reserved for inrush's own files, {OWN_PREFIX}*: {one}"
                 )
             }
-            Self::SharedPath => "another key in the folder of the prefix has the same path: end \
-                                 the prefix in a slash, or use --exclude for one of them"
-                .into(),
+            Self::PathTooLong => format!(
+                "the path has {PATH_BYTES_MAX} bytes or more, which is too long for a path: {one}"
+            ),
+            Self::SharedPath => format!(
+                "another key in the folder of the prefix has the same path: end the prefix in a \
+                 slash, or {either}"
+            ),
+        }
+    }
+}
+
+/// How a key that has no file is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// By an option of the command.
+    Exclude,
+    /// The channels of a training job have no filter.
+    Copy,
+}
+
+impl Remedy {
+    /// For one object.
+    const fn for_one(self) -> &'static str {
+        match self {
+            Self::Exclude => "use --exclude",
+            Self::Copy => "copy the object to another key, and name that by a manifest",
+        }
+    }
+
+    /// For either of two.
+    const fn for_either(self) -> &'static str {
+        match self {
+            Self::Exclude => "use --exclude for one of them",
+            Self::Copy => "name one of them by a manifest",
         }
     }
 }

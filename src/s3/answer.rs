@@ -256,8 +256,9 @@ impl ServerError {
                 "get new temporary credentials (for example: aws sso login)"
             }
             ("InvalidToken", _) => {
-                "check AWS_SECURITY_TOKEN and AWS_SESSION_TOKEN: a token belongs to one access \
-                 key; long-lived keys have none"
+                "check the session token (AWS_SESSION_TOKEN, AWS_SECURITY_TOKEN, or that of the \
+                 profile or role): it belongs to one access key, and long-lived keys have none; \
+                 regions that an account enables refuse those of the global STS endpoint"
             }
             ("RequestTimeTooSkewed", _) => {
                 "set this machine's clock: at most 15 hours are corrected"

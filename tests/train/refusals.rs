@@ -168,6 +168,10 @@ fn without_a_base_the_folder_of_sagemaker_must_be_there() {
         let run = program.asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(5);
         run.expect_error(&["/opt/ml is not there", "--base-dir DIR"]);
     }
+    // Its own code could be the command's.
+    let program = Program::new(["train", "--channel", "t=s3://lab/data/", "--", "true"]);
+    let run = program.asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(125);
+    run.expect_error(&["/opt/ml is not there", "--base-dir DIR"]);
     assert!(!Path::new("/opt/ml").exists(), "nothing is made");
 }
 

@@ -83,6 +83,7 @@ pub(super) fn of(args: &TrainArgs, layout: &JobFolders) -> Result<Described> {
         let error = Error::new(ErrorKind::Usage, message.to_owned());
         return Err(error.advise("give a channel mode=FastFile, or leave --cache out"));
     }
+    layout.require(args.base_dir.is_some())?;
     Ok(Described { input, rank })
 }
 

@@ -56,7 +56,7 @@ struct Failure {
     error: Error,
     /// It was printed on standard error.
     is_reported: bool,
-    /// Its exit code, if that does not follow from the kind of the error.
+    /// Its exit code, if the kind of the error has another.
     code: Option<u8>,
 }
 
@@ -94,22 +94,23 @@ pub(super) async fn run(
     begun: Instant,
 ) -> Result<Done> {
     let layout = JobFolders::new(args.base_dir.as_deref())?;
-    let Described { input, rank } = input::of(&args, &layout)?;
-    layout.require(args.base_dir.is_some())?;
+    let Described { input, rank } = match input::of(&args, &layout) {
+        Ok(described) => described,
+        Err(refused) => return Ok(conclude(&args, Parts::default(), Some(refused.into()), begun)),
+    };
     let mut progress = Progress::new(!args.output.messages.quiet);
     if let Some(rank) = rank.filter(|rank| rank.hosts.count > 1) {
         progress.note(rank);
     }
-    let deadline = args.deadline.map(|deadline| begun + deadline);
-    let mut interrupts = Interrupts::listen_until(deadline)?;
+    let mut interrupts = Interrupts::listen_until(args.deadline.map(|after| begun + after))?;
     let data = layout.data();
     interrupts::leaves(move || {
         let data = data.display();
         format!("a system call has not returned; named pipes and mounts may be left in {data}")
     });
+    // The failure must not be written to the other run's files.
     let lock = match interrupts.unless(lock(&args, &layout)).await {
         Ok(lock) => lock,
-        // The failure must not be written to the other run's files.
         Err(refused) => return Ok(conclude(&args, Parts::default(), Some(refused.into()), begun)),
     };
     session::raise_descriptor_limit();

@@ -21,7 +21,7 @@ use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::plan::kept::KeptListing;
 use crate::plan::manifest;
-use crate::plan::path::PathProblem;
+use crate::plan::path::{PathProblem, Remedy};
 use crate::s3::uri::S3Uri;
 
 /// The input of a channel.
@@ -138,7 +138,7 @@ impl ChannelProblem {
                  key a line: copy the object to another key, or take the channel in Pipe mode"
                     .into()
             }
-            Self::Path(problem) => problem.explain(),
+            Self::Path(problem) => problem.explain_with(Remedy::Copy),
         }
     }
 
