@@ -345,14 +345,13 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     (bench.world, outcomes)
 }
 
-/// A build without optimization runs one seed of so many.
-const SEEDS_PER_DEBUG_SEED: u64 = 4;
-/// Runs seeds, or the one that `INRUSH_SIM_SEED` names; `INRUSH_SIM_TIMES` times as many where that
-/// is given, and the first quarter of them in a build without optimization.
+/// A debug build runs the first quarter of the seeds.
+const SEEDS_PER_DEBUG_SEED: u64 = if cfg!(debug_assertions) { 4 } else { 1 };
+/// Runs seeds, `INRUSH_SIM_TIMES` times as many, or the one that `INRUSH_SIM_SEED` names.
 fn seeds(test: &str, count: u64, each: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let count = count * number("INRUSH_SIM_TIMES").unwrap_or(1);
-    let count = if cfg!(debug_assertions) { count.div_ceil(SEEDS_PER_DEBUG_SEED) } else { count };
+    let count = count.div_ceil(SEEDS_PER_DEBUG_SEED);
     let range = number("INRUSH_SIM_SEED").map_or(0..count, |seed| seed..seed + 1);
     for seed in range {
         let outcome = std::panic::catch_unwind(|| each(seed));

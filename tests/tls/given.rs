@@ -191,8 +191,8 @@ fn sessions_that_are_refused_are_renewed_by_their_own_command() {
     // `printf 'never begun' | sha1sum`
     let file = ".aws/sso/cache/95150e2a9de07020996999ee18569d3258db5e0a.json";
     let file = program.home().join(file).display().to_string();
-    let told = format!("failed to read `{file}`: No such file or directory");
-    program.run().expect(ACCESS).expect_error(&[&told, "aws sso login"]);
+    let failed = format!("failed to read `{file}`: No such file or directory");
+    program.run().expect(ACCESS).expect_error(&[&failed, "aws sso login"]);
     let program = with_session(&server, "lab", "");
     let run = program.set("HOME", "").run().expect(ACCESS);
     run.expect_error(&["HOME is not set", "~/.aws/sso/cache"]);

@@ -419,7 +419,7 @@ fn a_redirect_gets_no_keys() {
          aws_access_key_id = AKIDBASE\naws_secret_access_key = {SECRET}\n"
     );
     let url = right.url();
-    let told = format!(
+    let refused = format!(
         "{} answers 307, a redirect to {}, which is not followed",
         url.strip_prefix("http://").expect("no TLS"),
         wrong.url()
@@ -433,7 +433,7 @@ fn a_redirect_gets_no_keys() {
             .set("AWS_EC2_METADATA_DISABLED", "false")
             .set("AWS_EC2_METADATA_SERVICE_ENDPOINT", &url),
     ] {
-        program.run().expect(ACCESS).expect_error(&[&told]);
+        program.run().expect(ACCESS).expect_error(&[&refused]);
         assert_eq!(wrong.seen(), [""; 0], "nobody is asked there");
     }
 }

@@ -115,5 +115,5 @@ class _Tally:
             self._objects += 1
             self._bytes += entry.get("bytes") or 0
             if self._progress is not None:
-                told = {"objects": self._objects, "bytes": self._bytes, "object": entry}
-                self._progress(told)
+                counts = {"objects": self._objects, "bytes": self._bytes, "object": entry}
+                self._progress(counts)

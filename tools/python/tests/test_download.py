@@ -19,13 +19,13 @@ from typing import Any
 
 import inrush
 import pytest
-from common import PATIENCE_SECONDS, Answers, pattern, threads, until
+from common import WAIT_SECONDS_MAX, Answers, pattern, threads, until
 
 Serve = Callable[..., Any]
 OBJECTS = {f"data/n/{at}": pattern(at * 1000, at) for at in range(20)}
 #: What does not come to its end while a test looks.
 SLOW = {"data/n/slow": pattern(50_000_000), "data/n/small": b"small"}
-#: A process that is still there after so many seconds waits for the server: it has no end then.
+#: A process that is still there after these seconds waits for the server: it has no end then.
 SECONDS = 20
 
 
@@ -53,18 +53,20 @@ def test_get_and_sync(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "inrush").mkdir()
     monkeypatch.chdir(tmp_path)
     with serve(OBJECTS).client() as client:
-        told: list[dict[str, Any]] = []
-        report = client.get("s3://data/n/", "to", progress=told.append, verify="off")
+        reported: list[dict[str, Any]] = []
+        report = client.get("s3://data/n/", "to", progress=reported.append, verify="off")
         assert (report["objects"], report["failed_objects"]) == (20, 0)
-        assert told[-1]["objects"] == 20 and told[-1]["bytes"] == sum(map(len, OBJECTS.values()))
-        assert {entry["object"]["key"] for entry in told} == {f"n/{at}" for at in range(20)}
+        assert reported[-1]["objects"] == 20
+        assert reported[-1]["bytes"] == sum(map(len, OBJECTS.values()))
+        assert {entry["object"]["key"] for entry in reported} == {f"n/{at}" for at in range(20)}
         assert Path("to/7").read_bytes() == OBJECTS["data/n/7"]
         Path("to/extra").write_bytes(b"")
-        told.clear()
+        reported.clear()
         report = client.sync("s3://data/n/", Path("to"), delete=True, exclude=["1*"],
-                             progress=told.append)
+                             progress=reported.append)
         assert report["kept_objects"] == 9 and not Path("to/extra").exists()
-        assert report["deleted_files"] == sum(e["object"]["kind"] == "deleted" for e in told) > 0
+        deleted = sum(entry["object"]["kind"] == "deleted" for entry in reported)
+        assert report["deleted_files"] == deleted > 0
         several = client.get(["s3://data/n/1", "s3://data/n/2"], "two/")
         assert several["objects"] == 2
         # Of sync the destination is a folder, of get it may be the file.
@@ -76,8 +78,8 @@ def test_get_and_sync(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_it_is_this_process_and_progress_comes_meanwhile(serve: Serve, tmp_path: Path) -> None:
     seen: list[tuple[set[str], bool, bool]] = []
 
-    def progress(told: dict[str, Any]) -> None:
-        assert told["object"]["key"] == "n/small" and told["object"]["status"] == "ok"
+    def progress(reported: dict[str, Any]) -> None:
+        assert reported["object"]["key"] == "n/small" and reported["object"]["status"] == "ok"
         is_there = (tmp_path / "small").read_bytes() == b"small"
         seen.append((children(), "inrush-0" in threads(), is_there))
         raise LookupError("mine")
@@ -111,12 +113,12 @@ def test_the_next_call_resumes(serve: Serve, tmp_path: Path) -> None:
 
 def test_many_objects_have_each_their_line(serve: Serve, tmp_path: Path) -> None:
     objects = {f"data/n/{at:05}": b"x" for at in range(6000)}
-    told: list[str] = []
+    reported: list[str] = []
     with serve(objects).client() as client:
         report = client.get("s3://data/n/", tmp_path / "to", report=tmp_path / "report",
-                            progress=lambda one: told.append(one["object"]["key"]))
+                            progress=lambda one: reported.append(one["object"]["key"]))
         assert report["objects"] == 6000
-    assert sorted(told) == [f"n/{at:05}" for at in range(6000)]
+    assert sorted(reported) == [f"n/{at:05}" for at in range(6000)]
     assert len((tmp_path / "report").read_text().splitlines()) == 6000
 
 
@@ -167,9 +169,9 @@ def mixed() -> Iterator[tuple[str, dict[str, int]]]:
 def test_each_failed_object_has_its_error(mixed: tuple[str, Any], tmp_path: Path) -> None:
     options: dict[str, Any] = {"endpoint_url": mixed[0], "no_sign_request": True}
     with inrush.Client(**options) as client:
-        with pytest.raises(inrush.ObjectsFailed, match="2 objects failed") as told:
+        with pytest.raises(inrush.ObjectsFailed, match="2 objects failed") as reported:
             client.get("s3://data/n/", tmp_path)
-        for error in (told.value, pickle.loads(pickle.dumps(told.value))):
+        for error in (reported.value, pickle.loads(pickle.dumps(reported.value))):
             assert isinstance(error, inrush.ObjectsFailed) and error.kind == "objects_failed"
             each = {one.uri: one for one in error.errors}
             assert set(each) == {"s3://data/n/denied", "s3://data/n/none"}
@@ -188,10 +190,10 @@ def test_each_failed_object_has_its_error(mixed: tuple[str, Any], tmp_path: Path
 
 def test_failures_are_those_of_the_command(serve: Serve, tmp_path: Path) -> None:
     with serve(OBJECTS).client() as client:
-        with pytest.raises(inrush.NotFound, match="s3://data/none") as told:
+        with pytest.raises(inrush.NotFound, match="s3://data/none") as reported:
             client.get("s3://data/none", tmp_path)
-        assert told.value.report is not None and told.value.report["exit_code"] == 4
-        assert told.value.uri == "s3://data/none"
+        assert reported.value.report is not None and reported.value.report["exit_code"] == 4
+        assert reported.value.uri == "s3://data/none"
         with pytest.raises(inrush.NotFound) as missing:
             client.get(["s3://data/n/1", "s3://data/none"], tmp_path)
         assert [error.uri for error in missing.value.errors] == ["s3://data/none"]
@@ -237,9 +239,9 @@ def test_options_are_those_of_the_command(serve: Serve, tmp_path: Path) -> None:
 
 def test_a_deadline_is_a_timeout(serve: Serve, tmp_path: Path) -> None:
     with serve(SLOW, "--connection-rate", "10KB").client() as client:
-        with pytest.raises(TimeoutError, match="deadline") as told:
+        with pytest.raises(TimeoutError, match="deadline") as reported:
             client.get("s3://data/n/slow", tmp_path / "x/", deadline="1s")
-        assert isinstance(told.value, inrush.Timeout)
+        assert isinstance(reported.value, inrush.Timeout)
     assert not (tmp_path / "x" / "slow").exists()
 
 
@@ -306,21 +308,21 @@ def test_a_closed_client_ends_its_downloads(serve: Serve, tmp_path: Path) -> Non
         until(lambda: all((tmp_path / of / "small").exists() for of in ("own", "its")))
         client.close()
         for call in calls:
-            assert isinstance(call.exception(PATIENCE_SECONDS), inrush.Closed)
+            assert isinstance(call.exception(WAIT_SECONDS_MAX), inrush.Closed)
     until(lambda: not threads())
     assert not list(tmp_path.rglob("slow"))
 
 
 def test_event_loops(serve: Serve, tmp_path: Path) -> None:
     async def work(client: inrush.Client) -> None:
-        told: list[int] = []
+        reported: list[int] = []
         reports = await asyncio.gather(
             client.async_get("s3://data/n/", tmp_path / "a",
-                             progress=lambda one: told.append(one["objects"])),
+                             progress=lambda one: reported.append(one["objects"])),
             client.async_get("s3://data/n/", tmp_path / "b"),
             client.async_sync("s3://data/n/", tmp_path / "c", include=["7"]))
         assert [report["objects"] for report in reports] == [20, 20, 1]
-        assert told == list(range(1, 21))
+        assert reported == list(range(1, 21))
         (tmp_path / "c" / "extra").write_bytes(b"")
         report = await client.async_sync("s3://data/n/", tmp_path / "c", delete=True)
         assert (report["deleted_files"], report["kept_objects"]) == (1, 1)

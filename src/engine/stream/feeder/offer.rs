@@ -16,9 +16,8 @@ pub(super) fn offer(host: &mut impl PipeHost, marks: bool, epoch: u64) -> Result
 }
 
 impl<R: Ring, H: PipeHost> Feeder<R, H> {
-    /// Creates the FIFO of the next epoch while this one is read, for readers that look for it. The
-    /// epoch that is read has all it needs: a failure is one of the next epoch, once its turn comes,
-    /// and the cause may be gone by then.
+    /// Creates the FIFO of the next epoch while this one is read, for readers that look for it. A
+    /// failure counts when the turn of that epoch comes: the cause may be gone by then.
     pub(super) fn offer_ahead(&mut self) {
         let next = self.epoch + 1;
         if matches!(self.outlet, Outlet::Open { .. })
