@@ -27,13 +27,14 @@ fn assert_all_whole(folder: &Path, objects: &Objects) -> usize {
     names.len()
 }
 
-/// Fails unless the run ended for want of space, with at most one error of each worker.
+/// Fails unless the run ended for want of `what`, with at most one error of each worker.
 #[track_caller]
-fn expect_full(run: Run) -> Run {
+fn expect_full(run: Run, what: &str) -> Run {
     let run = run.expect(DESTINATION);
     let full = |line: &str| {
         line.starts_with("error: s3://lab/")
-            && line.contains("o space left on device (os error 28); free space")
+            && line.contains("o space left on device (os error 28); ")
+            && line.contains(what)
     };
     let is_rest = |line: &&str| line.contains(" objects were not completed, because this ended");
     let rest = run.stderr.lines().filter(is_rest).count();
@@ -453,7 +454,7 @@ fn fills_up(before: &[String]) {
     all.extend(objects(&[("large", MIB + 5)]));
     let origin = serve(&all);
     let program = get(&origin, ["s3://lab/"]).with([mount.path()]);
-    let run = expect_full(program.by_way_of(before).run());
+    let run = expect_full(program.by_way_of(before).run(), "free space");
     let whole = assert_all_whole(mount.path(), &all);
     run.check(whole > 0 && whole < all.len(), &format!("{whole} objects are whole"));
 }
@@ -463,7 +464,7 @@ fn a_disk_without_room_for_names_keeps_what_is_whole() {
     let Some(mount) = Mount::tmpfs("size=8m,nr_inodes=50") else { return };
     let all: Objects = small(200);
     let origin = serve(&all);
-    expect_full(get(&origin, ["s3://lab/"]).with([mount.path()]).run());
+    expect_full(get(&origin, ["s3://lab/"]).with([mount.path()]).run(), "free inodes (df -i)");
     assert!(assert_all_whole(mount.path(), &all) > 0);
 }
 
