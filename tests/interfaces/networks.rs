@@ -3,6 +3,7 @@
 //! The test's process is the server's: it is started once more under unshare(1). The client's is
 //! held by a process that waits.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -97,12 +98,29 @@ impl Networks {
             client(&format!("ip address add 10.77.{at}.2/24 dev a{at}"));
             client(&format!("ip link set a{at} up"));
             // Answers come on the interface of their question, not on that of the best route.
-            client(&format!("sysctl -q -w net.ipv4.conf.a{at}.rp_filter=2"));
+            // By tee(1): sysctl(8) is not in every user's PATH.
+            let filter = format!("/proc/sys/net/ipv4/conf/a{at}/rp_filter");
+            networks.write(&filter, "2\n");
             let metric = at + 1;
             client(&format!("ip route add {SERVER} via 10.77.{at}.1 dev a{at} metric {metric}"));
         }
         server(&format!("link add b2 type veth peer name a2 netns {number}"));
         networks
+    }
+
+    /// Writes a setting of the client's network.
+    fn write(&self, path: &str, value: &str) {
+        let space = self.client();
+        let mut tee = Command::new(&space[0])
+            .args(&space[1..])
+            .args(["tee", path])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("nsenter was found before");
+        let written = tee.stdin.take().expect("it is piped").write_all(value.as_bytes());
+        let ended = tee.wait().expect("it is this process's");
+        assert!(written.is_ok() && ended.success(), "{path}: {written:?}, {ended}");
     }
 
     /// Where the server listens.
