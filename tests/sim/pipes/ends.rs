@@ -19,7 +19,10 @@ fn an_epoch_is_marked_when_its_reader_has_all_of_it() {
         let ran = check(seed, &Course { marks: true, ..course(seed, rates, seed % 2 == 0) });
         let world = ran.world.borrow();
         for Channel { places, unmarked, .. } in &world.plumbing.channels {
-            assert!(unmarked.iter().copied().eq(0..unmarked.len() as u64));
+            // A place that could not be made is tried again, with what comes before it.
+            let mut once = unmarked.clone();
+            once.dedup();
+            assert!(once.iter().copied().eq(0..once.len() as u64), "{unmarked:?}");
             assert!(places.keys().all(|epoch| unmarked.contains(epoch)), "none is stale");
         }
         let places = world.plumbing.channels.iter().flat_map(|channel| channel.places.values());
