@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno as Code;
 
 use super::lock::ChannelLock;
@@ -66,6 +66,14 @@ impl Made {
             let opened = || rustix::fs::openat(folder, &self.name, flags, Mode::empty()).ok();
             is_named.then(opened).flatten().filter(same)
         })
+    }
+
+    /// True if this process may open it for reading. It is not opened to find out: while another
+    /// thread forks, the child has a copy of each descriptor until execve(2), and the pipe a reader
+    /// that reads nothing.
+    fn may_read(&self) -> bool {
+        let path = format!("/proc/self/fd/{}", self.pipe.as_raw_fd());
+        rustix::fs::accessat(CWD, path, Access::READ_OK, AtFlags::EACCESS).is_ok()
     }
 
     /// Unlinks it, if it still has its name and this run created it.
@@ -208,10 +216,9 @@ impl Fifos {
             return None;
         }
         let made = self.made.iter().find(|made| made.epoch == epoch)?;
-        // Only a reader ends the wait, so do not start one if this process cannot briefly become a
-        // reader. Once the wait has begun this would end it.
-        if self.awaited != Some(epoch) {
-            made.open(&self.folder, OFlags::RDONLY)?;
+        // Only a reader ends the wait, so do not start one if this process cannot become a reader.
+        if self.awaited != Some(epoch) && !made.may_read() {
+            return None;
         }
         if self.opener.is_none() {
             self.opener = Opener::start();

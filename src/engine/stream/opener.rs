@@ -86,6 +86,7 @@ fn open(pipe: &OwnedFd) -> Opened {
 #[cfg(test)]
 mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::fs::inotify;
 
     use super::super::fifos::Fifos;
     use super::*;
@@ -124,6 +125,23 @@ mod tests {
             assert!(flags.contains(OFlags::NONBLOCK), "its calls do not wait");
             fifos.withdraw(epoch);
         }
+    }
+
+    /// A descriptor for reading would be a reader as long as a child that is forked meanwhile has a
+    /// copy of it.
+    #[test]
+    fn a_wait_opens_the_pipe_for_nothing() {
+        let (mut fifos, folder) = pipes();
+        fifos.offer(0).expect("a pipe");
+        let events = inotify::init(inotify::CreateFlags::NONBLOCK).expect("inotify(7)");
+        let path = folder.path().join("c_0");
+        inotify::add_watch(&events, &path, inotify::WatchFlags::OPEN).expect("the pipe");
+        let seen = || rustix::io::read(&events, &mut [0; 4096]).map(|bytes| bytes > 0);
+        assert!(fifos.open(0).expect("it is there").is_none());
+        assert!(fifos.await_reader(0).is_some());
+        assert_eq!(seen(), Err(Code::AGAIN), "nobody has opened it");
+        drop(rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()));
+        assert_eq!(seen(), Ok(true), "a reader is an event");
     }
 
     #[test]
