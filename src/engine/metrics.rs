@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::pace::Timeline;
 use crate::engine::snapshot::Snapshot;
+use crate::limits::ADDRESSES_KEPT_MAX;
 use crate::link::failure::{RetryCounts, RetryReason};
 use crate::link::waiting::Wait;
 use crate::sys::choice::Features;
@@ -337,7 +338,7 @@ pub struct ClientCounts {
     pub hedges: u64,
     /// Late ranges that were moved to another connection; they are no retries.
     pub moves: u64,
-    /// Counts by address.
+    /// Counts by address, of the last [`ADDRESSES_KEPT_MAX`].
     pub addresses: Vec<AddressCount>,
     /// Connections opened.
     pub connects: u64,
@@ -355,6 +356,10 @@ impl ClientCounts {
         let new = AddressCount::new(endpoint, address);
         let known = self.addresses.iter().position(|count| count.is_of_same(&new));
         let index = known.unwrap_or_else(|| {
+            // As of a worker: names that are resolved repeatedly yield new addresses.
+            if self.addresses.len() == ADDRESSES_KEPT_MAX {
+                self.addresses.remove(0);
+            }
             self.addresses.push(new);
             self.addresses.len() - 1
         });

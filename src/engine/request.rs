@@ -462,6 +462,7 @@ impl Drop for ClientRequest {
 mod tests {
     use super::*;
     use crate::engine::lease::Leases;
+    use crate::limits::ADDRESSES_KEPT_MAX;
     use crate::sys::{Pool, Region};
 
     fn inbox() -> Arc<Inbox> {
@@ -512,6 +513,20 @@ mod tests {
         let mut said = Vec::new();
         inbox.for_each_said(|endpoint, said_by_it| said.push((endpoint.index(), said_by_it)));
         assert_eq!(said, [(1, EndpointTotals { answers: 1, refused: 1 })]);
+    }
+
+    /// Names that are resolved for weeks yield new addresses all the time.
+    #[test]
+    fn counts_of_addresses_are_bounded() {
+        let inbox = inbox();
+        for port in 1..=u16::try_from(2 * ADDRESSES_KEPT_MAX).expect("few") {
+            inbox.note_connect(EndpointNumber::at(0), ([127, 0, 0, 1], port).into());
+        }
+        let counts = inbox.counts();
+        assert_eq!(counts.connects, 2 * ADDRESSES_KEPT_MAX as u64);
+        assert_eq!(counts.addresses.len(), ADDRESSES_KEPT_MAX);
+        let last = counts.addresses.last().expect("some").address.port();
+        assert_eq!(usize::from(last), 2 * ADDRESSES_KEPT_MAX, "the newest stay");
     }
 
     #[test]
