@@ -83,8 +83,11 @@ pub const METADATA_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 pub const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time before their expiry at which credentials are replaced.
 pub const REFRESH_AHEAD: Duration = Duration::from_secs(300);
-/// Shortest time between two attempts to replace credentials.
-pub const REFRESH_PAUSE: Duration = Duration::from_secs(10);
+/// Shortest time between two attempts to replace credentials: doubled each time that they follow
+/// one another, up to [`REFRESH_PAUSE_MAX`].
+pub const REFRESH_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Longest pause between two such attempts while a server refuses the credentials.
+pub const REFRESH_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Time before its expiry at which a directory bucket's session is replaced; it is valid for five
 /// minutes.
 pub const SESSION_REFRESH_AHEAD: Duration = Duration::from_secs(120);

@@ -180,7 +180,7 @@ impl Control {
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
         Ok(Self {
             client: Client::new(trust, retry_budget).over(interface),
-            key_refresher: KeyRefresher::new(source, settings.as_deref(), &region, http, waits)
+            key_refresher: KeyRefresher::new(source, settings.as_ref(), &region, http, waits)
                 .await?,
             service: Service {
                 url,
@@ -242,8 +242,8 @@ impl Control {
     }
 
     /// Replaces credentials and sessions that the data plane's servers rejected as expired.
-    pub async fn renew_refused(&self, now: SystemTime) {
-        tokio::join!(self.key_refresher.renew_refused(now), self.renew_refused_sessions());
+    pub async fn renew_refused(&self) {
+        tokio::join!(self.key_refresher.renew_refused(), self.renew_refused_sessions());
     }
 
     async fn renew_refused_sessions(&self) {
@@ -251,7 +251,9 @@ impl Control {
             let Some(session) = &endpoint.session else { continue };
             if session.are_refused() {
                 // A failure now is retried at the next check.
-                let _ = self.open_session(&endpoint).await;
+                if let Err(error) = self.open_session(&endpoint).await {
+                    session.set_outlook(error.message().to_owned());
+                }
             }
         }
     }
@@ -283,11 +285,6 @@ impl Control {
     #[must_use]
     pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
         self.endpoints.borrow().values().cloned().collect()
-    }
-
-    /// Replaces the credentials at once, after a server has rejected them as expired.
-    pub async fn refresh_keys(&self, now: SystemTime) -> Result<bool> {
-        self.key_refresher.refresh(now).await
     }
 
     /// Retried requests (LIST, HEAD and the like) so far, by reason.
@@ -442,7 +439,7 @@ impl Control {
     /// Sends the request, and follows the bucket to its region and expired credentials to new ones.
     async fn ask(&self, ask: Ask<'_>) -> Result<Answer> {
         let mut region_moves = 0;
-        let mut may_refresh = true;
+        let mut refused_since = None;
         let mut may_set_clock = true;
         loop {
             let endpoint = self.endpoint(ask.bucket).await?;
@@ -451,6 +448,7 @@ impl Control {
             let answer = self.client.ask(&endpoint, &ask.question, keys, ask.what).await;
             let answer = answer.map_err(|error| error.within(ask.what))?;
             if (200..300).contains(&answer.status) {
+                keys.note_accepted(keys_version);
                 return Ok(answer);
             }
             let refusal = server_error(&answer);
@@ -462,16 +460,12 @@ impl Control {
                 if self.settle(ask.bucket, &refusal.region).await?.region == endpoint.region {
                     return Ok(answer);
                 }
-            } else if refusal.is_expired_token() && may_refresh {
-                may_refresh = false;
+            } else if refusal.wants_newer_keys(keys, keys_version) {
                 info!("{}: the credentials have expired: asking for newer ones", ask.what);
                 self.client.count(RetryReason::ExpiredToken);
-                match &endpoint.session {
-                    Some(_) => self.open_session(&endpoint).await?,
-                    None => self.key_refresher.refresh(now()).await.map(drop)?,
-                }
-                if keys.version() == keys_version {
-                    return Ok(answer);
+                if !self.replace_keys(&endpoint, keys_version, &mut refused_since).await? {
+                    let waited = refused_since.map(|since| since.elapsed()).unwrap_or_default();
+                    return Ok(Answer { refused_keys: Some((waited, keys.outlook())), ..answer });
                 }
             } else if let Some(server) = refusal.server_clock().filter(|_| may_set_clock) {
                 may_set_clock = false;
@@ -565,14 +559,22 @@ fn server_error(answer: &Answer) -> ServerError {
     if refusal.region == answer.region || !is_name_of_region(&refusal.region) {
         refusal.region.clear();
     }
-    ServerError { is_unsigned: answer.is_unsigned, ..refusal }
+    let keys_outlook = answer.refused_keys.as_ref().map(|(_, outlook)| outlook.clone());
+    let is_unsigned = answer.is_unsigned;
+    ServerError { is_unsigned, keys_outlook: keys_outlook.unwrap_or_default(), ..refusal }
 }
 
-/// The refusal as an error; with the number of tries if more than one.
+/// The refusal as an error; with the number of tries if more than one, and with the time for which
+/// newer keys were waited for.
 fn refusal(answer: &Answer, what: &str) -> Error {
     let tries = answer.tries;
-    let times = if tries > 1 { format!(" (tried {tries} times)") } else { String::new() };
-    server_error(answer).into_error(&format!("{what}{times}")).attempted(tries)
+    let waited_s = answer.refused_keys.as_ref().map_or(0, |(waited, _)| waited.as_secs());
+    let context = match (waited_s, tries) {
+        (0, 0 | 1) => what.to_owned(),
+        (0, tries) => format!("{what} (tried {tries} times)"),
+        (seconds, _) => format!("{what} (waited {seconds} s for newer credentials)"),
+    };
+    server_error(answer).into_error(&context).attempted(tries)
 }
 
 /// The object in the headers of a HEAD, or of a GET of its first byte.

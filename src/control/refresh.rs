@@ -36,7 +36,7 @@ async fn refresh_keys(control: &Control) {
     let mut rounds = 0u32;
     loop {
         if timeout(limits::REFRESH_CHECK_PAUSE, control.refused()).await.is_ok() {
-            control.renew_refused(super::now()).await;
+            control.renew_refused().await;
             // Credentials that could not be replaced are still refused.
             tokio::time::sleep(limits::REFUSED_PAUSE).await;
         }

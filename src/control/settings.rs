@@ -95,7 +95,7 @@ impl Found {
 }
 
 /// The value of a variable by its name.
-type Variables = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The environment and the profile files.
 pub(crate) struct Settings {
@@ -133,12 +133,7 @@ impl Settings {
         let mut sections = Vec::new();
         for (at, (named, usual)) in FILES.into_iter().enumerate() {
             let Some((path, is_named)) = place(&variable, named, usual) else { continue };
-            let content = match file(&path) {
-                Ok(content) => content,
-                Err(error) if is_missing(&error, is_named) => continue,
-                Err(error) => return Err(unreadable(&path, &error, named)),
-            };
-            sections.extend(parse(&content, at).map_err(|at| malformed(&path, at))?);
+            sections.extend(sections_of(at, (&path, is_named), &file)?);
         }
         let by_variable = || {
             let named = |name| Some((variable(name)?, Chosen::Variable(name)));
@@ -147,9 +142,30 @@ impl Settings {
         let by_option = profile.map(|name| (name.to_owned(), Chosen::CommandLine));
         let by_default = || (PROFILE_DEFAULT.to_owned(), Chosen::Nobody);
         let (profile, chosen) = by_option.or_else(by_variable).unwrap_or_else(by_default);
-        let found = Self { variable: Box::new(variable), sections, profile, chosen };
+        let found = Self { variable: Arc::new(variable), sections, profile, chosen };
         found.require_profile()?;
         Ok(found)
+    }
+
+    /// The settings that the files have now. What is no regular file stays as it was read: a pipe is
+    /// empty by now.
+    ///
+    /// # Errors
+    /// Those of [`Self::load`].
+    pub(super) fn read_again(&self) -> Result<Self> {
+        let mut sections = Vec::new();
+        for (at, (named, usual)) in FILES.into_iter().enumerate() {
+            let Some((path, is_named)) = place(&*self.variable, named, usual) else { continue };
+            match path.metadata().is_ok_and(|found| !found.is_file()) {
+                true => {
+                    let kept = self.sections.iter().filter(|section| section.place.0 == at);
+                    sections.extend(kept.cloned());
+                }
+                false => sections.extend(sections_of(at, (&path, is_named), read_bounded)?),
+            }
+        }
+        let (variable, profile) = (Arc::clone(&self.variable), self.profile.clone());
+        Ok(Self { variable, sections, profile, chosen: self.chosen })
     }
 
     /// Refuses a selected profile that does not exist: it may be the one with the endpoint.
@@ -478,7 +494,7 @@ pub(crate) fn files_in_words(variable: impl Fn(&str) -> Option<String>) -> Strin
 
 /// The path of a profile file, and true if a variable sets it.
 fn place(
-    variable: &impl Fn(&str) -> Option<String>,
+    variable: &(impl Fn(&str) -> Option<String> + ?Sized),
     named: &str,
     usual: &str,
 ) -> Option<(PathBuf, bool)> {
@@ -510,6 +526,19 @@ fn is_missing(error: &io::Error, is_named: bool) -> bool {
         }
         io::ErrorKind::PermissionDenied => !is_named,
         _ => false,
+    }
+}
+
+/// The sections of the file of this number; a missing one has none. True: a variable names it.
+fn sections_of(
+    at: usize,
+    (path, is_named): (&Path, bool),
+    file: impl Fn(&Path) -> io::Result<String>,
+) -> Result<Vec<Section>> {
+    match file(path) {
+        Ok(content) => parse(&content, at).map_err(|at| malformed(path, at)),
+        Err(error) if is_missing(&error, is_named) => Ok(Vec::new()),
+        Err(error) => Err(unreadable(path, &error, FILES[at].0)),
     }
 }
 

@@ -106,6 +106,19 @@ pub trait Host {
         self.random() % ceiling_us
     }
 
+    /// Records that a server accepted a request signed with this version of the keys.
+    fn note_accepted(&mut self, _transfer: &Transfer, _keys_version: u64) {}
+
+    /// True if newer keys may help against the refusal of a request signed with this version.
+    fn wants_newer_keys(&self, _: &Transfer, refusal: &ServerError, _keys_version: u64) -> bool {
+        refusal.failure() == Failure::ExpiredToken
+    }
+
+    /// Where the keys come from, and what is known of newer ones, in words; may be empty.
+    fn keys_outlook(&self, _transfer: &Transfer) -> String {
+        String::new()
+    }
+
     /// Handles a server's objection to a request; false if a retry would fail again.
     fn on_objection(&mut self, _transfer: &Transfer, _objection: Objection) -> bool {
         true

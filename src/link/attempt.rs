@@ -5,7 +5,7 @@
 //! transient failure is retried a limited number of times in a row without progress. An endpoint
 //! that refuses or does not answer is retried by number *and* by time, because it may be
 //! restarting; so is an endpoint that asks for fewer requests (503, 429), which the request rate
-//! gives it. Progress (bytes beyond those that any earlier attempt reached) resets both limits.
+//! gives it, and one that refuses expired keys, until newer ones come. Progress (bytes beyond those that any earlier attempt reached) resets both limits.
 
 use std::fmt;
 
@@ -13,6 +13,7 @@ use crate::limits::{
     ATTEMPTS_MAX, BACKOFF_BASE_US, BACKOFF_MAX_US, RATE_WAITS_FACTOR, RETRY_FOR_US,
     UNREACHABLE_BACKOFF_MAX_US,
 };
+use crate::link::failure::Failure;
 
 /// Limits of the retries of a transient failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub enum Cause {
     Unreachable,
     /// The endpoint asks for fewer requests (503, 429).
     Overloaded,
+    /// The endpoint refuses keys that have expired, and newer ones may come.
+    ExpiredKeys,
     /// The endpoint answers, but wrongly.
     Faulty,
 }
@@ -61,6 +64,15 @@ impl Cause {
             (true, _) => Self::Unreachable,
             (false, true) => Self::Overloaded,
             (false, false) => Self::Faulty,
+        }
+    }
+
+    /// The cause by a failed attempt.
+    #[must_use]
+    pub const fn of(is_unreachable: bool, failure: Failure) -> Self {
+        match failure {
+            Failure::ExpiredToken => Self::ExpiredKeys,
+            _ => Self::new(is_unreachable, failure.is_overload()),
         }
     }
 }
@@ -88,7 +100,8 @@ pub struct Attempts {
     reached: u64,
     /// Time of the first failure in a row.
     failing_since_us: Option<u64>,
-    /// Time of the first failure in a row that found the endpoint unreachable or overloaded.
+    /// Time of the first failure in a row that found the endpoint unreachable or overloaded, or the
+    /// keys expired.
     unreachable_since_us: Option<u64>,
     /// The last failure was an overload.
     is_overloaded: bool,
@@ -156,7 +169,7 @@ impl Attempts {
         self.failing_since_us.get_or_insert(now_us);
         self.is_overloaded = cause == Cause::Overloaded;
         let (is_over, backoff_max_us) = match cause {
-            Cause::Unreachable | Cause::Overloaded => {
+            Cause::Unreachable | Cause::Overloaded | Cause::ExpiredKeys => {
                 let since_us = *self.unreachable_since_us.get_or_insert(now_us);
                 let retry_for_us = policy.retry_for_us.saturating_add(self.excused_us);
                 let is_late = now_us.saturating_sub(since_us) >= retry_for_us;
@@ -173,7 +186,7 @@ impl Attempts {
         }
         // After an outage the pauses begin short again.
         let before = match cause {
-            Cause::Unreachable | Cause::Overloaded => self.tries,
+            Cause::Unreachable | Cause::Overloaded | Cause::ExpiredKeys => self.tries,
             Cause::Faulty => self.faulty,
         };
         let ceiling_us = (BACKOFF_BASE_US << (before - 1).min(16)).min(backoff_max_us);
@@ -244,11 +257,17 @@ mod tests {
     #[test]
     fn an_endpoint_that_is_gone_is_retried_until_tries_and_time_are_used_up() {
         let mut attempts = Attempts::default();
+        let mut expired = Attempts::default();
         for second in 0..60 {
             assert!(!gives_up(&mut attempts, second * SECOND_US, Cause::Unreachable), "{second}");
+            assert!(!gives_up(&mut expired, second * SECOND_US, Cause::ExpiredKeys), "{second}");
         }
-        assert!(gives_up(&mut attempts, 60 * SECOND_US, Cause::Unreachable));
-        assert_eq!(attempts.tried(60 * SECOND_US).to_string(), "61 tries in 60 s");
+        for (attempts, cause) in
+            [(&mut attempts, Cause::Unreachable), (&mut expired, Cause::ExpiredKeys)]
+        {
+            assert!(gives_up(attempts, 60 * SECOND_US, cause));
+            assert_eq!(attempts.tried(60 * SECOND_US).to_string(), "61 tries in 60 s");
+        }
         let mut slow = Attempts::default();
         assert!(!gives_up(&mut slow, 0, Cause::Unreachable));
         assert!(!gives_up(&mut slow, 100 * SECOND_US, Cause::Unreachable), "two tries of three");

@@ -11,6 +11,7 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use crate::error::{Error, ErrorKind, ErrorReason};
+use crate::s3::sign::PublishedKeys;
 use crate::text::instant::parse_instant;
 use crate::text::shown::shown;
 
@@ -49,6 +50,8 @@ pub struct ServerError {
     pub is_foreign: bool,
     /// The request had no signature, as the user wanted.
     pub is_unsigned: bool,
+    /// Where the refused keys come from, and what is known of newer ones; mostly empty.
+    pub keys_outlook: String,
 }
 
 /// Parses an error body. `request_id`: the header's value, which is preferred to the body's.
@@ -224,10 +227,17 @@ impl ServerError {
         (self.code == "RequestTimeTooSkewed").then_some(at)
     }
 
-    /// True if newer credentials may help.
+    /// True if newer keys may help against the refusal of a request that this version of `keys`
+    /// signed. Servers forget keys that have expired, and programs replace the settings of a profile
+    /// one after the other: then the keys were right before. Keys that never were stay wrong.
     #[must_use]
-    pub fn is_expired_token(&self) -> bool {
-        matches!(self.code.as_str(), "ExpiredToken" | "TokenRefreshRequired" | "InvalidToken")
+    pub fn wants_newer_keys(&self, keys: &PublishedKeys, version: u64) -> bool {
+        match self.code.as_str() {
+            "ExpiredToken" | "TokenRefreshRequired" => true,
+            "InvalidToken" | "InvalidTokenId" | "InvalidAccessKeyId" => keys.accepted() > 0,
+            "SignatureDoesNotMatch" => (1..version).contains(&keys.accepted()),
+            _ => false,
+        }
     }
 
     /// The failure of `what`, with the server's message and advice.
@@ -310,6 +320,9 @@ impl fmt::Display for ServerError {
         if !self.request_id.is_empty() {
             write!(f, ", request id {}", self.request_id)?;
         }
+        if !self.keys_outlook.is_empty() {
+            write!(f, ": {}", self.keys_outlook)?;
+        }
         Ok(())
     }
 }
@@ -333,6 +346,24 @@ mod tests {
         assert!(line.starts_with("get s3://b/k: the server answered 403 AccessDenied"), "{line}");
         assert!(line.contains("request id R1") && line.contains("s3:GetObject"), "{line}");
         assert_eq!(explain(403, DENIED, "").into_error("get").request_id(), Some("R1"));
+    }
+
+    #[test]
+    fn keys_that_were_never_right_are_not_replaced() {
+        let keys = PublishedKeys::new(None);
+        let version = keys.version();
+        let wants = |code: &str, version| {
+            let refusal = ServerError { code: code.to_owned(), ..ServerError::default() };
+            refusal.wants_newer_keys(&keys, version)
+        };
+        let wrong = ["InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"];
+        assert!(wants("ExpiredToken", version) && wants("TokenRefreshRequired", version));
+        assert_eq!(wrong.map(|code| wants(code, version)), [false; 3]);
+        keys.note_accepted(version);
+        assert_eq!(wrong.map(|code| wants(code, version)), [true, true, false]);
+        assert_eq!(wrong.map(|code| wants(code, version + 1)), [true; 3], "half of them is new");
+        keys.note_accepted(version + 1);
+        assert!(!wants("SignatureDoesNotMatch", version + 1) && !wants("AccessDenied", version));
     }
 
     #[test]

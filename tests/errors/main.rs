@@ -26,6 +26,7 @@ mod without;
 
 mod destination;
 mod disk;
+mod expired;
 mod faults;
 mod host;
 mod json;

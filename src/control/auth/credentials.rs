@@ -15,7 +15,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
 
 use super::chain_http::ChainHttp;
@@ -25,7 +25,9 @@ use super::instance::{is_disabled, of_instance};
 use super::roles::{self, Named, Refused};
 use super::services::Services;
 use super::tokens::WebIdentity;
-use crate::control::limits::{CREDENTIALS_TIMEOUT, PROCESS_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE};
+use crate::control::limits::{
+    CREDENTIALS_TIMEOUT, PROCESS_TIMEOUT, REFRESH_AHEAD, REFRESH_PAUSE_MAX, REFRESH_PAUSE_MIN,
+};
 use crate::control::retry_budget::RetryBudget;
 use crate::control::settings::profile_file::PROCESS;
 use crate::control::settings::{BY_OPTION, Chosen, Settings, environment, files_in_words};
@@ -39,6 +41,11 @@ const REASON_CHARS_MAX: usize = 400;
 
 /// STS's error for a role that requires an MFA code.
 const ACCESS_DENIED: &str = "AccessDenied";
+
+/// The origin of keys in the variables of the process, which stay the same.
+const OF_ENVIRONMENT: &str = "from the environment";
+/// The origin of keys that a profile itself has.
+const OF_PROFILE: &str = "from the profile";
 
 /// The word for the metadata service in the chain's messages.
 const METADATA_WORD: &str = "IMDS";
@@ -76,6 +83,10 @@ struct KeySource {
     /// The awaited source in words, and where waits are reported.
     whom: String,
     retry_budget: RetryBudget,
+    /// How long requests wait for newer credentials.
+    retry_for: Duration,
+    /// The profile that has the keys itself, and its file, in words.
+    keys_place: Option<String>,
     /// Source of the newest credentials, in words.
     from: Cell<&'static str>,
 }
@@ -99,8 +110,10 @@ impl NamedProfile {
 pub(crate) struct KeyRefresher {
     source: Option<KeySource>,
     published: Arc<PublishedKeys>,
-    /// The source is not asked again before this time.
-    not_before: Cell<SystemTime>,
+    /// The source is not asked again before this time, whatever the machine's clock is set to.
+    not_before: Cell<Instant>,
+    /// The pause after the last request to the source.
+    pause: Cell<Duration>,
     /// Held during a request to the source: other callers wait for its result.
     asking: Mutex<()>,
 }
@@ -108,7 +121,7 @@ pub(crate) struct KeyRefresher {
 impl KeyRefresher {
     pub(crate) async fn new(
         source: &CredentialSource,
-        settings: Option<&Settings>,
+        settings: Option<&Arc<Settings>>,
         region: &str,
         http: ChainHttp,
         retry_budget: RetryBudget,
@@ -129,14 +142,30 @@ impl KeyRefresher {
         if keys.is_none() {
             info!("credentials: none, requests are not signed");
         }
-        let published = Arc::new(PublishedKeys::new(keys));
-        let not_before = Cell::new(SystemTime::UNIX_EPOCH);
-        Self { source: None, published, not_before, asking: Mutex::default() }
+        let refresher = Self::of(None, keys);
+        refresher.published.set_final();
+        refresher
     }
 
     async fn with_source(source: KeySource) -> Result<Self> {
         let keys = source.ask().await?;
-        Ok(Self { source: Some(source), ..Self::without_provider(Some(keys)) })
+        let (is_final, outlook) = (source.from.get() == OF_ENVIRONMENT, source.outlook());
+        let refresher = Self::of(Some(source), Some(keys));
+        if is_final {
+            refresher.published.set_final();
+        }
+        refresher.published.set_outlook(outlook);
+        Ok(refresher)
+    }
+
+    fn of(source: Option<KeySource>, keys: Option<SigningKeys>) -> Self {
+        Self {
+            source,
+            published: Arc::new(PublishedKeys::new(keys)),
+            not_before: Cell::new(Instant::now()),
+            pause: Cell::new(REFRESH_PAUSE_MIN),
+            asking: Mutex::default(),
+        }
     }
 
     pub(crate) const fn published(&self) -> &Arc<PublishedKeys> {
@@ -159,9 +188,9 @@ impl KeyRefresher {
         if now + REFRESH_AHEAD < expires {
             return Ok(false);
         }
-        match self.refresh(now).await {
+        match self.renew(self.published.version()).await {
             Err(_) if now < expires => Ok(false),
-            outcome => outcome,
+            outcome => outcome.map(|renewal| renewal == Renewal::New),
         }
     }
 
@@ -172,56 +201,91 @@ impl KeyRefresher {
         self.published.are_refused()
     }
 
-    /// Replaces the credentials if the data plane's servers rejected them as expired. Without newer
-    /// ones that is published, so that requests do not wait in vain.
-    pub(crate) async fn renew_refused(&self, now: SystemTime) {
-        if !self.published.are_refused() || now < self.not_before.get() {
-            return;
-        }
-        let version = self.published.version();
-        if matches!(self.renew(now).await, Ok(Renewal::Same)) {
-            self.published.set_last(version);
+    /// Replaces the credentials if the data plane's servers rejected them as expired.
+    pub(crate) async fn renew_refused(&self) {
+        if self.published.are_refused() {
+            // A failure is part of the outlook, and the next attempt follows.
+            let _ = self.renew(self.published.version()).await;
         }
     }
 
-    /// Replaces the credentials now, because a server rejects them; true if they differ.
+    /// Waits for newer credentials than this version, which a server has rejected since then: for
+    /// one request to the source, and as long as the run retries. False if there are none.
+    pub(crate) async fn await_newer(&self, refused: u64, since: Instant) -> bool {
+        let Some(source) = &self.source else { return false };
+        let ticket = source.retry_budget.begin(&source.whom, "to give newer credentials".into());
+        for tries in 1.. {
+            match self.renew(refused).await {
+                Ok(Renewal::New) => return true,
+                Ok(Renewal::Never) => return false,
+                Ok(Renewal::NotYet) | Err(_) => {}
+            }
+            let left = source.retry_for.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            ticket.try_again(tries, "the old ones are refused");
+            let pause = self.not_before.get().saturating_duration_since(Instant::now());
+            sleep(pause.min(left)).await;
+        }
+        false
+    }
+
+    /// Asks the source for newer credentials than this version.
     ///
     /// Many requests may fail at once for this reason: one of them asks the source, the others wait
-    /// for its result, and [`REFRESH_PAUSE`] passes before it is asked again.
-    pub(crate) async fn refresh(&self, now: SystemTime) -> Result<bool> {
-        Ok(matches!(self.renew(now).await?, Renewal::New))
-    }
-
-    async fn renew(&self, now: SystemTime) -> Result<Renewal> {
-        let Some(source) = &self.source else { return Ok(Renewal::Same) };
-        let version = self.published.version();
+    /// for its result, and a pause follows before it is asked again.
+    async fn renew(&self, refused: u64) -> Result<Renewal> {
+        let source = self.source.as_ref().filter(|_| !self.published.are_final());
+        let Some(source) = source else { return Ok(Renewal::Never) };
         let _asking = self.asking.lock().await;
-        if self.published.version() != version {
+        if self.published.version() > refused {
             return Ok(Renewal::New);
         }
-        if now < self.not_before.get() {
-            return Ok(Renewal::TooSoon);
+        if Instant::now() < self.not_before.get() {
+            return Ok(Renewal::NotYet);
         }
-        let begun = Instant::now();
+        self.lengthen_pause();
         let given = source.ask().await;
-        self.not_before.set(now + begun.elapsed() + REFRESH_PAUSE);
-        let keys = given?;
-        if self.published.get().as_deref() == Some(&keys) {
-            return Ok(Renewal::Same);
+        self.not_before.set(Instant::now() + self.pause.get());
+        let outlook = source.outlook();
+        match given {
+            Ok(keys) if self.published.get().as_deref() == Some(&keys) => {
+                self.published.set_outlook(format!("{outlook}, which gives no newer ones"));
+                Ok(Renewal::NotYet)
+            }
+            Ok(keys) => {
+                self.published.set_outlook(outlook);
+                self.published.publish(Some(keys));
+                Ok(Renewal::New)
+            }
+            Err(error) => {
+                let why = error.message();
+                self.published.set_outlook(format!("{outlook}, which gives no newer ones: {why}"));
+                Err(error)
+            }
         }
-        self.published.publish(Some(keys));
-        Ok(Renewal::New)
+    }
+
+    /// The pause grows while requests to the source follow one another.
+    fn lengthen_pause(&self) {
+        let quiet = Instant::now().saturating_duration_since(self.not_before.get());
+        self.pause.set(match quiet < REFRESH_PAUSE_MAX {
+            true => (self.pause.get() * 2).min(REFRESH_PAUSE_MAX),
+            false => REFRESH_PAUSE_MIN,
+        });
     }
 }
 
 /// Outcome of a request for newer keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Renewal {
     /// Other keys are published, by this request or by one that it waited for.
     New,
-    /// The source gives the keys that are published, or there is none.
-    Same,
-    /// The source was asked less than [`REFRESH_PAUSE`] ago, and is not asked again.
-    TooSoon,
+    /// The source gives the keys that are published, or was asked just now.
+    NotYet,
+    /// There is no source, or its keys stay the same.
+    Never,
 }
 
 /// How long all of the chain is waited for, and whom, by what limit of its own.
@@ -247,7 +311,7 @@ fn given(outcome: Result<SharedCredentialsProvider>) -> SharedCredentialsProvide
 /// The chain, in the order of the AWS SDKs. A profile named on the command line is the only source:
 /// otherwise the environment's keys would have precedence, which is never intended.
 async fn chain(
-    settings: &Settings,
+    settings: &Arc<Settings>,
     region: &str,
     http: ChainHttp,
     retry_budget: RetryBudget,
@@ -266,6 +330,7 @@ async fn chain(
     }
     let has_role = followed.as_ref().map_or(true, roles::Chain::has_role);
     let has_mfa = followed.as_ref().is_ok_and(roles::Chain::has_mfa);
+    let keys_place = followed.as_ref().ok().and_then(|followed| followed.keys_place(settings));
     let of_profile = match followed {
         Ok(followed) => followed.provider(settings, &services, named).await,
         Err(error) => given(Err(error)),
@@ -296,6 +361,7 @@ async fn chain(
             (SharedCredentialsProvider::new(provider), by.map(|_| of_profile))
         }
     };
+    let retry_for = Duration::from_micros(retry_budget.policy(1).retry_for_us);
     let retry_budget = retry_budget.within(reported_limit);
     let asks_instance = !is_disabled(settings);
     Ok(KeySource {
@@ -309,11 +375,24 @@ async fn chain(
         http,
         whom,
         retry_budget,
+        retry_for,
+        keys_place,
         from: Cell::default(),
     })
 }
 
 impl KeySource {
+    /// Where the newest keys come from, in words.
+    fn outlook(&self) -> String {
+        match (self.from.get(), &self.keys_place) {
+            (OF_ENVIRONMENT, _) => {
+                format!("the keys are {OF_ENVIRONMENT}, which stays the same during a run")
+            }
+            (OF_PROFILE, Some(place)) => format!("the keys are from {place}"),
+            (from, _) => format!("the keys are {from}"),
+        }
+    }
+
     async fn ask(&self) -> Result<SigningKeys> {
         let _ticket = self.retry_budget.begin(&self.whom, "to give credentials".to_owned());
         self.http.begin();
@@ -405,7 +484,7 @@ fn origin(features: &[AwsCredentialFeature]) -> &'static str {
     use AwsCredentialFeature as Feature;
     let words = |feature: &Feature| {
         Some(match feature {
-            Feature::CredentialsEnvVars => "from the environment",
+            Feature::CredentialsEnvVars => OF_ENVIRONMENT,
             Feature::CredentialsImds => "from the role of this instance",
             Feature::CredentialsHttp => "from the role of this container",
             Feature::CredentialsProcess | Feature::CredentialsProfileProcess => {
@@ -418,7 +497,7 @@ fn origin(features: &[AwsCredentialFeature]) -> &'static str {
             Feature::CredentialsStsAssumeRole
             | Feature::CredentialsProfileSourceProfile
             | Feature::CredentialsProfileNamedProvider => "from a role of the profile",
-            Feature::CredentialsProfile => "from the profile",
+            Feature::CredentialsProfile => OF_PROFILE,
             _ => return None,
         })
     };
@@ -610,6 +689,8 @@ mod tests {
             http: ChainHttp::new(Trust::System, Proxies::default(), vec![]),
             whom: String::new(),
             retry_budget: RetryBudget::default(),
+            retry_for: Duration::ZERO,
+            keys_place: None,
             from: Cell::default(),
         }
     }
@@ -659,8 +740,10 @@ mod tests {
             assert_eq!(keeper.published().version(), version + 1);
             assert_eq!(keeper.published().get().expect("keys").access_key(), "KEY1");
             // The source has failed, but the credentials are still valid.
+            keeper.not_before.set(Instant::now());
             assert_eq!(keeper.refresh_if_needed(at(7000)).await, Ok(false));
             assert_eq!(keeper.refresh_if_needed(at(7001)).await, Ok(false));
+            keeper.not_before.set(Instant::now());
             let error = keeper.refresh_if_needed(at(7200)).await.expect_err("they ended");
             assert_eq!(error.kind(), ErrorKind::Access);
             assert!(error.to_string().contains("the service is down"), "{error}");
@@ -689,13 +772,58 @@ mod tests {
         run(async {
             let provider = SharedCredentialsProvider::new(Slow::default());
             let keeper = KeyRefresher::with_source(only(provider)).await.expect("keys");
-            let both = tokio::join!(keeper.refresh(at(100)), keeper.refresh(at(100)));
-            assert_eq!(both, (Ok(true), Ok(true)));
+            let version = || keeper.published().version();
+            let both = tokio::join!(keeper.renew(version()), keeper.renew(version()));
+            assert_eq!(both, (Ok(Renewal::New), Ok(Renewal::New)));
             let key = || keeper.published().get().expect("keys").access_key().to_owned();
             assert_eq!(key(), "KEY1", "asked once");
-            assert_eq!(keeper.refresh(at(109)).await, Ok(false), "a moment ago");
-            assert_eq!(keeper.refresh(at(1_000)).await, Ok(true));
+            assert_eq!(keeper.renew(version()).await, Ok(Renewal::NotYet), "a moment ago");
+            assert_eq!(keeper.renew(version() - 1).await, Ok(Renewal::New), "it is there");
+            keeper.not_before.set(Instant::now());
+            assert_eq!(keeper.renew(version()).await, Ok(Renewal::New));
             assert_eq!(key(), "KEY2");
+        });
+    }
+
+    /// It is this program's time that passes, not that of a clock which may be set back.
+    #[test]
+    fn pauses_grow_and_do_not_depend_on_the_clock() {
+        run(async {
+            let provider = SharedCredentialsProvider::new(Listed::new(&["KEY0", "KEY1"]));
+            let keeper = KeyRefresher::with_source(only(provider)).await.expect("keys");
+            assert_eq!(keeper.refresh_if_needed(at(1_000_000)).await, Ok(true));
+            keeper.not_before.set(Instant::now());
+            let error = keeper.refresh_if_needed(at(7_200)).await.expect_err("it is asked again");
+            assert!(error.message().contains("the service is down"), "{error}");
+            let mut pauses = Vec::new();
+            for quiet in [0, 0, 0, 0, 9, 11] {
+                keeper.not_before.set(Instant::now() - Duration::from_secs(quiet));
+                keeper.renew(keeper.published().version()).await.expect_err("it is down");
+                pauses.push(keeper.pause.get().as_secs());
+            }
+            assert_eq!(pauses, [8, 10, 10, 10, 10, 1]);
+        });
+    }
+
+    #[test]
+    fn who_waits_for_newer_keys_gives_up_when_the_run_does() {
+        run(async {
+            let of = |retry_for| async move {
+                let provider = SharedCredentialsProvider::new(Listed::new(&["KEY0"]));
+                let source = KeySource { retry_for, ..only(provider) };
+                KeyRefresher::with_source(source).await.expect("keys")
+            };
+            let (keeper, since) = (of(Duration::ZERO).await, Instant::now());
+            assert!(!keeper.await_newer(keeper.published().version(), since).await);
+            let outlook = keeper.published().outlook();
+            let expected = "the keys are from the chain of the AWS SDKs, which gives no newer \
+                            ones: cannot get credentials: the service is down";
+            assert_eq!(outlook, expected);
+            let (keeper, limit) = (of(Duration::from_millis(50)).await, Duration::from_millis(50));
+            let since = Instant::now();
+            assert!(!keeper.await_newer(keeper.published().version(), since).await);
+            assert!(since.elapsed() >= limit, "{:?}", since.elapsed());
+            assert!(keeper.await_newer(keeper.published().version() - 1, since).await);
         });
     }
 
@@ -706,7 +834,7 @@ mod tests {
         let urls = sts.map(|url| (CredentialService::Sts, url)).into_iter().collect();
         let http = ChainHttp::new(Trust::System, Proxies::default(), urls);
         let settings = settings.expect("words");
-        chain(&settings, "us-east-1", http, RetryBudget::default()).await
+        chain(&Arc::new(settings), "us-east-1", http, RetryBudget::default()).await
     }
 
     /// The guide and the error of the command have equal times.

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use tokio::time::Instant;
+
 use crate::control::client::Question;
 use crate::control::limits::SESSION_REFRESH_AHEAD;
 use crate::control::{Control, refusal, server_error};
@@ -25,23 +27,24 @@ impl Control {
         }
         let what = format!("open a session with s3://{}", endpoint.bucket);
         let question = Question::of_bucket("?session".to_owned(), SESSION_ANSWER_BYTES_MAX);
-        let mut may_refresh = true;
+        let mut refused_since = None;
         loop {
             let keys = self.key_refresher.published();
             let version = keys.version();
             let answer = self.client.ask(endpoint, &question, keys, &what).await;
-            let answer = answer.map_err(|error| error.within(&what))?;
+            let mut answer = answer.map_err(|error| error.within(&what))?;
             if answer.status == 200 {
                 let keys = parse_session(&answer.body).map_err(|error| error.within(&what))?;
                 session.publish(Some(keys));
+                self.key_refresher.published().note_accepted(version);
                 return Ok(());
             }
-            if may_refresh && server_error(&answer).is_expired_token() {
-                may_refresh = false;
-                self.key_refresher.refresh(crate::control::now()).await?;
-                if keys.version() != version {
+            if server_error(&answer).wants_newer_keys(keys, version) {
+                let since = *refused_since.get_or_insert_with(Instant::now);
+                if self.key_refresher.await_newer(version, since).await {
                     continue;
                 }
+                answer.refused_keys = Some((since.elapsed(), keys.outlook()));
             }
             return Err(match answer.status {
                 401 | 403 if server_error(&answer).code == "AccessDenied" => {
@@ -52,6 +55,25 @@ impl Control {
                 _ => refusal(&answer, &what),
             });
         }
+    }
+
+    /// Waits for newer keys than this version, which a bucket's server refuses; false if there are
+    /// none. `since`: when it refused the first ones for this request.
+    pub(in crate::control) async fn replace_keys(
+        &self,
+        endpoint: &Endpoint,
+        version: u64,
+        since: &mut Option<Instant>,
+    ) -> Result<bool> {
+        let is_again = since.is_some();
+        let since = *since.get_or_insert_with(Instant::now);
+        let Some(session) = &endpoint.session else {
+            return Ok(self.key_refresher.await_newer(version, since).await);
+        };
+        if session.version() == version && !is_again {
+            self.open_session(endpoint).await?;
+        }
+        Ok(session.version() != version)
     }
 
     /// Replaces the sessions that expire soon; true if there are new ones.

@@ -4,6 +4,8 @@
 //! aws-config has this, too, but ignores `duration_seconds`, and its errors name no file. It is
 //! given no profile file.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_config::sts::AssumeRoleProvider;
@@ -12,6 +14,7 @@ use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
 
 use super::chain_http::CredentialService;
 use super::container::AGENT_VARIABLES;
@@ -209,16 +212,27 @@ impl Chain {
         }
     }
 
+    /// The profile that has the keys itself, and its file, in words.
+    pub(super) fn keys_place(&self, settings: &Settings) -> Option<String> {
+        let Base::Keys(profile) = &self.base else { return None };
+        let file = settings.file_of(profile, KEYS[0]);
+        Some(format!("the profile '{}' in {file}", shown(profile)))
+    }
+
     /// The provider of these credentials; `named` gives those of a `credential_source`.
     pub(super) async fn provider(
         self,
-        settings: &Settings,
+        settings: &Arc<Settings>,
         services: &Services,
         named: impl FnOnce(Named) -> SharedCredentialsProvider,
     ) -> SharedCredentialsProvider {
         let mut provider = match self.base {
             Base::Named(source) => named(source),
-            Base::Keys(profile) => keys_of(settings, &profile),
+            Base::Keys(profile) => SharedCredentialsProvider::new(FileKeys {
+                settings: Arc::clone(settings),
+                profile,
+                are_read: AtomicBool::new(true),
+            }),
             Base::Process(profile) => {
                 let process = SharedCredentialsProvider::new(Process::of(settings, &profile));
                 match self.roles.is_empty() {
@@ -313,8 +327,40 @@ fn require_whole_keys(settings: &Settings, profile: &str, base: &Base) -> Result
     Err(refuse(settings, profile, set, &format!("has {set}, but no {missing}")))
 }
 
-fn keys_of(settings: &Settings, profile: &str) -> SharedCredentialsProvider {
-    let keys = settings.keys(profile).expect("it has some");
+/// The keys of a profile, for as long as a run lasts: other programs replace them in the files.
+#[derive(Debug)]
+struct FileKeys {
+    settings: Arc<Settings>,
+    profile: String,
+    /// The settings were read just now, and nobody was given their keys.
+    are_read: AtomicBool,
+}
+
+impl FileKeys {
+    async fn ask(&self) -> Result<Credentials> {
+        if self.are_read.swap(false, Ordering::Relaxed) {
+            return keys_of(&self.settings, &self.profile);
+        }
+        let settings = Arc::clone(&self.settings);
+        let read = spawn_blocking(move || settings.read_again()).await;
+        keys_of(&read.expect("reading does not panic")?, &self.profile)
+    }
+}
+
+impl ProvideCredentials for FileKeys {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async {
+            self.ask().await.map_err(CredentialsError::provider_error)
+        })
+    }
+}
+
+fn keys_of(settings: &Settings, profile: &str) -> Result<Credentials> {
+    let keys = settings.keys(profile);
+    let keys = keys.ok_or_else(|| refuse(settings, profile, KEYS[0], "has no keys any more"))?;
     let mut builder = Credentials::builder()
         .provider_name("Profile")
         .access_key_id(keys.access_key)
@@ -322,7 +368,7 @@ fn keys_of(settings: &Settings, profile: &str) -> SharedCredentialsProvider {
     builder.set_session_token(keys.session_token.map(str::to_owned));
     let mut keys = builder.build();
     keys.set_property(vec![AwsCredentialFeature::CredentialsProfile]);
-    SharedCredentialsProvider::new(keys)
+    Ok(keys)
 }
 
 /// The error about this setting of a profile.

@@ -35,7 +35,7 @@ impl Kind {
 }
 
 /// A section of a profile file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Section {
     pub(super) kind: Kind,
     pub(super) name: String,

@@ -227,7 +227,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 Some(_) => self.fail_job(index, error),
             }
         }
-        self.connections[index].state.job().note_habits();
+        let job = self.connections[index].state.job();
+        job.note_habits();
+        self.host.note_accepted(&transfer, job.keys_version());
         self.end_moving(index);
         self.compare(index, &transfer);
         self.count_range(index);

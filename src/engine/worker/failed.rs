@@ -39,7 +39,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match failure.remedy() {
             // The range moves because it is late; the server may have been about to answer.
             _ if is_moving => {}
-            Remedy::Backoff if !brought => {
+            Remedy::Backoff if !brought && failure != Failure::ExpiredToken => {
                 let retry_for_us = self.retries.retry_for_us;
                 let why = format_args!("{failure}{}", connection.over());
                 self.scheduler.attempt_failed(why, self.now_us, retry_for_us);
@@ -58,7 +58,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     ) {
         let refusal = body.map(|piece| self.connections[index].refusal(failure, piece));
         let failure = refusal.as_ref().map_or(failure, ServerError::failure);
-        let failure = self.judge_headers(index, failure);
+        let failure = self.judge(index, failure, refusal.as_ref());
         // A cancelled request counts as nobody's failure.
         let is_of_client = self.connections[index].state.job().into.ticket().is_some();
         if is_of_client && self.fails_with_object(index) {
@@ -106,7 +106,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let hopeful =
             objection.is_none_or(|objection| self.host.on_objection(&transfer, objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
-        let cause = Cause::new(is_unreachable, failure.is_overload());
+        let cause = Cause::of(is_unreachable, failure);
         let next = match failure.remedy() {
             _ if !hopeful || self.scheduler.is_stopped() => NextTry::GiveUp,
             _ if is_wrong_for_good || is_lasting => NextTry::GiveUp,
@@ -124,7 +124,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             NextTry::GiveUp => {
                 let is_away = is_unreachable || failure.is_overload();
-                let is_gone = is_away && self.is_endpoint_gone();
+                let is_gone = is_away && self.is_endpoint_gone() || cause == Cause::ExpiredKeys;
                 self.fail_range(index, failure, refusal, !hopeful || is_gone);
             }
         }
@@ -142,16 +142,23 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         true
     }
 
-    /// Changes the headers of the next attempt if the last ones may have caused the failure.
+    /// The failure by what is known of the server and of the keys. Changes the headers of the next
+    /// attempt if the last ones may have caused it.
     ///
     /// A 412 from a server that has never answered `If-Match` correctly does not prove that the
     /// object changed: the next request omits the header, and compares the ETag of its answer. A
     /// chunked body may mean that the server compresses or decompresses the object for this
     /// request: the next one reverses `Accept-Encoding`.
-    fn judge_headers(&mut self, index: usize, failure: Failure) -> Failure {
+    fn judge(&mut self, index: usize, failure: Failure, refusal: Option<&ServerError>) -> Failure {
         let job = self.connections[index].state.job_mut();
-        let is_known = job.object().endpoint.habits.has(Habit::ReadsIfMatch);
+        let (transfer, version) = (job.object(), job.keys_version());
+        let is_known = transfer.endpoint.habits.has(Habit::ReadsIfMatch);
         match failure {
+            _ if refusal
+                .is_some_and(|refusal| self.host.wants_newer_keys(&transfer, refusal, version)) =>
+            {
+                Failure::ExpiredToken
+            }
             Failure::Status(412) if job.sent.if_match && !is_known => {
                 job.without_if_match = true;
                 Failure::IfMatch
@@ -190,10 +197,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         &mut self,
         index: usize,
         failure: Failure,
-        refusal: Option<ServerError>,
+        mut refusal: Option<ServerError>,
         hopeless: bool,
     ) {
         let connection = &self.connections[index];
+        if let Some(refusal) = refusal.as_mut().filter(|_| failure == Failure::ExpiredToken) {
+            refusal.keys_outlook = self.host.keys_outlook(&connection.state.job().object());
+        }
         let error = connection.explain(failure, refusal, self.now_us);
         if connection.state.job().into.ticket().is_some() {
             let error = self.scheduler.stop_reason().unwrap_or(error);

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind};
 use crate::files::host::{Host, Objection, OptionalHeaders};
 use crate::files::transfer::Transfer;
 use crate::s3::ByteRange;
+use crate::s3::answer::ServerError;
 use crate::s3::habit::Habit;
 use crate::s3::sign::{Get, PublishedKeys};
 use crate::sys::usage::ProcessorTime;
@@ -88,6 +89,18 @@ impl Host for SystemHost {
 
     fn keys_version(&self, transfer: &Transfer) -> u64 {
         self.publisher(transfer).version()
+    }
+
+    fn note_accepted(&mut self, transfer: &Transfer, keys_version: u64) {
+        self.publisher(transfer).note_accepted(keys_version);
+    }
+
+    fn wants_newer_keys(&self, of: &Transfer, refusal: &ServerError, keys_version: u64) -> bool {
+        refusal.wants_newer_keys(self.publisher(of), keys_version)
+    }
+
+    fn keys_outlook(&self, transfer: &Transfer) -> String {
+        self.publisher(transfer).outlook()
     }
 
     fn on_objection(&mut self, transfer: &Transfer, objection: Objection) -> bool {

@@ -4,7 +4,7 @@
 //! the last user has newer ones.
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::Waker;
 use std::time::SystemTime;
@@ -122,8 +122,12 @@ pub struct PublishedKeys {
     refused: AtomicU64,
     /// Tasks to wake when a server does so.
     wakers: Mutex<Vec<Waker>>,
-    /// Highest version after which no newer one is available.
-    last: AtomicU64,
+    /// Highest version that a server has accepted.
+    accepted: AtomicU64,
+    /// No newer keys will come.
+    is_final: AtomicBool,
+    /// Where the keys come from, and what is known of newer ones, in words; may be empty.
+    outlook: Mutex<String>,
     /// How far the server's clock is ahead of this machine's, in seconds.
     clock_ahead_seconds: AtomicI64,
 }
@@ -137,7 +141,9 @@ impl PublishedKeys {
             version: AtomicU64::new(1),
             refused: AtomicU64::new(0),
             wakers: Mutex::default(),
-            last: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            is_final: AtomicBool::new(false),
+            outlook: Mutex::default(),
             clock_ahead_seconds: AtomicI64::new(0),
         }
     }
@@ -160,14 +166,14 @@ impl PublishedKeys {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Records that a server called the keys of this version expired; false if no newer ones are
-    /// available, so that a retry is useless.
+    /// Records that a server called the keys of this version expired; false if no newer ones will
+    /// come, so that a retry is useless.
     pub fn refuse(&self, version: u64) -> bool {
         self.refused.fetch_max(version, Ordering::AcqRel);
         let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         wakers.drain(..).for_each(Waker::wake);
         drop(wakers);
-        version > self.last.load(Ordering::Acquire)
+        version < self.version() || !self.are_final()
     }
 
     /// Wakes this task once, when a server next calls keys expired. If more than four tasks wait,
@@ -183,17 +189,46 @@ impl PublishedKeys {
         wakers.push(waker.clone());
     }
 
-    /// True if the current keys were called expired and newer ones may be available.
+    /// True if the current keys were called expired and newer ones may come.
     #[must_use]
     pub fn are_refused(&self) -> bool {
-        let version = self.version();
-        let refused = self.refused.load(Ordering::Acquire) >= version;
-        refused && version > self.last.load(Ordering::Acquire)
+        self.refused.load(Ordering::Acquire) >= self.version() && !self.are_final()
     }
 
-    /// Records that nothing newer than this version is available.
-    pub fn set_last(&self, version: u64) {
-        self.last.fetch_max(version, Ordering::AcqRel);
+    /// Records that no newer keys will come.
+    pub fn set_final(&self) {
+        self.is_final.store(true, Ordering::Release);
+    }
+
+    /// True if no newer keys will come.
+    #[must_use]
+    pub fn are_final(&self) -> bool {
+        self.is_final.load(Ordering::Acquire)
+    }
+
+    /// Records that a server accepted a request signed with this version of the keys.
+    pub fn note_accepted(&self, version: u64) {
+        // Usually known already: avoid a write, so that the cache line stays shared.
+        if self.accepted.load(Ordering::Relaxed) < version {
+            self.accepted.fetch_max(version, Ordering::Relaxed);
+        }
+    }
+
+    /// Highest version that a server has accepted; 0 if there is none.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Records where the keys come from, and what is known of newer ones, for errors.
+    pub fn set_outlook(&self, outlook: String) {
+        *self.outlook.lock().unwrap_or_else(PoisonError::into_inner) = outlook;
+    }
+
+    /// Where the keys come from, and what is known of newer ones, in words; may be empty.
+    #[must_use]
+    pub fn outlook(&self) -> String {
+        self.outlook.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Records how far the server's clock is ahead, from its time and ours; false, without effect,
@@ -303,9 +338,10 @@ mod tests {
         assert!(!published.are_refused(), "newer ones are in force");
         assert!(published.refuse(first) && !published.are_refused(), "an old request's answer");
         let second = published.version();
-        assert!(published.refuse(second));
-        published.set_last(second);
+        assert!(published.refuse(second) && published.are_refused());
+        published.set_final();
         assert!(!published.refuse(second) && !published.are_refused());
+        assert!(published.refuse(first), "an old request's answer");
     }
 
     #[test]
