@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::matrix::Objects;
 use crate::program::{Program, Running};
-use crate::served::{SECRET, config, start};
+use crate::served::{ACCESS_KEY, SECRET, config, serve, start};
 use crate::{ACCESS, Nowhere, below, objects};
 
 const OLD: &str = "AKIDOLD";
@@ -18,6 +18,7 @@ const NEW: &str = "AKIDNEW";
 const REFUSALS: u64 = 10;
 /// The code of expired keys.
 const EXPIRED: &str = "ExpiredToken";
+const EXPIRATION: &str = "AWS_CREDENTIAL_EXPIRATION";
 
 fn token(access_key: &str) -> String {
     format!("token-of-{access_key}")
@@ -206,5 +207,35 @@ fn keys_that_were_never_right_are_not_waited_for() {
         run.with([nowhere.path()]).run().expect(ACCESS).expect_error(&[code]);
         assert_eq!(refusals(&origin, code), 1);
         nowhere.assert_untouched();
+    }
+}
+
+#[test]
+fn the_time_of_the_environments_keys_counts() {
+    let all = objects(&[("p/a", 5)]);
+    let origin = serve(&all);
+    let get = |until: &str| {
+        let nowhere = Nowhere::new();
+        let run = Program::new(["get", "--quiet", "s3://lab/p/"]).asking(&origin);
+        let run = run.with_keys(ACCESS_KEY, SECRET).set(EXPIRATION, until);
+        (run.with([nowhere.path()]).run(), nowhere)
+    };
+    for (until, words) in [
+        (
+            "2001-01-01T00:00:00Z",
+            "is 2001-01-01T00:00:00Z: the keys of the environment have expired",
+        ),
+        ("2001-01-01T02:00:00+02:00", "is 2001-01-01T00:00:00Z: the keys of the environment have"),
+        ("soon", "is no time: soon"),
+    ] {
+        let (run, nowhere) = get(until);
+        run.expect(ACCESS).expect_error(&[&format!("error: {EXPIRATION} {words}")]);
+        assert_eq!(origin.stats().requests, 0, "{until}");
+        nowhere.assert_untouched();
+    }
+    for until in ["", "2100-01-01T00:00:00Z", "2100-01-01T00:00:00+00:00"] {
+        let (run, nowhere) = get(until);
+        run.expect(0);
+        nowhere.assert_holds(&below("p/", &all));
     }
 }

@@ -1,7 +1,7 @@
 //! Help texts that several commands share: variables, globs, filters, credentials.
 
 /// Variables that are read if the option is not given.
-pub(crate) const VARIABLES: [(&str, &str); 17] = [
+pub(crate) const VARIABLES: [(&str, &str); 18] = [
     ("AWS_ENDPOINT_URL_S3", "see --endpoint-url; takes precedence over AWS_ENDPOINT_URL"),
     ("AWS_ENDPOINT_URL", "see --endpoint-url"),
     ("AWS_REGION", "see --region; takes precedence over AWS_DEFAULT_REGION"),
@@ -16,6 +16,7 @@ pub(crate) const VARIABLES: [(&str, &str); 17] = [
     ("HTTPS_PROXY", "http:// proxy for https endpoints; HTTP_PROXY for http, ALL_PROXY for both"),
     ("NO_PROXY", "hosts to reach directly: a.example.com,10.0.0.0/8,host:9000,*"),
     ("AWS_ACCESS_KEY_ID", "access key, with AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN"),
+    ("AWS_CREDENTIAL_EXPIRATION", "when these expire: refused from then on"),
     ("AWS_CONFIG_FILE", "configuration file, instead of ~/.aws/config"),
     ("AWS_SHARED_CREDENTIALS_FILE", "credentials file, instead of ~/.aws/credentials"),
     ("AWS_EC2_METADATA_DISABLED", "true: do not request credentials from the instance"),

@@ -47,6 +47,7 @@ impl Source {
             ("AWS_SECRET_ACCESS_KEY", secret.to_owned()),
             ("AWS_SESSION_TOKEN", String::new()),
             ("AWS_SECURITY_TOKEN", String::new()),
+            ("AWS_CREDENTIAL_EXPIRATION", String::new()),
             ("AWS_EC2_METADATA_DISABLED", "true".to_owned()),
             // The user's profile does not apply to this server.
             ("AWS_CONFIG_FILE", "/dev/null".to_owned()),
