@@ -130,8 +130,10 @@ fn the_token_of_a_container_is_read_from_its_file() {
 #[test]
 fn who_refuses_or_answers_otherwise_is_named() {
     let html = "<!doctype html><html><body>Log in</body></html>";
-    let denied = "<ErrorResponse><Error><Code>AccessDenied</Code><Message>not you</Message>\
-                  </Error></ErrorResponse>";
+    let denied = "<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>not \
+                  you</Message></Error></ErrorResponse>";
+    let late = denied.replace("AccessDenied", "ExpiredTokenException");
+    let late = Box::leak(late.into_boxed_str());
     let sts = "the answer of HOST is not one of STS";
     let agent = "the answer of HOST has no AccessKeyId";
     let token = r#"{"Token":"secret-token"}"#;
@@ -142,7 +144,20 @@ fn who_refuses_or_answers_otherwise_is_named() {
         (true, "200 OK", html, ACCESS, sts),
         (true, "404 No", html, ACCESS, "HOST answers 404, and not as STS does"),
         (true, "503 No", html, ENDPOINT, "HOST answers 503, and not as STS does"),
-        (true, "403 No", denied, ACCESS, "HOST answers 403: "),
+        (
+            true,
+            "403 No\r\nx-amzn-RequestId: R-1",
+            denied,
+            ACCESS,
+            "HOST answers 403: AccessDenied (not you), request id R-1;",
+        ),
+        (
+            true,
+            "400 No\r\nx-amzn-RequestId: R-1",
+            late,
+            ACCESS,
+            "HOST answers 400: ExpiredTokenException (not you), request id R-1;",
+        ),
         (true, "200 OK", role, ACCESS, expired),
         (false, "200 OK", html, ACCESS, "the answer of HOST is no JSON object"),
         (false, "200 OK", token, ACCESS, agent),
@@ -167,9 +182,29 @@ fn who_refuses_or_answers_otherwise_is_named() {
         let words = format!("error: cannot get credentials: {words}");
         // A wait of some seconds prints a line.
         let run = program.run().expect(code).expect_words(&[&words]);
-        for word in ["sso", "Unhandled", "secret-token", GIVEN, "<"] {
+        for word in ["sso", "Unhandled", "unhandled", "Error", "secret-token", GIVEN, "<"] {
             run.check(!run.stderr.contains(word), word);
         }
+    }
+}
+
+/// A role that may not be assumed, as in an error of S3.
+#[test]
+fn a_role_that_sts_refuses_is_reported_by_code_message_and_request() {
+    let denied = "<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>not \
+                  you</Message></Error></ErrorResponse>";
+    let server = answering("403 No\r\nx-amzn-RequestId: R-1", denied);
+    let url = server.url();
+    let config = format!(
+        "[default]\nrole_arn = {ROLE}\nsource_profile = base\nendpoint_url = {url}\n\
+         [profile base]\naws_access_key_id = AKIDBASE\naws_secret_access_key = {SECRET}\n"
+    );
+    let run = with_config(&server, &config).run().expect(ACCESS);
+    let host = url.strip_prefix("http://").expect("no TLS");
+    let words = format!("{host} answers 403: AccessDenied (not you), request id R-1;");
+    let run = run.expect_error(&["error: cannot get credentials: ", &words]);
+    for word in ["Error", "rror {", "unhandled", "service error", "Sender"] {
+        run.check(!run.stderr.contains(word), word);
     }
 }
 

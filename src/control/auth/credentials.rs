@@ -13,7 +13,11 @@ use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_sdk_sso::operation::get_role_credentials::GetRoleCredentialsError;
+use aws_sdk_sts::operation::assume_role::AssumeRoleError;
+use aws_sdk_sts::operation::assume_role_with_web_identity::AssumeRoleWithWebIdentityError;
 use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_types::error::metadata::{ErrorMetadata, ProvideErrorMetadata};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
@@ -519,6 +523,10 @@ pub(super) fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
     let mut reasons: Vec<String> = Vec::new();
     let mut cause = error.source();
     while let Some(next) = cause {
+        if let Some(refusal) = of_service(next) {
+            // What is around it only says that there was one.
+            return refusal;
+        }
         let words = next.to_string();
         if words != error.to_string() && !reasons.contains(&words) {
             reasons.push(words);
@@ -527,6 +535,22 @@ pub(super) fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
         cause = next.source().filter(|_| !next.is::<Error>());
     }
     reasons.join(": ")
+}
+
+/// The refusal of a service, as those of S3 are shown: its own words are for debugging.
+fn of_service(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let role = error.downcast_ref::<AssumeRoleError>().map(ProvideErrorMetadata::meta);
+    let identity = || Some(error.downcast_ref::<AssumeRoleWithWebIdentityError>()?.meta());
+    let session = || Some(error.downcast_ref::<GetRoleCredentialsError>()?.meta());
+    let other = || error.downcast_ref::<ErrorMetadata>();
+    let refusal = role.or_else(identity).or_else(session).or_else(other)?;
+    let message = refusal.message().filter(|message| !message.is_empty());
+    let words = match (refusal.code(), message) {
+        (Some(code), Some(message)) => format!("{code} ({message})"),
+        (code, message) => code.or(message)?.to_owned(),
+    };
+    let request_id = refusal.extra("aws_request_id");
+    Some(request_id.map_or(words.clone(), |id| format!("{words}, request id {id}")))
 }
 
 /// Causes in one line, which is not too long.
