@@ -84,8 +84,8 @@ pub(crate) struct Answer {
     pub(crate) is_unsigned: bool,
     /// The region that the request was for.
     pub(crate) region: String,
-    /// Its keys were refused: how long newer ones were waited for, and the outlook.
-    pub(crate) refused_keys: Option<(Duration, String)>,
+    /// How long keys were waited for that are newer than its refused ones, and the outlook.
+    pub(crate) refused_keys: (Duration, String),
 }
 
 impl Answer {
@@ -192,7 +192,7 @@ impl Client {
                     refusal.is_foreign |= answer.is_page();
                     let failure = refusal.failure();
                     let is_unreachable = endpoint.is_unreachable(failure, Some(&refusal));
-                    let cause = Cause::of(is_unreachable, failure);
+                    let cause = Cause::new(is_unreachable, failure.is_overload());
                     let outcome = endpoint.relay_refusal(&refusal).map_or(Ok(answer), Err);
                     if !refusal.is_transient() {
                         return outcome;
@@ -315,7 +315,7 @@ impl Client {
                 tries: 1,
                 is_unsigned: keys.get().is_none(),
                 region: endpoint.region.clone(),
-                refused_keys: None,
+                refused_keys: Default::default(),
             })
         };
         let limit = self.retry_budget.answer_timeout();

@@ -250,7 +250,6 @@ impl Control {
         for endpoint in self.endpoints() {
             let Some(session) = &endpoint.session else { continue };
             if session.are_refused() {
-                // A failure now is retried at the next check.
                 if let Err(error) = self.open_session(&endpoint).await {
                     session.set_outlook(error.message().to_owned());
                 }
@@ -465,7 +464,7 @@ impl Control {
                 self.client.count(RetryReason::ExpiredToken);
                 if !self.replace_keys(&endpoint, keys_version, &mut refused_since).await? {
                     let waited = refused_since.map(|since| since.elapsed()).unwrap_or_default();
-                    return Ok(Answer { refused_keys: Some((waited, keys.outlook())), ..answer });
+                    return Ok(Answer { refused_keys: (waited, keys.outlook()), ..answer });
                 }
             } else if let Some(server) = refusal.server_clock().filter(|_| may_set_clock) {
                 may_set_clock = false;
@@ -559,16 +558,14 @@ fn server_error(answer: &Answer) -> ServerError {
     if refusal.region == answer.region || !is_name_of_region(&refusal.region) {
         refusal.region.clear();
     }
-    let keys_outlook = answer.refused_keys.as_ref().map(|(_, outlook)| outlook.clone());
-    let is_unsigned = answer.is_unsigned;
-    ServerError { is_unsigned, keys_outlook: keys_outlook.unwrap_or_default(), ..refusal }
+    let (_, keys_outlook) = answer.refused_keys.clone();
+    ServerError { is_unsigned: answer.is_unsigned, keys_outlook, ..refusal }
 }
 
-/// The refusal as an error; with the number of tries if more than one, and with the time for which
-/// newer keys were waited for.
+/// The refusal as an error, with the number of tries or the time that newer keys were waited for.
 fn refusal(answer: &Answer, what: &str) -> Error {
     let tries = answer.tries;
-    let waited_s = answer.refused_keys.as_ref().map_or(0, |(waited, _)| waited.as_secs());
+    let waited_s = answer.refused_keys.0.as_secs();
     let context = match (waited_s, tries) {
         (0, 0 | 1) => what.to_owned(),
         (0, tries) => format!("{what} (tried {tries} times)"),

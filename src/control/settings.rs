@@ -147,8 +147,8 @@ impl Settings {
         Ok(found)
     }
 
-    /// The settings that the files have now. What is no regular file stays as it was read: a pipe is
-    /// empty by now.
+    /// The settings that the files have now. What is no regular file stays as it was read: a pipe
+    /// is empty by now.
     ///
     /// # Errors
     /// Those of [`Self::load`].

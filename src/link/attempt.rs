@@ -5,7 +5,8 @@
 //! transient failure is retried a limited number of times in a row without progress. An endpoint
 //! that refuses or does not answer is retried by number *and* by time, because it may be
 //! restarting; so is an endpoint that asks for fewer requests (503, 429), which the request rate
-//! gives it, and one that refuses expired keys, until newer ones come. Progress (bytes beyond those that any earlier attempt reached) resets both limits.
+//! gives it, and one that refuses expired keys, until newer ones come. Progress (bytes beyond those
+//! that any earlier attempt reached) resets both limits.
 
 use std::fmt;
 
@@ -13,7 +14,6 @@ use crate::limits::{
     ATTEMPTS_MAX, BACKOFF_BASE_US, BACKOFF_MAX_US, RATE_WAITS_FACTOR, RETRY_FOR_US,
     UNREACHABLE_BACKOFF_MAX_US,
 };
-use crate::link::failure::Failure;
 
 /// Limits of the retries of a transient failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,15 +64,6 @@ impl Cause {
             (true, _) => Self::Unreachable,
             (false, true) => Self::Overloaded,
             (false, false) => Self::Faulty,
-        }
-    }
-
-    /// The cause by a failed attempt.
-    #[must_use]
-    pub const fn of(is_unreachable: bool, failure: Failure) -> Self {
-        match failure {
-            Failure::ExpiredToken => Self::ExpiredKeys,
-            _ => Self::new(is_unreachable, failure.is_overload()),
         }
     }
 }

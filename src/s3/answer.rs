@@ -228,8 +228,9 @@ impl ServerError {
     }
 
     /// True if newer keys may help against the refusal of a request that this version of `keys`
-    /// signed. Servers forget keys that have expired, and programs replace the settings of a profile
-    /// one after the other: then the keys were right before. Keys that never were stay wrong.
+    /// signed. Servers forget keys that have expired, and programs replace the settings of a
+    /// profile one after the other: then the keys were right before. Keys that never were stay
+    /// wrong.
     #[must_use]
     pub fn wants_newer_keys(&self, keys: &PublishedKeys, version: u64) -> bool {
         match self.code.as_str() {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::matrix::Objects;
 use crate::program::{Program, Running};
 use crate::served::{ACCESS_KEY, SECRET, config, serve, start};
-use crate::{ACCESS, Nowhere, below, objects};
+use crate::{ACCESS, Nowhere, assert_whole, below, objects};
 
 const OLD: &str = "AKIDOLD";
 const NEW: &str = "AKIDNEW";
@@ -177,7 +177,7 @@ fn keys_that_nobody_replaces_fail_with_where_they_come_from() {
         let waited = ["(waited 1 s for newer credentials)", " tries in "][requests as usize];
         let run = run.run().expect(ACCESS);
         run.expect_error(&[EXPIRED, &from, waited, "get new temporary credentials"]);
-        nowhere.assert_untouched();
+        assert_eq!(assert_whole(nowhere.folder.path(), &all), 0);
     }
     // What stands in the environment of a process stays the same: nothing is waited for.
     for requests in [0, 1] {
@@ -188,7 +188,7 @@ fn keys_that_nobody_replaces_fail_with_where_they_come_from() {
         let from = "the keys are from the environment, which stays the same during a run";
         run.expect_error(&[EXPIRED, from, "get new temporary credentials"]);
         assert_eq!(refusals(&origin, EXPIRED), 1);
-        nowhere.assert_untouched();
+        assert_eq!(assert_whole(nowhere.folder.path(), &all), 0);
     }
 }
 

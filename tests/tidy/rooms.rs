@@ -31,7 +31,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 67] = [
     ("conn", true, &["attempt", "checksum", "chunks", "failure", "http", "limits", "s3", "sys"]),
     ("tls", true, &["error", "failure", "limits", "s3"]),
     ("snapshot", true, &[]),
-    ("metrics", true, &["endpoints", "failure", "pace", "snapshot", "sys", "waiting"]),
+    ("metrics", true, &["endpoints", "failure", "limits", "pace", "snapshot", "sys", "waiting"]),
     ("budget", true, &["limits", "plan", "sys"]),
     ("backlog", true, &["budget", "limits", "sys"]),
     ("gunzip", true, &[]),

@@ -13,11 +13,6 @@ use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
-use aws_sdk_sso::operation::get_role_credentials::GetRoleCredentialsError;
-use aws_sdk_sts::operation::assume_role::AssumeRoleError;
-use aws_sdk_sts::operation::assume_role_with_web_identity::AssumeRoleWithWebIdentityError;
-use aws_smithy_runtime_api::client::result::ConnectorError;
-use aws_smithy_types::error::metadata::{ErrorMetadata, ProvideErrorMetadata};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
@@ -26,6 +21,7 @@ use super::chain_http::ChainHttp;
 use super::container::of_container;
 use super::environment::{of_environment, require_whole_pair};
 use super::instance::{is_disabled, of_instance};
+use super::reasons::{cannot_get, explain, is_of_none, of_metadata, own, reasons};
 use super::roles::{self, Named, Refused};
 use super::services::Services;
 use super::tokens::WebIdentity;
@@ -34,14 +30,11 @@ use crate::control::limits::{
 };
 use crate::control::retry_budget::RetryBudget;
 use crate::control::settings::profile_file::PROCESS;
-use crate::control::settings::{BY_OPTION, Chosen, Settings, environment, files_in_words};
-use crate::error::{Error, ErrorKind, Result, without_secrets};
+use crate::control::settings::{Chosen, Settings, environment, files_in_words};
+use crate::error::{Error, ErrorKind, Result};
 use crate::s3::sign::{PublishedKeys, SigningKeys};
 use crate::s3::uri::shown;
 use crate::text::instant::instant_text;
-
-/// Most characters of the chain's own message in an error.
-const REASON_CHARS_MAX: usize = 400;
 
 /// STS's error for a role that requires an MFA code.
 const ACCESS_DENIED: &str = "AccessDenied";
@@ -50,9 +43,6 @@ const ACCESS_DENIED: &str = "AccessDenied";
 const OF_ENVIRONMENT: &str = "from the environment";
 /// The origin of keys that a profile itself has.
 const OF_PROFILE: &str = "from the profile";
-
-/// The word for the metadata service in the chain's messages.
-const METADATA_WORD: &str = "IMDS";
 
 /// The source of credentials.
 #[derive(Debug, Clone, Default)]
@@ -97,14 +87,14 @@ struct KeySource {
 
 /// A profile, and the setting that selects it.
 #[derive(Debug, Clone)]
-struct NamedProfile {
-    name: String,
-    by: &'static str,
+pub(super) struct NamedProfile {
+    pub(super) name: String,
+    pub(super) by: &'static str,
 }
 
 impl NamedProfile {
     /// What to check.
-    fn check(&self) -> String {
+    pub(super) fn check(&self) -> String {
         format!("check {}, {}", self.by, files_in_words(environment))
     }
 }
@@ -508,179 +498,6 @@ fn origin(features: &[AwsCredentialFeature]) -> &'static str {
     features.iter().find_map(words).unwrap_or("from the chain of the AWS SDKs")
 }
 
-/// True if no source has credentials, which is not a failure.
-fn is_of_none(error: &CredentialsError) -> bool {
-    matches!(error, CredentialsError::CredentialsNotLoaded(_))
-}
-
-/// The metadata service is asked last; most machines have none.
-fn of_metadata(reason: &str) -> bool {
-    reason.contains(METADATA_WORD)
-}
-
-/// The causes of an error. Its outermost words only say that there was one.
-pub(super) fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut reasons: Vec<String> = Vec::new();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        if let Some(refusal) = of_service(next) {
-            // What is around it only says that there was one.
-            return refusal;
-        }
-        let words = next.to_string();
-        if words != error.to_string() && !reasons.contains(&words) {
-            reasons.push(words);
-        }
-        // Our own messages are complete without their causes.
-        cause = next.source().filter(|_| !next.is::<Error>());
-    }
-    reasons.join(": ")
-}
-
-/// The refusal of a service, as those of S3 are shown: its own words are for debugging.
-fn of_service(error: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let role = error.downcast_ref::<AssumeRoleError>().map(ProvideErrorMetadata::meta);
-    let identity = || Some(error.downcast_ref::<AssumeRoleWithWebIdentityError>()?.meta());
-    let session = || Some(error.downcast_ref::<GetRoleCredentialsError>()?.meta());
-    let other = || error.downcast_ref::<ErrorMetadata>();
-    let refusal = role.or_else(identity).or_else(session).or_else(other)?;
-    let message = refusal.message().filter(|message| !message.is_empty());
-    let words = match (refusal.code(), message) {
-        (Some(code), Some(message)) => format!("{code} ({message})"),
-        (code, message) => code.or(message)?.to_owned(),
-    };
-    let request_id = refusal.extra("aws_request_id");
-    Some(request_id.map_or(words.clone(), |id| format!("{words}, request id {id}")))
-}
-
-/// Causes in one line, which is not too long.
-pub(super) fn reason_of(reasons: &str) -> String {
-    // STS repeats the signed headers, the session token among them, of a request that it refuses.
-    let words = without_secrets(reasons);
-    words.chars().take(REASON_CHARS_MAX).collect()
-}
-
-/// The error of one of our own providers, in the causes of this one.
-fn own(error: &CredentialsError) -> Option<Error> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(next) = cause {
-        cause = next.source();
-        if next.is::<CredentialsError>()
-            && let Some(own) = cause.and_then(|cause| cause.downcast_ref::<Error>())
-        {
-            return Some(own.clone());
-        }
-    }
-    None
-}
-
-/// The error of the connection to a server, among the causes: a network error is not the profile's.
-fn on_the_way(error: &CredentialsError) -> Option<Error> {
-    let mut cause = std::error::Error::source(error);
-    while let Some(next) = cause {
-        cause = next.source();
-        if next.is::<ConnectorError>() {
-            return cause?.downcast_ref::<Error>().cloned();
-        }
-    }
-    None
-}
-
-/// True if a connection broke or no answer came, as detected by aws-config.
-fn is_of_network(error: &CredentialsError) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(next) = cause {
-        if let Some(error) = next.downcast_ref::<ConnectorError>() {
-            return error.is_timeout() || error.is_io();
-        }
-        cause = next.source();
-    }
-    false
-}
-
-/// The failed action, for messages.
-fn cannot_get(profile: Option<&NamedProfile>) -> String {
-    match profile {
-        Some(NamedProfile { name, .. }) => {
-            format!("cannot get credentials of the profile '{}'", shown(name))
-        }
-        None => "cannot get credentials".to_owned(),
-    }
-}
-
-/// The error for the user. `failed`: the error, if the last requested server has failed.
-fn explain(
-    error: &CredentialsError,
-    profile: Option<&NamedProfile>,
-    asks_instance: bool,
-    failed: impl FnOnce(&str) -> Option<Error>,
-) -> Error {
-    own(error).unwrap_or_else(|| {
-        // The SDK's errors hold whole answers, with keys in them.
-        explained(error, profile, asks_instance, failed).caused_by_text_of(error)
-    })
-}
-
-fn explained(
-    error: &CredentialsError,
-    profile: Option<&NamedProfile>,
-    asks_instance: bool,
-    failed: impl FnOnce(&str) -> Option<Error>,
-) -> Error {
-    let reason = reasons(error);
-    if is_of_none(error) {
-        if let Some(profile) = profile {
-            let message = format!("the profile '{}' has no credentials", shown(&profile.name));
-            return Error::new(ErrorKind::Access, message).advise(profile.check());
-        }
-        return no_credentials(asks_instance.then_some(""));
-    }
-    if profile.is_none_or(|profile| profile.by != BY_OPTION) && of_metadata(&reason) {
-        return no_credentials(Some(match reason.to_ascii_lowercase() {
-            why if why.contains("forbidden") => " (its metadata service refuses to give any)",
-            why if why.contains("timeout") || why.contains("timed out") => {
-                " (its metadata service does not answer)"
-            }
-            _ => " (its metadata service gives none)",
-        }));
-    }
-    if let Some(on_the_way) = on_the_way(error) {
-        return on_the_way.within(cannot_get(profile));
-    }
-    let reason = reason_of(&reason);
-    if let Some(failed) = failed(&reason) {
-        let of_server = failed.kind() == ErrorKind::Endpoint;
-        let failed = failed.within(cannot_get(profile));
-        let check = profile.filter(|_| !of_server).map(NamedProfile::check);
-        return check.map_or(failed.clone(), |check| failed.advise(check));
-    }
-    if is_of_network(error) {
-        let message = format!("{}: {reason}", cannot_get(profile));
-        return Error::new(ErrorKind::Endpoint, message)
-            .advise("check the network and the service that the profile or the environment names");
-    }
-    let message = format!("{}: {reason}", cannot_get(profile));
-    let source = || "check what the profile or the environment names".to_owned();
-    Error::new(ErrorKind::Access, message).advise(profile.map_or_else(source, NamedProfile::check))
-}
-
-/// The error where nobody has any, with what is known of this instance; `None` where that is not
-/// asked.
-fn no_credentials(instance: Option<&str>) -> Error {
-    let roles = match instance {
-        None => "no role of a container (AWS_EC2_METADATA_DISABLED is true)".to_owned(),
-        Some(instance) => format!("no role of a container or of this instance{instance}"),
-    };
-    let message = format!(
-        "no credentials found: not in the environment, not in {}, and {roles}",
-        files_in_words(environment)
-    );
-    Error::new(ErrorKind::Access, message).advise(
-        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --profile, or for public data \
-         --no-sign-request",
-    )
-}
-
 /// A refresher whose source gives these access keys in turn, then none.
 #[cfg(test)]
 pub(crate) async fn giving(access_keys: &'static [&'static str; 2]) -> KeyRefresher {
@@ -697,6 +514,7 @@ mod tests {
     use crate::error::ErrorReason;
     use crate::s3::proxy::Proxies;
     use aws_credential_types::provider::future;
+    use aws_smithy_runtime_api::client::result::ConnectorError;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::UNIX_EPOCH;
 

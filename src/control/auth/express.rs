@@ -44,7 +44,7 @@ impl Control {
                 if self.key_refresher.await_newer(version, since).await {
                     continue;
                 }
-                answer.refused_keys = Some((since.elapsed(), keys.outlook()));
+                answer.refused_keys = (since.elapsed(), keys.outlook());
             }
             return Err(match answer.status {
                 401 | 403 if server_error(&answer).code == "AccessDenied" => {

@@ -10,6 +10,7 @@ pub(super) mod express;
 mod fields;
 pub(super) mod instance;
 pub(super) mod process;
+mod reasons;
 pub(super) mod roles;
 mod services;
 pub(super) mod tokens;

@@ -17,7 +17,7 @@ use aws_types::region::Region;
 use tokio::task::spawn_blocking;
 
 use super::chain_http::{ChainHttp, CredentialService};
-use super::credentials::{reason_of, reasons};
+use super::reasons::{reason_of, reasons};
 use super::roles::{ROLE, ROLE_SESSION, Refused, refuse};
 use super::services::Services;
 use crate::control::settings::profile_file::PROFILE_DEFAULT;

@@ -106,7 +106,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let hopeful =
             objection.is_none_or(|objection| self.host.on_objection(&transfer, objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
-        let cause = Cause::of(is_unreachable, failure);
+        let cause = cause_of(failure, is_unreachable);
         let next = match failure.remedy() {
             _ if !hopeful || self.scheduler.is_stopped() => NextTry::GiveUp,
             _ if is_wrong_for_good || is_lasting => NextTry::GiveUp,
@@ -337,6 +337,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.end_moving(index);
         self.hang_up(index);
         self.fetched(index);
+    }
+}
+
+fn cause_of(failure: Failure, is_unreachable: bool) -> Cause {
+    match failure {
+        Failure::ExpiredToken => Cause::ExpiredKeys,
+        _ => Cause::new(is_unreachable, failure.is_overload()),
     }
 }
 
