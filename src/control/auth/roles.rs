@@ -15,6 +15,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 use super::chain_http::CredentialService;
 use super::container::AGENT_VARIABLES;
@@ -242,7 +243,7 @@ impl Chain {
                 }
             }
             Base::WebIdentity(identity) => identity.provider(services),
-            Base::SingleSignOn(session) => session.provider(services).await,
+            Base::SingleSignOn(session) => session.provider(services),
             Base::Refused(error) => SharedCredentialsProvider::new(Refused(error)),
             Base::Nothing => SharedCredentialsProvider::new(Nothing),
         };
@@ -378,12 +379,12 @@ pub(super) fn refuse(settings: &Settings, profile: &str, key: &str, why: &str) -
         .advise(settings.check_words())
 }
 
-/// Caches another provider's credentials until shortly before they expire; permanently if they do
-/// not.
+/// Caches another provider's credentials for the attempts of one renewal: until shortly before they
+/// expire, and for [`CREDENTIALS_TIMEOUT`] at most, because servers may refuse them earlier.
 #[derive(Debug)]
 struct Kept {
     provider: SharedCredentialsProvider,
-    given: Mutex<Option<Credentials>>,
+    given: Mutex<Option<(Credentials, Instant)>>,
 }
 
 impl Kept {
@@ -400,12 +401,14 @@ impl ProvideCredentials for Kept {
         future::ProvideCredentials::new(async {
             let mut given = self.given.lock().await;
             let soon = crate::control::now() + CREDENTIALS_TIMEOUT;
-            let lasts = |keys: &&Credentials| keys.expiry().is_none_or(|ends| ends > soon);
-            if let Some(keys) = given.as_ref().filter(lasts) {
+            let lasts = |(keys, at): &&(Credentials, Instant)| {
+                at.elapsed() < CREDENTIALS_TIMEOUT && keys.expiry().is_none_or(|ends| ends > soon)
+            };
+            if let Some((keys, _)) = given.as_ref().filter(lasts) {
                 return Ok(keys.clone());
             }
             let keys = self.provider.provide_credentials().await?;
-            *given = Some(keys.clone());
+            *given = Some((keys.clone(), Instant::now()));
             Ok(keys)
         })
     }
@@ -515,6 +518,52 @@ mod tests {
         ] {
             assert_eq!(Chain::of(&settings(profile)), Ok(Chain { base, roles }), "{profile}");
         }
+    }
+
+    /// Keys that are read once would be refused for ever after they were replaced.
+    #[test]
+    fn keys_are_given_anew_at_each_renewal() {
+        crate::control::loopback::run(async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("keys");
+            let write = |key: &str| {
+                let keys = format!("aws_access_key_id = {key}\naws_secret_access_key = S\n");
+                std::fs::write(&path, format!("[default]\n{keys}")).expect("room");
+            };
+            let file = path.to_str().expect("UTF-8");
+            let read = [(
+                file.to_owned().leak() as &'static str,
+                "[default]\n\
+                aws_access_key_id = A\naws_secret_access_key = S\n",
+            )];
+            let variables = [("AWS_SHARED_CREDENTIALS_FILE", file), ("AWS_CONFIG_FILE", "/nope")];
+            let settings = Arc::new(Settings::of(&variables, &read, None).expect("good words"));
+            let profile = "default".to_owned();
+            let keys = FileKeys { settings, profile, are_read: AtomicBool::new(true) };
+            let key = async || keys.ask().await.map(|keys| keys.access_key_id().to_owned());
+            write("B");
+            assert_eq!(key().await.as_deref(), Ok("A"), "as the settings were read");
+            assert_eq!(key().await.as_deref(), Ok("B"));
+            std::fs::write(&path, "[default]\naws_access_key_id\n").expect("room");
+            assert!(key().await.expect_err("half").message().contains("keys, line 2"));
+            std::fs::remove_file(&path).expect("it is there");
+            let error = key().await.expect_err("it is gone");
+            assert!(error.message().ends_with("'default' has no keys any more"), "{error}");
+            write("C");
+            assert_eq!(key().await.as_deref(), Ok("C"));
+            // What is no file, such as a pipe, was read once.
+            std::fs::remove_file(&path).expect("it is there");
+            rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).expect("a pipe");
+            assert_eq!(key().await.as_deref(), Ok("A"));
+
+            let kept = Kept::new(SharedCredentialsProvider::new(keys));
+            let other = Credentials::new("OTHER", "S", None, None, "test");
+            *kept.given.lock().await = Some((other, Instant::now()));
+            assert_eq!(kept.provide_credentials().await.expect("keys").access_key_id(), "OTHER");
+            let old = Instant::now().checked_sub(CREDENTIALS_TIMEOUT).expect("a running machine");
+            kept.given.lock().await.as_mut().expect("some").1 = old;
+            assert_eq!(kept.provide_credentials().await.expect("keys").access_key_id(), "A");
+        });
     }
 
     #[test]

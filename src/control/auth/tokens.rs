@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_config::sso::SsoTokenProvider;
-use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::{CredentialsError, TokenError};
 use aws_credential_types::provider::token::ProvideToken as _;
 use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
+use aws_credential_types::{Credentials, Token};
+use aws_types::SdkConfig;
 use aws_types::region::Region;
 use tokio::task::spawn_blocking;
 
@@ -217,7 +218,7 @@ impl SingleSignOn {
     }
 
     /// The SDK looks for the session below HOME, and takes an empty one for a folder.
-    pub(super) async fn provider(self, services: &Services) -> SharedCredentialsProvider {
+    pub(super) fn provider(self, services: &Services) -> SharedCredentialsProvider {
         if environment("HOME").is_none() {
             let message = "HOME is not set: a session of single sign-on is in ~/.aws/sso/cache";
             let error = Error::new(ErrorKind::Access, message).advise("set HOME");
@@ -226,16 +227,22 @@ impl SingleSignOn {
         let region = Region::new(self.region.clone());
         let sso = services.config_in(CredentialService::Sso, region.clone());
         let client = aws_sdk_sso::Client::new(&sso);
-        let token = SsoTokenProvider::builder()
-            .configure(&services.config_in(CredentialService::SsoOidc, region.clone()))
-            .region(region)
+        let oidc = services.config_in(CredentialService::SsoOidc, region);
+        let http = services.http.clone();
+        SharedCredentialsProvider::new(RoleOfSession { of: self, oidc, client, http })
+    }
+
+    /// The session's token, as its file has it now: the user may have logged in again.
+    async fn token(&self, oidc: &SdkConfig) -> Result<Token, TokenError> {
+        let provider = SsoTokenProvider::builder()
+            .configure(oidc)
+            .region(Region::new(self.region.clone()))
             // A session without a name is kept by its URL.
             .session_name(self.session.as_ref().unwrap_or(&self.start_url))
             .start_url(&self.start_url)
             .build()
             .await;
-        let http = services.http.clone();
-        SharedCredentialsProvider::new(RoleOfSession { of: self, token, client, http })
+        provider.provide_token().await
     }
 }
 
@@ -243,7 +250,8 @@ impl SingleSignOn {
 #[derive(Debug)]
 struct RoleOfSession {
     of: SingleSignOn,
-    token: SsoTokenProvider,
+    /// For a session that is refreshed.
+    oidc: SdkConfig,
     client: aws_sdk_sso::Client,
     http: ChainHttp,
 }
@@ -259,7 +267,7 @@ impl ProvideCredentials for RoleOfSession {
 
 impl RoleOfSession {
     async fn ask(&self) -> provider::Result {
-        let token = self.token.provide_token().await.map_err(|error| {
+        let token = self.of.token(&self.oidc).await.map_err(|error| {
             let refused = Error::new(ErrorKind::Access, reason_of(&reasons_of_token(&error)));
             CredentialsError::provider_error(self.to_renew(refused))
         })?;
