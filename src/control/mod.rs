@@ -249,10 +249,10 @@ impl Control {
     async fn renew_refused_sessions(&self) {
         for endpoint in self.endpoints() {
             let Some(session) = &endpoint.session else { continue };
-            if session.are_refused() {
-                if let Err(error) = self.open_session(&endpoint).await {
-                    session.set_outlook(error.message().to_owned());
-                }
+            if session.are_refused()
+                && let Err(error) = self.open_session(&endpoint).await
+            {
+                session.set_outlook(error.message().to_owned());
             }
         }
     }

@@ -174,7 +174,10 @@ fn keys_that_nobody_replaces_fail_with_where_they_come_from() {
         let file = keys.path().display().to_string();
         let from =
             format!("the keys are from the profile 'default' in {file}, which gives no newer");
-        let waited = ["(waited 1 s for newer credentials)", " tries in "][requests as usize];
+        let waited = match requests {
+            0 => "(waited 1 s for newer credentials)",
+            _ => " tries in ",
+        };
         let run = run.run().expect(ACCESS);
         run.expect_error(&[EXPIRED, &from, waited, "get new temporary credentials"]);
         assert_eq!(assert_whole(nowhere.folder.path(), &all), 0);
