@@ -162,6 +162,7 @@
 //!   * [`report::asked`]: the facts of that where programs ask for what they need.
 //!   * [`report::log`]: decisions in lines on standard error, with `--verbose`.
 //!   * [`report::progress`]: the bar and the lines on standard error.
+//!   * [`report::stderr`]: the queue of standard error, which a thread writes.
 //!   * [`report::stages`]: how far each stage of a run is, below the bar. Pure.
 //!   * [`report::out`]: data on standard output.
 //! * [`text`]: text as people write and read it.
@@ -309,6 +310,8 @@
 //! * A worker makes calls of the file system itself only while they are quick. Where they are slow,
 //!   it waits for none, they overlap, and each object's come in order: tests of
 //!   [`files::sink::calls`] and [`files::system_host`], `tests/sim`.
+//! * No thread but its own waits for the reader of standard error: tests of [`report::stderr`],
+//!   `tests/interrupt.rs`.
 //! * The control plane's thread waits for no disk: helper threads do, and the runtime's ring where
 //!   there is one; unit tests of [`control`] and [`report::out`], `tests/interrupt.rs`. All
 //!   commands run without io_uring: `tests/errors/host.rs`, `tests/errors/ring.rs`.

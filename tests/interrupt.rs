@@ -28,6 +28,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -355,6 +356,21 @@ fn a_report_that_nobody_reads_holds_nothing_up() {
             running.wait().expect(INTERRUPTED).expect_words(&["is incomplete"]);
         }
     }
+}
+
+#[test]
+fn messages_that_nobody_reads_hold_nothing_up() {
+    let origin = start(quick());
+    let folder = tempfile::tempdir().expect("a folder");
+    let destination = folder.path().join("destination");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    // A line for each object is more than that.
+    rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("the smallest pipe");
+    let program = Program::new(["get", "-vv", "s3://lab/"]).with([&destination]).asking(&origin);
+    let program = program.with_keys(ACCESS_KEY, SECRET);
+    program.start_with(Stdio::null(), Stdio::from(writer)).wait().expect(0);
+    assert_eq!(files(&destination).len(), OBJECTS.len() - 1);
+    drop(reader);
 }
 
 #[test]

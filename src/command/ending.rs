@@ -3,7 +3,6 @@
 //! `--dry-run` print it as their last line if they fail.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cli::{Args, refusal_in_words};
@@ -11,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::report::document::failure_json;
 use crate::report::out;
 use crate::report::progress::Progress;
+use crate::report::stderr;
 use crate::sys::standard::is_stdout_closed;
 
 /// The result of a command.
@@ -96,13 +96,11 @@ impl OutputReader {
         if self == Self::Nobody || IS_PRINTED.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        let line = format!("{document}\n");
         match self {
             Self::Nobody => Ok(()),
-            Self::Stdout => out::print(line.as_bytes()),
+            Self::Stdout => out::print(format!("{document}\n").as_bytes()),
             Self::Stderr => {
-                // If it cannot be written there is nowhere to report that.
-                let _ = std::io::stderr().write_all(line.as_bytes());
+                stderr::line(document);
                 Ok(())
             }
         }

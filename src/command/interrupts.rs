@@ -23,6 +23,7 @@ use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
 use crate::link::waiting::{Board, Ticket};
 use crate::report::document::failure_json;
 use crate::report::progress::Progress;
+use crate::report::stderr;
 
 /// Ctrl-C, SIGTERM and SIGHUP.
 #[derive(Debug)]
@@ -213,13 +214,12 @@ impl Forced {
             Self::Deadline => ErrorKind::Deadline,
         };
         child::end_by_force();
-        // Standard error may be the blocked call.
+        // Standard output may be the blocked call.
         let (said, saying) = sync_channel(1);
         let say = move || {
             let error = self.error();
             Progress::new(false).error(&error);
             let reader = READER.get().copied().unwrap_or(OutputReader::Nobody);
-            // If the line before blocks, the document may not be printed either.
             let _ = reader.print(&failure_json(&error));
         };
         let thread = std::thread::Builder::new();
@@ -254,6 +254,7 @@ fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
+        stderr::flush(LAST_WORDS_TIME);
         Err(error) => {
             let message = format!("cannot listen for signals: {error}");
             let error = Error::new(ErrorKind::Host, message);

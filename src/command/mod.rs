@@ -39,6 +39,7 @@ use crate::cli::{self, Args, LogFormat};
 use crate::error::Result;
 use crate::guide;
 use crate::report::out;
+use crate::report::stderr;
 use crate::sys::choice::RingChoice;
 
 /// Stack of the thread that runs a command: what Linux gives a main thread by default.
@@ -51,14 +52,16 @@ const STACK_BYTES: usize = 8 << 20;
 /// (`ulimit -s`), and an overflow ends the process without a message of ours.
 #[must_use]
 pub fn main(words: &[OsString], begun: Instant) -> u8 {
-    thread::scope(|scope| {
+    let ended = thread::scope(|scope| {
         let named = thread::Builder::new().name("inrush-command".to_owned());
         match named.stack_size(STACK_BYTES).spawn_scoped(scope, || on_this_thread(words, begun)) {
-            Ok(command) => command.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Ok(command) => command.join(),
             // No thread can be started, which a command that needs one reports.
-            Err(_) => on_this_thread(words, begun),
+            Err(_) => Ok(on_this_thread(words, begun)),
         }
-    })
+    });
+    stderr::finish();
+    ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 fn on_this_thread(words: &[OsString], begun: Instant) -> u8 {

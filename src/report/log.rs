@@ -14,6 +14,7 @@ use tracing_subscriber::fmt::{MakeWriter, layer};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::report::progress;
+use crate::report::stderr;
 use crate::text::shown::shown;
 
 /// The target prefix of this crate's events.
@@ -62,9 +63,8 @@ impl Write for Line {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let text = shown(text.trim_end_matches('\n'));
-        let line = progress::as_json(self.level, &text).unwrap_or_else(|| text.to_string());
-        let line = format!("{line}\n");
-        progress::above_bar(|| io::stderr().write_all(line.as_bytes()))?;
+        let line = stderr::as_json(self.level, &text).unwrap_or_else(|| text.to_string());
+        progress::above_bar(|| stderr::line(&line));
         Ok(event.len())
     }
 

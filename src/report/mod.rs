@@ -10,3 +10,4 @@ pub mod log;
 pub mod out;
 pub mod progress;
 pub mod stages;
+pub mod stderr;

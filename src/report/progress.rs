@@ -6,11 +6,10 @@
 //! [`crate::report::out`].
 
 use std::fmt::Display;
-use std::io::{self, Write};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use clap::builder::Styles;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -19,6 +18,7 @@ use tracing::{Level, enabled};
 use crate::link::waiting::{Pauses, Wait};
 use crate::report::line::{Speed, line, log_line, stream_line, waiting};
 use crate::report::stages;
+use crate::report::stderr::{self, as_json};
 use crate::sys::threads::start_in_library;
 use crate::text::shown::shown;
 
@@ -37,37 +37,16 @@ const TEMPLATE_WAITING: &str = "{spinner} {wide_msg}";
 /// Columns of the spinner and the following space.
 const SPINNER_COLUMNS: usize = 2;
 
-/// Columns if the terminal does not report its width.
-const COLUMNS_DEFAULT: usize = 80;
-
 /// Interval of the lines that report progress where there is no bar.
 const LOG_PAUSE: Duration = Duration::from_secs(30);
 
 /// Interval of the spinner's frames.
 const SPIN: Duration = Duration::from_millis(250);
 
-/// Lines on standard error are JSON.
-static IS_JSON: AtomicBool = AtomicBool::new(false);
-
 /// Makes all further lines JSON, and draws no bar.
 pub fn use_json_lines() {
     draw_no_bar();
-    IS_JSON.store(true, Ordering::Relaxed);
-}
-
-/// A line for programs, if lines are JSON.
-pub(crate) fn as_json(level: &str, message: &str) -> Option<String> {
-    IS_JSON.load(Ordering::Relaxed).then(|| json_line(level, message, now()))
-}
-
-fn json_line(level: &str, message: &str, at: SystemTime) -> String {
-    let time = humantime::format_rfc3339_millis(at).to_string();
-    serde_json::json!({ "time": time, "level": level, "message": message }).to_string()
-}
-
-#[expect(clippy::disallowed_methods, reason = "lines for programs say when they were written")]
-fn now() -> SystemTime {
-    SystemTime::now()
+    stderr::use_json_lines();
 }
 
 /// No bar is drawn: lines are JSON, or the log would interrupt it.
@@ -206,7 +185,7 @@ impl WaitReporter {
             }
             Some(wait) => {
                 if self.pauses.is_due(now_us, &wait) {
-                    to_stderr(&plain("info", wait));
+                    stderr::line(&plain("info", wait));
                 }
             }
         }
@@ -217,7 +196,7 @@ impl Progress {
     /// Progress on standard error; only errors if not `enabled`.
     #[must_use]
     pub fn new(enabled: bool) -> Self {
-        let progress = Self::on(ProgressDrawTarget::stderr(), enabled, columns);
+        let progress = Self::on(stderr::draw_target(), enabled, columns);
         match HAS_STAGES.load(Ordering::Relaxed) {
             true => progress.with_stages(),
             false => progress,
@@ -277,6 +256,9 @@ impl Progress {
             let elapsed = lock(log).begun.elapsed();
             return self.log_at(elapsed, state).into_iter().for_each(|line| self.note(line));
         };
+        if stderr::is_behind() {
+            return;
+        }
         self.waits.is_drawn.store(true, Ordering::Relaxed);
         let mut speed = lock(&self.speed);
         speed.add(bar.elapsed().as_secs_f64(), state.bytes_done, state.objects_done);
@@ -298,7 +280,7 @@ impl Progress {
 
     /// Shows the progress of streams.
     pub fn update_stream(&self, received_bytes: u64, channels: impl Iterator<Item = ChannelState>) {
-        let Some(bar) = &self.bar else { return };
+        let Some(bar) = self.bar.as_ref().filter(|_| !stderr::is_behind()) else { return };
         self.waits.is_drawn.store(true, Ordering::Relaxed);
         let mut speed = lock(&self.speed);
         speed.add(bar.elapsed().as_secs_f64(), received_bytes, 0);
@@ -366,8 +348,8 @@ impl Progress {
         // The next [`WaitReporter::look`] draws it again.
         self.waits.clear_line();
         match &self.bar {
-            Some(bar) => bar.suspend(|| to_stderr(line)),
-            None => to_stderr(line),
+            Some(bar) => bar.suspend(|| stderr::line(line)),
+            None => stderr::line(line),
         }
     }
 }
@@ -395,16 +377,9 @@ fn plain(level: &str, message: impl Display) -> String {
     as_json(level, &message).unwrap_or(message)
 }
 
-/// Unlike `eprintln!` this does not panic if standard error is closed. Only a terminal gets
-/// colours, and none with `NO_COLOR`.
-fn to_stderr(line: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{line}");
-}
-
 /// Width of the terminal on standard error.
 fn columns() -> usize {
-    let size = terminal_size::terminal_size_of(io::stderr());
-    size.map_or(COLUMNS_DEFAULT, |(width, _)| usize::from(width.0))
+    usize::from(stderr::size().0)
 }
 
 fn style(template: &str) -> ProgressStyle {
@@ -413,6 +388,8 @@ fn style(template: &str) -> ProgressStyle {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Write as _};
+
     use indicatif::TermLike;
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with};
@@ -172,6 +172,36 @@ pub fn unread(pipe: &Handle) -> Result<u64, Errno> {
 /// [`Errno::AGAIN`] if the pipe is full, [`Errno::PIPE`] if it has no reader.
 pub fn write_pipe(pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
     Ok(rustix::io::write(owned(pipe)?, bytes)?)
+}
+
+/// Writes all bytes, at the offset where the last write ended (write(2)), and waits for space, also
+/// if the descriptor is non-blocking: any process that shares it may make it so.
+///
+/// # Errors
+/// The errors of write(2) besides EAGAIN and EINTR.
+pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> std::io::Result<()> {
+    use rustix::io::Errno;
+    while !bytes.is_empty() {
+        match rustix::io::write(to, bytes) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => wait_writable(to)?,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until a write makes progress or fails (poll(2)).
+///
+/// # Errors
+/// The errors of poll(2) besides EINTR.
+pub fn wait_writable(to: BorrowedFd<'_>) -> std::io::Result<()> {
+    match poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Reads from a non-blocking pipe (read(2)).

@@ -2,7 +2,7 @@
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-pub(crate) const ROOMS: [(&str, bool, &[&str]); 67] = [
+pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("glob", true, &[]),
@@ -151,8 +151,9 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 67] = [
     ("limit", true, &["metrics", "size", "sys"]),
     ("waited", false, &["request"]),
     ("asked", false, &["config", "limit", "metrics", "sys"]),
-    ("progress", false, &["line", "shown", "stages", "sys", "waiting"]),
-    ("log", false, &["progress", "shown"]),
+    ("stderr", false, &["sys"]),
+    ("progress", false, &["line", "shown", "stages", "stderr", "sys", "waiting"]),
+    ("log", false, &["progress", "shown", "stderr"]),
     (
         "document",
         true,
@@ -252,6 +253,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 67] = [
             "s3",
             "schedule",
             "size",
+            "stderr",
             "stream",
             "sys",
             "system_host",

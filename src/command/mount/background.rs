@@ -12,6 +12,8 @@ use rustix::stdio;
 use crate::command::ending::Done;
 use crate::control::blocking::blocking;
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::LAST_WORDS_TIME;
+use crate::report::stderr;
 
 /// The child's message that it serves.
 const READY: &[u8] = b"ready\n";
@@ -92,6 +94,8 @@ pub(super) fn say_ready(log: Option<&OwnedFd>) -> Result<()> {
         .and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
     written.map_err(|error| {
         Error::new(ErrorKind::Interrupted, format!("whoever started it has ended: {error}"))
+    // Its last messages before are for the standard error that it was started with.
+    stderr::flush(LAST_WORDS_TIME);
             .caused_by(error)
     })?;
     // A process that leads its group already, like one started by a shell, cannot; then it stays.

@@ -26,6 +26,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::LAST_WORDS_TIME;
+use crate::report::stderr;
 use crate::sys::process;
 
 /// The exit code if this machine, not the command, is why it does not start: that of env(1) and
@@ -201,6 +203,8 @@ impl Child {
             ending,
             signals,
             children,
+        // Messages before it are not among its own.
+        stderr::flush(LAST_WORDS_TIME);
             exit: None,
             at_kill: AtKill::default(),
         })
