@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal as KernelSignal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -60,11 +60,11 @@ impl Signals {
         Ok(Self { interrupt, terminate: listen(SignalKind::terminate())?, hangup })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> KernelSignal {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            () = next_of(self.hangup.as_mut()) => {}
+            _ = self.interrupt.recv() => KernelSignal::INT,
+            _ = self.terminate.recv() => KernelSignal::TERM,
+            () = next_of(self.hangup.as_mut()) => KernelSignal::HUP,
         }
     }
 }
@@ -74,6 +74,24 @@ async fn next_of(signal: Option<&mut Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),
         None => std::future::pending().await,
+    }
+}
+
+/// A signal of the same kind counts as a second one only this long after the first: timeout(1)
+/// sends SIGTERM to its child and at once to its group, which the child is in, too.
+pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(300);
+
+/// The first signal that asked for the end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FirstSignal {
+    pub(super) by: KernelSignal,
+    pub(super) at: tokio::time::Instant,
+}
+
+impl FirstSignal {
+    /// True if this signal counts as a second one.
+    pub(super) fn is_again(self, next: KernelSignal, now: tokio::time::Instant) -> bool {
+        next != self.by || now >= self.at + AGAIN_AFTER
     }
 }
 
@@ -119,7 +137,7 @@ impl Interrupts {
     /// Waits for a signal. Cancel safe.
     pub(super) async fn next(&mut self) {
         tokio::select! {
-            () = self.signals.next() => {}
+            _ = self.signals.next() => {}
             () = self.halt.notified() => self.is_halted = true,
         }
     }
@@ -232,6 +250,7 @@ impl Forced {
             // The system has no thread left.
             Err(_) => say(),
         }
+        stderr::flush(LAST_WORDS_TIME);
         std::process::exit(i32::from(kind.exit_code()))
     }
 }
@@ -254,7 +273,6 @@ fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        stderr::flush(LAST_WORDS_TIME);
         Err(error) => {
             let message = format!("cannot listen for signals: {error}");
             let error = Error::new(ErrorKind::Host, message);
@@ -272,7 +290,7 @@ fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
         };
         let _ = ready.send(Ok(()));
         let forced = tokio::select! {
-            () = signals.next() => after_signal(&mut signals).await,
+            first = signals.next() => after_signal(first, &mut signals).await,
             forced = async { until(deadline).await; after_deadline().await } => forced,
         };
         forced.exit()
@@ -288,7 +306,8 @@ async fn after_deadline() -> Forced {
 
 /// The end of a process after a signal, if its run does not end. While a command runs, signals are
 /// for it: it has its grace period, and its run handles a second one.
-async fn after_signal(signals: &mut Signals) -> Forced {
+async fn after_signal(first: KernelSignal, signals: &mut Signals) -> Forced {
+    let asked = FirstSignal { by: first, at: tokio::time::Instant::now() };
     let mut end = tokio::time::Instant::now() + ENDING_GRACE;
     let mut has_grace = false;
     loop {
@@ -297,8 +316,9 @@ async fn after_signal(signals: &mut Signals) -> Forced {
             has_grace = true;
         }
         tokio::select! {
-            () = signals.next() => {
+            next = signals.next() => {
                 match child::grace() {
+                    _ if !asked.is_again(next, tokio::time::Instant::now()) => {}
                     Some(_) => {}
                     None if !child::has_started() => return Forced::SecondSignal,
                     // It may have killed the command: now the run ends by itself.
@@ -333,6 +353,16 @@ mod tests {
                 Interrupts { signals, deadline, halt: Arc::default(), is_halted: false };
             interrupts.unless_reported("behind the last object", work).await
         })
+    }
+
+    #[test]
+    fn a_signal_that_is_sent_twice_at_once_is_one() {
+        let at = tokio::time::Instant::now();
+        let asked = FirstSignal { by: KernelSignal::TERM, at };
+        assert!(!asked.is_again(KernelSignal::TERM, at));
+        assert!(!asked.is_again(KernelSignal::TERM, at + AGAIN_AFTER / 2));
+        assert!(asked.is_again(KernelSignal::TERM, at + AGAIN_AFTER));
+        assert!(asked.is_again(KernelSignal::INT, at), "whoever sends another one means it");
     }
 
     #[test]

@@ -25,6 +25,7 @@ use rustix::process::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
+use crate::command::interrupts::FirstSignal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LAST_WORDS_TIME;
 use crate::report::stderr;
@@ -82,27 +83,37 @@ enum Deed {
 #[derive(Debug)]
 struct Ending {
     grace: Duration,
+    /// The first signal that asked it to end.
+    asked: Option<FirstSignal>,
     /// It was asked to end, and is killed at this time.
     kill_at: Option<Instant>,
 }
 
 impl Ending {
-    /// A signal for the command; a second one that asks for the end kills it.
-    fn signal(&mut self, signal: KernelSignal, ends: bool, now: Instant) -> Deed {
-        match (ends, self.kill_at) {
-            (false, _) => Deed::Send(signal),
-            (true, Some(_)) => Deed::Kill,
+    fn new(grace: Duration) -> Self {
+        Self { grace, asked: None, kill_at: None }
+    }
+
+    /// A signal for the command; a second one that asks for the end kills it. One that was sent
+    /// twice is forwarded once.
+    fn signal(&mut self, signal: KernelSignal, ends: bool, now: Instant) -> Option<Deed> {
+        match (ends, self.asked) {
+            (false, _) => Some(Deed::Send(signal)),
+            (true, Some(asked)) => asked.is_again(signal, now).then_some(Deed::Kill),
             (true, None) => {
+                self.asked = Some(FirstSignal { by: signal, at: now });
                 self.kill_at = Some(now + self.grace);
-                Deed::Send(signal)
+                Some(Deed::Send(signal))
             }
         }
     }
 
     /// Asks the command to end for a reason of ours.
     fn ask(&mut self, now: Instant) -> Option<Deed> {
-        let is_first = self.kill_at.is_none();
-        is_first.then(|| self.signal(KernelSignal::TERM, true, now))
+        match self.asked {
+            None => self.signal(KernelSignal::TERM, true, now),
+            Some(_) => None,
+        }
     }
 
     /// The action that is due.
@@ -185,6 +196,8 @@ impl Child {
         let mut command = Command::new(program);
         command.args(arguments).envs(variables);
         process::supervise(&mut command, has_terminal);
+        // Messages before it are not among its own.
+        stderr::flush(LAST_WORDS_TIME);
         // It may run, and be asked to end, before this thread continues.
         HAS_STARTED.store(true, Ordering::Release);
         let spawned = command.spawn().map_err(|error| {
@@ -196,15 +209,12 @@ impl Child {
         })?;
         let pid = Pid::from_child(&spawned);
         *group() = Some((pid, grace));
-        let ending = Ending { grace, kill_at: None };
         Ok(Self {
             pid,
             has_terminal,
-            ending,
+            ending: Ending::new(grace),
             signals,
             children,
-        // Messages before it are not among its own.
-        stderr::flush(LAST_WORDS_TIME);
             exit: None,
             at_kill: AtKill::default(),
         })
@@ -224,8 +234,9 @@ impl Child {
             tokio::select! {
                 _ = self.children.recv() => {}
                 (signal, ends) = next(&mut self.signals) => {
-                    let deed = self.ending.signal(signal, ends, Instant::now());
-                    self.act(deed);
+                    if let Some(deed) = self.ending.signal(signal, ends, Instant::now()) {
+                        self.act(deed);
+                    }
                 }
                 () = tokio::time::sleep_until(until.map_or(look_at, |at| at.min(look_at))) => {}
             }
@@ -462,13 +473,14 @@ fn not_started(program: &OsStr, error: &io::Error) -> NotStarted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::interrupts::AGAIN_AFTER;
 
     const GRACE: Duration = Duration::from_secs(30);
     const SECOND: Duration = Duration::from_secs(1);
 
     /// A command that was not asked to end, and some time.
     fn running() -> (Ending, Instant) {
-        (Ending { grace: GRACE, kill_at: None }, Instant::now())
+        (Ending::new(GRACE), Instant::now())
     }
 
     #[test]
@@ -476,7 +488,7 @@ mod tests {
         let (mut ending, now) = running();
         assert_eq!(ending.due(now), None);
         let deed = ending.signal(KernelSignal::INT, true, now);
-        assert_eq!(deed, Deed::Send(KernelSignal::INT));
+        assert_eq!(deed, Some(Deed::Send(KernelSignal::INT)));
         assert_eq!(ending.due(now + GRACE - SECOND), None);
         assert_eq!(ending.ask(now + SECOND), None, "it was asked already");
         assert_eq!(ending.due(now + GRACE), Some(Deed::Kill));
@@ -486,10 +498,20 @@ mod tests {
     fn a_second_signal_kills_whichever_it_is() {
         let (mut ending, now) = running();
         ending.signal(KernelSignal::INT, true, now);
-        assert_eq!(ending.signal(KernelSignal::TERM, true, now + SECOND), Deed::Kill);
+        assert_eq!(ending.signal(KernelSignal::TERM, true, now), Some(Deed::Kill));
         let (mut ending, now) = running();
         assert_eq!(ending.ask(now), Some(Deed::Send(KernelSignal::TERM)));
-        assert_eq!(ending.signal(KernelSignal::HUP, true, now), Deed::Kill);
+        assert_eq!(ending.signal(KernelSignal::HUP, true, now), Some(Deed::Kill));
+    }
+
+    #[test]
+    fn a_signal_that_is_sent_twice_at_once_is_forwarded_once() {
+        let (mut ending, now) = running();
+        let deed = ending.signal(KernelSignal::TERM, true, now);
+        assert_eq!(deed, Some(Deed::Send(KernelSignal::TERM)));
+        assert_eq!(ending.signal(KernelSignal::TERM, true, now + AGAIN_AFTER / 2), None);
+        let again = ending.signal(KernelSignal::TERM, true, now + AGAIN_AFTER);
+        assert_eq!(again, Some(Deed::Kill));
     }
 
     #[test]
@@ -497,19 +519,19 @@ mod tests {
         let (mut ending, now) = running();
         for _ in 0..3 {
             let deed = ending.signal(KernelSignal::USR1, false, now);
-            assert_eq!(deed, Deed::Send(KernelSignal::USR1));
+            assert_eq!(deed, Some(Deed::Send(KernelSignal::USR1)));
         }
         assert_eq!(ending.due(now + 2 * GRACE), None);
         ending.signal(KernelSignal::TERM, true, now);
         let deed = ending.signal(KernelSignal::USR2, false, now);
-        assert_eq!(deed, Deed::Send(KernelSignal::USR2));
+        assert_eq!(deed, Some(Deed::Send(KernelSignal::USR2)));
         assert_eq!(ending.due(now + GRACE), Some(Deed::Kill));
     }
 
     #[test]
     fn without_grace_it_is_killed_at_once() {
         let (_, now) = running();
-        let mut ending = Ending { grace: Duration::ZERO, kill_at: None };
+        let mut ending = Ending::new(Duration::ZERO);
         ending.signal(KernelSignal::TERM, true, now);
         assert_eq!(ending.due(now), Some(Deed::Kill));
     }
