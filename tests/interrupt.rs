@@ -359,6 +359,15 @@ fn a_report_that_nobody_reads_holds_nothing_up() {
 }
 
 #[test]
+fn signals_that_were_blocked_at_the_start_end_it() {
+    // What a parent blocks in itself, its children have blocked.
+    let before = ["env", "--block-signal=HUP,INT,TERM,CHLD"].map(str::to_owned);
+    for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
+        stop_one(signal, sent(1 << 20), &before);
+    }
+}
+
+#[test]
 fn messages_that_nobody_reads_hold_nothing_up() {
     let origin = start(quick());
     let folder = tempfile::tempdir().expect("a folder");

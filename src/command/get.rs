@@ -34,6 +34,7 @@ use crate::plan::filter::Filter;
 use crate::report::document::{PlannedLine, PlannedTotal, RemovedLine, Summary, summary_json};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
+use crate::sys::process;
 use crate::text::size::{Decimal, counted};
 
 /// The result of a `get`.
@@ -58,7 +59,7 @@ pub(super) async fn run(
     begun: Instant,
 ) -> Result<Ended> {
     let progress = Progress::new(!args.output.messages.quiet);
-    session::raise_descriptor_limit();
+    process::raise_descriptor_limit();
     let config = configure(&args)?;
     let filter = Filter::new(&args.selection.rules)?;
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);

@@ -41,6 +41,7 @@ use crate::guide;
 use crate::report::out;
 use crate::report::stderr;
 use crate::sys::choice::RingChoice;
+use crate::sys::process;
 
 /// Stack of the thread that runs a command: what Linux gives a main thread by default.
 const STACK_BYTES: usize = 8 << 20;
@@ -65,6 +66,7 @@ pub fn main(words: &[OsString], begun: Instant) -> u8 {
 }
 
 fn on_this_thread(words: &[OsString], begun: Instant) -> u8 {
+    process::unblock_signals();
     match cli::parse(words.iter()) {
         Ok(args) => run(args, begun),
         // Help and version, or a usage error.

@@ -190,11 +190,3 @@ fn trust(args: &ServiceArgs) -> Trust {
     }
     args.ca_bundle.clone().map_or(Trust::System, Trust::Bundle)
 }
-
-/// Raises the limit of descriptors to its maximum: small files need many.
-pub(super) fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // If that is refused the limit stays; running out of descriptors has its own error.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-}

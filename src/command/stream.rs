@@ -45,7 +45,7 @@ use crate::link::attempt::RetryPolicy;
 use crate::plan::{epoch::Shard, filter::Filter, ranges::PartSize};
 use crate::report::document::STDOUT_NAME;
 use crate::report::progress::Progress;
-use crate::sys::{Handle, choice::RingChoice};
+use crate::sys::{Handle, choice::RingChoice, process};
 
 /// Connections with which a single channel begins, and all together if there are more.
 const CONNECTIONS_START: usize = 32;
@@ -143,7 +143,7 @@ async fn start_pipes(
     let tls = control.tls_for(sources).await?;
     let made = system_host::MadeFolders::default().with(&args.folder);
     let folder = Arc::new(system_host::open_destination(&args.folder)?);
-    session::raise_descriptor_limit();
+    process::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
     // All listings begin before the first pipe exists: a source that cannot be read is an error
     // before any reader waits.
@@ -374,7 +374,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
     let tls = interrupts.unless(control.tls_for(&args.sources)).await?;
     let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
     let (place, pump) = output()?;
-    session::raise_descriptor_limit();
+    process::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
     let StreamEngine { engine, connections, budget, room } =
         start_engine(&resources, part, 1, &control, (tls, retries), begun)?;

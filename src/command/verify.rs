@@ -43,7 +43,7 @@ use crate::report::document::{CheckSummary, CheckedLine, Finding};
 use crate::report::out::ReportWriter;
 use crate::report::progress::{Progress, ProgressState};
 use crate::s3::uri::shown;
-use crate::sys::usage;
+use crate::sys::{process, usage};
 use crate::text::size::counted;
 
 /// Why a correct file is not marked.
@@ -57,7 +57,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Verifies the files.
 pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
     let progress = Progress::new(!args.output.messages.quiet);
-    session::raise_descriptor_limit();
+    process::raise_descriptor_limit();
     let filter = Filter::new(&args.selection.rules)?;
     let mut interrupts = Interrupts::listen()?;
     interrupts::leaves(|| {

@@ -1,4 +1,5 @@
-//! Supervises a child process: it dies with its parent, and may own the terminal.
+//! Child processes: they start with the limits and signals of this one's start, one that is
+//! supervised dies with its parent, and may own the terminal.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,16 +7,91 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::ptr;
+use std::sync::OnceLock;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpgrp, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getpgrp, getpid, getppid, getrlimit,
+    set_parent_process_death_signal, setrlimit,
+};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
+
+/// Signals that commands handle.
+const HANDLED: [Signal; 6] =
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2, Signal::CHILD];
+
+/// The signal mask that this process was started with.
+static MASK: OnceLock<libc::sigset_t> = OnceLock::new();
+
+/// The limit of descriptors that this process was started with.
+static DESCRIPTORS: OnceLock<Rlimit> = OnceLock::new();
+
+/// Unblocks the signals that commands handle, for this thread and those that it starts: a parent
+/// that blocks them in itself, to wait for them, leaves them blocked in its children. Ignored ones
+/// stay ignored.
+pub fn unblock_signals() {
+    let mut handled = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: it initialises the set that it is given, and cannot fail.
+    unsafe { libc::sigemptyset(handled.as_mut_ptr()) };
+    for signal in HANDLED {
+        // SAFETY: the set is initialised, and the signal exists.
+        unsafe { libc::sigaddset(handled.as_mut_ptr(), signal.as_raw()) };
+    }
+    // SAFETY: it is initialised.
+    let handled = unsafe { handled.assume_init() };
+    if let Ok(before) = change_mask(libc::SIG_UNBLOCK, &handled) {
+        // That of the first call is the one that the process was started with.
+        let _ = MASK.set(before);
+    }
+}
+
+/// Raises the limit of descriptors to its maximum: small files need many.
+pub fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = DESCRIPTORS.set(limit);
+    // If that is refused the limit stays; running out of descriptors has its own error.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Starts a child with the signal mask and the limit of descriptors that this process was started
+/// with, as timeout(1) and tini do: it has what its user set for it. A program with select(2) fails
+/// at descriptors from 1,024, and others close all that the limit allows.
+pub fn as_started(command: &mut Command) {
+    let set_up = || {
+        if let Some(mask) = MASK.get() {
+            change_mask(libc::SIG_SETMASK, mask)?;
+        }
+        if let Some(limit) = DESCRIPTORS.get() {
+            setrlimit(Resource::Nofile, *limit)?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure only makes system calls that are async-signal-safe
+    // (signal-safety(7)): sigprocmask(2), and prlimit(2), a bare system call. It allocates nothing,
+    // takes no lock (a set OnceLock is only read), and its errors are plain numbers.
+    unsafe {
+        command.pre_exec(set_up);
+    }
+}
+
+/// Changes this thread's signal mask; returns the previous one.
+fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first set is initialised, the second may be written to.
+    let failed = unsafe { libc::pthread_sigmask(how, set, before.as_mut_ptr()) };
+    if failed != 0 {
+        return Err(io::Error::from_raw_os_error(failed));
+    }
+    // SAFETY: the call has written it.
+    Ok(unsafe { before.assume_init() })
+}
 
 /// Makes the child the leader of its own process group, and lets the kernel kill it (SIGKILL) as
 /// soon as the calling thread ends (`PR_SET_PDEATHSIG`, prctl(2)): call this on one that lasts.
 /// With `takes_terminal` the group becomes the foreground group of the terminal on standard input
 /// before the child executes its program.
 pub fn supervise(command: &mut Command, takes_terminal: bool) {
+    as_started(command);
     command.process_group(0);
     let parent = getpid();
     let set_up = move || {
@@ -70,10 +146,8 @@ fn give(terminal: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
     // SIGTTOU would stop a background process; if it is blocked, the call is allowed.
     let before = block_terminal_output_signal()?;
     let given = tcsetpgrp(terminal, group);
-    // SAFETY: the set is initialised, and a null pointer says that the old one is not wanted.
-    let restored =
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-    debug_assert_eq!(restored, 0, "a mask that was in use");
+    let restored = change_mask(libc::SIG_SETMASK, &before);
+    debug_assert!(restored.is_ok(), "a mask that was in use");
     Ok(given?)
 }
 
@@ -84,15 +158,9 @@ fn block_terminal_output_signal() -> io::Result<libc::sigset_t> {
     unsafe { libc::sigemptyset(blocked.as_mut_ptr()) };
     // SAFETY: the set is initialised, and the signal exists.
     unsafe { libc::sigaddset(blocked.as_mut_ptr(), libc::SIGTTOU) };
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the first set is initialised, the second may be written to.
-    let failed =
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, blocked.as_ptr(), before.as_mut_ptr()) };
-    if failed != 0 {
-        return Err(io::Error::from_raw_os_error(failed));
-    }
-    // SAFETY: the call has written it.
-    Ok(unsafe { before.assume_init() })
+    // SAFETY: it is initialised.
+    let blocked = unsafe { blocked.assume_init() };
+    change_mask(libc::SIG_BLOCK, &blocked)
 }
 
 /// True if this process ignores a signal, as nohup(1) arranges for SIGHUP.

@@ -36,6 +36,7 @@ mod refusals;
 mod runs;
 mod shares;
 mod signals;
+mod started;
 mod terminal;
 
 use std::fs;

@@ -16,11 +16,12 @@ use crate::download::target::Target;
 use crate::error::Result;
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
+use crate::sys::process;
 use tree::Tree;
 
 /// Checks, and prints one line for each finding.
 pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
-    session::raise_descriptor_limit();
+    process::raise_descriptor_limit();
     let tree = Tree::of_environment();
     let mut facts = Facts {
         machine: machine::machine(&tree, args.ring),

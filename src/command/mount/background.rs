@@ -14,6 +14,7 @@ use crate::control::blocking::blocking;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LAST_WORDS_TIME;
 use crate::report::stderr;
+use crate::sys::process;
 
 /// The child's message that it serves.
 const READY: &[u8] = b"ready\n";
@@ -55,7 +56,8 @@ pub(super) async fn start() -> Result<Done> {
             command.args(words.next()).arg("--background-child").args(words);
         }
         let (mut reader, writer) = std::io::pipe().map_err(trouble)?;
-        let mut child = command.stdout(Stdio::from(writer)).spawn().map_err(trouble)?;
+        process::as_started(command.stdout(Stdio::from(writer)));
+        let mut child = command.spawn().map_err(trouble)?;
         // It holds the other end of the pipe.
         drop(command);
         let mut said = [0; READY.len()];
@@ -89,13 +91,13 @@ pub(super) fn say_ready(log: Option<&OwnedFd>) -> Result<()> {
             .caused_by(error)
     };
     let nothing = open(Path::new("/dev/null"), OFlags::RDWR)?;
+    // Its last messages before are for the standard error that it was started with.
+    stderr::flush(LAST_WORDS_TIME);
     // The parent has exited: the mount is not wanted any more.
     let written = std::io::Write::write_all(&mut std::io::stdout(), READY)
         .and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
     written.map_err(|error| {
         Error::new(ErrorKind::Interrupted, format!("whoever started it has ended: {error}"))
-    // Its last messages before are for the standard error that it was started with.
-    stderr::flush(LAST_WORDS_TIME);
             .caused_by(error)
     })?;
     // A process that leads its group already, like one started by a shell, cannot; then it stays.

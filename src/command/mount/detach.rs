@@ -12,6 +12,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::mount::table::{self, Mounted, TYPE};
+use crate::sys::process;
 
 /// The path of a folder in the form of the kernel's mount table. The folder itself is not accessed:
 /// if its mount's process has died that fails.
@@ -198,13 +199,11 @@ impl Own {
 fn by_helper(place: &Path) -> String {
     let mut said = Errno::PERM.to_string();
     for name in ["fusermount3", "fusermount"] {
-        let helper = Command::new(name)
-            .args(["-u", "-z", "--"])
-            .arg(place)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn();
+        let mut command = Command::new(name);
+        command.args(["-u", "-z", "--"]).arg(place);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        process::as_started(&mut command);
+        let helper = command.spawn();
         let Ok(mut helper) = helper else { continue };
         let mut text = String::new();
         if let Some(mut stderr) = helper.stderr.take() {

@@ -58,6 +58,7 @@ use crate::report::document::{MountedCounts, RingReport};
 use crate::report::out::Lines;
 use crate::report::progress::Progress;
 use crate::s3::uri::{S3Uri, shown};
+use crate::sys::process;
 use crate::text::size::{Binary, Count, counted};
 
 /// Unmounts.
@@ -82,7 +83,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     let deadline = args.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen()?;
     interrupts::leaves(|| "a system call has not returned; the mount may be left".to_owned());
-    session::raise_descriptor_limit();
+    process::raise_descriptor_limit();
     interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
     let point = match &args.mountpoint {
         Some(point) if !args.check => Some(detach::empty_place(point)?),

@@ -18,11 +18,9 @@ use std::time::Instant;
 
 use self::child::{Child, Exit, NotStarted};
 use super::ending::Done;
-use super::interrupts;
-use super::mount;
 use super::reporting::{finish, open, print_lines};
-use super::ring;
 use super::session::{self, Interrupts};
+use super::{interrupts, mount, ring};
 use crate::cli::TrainArgs;
 use crate::command::stream::report::summary_of;
 use crate::control::Control;
@@ -38,6 +36,7 @@ use crate::report::document::{
 };
 use crate::report::out::{Lines, ReportWriter};
 use crate::report::progress::Progress;
+use crate::sys::process;
 use crate::text::size::counted;
 use crate::train::TrainingInput;
 use files::{AllFound, Downloads};
@@ -113,7 +112,7 @@ pub(super) async fn run(
         Ok(lock) => lock,
         Err(refused) => return Ok(conclude(&args, Parts::default(), Some(refused.into()), begun)),
     };
-    session::raise_descriptor_limit();
+    process::raise_descriptor_limit();
     let mut job = Job::new((&args, &input, &layout), begun, &mut progress);
     let outcome = job.run(credentials, &mut interrupts).await;
     let mut results = job.end();

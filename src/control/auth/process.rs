@@ -27,6 +27,7 @@ use crate::control::settings::Settings;
 use crate::control::settings::profile_file::PROCESS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
+use crate::sys::process;
 use crate::text::instant::instant_text;
 
 /// The only version of such a command's output.
@@ -71,6 +72,7 @@ impl Process {
         .map_err(|why| self.failed(why))?;
         let mut command = Command::new(program);
         command.args(arguments).kill_on_drop(true);
+        process::as_started(command.as_std_mut());
         // It may ask the user, but piped input of this program is not for it.
         if !io::stdin().is_terminal() {
             command.stdin(Stdio::null());
