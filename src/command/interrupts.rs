@@ -24,6 +24,10 @@ use crate::link::waiting::{Board, Ticket};
 use crate::report::document::failure_json;
 use crate::report::progress::Progress;
 use crate::report::stderr;
+use crate::sys::orphans;
+
+/// Longest time between two looks for orphans that have ended.
+const REAP_PAUSE: Duration = Duration::from_secs(1);
 
 /// Ctrl-C, SIGTERM and SIGHUP.
 #[derive(Debug)]
@@ -289,12 +293,30 @@ fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
             }
         };
         let _ = ready.send(Ok(()));
-        let forced = tokio::select! {
-            first = signals.next() => after_signal(first, &mut signals).await,
-            forced = async { until(deadline).await; after_deadline().await } => forced,
+        let forced = async {
+            tokio::select! {
+                first = signals.next() => after_signal(first, &mut signals).await,
+                forced = async { until(deadline).await; after_deadline().await } => forced,
+            }
         };
-        forced.exit()
+        tokio::select! {
+            forced = forced => forced.exit(),
+            () = reap_orphans(), if orphans::is_reaper() => {}
+        }
     });
+}
+
+/// Reaps the orphans that this process inherits, for ever.
+async fn reap_orphans() {
+    // Without a listener they are noticed at the next look.
+    let mut children = signal(SignalKind::child()).ok();
+    loop {
+        orphans::reap(child::running);
+        tokio::select! {
+            () = next_of(children.as_mut()) => {}
+            () = tokio::time::sleep(REAP_PAUSE) => {}
+        }
+    }
 }
 
 /// The end of a process whose deadline has passed, if its run does not end. A running command gets

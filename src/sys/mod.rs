@@ -11,6 +11,7 @@ pub mod environment;
 pub mod ethtool;
 pub mod fuse_ring;
 pub mod loan;
+pub mod orphans;
 pub mod pool;
 pub mod process;
 pub mod readiness;

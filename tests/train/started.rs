@@ -1,10 +1,12 @@
-//! What the command starts with.
+//! What the command starts with, and what inrush does as the parent of orphans.
+
+use std::path::Path;
 
 use rustix::process::Signal;
 
 use crate::program::Program;
 use crate::served::serve;
-use crate::{Stage, objects};
+use crate::{Stage, objects, python, soon};
 
 const FILES: [&str; 2] = ["--channel", "train=s3://lab/a"];
 
@@ -58,4 +60,28 @@ fn the_command_has_the_signals_blocked_that_were_blocked_for_inrush() {
     running.signal(Signal::TERM);
     let code = running.wait().status.code();
     assert!([Some(9), Some(128 + Signal::KILL.as_raw())].contains(&code), "{code:?}");
+}
+
+/// Makes a process the reaper of its orphans (PR_SET_CHILD_SUBREAPER), and becomes the program.
+const SUBREAPER: &str = "import ctypes, os, sys\n\
+                         if ctypes.CDLL(None).prctl(36, 1, 0, 0, 0): sys.exit('prctl')\n\
+                         os.execvp(sys.argv[1], sys.argv[1:])";
+
+#[test]
+fn orphans_are_reaped_and_the_command_keeps_its_exit_code() {
+    let Some(python) = python::interpreter("to reap orphans without being process 1") else {
+        return;
+    };
+    let origin = serve(&objects(&[("a", 5)]));
+    let stage = Stage::new();
+    // An orphan of another session, which no signal to the command's group reaches.
+    let script = "export o; setsid sh -c 'sleep 0.1 & echo $! > $o/orphan'; \
+                  while [ ! -e $o/go ]; do sleep 0.02; done; exit 5";
+    let program = stage.shell(&origin, &FILES, script);
+    let mut running = program.by_way_of([&python, "-c", SUBREAPER]).start();
+    let orphan = stage.until_output(&mut running, "orphan");
+    let orphan = Path::new("/proc").join(orphan.trim());
+    soon("it is reaped", || !orphan.exists());
+    std::fs::write(stage.base().join("output/data/go"), "").expect("a file");
+    stage.end(running, 5);
 }

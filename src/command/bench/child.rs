@@ -18,7 +18,7 @@ use super::interrupted;
 use crate::cli::ServiceArgs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::bench::Measured;
-use crate::sys::process;
+use crate::sys::{orphans, process};
 
 /// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
@@ -126,6 +126,7 @@ impl Child {
     pub(super) async fn run(mut self, signals: &mut Interrupts) -> Result<RunResult> {
         // If the bench died, nothing would remove its files.
         process::supervise(&mut self.command, false);
+        let _awaited = orphans::awaits_child();
         let child = self.command.spawn().map_err(not_started)?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         // A process that has ended needs no signal.

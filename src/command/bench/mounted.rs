@@ -16,7 +16,7 @@ use super::child::{Child, RunResult, Source, failed, not_started};
 use super::{interrupted, now};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::bench::Measured;
-use crate::sys::{process, usage};
+use crate::sys::{orphans, process, usage};
 
 /// Files that are read at once.
 const READERS: usize = 8;
@@ -54,6 +54,7 @@ pub(super) async fn run(
     let words = words.into_iter().chain([ready.display().to_string()]).chain(options);
     let mut command = Child::new("mount", source).with(words).into_command();
     process::as_started(&mut command);
+    let _awaited = orphans::awaits_child();
     let mut child = command.spawn().map_err(not_started)?;
     let pid = child.id();
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());

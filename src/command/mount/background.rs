@@ -14,7 +14,7 @@ use crate::control::blocking::blocking;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LAST_WORDS_TIME;
 use crate::report::stderr;
-use crate::sys::process;
+use crate::sys::{orphans, process};
 
 /// The child's message that it serves.
 const READY: &[u8] = b"ready\n";
@@ -57,6 +57,7 @@ pub(super) async fn start() -> Result<Done> {
         }
         let (mut reader, writer) = std::io::pipe().map_err(trouble)?;
         process::as_started(command.stdout(Stdio::from(writer)));
+        let _awaited = orphans::awaits_child();
         let mut child = command.spawn().map_err(trouble)?;
         // It holds the other end of the pipe.
         drop(command);

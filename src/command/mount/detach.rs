@@ -12,7 +12,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::mount::table::{self, Mounted, TYPE};
-use crate::sys::process;
+use crate::sys::{orphans, process};
 
 /// The path of a folder in the form of the kernel's mount table. The folder itself is not accessed:
 /// if its mount's process has died that fails.
@@ -199,6 +199,7 @@ impl Own {
 fn by_helper(place: &Path) -> String {
     let mut said = Errno::PERM.to_string();
     for name in ["fusermount3", "fusermount"] {
+        let _awaited = orphans::awaits_child();
         let mut command = Command::new(name);
         command.args(["-u", "-z", "--"]).arg(place);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -42,6 +42,7 @@ use crate::report::document::{CacheCounts, FuseReport, FuseTransport};
 use crate::report::limit::{Asker, Limit};
 use crate::report::progress::Progress;
 use crate::sys::choice::ChosenRing;
+use crate::sys::orphans;
 
 /// The parameters of a server.
 pub(in crate::command) struct Supply<'a> {
@@ -266,6 +267,8 @@ impl Server {
         let place = point.to_owned();
         let is_required = self.transport.is_required();
         let mounted = blocking(move || {
+            // The library may start fusermount3.
+            let _awaited = orphans::awaits_child();
             let (mut session, fuse) = mount_on(&place, &view, &config, queues, is_required)?;
             let own = Own::at(&place);
             if own.is_some() {

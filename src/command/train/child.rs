@@ -20,7 +20,7 @@ use std::time::Duration;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::{
     Pid, Signal as KernelSignal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process,
-    kill_process_group, waitid, waitpgid, waitpid,
+    kill_process_group, waitid, waitpid,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -29,7 +29,7 @@ use crate::command::interrupts::FirstSignal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LAST_WORDS_TIME;
 use crate::report::stderr;
-use crate::sys::process;
+use crate::sys::{orphans, process};
 
 /// The exit code if this machine, not the command, is why it does not start: that of env(1) and
 /// timeout(1) for their own failures.
@@ -137,6 +137,11 @@ pub(in crate::command) fn has_started() -> bool {
     HAS_STARTED.load(Ordering::Acquire)
 }
 
+/// The running command.
+pub(in crate::command) fn running() -> Option<Pid> {
+    group().map(|(pid, _)| pid)
+}
+
 /// Time for the running command to end; `None` if none runs.
 pub(in crate::command) fn grace() -> Option<Duration> {
     group().map(|(_, grace)| grace)
@@ -200,6 +205,8 @@ impl Child {
         stderr::flush(LAST_WORDS_TIME);
         // It may run, and be asked to end, before this thread continues.
         HAS_STARTED.store(true, Ordering::Release);
+        // Until it is known as the command it may be taken for an orphan.
+        let _awaited = orphans::awaits_child();
         let spawned = command.spawn().map_err(|error| {
             HAS_STARTED.store(false, Ordering::Release);
             if has_terminal {
@@ -288,6 +295,7 @@ impl Child {
         }
         let seen = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if let Ok(Some(_)) = waitid(WaitId::Pid(self.pid), seen) {
+            let _awaited = orphans::awaits_child();
             // Until it is awaited its number is not reused.
             let _ = kill_process_group(self.pid, KernelSignal::KILL);
             *group() = None;
@@ -302,27 +310,10 @@ impl Child {
             }
             return self.exit;
         }
-        self.reap_others();
         if self.has_terminal {
             self.stop_with_it();
         }
         None
-    }
-
-    /// As a container's first process, this one inherits all orphans.
-    fn reap_others(&self) {
-        if getpid() != Pid::INIT {
-            return;
-        }
-        // The command itself may end in between: it belongs to this group, so each process is
-        // checked first.
-        let seen = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        while let Ok(None) = waitid(WaitId::Pid(self.pid), seen) {
-            match waitpgid(self.pid, WaitOptions::NOHANG) {
-                Ok(Some((pid, _))) if pid != self.pid => {}
-                _ => return,
-            }
-        }
     }
 
     /// When it was stopped, usually by Ctrl-Z, this process stops, too: its parent, a shell, then

@@ -27,7 +27,7 @@ use crate::control::settings::Settings;
 use crate::control::settings::profile_file::PROCESS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
-use crate::sys::process;
+use crate::sys::{orphans, process};
 use crate::text::instant::instant_text;
 
 /// The only version of such a command's output.
@@ -78,6 +78,7 @@ impl Process {
             command.stdin(Stdio::null());
         }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let _awaited = orphans::awaits_child();
         let mut child =
             command.spawn().map_err(|error| self.failed(&format!("cannot be run: {error}")))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
