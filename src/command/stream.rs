@@ -7,7 +7,7 @@ pub(super) mod report;
 pub(super) mod supply;
 
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -45,6 +45,7 @@ use crate::link::attempt::RetryPolicy;
 use crate::plan::{epoch::Shard, filter::Filter, ranges::PartSize};
 use crate::report::document::STDOUT_NAME;
 use crate::report::progress::Progress;
+use crate::sys::descriptor::write_all;
 use crate::sys::{Handle, choice::RingChoice, process};
 
 /// Connections with which a single channel begins, and all together if there are more.
@@ -486,14 +487,7 @@ fn pump(reader: &OwnedFd, writer: &OwnedFd) -> std::io::Result<u64> {
             Err(rustix::io::Errno::INTR) => continue,
             Err(errno) => return Err(errno.into()),
         };
-        let mut done = 0;
-        while done < count {
-            match rustix::io::write(writer, &buffer[done..count]) {
-                Ok(written) => done += written,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
+        write_all(writer.as_fd(), &buffer[..count])?;
         total += count as u64;
     }
 }

@@ -7,7 +7,7 @@ use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::io::{self, BufWriter, ErrorKind as Io, StdoutLock, Write};
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::task::{spawn_blocking, spawn_local};
 
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
+use crate::sys::descriptor;
 
 /// io_uring's error if the kernel has no thread for an operation.
 const CANCELED: i32 = rustix::io::Errno::CANCELED.raw_os_error();
@@ -27,9 +28,23 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Maximum bytes of report lines queued behind a write in progress: about a thousand lines.
 const REPORT_WAITING_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
+/// Standard output, locked. Writes wait for space, also if it is non-blocking.
+#[derive(Debug)]
+pub struct Stdout(StdoutLock<'static>);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        descriptor::write_all(self.0.as_fd(), bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Lines for standard output.
 #[derive(Debug)]
-pub struct Lines<W: Write = StdoutLock<'static>> {
+pub struct Lines<W: Write = Stdout> {
     writer: BufWriter<W>,
     gone: bool,
 }
@@ -38,7 +53,7 @@ impl Lines {
     /// Locks standard output for this writer.
     #[must_use]
     pub fn stdout() -> Self {
-        Self::to(io::stdout().lock())
+        Self::to(Stdout(io::stdout().lock()))
     }
 }
 
@@ -180,24 +195,12 @@ impl File {
             Self::Ring(file) => file.write_all_at(bytes, end_bytes).await,
             Self::Plain(file) => {
                 let file = Arc::clone(file);
-                let written = spawn_blocking(move || (write_all(&file, &bytes), bytes));
+                let written =
+                    spawn_blocking(move || (descriptor::write_all(file.as_fd(), &bytes), bytes));
                 written.await.expect("a write does not panic")
             }
         }
     }
-}
-
-/// Writes all bytes at the file's offset, where the last write ended (write(2)).
-fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(file, bytes) {
-            Ok(0) => return Err(Io::WriteZero.into()),
-            Ok(count) => bytes = &bytes[count..],
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(())
 }
 
 /// State shared by the writer, its clones and its writing task.

@@ -145,6 +145,36 @@ fn a_signal_ends_it_even_when_nobody_reads() {
     drop((reader, peer));
 }
 
+/// Standard output that another process, which shares it, has made non-blocking.
+#[test]
+fn an_output_that_does_not_block_is_waited_for() {
+    use rustix::io::ioctl_fionbio;
+    let all = objects(&[("a", 20 * MIB)]);
+    let origin = serve(&all);
+    let (socket, mut peer) = UnixStream::pair().expect("a pair of sockets");
+    ioctl_fionbio(&socket, true).expect("a socket");
+    let output = Stdio::from(std::os::fd::OwnedFd::from(socket));
+    let mut running = cat(&origin, &["s3://lab/"]).start_with(output, Stdio::null());
+    // It is full before it is read.
+    assert!(running.until(|| rustix::io::ioctl_fionread(&peer).is_ok_and(|bytes| bytes > 0)));
+    let mut bytes = Vec::new();
+    peer.read_to_end(&mut bytes).expect("the stream");
+    running.wait().expect(0);
+    assert!(bytes == all["a"], "{} bytes, or others", bytes.len());
+
+    let origin = serve(&many(4000));
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    ioctl_fionbio(&writer, true).expect("a pipe");
+    let ls = Program::new(["ls", "--recursive", "s3://lab/"]).asking(&origin);
+    let ls = ls.with_keys(ACCESS_KEY, SECRET);
+    let mut running = ls.start_with(Stdio::from(writer), Stdio::null());
+    assert!(running.until(|| rustix::io::ioctl_fionread(&reader).is_ok_and(|bytes| bytes > 0)));
+    let mut listed = String::new();
+    reader.read_to_string(&mut listed).expect("a list");
+    running.wait().expect(0);
+    assert_eq!(listed.lines().count(), many(4000).len());
+}
+
 /// Time does what it must at least, however busy the machine is.
 #[test]
 fn a_bandwidth_limit_is_kept_on_average() {

@@ -143,7 +143,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
         ],
     ),
     ("cli", true, &["error", "guide", "limits", "plan", "s3", "shown", "size"]),
-    ("out", false, &["error"]),
+    ("out", false, &["error", "sys"]),
     ("line", true, &["failure", "shown", "size", "waiting"]),
     ("stages", true, &["line", "size"]),
     ("exposition", true, &[]),
