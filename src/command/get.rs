@@ -85,6 +85,9 @@ pub(super) async fn fetch(
         return interrupts.unless(plan_only(ready, args)).await;
     }
     // Not earlier: a run that fails early leaves the report of an earlier one.
+    if let Some(report) = &args.report {
+        ready.target.make_folder_of(report).await;
+    }
     output.open_report(args.report.as_deref(), interrupts).await?;
     let fetched = tokio::select! {
         biased;

@@ -117,6 +117,7 @@ pub fn run(args: Args, begun: Instant) -> u8 {
     if let Err(error) = own_files::require_distinct(&args) {
         return reader.end(Err(error));
     }
+    own_files::make_folder_of_metrics(&args);
     let exporter = args.metrics().map(|wanted| Exporter::start(wanted, messages.quiet));
     let exporter = match exporter.transpose() {
         Ok(exporter) => exporter.flatten(),

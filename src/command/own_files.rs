@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::cli::{Args, Destination, GetArgs};
 use crate::download::own_files::{Written, is_same, streams};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::system_host::make_folder_of;
 
 /// The files that a run with these options writes besides its objects.
 pub(super) fn written(report: Option<&PathBuf>, metrics: Option<&PathBuf>) -> Vec<Written> {
@@ -39,6 +40,22 @@ pub(super) fn require_distinct(args: &Args) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Creates the folder of `--metrics-file` where it is below the destination: that file is written
+/// before anything else.
+pub(super) fn make_folder_of_metrics(args: &Args) {
+    let folders = match args {
+        Args::Get(args) => match &args.destination {
+            Destination::Local(path) => [&[path.clone()], args.spread_to.as_slice()].concat(),
+            Destination::Discard => return,
+        },
+        Args::Pipe(args) => vec![args.folder.clone()],
+        _ => return,
+    };
+    if let Some(file) = args.metrics().and_then(|(_, metrics)| metrics.metrics_file.as_ref()) {
+        make_folder_of(file, &folders);
+    }
 }
 
 /// The files that a command writes, each with its option or argument.

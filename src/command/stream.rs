@@ -82,10 +82,11 @@ pub(super) async fn pipe(
         interrupts.unless(sources::add(sources, &args.selection)).await?;
     }
     interrupts.unless(ready::warn_of_unused(&args, &progress)).await?;
+    // Dropped after all others, which have pipes, locks and a report in these folders.
+    let _made = system_host::MadeFolders::default().with(&args.folder);
     let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
     let started = start_pipes(&mut args, credentials, begun, &progress);
-    // Dropped after all others, which have pipes and locks in these folders.
-    let Served { made: _made, control, engine, mut channels } = interrupts.unless(started).await?;
+    let Served { control, engine, mut channels } = interrupts.unless(started).await?;
     let names: Vec<String> = args
         .channels
         .iter()
@@ -142,7 +143,6 @@ async fn start_pipes(
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
     let sources = sources.chain(manifest.iter().flat_map(|manifest| manifest.buckets()));
     let tls = control.tls_for(sources).await?;
-    let made = system_host::MadeFolders::default().with(&args.folder);
     let folder = Arc::new(system_host::open_destination(&args.folder)?);
     process::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
@@ -188,7 +188,7 @@ async fn start_pipes(
         logs: args.stream.report.is_some(),
     });
     let channels = start_channels(plans, &engine, begun).map_err(|(_, error)| error)?;
-    Ok(Served { made, control, engine, channels })
+    Ok(Served { control, engine, channels })
 }
 
 /// Starts channels, or none of them: then returns the name of the failed one, and the error.
@@ -213,7 +213,6 @@ pub(super) fn start_channels(
 
 /// The parts that serve the channels.
 struct Served {
-    made: system_host::MadeFolders,
     control: Rc<Control>,
     engine: Workers,
     channels: Vec<Running>,

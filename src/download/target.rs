@@ -366,6 +366,12 @@ impl Target {
         .await
     }
 
+    /// Creates the folder of a file that the run writes below its destination.
+    pub(crate) async fn make_folder_of(&self, file: &Path) {
+        let (file, folders) = (file.to_owned(), self.owned_folders());
+        blocking(move || system_host::make_folder_of(&file, &folders)).await;
+    }
+
     /// The existing folders.
     ///
     /// # Errors

@@ -38,7 +38,8 @@ use crate::sys::Handle;
 
 pub use adopt::{Adopter, Adoption, Look, Proven};
 pub use disk::{
-    DiskSpace, MadeFolders, disk_space, disk_spaces, make_folders, nearest_folder, together,
+    DiskSpace, MadeFolders, disk_space, disk_spaces, make_folder_of, make_folders, nearest_folder,
+    together,
 };
 pub use marks::{ATTRIBUTE, FileState, boot, changed_ns, moment, note_synced, synced};
 pub use names::{folding, folding_seen};

@@ -153,6 +153,31 @@ fn a_report_has_a_line_for_each_object() {
 }
 
 #[test]
+fn reports_may_be_below_a_destination_that_is_not_there() {
+    let all = some();
+    let origin = serve(&all);
+    let place = Place::new();
+    let new = place.folder.path().join("new");
+    let inside = |name: &str| new.join("logs").join(name);
+    let program = get(&origin, ["s3://lab/p/deep/"]).with([&new]);
+    let program = program.with(["--metrics-file"]).with([inside("metrics")]);
+    program.with(["--report"]).with([inside("report")]).run().expect(0);
+    assert_eq!(fs::read(new.join("b")).expect("a file"), all["p/deep/b"]);
+    let reported = fs::read_to_string(inside("report")).expect("a report");
+    assert_eq!(lines(&reported).len(), 2, "{reported}");
+    assert!(inside("metrics").is_file());
+    // Elsewhere no folder is created for it.
+    let other = place.folder.path().join("other/report");
+    let program = get(&origin, ["s3://lab/p/deep/"]).with([&new]);
+    program
+        .with(["--report"])
+        .with([&other])
+        .run()
+        .expect(5)
+        .expect_error(&["create the report", "No such file or directory"]);
+}
+
+#[test]
 fn a_dry_run_lists_what_would_move() {
     let all = some();
     let origin = serve(&all);

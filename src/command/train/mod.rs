@@ -340,14 +340,15 @@ impl<'a> Job<'a> {
     ) -> Result<SharedResources> {
         let (args, input, layout) = (self.args, self.input, self.layout);
         let control = self.control.as_ref().expect("it is there before");
+        let (place, wanted) = (layout.clone(), input.clone());
+        interrupts.unless(blocking(move || place.make(&wanted))).await?;
+        // It may be in one of these folders.
         let report = open(args.report.as_deref(), interrupts).await?;
         self.report.clone_from(&report);
         // Files, mounts and pipes share it.
         let bandwidth = Bandwidth::of(args.tuning.bandwidth_limit);
-        let (place, wanted) = (layout.clone(), input.clone());
         let parts = (args, input, layout, sources);
         let prepared = async {
-            blocking(move || place.make(&wanted)).await?;
             lists::write(control, (input, layout), sources, found).await?;
             let tls = control.tls_for(input::buckets(sources)).await?;
             let shared = SharedResources { tls, bandwidth, report };

@@ -53,6 +53,16 @@ pub fn make_folders(folder: &Path) -> io::Result<()> {
     })
 }
 
+/// Creates the folder of a file that is below one of these folders, which need not exist yet.
+/// Failures show when the file is opened.
+pub fn make_folder_of(file: &Path, folders: &[PathBuf]) {
+    let full = |path: &Path| std::path::absolute(path).ok();
+    let Some(above) = file.parent().and_then(full) else { return };
+    if folders.iter().filter_map(|folder| full(folder)).any(|folder| above.starts_with(folder)) {
+        let _ = make_folders(&above);
+    }
+}
+
 /// Folders that this created, each below the one before. Those that are empty are removed when it
 /// is dropped.
 #[derive(Debug, Default)]
