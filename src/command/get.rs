@@ -210,17 +210,21 @@ struct Plan<'a> {
     /// Objects that cannot be stored because something is in their way.
     blocked: Vec<(Transfer, Error)>,
     /// The folder of the first file was checked.
-    is_writable: bool,
+    is_checked: bool,
     /// The space after all objects are stored.
     space: Space,
 }
 
 impl Plan<'_> {
-    /// As in a run: the first file shows if files can be created.
-    async fn require_writable(&mut self, verdicts: &[Verdict]) -> Result<()> {
-        if let Some(file) = verdicts.iter().find_map(first_file).filter(|_| !self.is_writable) {
-            self.target.require_writable(file).await?;
-            self.is_writable = true;
+    /// As in a run, the first file shows if files can be created. A plan creates none, so it only
+    /// warns.
+    async fn check_writable(&mut self, verdicts: &[Verdict]) -> Result<()> {
+        if let Some(file) = verdicts.iter().find_map(first_file).filter(|_| !self.is_checked) {
+            self.is_checked = true;
+            self.target.require_possible().await?;
+            if let Err(error) = self.target.require_permitted(file).await {
+                self.progress.warn(error);
+            }
         }
         Ok(())
     }
@@ -308,7 +312,7 @@ async fn plan_only(ready: ReadyJob, args: &GetArgs) -> Result<Ended> {
         messages: FailureMessages::default(),
         progress: Progress::new(!output.messages.quiet),
         blocked: Vec::new(),
-        is_writable: false,
+        is_checked: false,
         space: Space::new(system_host::together(&disks), existing.may_replace),
     };
     while let Some(batch) = walk.next_batch().await? {
@@ -318,7 +322,7 @@ async fn plan_only(ready: ReadyJob, args: &GetArgs) -> Result<Ended> {
         }
         existing.begin(page);
         let verdicts = existing.next().await;
-        plan.require_writable(&verdicts).await?;
+        plan.check_writable(&verdicts).await?;
         if plan.take(verdicts)?.is_break() {
             return Ok(Ended::default());
         }

@@ -426,7 +426,13 @@ impl Judge {
         if transfer.shape == Shape::Folder {
             // For a folder it suffices that no destination has an obstacle.
             transfer.place = self.are_several.then_some(0);
-            return Verdict::Fetch(transfer, before);
+            // It is created at the first one.
+            let first = self.machines.iter_mut().find(|(place, _)| *place == 0);
+            let is_there = first.is_some_and(|(_, machine)| machine.has_folder(&transfer));
+            return match is_there && keeps(self.rules) {
+                true => Verdict::Keep(transfer, KeptReason::Folder, 0),
+                false => Verdict::Fetch(transfer, before),
+            };
         }
         if self.machines.is_empty() {
             return Verdict::Fetch(transfer, before);
@@ -556,6 +562,11 @@ struct Standing {
     space_bytes: u64,
 }
 
+/// True if files that exist may be kept.
+fn keeps(rules: KeepArgs) -> bool {
+    rules.overwrite == Overwrite::Never || (rules.overwrite == Overwrite::Changed && rules.resume())
+}
+
 /// Checks the existing file.
 ///
 /// # Errors
@@ -565,11 +576,9 @@ fn standing(
     rules: KeepArgs,
     transfer: &Transfer,
 ) -> Result<Standing, FileError> {
-    let (standing, space_bytes) = match (rules.overwrite, rules.resume()) {
-        (Overwrite::Never, _) | (Overwrite::Changed, true) => machine.look(transfer)?,
-        (Overwrite::Always, _) | (Overwrite::Changed, false) => {
-            (FileState::Absent, machine.replaced_bytes(transfer)?)
-        }
+    let (standing, space_bytes) = match keeps(rules) {
+        true => machine.look(transfer)?,
+        false => (FileState::Absent, machine.replaced_bytes(transfer)?),
     };
     let kept = match (standing, rules.overwrite, rules.compare()) {
         (FileState::Absent, ..) => None,

@@ -271,11 +271,27 @@ impl Target {
     ///
     /// # Errors
     /// [`ErrorKind::Destination`].
-    pub(crate) async fn require_writable(&self, (path, is_foreign): (&str, bool)) -> Result<()> {
-        let folders: Vec<_> = self.folders().into_iter().map(Path::to_owned).collect();
-        let files: Vec<_> = folders.iter().map(|folder| folder.join(path)).collect();
+    pub(crate) async fn require_writable(&self, file: (&str, bool)) -> Result<()> {
+        self.require_possible().await?;
+        self.require_permitted(file).await
+    }
+
+    /// Refuses a destination that cannot be a folder.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`].
+    pub(crate) async fn require_possible(&self) -> Result<()> {
+        let folders = self.owned_folders();
         let require = move || folders.iter().try_for_each(|at| system_host::require_possible(at));
-        blocking(require).await?;
+        blocking(require).await
+    }
+
+    /// [`Self::require_writable`] by permissions alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Destination`].
+    pub(crate) async fn require_permitted(&self, (path, is_foreign): (&str, bool)) -> Result<()> {
+        let files: Vec<_> = self.folders().iter().map(|folder| folder.join(path)).collect();
         let refused = blocking(move || {
             files.iter().find_map(|file| match hindrance(file.parent()?)? {
                 (

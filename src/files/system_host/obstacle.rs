@@ -14,6 +14,12 @@ impl SystemHost {
         self.folders().root.place(&transfer.path)
     }
 
+    /// True if the folder of this object exists.
+    pub fn has_folder(&mut self, transfer: &Transfer) -> bool {
+        let path = transfer.path.trim_end_matches('/');
+        transfer.shape == Shape::Folder && self.folders().walk(path, open_folder).is_ok()
+    }
+
     /// Why the object's file cannot be created; `None` if no obstacle is known in advance.
     pub fn obstacle(&mut self, transfer: &Transfer) -> Option<Error> {
         let path = transfer.path.trim_end_matches('/');

@@ -64,6 +64,8 @@ pub enum KeptReason {
     Present,
     /// A file of another program has the object's size and time.
     SizeAndTime,
+    /// The object represents a folder, which exists.
+    Folder,
     /// A file of another program has the object's size, and only sizes are compared.
     Size,
 }
@@ -83,6 +85,7 @@ impl KeptReason {
             Self::Finished => "an earlier run had downloaded all of it",
             Self::Present => "a file was there, and --overwrite never leaves it",
             Self::SizeAndTime => "a file was there: size and time are those of the object",
+            Self::Folder => "the folder was there",
             Self::Size => "a file was there: its size is that of the object, as --size-only wants",
         }
     }
