@@ -21,6 +21,9 @@ use crate::s3::uri::{KeyPattern, S3Uri, encode_key, encode_query, shown};
 /// Keys listed to find one that is not a folder marker.
 const KEYS_LISTED: u32 = 20;
 
+/// Most pages that are listed to find a key that matches a glob.
+const PAGES_LISTED_MAX: usize = 10;
+
 /// Most times that one request follows a bucket to its region, and corrects its clock.
 const FOLLOWS_MAX: usize = 2;
 
@@ -80,7 +83,11 @@ impl Control {
             Some(Err(error)) => probe.object = Some((what, Err(error))),
             Some(Ok(None)) if probe.object.is_some() => {}
             Some(Ok(None)) => {
-                let error = Error::new(ErrorKind::NotFound, format!("{what}: no object is there"))
+                let why = match &uri.key {
+                    KeyPattern::Glob(_) => "no object that matches is among the first ones",
+                    _ => "no object is there",
+                };
+                let error = Error::new(ErrorKind::NotFound, format!("{what}: {why}"))
                     .advise("check the address: inrush ls s3://BUCKET/");
                 probe.object = Some((what, Err(error)));
             }
@@ -107,7 +114,8 @@ impl Control {
         Probe { bucket_region: None, ..probe }
     }
 
-    /// The first key below the prefix that is a non-empty object, or else any.
+    /// The first key below the prefix that is a non-empty object, or else any; for a glob one that
+    /// matches, in one of the first [`PAGES_LISTED_MAX`] pages.
     async fn probe_listing(
         &self,
         probe: &mut Probe,
@@ -115,17 +123,35 @@ impl Control {
         prefix: &str,
         what: &str,
     ) -> Option<Result<Option<String>>> {
-        let query = ListQuery { keys_max: Some(KEYS_LISTED), ..ListQuery::new(prefix) };
-        let question = Question::of_bucket(format!("?{}", query.to_query()), PAGE_BYTES_MAX);
-        let answer = self.ask_plainly(probe, &uri.bucket, &question).await?;
-        if answer.status != 200 {
-            return Some(Err(refusal(&answer, what)));
+        let (glob, keys_max) = match &uri.key {
+            KeyPattern::Glob(glob) => (Some(glob), None),
+            _ => (None, Some(KEYS_LISTED)),
+        };
+        let mut query = ListQuery { keys_max, ..ListQuery::new(prefix) };
+        for _ in 0..PAGES_LISTED_MAX {
+            let question = Question::of_bucket(format!("?{}", query.to_query()), PAGE_BYTES_MAX);
+            let answer = self.ask_plainly(probe, &uri.bucket, &question).await?;
+            if answer.status != 200 {
+                return Some(Err(refusal(&answer, what)));
+            }
+            let page = match parse_page(&answer.body) {
+                Ok(page) => page,
+                Err(error) => return Some(Err(error.within(what))),
+            };
+            let objects = page.objects.iter();
+            let mut wanted =
+                objects.filter(|object| glob.is_none_or(|glob| glob.matches(&object.key)));
+            let first = wanted.next();
+            let full = first.into_iter().chain(wanted).find(|object| object.size_bytes > 0);
+            if let Some(object) = full.or(first) {
+                return Some(Ok(Some(object.key.clone())));
+            }
+            query.token = page.next_token;
+            if query.token.is_none() || glob.is_none() {
+                break;
+            }
         }
-        Some(parse_page(&answer.body).map_err(|error| error.within(what)).map(|page| {
-            let objects = page.objects;
-            let full = objects.iter().find(|object| object.size_bytes > 0);
-            full.or(objects.first()).map(|object| object.key.clone())
-        }))
+        Some(Ok(None))
     }
 
     /// The size of the object, by a GET of its first byte.

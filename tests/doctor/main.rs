@@ -121,6 +121,21 @@ fn a_configuration_that_is_a_pipe_is_read_once() {
 }
 
 #[test]
+fn the_object_of_a_glob_matches_it() {
+    let tree = Tree::healthy();
+    // Those that match come late.
+    let other = (0..1500).map(|number| (format!("train/a{number:04}"), vec![7; 10]));
+    let wanted = [("train/b.tar".to_owned(), vec![7; 20])];
+    let origin = start(config(&other.chain(wanted).collect()));
+    let run = asking(&tree, "s3://lab/train/*.tar", &origin).run().expect(0);
+    assert_eq!(finding(&run, "object")["found"], "s3://lab/train/b.tar can be read", "{run}");
+    let run = asking(&tree, "s3://lab/train/*.zip", &origin).run().expect(1);
+    let found = finding(&run, "object");
+    let says = found["found"].as_str().is_some_and(|text| text.contains("no object that matches"));
+    run.check(says, "no object was asked for");
+}
+
+#[test]
 fn what_it_waits_for_is_reported_meanwhile() {
     let tree = Tree::healthy();
     let folder = tempfile::tempdir().expect("a folder");
