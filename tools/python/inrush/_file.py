@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import operator
 import os
 import select
 import threading
 import weakref
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, SupportsIndex, Union
 
 from ._errors import from_native
 from ._native import size_bytes
@@ -250,8 +251,10 @@ class File(io.BufferedIOBase):
         self._check()
         return self._position
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+    def seek(self, offset: SupportsIndex, whence: int = io.SEEK_SET, /) -> int:
         self._check()
+        # As files of Python take it: integers of NumPy would wrap around.
+        offset = operator.index(offset)
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}.get(whence)
         if begin is None:
             raise ValueError(f"invalid whence: {whence}")
@@ -296,11 +299,11 @@ class File(io.BufferedIOBase):
         self._blocks.move_to_end(begin)
         return begin, block
 
-    def prefetch(self, size: int) -> None:
+    def prefetch(self, size: SupportsIndex) -> None:
         """Begins to fetch the next `size` bytes, where nothing is fetched; does not wait."""
         self._check()
         if self._ahead.begin < 0 and not self._held(1):
-            self._ask_up_to(self._position + size, PIECE_BYTES)
+            self._ask_up_to(self._position + operator.index(size), PIECE_BYTES)
 
     def _ask_up_to(self, end: int, piece: int) -> None:
         """Has pieces under way from the position up to there, or a bit further, while there is
@@ -336,8 +339,9 @@ class File(io.BufferedIOBase):
         length = min(wanted, self.size - self._position)
         return self._client.read(self.info, (self._position, length))
 
-    def read(self, size: Optional[int] = -1, /) -> bytes:
+    def read(self, size: Optional[SupportsIndex] = -1, /) -> bytes:
         """The next `size` bytes, fewer only at the end; all that are left without one."""
+        size = None if size is None else operator.index(size)
         if size is not None and size > 0:
             # Most reads, and the reason why readers of many small parts need no other buffer.
             at = self._position - self._begin
@@ -379,9 +383,10 @@ class File(io.BufferedIOBase):
         self._expected = self._position
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def read1(self, size: int = -1, /) -> bytes:
+    def read1(self, size: SupportsIndex = -1, /) -> bytes:
         """What is there of the next `size` bytes, or what one request brings."""
         self._check()
+        size = operator.index(size)
         if size < 0:
             size = max(len(self._held(AHEAD_MAX)), AHEAD_FIRST)
         held = self._held(self._wanted(size))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Union, cast
@@ -83,6 +84,7 @@ class Listing(Sequence["ObjectInfo"]):
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
+        index = operator.index(index)
         if index < 0:
             index += len(self)
         if not 0 <= index < len(self):

@@ -8,6 +8,7 @@ therefore divides its objects in one way. Nothing here opens a connection.
 from __future__ import annotations
 
 import json
+import operator
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +54,8 @@ def permutation(seed: int, epoch: int, count: int) -> array[int]:
 
     :raises ValueError: `epoch` or `count` is negative, or there are 2^32 objects or more.
     """
+    # Integers of NumPy and PyTorch would wrap around.
+    seed, epoch, count = operator.index(seed), operator.index(epoch), operator.index(count)
     if epoch < 0:
         raise ValueError(f"the epoch is {epoch}: epochs are counted from 0")
     if not 0 <= count <= OBJECTS_MAX:
@@ -82,6 +85,8 @@ class Shard:
     count: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("index", "count"):
+            object.__setattr__(self, name, operator.index(getattr(self, name)))
         if not 0 <= self.index < self.count:
             raise ValueError(f"'{self.index}/{self.count}' is not a shard: "
                              "expected I/N with I below N, such as 0/4")
@@ -149,6 +154,7 @@ class Order(Sequence[int]):
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(self._length))]
+        index = operator.index(index)
         if index < 0:
             index += self._length
         if not 0 <= index < self._length:

@@ -22,6 +22,7 @@ takes its part of the host's connections and memory.
 
 from __future__ import annotations
 
+import operator
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -158,6 +159,7 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         return [transformed(self._transform, sample) for sample in samples]
 
     def _number(self, index: int) -> int:
+        index = operator.index(index)
         number = index + len(self.listing) if index < 0 else index
         if not 0 <= number < len(self.listing):
             raise IndexError(f"object {index} of {len(self.listing)}")

@@ -13,6 +13,7 @@ from typing import Any
 import inrush
 import pytest
 from common import Answers, pattern, resident
+from conftest import require
 from inrush._file import (AHEAD_FIRST, AHEAD_MAX, AHEAD_SUM_MAX, BLOCK_BYTES, BLOCKS_KEPT,
                           PIECE_BYTES, PIECES_KEPT, Ahead, Pool)
 
@@ -37,6 +38,29 @@ def test_it_is_the_object(serve: Serve) -> None:
             file.write(b"")
     with pytest.raises(ValueError, match="closed"):
         file.read()
+
+
+def test_integers_of_numpy_are_taken_as_they_are(serve: Serve) -> None:
+    numpy = require("numpy")
+    with serve(OBJECTS).client() as client:
+        for kind in (numpy.uint8, numpy.int16, numpy.uint32, numpy.uint64):
+            file = client.open("s3://data/big")
+            at = 1000
+            assert file.seek(at) == at
+            # What the type itself would add up to wraps around, or is no integer.
+            assert file.read(kind(200)) == BIG[at:at + 200]
+            assert file.seek(kind(100), io.SEEK_CUR) == at + 300
+            assert file.read(kind(100)) == BIG[at + 300:at + 400]
+            assert file.read1(kind(9)) == BIG[at + 400:at + 409]
+            assert type(file.tell()) is int
+        assert file.seek(-numpy.int8(5), io.SEEK_END) == len(BIG) - 5
+        assert file.seek(numpy.uint64(len(BIG) - 7)) == len(BIG) - 7
+        file.prefetch(numpy.uint8(7))
+        assert file.read() == BIG[-7:]
+        for wrong in (1.5, numpy.float64(1), "1"):
+            for call in (file.seek, file.read, file.read1):
+                with pytest.raises(TypeError):
+                    call(wrong)
 
 
 def test_it_does_as_a_file_in_memory(serve: Serve) -> None:

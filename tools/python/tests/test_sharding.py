@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, program, small_objects
+from conftest import PROJECT, program, require, small_objects
 
 from inrush import _stream
 from inrush.sharding import Order, Rank, Shard, SplitMix64, find_rank, local_rank, permutation
@@ -67,6 +67,16 @@ def test_an_epoch_is_there_once_in_all_shards() -> None:
     whole = list(Order(40, seed=9, shard=Shard(1, 2)))
     parts = [Order(40, seed=9, shard=Shard(1, 2).split(worker, 4)) for worker in range(4)]
     assert [part[at] for at in range(5) for part in parts] == whole
+
+
+def test_integers_of_numpy_are_taken_as_they_are() -> None:
+    numpy = require("numpy")
+    shard = Shard(numpy.uint8(200), numpy.uint8(255))
+    assert (shard, shard.split(numpy.uint8(3), numpy.uint8(4))) == (Shard(200, 255),
+                                                                   Shard(200, 255).split(3, 4))
+    order = Order(300, seed=numpy.uint8(7), epoch=numpy.uint8(255))
+    assert list(order) == list(Order(300, seed=7, epoch=255))
+    assert order[numpy.int8(-5)] == order[295]
 
 
 def test_what_is_no_shard() -> None:
