@@ -23,8 +23,10 @@ takes its part of the host's connections and memory.
 from __future__ import annotations
 
 import operator
+import os
 import sys
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -252,11 +254,22 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
         self._shard = shard
         # What was found at the beginning: workers that are spawned know no process group.
         self._found_shard = rank_shard() if shard is None else shard
-        # In shared memory: workers that stay from epoch to epoch see it change.
+        # In shared memory: workers that stay from epoch to epoch see it change. And the number of
+        # the state that is loaded: the worker that goes on with it changes it, here as well.
         self._epoch: torch.Tensor = torch.zeros((), dtype=torch.int64)
-        cast(Any, self._epoch).share_memory_()
+        self._loaded: torch.Tensor = torch.zeros((), dtype=torch.int64)
+        # The epoch when this process was forked, or got the data set, until its first pass: a
+        # worker begins that pass later than the loader, which may have another epoch by then.
+        self._first: int | None = None
+        self._share()
         self._stream: Stream | None = None
-        self._state: Mapping[str, Any] | None = None
+        # A state, and its number; 0 where a worker has loaded it for itself.
+        self._state: tuple[Mapping[str, Any], int] | None = None
+
+    def _share(self) -> None:
+        for shared in (self._epoch, self._loaded):
+            cast(Any, shared).share_memory_()
+        _streams.add(self)
 
     @property
     def listing(self) -> Listing:
@@ -271,18 +284,23 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
     def set_epoch(self, epoch: int) -> None:
         """The next pass is of this epoch, counted from 0; workers that run already see it.
 
+        A pass that has begun keeps its epoch. Workers that stay from pass to pass begin one just
+        behind `iter` of their loader: call it before that.
+
         Without it every pass has the order of the same epoch, as with the samplers of PyTorch.
         """
         if epoch < 0:
             raise ValueError(f"the epoch is {epoch}: epochs are counted from 0")
         self._epoch.fill_(epoch)
+        self._first = None
 
     def _now(self) -> Plan:
         """The plan of this worker, now."""
         worker, shard = get_worker_info(), self._of_process()
         if worker is not None:
             shard = shard.split(worker.id, worker.num_workers)
-        return replace(self._plan, epoch=self.epoch, shard=shard)
+        epoch = self.epoch if self._first is None else self._first
+        return replace(self._plan, epoch=epoch, shard=shard)
 
     def _of_process(self) -> Shard:
         """The part of this process, all its workers together."""
@@ -305,18 +323,30 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
         :raises ValueError: `drop_uneven` would leave out all objects, or accelerate divides the
             data set again.
         """
+        plan, self._first = self._now(), None
         self._check()
-        state, self._state = self._state, None
-        self._stream = Stream(self._in_worker.client(), self._now(), state)
+        state = self._pending()
+        self._stream = Stream(self._in_worker.client(), plan, state)
+        if state is not None and self._state is not None and self._state[1]:
+            # Nor does a worker that starts later have it.
+            self._loaded.add_(1)
+        self._state = None
         return self._stream
+
+    def _pending(self) -> Mapping[str, Any] | None:
+        """The state that the next pass goes on from."""
+        if self._state is None or self._state[1] not in (0, int(self._loaded.item())):
+            return None
+        return self._state[0]
 
     def state_dict(self) -> dict[str, Any]:
         """Where the pass is that began last in this process; `StatefulDataLoader` asks each pass.
 
         Other loaders with workers cannot: in the main process no pass has begun then.
         """
-        if self._state is not None:
-            return dict(self._state)
+        state = self._pending()
+        if state is not None:
+            return dict(state)
         if self._stream is None:
             return self._now().state(Position())
         return self._stream.state_dict()
@@ -329,12 +359,36 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
         """
         self._now().at(state)
         self.set_epoch(int(state["epoch"]))
-        self._state = dict(state)
+        number = 0
+        if get_worker_info() is None:
+            number = int(self._loaded.add_(1).item())
+        self._state = dict(state), number
 
     def __getstate__(self) -> dict[str, Any]:
         # Workers that are spawned know of no loader.
         self._check()
-        return {**self.__dict__, "_stream": None}
+        return {**self.__dict__, "_stream": None, "_first": self.epoch}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # A copy has workers of its own.
+        self._share()
+
+
+_streams: weakref.WeakSet[_Streaming] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for dataset in list(_streams):
+        dataset._first = dataset.epoch
+
+
+def _after_fork() -> None:
+    for dataset in list(_streams):
+        dataset._first = None
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
 
 
 class StreamDataset(_Streaming):

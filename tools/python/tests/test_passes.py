@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import multiprocessing
 import pickle
 import sys
 import tarfile
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from common import WAIT_SECONDS_MAX
 from conftest import Origin, require, small_objects, tar_of, tars
 
 torch = require("torch")
@@ -119,6 +121,81 @@ def test_a_state_is_that_of_its_own_pass(served: Origin) -> None:
     again = stateful(objects(transform=name), batch_size=2)
     again.load_state_dict(state)
     assert seen + [one for batch in again for one in batch] == list(objects(transform=name))
+
+
+PER_EPOCH: dict[str, Any] = dict(transform=name, shuffle_seed=1)
+
+
+def of_epoch(make: Maker, epoch: int) -> list[Any]:
+    """What a pass of this epoch has."""
+    dataset = make(**PER_EPOCH)
+    dataset.set_epoch(epoch)
+    return list(dataset)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_state_is_for_one_pass_also_of_a_worker(served: Origin, start: str) -> None:
+    dataset = objects(**PER_EPOCH)
+    samples = iter(dataset)
+    begin = [next(samples) for _ in range(5)]
+    resumed = objects(**PER_EPOCH)
+    resumed.load_state_dict(dataset.state_dict())
+    # As the process itself: of one worker a state means the same.
+    loader = DataLoader(resumed, batch_size=None, num_workers=1, multiprocessing_context=start)
+    assert begin + list(loader) == of_epoch(objects, 0)
+    assert list(loader) == of_epoch(objects, 0)
+    resumed.set_epoch(1)
+    assert list(resumed) == of_epoch(objects, 1)
+
+
+def test_a_state_that_nobody_went_on_from_is_not_used_up(served: Origin) -> None:
+    dataset = objects(**PER_EPOCH)
+    samples = iter(dataset)
+    begin = [next(samples) for _ in range(5)]
+    dataset.load_state_dict(dataset.state_dict())
+    with pytest.raises(ValueError, match="its shard is"):
+        list(DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context="fork"))
+    assert begin + list(dataset) == of_epoch(objects, 0)
+
+
+@BOTH
+def test_a_copy_has_an_epoch_that_its_workers_see(served: Origin, make: Maker) -> None:
+    dataset = make(**PER_EPOCH)
+    for copied in (copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))):
+        loader = DataLoader(copied, batch_size=None, num_workers=1, persistent_workers=True,
+                            multiprocessing_context="fork")
+        for epoch in range(3):
+            copied.set_epoch(epoch)
+            assert list(loader) == of_epoch(make, epoch)
+    assert dataset.epoch == 0
+
+
+@pytest.mark.parametrize(("start", "persistent"), [
+    ("fork", False), ("fork", True), ("spawn", True)])
+def test_a_pass_keeps_the_epoch_it_began_with(served: Origin, start: str,
+                                              persistent: bool) -> None:
+    dataset = objects(**PER_EPOCH)
+    begins = multiprocessing.get_context(start).Event()
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=persistent,
+                        multiprocessing_context=start, worker_init_fn=Waiting(begins))
+    samples = iter(loader)
+    dataset.set_epoch(1)
+    begins.set()
+    assert list(samples) == of_epoch(objects, 0)
+    assert list(loader) == of_epoch(objects, 1)
+    samples = iter(dataset)
+    dataset.set_epoch(2)
+    assert list(samples) == of_epoch(objects, 1) and list(dataset) == of_epoch(objects, 2)
+
+
+class Waiting:
+    """What a worker waits for before it begins."""
+
+    def __init__(self, event: Any) -> None:
+        self.event = event
+
+    def __call__(self, worker: int) -> None:
+        assert self.event.wait(WAIT_SECONDS_MAX)
 
 
 @BOTH
