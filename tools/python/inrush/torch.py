@@ -55,9 +55,13 @@ def rank_shard() -> Shard:
 
     :raises ValueError: the variables contradict each other.
     """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if _has_group():
         return Shard(torch.distributed.get_rank(), torch.distributed.get_world_size())
     return this_rank()
+
+
+def _has_group() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _client_of_worker(client: Client | None) -> Client:
@@ -252,7 +256,8 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
     def __init__(self, plan: Plan, client: _InWorker, shard: Shard | None) -> None:
         self._plan, self._in_worker = plan, client
         self._shard = shard
-        # What was found at the beginning: workers that are spawned know no process group.
+        # What was found last: workers that are spawned know no process group. One that is forked
+        # has that of its parent, which may have begun since then.
         self._found_shard = rank_shard() if shard is None else shard
         # In shared memory: workers that stay from epoch to epoch see it change. And the number of
         # the state that is loaded: the worker that goes on with it changes it, here as well.
@@ -304,7 +309,7 @@ class _Streaming(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
 
     def _of_process(self) -> Shard:
         """The part of this process, all its workers together."""
-        if self._shard is None and get_worker_info() is None:
+        if self._shard is None and (get_worker_info() is None or _has_group()):
             self._found_shard = rank_shard()
         return self._found_shard
 

@@ -32,9 +32,10 @@ __all__ = ["ObjectNode", "TarNode"]
 class _Node(BaseNode[Any]):  # type: ignore[misc,unused-ignore]
     """A stream with the life of a node."""
 
-    def __init__(self, plan: Plan, client: Client) -> None:
+    def __init__(self, plan: Plan, client: Client, shard: Shard | tuple[int, int] | None) -> None:
         super().__init__()
         self._plan, self._client = plan, client
+        self._shard = Shard(*shard) if isinstance(shard, tuple) else shard
         self._stream: Stream | None = None
         self._next_epoch = 0
 
@@ -50,7 +51,9 @@ class _Node(BaseNode[Any]):  # type: ignore[misc,unused-ignore]
         super().reset(initial_state)
         if self._stream is not None:
             self._stream.close()
-        plan = replace(self._plan, epoch=self._next_epoch)
+        # A process group may have begun since the last one.
+        shard = rank_shard() if self._shard is None else self._shard
+        plan = replace(self._plan, epoch=self._next_epoch, shard=shard)
         self._stream = Stream(self._client, plan, initial_state)
         self._next_epoch = self._stream.plan.epoch + 1
 
@@ -76,14 +79,11 @@ class ObjectNode(_Node):
                  shuffle_seed: int | None = None, shard: Shard | tuple[int, int] | None = None,
                  drop_uneven: bool = False, client: Client | None = None,
                  transform: Transform | None = None, on_error: OnError | None = None) -> None:
-        """As `inrush.torch.StreamDataset`; the shard is found when the node is made."""
+        """As `inrush.torch.StreamDataset`; the shard is found at each reset."""
         client = of_this_process(client)
         objects = listing(client, source, manifest=manifest)
-        part = rank_shard() if shard is None else Shard(*shard) if isinstance(shard, tuple) \
-            else shard
-        super().__init__(Plan(objects, "objects", seed=shuffle_seed, shard=part,
-                              drop_uneven=drop_uneven, transform=transform, on_error=on_error),
-                         client)
+        super().__init__(Plan(objects, "objects", seed=shuffle_seed, drop_uneven=drop_uneven,
+                              transform=transform, on_error=on_error), client, shard)
 
 
 class TarNode(_Node):
@@ -94,11 +94,8 @@ class TarNode(_Node):
                  shuffle_seed: int | None = None, shard: Shard | tuple[int, int] | None = None,
                  drop_uneven: bool = False, client: Client | None = None,
                  transform: Transform | None = None, on_error: OnError | None = None) -> None:
-        """As `inrush.torch.TarDataset`; the shard is found when the node is made."""
+        """As `inrush.torch.TarDataset`; the shard is found at each reset."""
         client = of_this_process(client)
         tars = listing(client, source, manifest=manifest, suffix=suffix)
-        part = rank_shard() if shard is None else Shard(*shard) if isinstance(shard, tuple) \
-            else shard
-        super().__init__(Plan(tars, "tars", seed=shuffle_seed, shard=part,
-                              drop_uneven=drop_uneven, transform=transform, on_error=on_error),
-                         client)
+        super().__init__(Plan(tars, "tars", seed=shuffle_seed, drop_uneven=drop_uneven,
+                              transform=transform, on_error=on_error), client, shard)

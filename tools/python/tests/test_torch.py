@@ -292,7 +292,7 @@ def test_the_rank_is_that_of_the_launcher_or_of_the_group(
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert rank_shard() == Shard(1, 3)
-    dataset = StreamDataset("s3://data/train/")
+    dataset, unread = (StreamDataset("s3://data/train/") for _ in range(2))
     assert [sample["uri"][-8:-4] for sample in dataset] == ["0001", "0004", "0007"]
     if not torch.distributed.is_available():
         pytest.skip("torch.distributed is not there")
@@ -300,8 +300,12 @@ def test_the_rank_is_that_of_the_launcher_or_of_the_group(
                                          world_size=1)
     try:
         # The data set was made before; the group says more than the variables.
+        # Also a worker, of a data set that this process has never read.
+        for one in (unread, dataset):
+            loader = DataLoader(one, batch_size=2, num_workers=2, collate_fn=same,
+                                multiprocessing_context="fork")
+            assert len(uris(loader)) == 9
         assert len(list(dataset)) == 9
-        assert len(uris(DataLoader(dataset, batch_size=2, num_workers=2, collate_fn=same))) == 9
     finally:
         torch.distributed.destroy_process_group()
 

@@ -66,3 +66,12 @@ def test_samples_of_tars(serve: Serve) -> None:
             node.reset(node.state_dict())
             seen += begin + [sample["__key__"] for sample in node]
         assert sorted(seen) == expected
+
+
+def test_the_rank_is_that_of_the_reset(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(small_objects(9))
+    node = ObjectNode("s3://data/train/")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    node.reset()
+    assert [uri(sample)[-8:-4] for sample in node] == ["0001", "0004", "0007"]
