@@ -74,30 +74,31 @@ def _as_shard(shard: Shard | tuple[int, int] | None) -> Shard | None:
     return shard if shard is None or isinstance(shard, Shard) else Shard(*shard)
 
 
-#: How deep a data set or a sampler may be within those of a loader.
-_LEVELS = 4
+#: The module of accelerate whose loaders divide what is below them.
+_DIVIDING = "accelerate.data_loader"
 
 
 def _refuse_second_division(of: Any, shard: Shard) -> None:
     """Refuses what accelerate divides again: it would read a part of each part.
 
-    :raises ValueError: the loader that accelerate is iterating over has `of`, a data set or a
-        sampler, which reads this shard.
+    It is called where a pass begins: what began it is on the stack, whatever is between them, and
+    so it is in workers that are forked, and where the data set is pickled for those that are not.
+
+    :raises ValueError: a loader of accelerate has `of`, a data set or a sampler, read this shard.
     """
     accelerate = sys.modules.get("accelerate.state")
     if shard.count == 1 or accelerate is None or not accelerate.is_initialized() or \
             accelerate.PartialState().num_processes == 1:
         return
-    # A data set may be within IterableDatasetShard, a sampler within BatchSamplerShard.
-    parts = [accelerate.GradientState().active_dataloader]
-    for _ in range(_LEVELS):
-        parts = [inner for part in parts for name in ("dataset", "sampler", "batch_sampler")
-                 if (inner := getattr(part, name, None)) is not None]
-        if any(part is of for part in parts):
-            raise ValueError(
-                f"accelerate divides what this {type(of).__name__} reads, which is the shard "
-                f"{shard.index}/{shard.count} already: leave the loader out of prepare(), or, as "
-                "for the Trainer of transformers, give shard=(0, 1)")
+    frame = sys._getframe()
+    while frame.f_globals.get("__name__") != _DIVIDING:
+        if frame.f_back is None:
+            return
+        frame = frame.f_back
+    raise ValueError(
+        f"accelerate divides what this {type(of).__name__} reads, which is the shard "
+        f"{shard.index}/{shard.count} already: leave the loader out of prepare(), or, as for the "
+        "Trainer of transformers, give shard=(0, 1)")
 
 
 class _InWorker:

@@ -355,51 +355,56 @@ def test_a_state_of_another_sampler_is_refused(served: Origin) -> None:
             iter(sampler).load_state_dict(state)
 
 
-class Dividing(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
-    """As accelerate's IterableDatasetShard: it has the data set inside."""
+class Wrapping(IterableDataset[Any]):  # type: ignore[misc,unused-ignore]
+    """A data set that has another one inside, under a name of its own."""
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+    def __init__(self, inner: Any) -> None:
+        self.inner = [inner]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.dataset)
+        yield from self.inner[0]
+
+
+#: As the loaders of accelerate; one over a `StatefulDataLoader` begins a pass when it is made, and
+#: goes on with that.
+LOADERS = """
+class Loader:
+    def __init__(self, loader, stateful=False):
+        self.loader = loader
+        self.begun = iter(loader) if stateful else None
+
+    def __iter__(self):
+        yield from self.loader if self.begun is None else self.begun
+"""
 
 
 def test_what_accelerate_divides_again_is_refused(
         served: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
-    active: list[Any] = [None]
     monkeypatch.setitem(sys.modules, "accelerate.state", SimpleNamespace(
-        is_initialized=lambda: True, PartialState=lambda: SimpleNamespace(num_processes=2),
-        GradientState=lambda: SimpleNamespace(active_dataloader=active[0])))
+        is_initialized=lambda: True, PartialState=lambda: SimpleNamespace(num_processes=2)))
+    names: dict[str, Any] = {"__name__": "accelerate.data_loader"}
+    exec(LOADERS, names)
+    prepared = names["Loader"]
 
-    def under_accelerate(loader: Any) -> list[Any]:
-        active[0] = loader
-        try:
-            return list(loader)
-        finally:
-            active[0] = None
+    def is_refused(loader: Any, what: str) -> None:
+        for stateful in (False, True):
+            with pytest.raises(ValueError, match=f"accelerate divides what this {what}"):
+                list(prepared(loader, stateful))
 
     for make in (objects, samples_of_tars):
-        dataset = make(shard=(0, 2))
-        for one in (dataset, Dividing(dataset)):
-            loader = DataLoader(one, batch_size=None)
-            with pytest.raises(ValueError, match="accelerate divides"):
-                under_accelerate(loader)
-        # As workers that are spawned get it.
-        active[0] = loader
-        with pytest.raises(ValueError, match="accelerate divides"):
-            pickle.dumps(dataset)
+        dataset = make(shard=(0, 2), transform=name)
+        for one in (dataset, Wrapping(dataset), Wrapping(Wrapping(dataset))):
+            # Workers that are spawned get it pickled, before they are started.
+            for options in ({}, {"num_workers": 1, "multiprocessing_context": "fork"},
+                            {"num_workers": 1, "multiprocessing_context": "spawn"}):
+                is_refused(DataLoader(one, batch_size=None, **options), type(dataset).__name__)
         everything = DataLoader(make(shard=(0, 1), transform=name), batch_size=None)
-        assert len(under_accelerate(everything)) == 12
-        # Another loader than that which is prepared.
-        active[0] = everything
-        assert len(list(dataset)) == 6
-        active[0] = None
+        assert len(list(prepared(everything))) == 12
+        # Another loader than that which is prepared, between two of its batches.
+        for _ in prepared(everything):
+            assert len(list(DataLoader(dataset, batch_size=None))) == 6
+            break
     numbers = ObjectDataset("s3://data/train/", transform=name)
     loader = DataLoader(numbers, sampler=ShardSampler(numbers, shard=(0, 2)), batch_size=3)
     assert len(list(loader)) == 2
-    with pytest.raises(ValueError, match="accelerate divides what this ShardSampler"):
-        under_accelerate(loader)
-    in_worker = DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
-    with pytest.raises(ValueError, match="accelerate divides"):
-        under_accelerate(in_worker)
+    is_refused(loader, "ShardSampler")
