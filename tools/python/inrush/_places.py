@@ -38,10 +38,11 @@ def split(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
-class Listing(Sequence["ObjectInfo"]):
+class Listing(Sequence[Union[str, "ObjectInfo"]]):
     """Objects in an order, in a few buffers: 24 bytes each, the URI and the ETag.
 
-    Workers that are forked share the pages; for others it is one pickle of bytes.
+    What a client reads: an `ObjectInfo`, or the address where nothing else is known, as of a
+    manifest. Workers that are forked share the pages; for others it is one pickle of bytes.
     """
 
     def __init__(self) -> None:
@@ -75,12 +76,6 @@ class Listing(Sequence["ObjectInfo"]):
         size = self._sizes[index]
         return None if size == UNKNOWN else size
 
-    def source(self, index: int) -> str | ObjectInfo:
-        """What a client reads: the object as it was listed, or its address where it was not."""
-        if self._sizes[index] == UNKNOWN:
-            return self.uri(index)
-        return cast("ObjectInfo", self[index])
-
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
@@ -89,11 +84,13 @@ class Listing(Sequence["ObjectInfo"]):
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"object {index} of {len(self)}")
+        size = self.size(index)
+        if size is None:
+            return self.uri(index)
         from . import ObjectInfo
 
         etag = _part(self._etags, self._etag_ends, index)
-        return ObjectInfo(uri=self.uri(index), size=self.size(index) or 0, etag=etag or None,
-                          last_modified=None)
+        return ObjectInfo(uri=self.uri(index), size=size, etag=etag or None, last_modified=None)
 
     def fingerprint(self) -> str:
         """A hash of all addresses in their order, by which a resumed run knows its listing."""

@@ -237,7 +237,7 @@ class Stream(Iterator[Any]):
 # They do not know their stream: it is gone, with what was read ahead, when nobody has it.
 def _objects(client: Client, plan: Plan, begin: Position) -> Generator[_Read, None, None]:
     order, listing = plan.order(), plan.listing
-    asked = (listing.source(order[at]) for at in range(begin.place, len(order)))
+    asked = (listing[order[at]] for at in range(begin.place, len(order)))
     results = client.read_many(asked, ordered=True, return_exceptions=True)
     for at, result in enumerate(results, begin.place + 1):
         yield _Read(result.error or object_sample(result.source, result.data), Position(at))
@@ -251,7 +251,7 @@ def _tars(client: Client, plan: Plan, begin: Position) -> Generator[_Read, None,
             uri, offset = listing.uri(order[at]), begin.offset if at == begin.place else 0
             file, following, is_first = following, None, True
             try:
-                file = file or client.open(listing.source(order[at]), sequential=True)
+                file = file or client.open(listing[order[at]], sequential=True)
                 with file:
                     tar = [file.info.size, file.info.etag]
                     if offset and begin.tar != tar:
@@ -260,7 +260,7 @@ def _tars(client: Client, plan: Plan, begin: Position) -> Generator[_Read, None,
                     for found in _tar.samples(cast(BinaryIO, file), uri, offset):
                         yield _Read(found.sample, Position(at, found.offset, tar))
                         if is_first and at + 1 < len(order):
-                            following = _begun(client, listing.source(order[at + 1]))
+                            following = _begun(client, listing[order[at + 1]])
                         is_first = False
             except Exception as error:
                 yield _Read(error, Position(at + 1))

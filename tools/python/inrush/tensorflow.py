@@ -95,7 +95,7 @@ def records_dataset(source: Source = (), *, manifest: str | None = None,
         for epoch in range(first_epoch, first_epoch + epochs):
             plan = Plan(files, seed=shuffle_seed, epoch=epoch, shard=part, drop_uneven=drop_uneven)
             for at in plan.order():
-                with client.open(files.source(at), sequential=True) as file:
+                with client.open(files[at], sequential=True) as file:
                     yield from records(cast(BinaryIO, file), files.uri(at), compression)
 
     scalar = tf.TensorSpec(shape=(), dtype=tf.string)

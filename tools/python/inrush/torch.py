@@ -160,7 +160,7 @@ class ObjectDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
 
         :raises inrush.Error: one of them cannot be read.
         """
-        sources = [self.listing.source(self._number(index)) for index in indices]
+        sources = [self.listing[self._number(index)] for index in indices]
         results = self._in_worker.client().read_many(sources, ordered=True)
         samples = [object_sample(result.source, result.data) for result in results]
         return [transformed(self._transform, sample) for sample in samples]

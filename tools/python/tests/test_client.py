@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import inrush
 import pytest
 from common import (WAIT_SECONDS_MAX, Answers, descriptors, pattern, prefers_huge_pages, threads,
                     until)
+from inrush._places import listing
 
 Serve = Callable[..., Any]
 BIG = pattern(20_000_003)
@@ -141,6 +143,17 @@ def test_an_iterator_keeps_the_client_that_nobody_else_has(serve: Serve) -> None
     assert [result.data for result in results] == [b"x", b"star"]
     with server.client().open("s3://data/train/axb") as file:
         assert file.read() == b"x"
+
+
+def test_what_a_manifest_names_is_read_whole(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text('[{"prefix": "s3://data/train/"}, "axb", "a*b"]')
+    with serve(KEYS).client() as client:
+        listed = listing(client, (), manifest=str(tmp_path / "list"))
+        assert [client.read(one) for one in listed] == [b"x", b"star"]
+        assert client.open(listed[-1]).read() == b"star"
+        assert [one.data for one in client.read_many(listed[:1])] == [b"x"]
+        known = listing(client, "s3://data/train/")
+        assert [one.size for one in known] == [4, 1, 1, 2]
 
 
 def test_listings_have_many_pages(serve: Serve) -> None:
