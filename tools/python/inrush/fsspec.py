@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from fsspec import register_implementation
 from fsspec.callbacks import DEFAULT_CALLBACK
-from fsspec.spec import AbstractFileSystem
+from fsspec.spec import AbstractFileSystem, _Cached
 from fsspec.utils import isfilelike
 
 from . import _jobs
@@ -50,7 +51,18 @@ _IGNORED = ("asynchronous", "auto_mkdir", "autocommit", "batch_size", "block_siz
             "use_listings_cache", "version_aware")
 
 
-class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
+class _Instances(_Cached):  # type: ignore[misc,unused-ignore]
+    """Instances by their options. One over a client that was given is not kept: fsspec knows it by
+    its text, which another client has as well, and that may be closed."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        if options.get("client") is not None:
+            options["skip_instance_cache"] = True
+        return super().__call__(*args, **options)
+
+
+class InrushFileSystem(  # type: ignore[misc,unused-ignore]
+        AbstractFileSystem, metaclass=_Instances):
     """Buckets as folders, read-only: ``BUCKET/KEY``, every key taken literally.
 
     A key with a slash at its end cannot be named, as elsewhere in fsspec.
@@ -71,12 +83,24 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         :raises TypeError: `inrush.Client` has no such option.
         """
         super().__init__(**{name: options[name] for name in _IGNORED if name in options})
-        translated = _translated(options)
-        if client is None and translated:
-            from . import Client as Made
+        self._given, self._translated = client, _translated(options)
+        self._client = self._made()
 
-            client = Made(**translated)
-        self.client: Client = of_this_process(client)
+    def _made(self) -> Client:
+        from . import Client as Made
+
+        made = self._given
+        if made is None and self._translated:
+            made = Made(**self._translated)
+        return of_this_process(made)
+
+    @property
+    def client(self) -> Client:
+        """What reads. One that was closed is made again, unless it was given: fsspec keeps file
+        systems for whoever asks next."""
+        if self._given is None and self._client.closed:
+            self._client = self._made()
+        return self._client
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -98,13 +122,14 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         # A mark of a folder: an object of no bytes whose key ends in a slash.
         mark = key.endswith("/") and info.size == 0
         name = f"{bucket}/{key}"
-        return {"name": name.rstrip("/") if mark else name, "Key": f"{bucket}/{key}",
+        return {"name": name.removesuffix("/") if mark else name, "Key": f"{bucket}/{key}",
                 "size": info.size, "type": "directory" if mark else "file", "ETag": info.etag,
                 "LastModified": info.last_modified}
 
     @staticmethod
     def _folder(name: str) -> dict[str, Any]:
-        name = name.rstrip("/")
+        # One slash: what is before it may be an empty name.
+        name = name.removesuffix("/")
         return {"name": name, "Key": name, "size": 0, "type": "directory"}
 
     def info(self, path: str, **_options: Any) -> dict[str, Any]:
@@ -123,12 +148,36 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
                 pass
         for _ in self.client.list(f"{self._uri(path)}/", recursive=False):
             return self._folder(path)
+        if "/" not in path:
+            # An empty bucket; the listing of one that does not exist fails.
+            return self._folder(path)
         try:
             # The listing of an empty folder leaves out its mark.
             return self._entry(self.client.stat(f"{self._uri(path)}/"))
         except FileNotFoundError:
             pass
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def exists(self, path: str, **_options: Any) -> bool:
+        """Whether there is a file or a folder.
+
+        :raises inrush.Error: a request failed, so that this is not known.
+        """
+        return self._type(path) is not None
+
+    def isfile(self, path: str) -> bool:
+        """Whether there is a file; the errors are those of `exists`."""
+        return self._type(path) == "file"
+
+    def isdir(self, path: str) -> bool:
+        """Whether there is a folder; the errors are those of `exists`."""
+        return self._type(path) == "directory"
+
+    def _type(self, path: str) -> str | None:
+        try:
+            return str(self.info(path)["type"])
+        except FileNotFoundError:
+            return None
 
     def ls(self, path: str, detail: bool = True, **_options: Any) -> list[Any]:
         """The files and folders right below a folder, or the file itself.
@@ -139,20 +188,65 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         path = self._strip_protocol(path)
         if not path:
             raise NotImplementedError("inrush lists no buckets: name one")
-        entries = list(self._below(path))
+        entries = list(self._below(f"{path}/"))
         if not entries:
             found = self.info(path)
             entries = [found] if found["type"] == "file" else []
         return entries if detail else [entry["name"] for entry in entries]
 
-    def _below(self, path: str) -> Iterator[dict[str, Any]]:
-        """What is right below a folder, without the mark of the folder itself."""
-        for entry in self.client.list(f"{self._uri(path)}/", recursive=False):
+    def _below(self, folder: str) -> Iterator[dict[str, Any]]:
+        """What is right below a folder, which ends in a slash, without its own mark."""
+        for entry in self.client.list(self._uri(folder), recursive=False):
             size = getattr(entry, "size", None)
             if size is None:
                 yield self._folder(entry.uri[5:])
-            elif entry.uri[5:] != f"{path}/":
+            elif entry.uri[5:] != folder:
                 yield self._entry(cast("ObjectInfo", entry))
+
+    def walk(self, path: str, maxdepth: int | None = None, topdown: bool = True,
+             on_error: str | Callable[[OSError], Any] | None = None, detail: bool = False,
+             **_options: Any) -> Iterator[tuple[str, Any, Any]]:
+        """The folders and files of each folder, as ``os.walk`` has them. Names may be empty.
+
+        :param on_error: "raise", "omit", or what is called with an error; by default a folder that
+            is not there is left out, and other errors are raised.
+        """
+        if maxdepth is not None and maxdepth < 1:
+            raise ValueError("maxdepth must be at least 1")
+        # It may be a file.
+        yield from self._walk(f"{self._strip_protocol(path)}/", self.ls, maxdepth, topdown,
+                              on_error, detail)
+
+    def _walk(self, folder: str, entries: Callable[[str], Iterable[dict[str, Any]]],
+              maxdepth: int | None, topdown: bool,
+              on_error: str | Callable[[OSError], Any] | None, detail: bool
+              ) -> Iterator[tuple[str, Any, Any]]:
+        dirs: Any = {}
+        files: Any = {}
+        try:
+            for entry in entries(folder):
+                kind = dirs if entry["type"] == "directory" else files
+                kind[entry["name"][len(folder):]] = entry
+        except OSError as error:
+            if callable(on_error):
+                on_error(error)
+            elif on_error == "raise" or \
+                    on_error is None and not isinstance(error, FileNotFoundError):
+                raise
+            return
+        if not detail:
+            dirs, files = list(dirs), list(files)
+        level = folder.removesuffix("/"), dirs, files
+        if topdown:
+            yield level
+        if maxdepth is None or maxdepth > 1:
+            # Who was given them may have changed them.
+            for name in dirs:
+                yield from self._walk(f"{folder}{name}/", self._below,
+                                      None if maxdepth is None else maxdepth - 1, topdown,
+                                      on_error, detail)
+        if not topdown:
+            yield level
 
     def find(self, path: str, maxdepth: int | None = None, withdirs: bool = False,
              detail: bool = False, prefix: str = "", **options: Any) -> Any:
@@ -310,6 +404,10 @@ class InrushFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
             self._pieces(info, outfile, callback)
             return
         lpath = os.fspath(lpath)
+        plain = re.sub("/+", "/", rpath)
+        if "//" in lpath and plain != rpath and self.isfile(plain):
+            message = f"one file would be {rpath} and {plain}: folders have no empty names"
+            raise FileExistsError(errno.EEXIST, message, lpath)
         folder = os.path.dirname(lpath) or "."
         os.makedirs(folder, exist_ok=True)
         descriptor, unfinished = tempfile.mkstemp(prefix=".inrush-", dir=folder)

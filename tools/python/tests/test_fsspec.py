@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from common import Answers
 from conftest import Origin, forget, require, small_objects
 
 fsspec = require("fsspec")
@@ -19,6 +20,8 @@ fsspec = require("fsspec")
 from fsspec.tests.abstract import (AbstractFixtures, AbstractGetTests,  # noqa: E402
                                    AbstractOpenTests)
 
+import inrush  # noqa: E402
+from inrush import _client  # noqa: E402
 from inrush.fsspec import InrushFileSystem, register_s3  # noqa: E402
 
 Serve = Callable[..., Origin]
@@ -183,6 +186,98 @@ def test_folders_and_their_marks(bucket: Any, moto_endpoint: str) -> None:
         for call in (fs.info, fs.ls, fs.cat_file, fs.open):
             with pytest.raises(FileNotFoundError):
                 call(missing)
+
+
+def test_names_may_be_empty(bucket: Any, moto_endpoint: str, tmp_path: Path) -> None:
+    keys = ["/top", "a//b", "a//c//d", "a/e", "a///f"]
+    for key in keys:
+        bucket.put_object(Key=key, Body=key.encode())
+    fs = InrushFileSystem(endpoint_url=moto_endpoint, region="us-east-1")
+    paths = sorted(f"bkt/{key}" for key in keys)
+    assert sorted(fs.find("bkt")) == paths
+    assert [path for path, entry in fs.find("bkt", withdirs=True, detail=True).items()
+            if entry["type"] == "file"] == paths
+    walked = [f"{path}/{name}" for path, _, names in fs.walk("bkt") for name in names]
+    assert sorted(walked) == paths
+    assert sorted(f"{path}/{name}" for path, _, names in fs.walk("bkt", maxdepth=2, topdown=False)
+                  for name in names) == ["bkt//top", "bkt/a/e"]
+    assert list(fs.walk("bkt/a/e")) == [("bkt/a/e", [], [""])]
+    assert fs.cat("bkt/a", recursive=True) == \
+        {f"bkt/{key}": key.encode() for key in keys if key != "/top"}
+    fs.get("bkt/a", str(tmp_path / "a"), recursive=True)
+    found = {str(path.relative_to(tmp_path)): path.read_text()
+             for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {"a/b": "a//b", "a/c/d": "a//c//d", "a/e": "a/e", "a/f": "a///f"}
+    bucket.put_object(Key="a/b", Body=b"another")
+    with pytest.raises(FileExistsError, match="one file would be bkt/a//b and bkt/a/b"):
+        fs.get("bkt/a", str(tmp_path / "a"), recursive=True)
+
+
+def test_an_empty_bucket_is_a_folder(bucket: Any, moto_endpoint: str) -> None:
+    fs = InrushFileSystem(endpoint_url=moto_endpoint, region="us-east-1")
+    assert fs.exists("bkt") and fs.isdir("bkt") and not fs.isfile("bkt")
+    assert fs.info("bkt/")["type"] == "directory"
+    assert fs.ls("bkt") == fs.find("bkt") == fs.glob("bkt/*") == []
+    assert list(fs.walk("bkt")) == [("bkt", [], [])]
+    assert not fs.exists("no-such-bucket") and not fs.isdir("no-such-bucket")
+    with pytest.raises(FileNotFoundError):
+        fs.ls("no-such-bucket")
+
+
+def test_what_cannot_be_asked_is_not_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(request: Any) -> None:
+        request.send_response(403)
+        request.send_header("Content-Length", "0")
+        request.end_headers()
+
+    server = Answers(refuses)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+    try:
+        fs = InrushFileSystem(anon=True, skip_instance_cache=True)
+        asks: list[Callable[[str], Any]] = [
+            fs.exists, fs.lexists, fs.isfile, fs.isdir, fs.find, fs.glob,
+            lambda path: fs.find(path, withdirs=True), lambda path: list(fs.walk(path)),
+            lambda path: fs.get(path, "/nowhere", recursive=True)]
+        for ask in asks:
+            with pytest.raises(PermissionError):
+                ask("data/a*" if ask == fs.glob else "data/a")
+        assert list(fs.walk("data/a", on_error="omit")) == []
+        seen: list[OSError] = []
+        assert list(fs.walk("data/a", on_error=seen.append)) == []
+        assert isinstance(seen[0], PermissionError)
+        with pytest.raises(PermissionError):
+            list(fs.walk("data/a", on_error="raise"))
+
+        def interrupted(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(type(fs.client), "stat", interrupted)
+        for ask in (fs.exists, fs.isfile, fs.isdir):
+            with pytest.raises(KeyboardInterrupt):
+                ask("data/a")
+    finally:
+        server.close()
+
+
+def test_a_client_that_was_closed_is_made_again(
+        serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin = serve({"data/a": b"1"})
+    monkeypatch.setattr(_client, "_default", None)
+    monkeypatch.setattr(inrush, "default_client", _client.default_client)
+    for options in ({}, {"requester_pays": True}):
+        first = fsspec.filesystem("inrush", **options)
+        first.client.close()
+        assert fsspec.filesystem("inrush", **options).cat_file("data/a") == b"1"
+        assert first.cat_file("data/a") == b"1"
+    # One that was given is its owner's; the next one is another.
+    given = origin.client()
+    first = fsspec.filesystem("inrush", client=given)
+    assert first.client is given
+    given.close()
+    with pytest.raises(inrush.Closed):
+        first.cat_file("data/a")
+    with origin.client() as other:
+        assert fsspec.filesystem("inrush", client=other).cat_file("data/a") == b"1"
 
 
 def test_ranges_are_those_of_slices(serve: Serve) -> None:
