@@ -17,6 +17,7 @@ import importlib
 import io
 import shlex
 import sys
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -107,18 +108,26 @@ def object_of_command(command: str) -> str | None:
     return None
 
 
-_clients: dict[tuple[int, int, int], Client] = {}
+#: What was given and the worker that it is for, and what that worker has of it.
+_kept: tuple[tuple[weakref.ref[Client], int, int], Client] | None = None
 
 
 def _own(client: Client | None) -> Client:
-    """The client with the share of this worker of a `DataLoader`, if it is in one."""
+    """The client with the share of this process, or of this worker of a `DataLoader`: one for all
+    its shards."""
+    global _kept
+    if client is None:
+        from . import default_client
+
+        client = default_client()
     torch_data = sys.modules.get("torch.utils.data")
     worker = None if torch_data is None else torch_data.get_worker_info()
-    if worker is None:
-        return of_this_process(client)
-    key = (id(client), worker.id, worker.num_workers)
-    if key not in _clients:
-        # A worker has one client for all its shards.
-        _clients.clear()
-        _clients[key] = of_this_process(client, worker.id, worker.num_workers)
-    return _clients[key]
+    part = (0, 1) if worker is None else (worker.id, worker.num_workers)
+    # Not by its number, which the next one has when it is gone.
+    key = (weakref.ref(client), *part)
+    if _kept is not None and _kept[0] == key:
+        return _kept[1]
+    own = of_this_process(client, *part)
+    if own is not client:
+        _kept = key, own
+    return own

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,6 +80,29 @@ def test_workers_and_nodes_have_every_sample_once(serve: Serve, registered: None
                                           multiprocessing_context="fork")
             seen += list(loader)
         assert sorted(seen) == EXPECTED
+
+
+def test_the_client_that_is_given_reads(serve: Serve, registered: None,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    origins = [serve({"data/a": name}) for name in (b"one", b"two")]
+    # As a worker has it: a client of its own share, made of the one that is given.
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(
+        get_worker_info=lambda: SimpleNamespace(id=0, num_workers=2)))
+    for turn in range(40):
+        client = origins[turn % 2].client()
+        # One that is gone leaves its number to the next one.
+        with inrush.webdataset.gopen("s3://data/a", client=client) as file:
+            assert file.read() == (b"one", b"two")[turn % 2]
+            assert file.read() == b""
+        first = inrush.webdataset._own(client)
+        assert inrush.webdataset._own(client) is first
+        del client
+    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(
+        get_worker_info=lambda: None))
+    client = origins[0].client()
+    assert inrush.webdataset._own(client) is inrush.webdataset._own(client), "of a rank as well"
 
 
 def test_other_commands_are_run_as_before(serve: Serve, registered: None) -> None:
