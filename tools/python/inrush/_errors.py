@@ -6,6 +6,7 @@ import copyreg
 import errno
 import re
 import sys
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, ClassVar, Optional, cast
 
@@ -195,11 +196,39 @@ class _WithAttributes(type):
     """The class of a class of one error, which has the attributes of this error."""
 
 
+#: How many of these classes are kept to be used again, of each class of errors.
+CLASSES_KEPT = 64
+_kept: dict[type[Error], deque[Any]] = {}
+#: References to a class that is new, in `_class_with`.
+_references = 0
+
+
 def _class_with(of: type[Error], attributes: Mapping[str, Any]) -> type[Error]:
-    """A subclass with the name of `of`, whose instances have these attributes by default."""
-    body = {"attributes": attributes, "__module__": of.__module__, "__qualname__": of.__qualname__,
-            "__doc__": of.__doc__}
-    made: Any = _WithAttributes(of.__name__, (of,), body)
+    """A subclass with the name of `of`, whose instances have these attributes by default.
+
+    A class refers to itself: it is gone when garbage is collected, which some programs never do.
+    So one to which nobody else refers any more is used again.
+    """
+    global _references
+    kept = _kept.setdefault(of, deque(maxlen=CLASSES_KEPT))
+    made: Any = None
+    for _ in range(len(kept)):
+        try:
+            # No other thread has it then.
+            made = kept.popleft()
+        except IndexError:
+            break
+        if sys.getrefcount(made) <= _references:
+            made.attributes = attributes
+            break
+        kept.append(made)
+        made = None
+    if made is None:
+        body = {"attributes": attributes, "__module__": of.__module__,
+                "__qualname__": of.__qualname__, "__doc__": of.__doc__}
+        made = _WithAttributes(of.__name__, (of,), body)
+        _references = _references or sys.getrefcount(made)
+    kept.append(made)
     return cast(type[Error], made)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pickle
 import signal
@@ -53,6 +54,32 @@ def test_a_class_that_pytorch_pickles_has_the_attributes(monkeypatch: pytest.Mon
         assert pickle.loads(pickle.dumps(again)).uri == "s3://b/k/l"
         # Another error of this kind is about another object.
         assert of("it failed").uri is None
+
+
+def test_classes_of_errors_that_are_gone_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", sys)
+
+    def error(at: int) -> inrush.Error:
+        return _errors.from_native("not_found", "it failed", f"s3://b/{at}")
+
+    before = len(inrush.NotFound.__subclasses__())
+    gc.disable()
+    try:
+        for at in range(1000):
+            assert error(at).uri == f"s3://b/{at}"
+        # Those that are there keep theirs, and what PyTorch hands on is the class alone.
+        few = [error(at) for at in range(20)]
+        assert [one.uri for one in few] == [f"s3://b/{at}" for at in range(20)]
+        classes = [type(one) for one in few]
+        del few
+        for at in range(1000):
+            error(-at)
+        assert [of("again").uri for of in classes] == [f"s3://b/{at}" for at in range(20)]
+        assert len(inrush.NotFound.__subclasses__()) <= before + _errors.CLASSES_KEPT
+        many = [error(at) for at in range(_errors.CLASSES_KEPT * 2)]
+        assert len({type(one) for one in many}) == len(many)
+    finally:
+        gc.enable()
 
 
 def test_messages_name_arguments_not_options() -> None:
