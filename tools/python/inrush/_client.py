@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import json
 import os
+import re
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -157,8 +158,11 @@ class Client:
         return _restored, (self.options,)
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-        return f"inrush.Client({given})"
+        given = self.options
+        if isinstance(url := given.get("endpoint_url"), str):
+            # It is refused with a password, which would be in every log until then.
+            given["endpoint_url"] = re.sub("//.*@", "//***@", url)
+        return "inrush.Client(" + ", ".join(f"{name}={given[name]!r}" for name in given) + ")"
 
     def stat(self, uri: Source) -> ObjectInfo:
         """What the server says of an object (HEAD).

@@ -420,10 +420,12 @@ class File(io.BufferedIOBase):
         return len(data)
 
     def close(self) -> None:
-        self._hold(b"", 0)
-        self._blocks.clear()
-        self._ahead.drop()
-        self._ahead.settle()
+        # Python closes what it collects, also where there was nothing to open.
+        if hasattr(self, "_blocks"):
+            self._hold(b"", 0)
+            self._blocks.clear()
+            self._ahead.drop()
+            self._ahead.settle()
         super().close()
 
     def __reduce__(self) -> tuple[Any, ...]:

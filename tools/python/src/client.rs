@@ -240,7 +240,7 @@ impl Core {
         let listing = session.client.pages(&uri, recursive, move || rung.ring());
         let listing = listing.map_err(|error| Failure::from(error).of(&uri).raised(py))?;
         let parsed = inrush::s3::uri::S3Uri::parse_prefix(&uri).expect("it was listed");
-        Ok(List::new(uri, parsed.bucket, listing, bell))
+        Ok(List::new(uri, parsed.bucket, &session, (listing, bell)))
     }
 
     fn read(

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::errors::Failure;
 use crate::info::{ObjectInfo, Prefix};
-use crate::session::{Owned, SLICE};
+use crate::session::{Owned, SLICE, Session};
 
 /// Rung by the client's thread, waited for by Python's.
 #[derive(Debug, Clone)]
@@ -59,15 +59,22 @@ impl Bell {
 pub(crate) struct List {
     uri: String,
     bucket: String,
+    /// Gone when the client is closed.
+    session: Weak<Session>,
     listing: Owned<(Listing, Bell)>,
     page: VecDeque<Listed>,
     is_over: bool,
 }
 
 impl List {
-    pub(crate) fn new(uri: String, bucket: String, listing: Listing, bell: Bell) -> Self {
-        let listing = Owned::new((listing, bell));
-        Self { uri, bucket, listing, page: VecDeque::new(), is_over: false }
+    pub(crate) fn new(
+        uri: String,
+        bucket: String,
+        session: &Arc<Session>,
+        listing: (Listing, Bell),
+    ) -> Self {
+        let (session, listing) = (Arc::downgrade(session), Owned::new(listing));
+        Self { uri, bucket, session, listing, page: VecDeque::new(), is_over: false }
     }
 
     fn parts(&mut self) -> PyResult<&mut (Listing, Bell)> {
@@ -83,7 +90,11 @@ impl List {
             Poll::Ready(Some(Ok(page))) => self.page = page.into(),
             Poll::Ready(Some(Err(error))) => {
                 self.is_over = true;
-                return Err(Failure::from(error).of(&self.uri).raised(py));
+                let failure = match self.session.strong_count() {
+                    0 => Failure::closed(),
+                    _ => Failure::from(error),
+                };
+                return Err(failure.of(&self.uri).raised(py));
             }
         }
         Ok(true)

@@ -461,6 +461,16 @@ def test_a_close_ends_every_wait(serve: Serve) -> None:
     assert [type(error) for error in errors] == [inrush.Closed]
 
 
+def test_a_close_ends_a_listing(serve: Serve) -> None:
+    client = serve({f"data/{at:04}": b"" for at in range(2001)}).client()
+    listed = client.list("s3://data/")
+    next(listed)
+    client.close()
+    # What is there already may still come.
+    with pytest.raises(inrush.Closed, match="the client is closed"):
+        list(listed)
+
+
 def test_clients_are_pickled_without_keys(serve: Serve) -> None:
     client = serve(KEYS).client(workers=1, memory="32MiB")
     pickled = pickle.dumps(client)
@@ -470,6 +480,16 @@ def test_clients_are_pickled_without_keys(serve: Serve) -> None:
     assert again.read("s3://data/train/axb") == b"x"
     again.close()
     client.close()
+
+
+def test_a_password_is_in_no_text() -> None:
+    client = inrush.Client(endpoint_url="http://user:pass/w@rd@127.0.0.1:1", region="eu-west-1")
+    assert "endpoint_url='http://***@127.0.0.1:1', region='eu-west-1'" in repr(client)
+    with pytest.raises(inrush.Usage) as caught:
+        client.stat("s3://data/a")
+    assert "rd@" not in str(caught.value)
+    client = inrush.Client(endpoint_url="http://127.0.0.1:1/")
+    assert "endpoint_url='http://127.0.0.1:1/'" in repr(client)
 
 
 def test_shares_and_options_are_checked(serve: Serve) -> None:

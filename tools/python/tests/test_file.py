@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import errno
 import io
+import os
 import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -271,6 +274,16 @@ def test_sizes_may_be_text_and_are_checked_before_anything_is_asked(serve: Serve
     for name in ("memory", "bandwidth_limit"):
         with pytest.raises(ValueError, match=f"^{name}: a size is digits"):
             inrush.Client(**{name: "1 big"})
+
+
+def test_what_cannot_be_opened_is_collected_quietly(serve: Serve) -> None:
+    serve(OBJECTS)
+    code = "import inrush\ntry:\n    inrush.Client().open('s3://data/not-there')\n" \
+           "except inrush.NotFound:\n    print('missing')"
+    # Before Python 3.13 it said so in this mode alone.
+    ended = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True,
+                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=True)
+    assert (ended.stdout, ended.stderr) == (b"missing\n", b"")
 
 
 def test_an_error_ahead_comes_when_it_is_its_turn() -> None:
