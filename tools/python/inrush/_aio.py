@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import weakref
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any, Optional, TypeVar, Union
 
 from . import _native
 from ._errors import Closed
 from ._native import ObjectInfo, Prefix, ReadResult
-
-# Items of async_read_many that are begun and not handed out, and their bytes, at most.
-ITEMS_MAX = 1024
-BYTES_MAX = 256 << 20
-
 
 Element = TypeVar("Element")
 
@@ -175,59 +170,27 @@ class Loops:
     async def _read_many(
         self, items: Iterable[Any], ordered: bool, return_exceptions: bool
     ) -> AsyncGenerator[ReadResult, None]:
-        # The results are made by the same code as those of read_many: here in bounded rounds.
-        jobs = self.here()
-        taken = enumerate(items)
-        under_way: deque[tuple[int, Any, Any, int, asyncio.Future[Any]]] = deque()
-        ahead = 0
-        is_over = False
+        taken = iter(items)
+        first = list(itertools.islice(taken, 1))
+        for item in first:
+            source = item[0] if isinstance(item, tuple) and item else item
+            if isinstance(source, ObjectInfo):
+                # Finds where the bucket is, once; the item's own read reports a failure.
+                with contextlib.suppress(OSError):
+                    await self.here().read(source, (0, 0))
+        many = self._core.read_many(itertools.chain(first, taken), ordered, return_exceptions)
         try:
             while True:
-                while not is_over and len(under_way) < ITEMS_MAX and ahead < BYTES_MAX:
-                    entry = next(taken, None)
-                    if entry is None:
-                        is_over = True
-                        break
-                    index, item = entry
-                    is_pair = isinstance(item, tuple) and len(item) == 2
-                    source, range = item if is_pair else (item, None)
-                    if index == 0 and isinstance(source, ObjectInfo):
-                        # Finds where the bucket is, once; the item's own read reports a failure.
-                        with contextlib.suppress(OSError):
-                            await jobs.read(source, (0, 0))
-                    size = 0
-                    try:
-                        future = jobs.read(source, range)
-                        size = range[1] if range is not None else getattr(source, "size", 0)
-                    except (OSError, TypeError) as wrong:
-                        # At its turn, as all errors.
-                        future = asyncio.get_running_loop().create_future()
-                        future.set_exception(wrong)
-                    ahead += size
-                    under_way.append((index, source, range, size, future))
-                if not under_way:
+                results = many.take()
+                if results is None:
+                    await rung(many)
+                    continue
+                if not results:
                     return
-                if not ordered:
-                    futures = [future for *_, future in under_way]
-                    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-                    under_way = deque(sorted(under_way, key=lambda entry: not entry[4].done()))
-                index, source, range, size, future = under_way[0]
-                error: Optional[OSError] = None
-                data = b""
-                try:
-                    data = await future
-                except OSError as failure:
-                    if not return_exceptions:
-                        raise
-                    error = failure
-                under_way.popleft()
-                ahead -= size
-                yield _native.ReadResult(source, range, data, index, error)
+                for result in results:
+                    yield result
         finally:
-            for *_, future in under_way:
-                if not future.cancel() and not future.cancelled():
-                    # Looked at, so that asyncio does not log it.
-                    future.exception()
+            many.close()
 
 
 class _AsyncElements(AsyncIterator[Element]):
@@ -260,7 +223,7 @@ def ended_by(error: BaseException) -> str:
     return f"the iterator has failed before, and does not go on: {why}"
 
 
-async def rung(bell: Union[_native.List, _native.Download]) -> None:
+async def rung(bell: Union[_native.List, _native.Download, _native.ReadMany]) -> None:
     """Waits until there may be something to take."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()

@@ -1,6 +1,9 @@
 //! `read_many`: a lazy iterable in, results out, with a bounded number of bytes ahead.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::fd::RawFd;
+use std::task::Poll;
+use std::time::Duration;
 
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
@@ -198,18 +201,26 @@ impl ReadMany {
         Ok(ReadResult { source, range, data, index, error })
     }
 
+    /// What is there now of the next result: `Ready(None)` at the end.
+    fn look(&mut self, py: Python<'_>) -> PyResult<Poll<Option<ReadResult>>> {
+        self.refill(py)?;
+        self.fetch(py)?;
+        let ended = self.jobs()?.take_ended();
+        self.sort_in(ended);
+        if let Some((item, outcome)) = self.pop() {
+            return self.result(py, item, outcome).map(|result| Poll::Ready(Some(result)));
+        }
+        if self.items.is_none() && self.begun.is_empty() && self.done.is_empty() {
+            self.is_over = true;
+            return Ok(Poll::Ready(None));
+        }
+        Ok(Poll::Pending)
+    }
+
     fn step(&mut self, py: Python<'_>) -> PyResult<Option<ReadResult>> {
         loop {
-            self.refill(py)?;
-            self.fetch(py)?;
-            let ended = self.jobs()?.take_ended();
-            self.sort_in(ended);
-            if let Some((item, outcome)) = self.pop() {
-                return self.result(py, item, outcome).map(Some);
-            }
-            if self.items.is_none() && self.begun.is_empty() && self.done.is_empty() {
-                self.is_over = true;
-                return Ok(None);
+            if let Poll::Ready(result) = self.look(py)? {
+                return Ok(result);
             }
             let jobs = &*self.jobs()?;
             let completions = py.detach(|| jobs.wait(SLICE));
@@ -276,6 +287,29 @@ impl ReadMany {
             self.finish(py);
         }
         result
+    }
+
+    /// Readable when a result may be there.
+    fn fileno(&mut self) -> PyResult<RawFd> {
+        Ok(self.jobs()?.descriptor())
+    }
+
+    /// The next result in a list, an empty list at the end; None while it has not come.
+    fn take(&mut self, py: Python<'_>) -> PyResult<Option<Vec<ReadResult>>> {
+        if self.is_over {
+            return Ok(Some(Vec::new()));
+        }
+        let jobs = self.jobs()?;
+        let completions = jobs.wait(Duration::ZERO);
+        jobs.take(completions);
+        match self.look(py) {
+            Ok(Poll::Pending) => Ok(None),
+            Ok(Poll::Ready(result)) => Ok(Some(result.into_iter().collect())),
+            Err(error) => {
+                self.finish(py);
+                Err(error)
+            }
+        }
     }
 
     /// Cancels what is under way; then the iterator is over.

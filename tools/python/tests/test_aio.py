@@ -160,4 +160,18 @@ def test_a_closed_client_ends_every_await(serve: Serve) -> None:
 
     asyncio.run(work(serve(OBJECTS, "--connection-rate", "200KB").client()))
     until(lambda: not threads())
+
+    async def many(client: inrush.Client, source: Any) -> None:
+        results = client.async_read_many([source] * 5)
+        task = asyncio.ensure_future(anext(results))
+        await asyncio.sleep(0.2)
+        client.close()
+        with pytest.raises(inrush.Closed, match="the client is closed"):
+            await task
+
+    for source in ("s3://data/big", inrush.ObjectInfo("s3://data/big", len(BIG))):
+        asyncio.run(many(serve(OBJECTS, "--connection-rate", "200KB").client(), source))
+    asyncio.run(many(serve(OBJECTS, "--first-byte-latency", "60000").client(), "s3://data/big"))
+    gc.collect()
+    until(lambda: not threads())
     until(lambda: descriptors() <= before)

@@ -3,6 +3,7 @@ process and in the kernel, and stops."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,6 +87,22 @@ def test_read_many(slow: tuple[Any, Watch, Listing], ordered: bool) -> None:
     results = client.read_many(listing, ordered=ordered)
     check(watch, lambda: sum(len(next(results).data) for _ in range(5)), MANY_MAX)
     results.close()
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_read_many_of_an_event_loop(slow: tuple[Any, Watch, Listing], sized: bool) -> None:
+    client, watch, listing = slow
+    loop = asyncio.new_event_loop()
+    try:
+        results = client.async_read_many(listing if sized else (info.uri for info in listing))
+
+        async def some() -> int:
+            return sum([len((await anext(results)).data) for _ in range(5)])
+
+        check(watch, lambda: loop.run_until_complete(some()), MANY_MAX)
+        loop.run_until_complete(results.aclose())
+    finally:
+        loop.close()
 
 
 def test_a_stream(slow: tuple[Any, Watch, Listing]) -> None:
