@@ -30,13 +30,16 @@ BUILD_SECONDS = 3 * 3600.0
 def linker() -> Path:
     """A linker for that glibc, as rustc calls it."""
     zig = install.zig()
+    # Zig's own unwinder would be a second one beside that of glibc, which unwinds the threads that
+    # Python ends at its exit: the two do not know each other's frames.
+    unwinder = must(["cc", "-print-file-name=libgcc_s.so.1"], seconds=20).strip()
     # rustc knows by the end of the name that it takes the options of a C compiler.
     path = zig / f"glibc-{GLIBC[0]}-{GLIBC[1]}-cc"
     target = f"{MACHINE}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
     path.write_text(
         "#!/bin/sh\n"
         f"CARGO_ZIGBUILD_PYTHON_PATH='{zig}/python' exec '{zig}/cargo-zigbuild' zig cc -- "
-        f"-target {target} \"$@\"\n")
+        f"-target {target} '{unwinder}' \"$@\"\n")
     path.chmod(0o755)
     return path
 

@@ -101,3 +101,30 @@ def test_a_thread_goes_on_when_the_main_one_has_ended(serve: Serve, call: str) -
     with started(code, origin.endpoint) as child:
         printed, said = child.communicate()
     assert printed.strip() in (b"1", b"2"), said.decode()
+
+
+#: A process that ends while a thread reads that does not keep it, and takes its time for the end.
+DAEMON = """
+import inrush, threading, time
+
+client, begun = inrush.Client(), threading.Event()
+
+def work():
+    while client.read('s3://data/train/0000.bin'):
+        begun.set()
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.2)
+
+slow = Slow()
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+begun.wait()
+"""
+
+
+def test_a_thread_that_reads_does_not_disturb_the_end(serve: Serve) -> None:
+    with started(DAEMON, serve(small_objects(1)).endpoint) as child:
+        _, said = child.communicate()
+    assert (child.returncode, said) == (0, b"")
