@@ -61,8 +61,8 @@ class _Instances(_Cached):  # type: ignore[misc,unused-ignore]
         return super().__call__(*args, **options)
 
 
-class InrushFileSystem(  # type: ignore[misc,unused-ignore]
-        AbstractFileSystem, metaclass=_Instances):
+class InrushFileSystem(
+        AbstractFileSystem, metaclass=_Instances):  # type: ignore[misc,unused-ignore]
     """Buckets as folders, read-only: ``BUCKET/KEY``, every key taken literally.
 
     A key with a slash at its end cannot be named, as elsewhere in fsspec.
