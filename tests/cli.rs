@@ -72,7 +72,8 @@ fn an_option_of_another_command_is_said_to_be_that() {
     expect_message(&["cat", "--dry-run", "s3://bucket/a"], "--dry-run is an option of get");
     expect_message(
         &["demo", "--region=x"],
-        "--region is an option of get, sync, verify, ls, pipe, cat, train, mount, doctor and bench",
+        "--region is an option of get, sync, load, verify, ls, pipe, cat, train, mount, doctor and \
+         bench",
     );
     let behind = "mount, doctor and bench; options go behind the command";
     expect_message(

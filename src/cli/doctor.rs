@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 
-use super::{OutputArgs, RingName, ServiceArgs, parse_destination, usage};
+use super::operands::parse_destination;
+use super::{OutputArgs, RingName, ServiceArgs, usage};
 use crate::s3::uri::S3Uri;
 
 /// Arguments of `doctor`.

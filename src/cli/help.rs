@@ -10,7 +10,7 @@ mod words;
 use std::fmt::Write as _;
 
 use crate::error::{ErrorKind, ErrorReason};
-pub(super) use words::{CREDENTIALS, FILTERS, GLOBS, VARIABLES};
+pub(super) use words::{CREDENTIALS, FILTERS, GET_USAGE, GLOBS, LOAD_USAGE, SYNC_USAGE, VARIABLES};
 
 /// The program's name.
 pub(super) const NAME: &str = "inrush";
@@ -24,13 +24,6 @@ pub(super) const LONG_ABOUT: &str = "Download objects from S3 to a training inst
     Objects are downloaded in ranges over many connections. Each core runs one thread with its \
     own io_uring (epoll if that is unavailable). Large files bypass the page cache (O_DIRECT) if \
     the file system supports it. A file appears under its name only when it is complete.";
-
-/// Both usage lines of `get`.
-pub(super) const GET_USAGE: &str = "inrush get [OPTIONS] SOURCE... DEST\n       \
-    inrush get [OPTIONS] SOURCE... --discard";
-
-/// The usage line of `sync`.
-pub(super) const SYNC_USAGE: &str = "inrush sync [OPTIONS] SOURCE... DEST";
 
 /// The usage line of `verify`.
 pub(super) const VERIFY_USAGE: &str = "inrush verify [OPTIONS] SOURCE... DIR";
@@ -74,7 +67,7 @@ impl About {
 }
 
 /// All commands.
-pub(super) const COMMANDS: [About; 15] = [
+pub(super) const COMMANDS: [About; 16] = [
     About {
         name: "get",
         operands: &[
@@ -167,6 +160,22 @@ pub(super) const COMMANDS: [About; 15] = [
                 "inrush sync s3://bucket/train/ /mnt/nvme/train/ --delete",
             ),
             ("list what that would do", "inrush sync s3://bucket/train/ data/ --delete --dry-run"),
+        ],
+        remote: true,
+    },
+    About {
+        name: "load",
+        operands: &[("MODEL", &["the model: s3://BUCKET/FOLDER/"])],
+        details: "Works like get into a folder, for programs that read models from files. Left out \
+            are weights that such a program does not read: safetensors files beside an index \
+            (*.safetensors.index.json) that does not name them, and weights in other formats, such \
+            as .bin, .pth, .gguf, .h5 and .onnx, in or below a folder with safetensors files. A \
+            model without safetensors files is downloaded whole.\n\n\
+            Indexes are read first: if a file that one of them names is missing, the run ends \
+            before anything is downloaded.",
+        examples: &[
+            ("download a model into memory", "inrush load s3://bucket/model/ --to /dev/shm/model"),
+            ("measure how fast it loads", "inrush load s3://bucket/model/ --discard --stats"),
         ],
         remote: true,
     },

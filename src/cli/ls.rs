@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::{MessageArgs, SelectionArgs, ServiceArgs, sources, usage};
+use super::operands::sources;
+use super::{MessageArgs, SelectionArgs, ServiceArgs, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 

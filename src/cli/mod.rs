@@ -9,9 +9,11 @@ mod bench;
 mod demo;
 mod doctor;
 mod elsewhere;
+mod get;
 mod help;
 mod ls;
 mod mount;
+mod operands;
 mod options;
 mod pipe;
 mod train;
@@ -22,16 +24,15 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::guide::{self, Topic};
-use crate::limits::SPREAD_MAX;
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
-use crate::text::shown::shown;
 use bench::BenchTyped;
 use doctor::DoctorTyped;
+use get::{GetTyped, LoadTyped, SyncTyped};
 use ls::LsTyped;
 use mount::MountTyped;
 use pipe::{CatTyped, PipeTyped};
@@ -59,7 +60,7 @@ pub use verify::VerifyArgs;
 /// The parsed command line.
 #[derive(Debug, Clone)]
 pub enum Args {
-    /// `inrush get` and `inrush sync`
+    /// `inrush get`, `inrush sync` and `inrush load`
     Get(Box<GetArgs>),
     /// `inrush verify`
     Verify(Box<VerifyArgs>),
@@ -100,18 +101,37 @@ pub enum Destination {
     Discard,
 }
 
-/// Options of `sync` that `get` does not have.
+/// The command, of those that download files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SyncArgs {
-    /// Remove files that are not in the source.
-    pub delete: bool,
+pub enum GetVerb {
+    /// `get`
+    Get,
+    /// `load`: the files of a model that a loader reads.
+    Load,
+    /// `sync`
+    Sync {
+        /// Remove files that are not in the source.
+        delete: bool,
+    },
 }
 
-/// Arguments of `get` or `sync`.
+impl GetVerb {
+    /// The name of the command.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Load => "load",
+            Self::Sync { .. } => "sync",
+        }
+    }
+}
+
+/// Arguments of `get`, `sync` or `load`.
 #[derive(Debug, Clone)]
 pub struct GetArgs {
-    /// `None` for `get`.
-    pub sync: Option<SyncArgs>,
+    /// The command.
+    pub verb: GetVerb,
     /// The part of the objects.
     pub shard: Shard,
     /// Sources to download; empty only if a file lists them.
@@ -183,6 +203,7 @@ fn parse_words(words: Vec<OsString>) -> Result<Args, clap::Error> {
     match Typed::from_arg_matches(&matches)?.command {
         TypedCommand::Get(typed) => typed.settle().map(Box::new).map(Args::Get),
         TypedCommand::Sync(typed) => typed.settle().map(Box::new).map(Args::Get),
+        TypedCommand::Load(typed) => typed.settle().map(Box::new).map(Args::Get),
         TypedCommand::Verify(typed) => typed.settle().map(Box::new).map(Args::Verify),
         TypedCommand::Ls(typed) => typed.settle().map(Box::new).map(Args::Ls),
         TypedCommand::Pipe(typed) => typed.settle().map(Box::new).map(Args::Pipe),
@@ -252,6 +273,10 @@ pub fn command() -> clap::Command {
                 // It is accepted to explain the refusal: channels have many objects.
                 "train" => child.mut_arg("version_id", |arg| arg.hide(true)),
                 "mount" => child.mut_arg("part_size", |arg| arg.hide(true)),
+                // A model is one folder.
+                "load" => ["files_from", "manifest", "manifest_layout"]
+                    .into_iter()
+                    .fold(child, |child, list| child.mut_arg(list, |arg| arg.hide(true))),
                 _ => child,
             }
         });
@@ -292,6 +317,9 @@ enum TypedCommand {
     /// download new and changed objects
     #[command(override_usage = help::SYNC_USAGE)]
     Sync(SyncTyped),
+    /// download the files of a model that a loader of safetensors reads
+    #[command(override_usage = help::LOAD_USAGE)]
+    Load(LoadTyped),
     /// verify local files against the bucket
     #[command(override_usage = help::VERIFY_USAGE)]
     Verify(VerifyTyped),
@@ -344,240 +372,6 @@ fn topics() -> impl TypedValueParser<Value = &'static Topic> {
     });
     PossibleValuesParser::new(names)
         .map(|name| guide::topic(&name.to_ascii_lowercase()).expect("one of the names"))
-}
-
-/// `get` before its operands are distinguished.
-#[derive(Debug, clap::Args)]
-struct GetTyped {
-    /// download and verify, but write nothing; takes no DEST
-    #[arg(long)]
-    discard: bool,
-    /// take only part I of N of the objects; I starts at 0
-    #[arg(long, value_name = "I/N", default_value = "0/1")]
-    shard: Shard,
-    /// spread the objects over DEST and this folder, each object in one of them, by free space and
-    /// write rate; repeatable
-    #[arg(
-        long,
-        value_name = "DIR",
-        value_hint = ValueHint::DirPath,
-        conflicts_with = "discard"
-    )]
-    spread_to: Vec<OsString>,
-    /// not an option of get: see cat
-    #[arg(long = "range", value_name = "RANGE", hide = true, allow_hyphen_values = true)]
-    part: Option<String>,
-    #[command(flatten)]
-    fetch: FetchTyped,
-}
-
-/// `sync` before its operands are distinguished.
-#[derive(Debug, clap::Args)]
-struct SyncTyped {
-    /// delete files below DEST that are not in the source, after all downloads succeeded
-    #[arg(long)]
-    delete: bool,
-    #[command(flatten)]
-    fetch: FetchTyped,
-}
-
-/// The common options of both. The last operand is the destination, unless there is none.
-#[derive(Debug, clap::Args)]
-struct FetchTyped {
-    /// sources, then the destination
-    // The help lists them separately: help::COMMANDS.
-    #[arg(value_name = "SOURCE... DEST", hide = true, value_hint = ValueHint::AnyPath)]
-    operands: Vec<OsString>,
-    /// list what would be downloaded, and download nothing
-    #[arg(long, short = 'n', alias = "dryrun")]
-    dry_run: bool,
-    /// download everything below a folder; this is the default
-    #[arg(long, hide = true)]
-    recursive: bool,
-    /// compare times exactly; this is the default
-    #[arg(long, hide = true, conflicts_with_all = ["size_only", "ignore_times"])]
-    exact_timestamps: bool,
-    /// whether downloaded data is verified before the file gets its name
-    #[arg(long, value_name = "MODE", value_enum, default_value_t)]
-    verify: VerifyMode,
-    /// write one JSON line per object to this file
-    #[arg(
-        long,
-        help_heading = "Output",
-        value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        value_parser = options::parse_report,
-        conflicts_with = "dry_run"
-    )]
-    report: Option<PathBuf>,
-    /// print CPU time, memory, connections and I/O modes after the summary
-    #[arg(long, help_heading = "Output")]
-    stats: bool,
-    /// print which part of the machine, the network or the server was the limit
-    #[arg(long, help_heading = "Output")]
-    explain: bool,
-    #[command(flatten)]
-    keep: KeepArgs,
-    #[command(flatten)]
-    selection: SelectionArgs,
-    #[command(flatten)]
-    service: ServiceArgs,
-    #[command(flatten)]
-    tuning: TuningArgs,
-    #[command(flatten)]
-    failures: FailureArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-    #[command(flatten)]
-    metrics: MetricsArgs,
-}
-
-impl GetTyped {
-    fn settle(self) -> Result<GetArgs, clap::Error> {
-        if let Some(range) = self.part {
-            return Err(usage(&format!(
-                "get downloads whole objects: use 'inrush cat --range={range} s3://BUCKET/KEY > \
-                 FILE' for part of one"
-            )));
-        }
-        let args = self.fetch.settle("get", self.discard, None)?;
-        let others = self.spread_to.into_iter().map(|folder| parse_destination(folder, false));
-        let spread_to = others.collect::<Result<Vec<PathBuf>, clap::Error>>()?;
-        if spread_to.len() >= SPREAD_MAX {
-            return Err(usage(&format!("--spread-to: at most {SPREAD_MAX} folders with DEST")));
-        }
-        Ok(GetArgs { shard: self.shard, spread_to, ..args })
-    }
-}
-
-impl SyncTyped {
-    fn settle(self) -> Result<GetArgs, clap::Error> {
-        self.fetch.settle("sync", false, Some(SyncArgs { delete: self.delete }))
-    }
-}
-
-impl FetchTyped {
-    fn settle(
-        self,
-        name: &str,
-        discard: bool,
-        sync: Option<SyncArgs>,
-    ) -> Result<GetArgs, clap::Error> {
-        // Everything below a folder is downloaded anyway.
-        let _ = (self.recursive, self.exact_timestamps);
-        let mut operands = self.operands;
-        let destination = if discard {
-            Destination::Discard
-        } else {
-            let last = operands.pop().ok_or_else(|| match self.selection.has_more() {
-                true => usage("the destination is missing: add a folder or a file"),
-                false => usage(&format!(
-                    "source and destination are missing: inrush {name} s3://BUCKET/KEY DEST"
-                )),
-            })?;
-            check_direction(name, &operands, &last)?;
-            Destination::Local(parse_destination(last, sync.is_none())?)
-        };
-        let mut sources = sources(name, operands, discard, &self.selection)?;
-        self.service.with_version(sources.iter_mut())?;
-        Ok(GetArgs {
-            sync,
-            shard: Shard::WHOLE,
-            sources,
-            destination,
-            spread_to: Vec::new(),
-            dry_run: self.dry_run,
-            verify: self.verify,
-            report: self.report,
-            stats: self.stats,
-            explain: self.explain,
-            keep: self.keep,
-            selection: self.selection,
-            service: self.service,
-            tuning: self.tuning,
-            failures: self.failures,
-            output: self.output,
-            metrics: self.metrics,
-        })
-    }
-}
-
-/// The operands that are sources, for the command of this name; none if a file lists them.
-fn sources(
-    name: &str,
-    operands: Vec<OsString>,
-    discard: bool,
-    selection: &SelectionArgs,
-) -> Result<Vec<S3Uri>, clap::Error> {
-    if operands.is_empty() && !selection.has_more() {
-        let message = format!("the source is missing: give s3://BUCKET/KEY after '{name}'");
-        return Err(usage(&message));
-    }
-    if !operands.is_empty() && selection.manifest.is_some() {
-        return Err(usage("--manifest lists all objects: give no source besides"));
-    }
-    let sources = operands.into_iter().map(|operand| match operand.to_str() {
-        Some(text) if discard && !text.contains("://") => Err(usage(&format!(
-            "unexpected destination '{}': --discard writes nothing",
-            shown(text)
-        ))),
-        Some(text) => parse_source(text, selection),
-        None => Err(usage(&format!("{} is not UTF-8, but keys always are", operand.display()))),
-    });
-    sources.collect()
-}
-
-/// Parses an address.
-fn parse_source(text: &str, selection: &SelectionArgs) -> Result<S3Uri, clap::Error> {
-    selection.read_source()(text).map_err(|error| usage(&error.to_string()))
-}
-
-/// Refuses uploads and copies within S3.
-fn check_direction(name: &str, sources: &[OsString], last: &OsString) -> Result<(), clap::Error> {
-    let is_remote = |operand: &OsString| operand.as_encoded_bytes().starts_with(b"s3://");
-    // Of s3://BUCKET/KEY.
-    let bucket =
-        |operand: &OsString| operand.to_string_lossy().split('/').nth(2).map(str::to_owned);
-    match sources {
-        [local, ..] if is_remote(last) && !sources.iter().any(is_remote) => Err(usage(&format!(
-            "inrush does not upload, and '{}' is not an S3 address: give \
-             s3://BUCKET/KEY first, then the folder or file that it goes to",
-            shown(&local.display().to_string())
-        ))),
-        [.., source] if is_remote(last) && bucket(source) != bucket(last) => Err(usage(&format!(
-            "inrush does not copy between buckets: give a local folder or file after the sources \
-             of inrush {name}"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// `or_discards`: the command may do without.
-fn parse_destination(operand: OsString, or_discards: bool) -> Result<PathBuf, clap::Error> {
-    let named = shown(&operand.display().to_string());
-    if operand.is_empty() {
-        return Err(usage("the destination is empty: give a folder or a file, such as '.'"));
-    }
-    if operand.as_encoded_bytes().starts_with(b"s3://") {
-        let discard = ", or use --discard to download and verify without writing";
-        let (what, discard) =
-            if or_discards { ("a folder or a file", discard) } else { ("a folder", "") };
-        return Err(usage(&format!(
-            "the destination is missing: add {what} after '{named}'{discard}"
-        )));
-    }
-    if operand.as_encoded_bytes().windows(3).any(|three| three == b"://") {
-        return Err(usage(&format!(
-            "'{named}' is not a local destination: the last argument is a folder or a file"
-        )));
-    }
-    if operand == "-" {
-        return Err(usage(
-            "'-' is not a destination: 'inrush cat SOURCE' writes to standard output; \
-             write './-' for a file of that name",
-        ));
-    }
-    Ok(PathBuf::from(operand))
 }
 
 /// A usage error of one line.

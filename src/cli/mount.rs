@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use clap::{ValueEnum, ValueHint};
 
+use super::operands::sources;
 use super::options::cache::CacheArgs;
 use super::options::metrics::MetricsArgs;
-use super::{MessageArgs, SelectionArgs, ServiceArgs, TuningArgs, options, sources, usage};
+use super::{MessageArgs, SelectionArgs, ServiceArgs, TuningArgs, options, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::{KeyPattern, S3Uri};
 use crate::text::shown::shown;

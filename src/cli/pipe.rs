@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use clap::{ValueEnum, ValueHint};
 
+use super::operands::{parse_source, sources};
 use super::options::metrics::MetricsArgs;
 use super::options::selection::parse_manifest;
-use super::{
-    ManifestPlace, MessageArgs, SelectionArgs, ServiceArgs, options, parse_source, sources, usage,
-};
+use super::{ManifestPlace, MessageArgs, SelectionArgs, ServiceArgs, options, usage};
 use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::plan::typed_range::TypedRange;

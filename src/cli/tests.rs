@@ -791,14 +791,14 @@ fn completions_know_the_options() {
 
 /// Options that not all commands with sources have: which commands have them, and why the others do
 /// not.
-const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 16] = [
+const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 18] = [
     (
-        &["get", "sync", "pipe", "cat"],
+        &["get", "sync", "load", "pipe", "cat"],
         "ls and verify bring no object: there is nothing to watch",
         &["metrics_file", "metrics_listen"],
     ),
     (
-        &["get", "sync", "pipe", "cat"],
+        &["get", "sync", "load", "pipe", "cat"],
         "ls and verify bring no object: they have no data plane to bound or to measure",
         &[
             "bandwidth_limit",
@@ -814,7 +814,7 @@ const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 16] = [
         ],
     ),
     (
-        &["get", "sync"],
+        &["get", "sync", "load"],
         "only they write files",
         &[
             "dry_run",
@@ -829,15 +829,25 @@ const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 16] = [
             "verify",
         ],
     ),
-    (&["get", "sync"], "streams have a worker for each core that they need", &["workers"]),
-    (&["get", "sync", "verify", "pipe", "cat"], "the lines of ls are its report", &["report"]),
+    (&["get", "sync", "load"], "streams have a worker for each core that they need", &["workers"]),
+    (
+        &["get", "sync", "load", "verify", "pipe", "cat"],
+        "the lines of ls are its report",
+        &["report"],
+    ),
     (
         &["get", "verify", "ls", "pipe"],
         "sync would take the other shards' files for deleted ones, and cat has one reader",
         &["shard"],
     ),
-    (&["get"], "what is not kept cannot be up to date", &["discard"]),
+    (&["get", "load"], "what is not kept cannot be up to date", &["discard"]),
     (&["get"], "sync and verify compare one folder with the source", &["spread_to"]),
+    (&["load"], "the last operand of the others is the destination", &["to"]),
+    (
+        &["get", "sync", "verify", "ls", "pipe", "cat"],
+        "a model is one folder",
+        &["files_from", "manifest", "manifest_layout"],
+    ),
     (&["sync"], "only it makes a folder like the bucket", &["delete"]),
     (&["verify"], "only it reads files that are there", &["adopt", "strict"]),
     (&["cat"], "a file or a pipe is for whole objects", &["range"]),
@@ -858,7 +868,7 @@ const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 16] = [
 
 #[test]
 fn what_a_command_lacks_it_lacks_for_a_reason() {
-    let commands = ["get", "sync", "verify", "ls", "pipe", "cat"];
+    let commands = ["get", "sync", "load", "verify", "ls", "pipe", "cat"];
     let command = command();
     let mut who = std::collections::BTreeMap::<String, Vec<&str>>::new();
     for name in commands {

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 
-use super::{OutputArgs, SelectionArgs, ServiceArgs, options, sources, usage};
+use super::operands::sources;
+use super::{OutputArgs, SelectionArgs, ServiceArgs, options, usage};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
 use crate::text::shown::shown;

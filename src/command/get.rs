@@ -1,4 +1,5 @@
-//! `inrush get`: resolves the sources, downloads and reports; or lists the downloads.
+//! `inrush get`, `sync` and `load`: resolves the sources, downloads and reports; or lists the
+//! downloads.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -8,12 +9,13 @@ use tokio::sync::mpsc::channel;
 
 use super::ending::exit_code;
 use super::failures::FailureMessages;
+use super::model;
 use super::output::Output;
 use super::own_files::written_by;
 use super::ring;
 use super::session::{self, Interrupts};
 use super::sources::{self, Narrowed};
-use crate::cli::{GetArgs, TuningArgs};
+use crate::cli::{GetArgs, GetVerb, TuningArgs};
 use crate::control::auth::credentials::CredentialSource;
 use crate::download::cancel::Cancel as _;
 use crate::download::existing::{Clearing, Verdict};
@@ -134,7 +136,7 @@ async fn find(
     filter: Filter,
     (output, begun): (&mut Output, Instant),
 ) -> Result<DownloadJob> {
-    let deletes = args.sync.is_some_and(|sync| sync.delete);
+    let deletes = args.verb == GetVerb::Sync { delete: true };
     if deletes {
         require_whole(&args.selection)?;
     }
@@ -146,6 +148,10 @@ async fn find(
     let progress = output.progress();
     let control =
         session::control_with(&args.service, credentials, progress, settings.clone()).await?;
+    let filter = match args.verb {
+        GetVerb::Load => model::narrow(&control, &args.sources, filter, output.progress()).await?,
+        GetVerb::Get | GetVerb::Sync { .. } => filter,
+    };
     let narrowed = Narrowed { filter, shard: args.shard };
     let narrowed =
         sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
@@ -163,7 +169,7 @@ async fn find(
         shard: narrowed.shard,
         destination: args.destination.clone(),
         spread_to: args.spread_to.clone(),
-        are_many: args.sync.is_some() || is_list || args.sources.len() > 1 || is_spread,
+        are_many: args.verb != GetVerb::Get || is_list || args.sources.len() > 1 || is_spread,
         mirrored_except,
     };
     DownloadJob::find(control, wanted, rules, output, begun).await

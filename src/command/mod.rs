@@ -10,6 +10,7 @@ mod get;
 mod interrupts;
 mod log;
 mod ls;
+mod model;
 mod mount;
 mod output;
 mod own_files;

@@ -108,7 +108,11 @@ pub const NAMESAKES_MAX: usize = 1_000_000;
 pub const MANIFEST_OBJECTS_MAX: usize = SOURCES_MAX;
 /// Longest manifest, in bytes: [`MANIFEST_OBJECTS_MAX`] objects of 128 bytes each.
 pub const MANIFEST_BYTES_MAX: usize = 128 << 20;
-/// Bytes of a manifest per request: each request has [`ANSWER_TIMEOUT`].
+/// Longest index of a model, in bytes, as for a header of safetensors.
+pub const MODEL_INDEX_BYTES_MAX: u64 = 100_000_000;
+/// Most weights and indexes of a model.
+pub const MODEL_FILES_MAX: usize = 100_000;
+/// Bytes of a manifest or an index per request: each request has [`ANSWER_TIMEOUT`].
 pub const MANIFEST_PIECE_BYTES: usize = 8 << 20;
 /// Most sources that are resolved at once.
 pub const SOURCES_ASKED_MAX: usize = 64;

@@ -9,6 +9,9 @@
 //! `**` crosses names. A match of a folder applies to everything below it: `/img` and `img/*` mean
 //! the folder `img` at the top, and `img/` any folder of that name.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
 use crate::text::glob::{Glob, GlobSet};
@@ -40,6 +43,8 @@ pub struct Filter {
     set: GlobSet,
     /// For each glob of the set, in the order typed: whether a match is transferred.
     takes: Vec<bool>,
+    /// Paths that are not transferred, whatever they match.
+    except: Arc<BTreeSet<String>>,
 }
 
 impl Filter {
@@ -71,18 +76,27 @@ impl Filter {
             }
         }
         let set = GlobSet::new(globs).map_err(|why| refusal("a filter", "all together", &why))?;
-        Ok(Self { set, takes })
+        Ok(Self { set, takes, except: Arc::default() })
     }
 
     /// True if there is no filter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.takes.is_empty()
+        self.takes.is_empty() && self.except.is_empty()
+    }
+
+    /// Leaves out these paths, too.
+    #[must_use]
+    pub fn except(self, paths: BTreeSet<String>) -> Self {
+        Self { except: Arc::new(paths), ..self }
     }
 
     /// True if the object of this path is transferred; a folder's path ends in a slash.
     #[must_use]
     pub fn takes(&self, relative: &str) -> bool {
+        if self.except.contains(relative) {
+            return false;
+        }
         let Some(first) = self.takes.first() else { return true };
         self.set.last_match(relative).map_or(!first, |index| self.takes[index])
     }
@@ -181,6 +195,14 @@ mod tests {
         }
         check("+*.d", "x/y.d/z", true);
         check("-/img/", "x/img/", true);
+    }
+
+    #[test]
+    fn a_path_that_is_left_out_matches_nothing() {
+        let filter = filter("+*.tar").except(BTreeSet::from(["a/x.tar".to_owned()]));
+        assert!(filter.takes("a/y.tar") && filter.takes("x.tar") && !filter.takes("a/x.tar"));
+        let filter = Filter::default().except(BTreeSet::from(["x".to_owned()]));
+        assert!(!filter.is_empty() && filter.takes("y") && !filter.takes("x"));
     }
 
     #[test]

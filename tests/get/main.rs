@@ -30,6 +30,7 @@ mod complete;
 mod endpoints;
 mod files;
 mod filters;
+mod load;
 mod named;
 mod output;
 mod repeated;

@@ -161,8 +161,8 @@ fn no_option_is_named_that_is_not_there() {
 }
 
 /// Commands that have options.
-const COMMANDS: [&str; 10] =
-    ["get", "sync", "verify", "ls", "pipe", "cat", "train", "mount", "demo", "bench"];
+const COMMANDS: [&str; 11] =
+    ["get", "sync", "load", "verify", "ls", "pipe", "cat", "train", "mount", "demo", "bench"];
 
 /// Options of the project's tools, which the guide names without their program.
 const OTHERS: [&str; 2] = ["--help", "--minutes"];

@@ -144,7 +144,7 @@ mod tests {
             ("get --update", "'inrush sync' downloads only what is new or has changed"),
             (
                 "ls --retries",
-                "ls has no such option; --max-attempts is an option of get, sync, pipe, cat, \
+                "ls has no such option; --max-attempts is an option of get, sync, load, pipe, cat, \
                  train, mount, demo, bench",
             ),
             ("get --wrokers", ""),

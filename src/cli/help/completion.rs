@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use crate::cli::{ServiceArgs, command, help};
 
 /// Commands with the options of [`ServiceArgs`].
-const REMOTE: [&str; 7] = ["get", "sync", "verify", "ls", "pipe", "cat", "train"];
+const REMOTE: [&str; 8] = ["get", "sync", "load", "verify", "ls", "pipe", "cat", "train"];
 
 /// First line of the generated function in bash and in zsh.
 const FUNCTION: &str = "_inrush() {\n";

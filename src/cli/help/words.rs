@@ -42,3 +42,14 @@ pub(crate) const FILTERS: &str = "--include and --exclude are taken in the order
 /// Sources of credentials.
 pub(crate) const CREDENTIALS: &str = "Credentials are searched for as in the AWS CLI: \
     environment, profile (keys, SSO, process, role), web identity, container, instance.";
+
+/// Both usage lines of `get`.
+pub(in crate::cli) const GET_USAGE: &str = "inrush get [OPTIONS] SOURCE... DEST\n       \
+    inrush get [OPTIONS] SOURCE... --discard";
+
+/// The usage line of `sync`.
+pub(in crate::cli) const SYNC_USAGE: &str = "inrush sync [OPTIONS] SOURCE... DEST";
+
+/// The usage lines of `load`.
+pub(in crate::cli) const LOAD_USAGE: &str = "inrush load [OPTIONS] MODEL --to DIR\n       \
+    inrush load [OPTIONS] MODEL --discard";

@@ -33,8 +33,7 @@ impl Args {
     pub fn metrics(&self) -> Option<(&'static str, &MetricsArgs)> {
         match self {
             Self::Get(args) if args.dry_run => None,
-            Self::Get(args) if args.sync.is_some() => Some(("sync", &args.metrics)),
-            Self::Get(args) => Some(("get", &args.metrics)),
+            Self::Get(args) => Some((args.verb.name(), &args.metrics)),
             Self::Pipe(args) => Some(("pipe", &args.stream.metrics)),
             Self::Cat(args) => Some(("cat", &args.stream.metrics)),
             Self::Train(args) if !args.check => Some(("train", &args.metrics)),

@@ -26,9 +26,9 @@ use super::ring;
 use super::runtime::on_runtime;
 use super::session::Interrupts;
 use crate::cli::{
-    AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, KeepArgs, LogFormat,
-    MessageArgs, MetricsArgs, OnFailure, OutputArgs, PipeArgs, RecordWrapper, SelectionArgs,
-    ServiceArgs, StreamArgs, VerifyMode,
+    AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, GetVerb, KeepArgs,
+    LogFormat, MessageArgs, MetricsArgs, OnFailure, OutputArgs, PipeArgs, RecordWrapper,
+    SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
 };
 use crate::control::auth::credentials::CredentialSource;
 use crate::engine::config::{Config, HostFacts};
@@ -292,7 +292,7 @@ impl Demo<'_> {
         GetArgs {
             metrics: MetricsArgs::default(),
             verify: VerifyMode::Auto,
-            sync: None,
+            verb: GetVerb::Get,
             shard: Shard::WHOLE,
             sources: vec![S3Uri::parse(&source).expect("the sets have names that are keys")],
             destination: Destination::Local(destination.to_path_buf()),

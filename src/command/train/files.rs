@@ -12,7 +12,7 @@ use super::input::{self, Sources};
 use super::layout::JobFolders;
 use super::streams::SharedResources;
 use super::survey::OtherFiles;
-use crate::cli::{Destination, FailureArgs, GetArgs, SelectionArgs, TrainArgs};
+use crate::cli::{Destination, FailureArgs, GetArgs, GetVerb, SelectionArgs, TrainArgs};
 use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::control::list::channel::{ChannelSource, Preflight};
@@ -215,7 +215,7 @@ impl Downloads<'_> {
         let args = self.args;
         GetArgs {
             metrics: args.metrics.clone(),
-            sync: None,
+            verb: GetVerb::Get,
             // The entries are only this host's part.
             shard: Shard::WHOLE,
             sources: Vec::new(),

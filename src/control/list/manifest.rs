@@ -1,11 +1,13 @@
-//! Fetches manifests from objects: in pieces, completely or not at all.
+//! Fetches manifests and indexes from objects: in pieces, completely or not at all.
 
 use std::fmt;
 
 use http::Method;
 
 use crate::control::client::{Question, no_memory};
-use crate::control::limits::{MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, MANIFEST_PIECE_BYTES};
+use crate::control::limits::{
+    MANIFEST_BYTES_MAX, MANIFEST_OBJECTS_MAX, MANIFEST_PIECE_BYTES, MODEL_INDEX_BYTES_MAX,
+};
 use crate::control::{Ask, Control, refusal, server_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::AUGMENTED_BYTES_MAX;
@@ -19,7 +21,7 @@ impl Control {
     /// [`ErrorKind::NotFound`] if there is none; [`ErrorKind::Usage`] if it is invalid, or exceeds
     /// [`MANIFEST_BYTES_MAX`] or [`MANIFEST_OBJECTS_MAX`].
     pub async fn manifest(&self, bucket: &str, key: &str, layout: Layout) -> Result<Vec<S3Uri>> {
-        let bytes = self.fetch(bucket, key, MANIFEST_BYTES_MAX as u64).await?;
+        let bytes = self.fetch(bucket, key, ("manifest", MANIFEST_BYTES_MAX as u64)).await?;
         let parsed = parse(&bytes, layout, MANIFEST_OBJECTS_MAX);
         parsed.map_err(|error| error.within(format!("s3://{bucket}/{}", shown(key))))
     }
@@ -30,7 +32,7 @@ impl Control {
     /// [`ErrorKind::NotFound`] if there is none; [`ErrorKind::Usage`] if it, together with those
     /// fetched before, exceeds [`AUGMENTED_BYTES_MAX`].
     pub async fn augmented_manifest(&self, bucket: &str, key: &str) -> Result<Vec<u8>> {
-        let text = self.fetch(bucket, key, AUGMENTED_BYTES_MAX).await?;
+        let text = self.fetch(bucket, key, ("manifest", AUGMENTED_BYTES_MAX)).await?;
         let sum = self.augmented_bytes.get().saturating_add(text.len() as u64);
         if sum > AUGMENTED_BYTES_MAX {
             let message = format!(
@@ -44,7 +46,22 @@ impl Control {
         Ok(text)
     }
 
-    async fn fetch(&self, bucket: &str, key: &str, bytes_max: u64) -> Result<Vec<u8>> {
+    /// The text of the index of a model with this key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is none; [`ErrorKind::Usage`] if it exceeds
+    /// [`MODEL_INDEX_BYTES_MAX`].
+    pub async fn model_index(&self, bucket: &str, key: &str) -> Result<Vec<u8>> {
+        self.fetch(bucket, key, ("index", MODEL_INDEX_BYTES_MAX)).await
+    }
+
+    /// The bytes of a list: a `noun` that has at most `bytes_max`.
+    async fn fetch(
+        &self,
+        bucket: &str,
+        key: &str,
+        (noun, bytes_max): (&str, u64),
+    ) -> Result<Vec<u8>> {
         let what = format!("get s3://{bucket}/{}", shown(key));
         let trouble =
             |why: &str| Err(Error::new(ErrorKind::Endpoint, format!("{what}: the answer {why}")));
@@ -70,8 +87,7 @@ impl Control {
                 }
                 200 | 206 => {}
                 404 if server_error(&answer).code != "NoSuchBucket" => {
-                    let message =
-                        format!("s3://{bucket}/{}: there is no such manifest", shown(key));
+                    let message = format!("s3://{bucket}/{}: there is no such {noun}", shown(key));
                     return Err(Error::new(ErrorKind::NotFound, message)
                         .advise("check the bucket and the key"));
                 }
@@ -95,7 +111,7 @@ impl Control {
                 return replaced();
             }
             if total > bytes_max {
-                let message = format!("{what}: a manifest has at most {bytes_max} bytes");
+                let message = format!("{what}: the {noun} has more than {bytes_max} bytes");
                 return Err(Error::new(ErrorKind::Usage, message)
                     .advise("split it, or give a common prefix"));
             }
@@ -107,7 +123,7 @@ impl Control {
             let all = bytes.len().saturating_add(left);
             bytes
                 .try_reserve_exact(left)
-                .map_err(|_| no_memory("a manifest", all).within(&what))?;
+                .map_err(|_| no_memory(&format!("the {noun}"), all).within(&what))?;
             bytes.extend_from_slice(&answer.body);
             if bytes.len() as u64 == total {
                 return Ok(bytes);
@@ -162,7 +178,7 @@ mod tests {
 
     fn fetched(server: &Server) -> Result<Vec<u8>> {
         let most = MANIFEST_BYTES_MAX as u64;
-        run(async { control(server).await.fetch("bkt", "a b/list", most).await })
+        run(async { control(server).await.fetch("bkt", "a b/list", ("manifest", most)).await })
     }
 
     /// Serves the ranges of this text.
@@ -215,7 +231,7 @@ mod tests {
         check(refused, "Access: get s3://bkt/a b/list");
         check(|| Reply::new(206, "x"), "does not say which bytes of how many it has");
         let long = || Reply::new(206, "x").header("Content-Range", "bytes 0-0/134217729");
-        check(long, "Usage: get s3://bkt/a b/list: a manifest has at most 134217728 bytes");
+        check(long, "Usage: get s3://bkt/a b/list: the manifest has more than 134217728 bytes");
         let other = || Reply::new(206, "xyz").header("Content-Range", "bytes 0-1/2");
         check(other, "has other bytes than were requested");
         let nothing = || Reply::new(206, "").header("Content-Range", "bytes 0-1/2");
@@ -278,7 +294,7 @@ mod tests {
             Server::start(|_| Reply::new(206, "x").header("Content-Range", "bytes 0-0/4294967297"));
         let fetched = run(async { control(&server).await.augmented_manifest("bkt", "l").await });
         let error = fetched.expect_err("too long").to_string();
-        assert!(error.contains("a manifest has at most 4294967296 bytes"), "{error}");
+        assert!(error.contains("the manifest has more than 4294967296 bytes"), "{error}");
         let server = Server::start(|_| Reply::new(200, "{}"));
         let fetched = run(async { control(&server).await.augmented_manifest("bkt", "l").await });
         assert_eq!(fetched.expect("it is there"), b"{}");

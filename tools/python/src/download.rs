@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use inrush::cli::{Args, Destination, GetArgs, parse, refusal_in_words};
+use inrush::cli::{Args, Destination, GetArgs, GetVerb, parse, refusal_in_words};
 use inrush::{DownloadEvent, DownloadEvents, DownloadHandle, EngineOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -182,8 +182,8 @@ fn download_of(
     download.selection = args.selection;
     download.shard = args.shard;
     download.spread_to = args.spread_to;
-    download.into_folder = args.sync.is_some();
-    download.delete = args.sync.is_some_and(|sync| sync.delete);
+    download.into_folder = args.verb != GetVerb::Get;
+    download.delete = args.verb == GetVerb::Sync { delete: true };
     download.keep = args.keep;
     download.verify = args.verify;
     download.on_change = args.failures.on_change;
