@@ -20,7 +20,7 @@ use crate::control::auth::credentials::CredentialSource;
 use crate::download::cancel::Cancel as _;
 use crate::download::existing::{Clearing, Verdict};
 use crate::download::failures::Failures;
-use crate::download::job::{DownloadJob, ReadyJob, Rules, WantedFiles};
+use crate::download::job::{DownloadJob, ReadyJob, Resolved, Rules, WantedFiles};
 use crate::download::mirror::Mirror;
 use crate::download::own_files::own_files;
 use crate::download::run::{Shares, first_file, settle};
@@ -81,14 +81,14 @@ pub(super) async fn fetch(
     interrupts: &mut Interrupts,
     begun: Instant,
 ) -> Result<Ended> {
-    let control = job.control.clone();
+    let control = job.resolved.control.clone();
     let ready = job.ready(config, begun, interrupts).await?;
     if args.dry_run {
         return interrupts.unless(plan_only(ready, args)).await;
     }
     // Not earlier: a run that fails early leaves the report of an earlier one.
     if let Some(report) = &args.report {
-        ready.target.make_folder_of(report).await;
+        ready.resolved.target.make_folder_of(report).await;
     }
     output.open_report(args.report.as_deref(), interrupts).await?;
     let fetched = tokio::select! {
@@ -304,7 +304,8 @@ impl Plan<'_> {
 
 /// `--dry-run`: lists the downloads.
 async fn plan_only(ready: ReadyJob, args: &GetArgs) -> Result<Ended> {
-    let ReadyJob { target, mut existing, mut walk, mut mirror, mut taken, config, .. } = ready;
+    let ReadyJob { resolved, mut existing, mut taken, config, .. } = ready;
+    let Resolved { target, mut walk, mut mirror, .. } = resolved;
     let (target, cut) = (&target, config.cut());
     let (output, checks_space) = (args.output, !args.keep.no_space_check);
     let disks = target.disks(checks_space).await;

@@ -72,8 +72,15 @@ pub(crate) struct WantedFiles {
     pub(crate) mirrored_except: Option<Vec<PathBuf>>,
 }
 
-/// The sources and the destination of a download.
+/// A download whose sources are resolved.
 pub(crate) struct DownloadJob {
+    pub(crate) resolved: Resolved,
+    /// The existing folders of its destination.
+    pub(crate) present: Present,
+}
+
+/// The sources and the destination of a download.
+pub(crate) struct Resolved {
     pub(crate) control: Rc<Control>,
     pub(crate) rules: Rules,
     /// Where the download reports what it waits for.
@@ -82,8 +89,6 @@ pub(crate) struct DownloadJob {
     pub(crate) target: Target,
     /// Keep other runs out of several folders.
     pub(crate) locks: Vec<FolderLock>,
-    /// Its existing folders.
-    pub(crate) present: Present,
     pub(crate) walk: Entries,
     pub(crate) mirror: Option<Mirror>,
     pub(crate) channels: OfChannels,
@@ -105,20 +110,10 @@ pub(crate) struct OfChannels {
 
 /// A job whose destination is known.
 pub(crate) struct ReadyJob {
-    control: Rc<Control>,
-    board: Arc<Board>,
-    tls: Option<Arc<ClientConfig>>,
-    pub(crate) target: Target,
-    locks: Vec<FolderLock>,
+    pub(crate) resolved: Resolved,
     pub(crate) existing: ExistingFiles,
-    pub(crate) walk: Entries,
-    pub(crate) mirror: Option<Mirror>,
     pub(crate) taken: TakenPaths,
-    channels: OfChannels,
-    sources: u64,
-    asked: Duration,
     pub(crate) config: Config,
-    rules: Rules,
     begun: Instant,
 }
 
@@ -167,20 +162,20 @@ impl DownloadJob {
         let tls = control.tls_for(&uris).await?;
         let (walk, channels, board) = (walk.into(), OfChannels::default(), control.board());
         let sources = uris.len() as u64;
-        Ok(Self {
+        let resolved = Resolved {
             control,
             rules,
             board,
             tls,
             target,
             locks,
-            present,
             walk,
             mirror,
             channels,
             sources,
             asked,
-        })
+        };
+        Ok(Self { resolved, present })
     }
 
     /// Determines which paths are equal at the destination, for its mirror and for its objects, and
@@ -191,7 +186,8 @@ impl DownloadJob {
         begun: Instant,
         cancel: &mut impl Cancel,
     ) -> Result<ReadyJob> {
-        let Self { control, rules, tls, target, present, mirror, .. } = self;
+        let Self { resolved, present } = self;
+        let Resolved { control, rules, tls, target, mirror, .. } = &resolved;
         let config = if tls.is_some() { config.secured() } else { config };
         let how = (rules.dry_run, mirror.is_some());
         let checks = (rules.keep, rules.verify);
@@ -200,26 +196,12 @@ impl DownloadJob {
         let paths = async {
             let folding = target.folding(rules.dry_run).await;
             let taken = move || TakenPaths::new(folding.unwrap_or_default(), &folders, &written);
-            Ok((mirror.map(|mirror| mirror.folding(folding)), blocking(taken).await))
+            Ok((folding, blocking(taken).await))
         };
-        let (mirror, taken) = cancel.unless(paths).await?;
-        Ok(ReadyJob {
-            control,
-            board: self.board,
-            tls,
-            target,
-            locks: self.locks,
-            existing,
-            walk: self.walk,
-            mirror,
-            taken,
-            channels: self.channels,
-            sources: self.sources,
-            asked: self.asked,
-            config,
-            rules,
-            begun,
-        })
+        let (folding, taken) = cancel.unless(paths).await?;
+        let mirror = resolved.mirror.map(|mirror| mirror.folding(folding));
+        let resolved = Resolved { mirror, ..resolved };
+        Ok(ReadyJob { resolved, existing, taken, config, begun })
     }
 }
 
@@ -233,17 +215,18 @@ impl ReadyJob {
         observer: &mut dyn Observer,
         cancel: &mut impl Cancel,
     ) -> Result<Fetched> {
-        let Self { control, tls, target, mut locks, existing, channels, rules, begun, .. } = self;
+        let Self { resolved: job, existing, taken, config, begun } = self;
+        let Resolved { control, rules, tls, target, mut locks, channels, .. } = job;
         let resolved = begun.elapsed();
         let undecided = Undecided::new(control.clone(), rules.on_change, rules.verify);
         let questions = (Checksums::new(control.clone(), rules.verify), undecided);
-        let outputs = (observer, self.board);
-        let mut run = Run::new(self.walk, target, existing, questions, self.config, outputs, begun);
+        let outputs = (observer, job.board);
+        let mut run = Run::new(job.walk, target, existing, questions, config, outputs, begun);
         run.checks_space = !rules.keep.no_space_check;
         run.deadline = rules.deadline;
-        (run.mirror, run.taken) = (self.mirror.map(Arc::new), self.taken);
+        (run.mirror, run.taken) = (job.mirror.map(Arc::new), taken);
         (run.shares, run.largest_bytes) = (channels.shares, channels.largest_bytes);
-        run.sources = self.sources;
+        run.sources = job.sources;
         cancel.unless(run.read_ahead()).await?;
         let destination = cancel.unless(run.target.open_all()).await?;
         locks.iter_mut().for_each(FolderLock::keep_folders);
@@ -260,7 +243,7 @@ impl ReadyJob {
             begun,
         })?;
         run.observer.event(RunEvent::Started(&engine, &run.target));
-        let (asked, started) = (self.asked, begun.elapsed());
+        let (asked, started) = (job.asked, begun.elapsed());
         run.drive(&engine, cancel).await;
         let times = Milestones { resolved, asked, started };
         conclude(run, engine, times, (&rules, &control), cancel).await

@@ -111,8 +111,9 @@ impl Order {
             spread_to: download.spread_to,
             mirrored_except,
         };
-        let job = DownloadJob::find(control, wanted, rules, listener, begun).await?;
-        Ok(DownloadJob { board: Arc::clone(board), ..job })
+        let mut job = DownloadJob::find(control, wanted, rules, listener, begun).await?;
+        job.resolved.board = Arc::clone(board);
+        Ok(job)
     }
 }
 

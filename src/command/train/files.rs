@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::control::list::channel::{ChannelSource, Preflight};
 use crate::download::cancel::Cancel as _;
-use crate::download::job::{DownloadJob, OfChannels};
+use crate::download::job::{DownloadJob, OfChannels, Resolved};
 use crate::download::run::Shares;
 use crate::download::target::Target;
 use crate::engine::config::{Config, HostFacts};
@@ -189,20 +189,20 @@ impl Downloads<'_> {
         let (walk, present) = interrupts.unless(found).await?;
         let (control, tls) = (Rc::clone(control), self.shared.tls.clone());
         let args = self.as_get(group.folder);
-        let job = DownloadJob {
+        let resolved = Resolved {
             board: control.board(),
             control,
             rules: get::rules(&args),
             tls,
             target,
             locks: Vec::new(),
-            present,
             walk,
             mirror: None,
             channels,
             sources: 0,
             asked: Duration::ZERO,
         };
+        let job = DownloadJob { resolved, present };
         let (label, report) = (Some(label.to_owned()), self.shared.report.clone());
         let output = Output::new(progress, label, report);
         // Each run has its own times.
