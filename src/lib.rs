@@ -19,7 +19,7 @@
 //! ```text
 //!          control plane                                 data plane: one per core
 //!
-//! main -> cli -> command -+-> control ---> plan ---> transfer ---> schedule <--- request
+//! main -> cli -> command -+-> control ---> plan ---> download ---> schedule <--- request
 //!                         |   LIST, HEAD,  paths,    objects          | ranges      ^   |
 //!                         |   keys         ranges                     v             |   v
 //!                         +-> config ---> threads ---------------> worker <--> conn | stream
@@ -126,6 +126,8 @@
 //!   tried again.
 //!   * [`link::conn`]: one connection as a state machine. Pure.
 //!   * [`link::http`]: heads of answers. Pure.
+//!   * [`link::object`]: one version of an object on its server, shared by those who request ranges
+//!     of it. Pure.
 //!   * [`link::tls`]: TLS between a connection and the ring, over the connection's own buffer.
 //!     Pure.
 //!   * [`link::attempt`]: how often and how long a failure is retried, alike in all modes. Pure.
@@ -134,7 +136,8 @@
 //!     Pure.
 //! * [`files`]: a destination: objects on their way to files, how complete files appear, and what
 //!   an earlier run left.
-//!   * [`files::transfer`]: one object on its way, shared by those who fetch its ranges. Pure.
+//!   * [`files::file_download`]: one object on its way to its file, shared by those who fetch its
+//!     ranges. Pure.
 //!   * [`files::host`]: what a worker asks of its machine.
 //!   * [`files::system_host`]: the real [`files::host`], with clock and files, and helper threads
 //!     for calls that are slow.

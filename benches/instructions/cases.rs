@@ -13,8 +13,8 @@ use inrush::engine::pace::{Bounds, Controller, Pacer, Totals};
 use inrush::engine::peers::SharedAddresses;
 use inrush::engine::schedule::{Room, Scheduler, Supply};
 use inrush::engine::worker::{Parts, Worker};
+use inrush::files::file_download::{Cut, FileDownload, Outcome};
 use inrush::files::sink::Sink;
-use inrush::files::transfer::{Cut, Outcome, Transfer};
 use inrush::limits::{CONTROL_SLOT_BYTES, PACE_TICK_US, PART_BYTES_DEFAULT, SLOT_BYTES_MAX};
 use inrush::link::attempt::RetryPolicy;
 use inrush::link::http;
@@ -121,24 +121,24 @@ fn page(objects: u64, size: u64) -> String {
 }
 
 /// From the text of a page to what is fetched to where.
-fn plan(page: &str, filter: &Filter, endpoint: &Arc<Endpoint>) -> Vec<Transfer> {
+fn plan(page: &str, filter: &Filter, endpoint: &Arc<Endpoint>) -> Vec<FileDownload> {
     let page = parse_page(page.as_bytes()).expect("a page");
-    let transfers = page.objects.into_iter().filter_map(|object| {
+    let downloads = page.objects.into_iter().filter_map(|object| {
         let relative = &object.key[path_start("set/", &object.key)..];
         let path = RelativePath::parse(relative).expect("a path").as_str().to_owned();
         let is_taken = filter.takes(&path);
-        is_taken.then(|| Transfer::new(object, Arc::clone(endpoint), path, cut()))
+        is_taken.then(|| FileDownload::new(object, Arc::clone(endpoint), path, cut()))
     });
-    transfers.collect()
+    downloads.collect()
 }
 
 fn planning(times: u64) {
     let (page, endpoint) = (page(1000, RANGES * PART), endpoint());
     let filter = Filter::new(&[]).expect("no rules");
     for _ in 0..times {
-        let transfers = plan(black_box(&page), &filter, &endpoint);
-        assert_eq!(transfers.len(), 1000);
-        black_box(transfers);
+        let downloads = plan(black_box(&page), &filter, &endpoint);
+        assert_eq!(downloads.len(), 1000);
+        black_box(downloads);
     }
 }
 
@@ -153,16 +153,16 @@ fn hand_out(times: u64) {
             let size_bytes = RANGES * PART;
             let object = Object { key, etag: ETAG.to_owned(), size_bytes, ..Object::default() };
             let path = index.to_string();
-            Transfer::new(object, Arc::clone(&endpoint), path, cut())
+            FileDownload::new(object, Arc::clone(&endpoint), path, cut())
         }));
         let room = Room { ranges: 16, all: 16 };
         let mut taken = 0;
         while scheduler.take(0, room, EndpointSet::EMPTY, &mut ready) == Supply::Given {
             for assignment in ready.drain(..) {
                 taken += 1;
-                if assignment.transfer.settle() {
-                    let transfer = assignment.transfer;
-                    scheduler.finish(Outcome { transfer, elapsed_us: 1, result: Ok(()) });
+                if assignment.download.settle() {
+                    let download = assignment.download;
+                    scheduler.finish(Outcome { download, elapsed_us: 1, result: Ok(()) });
                 }
             }
         }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use inrush::error::Error;
 use inrush::files::host::{FileDone, FileHost, FileJob, FileTask, Host, OptionalHeaders};
 use inrush::files::sink::file::OpenFile;
-use inrush::files::transfer::Transfer;
+use inrush::link::object::ObjectRef;
 use inrush::s3::ByteRange;
 use inrush::s3::sign::{Get, RequestWriter, SigningKeys};
 use inrush::sys::{Completion, Errno, Handle, Op, Ring};
@@ -172,17 +172,17 @@ impl Host for InstantHost {
     fn write_request(
         &mut self,
         out: &mut [u8],
-        transfer: &Transfer,
+        object: &ObjectRef,
         range: Option<ByteRange>,
         headers: OptionalHeaders,
     ) -> Result<u32, Error> {
         self.network.borrow_mut().written = range;
         let get = Get {
-            endpoint: &transfer.endpoint,
-            key: &transfer.object.key,
+            endpoint: &object.endpoint,
+            key: &object.listed.key,
             version_id: "",
             range,
-            if_match: if headers.if_match { &transfer.object.etag } else { "" },
+            if_match: if headers.if_match { &object.listed.etag } else { "" },
             with_checksum: false,
             accepts_gzip: headers.accept_gzip,
         };
@@ -196,8 +196,8 @@ impl FileHost for InstantHost {
         let mut is_made = true;
         if matches!(task.job, FileJob::Create) {
             is_made = false;
-            let transfer = &task.transfer;
-            transfer.file(|| {
+            let download = &task.download;
+            download.file(|| {
                 is_made = true;
                 Ok(OpenFile {
                     handle: Handle::Simulated(0),

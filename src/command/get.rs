@@ -29,8 +29,8 @@ use crate::download::space::Space;
 use crate::download::target::Target;
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::error::{Error, Result};
+use crate::files::file_download::FileDownload;
 use crate::files::system_host::{self, SystemHost};
-use crate::files::transfer::Transfer;
 use crate::limits::BLOCKED_OBJECTS_MAX;
 use crate::plan::filter::Filter;
 use crate::report::document::{PlannedLine, PlannedTotal, RemovedLine, Summary, summary_json};
@@ -214,7 +214,7 @@ struct Plan<'a> {
     messages: FailureMessages,
     progress: Progress,
     /// Objects that cannot be stored because something is in their way.
-    blocked: Vec<(Transfer, Error)>,
+    blocked: Vec<(FileDownload, Error)>,
     /// The folder of the first file was checked.
     is_checked: bool,
     /// The space after all objects are stored.
@@ -239,16 +239,16 @@ impl Plan<'_> {
     fn take(&mut self, verdicts: Vec<Verdict>) -> Result<ControlFlow<()>> {
         for verdict in verdicts {
             match verdict {
-                Verdict::Fetch(transfer, before) => {
+                Verdict::Fetch(download, before) => {
                     self.total.objects += 1;
-                    let size_bytes = transfer.object.size_bytes;
+                    let size_bytes = download.object.listed.size_bytes;
                     self.space.add(size_bytes, before.replaced_bytes);
                     self.space.reclaim(before.reclaimed_bytes);
                     let _ = self.space.hand_out(size_bytes);
                     self.space.end(size_bytes, Some(before.replaced_bytes));
                     self.total.bytes = self.total.bytes.saturating_add(size_bytes);
-                    let line = PlannedLine::new(&transfer);
-                    let place = self.target.place_of(&transfer);
+                    let line = PlannedLine::new(&download);
+                    let place = self.target.place_of(&download);
                     let text = || line.to_text(place.as_deref());
                     if self.print(|| line.to_json(), text)?.is_break() {
                         return Ok(ControlFlow::Break(()));
@@ -258,7 +258,7 @@ impl Plan<'_> {
                 Verdict::Keep(there, _, reclaimed_bytes) => {
                     self.space.reclaim(reclaimed_bytes);
                     self.kept.0 += 1;
-                    self.kept.1 = self.kept.1.saturating_add(there.object.size_bytes);
+                    self.kept.1 = self.kept.1.saturating_add(there.object.listed.size_bytes);
                 }
                 Verdict::Blocked(blocked) if self.blocked.len() < BLOCKED_OBJECTS_MAX => {
                     self.blocked.push(*blocked);

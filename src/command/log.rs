@@ -8,7 +8,7 @@ use crate::download::target::Target;
 use crate::engine::config::Config;
 use crate::engine::pace::Timeline;
 use crate::error::Error;
-use crate::files::transfer::Transfer;
+use crate::files::file_download::FileDownload;
 use crate::report::document::{KeptReason, RingUse, Summary, moved};
 use crate::sys::uring::SetupMode;
 use crate::text::size::{Binary, counted};
@@ -49,40 +49,40 @@ pub(super) fn places(lines: &[String]) {
 }
 
 /// Logs a complete object.
-pub(super) fn complete(transfer: &Transfer, target: &Target) {
+pub(super) fn complete(download: &FileDownload, target: &Target) {
     if enabled!(tracing::Level::INFO) {
-        info!("{}", line_with_retries(transfer, target));
+        info!("{}", line_with_retries(download, target));
     }
 }
 
 /// Logs a failed object without an error message of its own; and the cause, unless it ended the
 /// run, which is reported at its end.
-pub(super) fn failed(transfer: &Transfer, why: Option<&Error>, target: &Target) {
+pub(super) fn failed(download: &FileDownload, why: Option<&Error>, target: &Target) {
     if enabled!(tracing::Level::INFO) {
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-        info!("failed: {}{why}", line_with_retries(transfer, target));
+        info!("failed: {}{why}", line_with_retries(download, target));
     }
 }
 
-fn line_with_retries(transfer: &Transfer, target: &Target) -> String {
-    let line = line(transfer, target);
-    match transfer.retries() {
+fn line_with_retries(download: &FileDownload, target: &Target) -> String {
+    let line = line(download, target);
+    match download.object.retries() {
         0 => line,
         retries => format!("{line} after {}", counted(u64::from(retries), "retry", "retries")),
     }
 }
 
 /// Logs a skipped object.
-pub(super) fn kept(transfer: &Transfer, kept: KeptReason, target: &Target) {
+pub(super) fn kept(download: &FileDownload, kept: KeptReason, target: &Target) {
     if enabled!(tracing::Level::DEBUG) {
-        debug!("skip {}: {}", line(transfer, target), kept.explain());
+        debug!("skip {}: {}", line(download, target), kept.explain());
     }
 }
 
-fn line(transfer: &Transfer, target: &Target) -> String {
-    let has_path = !transfer.path.is_empty();
-    let place = has_path.then(|| target.place_of(transfer)).flatten();
-    let (bucket, object) = (&transfer.endpoint.bucket, &transfer.object);
+fn line(download: &FileDownload, target: &Target) -> String {
+    let has_path = !download.path.is_empty();
+    let place = has_path.then(|| target.place_of(download)).flatten();
+    let (bucket, object) = (&download.object.endpoint.bucket, &download.object.listed);
     moved(bucket, &object.key, place.as_deref(), object.size_bytes)
 }
 

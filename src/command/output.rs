@@ -17,7 +17,7 @@ use crate::download::job::Fetched;
 use crate::download::observer::{Observer, RunEvent, Subject};
 use crate::download::run::{Remarks, RunFailure};
 use crate::error::{Error, Result};
-use crate::files::transfer::Outcome;
+use crate::files::file_download::Outcome;
 use crate::report::document::Summary;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
@@ -86,11 +86,11 @@ impl Output {
     /// Reports a failed object, whose `error` may have the name of its channel.
     fn fail(&mut self, subject: Subject<'_>, outcome: &Outcome, error: &Error, with_run: bool) {
         let own = outcome.result.as_ref().err().unwrap_or(error);
-        let name = subject.transfer.name();
+        let name = subject.download.object.name();
         if !with_run && self.messages.is_reported_of(&name, own) {
             self.progress.error(error);
         } else {
-            log::failed(subject.transfer, (!with_run).then_some(error), subject.target);
+            log::failed(subject.download, (!with_run).then_some(error), subject.target);
         }
         if with_run {
             self.messages.fail_with_run();
@@ -182,7 +182,7 @@ impl Observer for Output {
                 interrupts::leaves(workers.last_words(target.any_in_words()));
             }
             RunEvent::Existing(subject, kept) => {
-                log::kept(subject.transfer, kept, subject.target);
+                log::kept(subject.download, kept, subject.target);
             }
             RunEvent::Progress(state, failed_objects, workers) => {
                 let names = || workers.scheduler.endpoints().names();
@@ -191,10 +191,11 @@ impl Observer for Output {
                 self.progress.update(state);
             }
             RunEvent::Admitted(..) => {}
-            RunEvent::Retried(transfer, _, why) => {
-                self.progress.note(format!("{} is downloaded again: {why}", transfer.name()));
+            RunEvent::Retried(download, _, why) => {
+                self.progress
+                    .note(format!("{} is downloaded again: {why}", download.object.name()));
             }
-            RunEvent::Done(subject, _) => log::complete(subject.transfer, subject.target),
+            RunEvent::Done(subject, _) => log::complete(subject.download, subject.target),
             RunEvent::Failed { subject, outcome, error, with_run } => {
                 self.fail(subject, outcome, error, with_run);
             }

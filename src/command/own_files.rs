@@ -47,7 +47,9 @@ pub(super) fn require_distinct(args: &Args) -> Result<()> {
 pub(super) fn make_folder_of_metrics(args: &Args) {
     let folders = match args {
         Args::Get(args) => match &args.destination {
-            Destination::Local(path) => [&[path.clone()], args.spread_to.as_slice()].concat(),
+            Destination::Local(path) => {
+                [std::slice::from_ref(path), args.spread_to.as_slice()].concat()
+            }
             Destination::Discard => return,
         },
         Args::Pipe(args) => vec![args.folder.clone()],

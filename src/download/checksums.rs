@@ -15,23 +15,23 @@ use crate::control::Control;
 use crate::control::checksum::{PartsAsked, StoredChecksums};
 use crate::control::limits::CHECKSUMS_ASKED_MAX;
 use crate::error::{Error, Result};
+use crate::files::file_download::{FileDownload, Shape};
 use crate::files::system_host;
-use crate::files::transfer::{Shape, Transfer};
 use crate::limits::RESUMED_READERS_MAX;
 use crate::s3::ListedChecksum;
 
 const RESUMED: &str = "an earlier run downloaded part of it, and a hash needs all bytes in order: \
                        --no-resume downloads them again";
 
-/// A transfer that may begin, or one that may not and the reason.
-pub(super) type Settled = Result<Transfer, Box<(Transfer, Error)>>;
+/// A download that may begin, or one that may not and the reason.
+pub(super) type Settled = Result<FileDownload, Box<(FileDownload, Error)>>;
 
 /// Objects whose checksum is being requested.
 #[derive(Debug)]
 pub(crate) struct Checksums {
     control: Rc<Control>,
     verify: VerifyMode,
-    waiting: VecDeque<Transfer>,
+    waiting: VecDeque<FileDownload>,
     asking: JoinSet<Settled>,
     /// Limits the number of files of earlier runs that are read at once.
     readers: Rc<Semaphore>,
@@ -43,12 +43,12 @@ impl Checksums {
         Self { control, verify, waiting: VecDeque::new(), asking: JoinSet::new(), readers }
     }
 
-    /// Adds a transfer; returns it at once if nothing must be requested.
-    pub(super) fn admit(&mut self, transfer: Transfer) -> Option<Settled> {
-        match at_once(&self.control, transfer, self.verify) {
+    /// Adds a download; returns it at once if nothing must be requested.
+    pub(super) fn admit(&mut self, download: FileDownload) -> Option<Settled> {
+        match at_once(&self.control, download, self.verify) {
             Ok(settled) => Some(settled),
-            Err(transfer) => {
-                self.waiting.push_back(*transfer);
+            Err(download) => {
+                self.waiting.push_back(*download);
                 self.ask();
                 None
             }
@@ -71,7 +71,7 @@ impl Checksums {
         self.asking = JoinSet::new();
     }
 
-    /// The next transfer whose checksum is known; pending forever if there is none. Cancel safe.
+    /// The next download whose checksum is known; pending forever if there is none. Cancel safe.
     pub(crate) async fn next(&mut self) -> Settled {
         match self.asking.join_next().await {
             Some(settled) => {
@@ -85,79 +85,80 @@ impl Checksums {
     /// Starts requests, up to the limit.
     fn ask(&mut self) {
         while self.asking.len() < CHECKSUMS_ASKED_MAX
-            && let Some(transfer) = self.waiting.pop_front()
+            && let Some(download) = self.waiting.pop_front()
         {
             let (control, verify) = (Rc::clone(&self.control), self.verify);
             let readers = Rc::clone(&self.readers);
             self.asking.spawn_local(async move {
-                let transfer = asked(&control, transfer, verify, PartsAsked::FirstAndLast).await?;
-                with_earlier(transfer, &readers).await
+                let download = asked(&control, download, verify, PartsAsked::FirstAndLast).await?;
+                with_earlier(download, &readers).await
             });
         }
     }
 }
 
-/// The transfer with the checksum to compare, which is requested if necessary.
+/// The download with the checksum to compare, which is requested if necessary.
 pub(super) async fn verified(
     control: &Control,
-    transfer: Transfer,
+    download: FileDownload,
     verify: VerifyMode,
     parts: PartsAsked,
 ) -> Settled {
-    match at_once(control, transfer, verify) {
+    match at_once(control, download, verify) {
         Ok(settled) => settled,
-        Err(transfer) => asked(control, *transfer, verify, parts).await,
+        Err(download) => asked(control, *download, verify, parts).await,
     }
 }
 
 async fn asked(
     control: &Control,
-    transfer: Transfer,
+    download: FileDownload,
     verify: VerifyMode,
     parts: PartsAsked,
 ) -> Settled {
-    let answer = control.checksum(&transfer.endpoint.bucket, &transfer.object, parts).await;
-    settle(transfer, answer, verify)
+    let answer =
+        control.checksum(&download.object.endpoint.bucket, &download.object.listed, parts).await;
+    settle(download, answer, verify)
 }
 
-/// The transfer with the bytes of an earlier run added to its checksum.
-async fn with_earlier(transfer: Transfer, readers: &Semaphore) -> Settled {
-    if transfer.resumed().is_none() || transfer.verification.sum().is_none() {
-        return Ok(transfer);
+/// The download with the bytes of an earlier run added to its checksum.
+async fn with_earlier(download: FileDownload, readers: &Semaphore) -> Settled {
+    if download.resumed().is_none() || download.verification.sum().is_none() {
+        return Ok(download);
     }
     let _turn = readers.acquire().await.expect("it is never closed");
     let reading = tokio::task::spawn_blocking(move || {
-        let sum = transfer.verification.sum().expect("it was there before");
-        let read = system_host::read_resumed(&transfer, |at, bytes| sum.add(at, bytes));
-        (transfer, read)
+        let sum = download.verification.sum().expect("it was there before");
+        let read = system_host::read_resumed(&download, |at, bytes| sum.add(at, bytes));
+        (download, read)
     });
-    let (transfer, read) = reading.await.expect("reading does not panic");
+    let (download, read) = reading.await.expect("reading does not panic");
     match read {
-        Ok(()) => Ok(transfer),
+        Ok(()) => Ok(download),
         Err(error) => {
-            let error = Error::from(error).within(format!("get {}", transfer.name()));
+            let error = Error::from(error).within(format!("get {}", download.object.name()));
             let error = error.advise("use --no-resume to download it from its first byte");
-            Err(Box::new((transfer, error)))
+            Err(Box::new((download, error)))
         }
     }
 }
 
-/// The transfer with the checksum to compare; unchanged if it must be requested.
+/// The download with the checksum to compare; unchanged if it must be requested.
 fn at_once(
     control: &Control,
-    transfer: Transfer,
+    download: FileDownload,
     verify: VerifyMode,
-) -> Result<Settled, Box<Transfer>> {
+) -> Result<Settled, Box<FileDownload>> {
     let strict = verify == VerifyMode::Strict;
     let is_needed = strict || !control.checksums_only_when_required();
-    Ok(match plan(&transfer, verify) {
-        VerifyStep::Nothing(reason) if strict && transfer.object.size_bytes > 0 => {
-            refused(transfer, reason)
+    Ok(match plan(&download, verify) {
+        VerifyStep::Nothing(reason) if strict && download.object.listed.size_bytes > 0 => {
+            refused(download, reason)
         }
-        VerifyStep::Nothing(reason) => Ok(transfer.verified_by(Verification::none(reason))),
-        _ if !is_needed => Ok(transfer.verified_by(Verification::none(unverified::NOT_REQUESTED))),
-        VerifyStep::Answer => Ok(transfer.verified_by(Verification::by_answer(strict))),
-        VerifyStep::Ask => return Err(Box::new(transfer)),
+        VerifyStep::Nothing(reason) => Ok(download.verified_by(Verification::none(reason))),
+        _ if !is_needed => Ok(download.verified_by(Verification::none(unverified::NOT_REQUESTED))),
+        VerifyStep::Answer => Ok(download.verified_by(Verification::by_answer(strict))),
+        VerifyStep::Ask => return Err(Box::new(download)),
     })
 }
 
@@ -169,11 +170,11 @@ enum VerifyStep {
     Ask,
 }
 
-fn plan(transfer: &Transfer, verify: VerifyMode) -> VerifyStep {
+fn plan(download: &FileDownload, verify: VerifyMode) -> VerifyStep {
     // The last range of a resumed object does not cover all of it.
-    let one_range = transfer.resumed().is_none() && transfer.unsettled() == 1;
-    let single = transfer.shape == Shape::Whole || one_range;
-    match (transfer.shape, verify, transfer.object.checksum) {
+    let one_range = download.resumed().is_none() && download.unsettled() == 1;
+    let single = download.shape == Shape::Whole || one_range;
+    match (download.shape, verify, download.object.listed.checksum) {
         (Shape::Folder | Shape::Empty, ..) => VerifyStep::Nothing(unverified::NO_BYTES),
         (_, VerifyMode::Off, _) => VerifyStep::Nothing(unverified::OFF),
         (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => VerifyStep::Ask,
@@ -189,15 +190,15 @@ fn plan(transfer: &Transfer, verify: VerifyMode) -> VerifyStep {
 }
 
 /// Derives the checksum to compare from the server's answer.
-fn settle(transfer: Transfer, answer: Result<StoredChecksums>, verify: VerifyMode) -> Settled {
-    let size = transfer.object.size_bytes;
+fn settle(download: FileDownload, answer: Result<StoredChecksums>, verify: VerifyMode) -> Settled {
+    let size = download.object.listed.size_bytes;
     let strict = verify == VerifyMode::Strict;
     let answer = match answer {
         Ok(answer) => answer,
-        Err(error) if strict => return Err(Box::new((transfer, error))),
+        Err(error) if strict => return Err(Box::new((download, error))),
         Err(_) => {
             let reason = unverified::NOT_ANSWERED;
-            return Ok(transfer.verified_by(Verification::none(reason)));
+            return Ok(download.verified_by(Verification::none(reason)));
         }
     };
     let stored = match (answer.stored, answer.etag) {
@@ -207,14 +208,14 @@ fn settle(transfer: Transfer, answer: Result<StoredChecksums>, verify: VerifyMod
     let reason = match stored {
         Ok(stored) => {
             if let Some(sum) = Sum::new(stored, size, answer.part_bytes) {
-                return Ok(transfer.verified_by(Verification::by_sum(sum)));
+                return Ok(download.verified_by(Verification::by_sum(sum)));
             }
             match InOrder::new(stored, answer.part_bytes) {
-                Some(_) if strict && transfer.resumed().is_some() => RESUMED,
+                Some(_) if strict && download.resumed().is_some() => RESUMED,
                 // Slower, and the only way.
                 Some(goal) if strict => {
                     let verification = Verification::in_order(goal);
-                    return Ok(transfer.in_one_range().verified_by(verification));
+                    return Ok(download.in_one_range().verified_by(verification));
                 }
                 Some(_) => HASH,
                 None => unverified::PARTS_DIFFER,
@@ -223,14 +224,14 @@ fn settle(transfer: Transfer, answer: Result<StoredChecksums>, verify: VerifyMod
         Err(reason) => reason,
     };
     match strict {
-        true => refused(transfer, reason),
-        false => Ok(transfer.verified_by(Verification::none(reason))),
+        true => refused(download, reason),
+        false => Ok(download.verified_by(Verification::none(reason))),
     }
 }
 
-fn refused(transfer: Transfer, reason: &'static str) -> Settled {
-    let error = Transfer::unverified(reason).within(format!("get {}", transfer.name()));
-    Err(Box::new((transfer, error)))
+fn refused(download: FileDownload, reason: &'static str) -> Settled {
+    let error = FileDownload::unverified(reason).within(format!("get {}", download.object.name()));
+    Err(Box::new((download, error)))
 }
 
 #[cfg(test)]
@@ -240,8 +241,8 @@ mod tests {
     use super::*;
     use crate::checksum::{Algorithm, Form, Stored, etag_md5};
     use crate::error::ErrorKind;
+    use crate::files::file_download::Cut;
     use crate::files::sink::file::OpenFile;
-    use crate::files::transfer::Cut;
     use crate::plan::ranges::PartSize;
     use crate::plan::ranges::RangeSet;
     use crate::s3::{Endpoint, Object};
@@ -252,18 +253,23 @@ mod tests {
     const PARTS_CRC: ListedChecksum = ListedChecksum::Named { composite: true, crc: true };
     const PARTS_HASH: ListedChecksum = ListedChecksum::Named { composite: true, crc: false };
 
-    fn transfer(size_bytes: u64, checksum: ListedChecksum) -> Transfer {
+    fn download(size_bytes: u64, checksum: ListedChecksum) -> FileDownload {
         let object = Object { key: "k".to_owned(), size_bytes, checksum, ..Object::default() };
         let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
         let part = PartSize::new(8 << 20).expect("aligned");
-        Transfer::new(object, endpoint, "k".to_owned(), Cut { part, slot_length_bytes: 1 << 20 })
+        FileDownload::new(
+            object,
+            endpoint,
+            "k".to_owned(),
+            Cut { part, slot_length_bytes: 1 << 20 },
+        )
     }
 
     #[test]
     fn who_is_asked() {
         let nothing = |word: &'static str| Err(word);
         let check = |size, listed, verify, expected: Result<VerifyStep, &str>| match (
-            plan(&transfer(size, listed), verify),
+            plan(&download(size, listed), verify),
             expected,
         ) {
             (VerifyStep::Nothing(reason), Err(word)) => assert!(reason.contains(word), "{reason}"),
@@ -290,7 +296,7 @@ mod tests {
     }
 
     /// All ranges but the last exist.
-    fn resumed(checksum: ListedChecksum) -> Transfer {
+    fn resumed(checksum: ListedChecksum) -> FileDownload {
         let file = OpenFile {
             handle: Handle::Simulated(1),
             direct: false,
@@ -303,7 +309,7 @@ mod tests {
         let mut done = RangeSet::none(3);
         done.insert(0);
         done.insert(1);
-        transfer(20 << 20, checksum).resume(file, done)
+        download(20 << 20, checksum).resume(file, done)
     }
 
     #[test]
@@ -320,11 +326,11 @@ mod tests {
             settle(resumed(NAMED_CRC), Ok(answer), verify)
         };
         for verify in [VerifyMode::Auto, VerifyMode::Strict] {
-            let transfer = settled(Algorithm::Crc32, verify).expect("it begins");
-            assert!(transfer.verification.sum().is_some());
+            let download = settled(Algorithm::Crc32, verify).expect("it begins");
+            assert!(download.verification.sum().is_some());
         }
-        let transfer = settled(Algorithm::Sha256, VerifyMode::Auto).expect("it begins");
-        assert_eq!(transfer.verification.verdict(), Err(HASH));
+        let download = settled(Algorithm::Sha256, VerifyMode::Auto).expect("it begins");
+        assert_eq!(download.verification.verdict(), Err(HASH));
         let failed = settled(Algorithm::Sha256, VerifyMode::Strict).expect_err("it is refused");
         assert!(failed.1.to_string().contains(RESUMED), "{}", failed.1);
     }
@@ -337,9 +343,9 @@ mod tests {
     #[test]
     fn what_follows_from_the_answer() {
         let check = |answer: Result<StoredChecksums>, verify, expected: &str| {
-            let found = match settle(transfer(20 << 20, NAMED_CRC), answer, verify) {
+            let found = match settle(download(20 << 20, NAMED_CRC), answer, verify) {
                 Err(failed) => format!("failed: {}", failed.1),
-                Ok(transfer) => match (&transfer.verification, transfer.unsettled()) {
+                Ok(download) => match (&download.verification, download.unsettled()) {
                     (how, 3) if how.sum().is_some() => "summed".to_owned(),
                     (how, 1) if how.known().is_some() => "in order".to_owned(),
                     (how, 3) => how.verdict().expect_err("nothing came").to_owned(),

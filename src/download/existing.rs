@@ -14,11 +14,11 @@ use super::space::taken_by;
 use crate::cli::{Compare, KeepArgs, Overwrite, VerifyMode};
 use crate::control::blocking::{BlockingState, GivenUp};
 use crate::error::{Error, ErrorKind, ErrorReason};
+use crate::files::file_download::{FileDownload, Shape};
 use crate::files::host::FileError;
 use crate::files::journal::Unfit;
 use crate::files::system_host::{FileState, Left, Persistence, Root, Swept, SystemHost};
 use crate::files::system_host::{Unfinished, WhenAll, disk_space};
-use crate::files::transfer::{Shape, Transfer};
 use crate::limits::UNFINISHED_OPEN_MAX;
 use crate::report::document::KeptReason;
 use crate::s3::sign::PublishedKeys;
@@ -28,13 +28,13 @@ use crate::text::size::{Count, Decimal, counted};
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// Download it, or its missing bytes.
-    Fetch(Transfer, Before),
+    Fetch(FileDownload, Before),
     /// Leave the file as it is; this many bytes of unfinished files or older versions are free now.
-    Keep(Transfer, KeptReason, u64),
+    Keep(FileDownload, KeptReason, u64),
     /// It cannot have a file.
-    Fail(Box<(Transfer, Error)>),
+    Fail(Box<(FileDownload, Error)>),
     /// It cannot have a file unless an obstacle is removed: the destination is to equal the source.
-    Blocked(Box<(Transfer, Error)>),
+    Blocked(Box<(FileDownload, Error)>),
     /// The unfinished file at this destination of several is removed, and this many bytes are free.
     Freed(u8, u64),
 }
@@ -154,7 +154,7 @@ impl ExistingFiles {
     ///
     /// # Panics
     /// While another page is checked.
-    pub(crate) fn begin_cleared(&mut self, blocked: Vec<(Transfer, Error)>, how: Clearing) {
+    pub(crate) fn begin_cleared(&mut self, blocked: Vec<(FileDownload, Error)>, how: Clearing) {
         self.judge.begin(move |judge, given_up| judge.clear(blocked, &how, given_up));
     }
 
@@ -174,10 +174,10 @@ impl ExistingFiles {
     }
 
     /// Counts a skipped object.
-    pub(super) fn count_kept(&mut self, transfer: &Transfer, kept: KeptReason) {
+    pub(super) fn count_kept(&mut self, download: &FileDownload, kept: KeptReason) {
         self.unmarked += u64::from(matches!(kept, KeptReason::SizeAndTime | KeptReason::Size));
         self.kept.0 += 1;
-        self.kept.1 = self.kept.1.saturating_add(transfer.object.size_bytes);
+        self.kept.1 = self.kept.1.saturating_add(download.object.listed.size_bytes);
     }
 
     /// Counts the existing bytes of an object that is downloaded.
@@ -268,10 +268,10 @@ pub(crate) struct Clearing {
 
 impl Clearing {
     /// Refuses objects without space before anything is removed.
-    fn require_room(&self, blocked: &[(Transfer, Error)]) -> Result<(), Error> {
+    fn require_room(&self, blocked: &[(FileDownload, Error)]) -> Result<(), Error> {
         let Some((folder, left)) = &self.room else { return Ok(()) };
         let free = disk_space(folder).map_or(*left, |disk| disk.free_bytes.min(*left));
-        let sizes = blocked.iter().map(|(transfer, _)| taken_by(transfer.object.size_bytes));
+        let sizes = blocked.iter().map(|(download, _)| taken_by(download.object.listed.size_bytes));
         let needed = sizes.fold(0u64, u64::saturating_add);
         if needed <= free {
             return Ok(());
@@ -290,10 +290,10 @@ impl Clearing {
 }
 
 /// The path that an object needs; a folder's ends in a slash.
-fn needed_path(transfer: &Transfer) -> String {
-    match transfer.shape {
-        Shape::Folder => format!("{}/", transfer.path.trim_end_matches('/')),
-        _ => transfer.path.clone(),
+fn needed_path(download: &FileDownload) -> String {
+    match download.shape {
+        Shape::Folder => format!("{}/", download.path.trim_end_matches('/')),
+        _ => download.path.clone(),
     }
 }
 
@@ -337,7 +337,7 @@ impl Judge {
         let mut verdicts = Vec::with_capacity(page.len());
         for settled in page.into_iter().take_while(|_| !given_up.get()) {
             verdicts.push(match settled {
-                Ok(transfer) => self.judge(transfer),
+                Ok(download) => self.judge(download),
                 Err(failed) => Verdict::Fail(failed),
             });
             verdicts
@@ -351,38 +351,38 @@ impl Judge {
     /// removed.
     fn clear(
         &mut self,
-        blocked: Vec<(Transfer, Error)>,
+        blocked: Vec<(FileDownload, Error)>,
         how: &Clearing,
         given_up: &GivenUp,
     ) -> Vec<Verdict> {
         self.follows_source = false;
         let fail = |blocked| Verdict::Fail(Box::new(blocked));
         if let Err(error) = how.require_room(&blocked) {
-            let because = |(transfer, _): (Transfer, Error)| {
-                let error = error.clone().within(transfer.name());
-                fail((transfer, error))
+            let because = |(download, _): (FileDownload, Error)| {
+                let error = error.clone().within(download.object.name());
+                fail((download, error))
             };
             return blocked.into_iter().map(because).collect();
         }
-        let may_go = |judge: &mut Self, transfer: &Transfer| {
-            let swept = judge.clear_way(transfer, true, how, given_up);
+        let may_go = |judge: &mut Self, download: &FileDownload| {
+            let swept = judge.clear_way(download, true, how, given_up);
             swept.left == 0 && swept.error.is_none()
         };
-        if !blocked.iter().all(|(transfer, _)| may_go(self, transfer)) {
+        if !blocked.iter().all(|(download, _)| may_go(self, download)) {
             return blocked.into_iter().map(fail).collect();
         }
         let mut verdicts = Vec::with_capacity(blocked.len());
         let mut has_failed = false;
-        for (transfer, error) in blocked {
+        for (download, error) in blocked {
             let verdict = if self.dry {
-                Verdict::Fetch(transfer, Before::default())
+                Verdict::Fetch(download, Before::default())
             } else if has_failed || given_up.get() {
-                fail((transfer, error))
+                fail((download, error))
             } else {
-                let swept = self.clear_way(&transfer, false, how, given_up);
-                match (self.judge(transfer), swept.error) {
+                let swept = self.clear_way(&download, false, how, given_up);
+                match (self.judge(download), swept.error) {
                     (Verdict::Fail(failed), Some(error)) => {
-                        let error = error.within(failed.0.name());
+                        let error = error.within(failed.0.object.name());
                         fail((failed.0, error))
                     }
                     (verdict, _) => verdict,
@@ -397,12 +397,12 @@ impl Judge {
     /// Removes the obstacles of an object, or checks if that is allowed (`dry`).
     fn clear_way(
         &mut self,
-        transfer: &Transfer,
+        download: &FileDownload,
         dry: bool,
         how: &Clearing,
         given_up: &GivenUp,
     ) -> Swept {
-        let path = needed_path(transfer);
+        let path = needed_path(download);
         let Some((_, machine)) = self.machines.first_mut() else { return Swept::default() };
         how.mirror.clear_way(machine, (&path, dry), given_up, |path| {
             if !dry {
@@ -413,44 +413,44 @@ impl Judge {
     }
 
     /// The decision on an object.
-    fn judge(&mut self, mut transfer: Transfer) -> Verdict {
+    fn judge(&mut self, mut download: FileDownload) -> Verdict {
         let mut before = Before::default();
-        let obstacle = |(_, machine): &mut (u8, SystemHost)| machine.obstacle(&transfer);
+        let obstacle = |(_, machine): &mut (u8, SystemHost)| machine.obstacle(&download);
         if let Some(error) = self.machines.iter_mut().find_map(obstacle) {
-            let failed = Box::new((transfer, error));
+            let failed = Box::new((download, error));
             return match self.follows_source {
                 true => Verdict::Blocked(failed),
                 false => Verdict::Fail(failed),
             };
         }
-        if transfer.shape == Shape::Folder {
+        if download.shape == Shape::Folder {
             // For a folder it suffices that no destination has an obstacle.
-            transfer.place = self.are_several.then_some(0);
+            download.place = self.are_several.then_some(0);
             // It is created at the first one.
             let first = self.machines.iter_mut().find(|(place, _)| *place == 0);
-            let is_there = first.is_some_and(|(_, machine)| machine.has_folder(&transfer));
+            let is_there = first.is_some_and(|(_, machine)| machine.has_folder(&download));
             return match is_there && keeps(self.rules) {
-                true => Verdict::Keep(transfer, KeptReason::Folder, 0),
-                false => Verdict::Fetch(transfer, before),
+                true => Verdict::Keep(download, KeptReason::Folder, 0),
+                false => Verdict::Fetch(download, before),
             };
         }
         if self.machines.is_empty() {
-            return Verdict::Fetch(transfer, before);
+            return Verdict::Fetch(download, before);
         }
         let found = match self.are_several {
             false => Found { at: Some(0), ..Found::default() },
-            true => match self.find(&transfer) {
+            true => match self.find(&download) {
                 Ok(found) => found,
-                Err(error) => return Verdict::Fail(Box::new((transfer, error))),
+                Err(error) => return Verdict::Fail(Box::new((download, error))),
             },
         };
         before.unfit = found.unfit;
         // None of several destinations has a usable file of it.
-        let Some(at) = found.at else { return Verdict::Fetch(transfer, before) };
+        let Some(at) = found.at else { return Verdict::Fetch(download, before) };
         let (place, machine) = &mut self.machines[at];
-        transfer.place = Some(*place).filter(|_| self.are_several);
-        transfer.stays = found.is_file;
-        let standing = match standing(machine, self.rules, &transfer) {
+        download.place = Some(*place).filter(|_| self.are_several);
+        download.stays = found.is_file;
+        let standing = match standing(machine, self.rules, &download) {
             Ok(found) => found,
             // If it may be replaced, and can only be in one place, its own calls will report the
             // error.
@@ -458,21 +458,21 @@ impl Judge {
                 Standing::default()
             }
             Err(error) => {
-                let error = Error::from(error).within(transfer.name());
-                return Verdict::Fail(Box::new((transfer, error)));
+                let error = Error::from(error).within(download.object.name());
+                return Verdict::Fail(Box::new((download, error)));
             }
         };
         let kept = standing.kept;
         (before.replaced_bytes, before.foreign) = (standing.space_bytes, standing.is_foreign);
         match kept {
             _ if self.dry => {}
-            None if self.rules.resume() => return self.go_on(at, transfer, before),
+            None if self.rules.resume() => return self.go_on(at, download, before),
             // Left by a run that was killed between the rename and its last step, or earlier.
-            _ => before.reclaimed_bytes = machine.clear(&transfer),
+            _ => before.reclaimed_bytes = machine.clear(&download),
         }
         match kept {
-            Some(kept) => Verdict::Keep(transfer, kept, before.reclaimed_bytes),
-            None => Verdict::Fetch(transfer, before),
+            Some(kept) => Verdict::Keep(download, kept, before.reclaimed_bytes),
+            None => Verdict::Fetch(download, before),
         }
     }
 
@@ -482,37 +482,37 @@ impl Judge {
     /// # Errors
     /// If more than one has a file of its name, because the right one is unknown; and if one cannot
     /// be checked, because it may have the file.
-    fn find(&mut self, transfer: &Transfer) -> Result<Found, Error> {
-        let trouble = |error| Error::from(error).within(transfer.name());
+    fn find(&mut self, download: &FileDownload) -> Result<Found, Error> {
+        let trouble = |error| Error::from(error).within(download.object.name());
         let mut files = Vec::new();
         for (at, (_, machine)) in self.machines.iter_mut().enumerate() {
-            if machine.look(transfer).map_err(trouble)?.0 != FileState::Absent {
+            if machine.look(download).map_err(trouble)?.0 != FileState::Absent {
                 files.push(at);
             }
         }
         if let [first, second, ..] = files[..] {
-            let [first, second] = [first, second].map(|at| self.machines[at].1.place(transfer));
+            let [first, second] = [first, second].map(|at| self.machines[at].1.place(download));
             let message = format!("{first} and {second} are both there, but it needs one file");
             let error = Error::new(ErrorKind::Destination, message).advise("remove one of them");
-            return Err(error.within(transfer.name()));
+            return Err(error.within(download.object.name()));
         }
         let found = match files.first() {
             Some(at) => Found { at: Some(*at), is_file: true, unfit: None },
-            None => self.find_unfinished(transfer).map_err(trouble)?,
+            None => self.find_unfinished(download).map_err(trouble)?,
         };
         let others = self.machines.iter_mut().enumerate();
         for (_, (place, machine)) in others.filter(|(at, _)| !self.dry && found.at != Some(*at)) {
-            let bytes = machine.clear(transfer);
+            let bytes = machine.clear(download);
             self.freed.extend((bytes > 0).then_some((*place, bytes)));
         }
         Ok(found)
     }
 
     /// Which of several destinations has most of an object in an unfinished file.
-    fn find_unfinished(&mut self, transfer: &Transfer) -> Result<Found, FileError> {
+    fn find_unfinished(&mut self, download: &FileDownload) -> Result<Found, FileError> {
         let (mut found, mut most_bytes) = (Found::default(), 0);
         for (at, (_, machine)) in self.machines.iter_mut().enumerate() {
-            match machine.unfinished(transfer)? {
+            match machine.unfinished(download)? {
                 Unfinished::Nothing => {}
                 Unfinished::Unfit(unfit) => found.unfit = Some(unfit),
                 Unfinished::Fit(bytes) if found.at.is_none() || bytes > most_bytes => {
@@ -525,27 +525,27 @@ impl Judge {
         Ok(found)
     }
 
-    fn go_on(&mut self, at: usize, transfer: Transfer, before: Before) -> Verdict {
+    fn go_on(&mut self, at: usize, download: FileDownload, before: Before) -> Verdict {
         let (_, machine) = &mut self.machines[at];
         if self.resumed >= UNFINISHED_OPEN_MAX {
-            return Verdict::Fetch(transfer, before);
+            return Verdict::Fetch(download, before);
         }
-        match machine.go_on(transfer, self.when_all) {
-            Left::Nothing(transfer) => Verdict::Fetch(transfer, before),
-            Left::All(transfer) => {
-                Verdict::Keep(transfer, KeptReason::Finished, before.replaced_bytes)
+        match machine.go_on(download, self.when_all) {
+            Left::Nothing(download) => Verdict::Fetch(download, before),
+            Left::All(download) => {
+                Verdict::Keep(download, KeptReason::Finished, before.replaced_bytes)
             }
-            Left::Some(transfer) => {
+            Left::Some(download) => {
                 self.resumed += 1;
-                let done_bytes = transfer.resumed_bytes();
+                let done_bytes = download.resumed_bytes();
                 // Its blocks were allocated at its beginning.
-                let reclaimed_bytes = transfer.object.size_bytes;
+                let reclaimed_bytes = download.object.listed.size_bytes;
                 let before = Before { done_bytes, reclaimed_bytes, resumed: true, ..before };
-                Verdict::Fetch(transfer, before)
+                Verdict::Fetch(download, before)
             }
-            Left::Unfit(transfer, unfit, reclaimed_bytes) => {
+            Left::Unfit(download, unfit, reclaimed_bytes) => {
                 let unfit = Some(unfit);
-                Verdict::Fetch(transfer, Before { reclaimed_bytes, unfit, ..before })
+                Verdict::Fetch(download, Before { reclaimed_bytes, unfit, ..before })
             }
         }
     }
@@ -574,11 +574,11 @@ fn keeps(rules: KeepArgs) -> bool {
 fn standing(
     machine: &mut SystemHost,
     rules: KeepArgs,
-    transfer: &Transfer,
+    download: &FileDownload,
 ) -> Result<Standing, FileError> {
     let (standing, space_bytes) = match keeps(rules) {
-        true => machine.look(transfer)?,
-        false => (FileState::Absent, machine.replaced_bytes(transfer)?),
+        true => machine.look(download)?,
+        false => (FileState::Absent, machine.replaced_bytes(download)?),
     };
     let kept = match (standing, rules.overwrite, rules.compare()) {
         (FileState::Absent, ..) => None,
@@ -602,20 +602,20 @@ mod tests {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
     use super::*;
+    use crate::files::file_download::Cut;
     use crate::files::host::{FileHost, FileJob, FileTask};
-    use crate::files::transfer::Cut;
     use crate::plan::ranges::PartSize;
     use crate::s3::{Endpoint, Object};
 
     const MIB: u64 = 1 << 20;
 
     /// A version of a large object, in ranges of 1 MiB.
-    fn object(etag: &str) -> Transfer {
+    fn object(etag: &str) -> FileDownload {
         let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
         let part = PartSize::new(MIB).expect("aligned");
         let (key, etag) = ("d/large".to_owned(), format!("\"{etag}\""));
         let object = Object { key, etag, size_bytes: 5 * MIB + 3, ..Object::default() };
-        Transfer::new(
+        FileDownload::new(
             object,
             endpoint,
             "d/large".to_owned(),
@@ -631,15 +631,15 @@ mod tests {
     }
 
     /// Begins an object here, completes this many ranges, and stops.
-    fn begin(folder: &Path, transfer: Transfer, ranges: u64) -> Arc<Transfer> {
-        let (mut machine, transfer) = (machine_of(folder), Arc::new(transfer));
+    fn begin(folder: &Path, download: FileDownload, ranges: u64) -> Arc<FileDownload> {
+        let (mut machine, download) = (machine_of(folder), Arc::new(download));
         let notes = (0..ranges).map(|index| FileJob::Note { index, prefix_bytes: None });
         for job in [FileJob::Create].into_iter().chain(notes) {
-            machine.begin(FileTask { token: 0, transfer: Arc::clone(&transfer), job });
+            machine.begin(FileTask { token: 0, download: Arc::clone(&download), job });
             let done = machine.finished().expect("done at once");
             assert!(done.outcome.is_ok(), "{done:?}");
         }
-        transfer
+        download
     }
 
     struct Places {
@@ -686,7 +686,7 @@ mod tests {
     /// Its destination, its existing bytes, and why it begins again.
     fn fetched(verdicts: &[Verdict]) -> (Option<u8>, u64, Option<Unfit>) {
         match &verdicts[0] {
-            Verdict::Fetch(transfer, before) => (transfer.place, before.done_bytes, before.unfit),
+            Verdict::Fetch(download, before) => (download.place, before.done_bytes, before.unfit),
             other => panic!("not fetched: {other:?}"),
         }
     }

@@ -7,14 +7,14 @@ use crate::control::list::sources::Source;
 use crate::engine::config::Config;
 use crate::engine::threads::Workers;
 use crate::error::Error;
-use crate::files::transfer::{Outcome, Transfer};
+use crate::files::file_download::{FileDownload, Outcome};
 use crate::report::document::{KeptReason, ObjectLine, RemovedLine};
 use crate::report::line::ProgressState;
 
 /// An object of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject<'a> {
-    pub(crate) transfer: &'a Transfer,
+    pub(crate) download: &'a FileDownload,
     pub(crate) target: &'a Target,
     /// Its channel, if the run fills several.
     pub(crate) channel: Option<&'a str>,
@@ -30,13 +30,13 @@ pub(crate) enum RunEvent<'a> {
     /// Its workers have started.
     Started(&'a Workers, &'a Target),
     /// An object is to be downloaded.
-    Admitted(&'a Transfer, &'a Target),
+    Admitted(&'a FileDownload, &'a Target),
     /// An object needs no download: its file exists.
     Existing(Subject<'a>, KeptReason),
     /// The state of the run, several times a second; and its failed objects.
     Progress(&'a ProgressState, u64, &'a Workers),
     /// An object is downloaded again from its first byte, for this reason.
-    Retried(&'a Transfer, &'a Target, &'static str),
+    Retried(&'a FileDownload, &'a Target, &'static str),
     /// An object is complete.
     Done(Subject<'a>, &'a Outcome),
     /// An object has failed.
@@ -62,14 +62,14 @@ impl RunEvent<'_> {
     /// Its line of the report; `None` if it has none.
     pub(crate) fn report_line(&self) -> Option<String> {
         let (subject, line) = match self {
-            Self::Existing(subject, kept) => (subject, ObjectLine::kept(subject.transfer, *kept)),
+            Self::Existing(subject, kept) => (subject, ObjectLine::kept(subject.download, *kept)),
             Self::Done(subject, outcome) | Self::Failed { subject, outcome, .. } => {
                 (subject, ObjectLine::new(outcome))
             }
             Self::Removed(path, _) => return Some(RemovedLine::new(path, false).to_json()),
             _ => return None,
         };
-        let place = subject.target.one_of_several(subject.transfer);
+        let place = subject.target.one_of_several(subject.download);
         Some(line.of_channel(subject.channel).at(place.as_deref()).to_json())
     }
 }

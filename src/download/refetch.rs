@@ -13,7 +13,7 @@ use crate::cli::{OnChange, VerifyMode};
 use crate::control::Control;
 use crate::control::checksum::PartsAsked;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
-use crate::files::transfer::{Again, Cut, Outcome, Transfer};
+use crate::files::file_download::{Again, Cut, FileDownload, Outcome};
 use crate::limits::RESTARTS_MAX;
 use crate::s3::Object;
 
@@ -21,12 +21,12 @@ use crate::s3::Object;
 #[derive(Debug)]
 pub(crate) enum Decision {
     /// Download it again.
-    Anew(Box<Transfer>),
+    Anew(Box<FileDownload>),
     /// It has failed permanently.
     Failed(Outcome),
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<Box<Transfer>>>>>;
+type Asked = Pin<Box<dyn Future<Output = Result<Box<FileDownload>>>>>;
 
 /// Objects without a decision.
 pub(crate) struct Undecided {
@@ -44,7 +44,7 @@ impl Undecided {
         Self { control, on_change, verify, waiting: VecDeque::new(), asked: None }
     }
 
-    /// Adds an outcome whose transfer may be downloaded again.
+    /// Adds an outcome whose download may be downloaded again.
     pub(super) fn push(&mut self, outcome: Outcome) {
         self.waiting.push_back(outcome);
     }
@@ -67,14 +67,14 @@ impl Undecided {
     pub(crate) async fn next(&mut self, cut: Cut) -> Decision {
         let first = self.waiting.front().expect("there is one");
         let asked = self.asked.get_or_insert_with(|| {
-            let (control, transfer) = (Rc::clone(&self.control), first.transfer.clone());
+            let (control, download) = (Rc::clone(&self.control), first.download.clone());
             let (on_change, verify) = (self.on_change, self.verify);
             Box::pin(async move {
-                let (bucket, object) = (&transfer.endpoint.bucket, &transfer.object);
+                let (bucket, object) = (&download.object.endpoint.bucket, &download.object.listed);
                 let found = control.head(bucket, &object.key, &object.version_id).await;
-                let anew = decide(&transfer, found, on_change, cut)?;
+                let anew = decide(&download, found, on_change, cut)?;
                 // Its parts may not have the assumed length.
-                let parts = match transfer.again() {
+                let parts = match download.again() {
                     Some(Again::Checksum) => PartsAsked::All,
                     _ => PartsAsked::FirstAndLast,
                 };
@@ -86,7 +86,7 @@ impl Undecided {
         self.asked = None;
         let outcome = self.waiting.pop_front().expect("it was there before");
         match decided {
-            Ok(transfer) => Decision::Anew(transfer),
+            Ok(download) => Decision::Anew(download),
             Err(error) => Decision::Failed(Outcome { result: Err(error), ..outcome }),
         }
     }
@@ -94,32 +94,32 @@ impl Undecided {
 
 /// The decision by the result of a HEAD: download it again, or it has failed permanently.
 fn decide(
-    transfer: &Transfer,
+    download: &FileDownload,
     found: Result<Option<Object>>,
     on_change: OnChange,
     cut: Cut,
-) -> Result<Transfer> {
-    let restarts = transfer.restarts;
-    let error = transfer.failure().expect("it failed for now");
+) -> Result<FileDownload> {
+    let restarts = download.restarts;
+    let error = download.failure().expect("it failed for now");
     let object = match found {
         Ok(Some(object)) => object,
         Ok(None) => {
             let gone = Error::new(ErrorKind::NotFound, "the object was deleted during the run");
-            return Err(gone.within(transfer.name()));
+            return Err(gone.within(download.object.name()));
         }
         // The failure of the HEAD is less informative than the object's own.
         Err(_) => return Err(error.clone()),
     };
-    let wanted = match transfer.again() {
+    let wanted = match download.again() {
         Some(Again::Changed) => on_change == OnChange::Restart,
-        Some(Again::Checksum) => !transfer.is_wrong_for_good(),
+        Some(Again::Checksum) => !download.is_wrong_for_good(),
         Some(Again::Elsewhere) | None => false,
     };
     if wanted && restarts < RESTARTS_MAX {
-        return Ok(transfer.anew(object, cut));
+        return Ok(download.anew(object, cut));
     }
-    let (before, now) = (&transfer.object.etag, &object.etag);
-    match transfer.again() {
+    let (before, now) = (&download.object.listed.etag, &object.etag);
+    match download.again() {
         // Without an ETag the object's time has shown it.
         Some(Again::Changed) if before != now || before.is_empty() => {
             let versions = match before.is_empty() || now.is_empty() {
@@ -128,7 +128,7 @@ fn decide(
             };
             let message = format!("the object changed during the download{versions}");
             let changed = Error::new(ErrorKind::Objects, message).because(ErrorReason::Changed);
-            let changed = changed.within(transfer.name());
+            let changed = changed.within(download.object.name());
             Err(match (on_change, restarts) {
                 (OnChange::Fail, _) => {
                     changed.advise("run it again to get the new one, or give --on-change restart")
@@ -160,21 +160,21 @@ mod tests {
         Object { key, etag, size_bytes: 9, ..Object::default() }
     }
 
-    fn failed(again: Again, restarts: u32) -> Transfer {
+    fn failed(again: Again, restarts: u32) -> FileDownload {
         let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
-        let mut transfer = Transfer::new(object("\"1\""), endpoint, "k".to_owned(), cut());
-        transfer.restarts = restarts;
-        transfer.fail_for_now(again, Error::new(ErrorKind::Objects, "because"));
-        transfer
+        let mut download = FileDownload::new(object("\"1\""), endpoint, "k".to_owned(), cut());
+        download.restarts = restarts;
+        download.fail_for_now(again, Error::new(ErrorKind::Objects, "because"));
+        download
     }
 
     fn decided(again: Again, restarts: u32, found: Option<&str>, on_change: OnChange) -> String {
         let found = Ok(found.map(object));
         match decide(&failed(again, restarts), found, on_change, cut()) {
-            Ok(transfer) => {
-                assert_eq!(transfer.restarts, restarts + 1);
-                assert!(transfer.failure().is_none() && transfer.again().is_none());
-                format!("anew {}", transfer.object.etag)
+            Ok(download) => {
+                assert_eq!(download.restarts, restarts + 1);
+                assert!(download.failure().is_none() && download.again().is_none());
+                format!("anew {}", download.object.listed.etag)
             }
             Err(error) => error.to_string(),
         }

@@ -27,7 +27,7 @@ use crate::engine::metrics::WorkerMetrics;
 use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind};
-use crate::files::transfer::{Again, Outcome, Transfer};
+use crate::files::file_download::{Again, FileDownload, Outcome};
 use crate::limits::WAIT_REPORTED_AFTER_US;
 use crate::link::failure::RetryCounts;
 use crate::link::waiting::{Board, Wait};
@@ -102,7 +102,7 @@ pub(crate) struct Run<'a> {
     moved: tokio::time::Instant,
     begun: Instant,
     /// Objects that wait for space in the scheduler.
-    pending: VecDeque<Transfer>,
+    pending: VecDeque<FileDownload>,
     listed: bool,
     /// The listing was read to its end without an error.
     listed_all: bool,
@@ -141,7 +141,7 @@ pub(crate) struct Run<'a> {
     /// Paths below the destination that objects may not have.
     pub(crate) taken: TakenPaths,
     /// Objects that wait for the end of the listing: then their obstacles may be removed.
-    blocked: Vec<(Transfer, Error)>,
+    blocked: Vec<(FileDownload, Error)>,
     /// Removed obstacles; none before the removal begins.
     removals: Option<Receiver<String>>,
     /// Number of sources given, and of missing ones.
@@ -298,13 +298,13 @@ impl<'a> Run<'a> {
     /// Downloads an object again, or reports its failure.
     fn decided(&mut self, decision: Decision, scheduler: &Scheduler) {
         match decision {
-            Decision::Anew(transfer) => {
-                let why = match transfer.restarted {
+            Decision::Anew(download) => {
+                let why = match download.restarted {
                     Some(Again::Checksum) => "its data did not match the stored checksum",
                     _ => "it changed during the download",
                 };
-                self.observer.event(RunEvent::Retried(&transfer, &self.target, why));
-                scheduler.restart(*transfer);
+                self.observer.event(RunEvent::Retried(&download, &self.target, why));
+                scheduler.restart(*download);
             }
             Decision::Failed(outcome) => {
                 self.end_object(&outcome);
@@ -353,7 +353,7 @@ impl<'a> Run<'a> {
         scheduler.collect(&mut outcomes);
         let mut stop = scheduler.stop_reason();
         for mut outcome in outcomes.drain(..) {
-            let again = outcome.transfer.again().filter(|_| outcome.result.is_err());
+            let again = outcome.download.again().filter(|_| outcome.result.is_err());
             match (again, &stop) {
                 (Some(Again::Elsewhere), None) => {
                     self.leave_out(outcome, scheduler);
@@ -376,25 +376,25 @@ impl<'a> Run<'a> {
 
     /// Counts and reports the result of an object. The cause of a run's end is reported once only.
     fn note_outcome(&mut self, outcome: Outcome, stop: Option<&Error>) {
-        let transfer = &*outcome.transfer;
-        self.unfinished += u64::from(transfer.can_go_on());
-        self.resumed_ended += u64::from(transfer.resumed_bytes() > 0);
+        let download = &*outcome.download;
+        self.unfinished += u64::from(download.can_go_on());
+        self.resumed_ended += u64::from(download.resumed_bytes() > 0);
         let complete = self.shares.as_mut().and_then(|shares| shares.count(&outcome));
         complete.into_iter().for_each(|line| self.observer.event(RunEvent::Note(line)));
-        let channel = self.shares.as_ref().and_then(|shares| shares.name(transfer));
-        let subject = Subject { transfer, target: &self.target, channel };
+        let channel = self.shares.as_ref().and_then(|shares| shares.name(download));
+        let subject = Subject { download, target: &self.target, channel };
         let Err(error) = &outcome.result else {
             self.objects_ok += 1;
-            match transfer.verification.verdict() {
+            match download.verification.verdict() {
                 Ok(_) => self.validated += 1,
-                Err(_) if transfer.object.size_bytes == 0 => self.empty += 1,
+                Err(_) if download.object.listed.size_bytes == 0 => self.empty += 1,
                 Err(reason) => *self.not_validated.entry(reason).or_default() += 1,
             }
             return self.observer.event(RunEvent::Done(subject, &outcome));
         };
         let with_run = stop == Some(error);
         let error = match &self.shares {
-            Some(shares) => shares.label(transfer, error.clone()),
+            Some(shares) => shares.label(download, error.clone()),
             None => error.clone(),
         };
         self.failures.add(&error);

@@ -14,9 +14,9 @@ use crate::control::list::sources::{Source, SourceKind};
 use crate::control::list::walk::Entry;
 use crate::download::folder_lock::{FolderLock, SPREAD};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::file_download::{Cut, FileDownload};
 use crate::files::sink::Sink;
 use crate::files::system_host::{self, DiskSpace, Root};
-use crate::files::transfer::{Cut, Transfer};
 use crate::plan::folding::Folding;
 use crate::s3::uri::shown;
 
@@ -232,9 +232,9 @@ impl Target {
 
     /// The folder of several that has an object, as typed; `None` if undecided, or if there is only
     /// one.
-    pub(crate) fn one_of_several(&self, transfer: &Transfer) -> Option<String> {
+    pub(crate) fn one_of_several(&self, download: &FileDownload) -> Option<String> {
         let Self::Folders(folders) = self else { return None };
-        let folder = folders.get(usize::from(transfer.place?))?;
+        let folder = folders.get(usize::from(download.place?))?;
         Some(folder.display().to_string())
     }
 
@@ -250,14 +250,14 @@ impl Target {
 
     /// The whole path of an object's file for users; of several destinations all while none is
     /// chosen.
-    pub(crate) fn place_of(&self, transfer: &Transfer) -> Option<String> {
-        let Self::Folders(folders) = self else { return self.place(&transfer.path) };
-        let place = |folder: &PathBuf| folder.join(&transfer.path).display().to_string();
-        if let Some(decided) = transfer.place {
+    pub(crate) fn place_of(&self, download: &FileDownload) -> Option<String> {
+        let Self::Folders(folders) = self else { return self.place(&download.path) };
+        let place = |folder: &PathBuf| folder.join(&download.path).display().to_string();
+        if let Some(decided) = download.place {
             return folders.get(usize::from(decided)).map(place);
         }
         let all: Vec<String> = folders.iter().map(|one| one.display().to_string()).collect();
-        Some(format!("{{{}}}/{}", all.join(","), transfer.path))
+        Some(format!("{{{}}}/{}", all.join(","), download.path))
     }
 
     /// The whole path of a file for users, by its path below the folder; `None` if nothing is
@@ -432,25 +432,25 @@ impl Target {
         if self.folder().is_some() { Sink::File } else { Sink::Null }
     }
 
-    /// The transfer of an entry, or why it cannot be stored.
-    pub(super) fn transfer(
+    /// The download of an entry, or why it cannot be stored.
+    pub(super) fn download(
         &self,
         entry: Entry,
         cut: Cut,
-    ) -> Result<Transfer, Box<(Transfer, Error)>> {
+    ) -> Result<FileDownload, Box<(FileDownload, Error)>> {
         let path = self.path(&entry);
         let Entry { endpoint, object, .. } = entry;
         let (path, error) = match path {
             Ok(path) => (path, None),
             Err(error) => (String::new(), Some(error)),
         };
-        let transfer = Transfer::new(object, endpoint, path, cut);
+        let download = FileDownload::new(object, endpoint, path, cut);
         match error {
-            None => Ok(transfer),
+            None => Ok(download),
             Some(error) => {
-                let key = shown(&transfer.object.key);
-                let error = error.within(format!("s3://{}/{key}", transfer.endpoint.bucket));
-                Err(Box::new((transfer, error)))
+                let key = shown(&download.object.listed.key);
+                let error = error.within(format!("s3://{}/{key}", download.object.endpoint.bucket));
+                Err(Box::new((download, error)))
             }
         }
     }

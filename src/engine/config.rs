@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use crate::engine::lease::{leases_alone_of, leases_of};
 use crate::engine::pace::Bounds;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::transfer::Cut;
+use crate::files::file_download::Cut;
 use crate::limits::{
     CONNECTIONS_DEFAULT_MAX, CONNECTIONS_DEFAULT_PER_WORKER, CONNECTIONS_LEAST, CONNECTIONS_MAX,
     CONNECTIONS_PER_WORKER_MAX, CONNECTIONS_PER_WORKER_START, CONNECTIONS_START_MAX,

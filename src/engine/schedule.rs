@@ -21,7 +21,7 @@ use crate::engine::endpoints::{EndpointNumber, EndpointSet, Endpoints};
 use crate::engine::lease::Leases;
 use crate::engine::request::{ClientRequest, Priority, Ticket};
 use crate::error::{Error, ErrorKind};
-use crate::files::transfer::{Outcome, Transfer};
+use crate::files::file_download::{FileDownload, Outcome};
 use crate::limits::{
     FAILED_ATTEMPTS_IN_A_ROW_MAX, FAILING_TIME_MIN_US, OBJECTS_QUEUED_MAX, RANGES_PER_HANDOUT_MAX,
     REQUESTS_QUEUED_MAX,
@@ -35,7 +35,7 @@ use requests::RequestQueues;
 #[derive(Debug)]
 pub struct Assignment {
     /// The object.
-    pub transfer: Arc<Transfer>,
+    pub download: Arc<FileDownload>,
     /// The bytes; of length 0 for folders and empty objects.
     pub range: ByteRange,
     /// The client's request; `None` for a range of an object's file.
@@ -47,8 +47,12 @@ pub struct Assignment {
 impl Assignment {
     /// A requested range.
     #[must_use]
-    pub fn new(transfer: Arc<Transfer>, range: ByteRange, client: Option<ClientRequest>) -> Self {
-        Self { transfer, range, client, endpoint: EndpointNumber::FIRST }
+    pub fn new(
+        download: Arc<FileDownload>,
+        range: ByteRange,
+        client: Option<ClientRequest>,
+    ) -> Self {
+        Self { download, range, client, endpoint: EndpointNumber::FIRST }
     }
 }
 
@@ -203,13 +207,13 @@ impl Scheduler {
     ///
     /// # Panics
     /// If there are more than [`Self::room`].
-    pub fn push(&self, transfers: impl IntoIterator<Item = Transfer>) {
+    pub fn push(&self, downloads: impl IntoIterator<Item = FileDownload>) {
         let mut state = self.lock();
-        for transfer in transfers {
+        for download in downloads {
             assert!(state.held < OBJECTS_QUEUED_MAX, "the listing keeps to the room there is");
             state.unfinished += 1;
-            let endpoint = self.endpoints.number_of(&transfer.endpoint);
-            state.queue(endpoint, transfer);
+            let endpoint = self.endpoints.number_of(&download.object.endpoint);
+            state.queue(endpoint, download);
         }
         state.wake();
     }
@@ -219,7 +223,7 @@ impl Scheduler {
     /// # Panics
     /// If it is not a request.
     pub fn submit(&self, mut request: Assignment, priority: Priority) {
-        request.endpoint = self.endpoints.number_of(&request.transfer.endpoint);
+        request.endpoint = self.endpoints.number_of(&request.download.object.endpoint);
         let mut state = self.lock();
         let waiting = state.requests_waiting();
         let reason = match &state.stop {
@@ -397,7 +401,7 @@ impl Scheduler {
     /// Takes the outcome of an object from the worker that finished it.
     pub fn finish(&self, outcome: Outcome) {
         let mut state = self.lock();
-        let ended = outcome.result.is_ok() || outcome.transfer.again().is_none();
+        let ended = outcome.result.is_ok() || outcome.download.again().is_none();
         state.outcomes.push(outcome);
         if ended {
             state.end_one();
@@ -406,10 +410,10 @@ impl Scheduler {
 
     /// Takes an object to be fetched again, in place of the one whose outcome allowed it, so there
     /// is room for it.
-    pub fn restart(&self, transfer: Transfer) {
+    pub fn restart(&self, download: FileDownload) {
         let mut state = self.lock();
-        let endpoint = self.endpoints.number_of(&transfer.endpoint);
-        state.queue(endpoint, transfer);
+        let endpoint = self.endpoints.number_of(&download.object.endpoint);
+        state.queue(endpoint, download);
         state.wake();
     }
 
@@ -428,13 +432,13 @@ impl Scheduler {
     /// After the workers have ended: completes requests that no worker has begun, settles every
     /// range that was never handed out, and returns the objects whose last range that was.
     #[must_use]
-    pub fn abandon(&self) -> Vec<Arc<Transfer>> {
+    pub fn abandon(&self) -> Vec<Arc<FileDownload>> {
         let mut state = self.lock();
         state.refuse_requests();
         let mut last = Vec::new();
         while let Some(assignment) = state.objects.next(EndpointSet::EMPTY) {
-            if assignment.transfer.settle() {
-                last.push(assignment.transfer);
+            if assignment.download.settle() {
+                last.push(assignment.download);
             }
         }
         last
@@ -448,9 +452,9 @@ impl Scheduler {
 }
 
 impl SchedulerState {
-    fn queue(&mut self, endpoint: EndpointNumber, transfer: Transfer) {
+    fn queue(&mut self, endpoint: EndpointNumber, download: FileDownload) {
         self.held += 1;
-        self.objects.push(endpoint, Arc::new(transfer));
+        self.objects.push(endpoint, Arc::new(download));
     }
 
     /// Records that an object has ended; the last one of a complete run ends all workers.

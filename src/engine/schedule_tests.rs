@@ -4,16 +4,16 @@ use super::*;
 use crate::engine::lease::Lease;
 use crate::engine::pace::{Bounds, Pacer};
 use crate::engine::request::{Destination, Inbox, Ticket};
-use crate::files::transfer::{Again, Cut};
+use crate::files::file_download::{Again, Cut};
 use crate::plan::ranges::PartSize;
 use crate::s3::{Endpoint, Object};
 
-fn transfers(sizes: &[u64]) -> Vec<Transfer> {
-    transfers_at(&sizes.iter().map(|size| (0, *size)).collect::<Vec<_>>())
+fn downloads(sizes: &[u64]) -> Vec<FileDownload> {
+    downloads_at(&sizes.iter().map(|size| (0, *size)).collect::<Vec<_>>())
 }
 
 /// Objects of these sizes, each at the endpoint with this number.
-fn transfers_at(sizes: &[(usize, u64)]) -> Vec<Transfer> {
+fn downloads_at(sizes: &[(usize, u64)]) -> Vec<FileDownload> {
     let new = |(index, (endpoint, size_bytes)): (usize, &(usize, u64))| {
         let key = format!("{index:06}");
         let path = key.clone();
@@ -21,7 +21,7 @@ fn transfers_at(sizes: &[(usize, u64)]) -> Vec<Transfer> {
         let host = format!("h{endpoint}");
         let endpoint = Arc::new(Endpoint::new("b", false, &host, "/", "r", vec![]));
         let part = PartSize::new(1 << 20).expect("aligned");
-        Transfer::new(object, endpoint, path, Cut { part, slot_length_bytes: 1 << 16 })
+        FileDownload::new(object, endpoint, path, Cut { part, slot_length_bytes: 1 << 16 })
     };
     sizes.iter().enumerate().map(new).collect()
 }
@@ -39,13 +39,13 @@ fn scheduler() -> Scheduler {
 fn every_byte_of_every_object_exactly_once() {
     let sizes: Vec<u64> = (0..200u64).map(|n| n * n * n * 7 % 9_000_001).collect();
     let scheduler = scheduler();
-    scheduler.push(transfers(&sizes));
+    scheduler.push(downloads(&sizes));
     scheduler.complete();
     let mut ready = VecDeque::new();
     while scheduler.take(0, room(7), EndpointSet::EMPTY, &mut ready) == Supply::Given {}
     let mut seen: Vec<Vec<(u64, u64)>> = vec![Vec::new(); sizes.len()];
-    for Assignment { transfer, range, .. } in &ready {
-        let index: usize = transfer.object.key.parse().expect("a number");
+    for Assignment { download, range, .. } in &ready {
+        let index: usize = download.object.listed.key.parse().expect("a number");
         seen[index].push((range.offset, range.length));
     }
     for (size, mut ranges) in sizes.into_iter().zip(seen) {
@@ -61,10 +61,10 @@ fn every_byte_of_every_object_exactly_once() {
 #[test]
 fn large_first_a_few_at_a_time() {
     let scheduler = scheduler();
-    scheduler.push(transfers(&[10, 2 << 20, 9 << 20, 3 << 20, 4 << 20, 5 << 20, 20]));
+    scheduler.push(downloads(&[10, 2 << 20, 9 << 20, 3 << 20, 4 << 20, 5 << 20, 20]));
     let mut ready = VecDeque::new();
     assert_eq!(scheduler.take(0, room(4), EndpointSet::EMPTY, &mut ready), Supply::Given);
-    let sizes: Vec<u64> = ready.iter().map(|a| a.transfer.object.size_bytes >> 20).collect();
+    let sizes: Vec<u64> = ready.iter().map(|a| a.download.object.listed.size_bytes >> 20).collect();
     assert_eq!(sizes, [9, 5, 4, 3], "2 MiB waits until one of the four is handed out");
 }
 
@@ -73,18 +73,18 @@ fn bounded_and_ended() {
     let scheduler = scheduler();
     let mut ready = VecDeque::new();
     assert_eq!(scheduler.take(1, room(5), EndpointSet::EMPTY, &mut ready), Supply::Later);
-    scheduler.push(transfers(&vec![1; OBJECTS_QUEUED_MAX]));
+    scheduler.push(downloads(&vec![1; OBJECTS_QUEUED_MAX]));
     assert_eq!(scheduler.room(), 0);
     scheduler.complete();
     while scheduler.take(0, room(64), EndpointSet::EMPTY, &mut ready) == Supply::Given {}
     assert_eq!(scheduler.take(1, room(5), EndpointSet::EMPTY, &mut ready), Supply::Later);
     assert_eq!(scheduler.room(), 0, "room comes back with the outcome, not before");
-    let transfer = ready.pop_front().expect("one").transfer;
-    scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
+    let download = ready.pop_front().expect("one").download;
+    scheduler.finish(Outcome { download, elapsed_us: 0, result: Ok(()) });
     scheduler.collect(&mut Vec::new());
     assert_eq!(scheduler.room(), 1);
-    for Assignment { transfer, .. } in ready.drain(..) {
-        scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
+    for Assignment { download, .. } in ready.drain(..) {
+        scheduler.finish(Outcome { download, elapsed_us: 0, result: Ok(()) });
     }
     assert_eq!(scheduler.take(1, room(5), EndpointSet::EMPTY, &mut ready), Supply::Ended);
 }
@@ -92,23 +92,23 @@ fn bounded_and_ended() {
 #[test]
 fn workers_stay_until_it_is_decided_about_every_object() {
     let scheduler = scheduler();
-    scheduler.push(transfers(&[5, 6]));
+    scheduler.push(downloads(&[5, 6]));
     scheduler.complete();
     let mut ready = VecDeque::new();
     assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Given);
-    for Assignment { transfer, .. } in ready.drain(..) {
+    for Assignment { download, .. } in ready.drain(..) {
         let error = Error::new(ErrorKind::Objects, "changed");
-        transfer.fail_for_now(Again::Changed, error.clone());
-        scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Err(error) });
+        download.fail_for_now(Again::Changed, error.clone());
+        scheduler.finish(Outcome { download, elapsed_us: 0, result: Err(error) });
     }
     assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Later);
     scheduler.give_up();
     assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Later);
-    scheduler.restart(transfers(&[7]).remove(0));
+    scheduler.restart(downloads(&[7]).remove(0));
     assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Given);
     assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Later);
-    let transfer = ready.pop_front().expect("the new one").transfer;
-    scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
+    let download = ready.pop_front().expect("the new one").download;
+    scheduler.finish(Outcome { download, elapsed_us: 0, result: Ok(()) });
     assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Ended);
 }
 
@@ -145,20 +145,20 @@ fn an_endpoint_that_is_gone_ends_the_run_and_a_faulty_one_does_not() {
 #[test]
 fn what_was_never_handed_out_is_settled_at_the_end() {
     let scheduler = scheduler();
-    scheduler.push(transfers(&[3 << 20, 5, 0]));
+    scheduler.push(downloads(&[3 << 20, 5, 0]));
     let mut ready = VecDeque::new();
     assert_eq!(scheduler.take(0, room(1), EndpointSet::EMPTY, &mut ready), Supply::Given);
     let keys: Vec<String> =
-        scheduler.abandon().iter().map(|transfer| transfer.object.key.clone()).collect();
+        scheduler.abandon().iter().map(|download| download.object.listed.key.clone()).collect();
     assert_eq!(keys, ["000001", "000002"], "the first has a range in a worker's hands");
-    assert_eq!(ready[0].transfer.unsettled(), 1);
+    assert_eq!(ready[0].download.unsettled(), 1);
 }
 
-/// A request of one byte range of `transfer`, whose completion arrives in `inbox`.
-fn request(transfer: &Arc<Transfer>, token: u64, inbox: &Arc<Inbox>) -> Assignment {
+/// A request of one byte range of `download`, whose completion arrives in `inbox`.
+fn request(download: &Arc<FileDownload>, token: u64, inbox: &Arc<Inbox>) -> Assignment {
     let ticket = Arc::new(Ticket::new(token, Arc::clone(inbox)));
     let client = Some(ClientRequest::new(ticket, Destination::Nothing));
-    Assignment::new(Arc::clone(transfer), ByteRange { offset: token, length: 1 }, client)
+    Assignment::new(Arc::clone(download), ByteRange { offset: token, length: 1 }, client)
 }
 
 /// The inbox of a client that controls its requests in flight.
@@ -178,12 +178,12 @@ fn given(scheduler: &Scheduler, worker: usize, room: Room) -> Vec<(bool, u64)> {
 fn requests_come_first_by_priority_and_in_order() {
     let scheduler = scheduler();
     let inbox = paced_by_client();
-    let transfer = Arc::new(transfers(&[100]).remove(0));
-    scheduler.push(transfers(&[3 << 20]));
+    let download = Arc::new(downloads(&[100]).remove(0));
+    scheduler.push(downloads(&[3 << 20]));
     for token in 1..=4 {
-        scheduler.submit(request(&transfer, token, &inbox), Priority::Normal);
+        scheduler.submit(request(&download, token, &inbox), Priority::Normal);
     }
-    scheduler.submit(request(&transfer, 9, &inbox), Priority::High);
+    scheduler.submit(request(&download, 9, &inbox), Priority::High);
     // Five wait, and there are two workers: three are this one's part.
     let all = given(&scheduler, 0, Room { ranges: 1, all: 9 });
     assert_eq!(all, [(true, 9), (true, 1), (true, 2), (false, 0)]);
@@ -203,7 +203,7 @@ fn who_has_no_room_for_ranges_learns_that_some_wait() {
         Supply::Later,
         "nothing waits"
     );
-    scheduler.push(transfers(&[10, 9 << 20]));
+    scheduler.push(downloads(&[10, 9 << 20]));
     assert_eq!(scheduler.take(0, requests_alone, EndpointSet::EMPTY, &mut ready), Supply::Paced);
     assert!(ready.is_empty());
     assert_eq!(scheduler.take(0, room(64), EndpointSet::EMPTY, &mut ready), Supply::Given);
@@ -218,11 +218,11 @@ fn who_has_no_room_for_ranges_learns_that_some_wait() {
 fn what_is_paced_here_waits_for_the_pace_and_for_nobody_else() {
     let scheduler = scheduler();
     let (mine, others) = (Arc::new(Inbox::new(Handle::Simulated(2), None)), paced_by_client());
-    let transfer = Arc::new(transfers(&[100]).remove(0));
+    let download = Arc::new(downloads(&[100]).remove(0));
     for token in 1..=4 {
-        scheduler.submit(request(&transfer, token, &mine), Priority::High);
+        scheduler.submit(request(&download, token, &mine), Priority::High);
     }
-    scheduler.submit(request(&transfer, 7, &others), Priority::Normal);
+    scheduler.submit(request(&download, 7, &others), Priority::Normal);
     assert_eq!(given(&scheduler, 0, Room { ranges: 0, all: 9 }), [(true, 7)]);
     let full = Room { ranges: 0, all: 9 };
     assert_eq!(scheduler.take(0, full, EndpointSet::EMPTY, &mut VecDeque::new()), Supply::Paced);
@@ -238,17 +238,17 @@ fn what_is_paced_here_waits_for_the_pace_and_for_nobody_else() {
 fn requests_that_nobody_begins_complete_all_the_same() {
     let scheduler = scheduler();
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
-    let transfer = Arc::new(transfers(&[100]).remove(0));
+    let download = Arc::new(downloads(&[100]).remove(0));
     let ended = || {
         let mut arrived = Vec::new();
         inbox.collect(&mut arrived);
         let kind = |result: Result<(), Error>| result.expect_err("it was not begun").kind();
         arrived.into_iter().map(|one| (one.token, kind(one.result))).collect::<Vec<_>>()
     };
-    let cancelled = request(&transfer, 1, &inbox);
+    let cancelled = request(&download, 1, &inbox);
     let ticket = Arc::clone(&cancelled.client.as_ref().expect("a request").ticket);
     scheduler.submit(cancelled, Priority::Normal);
-    scheduler.submit(request(&transfer, 2, &inbox), Priority::Normal);
+    scheduler.submit(request(&download, 2, &inbox), Priority::Normal);
     ticket.cancel();
     let before = scheduler.cancels();
     scheduler.cancel();
@@ -256,7 +256,7 @@ fn requests_that_nobody_begins_complete_all_the_same() {
     assert_eq!(ended(), [(1, ErrorKind::Interrupted)]);
     scheduler.stop(Error::new(ErrorKind::Endpoint, "gone"));
     assert_eq!(ended(), [(2, ErrorKind::Endpoint)]);
-    scheduler.submit(request(&transfer, 3, &inbox), Priority::Normal);
+    scheduler.submit(request(&download, 3, &inbox), Priority::Normal);
     assert_eq!(ended(), [(3, ErrorKind::Endpoint)], "the run was stopped before");
     assert!(scheduler.abandon().is_empty() && ended().is_empty());
 }
@@ -265,9 +265,9 @@ fn requests_that_nobody_begins_complete_all_the_same() {
 fn no_more_requests_wait_than_there_is_room_for() {
     let scheduler = scheduler();
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
-    let transfer = Arc::new(transfers(&[100]).remove(0));
+    let download = Arc::new(downloads(&[100]).remove(0));
     for token in 0..=REQUESTS_QUEUED_MAX as u64 {
-        scheduler.submit(request(&transfer, token, &inbox), Priority::Normal);
+        scheduler.submit(request(&download, token, &inbox), Priority::Normal);
     }
     let mut arrived = Vec::new();
     inbox.collect(&mut arrived);
@@ -288,9 +288,9 @@ fn what_waits_for_a_lease_goes_to_who_has_one_and_lets_the_others_pass() {
     let scheduler = Scheduler::new(counters.clone());
     scheduler.leases(1).set_slots(2);
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
-    let transfer = Arc::new(transfers(&[100]).remove(0));
+    let download = Arc::new(downloads(&[100]).remove(0));
     let for_lease = |token| {
-        let mut request = request(&transfer, token, &inbox);
+        let mut request = request(&download, token, &inbox);
         request.client.as_mut().expect("a request").into = Destination::Lease(Lease::new());
         request
     };
@@ -308,7 +308,7 @@ fn what_waits_for_a_lease_goes_to_who_has_one_and_lets_the_others_pass() {
     assert_eq!(scheduler.take(1, room(9), EndpointSet::EMPTY, &mut ready), Supply::Given);
     assert_eq!(ready.len(), 1);
     scheduler.submit(for_lease(2), Priority::High);
-    scheduler.submit(request(&transfer, 3, &inbox), Priority::High);
+    scheduler.submit(request(&download, 3, &inbox), Priority::High);
     assert_eq!(given(&scheduler, 1, room(9)), [(true, 3)], "its lease is out");
     let paced = Room { ranges: 0, all: 9 };
     assert_eq!(
@@ -319,8 +319,8 @@ fn what_waits_for_a_lease_goes_to_who_has_one_and_lets_the_others_pass() {
     descriptor::lower(&counters[1]);
     drop(ready);
     assert!(is_raised(1), "one has come back");
-    scheduler.submit(request(&transfer, 4, &inbox), Priority::High);
-    scheduler.submit(request(&transfer, 5, &inbox), Priority::High);
+    scheduler.submit(request(&download, 4, &inbox), Priority::High);
+    scheduler.submit(request(&download, 5, &inbox), Priority::High);
     assert_eq!(given(&scheduler, 1, room(9)), [(true, 2), (true, 4)], "as they came");
     scheduler.submit(for_lease(6), Priority::Normal);
     scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
@@ -342,13 +342,14 @@ fn what_one_endpoint_holds_back_holds_up_no_other_and_its_order_stays() {
     let sizes = [(0, 9 * MIB), (1, 2 * MIB), (0, 5), (1, 6), (0, 8 * MIB), (2, 7)];
     let pushed = || {
         let scheduler = scheduler();
-        scheduler.push(transfers_at(&sizes));
+        scheduler.push(downloads_at(&sizes));
         scheduler
     };
     let keys = |scheduler: &Scheduler, held: &[usize], count: usize| {
         let mut ready = VecDeque::new();
         scheduler.take(0, room(count), set(held), &mut ready);
-        let given = ready.iter().map(|one| (one.endpoint.index(), one.transfer.object.size_bytes));
+        let given =
+            ready.iter().map(|one| (one.endpoint.index(), one.download.object.listed.size_bytes));
         given.collect::<Vec<_>>()
     };
     let scheduler = pushed();
@@ -369,8 +370,8 @@ fn what_one_endpoint_holds_back_holds_up_no_other_and_its_order_stays() {
 fn a_request_to_an_endpoint_that_holds_it_back_lets_the_others_pass() {
     let scheduler = scheduler();
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
-    let objects: Vec<Arc<Transfer>> =
-        transfers_at(&[(0, 100), (1, 100)]).into_iter().map(Arc::new).collect();
+    let objects: Vec<Arc<FileDownload>> =
+        downloads_at(&[(0, 100), (1, 100)]).into_iter().map(Arc::new).collect();
     for (token, object) in [(1, 0), (2, 0), (3, 1), (4, 0), (5, 1)] {
         scheduler.submit(request(&objects[object], token, &inbox), Priority::Normal);
     }
@@ -391,10 +392,10 @@ fn a_request_to_an_endpoint_that_holds_it_back_lets_the_others_pass() {
 fn one_that_is_cancelled_completes_alone_and_at_once() {
     let scheduler = scheduler();
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
-    let transfer = Arc::new(transfers(&[100]).remove(0));
+    let download = Arc::new(downloads(&[100]).remove(0));
     let mut tickets = Vec::new();
     for token in 0..3 {
-        let request = request(&transfer, token, &inbox);
+        let request = request(&download, token, &inbox);
         tickets.push(Arc::clone(&request.client.as_ref().expect("a request").ticket));
         scheduler.submit(request, if token == 1 { Priority::High } else { Priority::Normal });
     }

@@ -298,14 +298,14 @@ impl Workers {
         let (folder, keys) = (self.folder.take(), Arc::clone(&self.keys));
         let machine = SystemHost::new(self.begun, 0, folder, keys, self.keeping);
         let reason = self.scheduler.stop_reason();
-        for transfer in self.scheduler.abandon() {
+        for download in self.scheduler.abandon() {
             let reason = reason.clone();
-            transfer.fail(reason.unwrap_or_else(|| Error::new(ErrorKind::Host, "not begun")));
-            if let Some(file) = transfer.created_file() {
-                machine.abandon(file, transfer.can_go_on());
+            download.fail(reason.unwrap_or_else(|| Error::new(ErrorKind::Host, "not begun")));
+            if let Some(file) = download.created_file() {
+                machine.abandon(file, download.can_go_on());
             }
-            let result = transfer.failure().cloned().map_or(Ok(()), Err);
-            let outcome = crate::files::transfer::Outcome { transfer, elapsed_us: 0, result };
+            let result = download.failure().cloned().map_or(Ok(()), Err);
+            let outcome = crate::files::file_download::Outcome { download, elapsed_us: 0, result };
             self.scheduler.finish(outcome);
         }
         match bug {

@@ -24,9 +24,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use self::room::{Room, Taken};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::file_download::identity_of;
 use crate::files::mark::{Identity, MARK_BYTES, Mark, Moment};
 use crate::files::system_host::{ATTRIBUTE, boot, changed_ns, moment, note_synced, synced};
-use crate::files::transfer::identity_of;
 use crate::limits::CACHE_USED_PERIOD;
 use crate::s3::{Endpoint, Object};
 use crate::sys::descriptor::is_ours;

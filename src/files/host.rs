@@ -9,8 +9,9 @@ use std::time::SystemTime;
 use rustix::io::Errno as Named;
 
 use crate::error::{Error, ErrorKind, ErrorReason};
-use crate::files::transfer::Transfer;
+use crate::files::file_download::FileDownload;
 use crate::link::failure::Failure;
+use crate::link::object::ObjectRef;
 use crate::s3::ByteRange;
 use crate::s3::answer::ServerError;
 use crate::sys::tcp_memory::TcpMemory;
@@ -90,13 +91,13 @@ pub trait Host {
     fn write_request(
         &mut self,
         out: &mut [u8],
-        transfer: &Transfer,
+        object: &ObjectRef,
         range: Option<ByteRange>,
         headers: OptionalHeaders,
     ) -> Result<u32, Error>;
 
     /// Version of the keys that sign for this object now; constant if keys never change.
-    fn keys_version(&self, _transfer: &Transfer) -> u64 {
+    fn keys_version(&self, _object: &ObjectRef) -> u64 {
         0
     }
 
@@ -107,20 +108,20 @@ pub trait Host {
     }
 
     /// Records that a server accepted a request signed with this version of the keys.
-    fn note_accepted(&mut self, _transfer: &Transfer, _keys_version: u64) {}
+    fn note_accepted(&mut self, _object: &ObjectRef, _keys_version: u64) {}
 
     /// True if newer keys may help against the refusal of a request signed with this version.
-    fn wants_newer_keys(&self, _: &Transfer, refusal: &ServerError, _keys_version: u64) -> bool {
+    fn wants_newer_keys(&self, _: &ObjectRef, refusal: &ServerError, _keys_version: u64) -> bool {
         refusal.failure() == Failure::ExpiredToken
     }
 
     /// Where the keys come from, and what is known of newer ones, in words; may be empty.
-    fn keys_outlook(&self, _transfer: &Transfer) -> String {
+    fn keys_outlook(&self, _object: &ObjectRef) -> String {
         String::new()
     }
 
     /// Handles a server's objection to a request; false if a retry would fail again.
-    fn on_objection(&mut self, _transfer: &Transfer, _objection: Objection) -> bool {
+    fn on_objection(&mut self, _object: &ObjectRef, _objection: Objection) -> bool {
         true
     }
 }
@@ -132,6 +133,8 @@ pub struct OptionalHeaders {
     pub if_match: bool,
     /// `Accept-Encoding: gzip, identity`.
     pub accept_gzip: bool,
+    /// `x-amz-checksum-mode`, in a request for the whole object.
+    pub with_checksum: bool,
 }
 
 /// A server's objection to a request although the key is right.
@@ -180,7 +183,7 @@ pub trait FileHost: Host {
 
     /// Called with each piece that is delivered to the sink, before it is processed. Simulations
     /// check here that no byte is delivered twice.
-    fn delivered(&mut self, _transfer: &Transfer, _offset: u64, _length: u32) {}
+    fn delivered(&mut self, _download: &FileDownload, _offset: u64, _length: u32) {}
 }
 
 /// Work at the destination's file system, for one object.
@@ -224,7 +227,7 @@ pub struct FileTask {
     /// Chosen by the worker; returned with the result.
     pub token: u64,
     /// The object.
-    pub transfer: Arc<Transfer>,
+    pub download: Arc<FileDownload>,
     /// The work.
     pub job: FileJob,
 }

@@ -2,9 +2,9 @@
 //! run left.
 
 pub mod cache;
+pub mod file_download;
 pub mod host;
 pub mod journal;
 pub mod mark;
 pub mod sink;
 pub mod system_host;
-pub mod transfer;

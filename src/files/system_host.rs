@@ -28,9 +28,9 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
+use crate::files::file_download::FileDownload;
 use crate::files::host::{FOLDER_REFUSES, FileError, Host, NO_INODE};
 use crate::files::sink::file::{OpenFile, allocation};
-use crate::files::transfer::Transfer;
 use crate::limits::{FOLDERS_OPEN_MAX, LOCK_LOOKS_MAX};
 use crate::plan::splitmix::SplitMix64;
 use crate::s3::sign::{KeptKeys, PublishedKeys, RequestWriter};
@@ -118,7 +118,7 @@ impl SystemHost {
         }
     }
 
-    /// Adds destinations, selected by [`Transfer::place`].
+    /// Adds destinations, selected by [`FileDownload::place`].
     #[must_use]
     pub fn with_others(mut self, roots: &[Root]) -> Self {
         for root in roots {
@@ -161,16 +161,16 @@ impl SystemHost {
         self.folders().open(path.trim_end_matches('/')).map(drop)
     }
 
-    fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError> {
+    fn write_whole(&mut self, download: &FileDownload, bytes: &[u8]) -> Result<(), FileError> {
         let random = self.random();
         let folders = self.folders();
-        let path = transfer.path.as_str();
+        let path = download.path.as_str();
         let (folder, name) = folders.parent(path)?;
         let new = folders.create(&folder, random, OFlags::empty());
         let new = new.map_err(|errno| self.error("create", path, errno))?;
         let written = write_all(&new.file, bytes).map_err(|errno| self.error("write", path, errno));
         let marked = written.and_then(|()| {
-            self.mark(&new.file, transfer).map_err(|errno| self.error("sync", path, errno))
+            self.mark(&new.file, download).map_err(|errno| self.error("sync", path, errno))
         });
         let named = marked.and_then(|()| {
             let file = new.file.as_fd();
@@ -181,11 +181,11 @@ impl SystemHost {
         self.sync_folder(&folder).map_err(|errno| self.error("sync", path, errno))
     }
 
-    fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError> {
+    fn create(&mut self, download: &FileDownload) -> Result<OpenFile, FileError> {
         let random = self.random();
-        let path = transfer.path.as_str();
+        let path = download.path.as_str();
         let (folder, name) = self.folders().parent(path)?;
-        if let Some(file) = self.begin_part(transfer, &folder, name)? {
+        if let Some(file) = self.begin_part(download, &folder, name)? {
             return Ok(file);
         }
         let folders = self.folders();
@@ -198,7 +198,7 @@ impl SystemHost {
             }
             Err(errno) => return Err(self.error("create", path, errno)),
         };
-        if let Err(errno) = allocate(&new.file, allocation(transfer.object.size_bytes)) {
+        if let Err(errno) = allocate(&new.file, allocation(download.object.listed.size_bytes)) {
             new.remove(&folder);
             return Err(self.error("allocate", path, errno));
         }
@@ -213,21 +213,21 @@ impl SystemHost {
         })
     }
 
-    fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
+    fn publish(&mut self, file: &OpenFile, download: &FileDownload) -> Result<(), FileError> {
         let random = self.random();
-        let size_bytes = transfer.object.size_bytes;
+        let size_bytes = download.object.listed.size_bytes;
         let (Handle::Descriptor(handle), Handle::Descriptor(folder)) = (&file.handle, &file.folder)
         else {
             unreachable!("this machine makes real files")
         };
-        let path = transfer.path.as_str();
+        let path = download.path.as_str();
         let cut = match allocation(size_bytes) == size_bytes {
             true => Ok(()),
             false => rustix::fs::ftruncate(handle, size_bytes)
                 .map_err(|errno| self.error("truncate", path, errno)),
         };
         let marked = cut.and_then(|()| {
-            self.mark(handle, transfer).map_err(|errno| self.error("sync", path, errno))
+            self.mark(handle, download).map_err(|errno| self.error("sync", path, errno))
         });
         let named = marked.and_then(|()| {
             self.folders()
@@ -236,7 +236,7 @@ impl SystemHost {
         });
         if let Err(error) = named {
             // With several destinations, another one takes the object.
-            self.abandon(file, error.ends_run() && transfer.place.is_none());
+            self.abandon(file, error.ends_run() && download.place.is_none());
             return Err(error);
         }
         if let Some(journal) = &file.journal {
@@ -593,7 +593,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::files::transfer::Cut;
+    use crate::files::file_download::Cut;
     use crate::plan::ranges::PartSize;
     use crate::s3::{Endpoint, Object};
 
@@ -606,13 +606,13 @@ mod tests {
     }
 
     /// An object at this path, in ranges of 1 MiB unless it is small.
-    pub(super) fn object(path: &str, size_bytes: u64) -> Transfer {
+    pub(super) fn object(path: &str, size_bytes: u64) -> FileDownload {
         let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
         let part = PartSize::new(1 << 20).expect("aligned");
         let cut = Cut { part, slot_length_bytes: 1 << 16 };
         let (key, etag) = (path.to_owned(), "\"1\"".to_owned());
         let object = Object { key, etag, size_bytes, ..Object::default() };
-        Transfer::new(object, endpoint, path.to_owned(), cut)
+        FileDownload::new(object, endpoint, path.to_owned(), cut)
     }
 
     pub(super) fn names(folder: &Path) -> Vec<String> {

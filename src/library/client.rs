@@ -19,7 +19,7 @@ use crate::control::list::walk::Walk;
 use crate::control::refresh::{keep_helper, refresh};
 use crate::control::{Control, ControlOptions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::transfer::{Cut, Transfer};
+use crate::files::file_download::{Cut, FileDownload};
 use crate::limits::{ENDING_GRACE, PART_BYTES_DEFAULT, SLOT_BYTES_MAX};
 use crate::plan::filter::Filter;
 use crate::plan::ranges::PartSize;
@@ -36,7 +36,7 @@ const BATCHES_MAX: usize = 4;
 /// One version of an object on the server. Requests fail if the object has been replaced since.
 #[derive(Debug, Clone)]
 pub struct RemoteObject {
-    pub(super) transfer: Arc<Transfer>,
+    pub(super) transfer: Arc<FileDownload>,
     /// The signing keys and TLS configuration of the client that found it.
     pub(super) shared: Arc<Shared>,
 }
@@ -45,32 +45,32 @@ impl RemoteObject {
     /// Its bucket.
     #[must_use]
     pub fn bucket(&self) -> &str {
-        &self.transfer.endpoint.bucket
+        &self.transfer.object.endpoint.bucket
     }
 
     /// Its key.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.transfer.object.key
+        &self.transfer.object.listed.key
     }
 
     /// Its size in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.transfer.object.size_bytes
+        self.transfer.object.listed.size_bytes
     }
 
     /// Its ETag; empty if the server sent none.
     #[must_use]
     pub fn etag(&self) -> &str {
-        &self.transfer.object.etag
+        &self.transfer.object.listed.etag
     }
 
     /// When it was last modified, as precisely as the server sends it: milliseconds from a listing,
     /// seconds from a HEAD. `None` if the server sent no valid time.
     #[must_use]
     pub fn modified(&self) -> Option<SystemTime> {
-        humantime::parse_rfc3339(&self.transfer.object.last_modified).ok()
+        humantime::parse_rfc3339(&self.transfer.object.listed.last_modified).ok()
     }
 }
 
@@ -426,7 +426,7 @@ pub(super) type FoundObject = (Object, Arc<Endpoint>);
 pub(super) fn remote((object, endpoint): FoundObject, shared: &Arc<Shared>) -> RemoteObject {
     let part = PartSize::new(PART_BYTES_DEFAULT).expect("a multiple of the slot's length");
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
-    let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), cut));
+    let transfer = Arc::new(FileDownload::new(object, endpoint, String::new(), cut));
     RemoteObject { transfer, shared: Arc::clone(shared) }
 }
 

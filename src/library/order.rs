@@ -22,7 +22,7 @@ use crate::download::sources::{self, Narrowed};
 use crate::download::target::Target;
 use crate::engine::config::Config;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::transfer::Transfer;
+use crate::files::file_download::FileDownload;
 use crate::link::waiting::{Board, Pauses};
 use crate::plan::filter::Filter;
 use crate::report::document::Summary;
@@ -282,13 +282,13 @@ fn progress(state: &ProgressState, failed_objects: u64) -> DownloadProgress {
 }
 
 /// An object for the program.
-fn object(transfer: &Transfer, target: &Target) -> DownloadObject {
-    let has_path = !transfer.path.is_empty();
+fn object(download: &FileDownload, target: &Target) -> DownloadObject {
+    let has_path = !download.path.is_empty();
     DownloadObject {
-        bucket: transfer.endpoint.bucket.clone(),
-        key: transfer.object.key.clone(),
-        size_bytes: transfer.object.size_bytes,
-        file: target.folder().filter(|_| has_path).map(|folder| folder.join(&transfer.path)),
+        bucket: download.object.endpoint.bucket.clone(),
+        key: download.object.listed.key.clone(),
+        size_bytes: download.object.listed.size_bytes,
+        file: target.folder().filter(|_| has_path).map(|folder| folder.join(&download.path)),
     }
 }
 
@@ -302,23 +302,23 @@ impl Observer for Listener {
                     tracing::warn!("{line}");
                 }
             }
-            RunEvent::Admitted(transfer, target) => {
-                feed.push(|| DownloadEvent::Admitted(object(transfer, target)));
+            RunEvent::Admitted(download, target) => {
+                feed.push(|| DownloadEvent::Admitted(object(download, target)));
             }
             RunEvent::Existing(subject, _) => {
-                feed.push(|| DownloadEvent::Existing(object(subject.transfer, subject.target)));
+                feed.push(|| DownloadEvent::Existing(object(subject.download, subject.target)));
             }
             RunEvent::Progress(state, failed_objects, _) => {
                 feed.set_progress(progress(state, failed_objects));
             }
-            RunEvent::Retried(transfer, target, why) => {
-                feed.push(|| DownloadEvent::Retried(object(transfer, target), why));
+            RunEvent::Retried(download, target, why) => {
+                feed.push(|| DownloadEvent::Retried(object(download, target), why));
             }
             RunEvent::Done(subject, _) => {
-                feed.push(|| DownloadEvent::Done(object(subject.transfer, subject.target)));
+                feed.push(|| DownloadEvent::Done(object(subject.download, subject.target)));
             }
             RunEvent::Failed { subject, error, .. } => {
-                let failed = || object(subject.transfer, subject.target);
+                let failed = || object(subject.download, subject.target);
                 if self.failed.len() < FAILED_LISTED_MAX {
                     self.failed.push((failed(), error.clone()));
                 }

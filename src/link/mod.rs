@@ -5,5 +5,6 @@ pub mod chunks;
 pub mod conn;
 pub mod failure;
 pub mod http;
+pub mod object;
 pub mod tls;
 pub mod waiting;

@@ -77,9 +77,9 @@ fn wrong_bytes_of_one_address_are_asked_of_another() {
         let bench = set_up_at(&endpoints, seed, scenario, &mut chance, 1 << 16, &[5_000; 40]);
         bench.world.borrow_mut().wrong_at = Some(four()[usize::try_from(seed % 4).expect("small")]);
         let (world, outcomes) = checked(bench, seed, scenario);
-        for Outcome { transfer, result, .. } in outcomes {
+        for Outcome { download, result, .. } in outcomes {
             assert!(result.is_ok(), "three of four have the right bytes: {result:?}");
-            let retries = u64::from(transfer.retries());
+            let retries = u64::from(download.object.retries());
             assert!(retries <= 1 || world.borrow().late != [0; 3], "{retries} retries");
             met.fetch_add(retries, Ordering::Relaxed);
         }
@@ -103,9 +103,9 @@ fn a_silent_address_is_left_long_before_its_timeout() {
         let silent = two[usize::try_from(seed % 2).expect("small")];
         bench.world.borrow_mut().silent_at = Some(silent);
         let (world, outcomes) = checked(bench, seed, SCENARIO);
-        for Outcome { transfer, result, .. } in outcomes {
+        for Outcome { download, result, .. } in outcomes {
             assert!(result.is_ok(), "the other address has it: {result:?}");
-            assert_eq!(transfer.retries(), 0, "moves alone");
+            assert_eq!(download.object.retries(), 0, "moves alone");
         }
         let world = world.borrow();
         assert!(world.now_us < FIRST_BYTE_TIMEOUT_US, "{} us", world.now_us);
@@ -128,12 +128,12 @@ fn the_same_wrong_bytes_of_an_only_address_are_asked_for_twice() {
         let bench = set_up_at(&endpoints, seed, scenario, &mut chance, 1 << 16, &[5_000; 40]);
         bench.world.borrow_mut().wrong_at = Some(four()[1]);
         let (world, outcomes) = checked(bench, seed, scenario);
-        for Outcome { transfer, result, .. } in outcomes {
-            let is_wrong = Arc::ptr_eq(&transfer.endpoint, &endpoints[1]);
+        for Outcome { download, result, .. } in outcomes {
+            let is_wrong = Arc::ptr_eq(&download.object.endpoint, &endpoints[1]);
             assert_eq!(result.is_err(), is_wrong, "{result:?}");
             let Err(error) = result else { continue };
             assert!(error.to_string().contains("two downloads gave the same bytes"), "{error}");
-            let retries = transfer.retries();
+            let retries = download.object.retries();
             assert!(retries == 1 || world.borrow().late != [0; 3], "{retries} retries");
             met.fetch_add(1, Ordering::Relaxed);
         }

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use inrush::error::Error;
+use inrush::files::file_download::FileDownload;
 use inrush::files::host::{FileError, FileJob, FileTask, SlotBytes};
 use inrush::files::sink::file::{OpenFile, allocation};
-use inrush::files::transfer::Transfer;
 use inrush::limits::{DIRECT_ALIGNMENT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, SLOT_BYTES_MIN};
 use inrush::sys::{Errno, Handle};
 
@@ -130,28 +130,28 @@ impl World {
 impl World {
     /// Does what a job is to do.
     pub(super) fn carry_out(&mut self, task: &FileTask) -> Result<bool, FileError> {
-        let transfer = &task.transfer;
-        let file = || transfer.created_file().expect("it was created");
+        let download = &task.download;
+        let file = || download.created_file().expect("it was created");
         match &task.job {
-            FileJob::MakeFolder => self.make_folder(&transfer.path)?,
+            FileJob::MakeFolder => self.make_folder(&download.path)?,
             FileJob::WriteWhole(piece) => {
-                self.write_whole(transfer, piece.as_ref().map_or(&[], SlotBytes::bytes))?;
+                self.write_whole(download, piece.as_ref().map_or(&[], SlotBytes::bytes))?;
             }
-            FileJob::Create => return self.create_once(transfer),
+            FileJob::Create => return self.create_once(download),
             FileJob::Note { index, prefix_bytes: None } => self.range_done(file(), *index),
             FileJob::Note { index, prefix_bytes: Some(bytes) } => {
                 self.range_reached(file(), *index, *bytes);
             }
-            FileJob::Publish => self.publish(file(), transfer)?,
+            FileJob::Publish => self.publish(file(), download)?,
             FileJob::Abandon => self.abandon(file()),
         }
         Ok(true)
     }
 
-    fn create_once(&mut self, transfer: &Transfer) -> Result<bool, FileError> {
+    fn create_once(&mut self, download: &FileDownload) -> Result<bool, FileError> {
         let mut outcome = Ok(false);
-        transfer.file(|| {
-            let file = self.create(transfer);
+        download.file(|| {
+            let file = self.create(download);
             outcome = file.as_ref().map(|_| true).map_err(Clone::clone);
             file.map_err(Error::from)
         });
@@ -164,16 +164,16 @@ impl World {
         Ok(())
     }
 
-    fn write_whole(&mut self, transfer: &Transfer, bytes: &[u8]) -> Result<(), FileError> {
-        let path = &transfer.path;
+    fn write_whole(&mut self, download: &FileDownload, bytes: &[u8]) -> Result<(), FileError> {
+        let path = &download.path;
         self.trouble("write whole", path)?;
         let before = self.published.insert(path.to_owned(), bytes.to_vec());
         assert!(before.is_none(), "{path} is published once");
         Ok(())
     }
 
-    fn create(&mut self, transfer: &Transfer) -> Result<OpenFile, FileError> {
-        let (path, size_bytes) = (transfer.path.as_str(), transfer.object.size_bytes);
+    fn create(&mut self, download: &FileDownload) -> Result<OpenFile, FileError> {
+        let (path, size_bytes) = (download.path.as_str(), download.object.listed.size_bytes);
         self.trouble("create", path)?;
         let alone = self.files.iter().all(|file| file.done || file.path != path);
         assert!(alone, "{path} is created once");
@@ -187,7 +187,7 @@ impl World {
             begun: Pieces::default(),
             unfinished: BTreeMap::new(),
             size: usize::try_from(size_bytes).expect("small"),
-            part: usize::try_from(transfer.part.bytes()).expect("small"),
+            part: usize::try_from(download.part.bytes()).expect("small"),
             ranges: BTreeSet::new(),
             done: false,
         });
@@ -225,8 +225,8 @@ impl World {
         assert!(written, "{}: {prefix} bytes of range {index} are written", found.path);
     }
 
-    fn publish(&mut self, file: &OpenFile, transfer: &Transfer) -> Result<(), FileError> {
-        let size_bytes = transfer.object.size_bytes;
+    fn publish(&mut self, file: &OpenFile, download: &FileDownload) -> Result<(), FileError> {
+        let size_bytes = download.object.listed.size_bytes;
         let index = number(&file.handle);
         let trouble = self.trouble("publish", &file.place);
         let found = &mut self.files[index];

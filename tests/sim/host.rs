@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use inrush::error::Error;
 use inrush::files::host::{Host, OptionalHeaders};
-use inrush::files::transfer::Transfer;
+use inrush::link::object::ObjectRef;
 use inrush::s3::ByteRange;
 use inrush::sys::{Errno, Handle};
 
@@ -87,14 +87,14 @@ impl Host for SimHost {
     fn write_request(
         &mut self,
         out: &mut [u8],
-        transfer: &Transfer,
+        object: &ObjectRef,
         range: Option<ByteRange>,
         _headers: OptionalHeaders,
     ) -> Result<u32, Error> {
         let range = range
             .map(|range| format!("{}-{}", range.offset, range.offset + range.length - 1))
             .unwrap_or_default();
-        let text = format!("{} {range}\n", transfer.object.key);
+        let text = format!("{} {range}\n", object.listed.key);
         out[..text.len()].copy_from_slice(text.as_bytes());
         Ok(u32::try_from(text.len()).expect("short"))
     }

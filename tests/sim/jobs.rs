@@ -1,9 +1,9 @@
 //! The workers' file jobs on the simulated machine: done at once as long as calls are quick, by the
 //! real rule, or on blocking threads in virtual time, and in any order.
 
+use inrush::files::file_download::FileDownload;
 use inrush::files::host::{FileDone, FileHost, FileJob, FileTask};
 use inrush::files::sink::calls::Calls;
-use inrush::files::transfer::Transfer;
 
 use super::host::SimHost;
 use super::world::{Shared, World};
@@ -153,10 +153,10 @@ impl FileHost for SimHost {
         Some(world.jobs.blocking.swap_remove(found).task)
     }
 
-    fn delivered(&mut self, transfer: &Transfer, offset: u64, length: u32) {
-        let key = &transfer.object.key;
+    fn delivered(&mut self, download: &FileDownload, offset: u64, length: u32) {
+        let key = &download.object.listed.key;
         let mut world = self.world.borrow_mut();
-        let incarnation = (key.clone(), transfer.restarts);
+        let incarnation = (key.clone(), download.restarts);
         let once = world.delivered.entry(incarnation).or_default().add(offset, length.into());
         assert!(once, "{key}: {length} bytes at {offset} are delivered twice");
         world.bytes += u64::from(length);

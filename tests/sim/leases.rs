@@ -14,8 +14,8 @@ use inrush::engine::peers::SharedAddresses;
 use inrush::engine::request::{ClientRequest, Completion, Destination, Inbox, Priority, Ticket};
 use inrush::engine::schedule::{Assignment, Scheduler};
 use inrush::error::{Error, ErrorKind};
+use inrush::files::file_download::{Cut, FileDownload};
 use inrush::files::sink::Sink;
-use inrush::files::transfer::{Cut, Transfer};
 use inrush::limits::{SLOT_BYTES_MIN, TURN_WAIT_MAX_US};
 use inrush::plan::ranges::PartSize;
 use inrush::s3::ByteRange;
@@ -106,7 +106,7 @@ impl Client {
         let object = object(&key);
         let range = self.range(object.size_bytes, for_lease);
         let transfer =
-            Arc::new(Transfer::new(object, endpoint(token % 2, plan.tls), key.clone(), cut));
+            Arc::new(FileDownload::new(object, endpoint(token % 2, plan.tls), key.clone(), cut));
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
         let length = usize::try_from(range.length).expect("small");
         let into = match for_lease {
@@ -215,12 +215,12 @@ impl Client {
     }
 }
 
-fn files(plan: Plan) -> impl Iterator<Item = Transfer> {
+fn files(plan: Plan) -> impl Iterator<Item = FileDownload> {
     let part = PartSize::new(u64::from(SLOT_BYTES_MIN) * 2).expect("aligned");
     let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MIN };
     (0..plan.files).map(move |number| {
         let key = format!("f{number}-{}", number * 40_000);
-        Transfer::new(object(&key), endpoint(0, plan.tls), key, cut)
+        FileDownload::new(object(&key), endpoint(0, plan.tls), key, cut)
     })
 }
 

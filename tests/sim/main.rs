@@ -39,8 +39,8 @@ use inrush::engine::pace::{Bounds, Pacer};
 use inrush::engine::peers::SharedAddresses;
 use inrush::engine::schedule::Scheduler;
 use inrush::error::{Error, ErrorKind};
+use inrush::files::file_download::{Again, Cut, FileDownload, Outcome, Shape};
 use inrush::files::sink::Sink;
-use inrush::files::transfer::{Again, Cut, Outcome, Shape, Transfer};
 use inrush::limits::SLOT_BYTES_MIN;
 use inrush::plan::ranges::PartSize;
 use inrush::s3::{Endpoint, Object};
@@ -74,7 +74,7 @@ struct Bench {
     workers: Vec<Simulated>,
     keys: Vec<String>,
     /// What the listing has not brought yet.
-    unlisted: VecDeque<Transfer>,
+    unlisted: VecDeque<FileDownload>,
     cut: Cut,
     verify: bool,
     outcomes: Vec<Outcome>,
@@ -137,11 +137,11 @@ impl Bench {
         let mut outcomes = Vec::new();
         self.scheduler.collect(&mut outcomes);
         for outcome in outcomes {
-            let transfer = &outcome.transfer;
-            let for_now = outcome.result.is_err() && transfer.again().is_some();
+            let download = &outcome.download;
+            let for_now = outcome.result.is_err() && download.again().is_some();
             if for_now && !self.scheduler.is_stopped() && chance.hits(900) {
                 self.world.borrow_mut().count("begun anew");
-                let anew = transfer.anew(transfer.object.clone(), self.cut);
+                let anew = download.anew(download.object.listed.clone(), self.cut);
                 let anew = if self.verify { verified(anew, &self.world, chance) } else { anew };
                 self.scheduler.restart(anew);
                 continue;
@@ -154,13 +154,13 @@ impl Bench {
     }
 }
 
-/// The transfer with what its bytes are compared with, as the control plane would find out.
-fn verified(transfer: Transfer, world: &Shared, chance: &mut Chance) -> Transfer {
-    if transfer.unsettled() == 1 {
-        return transfer.verified_by(Verification::by_answer(chance.hits(500)));
+/// The download with what its bytes are compared with, as the control plane would find out.
+fn verified(download: FileDownload, world: &Shared, chance: &mut Chance) -> FileDownload {
+    if download.unsettled() == 1 {
+        return download.verified_by(Verification::by_answer(chance.hits(500)));
     }
-    let model = world.borrow_mut().model(&transfer.object.key);
-    transfer.verified_by(Verification::by_sum(origin::sum(&model, chance)))
+    let model = world.borrow_mut().model(&download.object.listed.key);
+    download.verified_by(Verification::by_sum(origin::sum(&model, chance)))
 }
 
 /// One that leaves no choice, or one that looks for the best.
@@ -204,12 +204,12 @@ fn set_up_at(
     world.borrow_mut().sides = sides.clone();
     let keys: Vec<String> =
         sizes.iter().enumerate().map(|(index, size)| format!("k{index}-{size}")).collect();
-    let transfers = keys.iter().map(|key| {
-        let which = usize::from(chance.hits(200)) % endpoints.len();
-        let transfer = Transfer::new(object(key), Arc::clone(&endpoints[which]), key.clone(), cut);
-        if scenario.verify { verified(transfer, &world, chance) } else { transfer }
+    let downloads = keys.iter().map(|key| {
+        let to = &endpoints[usize::from(chance.hits(200)) % endpoints.len()];
+        let download = FileDownload::new(object(key), Arc::clone(to), key.clone(), cut);
+        if scenario.verify { verified(download, &world, chance) } else { download }
     });
-    let unlisted = transfers.collect();
+    let unlisted = downloads.collect();
     let mut workers = Vec::new();
     let shared = Arc::new(SharedAddresses::default());
     let crew = Crew {
@@ -295,13 +295,13 @@ fn check(seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
 fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
     let metrics = run(&mut bench, seed, scenario.stop);
     bench.world.borrow_mut().late = [metrics.hedges, metrics.hedges_won, metrics.moves];
-    for transfer in bench.scheduler.abandon() {
-        if let Some(file) = transfer.created_file() {
+    for download in bench.scheduler.abandon() {
+        if let Some(file) = download.created_file() {
             bench.world.borrow_mut().abandon(file);
         }
-        let reason = transfer.failure().cloned().or_else(|| bench.scheduler.stop_reason());
+        let reason = download.failure().cloned().or_else(|| bench.scheduler.stop_reason());
         let result = Err(reason.expect("a run that was not stopped hands everything out"));
-        bench.scheduler.finish(Outcome { transfer, elapsed_us: 0, result });
+        bench.scheduler.finish(Outcome { download, elapsed_us: 0, result });
     }
     let mut outcomes = std::mem::take(&mut bench.outcomes);
     bench.scheduler.collect(&mut outcomes);
@@ -311,13 +311,13 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     assert_eq!(world.leftovers(), 0, "no file is left under a temporary name");
     let mut ended: Vec<&str> = Vec::new();
     for outcome in &outcomes {
-        let key = outcome.transfer.object.key.as_str();
+        let key = outcome.download.object.listed.key.as_str();
         ended.push(key);
-        assert_eq!(outcome.transfer.unsettled(), 0, "{key}");
+        assert_eq!(outcome.download.unsettled(), 0, "{key}");
         if outcome.result.is_ok() {
-            let pieces = world.delivered.get(&(key.to_owned(), outcome.transfer.restarts));
+            let pieces = world.delivered.get(&(key.to_owned(), outcome.download.restarts));
             let delivered = pieces.map_or(0, Pieces::total);
-            assert_eq!(delivered, outcome.transfer.object.size_bytes, "{key}: delivered");
+            assert_eq!(delivered, outcome.download.object.listed.size_bytes, "{key}: delivered");
         }
         match (&outcome.result, scenario.sink) {
             (Ok(()), Sink::File) => {
@@ -336,7 +336,7 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     expected.sort_unstable();
     assert_eq!(ended, expected, "each object ends exactly once");
     let retried = metrics.retries.iter().sum::<u64>();
-    let retries: u64 = outcomes.iter().map(|outcome| u64::from(outcome.transfer.retries())).sum();
+    let retries: u64 = outcomes.iter().map(|one| u64::from(one.download.object.retries())).sum();
     assert_eq!(
         retried, retries,
         "each is counted once per object and once per worker, and a move is none"
@@ -383,8 +383,8 @@ fn a_calm_network_brings_everything_once() {
         assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
         let world = world.borrow();
         assert!(world.injected.is_empty());
-        for outcome in outcomes.iter().filter(|outcome| outcome.transfer.shape != Shape::Folder) {
-            let object = &outcome.transfer.object;
+        for outcome in outcomes.iter().filter(|outcome| outcome.download.shape != Shape::Folder) {
+            let object = &outcome.download.object.listed;
             let served = world.served.get(&object.key).copied().unwrap_or(0);
             let heads = 200 * (1 + object.size_bytes / u64::from(SLOT_BYTES_MIN));
             assert!(served <= object.size_bytes + heads, "{}: fetched once", object.key);
@@ -404,8 +404,8 @@ fn a_worker_that_pauses_does_not_blame_the_network() {
         let bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 16, &sizes);
         let (world, outcomes) = checked(bench, seed, scenario);
         assert_eq!(world.borrow().late, [0; 3], "no connection is late");
-        for Outcome { transfer, result, .. } in &outcomes {
-            assert!(result.is_ok() && transfer.retries() == 0, "no attempt is ended");
+        for Outcome { download, result, .. } in &outcomes {
+            assert!(result.is_ok() && download.object.retries() == 0, "no attempt is ended");
         }
     });
 }
@@ -465,9 +465,9 @@ fn late_ranges_are_asked_for_twice_and_written_once() {
             let part = 1 << (16 + seed % 3);
             let bench = set_up_with(seed, scenario, &mut Chance(seed), part, &sizes);
             let (world, outcomes) = checked(bench, seed, scenario);
-            for Outcome { transfer, result, .. } in &outcomes {
-                let is_known = result.is_ok() && transfer.object.size_bytes > 0;
-                assert_eq!(transfer.verification.verdict().is_ok(), is_known, "{result:?}");
+            for Outcome { download, result, .. } in &outcomes {
+                let is_known = result.is_ok() && download.object.listed.size_bytes > 0;
+                assert_eq!(download.verification.verdict().is_ok(), is_known, "{result:?}");
             }
             for (count, sum) in world.borrow().late.iter().zip(&sums) {
                 sum.fetch_add(*count, Ordering::Relaxed);
@@ -553,24 +553,24 @@ fn wrong_bytes_are_never_taken_for_right_ones() {
         let (world, outcomes) =
             check(seed, Scenario { rates, stop: false, sink, tls, verify: true });
         let world = world.borrow();
-        for Outcome { transfer, result, .. } in &outcomes {
-            let key = &transfer.object.key;
+        for Outcome { download, result, .. } in &outcomes {
+            let key = &download.object.listed.key;
             let flipped = world.flipped.contains_key(key);
             match result {
                 // A small object is fetched again at once, a large one later; and what a late
                 // connection brings after another one took its range over is looked at by nobody.
                 Ok(()) => {
-                    let again = transfer.shape == Shape::Whole || transfer.restarts > 0;
+                    let again = download.shape == Shape::Whole || download.restarts > 0;
                     assert!(!flipped || again || world.late != [0; 3], "{key}");
                 }
                 Err(error) => {
                     assert!(flipped && error.to_string().contains("CRC64NVME"), "{key}: {error}");
-                    let anew = transfer.again() == Some(Again::Checksum);
-                    assert_eq!(anew, transfer.shape == Shape::Ranges);
+                    let anew = download.again() == Some(Again::Checksum);
+                    assert_eq!(anew, download.shape == Shape::Ranges);
                 }
             }
-            let validated = result.is_ok() && transfer.object.size_bytes > 0;
-            assert_eq!(transfer.verification.verdict().is_ok(), validated, "{key}");
+            let validated = result.is_ok() && download.object.listed.size_bytes > 0;
+            assert_eq!(download.verification.verdict().is_ok(), validated, "{key}");
         }
     });
 }
@@ -581,10 +581,10 @@ fn sums_are_right_whatever_the_network_does() {
         let rates = Rates { network_per_mille: 40, hang_per_mille: 10, ..CALM };
         let (sink, tls) = (Sink::File, false);
         let outcomes = check(seed, Scenario { rates, stop: false, sink, tls, verify: true }).1;
-        for Outcome { transfer, result, .. } in &outcomes {
+        for Outcome { download, result, .. } in &outcomes {
             assert!(result.is_ok(), "{result:?}");
-            let bytes = transfer.object.size_bytes > 0;
-            assert_eq!(transfer.verification.verdict().is_ok(), bytes, "{}", transfer.object.key);
+            let Object { key, size_bytes, .. } = &download.object.listed;
+            assert_eq!(download.verification.verdict().is_ok(), *size_bytes > 0, "{key}");
         }
     });
 }
@@ -599,6 +599,6 @@ fn a_range_whose_every_answer_is_cut_is_fetched_to_its_end() {
         bench.world.borrow_mut().cut_bytes = 40_000;
         let (_, outcomes) = checked(bench, seed, scenario);
         assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()), "{outcomes:?}");
-        assert!(outcomes[0].transfer.retries() > 12, "more cuts than tries");
+        assert!(outcomes[0].download.object.retries() > 12, "more cuts than tries");
     });
 }

@@ -11,8 +11,8 @@ use inrush::engine::pace::{Bounds, Pacer};
 use inrush::engine::peers::SharedAddresses;
 use inrush::engine::schedule::Scheduler;
 use inrush::error::{Error, ErrorKind};
+use inrush::files::file_download::{Cut, FileDownload, Outcome};
 use inrush::files::sink::Sink;
-use inrush::files::transfer::{Cut, Outcome, Transfer};
 use inrush::limits::SLOT_BYTES_MIN;
 use inrush::plan::ranges::PartSize;
 use inrush::s3::Endpoint;
@@ -103,7 +103,7 @@ impl Course {
             while source.made - source.fetched < ahead {
                 let key = format!("{}{}-{}", source.prefix, source.made, source.size_bytes);
                 let endpoint = Arc::clone(&source.endpoint);
-                let new = Transfer::new(object(&key), endpoint, key, self.bench.cut);
+                let new = FileDownload::new(object(&key), endpoint, key, self.bench.cut);
                 self.bench.scheduler.push([new]);
                 source.made += 1;
             }
@@ -125,7 +125,7 @@ impl Course {
             let mut outcomes = Vec::new();
             self.bench.scheduler.collect(&mut outcomes);
             for outcome in outcomes {
-                let key = &outcome.transfer.object.key;
+                let key = &outcome.download.object.listed.key;
                 assert!(outcome.result.is_ok(), "{key}: {:?}", outcome.result);
                 let world = &mut self.bench.world.borrow_mut();
                 let pieces = world.delivered.remove(&(key.clone(), 0)).expect("delivered");

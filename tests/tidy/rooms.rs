@@ -2,7 +2,7 @@
 
 /// The rooms of `src/`, each with the rooms it may use. A room uses rooms above it only, so the
 /// arrows have no cycle; what breaks that stands in [`EXCEPTIONS`]. `true`: a pure room.
-pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
+pub(crate) const ROOMS: [(&str, bool, &[&str]); 69] = [
     ("sys", false, &[]),
     ("error", true, &[]),
     ("glob", true, &[]),
@@ -29,6 +29,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
     ("train", true, &["error", "limits", "plan", "s3", "shown"]),
     ("journal", true, &["mark", "plan"]),
     ("conn", true, &["attempt", "checksum", "chunks", "failure", "http", "limits", "s3", "sys"]),
+    ("object", true, &["conn", "s3"]),
     ("tls", true, &["error", "failure", "limits", "s3"]),
     ("snapshot", true, &[]),
     ("metrics", true, &["endpoints", "failure", "limits", "pace", "snapshot", "sys", "waiting"]),
@@ -53,14 +54,18 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
         ],
     ),
     ("peers", true, &["conn", "endpoints", "failure", "limits", "metrics"]),
-    ("transfer", true, &["checksum", "conn", "error", "limits", "mark", "plan", "s3", "sink"]),
-    ("sink", true, &["journal", "limits", "sys", "transfer"]),
+    (
+        "file_download",
+        true,
+        &["checksum", "error", "limits", "mark", "object", "plan", "s3", "sink"],
+    ),
+    ("sink", true, &["file_download", "journal", "limits", "sys"]),
     (
         "schedule",
         true,
-        &["endpoints", "error", "lease", "limits", "plan", "request", "s3", "sys", "transfer"],
+        &["endpoints", "error", "file_download", "lease", "limits", "plan", "request", "s3", "sys"],
     ),
-    ("host", false, &["error", "failure", "s3", "sys", "transfer"]),
+    ("host", false, &["error", "failure", "file_download", "object", "s3", "sys"]),
     (
         "worker",
         false,
@@ -72,6 +77,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "endpoints",
             "error",
             "failure",
+            "file_download",
             "handover",
             "host",
             "http",
@@ -86,16 +92,31 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "sink",
             "sys",
             "tls",
-            "transfer",
             "waiting",
         ],
     ),
     (
         "system_host",
         false,
-        &["error", "host", "journal", "limits", "mark", "plan", "s3", "sink", "sys", "transfer"],
+        &[
+            "error",
+            "file_download",
+            "host",
+            "journal",
+            "limits",
+            "mark",
+            "object",
+            "plan",
+            "s3",
+            "sink",
+            "sys",
+        ],
     ),
-    ("cache", false, &["error", "limits", "mark", "s3", "size", "sys", "system_host", "transfer"]),
+    (
+        "cache",
+        false,
+        &["error", "file_download", "limits", "mark", "s3", "size", "sys", "system_host"],
+    ),
     (
         "stream",
         false,
@@ -104,6 +125,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "budget",
             "endpoints",
             "error",
+            "file_download",
             "gunzip",
             "handover",
             "host",
@@ -115,10 +137,9 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "s3",
             "schedule",
             "sys",
-            "transfer",
         ],
     ),
-    ("config", false, &["error", "lease", "limits", "pace", "plan", "sys", "transfer"]),
+    ("config", false, &["error", "file_download", "lease", "limits", "pace", "plan", "sys"]),
     (
         "threads",
         false,
@@ -127,6 +148,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "config",
             "error",
             "failure",
+            "file_download",
             "limits",
             "system_host",
             "metrics",
@@ -137,7 +159,6 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "schedule",
             "sink",
             "sys",
-            "transfer",
             "waiting",
             "worker",
         ],
@@ -162,6 +183,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "endpoints",
             "error",
             "failure",
+            "file_download",
             "limit",
             "limits",
             "metrics",
@@ -171,7 +193,6 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "sink",
             "size",
             "sys",
-            "transfer",
         ],
     ),
     (
@@ -194,6 +215,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "document",
             "error",
             "failure",
+            "file_download",
             "host",
             "journal",
             "limits",
@@ -212,7 +234,6 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "sys",
             "system_host",
             "threads",
-            "transfer",
             "waiting",
         ],
     ),
@@ -236,6 +257,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "error",
             "exposition",
             "failure",
+            "file_download",
             "guide",
             "host",
             "lease",
@@ -259,7 +281,6 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "system_host",
             "threads",
             "train",
-            "transfer",
             "waited",
             "waiting",
         ],
@@ -276,6 +297,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "document",
             "download",
             "error",
+            "file_download",
             "lease",
             "limit",
             "limits",
@@ -289,7 +311,6 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
             "schedule",
             "sys",
             "threads",
-            "transfer",
             "waited",
             "waiting",
         ],
@@ -306,7 +327,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 68] = [
 
 /// Arrows that go the other way, or out of a pure room to an edge, each with its reason.
 pub(crate) const EXCEPTIONS: [(&str, &str, &str); 1] =
-    [("transfer", "sink", "a transfer holds its sink's open file, a sink asks for its shape")];
+    [("file_download", "sink", "a download holds its sink's open file, a sink asks for its shape")];
 
 /// The files of `tools/origin/src/`, each with those it uses, which are all above it.
 pub(crate) const FLOORS: [(&str, &[&str]); 27] = [

@@ -27,7 +27,7 @@ use crate::engine::schedule::{Assignment, Scheduler};
 use crate::engine::threads::{Workers, event_counter};
 use crate::engine::waited::Waited;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
-use crate::files::transfer::{Cut, Transfer};
+use crate::files::file_download::{Cut, FileDownload};
 use crate::limits::REQUESTS_QUEUED_MAX;
 use crate::mount::demand::{Action, Bounds, ChunkId, Demand, FileId, Part, ReadId};
 use crate::mount::tree::Inode;
@@ -42,7 +42,7 @@ struct Open {
     /// The current versions of its mount.
     of: Arc<VersionCheck>,
     inode: Inode,
-    transfer: Arc<Transfer>,
+    transfer: Arc<FileDownload>,
     /// Its last error was reported.
     is_reported: bool,
     /// Its object was replaced or deleted.
@@ -99,7 +99,7 @@ pub(in crate::command) struct Reads {
     deadline: Option<Duration>,
     errors: mpsc::Sender<(usize, Error)>,
     /// Files that are read from the cache and reported when they are closed, by handle.
-    kept: Mutex<HashMap<u64, (Arc<Transfer>, Instant)>>,
+    kept: Mutex<HashMap<u64, (Arc<FileDownload>, Instant)>>,
     /// Gets closed files.
     closed: OnceLock<mpsc::Sender<Closed>>,
     is_stopped: AtomicBool,
@@ -220,7 +220,7 @@ impl Reads {
         all
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<u64, (Arc<Transfer>, Instant)>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<u64, (Arc<FileDownload>, Instant)>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,7 +230,7 @@ impl Reads {
     pub(super) fn open_kept(&self, handle: FileHandle, object: &Object, endpoint: &Arc<Endpoint>) {
         if self.closed.get().is_some() {
             let endpoint = Arc::clone(endpoint);
-            let transfer = Transfer::new(object.clone(), endpoint, String::new(), self.cut);
+            let transfer = FileDownload::new(object.clone(), endpoint, String::new(), self.cut);
             self.kept().insert(handle.0, (Arc::new(transfer), Instant::now()));
         }
     }
@@ -269,7 +269,7 @@ impl Reads {
         let size_bytes = object.size_bytes;
         let cache_writer = self.cache_writer.as_ref();
         let growing = cache_writer.and_then(|to| to.grow((of.number(), inode), &endpoint, &object));
-        let transfer = Arc::new(Transfer::new(object, endpoint, String::new(), self.cut));
+        let transfer = Arc::new(FileDownload::new(object, endpoint, String::new(), self.cut));
         let of = Arc::clone(of);
         let opened = Open {
             of,
@@ -313,7 +313,7 @@ impl Reads {
             return reply.error(Errno::EBADF);
         };
         let is_changed = open.is_changed;
-        let rest = open.transfer.object.size_bytes.saturating_sub(offset);
+        let rest = open.transfer.object.listed.size_bytes.saturating_sub(offset);
         state.count(file, |of| {
             of.reads += 1;
             of.asked_bytes += rest.min(u64::from(length));
@@ -494,7 +494,7 @@ impl Reads {
 
 /// A file that was read from the cache, as if it were closed now.
 #[expect(clippy::disallowed_methods, reason = "how long it was open is reported")]
-fn closed_kept(transfer: Arc<Transfer>, opened: Instant) -> Closed {
+fn closed_kept(transfer: Arc<FileDownload>, opened: Instant) -> Closed {
     let open = Instant::now().saturating_duration_since(opened);
     Closed { transfer, counts: None, open, error: None }
 }
@@ -536,8 +536,8 @@ impl ReadsState {
         let is_changed = is_gone || error.reason() == ErrorReason::Changed;
         open.error.get_or_insert_with(|| error.clone());
         if !std::mem::replace(&mut open.is_reported, true) {
-            let object = &open.transfer.object.key;
-            let bucket = &open.transfer.endpoint.bucket;
+            let object = &open.transfer.object.listed.key;
+            let bucket = &open.transfer.object.endpoint.bucket;
             let error = error.within(format!("read s3://{bucket}/{}", shown(object)));
             let error = match is_changed {
                 true => error.advise("open the file again: that looks the object up"),

@@ -9,7 +9,7 @@ use super::supply::room;
 use crate::engine::stream::feed::{FeedItem, StreamFeed};
 use crate::engine::stream::inline::InlineBytes;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::transfer::{Shape, Transfer};
+use crate::files::file_download::{FileDownload, Shape};
 use crate::limits::INLINE_BYTES_MAX;
 use crate::plan::recordio::{self, RECORD_BYTES_MAX};
 use crate::s3::uri::shown;
@@ -58,11 +58,11 @@ impl<'a> Framer<'a> {
     ///
     /// # Errors
     /// If it is too long for a record.
-    pub(super) async fn object(&mut self, transfer: Arc<Transfer>) -> Result<()> {
-        let length = transfer.object.size_bytes;
+    pub(super) async fn object(&mut self, transfer: Arc<FileDownload>) -> Result<()> {
+        let length = transfer.object.listed.size_bytes;
         let wraps = self.wraps.filter(|_| transfer.shape != Shape::Folder);
         if let Some(advice) = wraps {
-            check_record(&transfer.object, &transfer.endpoint, advice)?;
+            check_record(&transfer.object.listed, &transfer.object.endpoint, advice)?;
             self.pending.extend(recordio::header(length).into_iter().flatten());
         }
         self.close();
@@ -77,7 +77,7 @@ impl<'a> Framer<'a> {
     }
 
     /// Adds some bytes of an object, which are within it, without a record.
-    pub(in crate::command) fn part(&self, transfer: Arc<Transfer>, window: ByteRange) {
+    pub(in crate::command) fn part(&self, transfer: Arc<FileDownload>, window: ByteRange) {
         assert!(self.wraps.is_none() && self.batch.is_empty(), "it is alone, and as it is");
         self.feed.push_part(transfer, window);
     }
@@ -123,17 +123,17 @@ impl<'a> Framer<'a> {
 mod tests {
     use super::*;
     use crate::engine::stream::feed::{NextStep, StreamStep};
-    use crate::files::transfer::Cut;
+    use crate::files::file_download::Cut;
     use crate::plan::ranges::PartSize;
     use crate::sys::Handle;
 
     const PART: PartSize = PartSize::new(1 << 20).expect("aligned");
 
-    fn transfer(key: &str, size_bytes: u64) -> Arc<Transfer> {
+    fn transfer(key: &str, size_bytes: u64) -> Arc<FileDownload> {
         let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
         let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
         let cut = Cut { part: PART, slot_length_bytes: 64 << 10 };
-        Arc::new(Transfer::new(object, endpoint, String::new(), cut))
+        Arc::new(FileDownload::new(object, endpoint, String::new(), cut))
     }
 
     /// The content of the feed: lengths of our own bytes, and keys.
@@ -142,7 +142,7 @@ mod tests {
         loop {
             match feed.next(PART) {
                 NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
-                    items.push(transfer.object.key.clone())
+                    items.push(transfer.object.listed.key.clone())
                 }
                 NextStep::StreamStep(StreamStep::Inline(bytes)) => {
                     items.push(bytes.bytes().len().to_string())

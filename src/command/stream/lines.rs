@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::control::list::heads::{Found, HeadsAhead};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::transfer::{Cut, Transfer};
+use crate::files::file_download::{Cut, FileDownload};
 use crate::limits::{AUGMENTED_BYTES_MAX, INLINE_AHEAD_BYTES_MAX};
 use crate::plan::augmented::{AugmentedManifest, Value};
 use crate::plan::epoch::permutation;
@@ -186,7 +186,7 @@ impl LineWalk {
                             self.found(line, attribute).await?
                         }
                     };
-                    let transfer = Transfer::new(object, endpoint, String::new(), cut);
+                    let transfer = FileDownload::new(object, endpoint, String::new(), cut);
                     framer.object(Arc::new(transfer)).await?;
                     objects += 1;
                 }

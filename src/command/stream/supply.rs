@@ -15,7 +15,7 @@ use crate::control::list::sources::{Source, SourceKind};
 use crate::control::list::walk::{Entry, Walk};
 use crate::engine::stream::feed::StreamFeed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::transfer::{Cut, Transfer};
+use crate::files::file_download::{Cut, FileDownload};
 use crate::limits::{
     LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX, SLOT_BYTES_MAX,
     STREAM_LOOK_PAUSE,
@@ -173,7 +173,7 @@ async fn hand_on_in_order(
     let at = |place: u32| permuted.as_ref().map_or(place, |permuted| permuted[place as usize]);
     for index in (0..count).filter(|place| order.shard.takes(u64::from(*place))).map(at) {
         let endpoint = Arc::clone(listing.endpoint(index));
-        let transfer = Transfer::new(listing.object(index), endpoint, String::new(), cut);
+        let transfer = FileDownload::new(listing.object(index), endpoint, String::new(), cut);
         framer.object(Arc::new(transfer)).await?;
     }
     framer.finish().await;
@@ -342,8 +342,8 @@ fn window(range: TypedRange, source: &Source) -> Result<ByteRange> {
 }
 
 /// The transfer of an object.
-fn transfer(entry: Entry, cut: Cut) -> Arc<Transfer> {
-    Arc::new(Transfer::new(entry.object, entry.endpoint, String::new(), cut))
+fn transfer(entry: Entry, cut: Cut) -> Arc<FileDownload> {
+    Arc::new(FileDownload::new(entry.object, entry.endpoint, String::new(), cut))
 }
 
 #[cfg(test)]
@@ -397,7 +397,7 @@ mod tests {
         for _ in 0..LOOKS_MAX {
             match feed.next(part) {
                 NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
-                    keys.push(transfer.object.key.clone())
+                    keys.push(transfer.object.listed.key.clone())
                 }
                 NextStep::StreamStep(StreamStep::Inline(_)) => panic!("no wrapper is asked for"),
                 NextStep::StreamStep(StreamStep::EpochEnd { .. }) => {
@@ -485,7 +485,7 @@ mod tests {
                     }
                     match feed.next(part) {
                         NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
-                            taken += &transfer.object.key
+                            taken += &transfer.object.listed.key
                         }
                         NextStep::StreamStep(StreamStep::Inline(_)) => panic!("no wrapper"),
                         NextStep::StreamStep(StreamStep::EpochEnd { .. }) => {

@@ -7,16 +7,16 @@
 use super::{Run, RunEvent};
 use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
-use crate::files::transfer::{Outcome, Transfer};
+use crate::files::file_download::{FileDownload, Outcome};
 
 impl Run<'_> {
     /// Handles an object that failed because its destination is unwritable, and leaves that out. If
     /// it was the last one the run ends.
     pub(super) fn leave_out(&mut self, outcome: Outcome, scheduler: &Scheduler) {
         self.end_object(&outcome);
-        let transfer = &outcome.transfer;
+        let download = &outcome.download;
         let (Err(error), Some(place), Some(spread)) =
-            (&outcome.result, transfer.place, &mut self.spread)
+            (&outcome.result, download.place, &mut self.spread)
         else {
             unreachable!("it failed at one of several destinations");
         };
@@ -35,23 +35,23 @@ impl Run<'_> {
             self.observer.event(RunEvent::LeftOut(&reported));
             self.left_out.get_or_insert(reported);
             let waiting: Vec<_> = self.pending.drain(..).collect();
-            waiting.into_iter().for_each(|transfer| self.admit(Ok(transfer)));
+            waiting.into_iter().for_each(|download| self.admit(Ok(download)));
         }
-        self.house(&outcome.transfer);
+        self.house(&outcome.download);
     }
 
-    /// Admits a transfer for its destination or, if that is left out, for another.
-    pub(super) fn admit_housed(&mut self, transfer: Transfer) {
+    /// Admits a download for its destination or, if that is left out, for another.
+    pub(super) fn admit_housed(&mut self, download: FileDownload) {
         let spread = self.spread.as_ref();
-        let why = spread.zip(transfer.place).and_then(|(spread, place)| spread.left_out(place));
+        let why = spread.zip(download.place).and_then(|(spread, place)| spread.left_out(place));
         match why {
-            None => self.pending.push_back(transfer),
-            Some(_) => self.house(&transfer),
+            None => self.pending.push_back(download),
+            Some(_) => self.house(&download),
         }
     }
 
     /// Chooses another destination for an object, unless it has to stay.
-    fn house(&mut self, before: &Transfer) {
+    fn house(&mut self, before: &FileDownload) {
         let (Some(spread), Some(place)) = (&mut self.spread, before.place) else {
             unreachable!("it was to go to one of several destinations");
         };
@@ -64,7 +64,7 @@ impl Run<'_> {
             );
             let error = Error::new(ErrorKind::Destination, message)
                 .advise("mend that disk, or remove the file, and run it again");
-            return self.admit(Err(Box::new((anew, error.within(before.name())))));
+            return self.admit(Err(Box::new((anew, error.within(before.object.name())))));
         }
         spread.move_from(place);
         // Bytes that an earlier run had written come again.

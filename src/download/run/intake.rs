@@ -1,4 +1,4 @@
-//! The intake of a run: batches of the listing are checked at the destination, and become transfers
+//! The intake of a run: batches of the listing are checked at the destination, and become downloads
 //! that may begin.
 
 use std::collections::VecDeque;
@@ -20,8 +20,8 @@ use crate::download::target::Target;
 use crate::engine::schedule::Scheduler;
 use crate::engine::threads::Workers;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
+use crate::files::file_download::{Again, Cut, FileDownload, Outcome, Shape};
 use crate::files::system_host;
-use crate::files::transfer::{Again, Cut, Outcome, Shape, Transfer};
 use crate::limits::{
     BLOCKED_OBJECTS_MAX, FOLDED_PATHS_MAX, OBJECTS_QUEUED_MAX, REMOVED_QUEUED_MAX,
 };
@@ -33,24 +33,24 @@ use crate::text::size::Decimal;
 /// The path of an object's file that is to be created, and true if an untrusted one exists.
 pub(crate) fn first_file(verdict: &Verdict) -> Option<(&str, bool)> {
     match verdict {
-        Verdict::Fetch(transfer, before) if transfer.shape != Shape::Folder => {
-            Some((&transfer.path, before.foreign))
+        Verdict::Fetch(download, before) if download.shape != Shape::Folder => {
+            Some((&download.path, before.foreign))
         }
         _ => None,
     }
 }
 
 /// Refuses an object whose file equals another object's at this destination.
-fn refuse_repeated(transfer: Transfer) -> Settled {
+fn refuse_repeated(download: FileDownload) -> Settled {
     let message = "another key is the same file at the destination, whose file system does not \
                    keep names apart by case or Unicode form";
     let error = Error::new(ErrorKind::Destination, message)
         .advise("use --exclude for one of them, or give a destination that keeps them apart")
-        .within(transfer.name());
-    Err(Box::new((transfer, error)))
+        .within(download.object.name());
+    Err(Box::new((download, error)))
 }
 
-/// The transfer of an entry of the listing, or why it cannot be stored; the mirror records its
+/// The download of an entry of the listing, or why it cannot be stored; the mirror records its
 /// path. Of paths that are one file at the destination only the first is downloaded.
 pub(crate) fn settle(
     entry: Entry,
@@ -70,11 +70,11 @@ pub(crate) fn settle(
         }
     }
     let settled =
-        target.transfer(entry, cut).and_then(|transfer| match taken.require_free(&transfer.path) {
-            Ok(()) => Ok(transfer),
+        target.download(entry, cut).and_then(|download| match taken.require_free(&download.path) {
+            Ok(()) => Ok(download),
             Err(error) => {
-                let error = error.within(transfer.name());
-                Err(Box::new((transfer, error)))
+                let error = error.within(download.object.name());
+                Err(Box::new((download, error)))
             }
         });
     Ok(if is_repeated { settled.and_then(refuse_repeated) } else { settled })
@@ -198,16 +198,16 @@ impl Run<'_> {
     pub(super) fn take_verdicts(&mut self, verdicts: Vec<Verdict>) -> Result<()> {
         for verdict in verdicts {
             match verdict {
-                Verdict::Fetch(transfer, before) => self.take_object(transfer, &before),
-                Verdict::Keep(transfer, kept, reclaimed_bytes) => {
-                    self.existing.count_kept(&transfer, kept);
+                Verdict::Fetch(download, before) => self.take_object(download, &before),
+                Verdict::Keep(download, kept, reclaimed_bytes) => {
+                    self.existing.count_kept(&download, kept);
                     let shares = self.shares.as_mut();
-                    let complete = shares.and_then(|shares| shares.count_kept(&transfer));
+                    let complete = shares.and_then(|shares| shares.count_kept(&download));
                     complete.into_iter().for_each(|line| self.observer.event(RunEvent::Note(line)));
                     self.space.reclaim(reclaimed_bytes);
                     self.known.objects_kept += 1;
-                    let channel = self.shares.as_ref().and_then(|shares| shares.name(&transfer));
-                    let subject = Subject { transfer: &transfer, target: &self.target, channel };
+                    let channel = self.shares.as_ref().and_then(|shares| shares.name(&download));
+                    let subject = Subject { download: &download, target: &self.target, channel };
                     self.observer.event(RunEvent::Existing(subject, kept));
                 }
                 Verdict::Freed(place, bytes) => {
@@ -255,30 +255,31 @@ impl Run<'_> {
     /// A missing source counts as a failed object of its name.
     fn fail_missing(&mut self, missing: Missing) {
         let object = Object { key: missing.key().to_owned(), ..Object::default() };
-        let transfer = Transfer::new(object, missing.endpoint, String::new(), self.config.cut());
+        let download =
+            FileDownload::new(object, missing.endpoint, String::new(), self.config.cut());
         self.known.objects_known += 1;
         self.missing += 1;
-        self.admit(Err(Box::new((transfer, missing.error))));
+        self.admit(Err(Box::new((download, missing.error))));
     }
 
-    fn take_object(&mut self, mut transfer: Transfer, before: &Before) {
-        transfer.replaced_bytes = before.replaced_bytes;
+    fn take_object(&mut self, mut download: FileDownload, before: &Before) {
+        download.replaced_bytes = before.replaced_bytes;
         self.existing.count_before(before);
-        if let Some(file) = transfer.created_file().filter(|_| before.resumed) {
+        if let Some(file) = download.created_file().filter(|_| before.resumed) {
             self.resumed_files.0 += u64::from(file.direct);
             self.resumed_files.1 += u64::from(!file.direct);
         }
-        let size_bytes = transfer.object.size_bytes;
+        let size_bytes = download.object.listed.size_bytes;
         self.space.add(size_bytes, before.replaced_bytes);
         self.space.reclaim(before.reclaimed_bytes);
-        if let (Some(spread), Some(place)) = (&mut self.spread, transfer.place) {
+        if let (Some(spread), Some(place)) = (&mut self.spread, download.place) {
             spread.reclaim(place, before.reclaimed_bytes);
         }
         self.known.objects_known += 1;
         self.known.bytes_known = self.known.bytes_known.saturating_add(size_bytes);
         self.known.bytes_known -= before.done_bytes;
-        self.observer.event(RunEvent::Admitted(&transfer, &self.target));
-        if let Some(settled) = self.checksums.admit(transfer) {
+        self.observer.event(RunEvent::Admitted(&download, &self.target));
+        if let Some(settled) = self.checksums.admit(download) {
             self.admit(settled);
         }
     }
@@ -288,15 +289,15 @@ impl Run<'_> {
         require_fit(&self.space, self.listed_all, &self.target)
     }
 
-    /// Admits a transfer that may begin, or the failure of one that may not.
+    /// Admits a download that may begin, or the failure of one that may not.
     pub(super) fn admit(&mut self, settled: Settled) {
         match settled {
-            Ok(transfer) => self.admit_housed(transfer),
+            Ok(download) => self.admit_housed(download),
             Err(failed) => {
-                let (transfer, error) = *failed;
-                self.vacated += u64::from(transfer.restarted == Some(Again::Elsewhere));
-                let transfer = Arc::new(transfer);
-                let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
+                let (download, error) = *failed;
+                self.vacated += u64::from(download.restarted == Some(Again::Elsewhere));
+                let download = Arc::new(download);
+                let outcome = Outcome { download, elapsed_us: 0, result: Err(error) };
                 self.note_outcome(outcome, None);
             }
         }
@@ -309,7 +310,7 @@ impl Run<'_> {
             return self.feed_several(scheduler);
         }
         let (room, space) = (scheduler.room(), &mut self.space);
-        let fits = |transfer: &&Transfer| space.hand_out(transfer.object.size_bytes);
+        let fits = |download: &&FileDownload| space.hand_out(download.object.listed.size_bytes);
         let count = self.pending.iter().take(room).take_while(fits).count();
         if count > 0 {
             scheduler.push(self.pending.drain(..count));
@@ -325,25 +326,25 @@ impl Run<'_> {
         // fixed one.
         let mut is_full = false;
         while chosen.len() < room
-            && let Some(mut transfer) = self.pending.pop_front()
+            && let Some(mut download) = self.pending.pop_front()
         {
-            let own = transfer.place;
+            let own = download.place;
             let place = match own {
                 None if is_full => None,
-                _ => spread.hand_out(own, transfer.object.size_bytes, now_us),
+                _ => spread.hand_out(own, download.object.listed.size_bytes, now_us),
             };
             match place {
                 Some(_) => {
-                    transfer.place = place;
-                    match transfer.restarted {
+                    download.place = place;
+                    match download.restarted {
                         // It already has its space there.
-                        Some(Again::Elsewhere) => scheduler.restart(transfer),
-                        _ => chosen.push(transfer),
+                        Some(Again::Elsewhere) => scheduler.restart(download),
+                        _ => chosen.push(download),
                     }
                 }
                 None => {
                     is_full |= own.is_none();
-                    waiting.push_back(transfer);
+                    waiting.push_back(download);
                 }
             }
         }
@@ -356,18 +357,18 @@ impl Run<'_> {
 
     /// Records that an object handed to the scheduler has ended.
     pub(super) fn end_object(&mut self, outcome: &Outcome) {
-        let transfer = &outcome.transfer;
+        let download = &outcome.download;
         let replaced_bytes = match outcome.result {
-            Ok(()) => Some(transfer.replaced_bytes),
+            Ok(()) => Some(download.replaced_bytes),
             // Bytes that a later run can resume stay.
-            Err(_) => transfer.can_go_on().then_some(0),
+            Err(_) => download.can_go_on().then_some(0),
         };
-        let size_bytes = transfer.object.size_bytes;
-        match (&mut self.spread, transfer.place) {
+        let size_bytes = download.object.listed.size_bytes;
+        match (&mut self.spread, download.place) {
             (Some(spread), Some(place)) => {
                 let now_us = micros(self.begun.elapsed());
                 // Bytes that existed before were not written now.
-                let written_bytes = size_bytes - transfer.resumed_bytes();
+                let written_bytes = size_bytes - download.resumed_bytes();
                 let whole = outcome.result.is_ok().then_some(written_bytes);
                 spread.end(place, size_bytes, (whole, replaced_bytes), now_us);
             }

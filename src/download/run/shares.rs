@@ -1,7 +1,7 @@
 //! The results of several channels, if one run fills their folders together.
 
 use crate::error::Error;
-use crate::files::transfer::{Outcome, Shape, Transfer};
+use crate::files::file_download::{FileDownload, Outcome, Shape};
 use crate::report::document::FilesSummary;
 use crate::text::size::{Decimal, counted};
 
@@ -42,28 +42,28 @@ impl Shares {
         self.of.into_iter().map(|share| share.result).collect()
     }
 
-    fn index(&self, transfer: &Transfer) -> Option<usize> {
+    fn index(&self, download: &FileDownload) -> Option<usize> {
         if self.is_one {
             return Some(0);
         }
-        let (name, _) = transfer.path.split_once('/')?;
+        let (name, _) = download.path.split_once('/')?;
         self.of.iter().position(|share| share.result.name == name)
     }
 
-    fn of(&mut self, transfer: &Transfer) -> Option<&mut Share> {
-        let index = self.index(transfer)?;
+    fn of(&mut self, download: &FileDownload) -> Option<&mut Share> {
+        let index = self.index(download)?;
         self.of.get_mut(index)
     }
 
     /// The name of an object's channel.
-    pub(crate) fn name(&self, transfer: &Transfer) -> Option<&str> {
-        let share = self.of.get(self.index(transfer)?)?;
+    pub(crate) fn name(&self, download: &FileDownload) -> Option<&str> {
+        let share = self.of.get(self.index(download)?)?;
         Some(&share.result.name)
     }
 
     /// Adds the channel's name to the error of a failed object.
-    pub(crate) fn label(&self, transfer: &Transfer, error: Error) -> Error {
-        match self.name(transfer) {
+    pub(crate) fn label(&self, download: &FileDownload, error: Error) -> Error {
+        match self.name(download) {
             Some(name) => error.within(format!("channel {name}")),
             None => error,
         }
@@ -73,12 +73,12 @@ impl Shares {
     /// complete.
     pub(crate) fn count(&mut self, outcome: &Outcome) -> Option<String> {
         let is_reported = self.of.len() > 1;
-        let share = self.of(&outcome.transfer)?;
-        let is_object = outcome.transfer.shape != Shape::Folder;
+        let share = self.of(&outcome.download)?;
+        let is_object = outcome.download.shape != Shape::Folder;
         match &outcome.result {
             Ok(()) if is_object => {
                 share.result.objects += 1;
-                share.result.bytes += outcome.transfer.object.size_bytes;
+                share.result.bytes += outcome.download.object.listed.size_bytes;
             }
             Ok(()) => {}
             Err(_) => share.result.failed_objects += 1,
@@ -87,11 +87,11 @@ impl Shares {
     }
 
     /// Counts an object that existed already; like [`Self::count`].
-    pub(super) fn count_kept(&mut self, transfer: &Transfer) -> Option<String> {
+    pub(super) fn count_kept(&mut self, download: &FileDownload) -> Option<String> {
         let is_reported = self.of.len() > 1;
-        let share = self.of(transfer)?;
+        let share = self.of(download)?;
         share.result.kept_objects += 1;
-        share.result.kept_bytes += transfer.object.size_bytes;
+        share.result.kept_bytes += download.object.listed.size_bytes;
         share.end_one().filter(|_| is_reported)
     }
 }
@@ -120,21 +120,26 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
-    use crate::files::transfer::Cut;
+    use crate::files::file_download::Cut;
     use crate::plan::ranges::PartSize;
     use crate::s3::{Endpoint, Object};
 
-    fn transfer(path: &str, size_bytes: u64) -> Transfer {
+    fn download(path: &str, size_bytes: u64) -> FileDownload {
         let key = path.to_owned();
         let object = Object { key, size_bytes, ..Object::default() };
         let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
         let part = PartSize::new(1 << 20).expect("aligned");
-        Transfer::new(object, endpoint, path.to_owned(), Cut { part, slot_length_bytes: 64 << 10 })
+        FileDownload::new(
+            object,
+            endpoint,
+            path.to_owned(),
+            Cut { part, slot_length_bytes: 64 << 10 },
+        )
     }
 
     fn ended(path: &str, size_bytes: u64, error: Option<Error>) -> Outcome {
         let result = error.map_or(Ok(()), Err);
-        Outcome { transfer: Arc::new(transfer(path, size_bytes)), elapsed_us: 0, result }
+        Outcome { download: Arc::new(download(path, size_bytes)), elapsed_us: 0, result }
     }
 
     #[test]
@@ -147,12 +152,12 @@ mod tests {
         assert_eq!(shares.count(&ended("ab/x", 1, None)), None);
         assert_eq!(shares.count(&ended("c/x", 1, None)), None, "nobody knows how many");
         let line = "channel a: 2 objects, 1.00 kB, complete (1 object already present)";
-        assert_eq!(shares.count_kept(&transfer("a/y/z", 5)).as_deref(), Some(line));
+        assert_eq!(shares.count_kept(&download("a/y/z", 5)).as_deref(), Some(line));
         let error = Error::new(ErrorKind::Objects, "why");
         assert_eq!(shares.count(&ended("ab/y", 1, Some(error.clone()))), None, "it failed");
-        let labelled = shares.label(&transfer("ab/y", 1), error.clone());
+        let labelled = shares.label(&download("ab/y", 1), error.clone());
         assert_eq!(labelled.to_string(), "channel ab: why");
-        assert_eq!(shares.label(&transfer("", 1), error.clone()), error);
+        assert_eq!(shares.label(&download("", 1), error.clone()), error);
         let results = shares.into_results();
         let counts =
             |at: usize| (results[at].objects, results[at].kept_objects, results[at].failed_objects);
@@ -164,7 +169,7 @@ mod tests {
         let mut shares = Shares::whole();
         shares.push(FilesSummary::new("checkpoints"), Some(1));
         assert_eq!(shares.count(&ended("deep/x", 7, None)), None, "the summary says it");
-        let labelled = shares.label(&transfer("x", 1), Error::new(ErrorKind::Objects, "why"));
+        let labelled = shares.label(&download("x", 1), Error::new(ErrorKind::Objects, "why"));
         assert_eq!(labelled.to_string(), "channel checkpoints: why");
         assert_eq!(shares.into_results()[0].objects, 1);
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::Assignment;
 use crate::engine::endpoints::{EndpointNumber, EndpointSet};
-use crate::files::transfer::{Shape, Transfer};
+use crate::files::file_download::{FileDownload, Shape};
 use crate::limits::{OBJECTS_OPEN_ALL_MAX, OBJECTS_OPEN_MAX};
 use crate::plan::ranges::Ranges;
 
@@ -32,23 +32,23 @@ pub(super) struct Objects {
 struct ObjectQueue {
     large: BinaryHeap<BySize>,
     /// Each with the number of those pushed before it.
-    small: VecDeque<(u64, Arc<Transfer>)>,
+    small: VecDeque<(u64, Arc<FileDownload>)>,
 }
 
 /// A large object with ranges left to hand out.
 #[derive(Debug)]
 struct OpenObject {
     endpoint: EndpointNumber,
-    transfer: Arc<Transfer>,
+    download: Arc<FileDownload>,
     ranges: Peekable<Ranges>,
 }
 
 #[derive(Debug)]
-struct BySize(Arc<Transfer>);
+struct BySize(Arc<FileDownload>);
 
 impl Ord for BySize {
     fn cmp(&self, other: &Self) -> Order {
-        let (mine, theirs) = (&self.0.object, &other.0.object);
+        let (mine, theirs) = (&self.0.object.listed, &other.0.object.listed);
         mine.size_bytes.cmp(&theirs.size_bytes).then_with(|| theirs.key.cmp(&mine.key))
     }
 }
@@ -69,16 +69,16 @@ impl Eq for BySize {}
 
 impl Objects {
     /// Adds an object.
-    pub(super) fn push(&mut self, endpoint: EndpointNumber, transfer: Arc<Transfer>) {
+    pub(super) fn push(&mut self, endpoint: EndpointNumber, download: Arc<FileDownload>) {
         if self.queues.len() <= endpoint.index() {
             self.queues.resize_with(endpoint.index() + 1, ObjectQueue::default);
         }
         let queue = &mut self.queues[endpoint.index()];
-        if transfer.shape == Shape::Ranges {
-            queue.large.push(BySize(transfer));
+        if download.shape == Shape::Ranges {
+            queue.large.push(BySize(download));
         } else {
             self.came += 1;
-            queue.small.push_back((self.came, transfer));
+            queue.small.push_back((self.came, download));
         }
     }
 
@@ -93,23 +93,23 @@ impl Objects {
         let may_be = |open: &&OpenObject| !passed_over.has(open.endpoint);
         let mut given = self.open.iter().filter(may_be).count();
         while given == 0 || given < OBJECTS_OPEN_MAX && self.open.len() < OBJECTS_OPEN_ALL_MAX {
-            let Some((endpoint, transfer)) = self.pop_largest(passed_over) else { break };
-            let ranges = transfer.ranges().peekable();
-            self.open.push_back(OpenObject { endpoint, transfer, ranges });
+            let Some((endpoint, download)) = self.pop_largest(passed_over) else { break };
+            let ranges = download.ranges().peekable();
+            self.open.push_back(OpenObject { endpoint, download, ranges });
             given += 1;
         }
         let next = self.open.iter().position(|open| may_be(&open));
         let Some(mut open) = next.and_then(|at| self.open.remove(at)) else {
-            let (endpoint, transfer) = self.pop_small(passed_over)?;
-            let range = transfer.whole_range();
-            return Some(Assignment { transfer, range, client: None, endpoint });
+            let (endpoint, download) = self.pop_small(passed_over)?;
+            let range = download.whole_range();
+            return Some(Assignment { download, range, client: None, endpoint });
         };
         let range = open.ranges.next().expect("an open object has ranges left");
-        let (transfer, endpoint) = (Arc::clone(&open.transfer), open.endpoint);
+        let (download, endpoint) = (Arc::clone(&open.download), open.endpoint);
         if open.ranges.peek().is_some() {
             self.open.push_back(open);
         }
-        Some(Assignment { transfer, range, client: None, endpoint })
+        Some(Assignment { download, range, client: None, endpoint })
     }
 
     /// The queues that are not skipped.
@@ -121,25 +121,31 @@ impl Objects {
         queues.filter(move |(index, _)| !passed_over.has(EndpointNumber::at(*index)))
     }
 
-    fn pop_largest(&mut self, passed_over: EndpointSet) -> Option<(EndpointNumber, Arc<Transfer>)> {
+    fn pop_largest(
+        &mut self,
+        passed_over: EndpointSet,
+    ) -> Option<(EndpointNumber, Arc<FileDownload>)> {
         let queues = self.queues(passed_over).filter(|(_, queue)| !queue.large.is_empty());
         let (index, queue) =
             queues.max_by(|(_, one), (_, other)| one.large.peek().cmp(&other.large.peek()))?;
-        queue.large.pop().map(|BySize(transfer)| (EndpointNumber::at(index), transfer))
+        queue.large.pop().map(|BySize(download)| (EndpointNumber::at(index), download))
     }
 
-    fn pop_small(&mut self, passed_over: EndpointSet) -> Option<(EndpointNumber, Arc<Transfer>)> {
+    fn pop_small(
+        &mut self,
+        passed_over: EndpointSet,
+    ) -> Option<(EndpointNumber, Arc<FileDownload>)> {
         let queues = self.queues(passed_over).filter(|(_, queue)| !queue.small.is_empty());
         let (index, queue) =
             queues.min_by_key(|(_, queue)| queue.small.front().map(|(came, _)| *came))?;
-        queue.small.pop_front().map(|(_, transfer)| (EndpointNumber::at(index), transfer))
+        queue.small.pop_front().map(|(_, download)| (EndpointNumber::at(index), download))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::transfer::Cut;
+    use crate::files::file_download::Cut;
     use crate::plan::ranges::PartSize;
     use crate::s3::{Endpoint, Object};
 
@@ -154,7 +160,7 @@ mod tests {
             let key = number.to_string();
             let object = Object { key: key.clone(), size_bytes: 90 << 20, ..Object::default() };
             let endpoint = EndpointNumber::at(number % ENDPOINTS);
-            objects.push(endpoint, Arc::new(Transfer::new(object, to, key, cut)));
+            objects.push(endpoint, Arc::new(FileDownload::new(object, to, key, cut)));
         }
         // All but one are skipped, each in turn.
         for turn in 0..ENDPOINTS * 8 {

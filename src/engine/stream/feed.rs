@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::inline::InlineBytes;
 use crate::error::{Error, ErrorKind};
-use crate::files::transfer::{Outcome, Transfer};
+use crate::files::file_download::{FileDownload, Outcome};
 use crate::limits::{FEED_OBJECTS_MAX, INLINE_AHEAD_BYTES_MAX};
 use crate::plan::ranges::{PartSize, Ranges};
 use crate::s3::ByteRange;
@@ -18,7 +18,7 @@ use crate::sys::{Handle, descriptor};
 #[derive(Debug, Clone)]
 pub enum StreamStep {
     /// Bytes of an object; of length 0 for an object without bytes, if objects are logged.
-    Range(Arc<Transfer>, ByteRange),
+    Range(Arc<FileDownload>, ByteRange),
     /// Bytes to be written as they are.
     Inline(InlineBytes),
     /// The end of an epoch.
@@ -32,13 +32,13 @@ pub enum StreamStep {
 #[derive(Debug)]
 pub enum FeedItem {
     /// A whole object.
-    Object(Arc<Transfer>),
+    Object(Arc<FileDownload>),
     /// Bytes between objects; the outlet of the stream must be a non-blocking pipe.
     Inline(InlineBytes),
 }
 
-impl From<Arc<Transfer>> for FeedItem {
-    fn from(transfer: Arc<Transfer>) -> Self {
+impl From<Arc<FileDownload>> for FeedItem {
+    fn from(transfer: Arc<FileDownload>) -> Self {
         Self::Object(transfer)
     }
 }
@@ -88,7 +88,7 @@ pub struct Streamed {
 struct FeedState {
     objects: VecDeque<FeedEntry>,
     /// The current object, and its remaining bytes.
-    open: Option<(Arc<Transfer>, ByteRange)>,
+    open: Option<(Arc<FileDownload>, ByteRange)>,
     /// Objects pushed since the last end of an epoch.
     pushed: u64,
     /// Queued bytes between objects.
@@ -105,7 +105,7 @@ struct FeedState {
 #[derive(Debug)]
 enum FeedEntry {
     /// A whole object, or these bytes of it.
-    Object(Arc<Transfer>, Option<ByteRange>),
+    Object(Arc<FileDownload>, Option<ByteRange>),
     Inline(InlineBytes),
     EpochEnd {
         objects: u64,
@@ -164,13 +164,13 @@ impl StreamFeed {
     pub fn note_end(
         &self,
         epoch: u64,
-        transfer: Arc<Transfer>,
+        transfer: Arc<FileDownload>,
         now_us: u64,
         result: Result<(), Error>,
     ) {
         let Some(log) = &self.log else { return };
-        let elapsed_us = now_us.saturating_sub(transfer.begun_us().unwrap_or(now_us));
-        let outcome = Outcome { transfer, elapsed_us, result };
+        let elapsed_us = now_us.saturating_sub(transfer.object.begun_us().unwrap_or(now_us));
+        let outcome = Outcome { download: transfer, elapsed_us, result };
         log.lock().unwrap_or_else(PoisonError::into_inner).push(Streamed { epoch, outcome });
         self.events.notify_one();
     }
@@ -227,7 +227,7 @@ impl StreamFeed {
             match item.into() {
                 FeedItem::Object(transfer) => {
                     state.pushed += 1;
-                    if transfer.object.size_bytes > 0 || self.is_logged() {
+                    if transfer.object.listed.size_bytes > 0 || self.is_logged() {
                         state.objects.push_back(FeedEntry::Object(transfer, None));
                     }
                 }
@@ -241,7 +241,7 @@ impl StreamFeed {
     }
 
     /// Appends bytes of an object, which must be inside it, as the next object.
-    pub fn push_part(&self, transfer: Arc<Transfer>, window: ByteRange) {
+    pub fn push_part(&self, transfer: Arc<FileDownload>, window: ByteRange) {
         let mut state = self.lock();
         state.pushed += 1;
         state.objects.push_back(FeedEntry::Object(transfer, Some(window)));
@@ -363,7 +363,7 @@ impl FeedState {
             }
             match self.objects.pop_front() {
                 Some(FeedEntry::Object(transfer, window)) => {
-                    if self.epoch >= self.wanted && transfer.object.size_bytes == 0 {
+                    if self.epoch >= self.wanted && transfer.object.listed.size_bytes == 0 {
                         let nothing = transfer.whole_range();
                         return NextStep::StreamStep(StreamStep::Range(transfer, nothing));
                     }
@@ -393,8 +393,8 @@ impl FeedState {
 }
 
 /// These bytes of an object, or all of it.
-fn window_of(transfer: &Transfer, window: Option<ByteRange>) -> ByteRange {
-    window.unwrap_or(ByteRange { offset: 0, length: transfer.object.size_bytes })
+fn window_of(transfer: &FileDownload, window: Option<ByteRange>) -> ByteRange {
+    window.unwrap_or(ByteRange { offset: 0, length: transfer.object.listed.size_bytes })
 }
 
 #[cfg(test)]
@@ -403,7 +403,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
-    use crate::files::transfer::Cut;
+    use crate::files::file_download::Cut;
     use crate::s3::{Endpoint, Object};
 
     const PART: PartSize = PartSize::new(4096).expect("aligned");
@@ -412,18 +412,18 @@ mod tests {
         StreamFeed::new(Handle::Simulated(0), PART)
     }
 
-    fn transfer(key: &str, size_bytes: u64) -> Arc<Transfer> {
+    fn transfer(key: &str, size_bytes: u64) -> Arc<FileDownload> {
         let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
         let endpoint = Endpoint::new("b", false, "h", "/", "r", vec![]);
         let cut = Cut { part: PART, slot_length_bytes: 64 << 10 };
-        Arc::new(Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut))
+        Arc::new(FileDownload::new(object, Arc::new(endpoint), key.to_owned(), cut))
     }
 
     /// The next step as text: `key first+length`, "end of" objects, "later" or "ended".
     fn next(feed: &StreamFeed) -> String {
         match feed.next(PART) {
             NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
-                format!("{} {}+{}", transfer.object.key, range.offset, range.length)
+                format!("{} {}+{}", transfer.object.listed.key, range.offset, range.length)
             }
             NextStep::StreamStep(StreamStep::Inline(inline)) => {
                 format!("{:?}", String::from_utf8_lossy(inline.bytes()))

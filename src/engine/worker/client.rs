@@ -14,8 +14,8 @@ use crate::engine::metrics::AddressCount;
 use crate::engine::request::{Brought, ClientRequest, Destination, Ticket, cancelled};
 use crate::engine::schedule::Assignment;
 use crate::error::Error;
+use crate::files::file_download::Shape;
 use crate::files::host::{FileHost, SlotBytes};
-use crate::files::transfer::Shape;
 use crate::link::attempt::Attempts;
 use crate::link::conn::{EtagDigest, Manner};
 use crate::sys::{Loan, Ring, Slot};
@@ -121,13 +121,13 @@ impl Route {
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Starts a range on a free connection.
     pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
-        let Assignment { transfer, range, client, endpoint } = assignment;
+        let Assignment { download: transfer, range, client, endpoint } = assignment;
         let purpose = Purpose::of(client);
         let into = Route::of(&purpose, transfer.shape);
         self.unpaced += usize::from(into.is_paced_by_client());
         let object = Arc::clone(&transfer);
         let number = self.ranges.insert(object, range.offset, self.now_us, purpose);
-        let etag = transfer.etag;
+        let etag = transfer.object.etag;
         let object = (transfer, endpoint);
         let job = Job::new(object, range, number, into, Attempts::default());
         self.begin_on(index, job, etag);
@@ -136,7 +136,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Gives a range to a free connection, wherever that is connected now.
     pub(super) fn begin_on(&mut self, index: usize, job: Job, etag: Option<EtagDigest>) {
         let connection = &self.connections[index];
-        let endpoint = &job.object().endpoint;
+        let endpoint = &job.object().object.endpoint;
         let is_other = job.other_than.is_none() || !endpoint.has_several_addresses();
         let same = connection.link.as_ref().is_some_and(|link| {
             link.leads_to(endpoint) && (is_other || job.other_than != Some(link.address()))

@@ -130,11 +130,11 @@ impl Connection {
         let transfer = job.object();
         self.conn.ask(Ask {
             range: job.bytes,
-            size: transfer.object.size_bytes,
+            size: transfer.object.listed.size_bytes,
             manner: job.manner(),
             etag,
             check: match job.into {
-                Route::Sink { .. } => transfer.verification.of_answer(&transfer.object.etag),
+                Route::Sink { .. } => transfer.verification.of_answer(&transfer.object.listed.etag),
                 Route::Client(_) | Route::Stream(_) => None,
             },
         });

@@ -6,9 +6,9 @@ use super::connection::{Connection, ConnectionState};
 use super::job::{AfterFailure, JobState, Rivalry};
 use crate::engine::metrics::AddressCount;
 use crate::engine::peers::RangeTimes;
+use crate::files::file_download::Again;
 use crate::files::host::{FileHost, SlotBytes};
 use crate::files::sink::Disposal;
-use crate::files::transfer::Again;
 use crate::limits::UNANSWERED_AFTER_US;
 use crate::link::conn::{Action, Event, Target};
 use crate::link::failure::Failure;
@@ -125,9 +125,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         job.sent = headers;
         connection.conn.set_needs_etag(job.names_version() && !headers.if_match);
         connection.conn.set_accepts_gzip(headers.accept_gzip);
-        match self.host.write_request(connection.control.bytes_mut(), &transfer, range, headers) {
+        match self.host.write_request(
+            connection.control.bytes_mut(),
+            &transfer.object,
+            range,
+            headers,
+        ) {
             Ok(length) => {
-                job.asked(self.now_us, self.host.keys_version(&transfer));
+                job.asked(self.now_us, self.host.keys_version(&transfer.object));
                 let range = job.range;
                 if !job.into.is_paced_by_client() {
                     self.share.asked(self.now_us, job.bytes.length);
@@ -136,7 +141,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.count_request(range);
             }
             Err(error) => {
-                self.fail_job(index, error.within(transfer.name()));
+                self.fail_job(index, error.within(transfer.object.name()));
                 self.connections[index].conn.handle(Event::Failed(Errno::CANCELED));
             }
         }
@@ -220,7 +225,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.scheduler.answered();
         let connection = &self.connections[index];
         let transfer = connection.state.job().object();
-        if !transfer.agrees(connection.conn.etag(), connection.conn.last_modified()) {
+        if !transfer.object.agrees(connection.conn.etag(), connection.conn.last_modified()) {
             let error = connection.explain(Failure::WrongEtag, None, self.now_us);
             match connection.state.job().into.ticket() {
                 None => transfer.fail_for_now(Again::Changed, error),
@@ -229,7 +234,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         let job = self.connections[index].state.job();
         job.note_habits();
-        self.host.note_accepted(&transfer, job.keys_version());
+        self.host.note_accepted(&transfer.object, job.keys_version());
         self.end_moving(index);
         self.compare(index, &transfer);
         self.count_range(index);

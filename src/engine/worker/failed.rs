@@ -9,8 +9,8 @@ use super::job::{AfterFailure, JobState, Rivalry};
 use super::link::Link;
 use crate::engine::peers::LateEnd;
 use crate::error::{Error, ErrorKind, ErrorReason};
+use crate::files::file_download::{Again, FileDownload};
 use crate::files::host::{FileHost, Objection};
-use crate::files::transfer::{Again, Transfer};
 use crate::limits::{
     ALIKE_PAUSE_US, ALIKE_TRIES_MAX, RETRIES_BASE_MAX, RETRIES_LOGGED_MAX,
     RETRIES_PER_100_REQUESTS_MAX,
@@ -87,7 +87,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
         }
         let transfer = job.object();
-        let is_unreachable = transfer.endpoint.is_unreachable(failure, refusal.as_ref());
+        let is_unreachable = transfer.object.endpoint.is_unreachable(failure, refusal.as_ref());
         if let Some(rival) = job.rival() {
             // The other connection has the range, and continues without a pause.
             job.state = JobState::Failed(AfterFailure::Yield);
@@ -104,7 +104,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let job = self.connections[index].state.job_mut();
         let objection = Objection::of(failure, refusal.as_ref(), job.keys_version());
         let hopeful =
-            objection.is_none_or(|objection| self.host.on_objection(&transfer, objection));
+            objection.is_none_or(|objection| self.host.on_objection(&transfer.object, objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
         let cause = cause_of(failure, is_unreachable);
         let next = match failure.remedy() {
@@ -151,11 +151,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// request: the next one reverses `Accept-Encoding`.
     fn judge(&mut self, index: usize, failure: Failure, refusal: Option<&ServerError>) -> Failure {
         let job = self.connections[index].state.job_mut();
-        let (transfer, version) = (job.object(), job.keys_version());
-        let is_known = transfer.endpoint.habits.has(Habit::ReadsIfMatch);
+        let (download, version) = (job.object(), job.keys_version());
+        let object = &download.object;
+        let is_known = object.endpoint.habits.has(Habit::ReadsIfMatch);
         match failure {
             _ if refusal
-                .is_some_and(|refusal| self.host.wants_newer_keys(&transfer, refusal, version)) =>
+                .is_some_and(|refusal| self.host.wants_newer_keys(object, refusal, version)) =>
             {
                 Failure::ExpiredToken
             }
@@ -202,7 +203,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     ) {
         let connection = &self.connections[index];
         if let Some(refusal) = refusal.as_mut().filter(|_| failure == Failure::ExpiredToken) {
-            refusal.keys_outlook = self.host.keys_outlook(&connection.state.job().object());
+            refusal.keys_outlook = self.host.keys_outlook(&connection.state.job().object().object);
         }
         let error = connection.explain(failure, refusal, self.now_us);
         if connection.state.job().into.ticket().is_some() {
@@ -280,7 +281,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // Moves are counted apart from retries.
         if !is_moving {
             self.metrics.retries[reason as usize] += 1;
-            job.object().count_retry();
+            job.object().object.count_retry();
         }
         let (endpoint, ticket) = (job.endpoint, job.into.ticket());
         if let Some(ticket) = ticket {
@@ -382,7 +383,8 @@ impl Connection {
         let transfer = job.object();
         let (what, tries) = (job.range_in_words(), job.attempts.tried(now_us));
         let context = format!("get {what} failed after {tries}{}", self.over());
-        if let Some(error) = transfer.endpoint.refusal_on_the_way(failure, refusal.as_ref()) {
+        if let Some(error) = transfer.object.endpoint.refusal_on_the_way(failure, refusal.as_ref())
+        {
             return error.within(context);
         }
         match (failure, refusal) {
@@ -392,11 +394,11 @@ impl Connection {
             }
             (Failure::Checksum, _) => {
                 let mismatch = self.conn.comparison().mismatch().expect("it was compared");
-                Transfer::wrong_bytes(&mismatch, job.is_wrong_alike).within(context)
+                FileDownload::wrong_bytes(&mismatch, job.is_wrong_alike).within(context)
             }
             (Failure::NoChecksum, _) => {
                 let reason = self.conn.comparison().basis().and_then(Result::err);
-                Transfer::unverified(reason.unwrap_or("it has none")).within(context)
+                FileDownload::unverified(reason.unwrap_or("it has none")).within(context)
             }
             // Like a 412: the object has changed.
             (Failure::WrongEtag | Failure::OtherLength, _) => {
@@ -407,7 +409,7 @@ impl Connection {
             }
             (Failure::TlsBroken | Failure::TlsRefused, _) => {
                 let fault = self.link.as_ref().and_then(Link::fault);
-                explain_failure(failure, fault, &transfer.endpoint.host).within(context)
+                explain_failure(failure, fault, &transfer.object.endpoint.host).within(context)
             }
             (failure, _) if failure.is_of_descriptors() => {
                 Error::new(ErrorKind::Host, failure.to_string())
@@ -424,7 +426,7 @@ impl Connection {
                 Error::new(ErrorKind::Endpoint, failure.to_string())
                     .because(reason)
                     .within(context)
-                    .advise(transfer.endpoint.advice(otherwise))
+                    .advise(transfer.object.endpoint.advice(otherwise))
             }
         }
     }

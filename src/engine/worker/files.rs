@@ -12,9 +12,9 @@ use std::sync::Arc;
 use super::Worker;
 use super::client::Purpose;
 use crate::error::Error;
+use crate::files::file_download::{FileDownload, Outcome, Shape};
 use crate::files::host::{FileDone, FileError, FileHost, FileJob, FileTask, SlotBytes};
 use crate::files::sink::Sink;
-use crate::files::transfer::{Outcome, Shape, Transfer};
 use crate::sys::Ring;
 
 /// Token of a job that holds no range's bytes and settles none; other tokens are range numbers.
@@ -24,13 +24,13 @@ const RANGE_ENDS: u64 = u64::MAX - 1;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Begins a job.
-    pub(super) fn begin_file(&mut self, token: u64, transfer: &Arc<Transfer>, job: FileJob) {
+    pub(super) fn begin_file(&mut self, token: u64, transfer: &Arc<FileDownload>, job: FileJob) {
         self.file_jobs += 1;
-        self.host.begin(FileTask { token, transfer: Arc::clone(transfer), job });
+        self.host.begin(FileTask { token, download: Arc::clone(transfer), job });
     }
 
     /// Creates folders and empty files: nothing is fetched.
-    pub(super) fn make_empty(&mut self, transfer: &Arc<Transfer>) {
+    pub(super) fn make_empty(&mut self, transfer: &Arc<FileDownload>) {
         match (self.sink, transfer.shape) {
             (Sink::Null, _) => self.settle(transfer),
             (Sink::File, Shape::Folder) => {
@@ -41,7 +41,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Writes a small object's file; its range ends with it.
-    pub(super) fn write_whole(&mut self, range: usize, transfer: &Arc<Transfer>, piece: SlotBytes) {
+    pub(super) fn write_whole(
+        &mut self,
+        range: usize,
+        transfer: &Arc<FileDownload>,
+        piece: SlotBytes,
+    ) {
         self.ranges.job_begins(range);
         self.begin_file(range as u64, transfer, FileJob::WriteWhole(Some(piece)));
     }
@@ -69,13 +74,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Settles one range; the last one finishes the object.
-    pub(super) fn settle(&mut self, transfer: &Arc<Transfer>) {
+    pub(super) fn settle(&mut self, transfer: &Arc<FileDownload>) {
         if transfer.settle() {
             self.finish(transfer);
         }
     }
 
-    fn finish(&mut self, transfer: &Arc<Transfer>) {
+    fn finish(&mut self, transfer: &Arc<FileDownload>) {
         if let (None, Some(sum)) = (transfer.failure(), transfer.verification.sum()) {
             transfer.take_verdict(sum.check().map(|()| sum.stored().algorithm));
         }
@@ -87,14 +92,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Reports the outcome of an object.
-    fn conclude(&mut self, transfer: &Arc<Transfer>) {
+    fn conclude(&mut self, transfer: &Arc<FileDownload>) {
         let result = match transfer.failure() {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         };
         self.metrics.objects += u64::from(result.is_ok());
-        let elapsed_us = self.now_us.saturating_sub(transfer.begun_us().unwrap_or(self.now_us));
-        self.scheduler.finish(Outcome { transfer: Arc::clone(transfer), elapsed_us, result });
+        let elapsed_us =
+            self.now_us.saturating_sub(transfer.object.begun_us().unwrap_or(self.now_us));
+        self.scheduler.finish(Outcome { download: Arc::clone(transfer), elapsed_us, result });
     }
 
     /// Handles jobs that have ended; true if there were any.
@@ -109,7 +115,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn file_ended(&mut self, done: FileDone) {
-        let FileDone { task: FileTask { token, transfer, job }, outcome, took_us } = done;
+        let FileDone { task: FileTask { token, download: transfer, job }, outcome, took_us } = done;
         self.metrics.stages.file_us += took_us;
         let made = outcome.unwrap_or_else(|error| {
             self.file_failed(&transfer, error);
@@ -130,7 +136,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// After a stop: takes back small objects whose jobs have not begun.
     pub(super) fn recall_files(&mut self, reason: &Error) {
-        while let Some(FileTask { token, transfer, job }) = self.host.recall() {
+        while let Some(FileTask { token, download: transfer, job }) = self.host.recall() {
             self.file_jobs -= 1;
             transfer.fail(reason.clone());
             match job {
@@ -143,9 +149,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    pub(super) fn file_failed(&mut self, transfer: &Transfer, error: FileError) {
+    pub(super) fn file_failed(&mut self, transfer: &FileDownload, error: FileError) {
         let ends_run = error.ends_run();
-        let error = Error::from(error).within(transfer.name());
+        let error = Error::from(error).within(transfer.object.name());
         // Other destinations may work: the run continues with them.
         if ends_run && !transfer.fail_at_place(&error) {
             self.scheduler.stop(error.clone());

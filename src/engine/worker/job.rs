@@ -9,8 +9,8 @@ use crate::engine::endpoints::EndpointNumber;
 use crate::engine::peers::{LateEnd, RangeTimes};
 use crate::engine::request::Ticket;
 use crate::error::Error;
+use crate::files::file_download::FileDownload;
 use crate::files::host::OptionalHeaders;
-use crate::files::transfer::Transfer;
 use crate::limits::ALIKE_TRIES_MAX;
 use crate::link::attempt::Attempts;
 use crate::link::conn::{Action, Manner};
@@ -148,7 +148,7 @@ pub(super) enum Route {
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) state: JobState,
-    transfer: Arc<Transfer>,
+    transfer: Arc<FileDownload>,
     /// Its endpoint.
     pub(super) endpoint: EndpointNumber,
     pub(super) into: Route,
@@ -186,7 +186,7 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(
-        (transfer, endpoint): (Arc<Transfer>, EndpointNumber),
+        (transfer, endpoint): (Arc<FileDownload>, EndpointNumber),
         bytes: ByteRange,
         range: usize,
         into: Route,
@@ -209,7 +209,7 @@ impl Job {
             mismatch: None,
             is_wrong_alike: false,
             late_end: None,
-            sent: OptionalHeaders { if_match: true, accept_gzip: false },
+            sent: OptionalHeaders { if_match: true, accept_gzip: false, with_checksum: false },
             without_if_match: false,
             accept_gzip: None,
             other_than: None,
@@ -219,22 +219,24 @@ impl Job {
 
     /// The optional headers of its next request.
     pub(super) fn headers(&self) -> OptionalHeaders {
-        let habits = &self.transfer.endpoint.habits;
+        let habits = &self.transfer.object.endpoint.habits;
+        let asks = self.into.ticket().is_none() && self.transfer.verification.asks();
         let is_refused = self.without_if_match || habits.has(Habit::MisreadsIfMatch);
         OptionalHeaders {
             if_match: self.names_version() && !is_refused,
             accept_gzip: self.accept_gzip.unwrap_or(habits.has(Habit::UnpacksGzip)),
+            with_checksum: asks && !habits.has(Habit::RefusesChecksumMode),
         }
     }
 
     /// True if the ETag of its object is known.
     pub(super) fn names_version(&self) -> bool {
-        !self.transfer.object.etag.is_empty()
+        !self.transfer.object.listed.etag.is_empty()
     }
 
     /// Records what a correct answer to it has shown about its server.
     pub(super) fn note_habits(&self) {
-        let endpoint = &self.transfer.endpoint;
+        let endpoint = &self.transfer.object.endpoint;
         if self.sent.if_match {
             endpoint.habits.note(Habit::ReadsIfMatch);
         } else if self.without_if_match {
@@ -286,12 +288,12 @@ impl Job {
         let before = self.mismatch.replace((mismatch, from));
         let alike = before.filter(|(before, _)| *before == mismatch);
         self.is_wrong_alike = alike.is_some();
-        let has_others = self.transfer.endpoint.has_several_addresses();
+        let has_others = self.transfer.object.endpoint.has_several_addresses();
         self.other_than = Some(from).filter(|_| has_others);
         alike.is_some_and(|(_, sender)| sender != from || !has_others)
     }
 
-    pub(super) fn object(&self) -> Arc<Transfer> {
+    pub(super) fn object(&self) -> Arc<FileDownload> {
         Arc::clone(&self.transfer)
     }
 

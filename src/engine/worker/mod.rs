@@ -422,12 +422,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 continue;
             }
             let is_of_client = client.is_some();
-            assignment.transfer.begin(self.now_us);
-            if !is_of_client && assignment.transfer.failure().is_some() {
-                self.settle(&assignment.transfer);
+            assignment.download.object.begin(self.now_us);
+            if !is_of_client && assignment.download.failure().is_some() {
+                self.settle(&assignment.download);
                 settled += 1;
             } else if assignment.range.length == 0 {
-                self.make_empty(&assignment.transfer);
+                self.make_empty(&assignment.download);
                 settled += 1;
                 if self.scheduler.is_stopped() {
                     return true;
@@ -565,7 +565,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 refuse(assignment, Some(reason.clone()));
                 continue;
             }
-            let Assignment { transfer, .. } = assignment;
+            let Assignment { download: transfer, .. } = assignment;
             transfer.fail(reason.clone());
             self.settle(&transfer);
         }

@@ -135,8 +135,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
         let rest = job.for_next_try(left, job.attempts.without_first(delivered));
-        let parked =
-            Parked { job: rest, etag: connection.conn.etag().or(job.object().etag), until_us };
+        let parked = Parked {
+            job: rest,
+            etag: connection.conn.etag().or(job.object().object.etag),
+            until_us,
+        };
         self.connections[index].conn.forget();
         self.end_moving(index);
         self.connections[index].let_go(self.now_us);
@@ -190,7 +193,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     fn begin_again(&mut self, parked: Parked) {
         let Parked { job, etag, until_us } = parked;
-        let endpoint = Arc::clone(&job.object().endpoint);
+        let endpoint = Arc::clone(&job.object().object.endpoint);
         let Some(index) = self.free_connection(false, &endpoint) else {
             self.parked.push_back(Parked { job, etag, until_us });
             return;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::client::Purpose;
 use super::files::prefix::Prefix;
 use super::verify::Check;
-use crate::files::transfer::Transfer;
+use crate::files::file_download::FileDownload;
 use crate::sys::Slot;
 
 /// How many times a write may make no progress before it is an error.
@@ -15,7 +15,7 @@ pub(super) const WRITE_TRIES_MAX: u32 = 16;
 /// A range from its hand-out until its last byte is written.
 #[derive(Debug)]
 struct RangeState {
-    transfer: Arc<Transfer>,
+    transfer: Arc<FileDownload>,
     /// Its offset in the object.
     offset: u64,
     /// Which of its bytes are written.
@@ -48,7 +48,7 @@ impl Ranges {
     /// Adds a range.
     pub(super) fn insert(
         &mut self,
-        transfer: Arc<Transfer>,
+        transfer: Arc<FileDownload>,
         offset: u64,
         now_us: u64,
         purpose: Purpose,
@@ -74,7 +74,7 @@ impl Ranges {
     }
 
     /// A range, if it is not settled.
-    pub(super) fn find(&mut self, index: usize) -> Option<(&Arc<Transfer>, &mut Prefix)> {
+    pub(super) fn find(&mut self, index: usize) -> Option<(&Arc<FileDownload>, &mut Prefix)> {
         self.entries[index].as_mut().map(|range| (&range.transfer, &mut range.prefix))
     }
 
@@ -107,7 +107,7 @@ impl Ranges {
     }
 
     /// Its object.
-    pub(super) fn transfer(&self, index: usize) -> Arc<Transfer> {
+    pub(super) fn transfer(&self, index: usize) -> Arc<FileDownload> {
         Arc::clone(&self.get(index).transfer)
     }
 
@@ -140,12 +140,13 @@ impl Ranges {
     /// True if all bytes up to the range's end are written, whoever wrote its beginning.
     pub(super) fn is_written(&self, index: usize) -> bool {
         let Some(range) = &self.entries[index] else { return false };
-        let (size_bytes, part) = (range.transfer.object.size_bytes, range.transfer.part.bytes());
+        let (size_bytes, part) =
+            (range.transfer.object.listed.size_bytes, range.transfer.part.bytes());
         range.prefix.stands() == size_bytes.min((range.offset / part + 1) * part)
     }
 
     /// Removes a complete range: returns its object, offset and purpose.
-    pub(super) fn remove(&mut self, index: usize) -> (Arc<Transfer>, u64, Purpose) {
+    pub(super) fn remove(&mut self, index: usize) -> (Arc<FileDownload>, u64, Purpose) {
         self.free.push(index);
         let state = self.entries[index].take().expect("a range that is not settled");
         (state.transfer, state.offset, state.purpose)

@@ -6,8 +6,8 @@
 
 use super::Worker;
 use crate::checksum::{InOrder, Sequence};
+use crate::files::file_download::{FileDownload, Shape};
 use crate::files::host::FileHost;
-use crate::files::transfer::{Shape, Transfer};
 use crate::sys::Ring;
 
 /// What the bytes of a whole object's range are compared with.
@@ -23,7 +23,13 @@ pub(super) enum Check {
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Counts a piece that was received and is about to be written.
-    pub(super) fn count_in(&mut self, index: usize, transfer: &Transfer, bytes: &[u8], at: u64) {
+    pub(super) fn count_in(
+        &mut self,
+        index: usize,
+        transfer: &FileDownload,
+        bytes: &[u8],
+        at: u64,
+    ) {
         if let Some(sum) = transfer.verification.sum() {
             let begun_us = self.host.now_us();
             sum.add(at, bytes);
@@ -53,7 +59,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Records the result of the checksum in a whole object's answer.
-    pub(super) fn compare(&mut self, index: usize, transfer: &Transfer) {
+    pub(super) fn compare(&mut self, index: usize, transfer: &FileDownload) {
         let check = self.ranges.check(self.connections[index].state.job().range);
         match std::mem::replace(check, Check::None) {
             Check::None => {}

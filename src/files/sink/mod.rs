@@ -6,7 +6,7 @@
 pub mod calls;
 pub mod file;
 
-use crate::files::transfer::Shape;
+use crate::files::file_download::Shape;
 
 /// Where a run's bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -190,7 +190,7 @@ mod tests {
     use super::super::tests::{machine, object};
     use super::super::{FileState, Reader, There};
     use super::*;
-    use crate::files::transfer::identity_of;
+    use crate::files::file_download::identity_of;
 
     #[expect(clippy::disallowed_methods, reason = "a machine of a test begins now")]
     fn adopter(folder: &Path) -> Adopter {
@@ -208,8 +208,8 @@ mod tests {
     fn adopt(folder: &Path, between: impl FnOnce()) -> Adoption {
         let file = opened(folder, "a/b");
         let before = Look::before(&file).expect("it rests");
-        let transfer = object("a/b", 3);
-        let identity = identity_of("b", &transfer.object).expect("it has a tag");
+        let download = object("a/b", 3);
+        let identity = identity_of("b", &download.object.listed).expect("it has a tag");
         between();
         let proven = Proven { file: &file, path: "a/b", before, identity, verdict: 0 };
         adopter(folder).adopt(&proven).expect("it can be marked")

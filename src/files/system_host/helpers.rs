@@ -12,9 +12,9 @@ use std::thread::JoinHandle;
 
 use super::{SystemHost, parts};
 use crate::error::Error;
+use crate::files::file_download::FileDownload;
 use crate::files::host::{FileDone, FileError, FileHost, FileJob, FileTask, Host, SlotBytes};
 use crate::files::sink::calls::Calls;
-use crate::files::transfer::Transfer;
 use crate::sys::{Errno, Handle, descriptor};
 
 /// A worker's jobs in progress.
@@ -133,27 +133,27 @@ impl SystemHost {
         let before_us = self.now_us();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.outcome_of(&task)));
         let outcome = outcome.unwrap_or_else(|_| {
-            let path = self.folders().root.place(&task.transfer.path);
+            let path = self.folders().root.place(&task.download.path);
             Err(FileError { step: "see the bug reported above:", path, errno: Errno::IO })
         });
         FileDone { task, outcome, took_us: self.now_us() - before_us }
     }
 
     fn outcome_of(&mut self, task: &FileTask) -> Result<bool, FileError> {
-        let transfer = &task.transfer;
-        let done = match (&task.job, transfer.created_file()) {
-            (FileJob::MakeFolder, _) => self.make_folder(&transfer.path),
+        let download = &task.download;
+        let done = match (&task.job, download.created_file()) {
+            (FileJob::MakeFolder, _) => self.make_folder(&download.path),
             (FileJob::WriteWhole(piece), _) => {
-                self.write_whole(transfer, piece.as_ref().map_or(&[], SlotBytes::bytes))
+                self.write_whole(download, piece.as_ref().map_or(&[], SlotBytes::bytes))
             }
-            (FileJob::Create, _) => return self.create_once(transfer),
+            (FileJob::Create, _) => return self.create_once(download),
             (FileJob::Note { index, prefix_bytes }, Some(file)) => {
                 parts::note(file, *index, *prefix_bytes);
                 Ok(())
             }
-            (FileJob::Publish, Some(file)) => self.publish(file, transfer),
+            (FileJob::Publish, Some(file)) => self.publish(file, download),
             (FileJob::Abandon, Some(file)) => {
-                self.abandon(file, transfer.can_go_on());
+                self.abandon(file, download.can_go_on());
                 Ok(())
             }
             (FileJob::Note { .. } | FileJob::Publish | FileJob::Abandon, None) => Ok(()),
@@ -162,15 +162,15 @@ impl SystemHost {
     }
 
     /// Creates a large object's file unless it exists; concurrent callers wait.
-    fn create_once(&mut self, transfer: &Transfer) -> Result<bool, FileError> {
+    fn create_once(&mut self, download: &FileDownload) -> Result<bool, FileError> {
         let mut outcome = Ok(false);
-        let _ = transfer.file(|| {
-            let file = self.create(transfer);
+        let _ = download.file(|| {
+            let file = self.create(download);
             outcome = file.as_ref().map(|_| true).map_err(Clone::clone);
             file.map_err(|error| {
                 let ends_run = error.ends_run();
-                let error = Error::from(error).within(transfer.name());
-                let _ = ends_run && transfer.fail_at_place(&error);
+                let error = Error::from(error).within(download.object.name());
+                let _ = ends_run && download.fail_at_place(&error);
                 error
             })
         });
@@ -181,7 +181,7 @@ impl SystemHost {
 impl FileHost for SystemHost {
     fn begin(&mut self, task: FileTask) {
         // The hosts of further destinations have no others.
-        let number = task.transfer.place.and_then(|place| usize::from(place).checked_sub(1));
+        let number = task.download.place.and_then(|place| usize::from(place).checked_sub(1));
         if let Some(other) = number.and_then(|number| self.others.get_mut(number)) {
             return other.begin(task);
         }
@@ -295,8 +295,8 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
-    fn task(transfer: &Arc<Transfer>, job: FileJob) -> FileTask {
-        FileTask { token: 0, transfer: Arc::clone(transfer), job }
+    fn task(download: &Arc<FileDownload>, job: FileJob) -> FileTask {
+        FileTask { token: 0, download: Arc::clone(download), job }
     }
 
     /// The next result that the event counter announces; fails if none comes within a minute.
@@ -315,10 +315,10 @@ mod tests {
     }
 
     /// Runs `during` while every call for this object waits.
-    fn while_held(transfer: &Arc<Transfer>, during: impl FnOnce()) {
+    fn while_held(download: &Arc<FileDownload>, during: impl FnOnce()) {
         let (begun, has_begun) = channel();
         let (release, released) = channel::<()>();
-        let held = Arc::clone(transfer);
+        let held = Arc::clone(download);
         let holder = std::thread::spawn(move || {
             let _ = held.file(|| {
                 begun.send(()).expect("somebody waits");
@@ -342,7 +342,7 @@ mod tests {
             machine.desk.calls = Calls::default();
             machine.begin(task(&Arc::new(object(path, 0)), FileJob::WriteWhole(None)));
             let done = machine.finished().expect("it is done");
-            assert_eq!((done.outcome, done.task.transfer.path.as_str()), (Ok(true), path));
+            assert_eq!((done.outcome, done.task.download.path.as_str()), (Ok(true), path));
         }
         assert!(machine.desk.helpers.is_none() && machine.finished().is_none());
         assert_eq!(names(&folder.path().join("a")), ["1", "2"]);
@@ -361,14 +361,14 @@ mod tests {
                 machine.begin(task(&Arc::new(object(path, 0)), FileJob::WriteWhole(None)));
             }
             let mut ended: Vec<String> =
-                (0..3).map(|_| wait(&mut machine, &counter).task.transfer.path.clone()).collect();
+                (0..3).map(|_| wait(&mut machine, &counter).task.download.path.clone()).collect();
             ended.sort_unstable();
             assert_eq!(ended, ["x/1", "x/2", "x/3"]);
             assert_eq!(names(&folder.path().join("x")), ["1", "2", "3"]);
             assert!(machine.finished().is_none(), "the call is held");
         });
         let done = wait(&mut machine, &counter);
-        assert_eq!((done.outcome, done.task.transfer.path.as_str()), (Ok(false), "large"));
+        assert_eq!((done.outcome, done.task.download.path.as_str()), (Ok(false), "large"));
     }
 
     #[test]
@@ -383,11 +383,11 @@ mod tests {
             machine.begin(task(&Arc::new(object("f/", 0)), FileJob::MakeFolder));
             machine.begin(task(&Arc::new(object("x", 0)), FileJob::WriteWhole(None)));
             let back = machine.recall().expect("it waits");
-            assert_eq!(back.transfer.path, "x");
+            assert_eq!(back.download.path, "x");
             assert!(machine.recall().is_none(), "folders are made, and files that are begun");
         });
         let ended = [wait(&mut machine, &counter), wait(&mut machine, &counter)];
-        assert_eq!(ended.map(|done| done.task.transfer.path.clone()), ["large", "f/"]);
+        assert_eq!(ended.map(|done| done.task.download.path.clone()), ["large", "f/"]);
         assert_eq!(names(folder.path()), ["f"]);
     }
 }

@@ -15,9 +15,9 @@ use rustix::process::geteuid;
 
 use super::{FILE_MODE, SystemHost, is_nothing, write_all};
 use crate::error::{Error, ErrorKind};
+use crate::files::file_download::FileDownload;
 use crate::files::host::FileError;
 use crate::files::mark::{self, Identity, MARK_BYTES, MOMENT_BYTES, Mark, Moment};
-use crate::files::transfer::Transfer;
 use crate::limits::{INDEX_BYTES_MAX, SYNCS_REMEMBERED_MAX};
 use crate::sys::descriptor::is_ours;
 
@@ -138,24 +138,24 @@ pub fn note_synced(folder: &OwnedFd, now: Moment) -> Result<Vec<Moment>, Code> {
 impl SystemHost {
     /// Sets the object's time and a mark on a complete file before it is named, and syncs it if
     /// each file is synced.
-    pub(super) fn mark(&mut self, file: &OwnedFd, transfer: &Transfer) -> Result<(), Code> {
+    pub(super) fn mark(&mut self, file: &OwnedFd, download: &FileDownload) -> Result<(), Code> {
         let keeping = self.keeping;
-        let modified = transfer.object.modified_seconds().filter(|_| keeping.times);
+        let modified = download.object.listed.modified_seconds().filter(|_| keeping.times);
         // Before the mark, which contains this time. If the file system refuses it, the file keeps
         // the time of its last write.
         let is_timed = modified.is_some_and(|seconds| set_modified(file, seconds, 0).is_ok());
-        if let Some(identity) = transfer.identity() {
+        if let Some(identity) = download.identity() {
             let mut mark = Mark {
-                size_bytes: transfer.object.size_bytes,
+                size_bytes: download.object.listed.size_bytes,
                 identity,
                 changed_ns: changed_ns(&rustix::fs::fstat(file)?),
                 moment: moment(keeping.boot),
                 durable: keeping.sync_files,
-                verdict: transfer.verification.code(),
+                verdict: download.verification.code(),
             };
             let is_marked = self.put_attribute(file, &mark).is_ok() || {
                 mark.changed_ns = Self::own_time(file, modified.filter(|_| is_timed))?;
-                self.append_to_index(&mark::index_record(Some(&transfer.path), &mark)).is_ok()
+                self.append_to_index(&mark::index_record(Some(&download.path), &mark)).is_ok()
             };
             if !is_marked && is_timed {
                 // Without a mark the object is fetched again, which is slow but correct. Size and
@@ -299,9 +299,9 @@ impl SystemHost {
     ///
     /// # Errors
     /// If the file system does not say.
-    pub fn look(&mut self, transfer: &Transfer) -> Result<(FileState, u64), FileError> {
-        Ok(match self.stat(transfer)? {
-            Some((folder, stat)) => (self.compare(transfer, &folder, &stat), space_bytes(&stat)),
+    pub fn look(&mut self, download: &FileDownload) -> Result<(FileState, u64), FileError> {
+        Ok(match self.stat(download)? {
+            Some((folder, stat)) => (self.compare(download, &folder, &stat), space_bytes(&stat)),
             None => (FileState::Absent, 0),
         })
     }
@@ -310,13 +310,13 @@ impl SystemHost {
     ///
     /// # Errors
     /// If the file system does not say.
-    pub fn replaced_bytes(&mut self, transfer: &Transfer) -> Result<u64, FileError> {
-        Ok(self.stat(transfer)?.map_or(0, |(_, stat)| space_bytes(&stat)))
+    pub fn replaced_bytes(&mut self, download: &FileDownload) -> Result<u64, FileError> {
+        Ok(self.stat(download)?.map_or(0, |(_, stat)| space_bytes(&stat)))
     }
 
     /// Folder and status of the file at an object's path; `None` if there is none.
-    fn stat(&mut self, transfer: &Transfer) -> Result<Option<(Arc<OwnedFd>, Stat)>, FileError> {
-        let path = transfer.path.as_str();
+    fn stat(&mut self, download: &FileDownload) -> Result<Option<(Arc<OwnedFd>, Stat)>, FileError> {
+        let path = download.path.as_str();
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let Some(folder) = self.folders().find(above)? else { return Ok(None) };
         match rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -327,10 +327,10 @@ impl SystemHost {
     }
 
     /// Compares the file of this status, at an object's path in this folder, with the object.
-    fn compare(&mut self, transfer: &Transfer, folder: &OwnedFd, stat: &Stat) -> FileState {
-        let path = transfer.path.as_str();
+    fn compare(&mut self, download: &FileDownload, folder: &OwnedFd, stat: &Stat) -> FileState {
+        let path = download.path.as_str();
         let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-        let size_bytes = transfer.object.size_bytes;
+        let size_bytes = download.object.listed.size_bytes;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => return FileState::Absent,
             FileType::RegularFile if stat.st_size.unsigned_abs() == size_bytes => {}
@@ -345,7 +345,7 @@ impl SystemHost {
         let mark = match self.find_mark(opened.map(|(file, _)| file), path) {
             FoundMark::Mark(mark) => mark,
             FoundMark::None => {
-                let same_time = transfer.object.modified_seconds() == Some(stat.st_mtime);
+                let same_time = download.object.listed.modified_seconds() == Some(stat.st_mtime);
                 let is_foreign = stat.st_uid != geteuid().as_raw();
                 return match same_time && is_foreign {
                     true => FileState::Foreign,
@@ -354,12 +354,12 @@ impl SystemHost {
             }
             FoundMark::Unknown => return FileState::Other,
         };
-        let identity = transfer.identity();
+        let identity = download.identity();
         let is_same = identity.is_some_and(|identity| self.is_of(&mark, identity, &stat));
         if is_same && !is_ours(&stat) {
             FileState::Foreign
         } else if is_same {
-            transfer.verification.was(mark.verdict);
+            download.verification.was(mark.verdict);
             FileState::Same
         } else {
             FileState::Other
@@ -447,7 +447,7 @@ mod tests {
             "another size"
         );
         let mut changed = object("a/b", 3);
-        changed.object.etag = "\"2\"".to_owned();
+        changed.object.listed.etag = "\"2\"".to_owned();
         assert_eq!(later.look(&changed).expect("it says").0, FileState::Other, "another version");
         for absent in ["a/c", "c/d", "a/b/c", "a"] {
             assert_eq!(
@@ -528,7 +528,7 @@ mod tests {
         for attributes_refused in [false, true] {
             let folder = tempfile::tempdir().expect("a folder");
             let mut dated = object("a", 3);
-            dated.object.last_modified = "9999-12-31T23:59:59.000Z".to_owned();
+            dated.object.listed.last_modified = "9999-12-31T23:59:59.000Z".to_owned();
             let mut first = machine(folder.path());
             first.attributes_refused = attributes_refused;
             first.write_whole(&dated, b"abc").expect("written");
@@ -549,7 +549,7 @@ mod tests {
     fn a_record_without_its_file_vouches_for_no_other() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut dated = object("a", 3);
-        dated.object.last_modified = "2024-01-01T00:00:00.000Z".to_owned();
+        dated.object.listed.last_modified = "2024-01-01T00:00:00.000Z".to_owned();
         let mut lost = machine(folder.path());
         (lost.attributes_refused, lost.keeping.boot) = (true, 1);
         lost.write_whole(&dated, b"\0\0\0").expect("written, and lost by a power failure");
@@ -572,7 +572,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let dated = |path: &str| {
             let mut object = object(path, 3);
-            object.object.last_modified = "2024-01-01T00:00:00.000Z".to_owned();
+            object.object.listed.last_modified = "2024-01-01T00:00:00.000Z".to_owned();
             object
         };
         let look = |boot: u64| {
@@ -615,7 +615,7 @@ mod tests {
     fn a_file_that_can_have_no_mark_has_no_time_of_its_object() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut dated = object("a", 3);
-        dated.object.last_modified = "2024-01-01T00:00:00.000Z".to_owned();
+        dated.object.listed.last_modified = "2024-01-01T00:00:00.000Z".to_owned();
         let seconds = || {
             let modified = std::fs::metadata(folder.path().join("a")).expect("there").modified();
             let since = modified.expect("a time").duration_since(std::time::UNIX_EPOCH);

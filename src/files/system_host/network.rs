@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::SystemHost;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::{Host, Objection, OptionalHeaders};
-use crate::files::transfer::Transfer;
+use crate::link::object::ObjectRef;
 use crate::s3::ByteRange;
 use crate::s3::answer::ServerError;
 use crate::s3::habit::Habit;
@@ -23,8 +23,8 @@ impl SystemHost {
     }
 
     /// The keys that sign for this object.
-    fn publisher<'a>(&'a self, transfer: &'a Transfer) -> &'a Arc<PublishedKeys> {
-        transfer.endpoint.session.as_ref().unwrap_or(&self.published)
+    fn publisher<'a>(&'a self, object: &'a ObjectRef) -> &'a Arc<PublishedKeys> {
+        object.endpoint.session.as_ref().unwrap_or(&self.published)
     }
 }
 
@@ -61,23 +61,21 @@ impl Host for SystemHost {
     fn write_request(
         &mut self,
         out: &mut [u8],
-        transfer: &Transfer,
+        object: &ObjectRef,
         range: Option<ByteRange>,
         headers: OptionalHeaders,
     ) -> Result<u32, Error> {
         // Not by the method `publisher`: `self.keys` is borrowed at the same time.
-        let publisher = transfer.endpoint.session.as_ref().unwrap_or(&self.published);
+        let publisher = object.endpoint.session.as_ref().unwrap_or(&self.published);
         let now = publisher.server_time(wall_clock());
         let keys = self.keys.get(publisher);
         let get = Get {
-            endpoint: &transfer.endpoint,
-            key: &transfer.object.key,
-            version_id: &transfer.object.version_id,
+            endpoint: &object.endpoint,
+            key: &object.listed.key,
+            version_id: &object.listed.version_id,
             range,
-            if_match: if headers.if_match { &transfer.object.etag } else { "" },
-            with_checksum: range.is_none()
-                && transfer.verification.asks()
-                && !transfer.endpoint.habits.has(Habit::RefusesChecksumMode),
+            if_match: if headers.if_match { &object.listed.etag } else { "" },
+            with_checksum: range.is_none() && headers.with_checksum,
             accepts_gzip: headers.accept_gzip,
         };
         let length = self.writer.write_get(out, &get, keys, now);
@@ -87,30 +85,35 @@ impl Host for SystemHost {
         Ok(u32::try_from(length).expect("a request fits a control slot"))
     }
 
-    fn keys_version(&self, transfer: &Transfer) -> u64 {
-        self.publisher(transfer).version()
+    fn keys_version(&self, object: &ObjectRef) -> u64 {
+        self.publisher(object).version()
     }
 
-    fn note_accepted(&mut self, transfer: &Transfer, keys_version: u64) {
-        self.publisher(transfer).note_accepted(keys_version);
+    fn note_accepted(&mut self, object: &ObjectRef, keys_version: u64) {
+        self.publisher(object).note_accepted(keys_version);
     }
 
-    fn wants_newer_keys(&self, of: &Transfer, refusal: &ServerError, keys_version: u64) -> bool {
-        refusal.wants_newer_keys(self.publisher(of), keys_version)
+    fn wants_newer_keys(
+        &self,
+        object: &ObjectRef,
+        refusal: &ServerError,
+        keys_version: u64,
+    ) -> bool {
+        refusal.wants_newer_keys(self.publisher(object), keys_version)
     }
 
-    fn keys_outlook(&self, transfer: &Transfer) -> String {
-        self.publisher(transfer).outlook()
+    fn keys_outlook(&self, object: &ObjectRef) -> String {
+        self.publisher(object).outlook()
     }
 
-    fn on_objection(&mut self, transfer: &Transfer, objection: Objection) -> bool {
-        let publisher = self.publisher(transfer);
+    fn on_objection(&mut self, object: &ObjectRef, objection: Objection) -> bool {
+        let publisher = self.publisher(object);
         match objection {
             Objection::Expired { keys_version } => publisher.refuse(keys_version),
             Objection::Clock(Some(server)) => publisher.set_clock(server, wall_clock()),
             Objection::Clock(None) => false,
             Objection::ChecksumMode => {
-                transfer.endpoint.note_habit(Habit::RefusesChecksumMode);
+                object.endpoint.note_habit(Habit::RefusesChecksumMode);
                 true
             }
         }

@@ -6,24 +6,24 @@ use rustix::io::Errno as Code;
 
 use super::{SystemHost, open_folder};
 use crate::error::{Error, ErrorKind};
-use crate::files::transfer::{Shape, Transfer};
+use crate::files::file_download::{FileDownload, Shape};
 
 impl SystemHost {
     /// The path of an object's file for messages.
-    pub fn place(&mut self, transfer: &Transfer) -> String {
-        self.folders().root.place(&transfer.path)
+    pub fn place(&mut self, download: &FileDownload) -> String {
+        self.folders().root.place(&download.path)
     }
 
     /// True if the folder of this object exists.
-    pub fn has_folder(&mut self, transfer: &Transfer) -> bool {
-        let path = transfer.path.trim_end_matches('/');
-        transfer.shape == Shape::Folder && self.folders().walk(path, open_folder).is_ok()
+    pub fn has_folder(&mut self, download: &FileDownload) -> bool {
+        let path = download.path.trim_end_matches('/');
+        download.shape == Shape::Folder && self.folders().walk(path, open_folder).is_ok()
     }
 
     /// Why the object's file cannot be created; `None` if no obstacle is known in advance.
-    pub fn obstacle(&mut self, transfer: &Transfer) -> Option<Error> {
-        let path = transfer.path.trim_end_matches('/');
-        let is_folder = transfer.shape == Shape::Folder;
+    pub fn obstacle(&mut self, download: &FileDownload) -> Option<Error> {
+        let path = download.path.trim_end_matches('/');
+        let is_folder = download.shape == Shape::Folder;
         let (above, name) = match is_folder {
             true => (path, ""),
             false => path.rsplit_once('/').unwrap_or(("", path)),
@@ -40,7 +40,7 @@ impl SystemHost {
                         let place = self.folders().root.place(path);
                         let message = format!("{place} is not a regular file");
                         let error = Error::new(ErrorKind::Destination, message);
-                        let error = error.within(transfer.name());
+                        let error = error.within(download.object.name());
                         return Some(error.advise("remove it, or exclude the key (--exclude)"));
                     }
                 }
@@ -51,6 +51,6 @@ impl SystemHost {
             // It does not exist yet, or creating it reports a better error.
             Err(_) => return None,
         };
-        Some(Error::from(error).within(transfer.name()))
+        Some(Error::from(error).within(download.object.name()))
     }
 }

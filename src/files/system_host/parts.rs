@@ -16,10 +16,10 @@ use rustix::io::Errno as Code;
 
 use super::marks::digest;
 use super::{FILE_MODE, SystemHost, allocate, write_all};
+use crate::files::file_download::{FileDownload, Shape};
 use crate::files::host::FileError;
 use crate::files::journal::{self, HEADER_BYTES, Header, RECORD_BYTES, Unfit};
 use crate::files::sink::file::{Journal, OpenFile, allocation, journal_records_max};
-use crate::files::transfer::{Shape, Transfer};
 use crate::limits::{
     CHECK_PIECE_BYTES, JOURNAL_OBJECT_BYTES_MIN, JOURNAL_RANGES_MAX, LOCK_PAUSE, PART_BYTES_MAX,
     PART_BYTES_MIN,
@@ -52,13 +52,13 @@ fn journal_name(name: &str) -> String {
 #[derive(Debug)]
 pub enum Left {
     /// Nothing usable, or another process has it.
-    Nothing(Transfer),
-    /// Some ranges: the transfer fetches the others.
-    Some(Transfer),
+    Nothing(FileDownload),
+    /// Some ranges: the download fetches the others.
+    Some(FileDownload),
     /// All ranges; the file has its final name now.
-    All(Transfer),
+    All(FileDownload),
     /// Bytes that cannot be relied on, and the space they take.
-    Unfit(Transfer, Unfit, u64),
+    Unfit(FileDownload, Unfit, u64),
 }
 
 /// What an unfinished file saves of a download.
@@ -183,25 +183,26 @@ impl SystemHost {
     /// The journal header of an object that is cut into parts of this length. None without an ETag:
     /// nothing would show that the object was replaced between its listing and the ranges that are
     /// still to be fetched.
-    fn header(&self, transfer: &Transfer, part: PartSize) -> Option<Header> {
-        let is_of_a_version = transfer.etag.is_some() || !transfer.object.version_id.is_empty();
-        let ranges = Ranges::count_of(transfer.object.size_bytes, part);
+    fn header(&self, download: &FileDownload, part: PartSize) -> Option<Header> {
+        let is_of_a_version =
+            download.object.etag.is_some() || !download.object.listed.version_id.is_empty();
+        let ranges = Ranges::count_of(download.object.listed.size_bytes, part);
         let can_resume = is_of_a_version && ranges <= JOURNAL_RANGES_MAX;
-        let identity = transfer.identity().filter(|_| can_resume)?;
+        let identity = download.identity().filter(|_| can_resume)?;
         Some(Header {
             boot: self.keeping.boot,
             identity,
-            size_bytes: transfer.object.size_bytes,
+            size_bytes: download.object.listed.size_bytes,
             part_bytes: part.bytes(),
         })
     }
 
     /// The part size in an object's journal, which counts whatever the part size is now. Not if its
     /// checksum requires all bytes in order or in one answer.
-    fn cut_before(&mut self, transfer: &Transfer, above: &str, name: &str) -> PartSize {
-        let size_bytes = transfer.object.size_bytes;
-        let is_free = Ranges::count_of(size_bytes, transfer.part) > 1
-            && transfer.verification.known().is_none();
+    fn cut_before(&mut self, download: &FileDownload, above: &str, name: &str) -> PartSize {
+        let size_bytes = download.object.listed.size_bytes;
+        let is_free = Ranges::count_of(size_bytes, download.part) > 1
+            && download.verification.known().is_none();
         let journal = journal_name(name);
         let before = is_free.then(|| self.read_start_below(above, &journal, HEADER_BYTES as u64));
         let before =
@@ -209,7 +210,7 @@ impl SystemHost {
                 (PART_BYTES_MIN..=PART_BYTES_MAX).contains(part)
                     && part.is_multiple_of(PART_BYTES_MIN)
             });
-        before.and_then(PartSize::new).unwrap_or(transfer.part)
+        before.and_then(PartSize::new).unwrap_or(download.part)
     }
 
     /// How much of an object's download an unfinished file would save, as judged by
@@ -217,11 +218,11 @@ impl SystemHost {
     ///
     /// # Errors
     /// If the file system does not say whether there is one.
-    pub fn unfinished(&mut self, transfer: &Transfer) -> Result<Unfinished, FileError> {
-        if !self.keeping.resume || transfer.shape != Shape::Ranges {
+    pub fn unfinished(&mut self, download: &FileDownload) -> Result<Unfinished, FileError> {
+        if !self.keeping.resume || download.shape != Shape::Ranges {
             return Ok(Unfinished::Nothing);
         }
-        let (above, name) = split(&transfer.path);
+        let (above, name) = split(&download.path);
         let Some(folder) = self.folders().find(above)? else { return Ok(Unfinished::Nothing) };
         let part = match hold(&folder, &part_name(name), false, &mut self.lock_looks) {
             Ok(FoundPart::Ours(part)) if !is_foreign(&folder, &journal_name(name)) => part,
@@ -230,11 +231,11 @@ impl SystemHost {
             }
             Ok(FoundPart::Busy) | Err(_) => return Ok(Unfinished::Nothing),
         };
-        let cut = self.cut_before(transfer, above, name);
-        let Some(header) = self.header(transfer, cut) else { return Ok(Unfinished::Nothing) };
+        let cut = self.cut_before(download, above, name);
+        let Some(header) = self.header(download, cut) else { return Ok(Unfinished::Nothing) };
         let done = self.replayed(&part, above, name, &header);
         Ok(done.map_or_else(Unfinished::Unfit, |(done, _)| {
-            let size_bytes = transfer.object.size_bytes;
+            let size_bytes = download.object.listed.size_bytes;
             let left = Ranges::new(size_bytes, cut).without(Some(Arc::new(done)));
             let left_bytes: u64 = left.map(|range| range.length).sum();
             Unfinished::Fit(size_bytes - left_bytes)
@@ -242,43 +243,43 @@ impl SystemHost {
     }
 
     /// Resumes what an earlier run left of a large object, if possible.
-    pub fn go_on(&mut self, transfer: Transfer, when_all: WhenAll) -> Left {
-        let header = self.header(&transfer, transfer.part);
-        let (true, Shape::Ranges, Some(_)) = (self.keeping.resume, transfer.shape, header) else {
-            return Left::Nothing(transfer);
+    pub fn go_on(&mut self, download: FileDownload, when_all: WhenAll) -> Left {
+        let header = self.header(&download, download.part);
+        let (true, Shape::Ranges, Some(_)) = (self.keeping.resume, download.shape, header) else {
+            return Left::Nothing(download);
         };
-        let (above, name) = split(&transfer.path);
-        let Ok(Some(folder)) = self.folders().find(above) else { return Left::Nothing(transfer) };
+        let (above, name) = split(&download.path);
+        let Ok(Some(folder)) = self.folders().find(above) else { return Left::Nothing(download) };
         let part = match hold(&folder, &part_name(name), false, &mut self.lock_looks) {
             Ok(FoundPart::Ours(_)) | Err(Code::NOENT)
                 if is_foreign(&folder, &journal_name(name)) =>
             {
-                return Left::Unfit(transfer, Unfit::Foreign, 0);
+                return Left::Unfit(download, Unfit::Foreign, 0);
             }
             Ok(FoundPart::Ours(part)) => part,
-            Ok(FoundPart::Foreign) => return Left::Unfit(transfer, Unfit::Foreign, 0),
-            Ok(FoundPart::Busy) | Err(_) => return Left::Nothing(transfer),
+            Ok(FoundPart::Foreign) => return Left::Unfit(download, Unfit::Foreign, 0),
+            Ok(FoundPart::Busy) | Err(_) => return Left::Nothing(download),
         };
         let (above, name) = (above.to_owned(), name.to_owned());
         let space_bytes = part.space_bytes();
-        let cut = self.cut_before(&transfer, &above, &name);
-        let transfer = transfer.cut_into(cut);
-        let Some(header) = self.header(&transfer, cut) else { return Left::Nothing(transfer) };
-        let size_bytes = transfer.object.size_bytes;
+        let cut = self.cut_before(&download, &above, &name);
+        let download = download.cut_into(cut);
+        let Some(header) = self.header(&download, cut) else { return Left::Nothing(download) };
+        let size_bytes = download.object.listed.size_bytes;
         let (file, mut done) = match self.continued(folder, part, &above, &name, &header) {
             Ok(continued) => continued,
-            Err(unfit) => return Left::Unfit(transfer, unfit, space_bytes),
+            Err(unfit) => return Left::Unfit(download, unfit, space_bytes),
         };
-        let has_all = done.count() == Ranges::count_of(size_bytes, transfer.part);
+        let has_all = done.count() == Ranges::count_of(size_bytes, download.part);
         if has_all && when_all == WhenAll::LeaveOne {
             done.remove(0);
         }
         if !has_all || when_all == WhenAll::LeaveOne {
-            return Left::Some(transfer.resume(file, done));
+            return Left::Some(download.resume(file, done));
         }
-        match self.publish(&file, &transfer) {
-            Ok(()) => Left::All(transfer),
-            Err(_) => Left::Unfit(transfer, Unfit::Damaged, 0),
+        match self.publish(&file, &download) {
+            Ok(()) => Left::All(download),
+            Err(_) => Left::Unfit(download, Unfit::Damaged, 0),
         }
     }
 
@@ -343,13 +344,13 @@ impl SystemHost {
     /// that fetching it again is as fast.
     pub(super) fn begin_part(
         &mut self,
-        transfer: &Transfer,
+        download: &FileDownload,
         folder: &Arc<OwnedFd>,
         name: &str,
     ) -> Result<Option<OpenFile>, FileError> {
-        let is_worth_it = transfer.object.size_bytes > JOURNAL_OBJECT_BYTES_MIN;
+        let is_worth_it = download.object.listed.size_bytes > JOURNAL_OBJECT_BYTES_MIN;
         let keeps = self.keeping.resume && is_worth_it;
-        let Some(header) = self.header(transfer, transfer.part).filter(|_| keeps) else {
+        let Some(header) = self.header(download, download.part).filter(|_| keeps) else {
             return Ok(None);
         };
         let (part, journal) = (part_name(name), journal_name(name));
@@ -359,11 +360,11 @@ impl SystemHost {
         let Ok(FoundPart::Ours(held)) = hold(folder, &part, true, &mut 0) else { return Ok(None) };
         // The journal goes first: it must never describe bytes of another file.
         unlink(folder, &journal);
-        let length = allocation(transfer.object.size_bytes);
+        let length = allocation(download.object.listed.size_bytes);
         let cleared = rustix::fs::ftruncate(&held.file, 0);
         if let Err(errno) = cleared.and_then(|()| allocate(&held.file, length)) {
             unlink(folder, &part);
-            return Err(self.error("allocate", &transfer.path, errno));
+            return Err(self.error("allocate", &download.path, errno));
         }
         let ranges = header.size_bytes.div_ceil(header.part_bytes);
         let header = header.encode();
@@ -378,16 +379,16 @@ impl SystemHost {
             folder: Handle::Descriptor(Arc::clone(folder)),
             temporary: part,
             name: name.to_owned(),
-            place: self.folders().root.place(&transfer.path),
+            place: self.folders().root.place(&download.path),
             journal: opened,
         }))
     }
 
     /// Removes what an earlier run left of an object, unless a process is working on it. Returns
     /// the space that it took.
-    pub fn clear(&mut self, transfer: &Transfer) -> u64 {
-        let (above, name) = split(&transfer.path);
-        if transfer.shape != Shape::Ranges {
+    pub fn clear(&mut self, download: &FileDownload) -> u64 {
+        let (above, name) = split(&download.path);
+        if download.shape != Shape::Ranges {
             return 0;
         }
         let folder = self.folders().find(above).ok().flatten();
@@ -444,26 +445,26 @@ fn begin_journal(
     Ok(file)
 }
 
-/// Reads what an earlier run had written of a transfer, whole ranges and prefixes, each byte once:
+/// Reads what an earlier run had written of a download, whole ranges and prefixes, each byte once:
 /// calls `take` with an offset in the object and bytes.
 ///
 /// # Errors
 /// The file system's error.
 pub fn read_resumed(
-    transfer: &Transfer,
+    download: &FileDownload,
     mut take: impl FnMut(u64, &[u8]),
 ) -> Result<(), FileError> {
-    let (Some(done), Some(file)) = (transfer.resumed(), transfer.created_file()) else {
+    let (Some(done), Some(file)) = (download.resumed(), download.created_file()) else {
         return Ok(());
     };
     let at =
         |errno: Code| FileError { step: "read", path: file.place.clone(), errno: errno.into() };
     let reader = reopened(file).map_err(at)?;
-    let size_bytes = transfer.object.size_bytes;
+    let size_bytes = download.object.listed.size_bytes;
     let mut piece = vec![0; CHECK_PIECE_BYTES];
-    let ranges = 0..Ranges::count_of(size_bytes, transfer.part);
+    let ranges = 0..Ranges::count_of(size_bytes, download.part);
     for index in ranges {
-        let range = Ranges::at(size_bytes, transfer.part, index).expect("it is one of them");
+        let range = Ranges::at(size_bytes, download.part, index).expect("it is one of them");
         let there = if done.contains(index) { range.length } else { done.reached(index) };
         let (mut offset, end) = (range.offset, range.offset + there);
         while offset < end {
@@ -536,7 +537,8 @@ mod tests {
     use super::super::tests::{machine, names, object};
     use super::super::{FileState, Persistence};
     use super::*;
-    use crate::files::transfer::Cut;
+    use crate::files::file_download::Cut;
+    use crate::link::object::ObjectRef;
     use crate::s3::Object;
 
     const MIB: u64 = 1 << 20;
@@ -570,20 +572,20 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         assert!(matches!(left(folder.path()), Left::Nothing(_)));
         begin(folder.path(), &[4, 1]);
-        let Left::Some(transfer) = left(folder.path()) else { panic!("there are two ranges") };
-        assert_eq!((transfer.unsettled(), transfer.resumed_bytes()), (4, 2 * MIB));
-        let offsets: Vec<u64> = transfer.ranges().map(|range| range.offset / MIB).collect();
+        let Left::Some(download) = left(folder.path()) else { panic!("there are two ranges") };
+        assert_eq!((download.unsettled(), download.resumed_bytes()), (4, 2 * MIB));
+        let offsets: Vec<u64> = download.ranges().map(|range| range.offset / MIB).collect();
         assert_eq!(offsets, [0, 2, 3, 5]);
         assert!(matches!(left(folder.path()), Left::Nothing(_)), "it is in other hands");
         let mut second = machine(folder.path());
-        let file = transfer.created_file().expect("open");
+        let file = download.created_file().expect("open");
         note(file, 0, None);
-        drop(transfer);
-        let Left::Some(transfer) = left(folder.path()) else { panic!("there are three") };
-        assert_eq!(transfer.unsettled(), 3);
-        let file = transfer.created_file().expect("open");
-        second.publish(file, &transfer).expect("published");
-        drop(transfer);
+        drop(download);
+        let Left::Some(download) = left(folder.path()) else { panic!("there are three") };
+        assert_eq!(download.unsettled(), 3);
+        let file = download.created_file().expect("open");
+        second.publish(file, &download).expect("published");
+        drop(download);
         assert_eq!(names(&folder.path().join("d")), ["large"]);
         assert_eq!(second.look(&object("d/large", SIZE)).expect("it says").0, FileState::Same);
     }
@@ -592,11 +594,12 @@ mod tests {
     #[test]
     fn without_an_etag_or_a_version_nothing_is_resumed() {
         let of_version = |etag: &str, version_id: &str| {
-            let Transfer { object, endpoint, path, part, .. } = object("d/large", SIZE);
+            let FileDownload { object, path, part, .. } = object("d/large", SIZE);
             let (etag, version_id) = (etag.to_owned(), version_id.to_owned());
             let last_modified = "2024-01-02T03:04:05Z".to_owned();
-            let object = Object { etag, version_id, last_modified, ..object };
-            Transfer::new(object, endpoint, path, Cut { part, slot_length_bytes: 1 << 16 })
+            let ObjectRef { listed, endpoint, .. } = object;
+            let object = Object { etag, version_id, last_modified, ..listed };
+            FileDownload::new(object, endpoint, path, Cut { part, slot_length_bytes: 1 << 16 })
         };
         for (etag, version_id, resumes) in [("\"1\"", "", true), ("", "v", true), ("", "", false)] {
             let folder = tempfile::tempdir().expect("a folder");
@@ -622,9 +625,9 @@ mod tests {
         note(&file, 2, Some(4096));
         first.abandon(&file, true);
         drop(file);
-        let Left::Some(transfer) = left(folder.path()) else { panic!("something is there") };
-        assert_eq!((transfer.unsettled(), transfer.resumed_bytes()), (5, MIB + 8192));
-        let next: Vec<_> = transfer.ranges().map(|range| (range.offset, range.length)).collect();
+        let Left::Some(download) = left(folder.path()) else { panic!("something is there") };
+        assert_eq!((download.unsettled(), download.resumed_bytes()), (5, MIB + 8192));
+        let next: Vec<_> = download.ranges().map(|range| (range.offset, range.length)).collect();
         assert_eq!(next[..2], [(MIB, MIB), (2 * MIB + 8192, MIB - 8192)]);
     }
 
@@ -652,18 +655,18 @@ mod tests {
     fn what_an_earlier_run_had_written_is_read_once() {
         let folder = tempfile::tempdir().expect("a folder");
         begin(folder.path(), &[5, 1]);
-        let Left::Some(transfer) = left(folder.path()) else { panic!("there are two ranges") };
-        note(transfer.created_file().expect("open"), 3, Some(12_288));
-        drop(transfer);
+        let Left::Some(download) = left(folder.path()) else { panic!("there are two ranges") };
+        note(download.created_file().expect("open"), 3, Some(12_288));
+        drop(download);
         let path = file(folder.path(), "part");
         let mut bytes = std::fs::read(&path).expect("there");
         for (at, byte) in (0_u64..).zip(&mut bytes) {
             *byte = u8::try_from(at / MIB + 1).expect("few");
         }
         std::fs::write(&path, &bytes).expect("written");
-        let Left::Some(transfer) = left(folder.path()) else { panic!("there are two ranges") };
+        let Left::Some(download) = left(folder.path()) else { panic!("there are two ranges") };
         let mut read = Vec::new();
-        read_resumed(&transfer, |at, piece| {
+        read_resumed(&download, |at, piece| {
             assert!(piece.iter().all(|byte| u64::from(*byte) == at / MIB + 1), "at {at}");
             read.push((at, piece.len() as u64));
         })
@@ -673,7 +676,7 @@ mod tests {
         // A file that has its final name by now is not ours.
         std::fs::remove_file(&path).expect("removed");
         std::fs::write(&path, &bytes).expect("written");
-        let error = read_resumed(&transfer, |_, _| ()).expect_err("another file");
+        let error = read_resumed(&download, |_, _| ()).expect_err("another file");
         let path = folder.path().join("d/large");
         assert_eq!((error.step, Path::new(&error.path)), ("read", path.as_path()));
     }
@@ -686,9 +689,9 @@ mod tests {
         open.expect("opened").set_len(SIZE).expect("cut, and then killed");
         let again = || machine(folder.path()).go_on(object("d/large", SIZE), WhenAll::LeaveOne);
         for _ in 0..2 {
-            let Left::Some(transfer) = again() else { panic!("one is left") };
-            assert_eq!((transfer.unsettled(), transfer.resumed_bytes()), (1, SIZE - MIB));
-            assert_eq!(transfer.ranges().map(|range| range.offset).collect::<Vec<_>>(), [0]);
+            let Left::Some(download) = again() else { panic!("one is left") };
+            assert_eq!((download.unsettled(), download.resumed_bytes()), (1, SIZE - MIB));
+            assert_eq!(download.ranges().map(|range| range.offset).collect::<Vec<_>>(), [0]);
         }
         assert!(matches!(left(folder.path()), Left::All(_)));
         assert_eq!(names(&folder.path().join("d")), ["large"]);
@@ -703,8 +706,8 @@ mod tests {
             assert_eq!(unfit(folder.path()), Some(expected));
             // The only journal beside the new file's bytes is its own.
             begin(folder.path(), &[]);
-            let Left::Some(transfer) = left(folder.path()) else { panic!("a good journal") };
-            assert_eq!(transfer.unsettled(), 6);
+            let Left::Some(download) = left(folder.path()) else { panic!("a good journal") };
+            assert_eq!(download.unsettled(), 6);
         };
         check(
             &|folder| std::fs::remove_file(file(folder, "journal")).expect("removed"),
@@ -734,7 +737,7 @@ mod tests {
         let left = later.go_on(object("d/large", SIZE), WhenAll::Publish);
         assert!(matches!(left, Left::Unfit(_, Unfit::Rebooted, space) if space >= SIZE));
         let mut changed = object("d/large", SIZE);
-        changed.object.etag = "\"2\"".to_owned();
+        changed.object.listed.etag = "\"2\"".to_owned();
         assert!(matches!(
             machine(folder.path()).go_on(changed, WhenAll::Publish),
             Left::Unfit(_, Unfit::Changed, _)
@@ -748,12 +751,12 @@ mod tests {
         let path = file(folder.path(), "journal");
         let bytes = std::fs::read(&path).expect("there");
         std::fs::write(&path, &bytes[..bytes.len() - 3]).expect("written");
-        let Left::Some(transfer) = left(folder.path()) else { panic!("a range is there") };
-        assert_eq!(transfer.unsettled(), 5);
-        note(transfer.created_file().expect("open"), 5, None);
-        drop(transfer);
-        let Left::Some(transfer) = left(folder.path()) else { panic!("two ranges are there") };
-        assert_eq!(transfer.unsettled(), 4);
+        let Left::Some(download) = left(folder.path()) else { panic!("a range is there") };
+        assert_eq!(download.unsettled(), 5);
+        note(download.created_file().expect("open"), 5, None);
+        drop(download);
+        let Left::Some(download) = left(folder.path()) else { panic!("two ranges are there") };
+        assert_eq!(download.unsettled(), 4);
     }
 
     #[test]

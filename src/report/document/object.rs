@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{json, seconds};
 use crate::checksum::Algorithm;
 use crate::checksum::unverified::NO_BYTES;
-use crate::files::transfer::{Outcome, Shape, Transfer};
+use crate::files::file_download::{FileDownload, Outcome, Shape};
 use crate::s3::Object;
 use crate::text::shown::shown;
 use crate::text::size::{Binary, Decimal};
@@ -106,40 +106,40 @@ impl<'a> ObjectLine<'a> {
     /// Makes the line of an outcome.
     #[must_use]
     pub fn new(outcome: &'a Outcome) -> Self {
-        let transfer = &*outcome.transfer;
+        let download = &*outcome.download;
         let error = outcome.result.as_ref().err().map(ToString::to_string);
         Self {
             kind: "object",
             channel: None,
             destination: None,
-            bucket: &transfer.endpoint.bucket,
-            key: &transfer.object.key,
-            path: Some(transfer.path.as_str()).filter(|path| !path.is_empty()),
-            bytes: transfer.object.size_bytes,
+            bucket: &download.object.endpoint.bucket,
+            key: &download.object.listed.key,
+            path: Some(download.path.as_str()).filter(|path| !path.is_empty()),
+            bytes: download.object.listed.size_bytes,
             seconds: seconds(outcome.elapsed_us),
-            retries: transfer.retries(),
+            retries: download.object.retries(),
             status: if error.is_some() { Status::Failed } else { Status::Ok },
-            verified: Verified::of(transfer, error.is_some()),
+            verified: Verified::of(download, error.is_some()),
             error,
         }
     }
 
     /// Makes the line of an object whose file was kept.
     #[must_use]
-    pub fn kept(transfer: &'a Transfer, kept: KeptReason) -> Self {
+    pub fn kept(download: &'a FileDownload, kept: KeptReason) -> Self {
         Self {
             kind: "object",
             channel: None,
             destination: None,
-            bucket: &transfer.endpoint.bucket,
-            key: &transfer.object.key,
-            path: Some(transfer.path.as_str()),
-            bytes: transfer.object.size_bytes,
+            bucket: &download.object.endpoint.bucket,
+            key: &download.object.listed.key,
+            path: Some(download.path.as_str()),
+            bytes: download.object.listed.size_bytes,
             seconds: 0.0,
             retries: 0,
             status: Status::Kept,
             error: None,
-            verified: Verified::not(match (kept, transfer.verification.earlier()) {
+            verified: Verified::not(match (kept, download.verification.earlier()) {
                 (KeptReason::Same, Some(earlier)) => kept_after(earlier),
                 _ => kept.unverified().to_owned(),
             }),
@@ -166,12 +166,12 @@ impl<'a> ObjectLine<'a> {
 }
 
 impl Verified {
-    fn of(transfer: &Transfer, failed: bool) -> Self {
-        let verdict = match transfer.verification.verdict() {
+    fn of(download: &FileDownload, failed: bool) -> Self {
+        let verdict = match download.verification.verdict() {
             _ if failed => Err("the object failed".to_owned()),
             Ok(algorithm) => Ok(algorithm.name()),
-            Err(_) if transfer.object.size_bytes == 0 => return Self::empty(),
-            Err(reason) => Err(unverified(transfer, reason)),
+            Err(_) if download.object.listed.size_bytes == 0 => return Self::empty(),
+            Err(reason) => Err(unverified(download, reason)),
         };
         match verdict {
             Ok(algorithm) => Self::by(algorithm),
@@ -203,8 +203,8 @@ fn kept_after(earlier: Result<Algorithm, &'static str>) -> String {
 }
 
 /// Why an object was not validated, and what was checked nevertheless.
-fn unverified(transfer: &Transfer, reason: &str) -> String {
-    let checked = match (transfer.shape, transfer.etag.is_some()) {
+fn unverified(download: &FileDownload, reason: &str) -> String {
+    let checked = match (download.shape, download.object.etag.is_some()) {
         (Shape::Folder | Shape::Empty, _) => return reason.to_owned(),
         (Shape::Whole, true) => "length and ETag were checked",
         (Shape::Whole, false) => "the length was checked, and the server sent no ETag",
@@ -364,15 +364,15 @@ pub struct PlannedLine<'a> {
 }
 
 impl<'a> PlannedLine<'a> {
-    /// Makes the line of a planned transfer.
+    /// Makes the line of a planned download.
     #[must_use]
-    pub fn new(transfer: &'a Transfer) -> Self {
+    pub fn new(download: &'a FileDownload) -> Self {
         Self {
             kind: "object",
-            bucket: &transfer.endpoint.bucket,
-            key: &transfer.object.key,
-            path: Some(transfer.path.as_str()).filter(|path| !path.is_empty()),
-            bytes: transfer.object.size_bytes,
+            bucket: &download.object.endpoint.bucket,
+            key: &download.object.listed.key,
+            path: Some(download.path.as_str()).filter(|path| !path.is_empty()),
+            bytes: download.object.listed.size_bytes,
         }
     }
 
@@ -389,7 +389,7 @@ impl<'a> PlannedLine<'a> {
     }
 }
 
-/// A transfer in words; `place` is the full path of the file.
+/// A download in words; `place` is the full path of the file.
 #[must_use]
 pub fn moved(bucket: &str, key: &str, place: Option<&str>, bytes: u64) -> String {
     let (key, bytes) = (shown(key), Decimal(bytes));
@@ -451,7 +451,7 @@ mod tests {
     use super::*;
     use crate::checksum::{Algorithm, Verification};
     use crate::error::{Error, ErrorKind};
-    use crate::files::transfer::Cut;
+    use crate::files::file_download::Cut;
     use crate::plan::ranges::PartSize;
     use crate::s3::Endpoint;
 
@@ -461,19 +461,19 @@ mod tests {
         Object { key, etag, size_bytes, last_modified, ..Object::default() }
     }
 
-    fn transfer(key: &str, etag: &str, size_bytes: u64, path: &str) -> Transfer {
+    fn download(key: &str, etag: &str, size_bytes: u64, path: &str) -> FileDownload {
         let endpoint = Endpoint::new("bucket", false, "h", "/", "r", vec![]);
         let part = PartSize::new(8 << 20).expect("aligned");
         let cut = Cut { part, slot_length_bytes: 1 << 20 };
-        Transfer::new(object(key, etag, size_bytes), Arc::new(endpoint), path.to_owned(), cut)
+        FileDownload::new(object(key, etag, size_bytes), Arc::new(endpoint), path.to_owned(), cut)
     }
 
     #[test]
     fn an_object_that_is_whole() {
-        let transfer = transfer("a/\"b\"", "\"e\"", 20 << 20, "b");
-        transfer.count_retry();
+        let download = download("a/\"b\"", "\"e\"", 20 << 20, "b");
+        download.object.count_retry();
         let outcome =
-            Outcome { transfer: Arc::new(transfer), elapsed_us: 1_500_000, result: Ok(()) };
+            Outcome { download: Arc::new(download), elapsed_us: 1_500_000, result: Ok(()) };
         let expected = concat!(
             r#"{"kind":"object","bucket":"bucket","key":"a/\"b\"","path":"b","#,
             r#""bytes":20971520,"seconds":1.5,"#,
@@ -486,9 +486,9 @@ mod tests {
 
     #[test]
     fn an_object_that_was_validated() {
-        let transfer = transfer("a", "", 5, "a").verified_by(Verification::by_answer(false));
-        transfer.verification.validated(Algorithm::Crc64Nvme);
-        let outcome = Outcome { transfer: Arc::new(transfer), elapsed_us: 0, result: Ok(()) };
+        let download = download("a", "", 5, "a").verified_by(Verification::by_answer(false));
+        download.verification.validated(Algorithm::Crc64Nvme);
+        let outcome = Outcome { download: Arc::new(download), elapsed_us: 0, result: Ok(()) };
         let line = ObjectLine::new(&outcome).to_json();
         let verified =
             r#""verified":{"verdict":"validated","algorithm":"CRC64NVME","reason":null}}"#;
@@ -498,8 +498,8 @@ mod tests {
     #[test]
     fn an_object_that_failed() {
         let error = Error::new(ErrorKind::Access, "refused").advise("ask");
-        let transfer = Arc::new(transfer("a", "", 1, ""));
-        let outcome = Outcome { transfer, elapsed_us: 0, result: Err(error) };
+        let download = Arc::new(download("a", "", 1, ""));
+        let outcome = Outcome { download, elapsed_us: 0, result: Err(error) };
         let line = ObjectLine::new(&outcome);
         assert_eq!((line.status, line.error.as_deref()), (Status::Failed, Some("refused; ask")));
         assert_eq!((line.path, line.verified.reason.as_deref()), (None, Some("the object failed")));
@@ -507,20 +507,20 @@ mod tests {
 
     #[test]
     fn an_object_that_was_kept() {
-        let transfer = transfer("d/a", "\"e\"", 7, "a");
+        let download = download("d/a", "\"e\"", 7, "a");
         let expected = concat!(
             r#"{"kind":"object","bucket":"bucket","key":"d/a","path":"a","#,
             r#""bytes":7,"seconds":0.0,"retries":0,"#,
             r#""status":"kept","error":null,"verified":{"verdict":"not validated","#,
             r#""algorithm":null,"reason":"a file was there, and --overwrite never leaves it"}}"#
         );
-        assert_eq!(ObjectLine::kept(&transfer, KeptReason::Present).to_json(), expected);
+        assert_eq!(ObjectLine::kept(&download, KeptReason::Present).to_json(), expected);
     }
 
     #[test]
     fn nothing_is_said_to_be_checked_that_was_not() {
         let check = |etag: &str, size: u64, expected: &[&str], absent: &str| {
-            let reason = unverified(&transfer("a", etag, size, "a"), "it is empty");
+            let reason = unverified(&download("a", etag, size, "a"), "it is empty");
             assert!(expected.iter().all(|word| reason.contains(word)), "{reason}");
             assert!(!reason.contains(absent), "{reason}");
         };
@@ -529,7 +529,7 @@ mod tests {
         check("\"e\"", 5, &["length", "ETag"], "range");
         check("", 5, &["length", "no ETag"], "range");
         check("\"e\"", 0, &["is empty"], "checked");
-        let empty = transfer("a", "\"e\"", 0, "a");
+        let empty = download("a", "\"e\"", 0, "a");
         assert_eq!(Verified::of(&empty, false), Verified::empty());
         assert_eq!(Verified::of(&empty, true).verdict, "not validated", "it failed");
     }
@@ -571,16 +571,16 @@ mod tests {
 
     #[test]
     fn planned() {
-        let to_file = transfer("a/b", "", 7, "b");
+        let to_file = download("a/b", "", 7, "b");
         let line = PlannedLine::new(&to_file);
         let expected = "(dry run) get: s3://bucket/a/b -> /d/b (7 B)";
         assert_eq!(line.to_text(Some("/d/b")), expected);
         let expected = r#"{"kind":"object","bucket":"bucket","key":"a/b","path":"b","bytes":7}"#;
         assert_eq!(line.to_json(), expected);
-        let dropped = transfer("a/b", "", 7, "");
+        let dropped = download("a/b", "", 7, "");
         let expected = "(dry run) get: s3://bucket/a/b (7 B)";
         assert_eq!(PlannedLine::new(&dropped).to_text(None), expected);
-        let odd = transfer("d/\u{202e}a", "", 7, "\u{202e}a");
+        let odd = download("d/\u{202e}a", "", 7, "\u{202e}a");
         let expected = "(dry run) get: s3://bucket/d/\\u{202e}a -> \\u{202e}a (7 B)";
         assert_eq!(PlannedLine::new(&odd).to_text(Some("\u{202e}a")), expected);
         let removed = RemovedLine::new("\u{2067}a\n", true);

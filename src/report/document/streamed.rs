@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{ObjectLine, STDOUT_NAME, json};
-use crate::files::transfer::Outcome;
+use crate::files::file_download::Outcome;
 
 /// The result of one object of a stream.
 #[derive(Debug, Clone, PartialEq, Serialize)]

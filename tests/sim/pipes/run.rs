@@ -14,8 +14,8 @@ use inrush::engine::stream::feed::{FeedItem, StreamFeed};
 use inrush::engine::stream::feeder::FeederParts;
 use inrush::engine::stream::inline::InlineBytes;
 use inrush::error::{Error, ErrorKind};
+use inrush::files::file_download::{Cut, FileDownload};
 use inrush::files::sink::Sink;
-use inrush::files::transfer::{Cut, Transfer};
 use inrush::limits::{INLINE_BYTES_MAX, SLOT_BYTES_MIN};
 use inrush::link::failure::RetryReason;
 use inrush::plan::ranges::PartSize;
@@ -189,7 +189,7 @@ fn plan(
             let key = format!("k{}-{size}", chance.below(1000));
             let which = usize::from(chance.hits(200));
             let target = Arc::clone(&endpoints[which]);
-            let transfer = Arc::new(Transfer::new(object(&key), target, key.clone(), cut));
+            let transfer = Arc::new(FileDownload::new(object(&key), target, key.clone(), cut));
             batch.push(transfer.into());
             own.push(Piece::Object(key));
             if chance.hits(500) {

@@ -11,7 +11,7 @@ use inrush::engine::pace::{Pacer, Totals};
 use inrush::engine::placement::Ground;
 use inrush::engine::schedule::{Room, Scheduler, Supply};
 use inrush::error::Result;
-use inrush::files::transfer::{Outcome, Transfer};
+use inrush::files::file_download::{FileDownload, Outcome};
 use inrush::s3::{Endpoint, Object};
 use inrush::sys::Handle;
 use inrush::sys::topology::{Interface, Node};
@@ -183,7 +183,7 @@ impl Machine {
             let key = format!("{:012}", self.listed);
             self.came.insert(key.clone(), (0, disk));
             let object = Object { key: key.clone(), size_bytes, ..Object::default() };
-            new.push(Transfer::new(object, Arc::clone(&self.endpoint), key, self.config.cut()));
+            new.push(FileDownload::new(object, Arc::clone(&self.endpoint), key, self.config.cut()));
         }
         self.scheduler.push(new);
     }
@@ -231,7 +231,7 @@ impl Machine {
             crew.flights.push(Flight {
                 rate,
                 left: exact(next.range.length),
-                transfer: next.transfer,
+                download: next.download,
                 range: next.range,
                 begins_us,
                 is_answered: false,
@@ -315,7 +315,7 @@ impl Machine {
                     match self.host.disk_rate {
                         None => crew.free_slots += 1,
                         Some(rate) => {
-                            let (_, place) = self.came[&flight.transfer.object.key];
+                            let (_, place) = self.came[&flight.download.object.listed.key];
                             let disk = &mut self.disks[usize::from(place)];
                             let from_us = disk.free_us.max(exact(self.now_us));
                             disk.free_us = from_us + (filled + count) / rate * 1e6;
@@ -347,12 +347,12 @@ impl Machine {
         let asked_us = flight.begins_us.saturating_sub(self.costs.latency_us);
         self.crews[worker].ended += 1;
         self.crews[worker].ended_us += self.now_us.saturating_sub(asked_us);
-        let Flight { transfer, range, .. } = flight;
-        let key = &transfer.object.key;
+        let Flight { download, range, .. } = flight;
+        let key = &download.object.listed.key;
         let (came, disk) = self.came.get_mut(key).expect("it was listed");
         *came += range.length;
         let disk = *disk;
-        if !transfer.settle() {
+        if !download.settle() {
             return;
         }
         let came = self.came.remove(key);
@@ -362,7 +362,7 @@ impl Machine {
             spread.end(disk, size_bytes, (Some(size_bytes), Some(0)), self.now_us);
         }
         self.lock(worker);
-        self.scheduler.finish(Outcome { transfer, elapsed_us: 0, result: Ok(()) });
+        self.scheduler.finish(Outcome { download, elapsed_us: 0, result: Ok(()) });
     }
 
     fn note(&mut self, worker: usize) {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use inrush::files::transfer::Transfer;
+use inrush::files::file_download::FileDownload;
 use inrush::s3::ByteRange;
 
 /// A socket's receive buffer in bytes: as Linux lets it grow (tcp_rmem, third value).
@@ -12,7 +12,7 @@ const RECEIVE_BUFFER: f64 = 6_291_456.0;
 /// A range on its way over one connection.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    pub(crate) transfer: Arc<Transfer>,
+    pub(crate) download: Arc<FileDownload>,
     pub(crate) range: ByteRange,
     pub(crate) begins_us: u64,
     /// Bytes a second that come at most.

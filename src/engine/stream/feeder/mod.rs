@@ -25,8 +25,8 @@ use crate::engine::pace::{Bandwidth, Bounds, Pacer, Share, Totals};
 use crate::engine::request::Inbox;
 use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
+use crate::files::file_download::FileDownload;
 use crate::files::host::PipeHost;
-use crate::files::transfer::Transfer;
 use crate::limits::{
     FEED_LOOK_US, PAUSE_SHARE, PAUSE_SHORT_US, REST_WAIT_MAX_US, TURN_WAIT_MAX_US,
 };
@@ -125,7 +125,7 @@ pub struct Feeder<R, H> {
     fed: bool,
     feed_look_us: u64,
     /// The next range of the stream, which may not be requested yet.
-    pending: Option<(Arc<Transfer>, ByteRange)>,
+    pending: Option<(Arc<FileDownload>, ByteRange)>,
     /// Epochs that cannot be delivered whole; reported when a reader opens them, if ever.
     broken: Broken,
     ended: bool,

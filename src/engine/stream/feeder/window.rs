@@ -16,8 +16,8 @@ use crate::engine::metrics::ClientCounts;
 use crate::engine::request::{ClientRequest, Completion, Destination, Inbox, Priority, Ticket};
 use crate::engine::schedule::{Assignment, Scheduler};
 use crate::error::{Error, ErrorKind};
+use crate::files::file_download::FileDownload;
 use crate::files::host::{PipeHost, PrivatePipe};
-use crate::files::transfer::Transfer;
 use crate::limits::{INLINE_AHEAD_BYTES_MAX, INLINE_AHEAD_PIECES_MAX, PIPE_BYTES};
 use crate::s3::ByteRange;
 use crate::sys::{Errno, Handle};
@@ -35,7 +35,7 @@ pub(super) enum Inlet {
 /// A range of the stream.
 #[derive(Debug)]
 pub(super) struct Range {
-    transfer: Arc<Transfer>,
+    transfer: Arc<FileDownload>,
     /// It is the last range of its object.
     is_last: bool,
     ticket: Arc<Ticket>,
@@ -87,7 +87,7 @@ impl Inline {
 pub(super) enum StreamPiece {
     Range(Range),
     /// An object without bytes.
-    Empty(Arc<Transfer>),
+    Empty(Arc<FileDownload>),
     Inline(Inline),
     EpochEnd {
         objects: u64,
@@ -100,7 +100,7 @@ pub(super) struct Lost {
     pub(super) error: Error,
     /// Its worker found that the stream has no reader.
     pub(super) has_no_reader: bool,
-    pub(super) transfer: Arc<Transfer>,
+    pub(super) transfer: Arc<FileDownload>,
     /// Ends of epochs before it in the window.
     pub(super) epochs: u64,
 }
@@ -210,8 +210,8 @@ impl Window {
     }
 
     /// The endpoint of an object.
-    pub(super) fn endpoint_of(&self, transfer: &Transfer) -> EndpointNumber {
-        self.scheduler.endpoints().number_of(&transfer.endpoint)
+    pub(super) fn endpoint_of(&self, transfer: &FileDownload) -> EndpointNumber {
+        self.scheduler.endpoints().number_of(&transfer.object.endpoint)
     }
 
     /// The endpoints' addresses, by number.
@@ -227,7 +227,7 @@ impl Window {
     pub(super) fn ask(
         &mut self,
         host: &mut impl PipeHost,
-        transfer: Arc<Transfer>,
+        transfer: Arc<FileDownload>,
         range: ByteRange,
         room: Option<RangeRoom>,
     ) -> Result<(), Error> {
@@ -236,7 +236,7 @@ impl Window {
             return Ok(());
         }
         let token = self.first + self.pieces.len() as u64;
-        let (inlet, into) = if transfer.endpoint.tls {
+        let (inlet, into) = if transfer.object.endpoint.tls {
             let number = self.requested();
             let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), number, room));
             (Inlet::Memory(Arc::clone(&range)), Destination::Backlog(range))
@@ -249,7 +249,7 @@ impl Window {
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
         let request = Some(ClientRequest::new(Arc::clone(&ticket), into));
         let left = range.length;
-        let is_last = range.offset + range.length == transfer.object.size_bytes;
+        let is_last = range.offset + range.length == transfer.object.listed.size_bytes;
         let object = Arc::clone(&transfer);
         let inflating = self.inflating.as_mut();
         let inflation = inflating.map(|inflating| inflating.inflation(range.offset == 0));
@@ -355,7 +355,7 @@ impl Window {
 
     /// Removes the front piece, which was passed on completely; returns the object that ends with
     /// it.
-    pub(super) fn pop(&mut self) -> Option<Arc<Transfer>> {
+    pub(super) fn pop(&mut self) -> Option<Arc<FileDownload>> {
         self.first += 1;
         let object = match self.pieces.pop_front()? {
             StreamPiece::Range(range) => {

@@ -8,9 +8,9 @@ use super::NO_RANGE;
 use crate::engine::worker::Worker;
 use crate::engine::worker::job::Route;
 use crate::error::ErrorKind;
+use crate::files::file_download::FileDownload;
 use crate::files::host::{FileHost, FileJob};
 use crate::files::sink::Disposal;
-use crate::files::transfer::Transfer;
 use crate::limits::{DIRECT_ALIGNMENT_BYTES, PREFIX_PAUSE_US};
 use crate::sys::Ring;
 
@@ -75,7 +75,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(in crate::engine::worker) fn keep_undelivered(
         &mut self,
         index: usize,
-        transfer: &Transfer,
+        transfer: &FileDownload,
         why: ErrorKind,
     ) {
         let connection = &mut self.connections[index];
@@ -120,7 +120,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let end = prefix.advance(first, self.now_us)?;
         let part = transfer.part.bytes();
         let index = (end - 1) / part;
-        let (begins, ends) = (index * part, transfer.object.size_bytes.min((index + 1) * part));
+        let (begins, ends) =
+            (index * part, transfer.object.listed.size_bytes.min((index + 1) * part));
         (end < ends).then(|| FileJob::Note { index, prefix_bytes: Some(end - begins) })
     }
 }

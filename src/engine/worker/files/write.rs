@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::NO_RANGE;
 use crate::engine::worker::range::{WRITE_TRIES_MAX, WriteState};
 use crate::engine::worker::{TOKEN_WRITE, Worker};
+use crate::files::file_download::FileDownload;
 use crate::files::host::{FileError, FileHost, FileJob};
-use crate::files::transfer::Transfer;
 use crate::sys::{Errno, Handle, Op, Ring, Slot};
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
@@ -41,7 +41,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Writes that wait for an object's file.
-    fn waits_for(&self, transfer: &Arc<Transfer>) -> impl Iterator<Item = usize> {
+    fn waits_for(&self, transfer: &Arc<FileDownload>) -> impl Iterator<Item = usize> {
         let waiting = self.writes.waiting();
         let is_its = |range| Arc::ptr_eq(&self.ranges.transfer(range), transfer);
         waiting.filter_map(move |(index, range)| is_its(range).then_some(index))
@@ -50,7 +50,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// A large object's file was created, or could not be.
     pub(in crate::engine::worker) fn file_created(
         &mut self,
-        transfer: &Arc<Transfer>,
+        transfer: &Arc<FileDownload>,
         is_ours: bool,
     ) {
         if let Some(file) = transfer.created_file().filter(|_| is_ours) {
@@ -63,7 +63,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Starts a write that had to wait for its file; ends it if there is none.
-    fn start_write(&mut self, index: usize, transfer: &Transfer) {
+    fn start_write(&mut self, index: usize, transfer: &FileDownload) {
         let state = self.writes.get_mut(index);
         let mut slot = state.waiting.take().expect("it has its bytes until it begins");
         let Some(file) = transfer.created_file() else {

@@ -7,8 +7,8 @@ use super::{Inlet, Lost, Range, StreamPiece, Window};
 use crate::engine::backlog::{Backlog, BacklogBounds};
 use crate::engine::stream::inflate::{InflateFailure, Inflaters, Inflation};
 use crate::error::{Error, ErrorKind, ErrorReason};
+use crate::files::file_download::FileDownload;
 use crate::files::host::PipeHost;
-use crate::files::transfer::Transfer;
 use crate::limits::{
     INFLATE_INPUT_SHARE, INFLATE_MEMORY_SHARE, INFLATE_OBJECTS_PER_THREAD, INFLATE_PIECES_MAX,
 };
@@ -243,8 +243,8 @@ impl Window {
 }
 
 /// The error of an object that cannot be inflated.
-fn faulty(transfer: &Transfer, failure: &InflateFailure, advice: &'static str) -> Error {
-    let (bucket, key) = (&transfer.endpoint.bucket, shown(&transfer.object.key));
+fn faulty(transfer: &FileDownload, failure: &InflateFailure, advice: &'static str) -> Error {
+    let (bucket, key) = (&transfer.object.endpoint.bucket, shown(&transfer.object.listed.key));
     match failure {
         InflateFailure::Faulty(fault) => {
             let message = format!("s3://{bucket}/{key}: {fault}");

@@ -3,7 +3,7 @@
 //! It does no I/O. Each range is settled exactly once, successfully or not; the caller that settles
 //! the last one finishes the object.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::checksum::{Algorithm, Form, Mismatch, Verification, unverified};
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, ErrorReason};
 use crate::files::mark::Identity;
 use crate::files::sink::file::OpenFile;
 use crate::limits::{WHOLE_BYTES_MAX, fits_whole};
-use crate::link::conn::EtagDigest;
+use crate::link::object::ObjectRef;
 use crate::plan::ranges::{ALIGNMENT_BYTES, PartSize, RangeSet, Ranges};
 use crate::s3::{ByteRange, Endpoint, ListedChecksum, Object, is_folder_mark};
 
@@ -29,13 +29,11 @@ pub enum Shape {
     Ranges,
 }
 
-/// One object of the run.
+/// One object of a run that fills destinations.
 #[derive(Debug)]
-pub struct Transfer {
-    /// The object as it was listed.
-    pub object: Object,
-    /// Where it is served.
-    pub endpoint: Arc<Endpoint>,
+pub struct FileDownload {
+    /// The object.
+    pub object: ObjectRef,
     /// Its path below the destination, `/`-separated and checked; empty for the null sink.
     pub path: String,
     /// Index of its destination among several; `None` if undecided or if there is only one.
@@ -46,8 +44,6 @@ pub struct Transfer {
     pub shape: Shape,
     /// Length of its ranges except the last one.
     pub part: PartSize,
-    /// Digest of its ETag, if it has one.
-    pub etag: Option<EtagDigest>,
     /// The checksum that its bytes are compared with.
     pub verification: Verification,
     /// Space that is freed when its file is named: that of the replaced file.
@@ -56,13 +52,7 @@ pub struct Transfer {
     /// What an earlier run had written.
     resumed: Option<Arc<RangeSet>>,
     unsettled: AtomicU64,
-    /// ETag of the first range's answer, if none was listed.
-    seen_etag: OnceLock<EtagDigest>,
-    /// `Last-Modified` of the first range's answer without an ETag.
-    seen_last_modified: OnceLock<EtagDigest>,
     failure: OnceLock<Error>,
-    retries: AtomicU32,
-    begun_us: AtomicU64,
     again: OnceLock<Again>,
     /// The checksum mismatch of this download, and of the one before it.
     mismatch: OnceLock<Mismatch>,
@@ -93,46 +83,50 @@ pub struct Cut {
     pub slot_length_bytes: u32,
 }
 
-impl Transfer {
+impl Shape {
+    /// What an object becomes that is fetched with slots of this length.
+    #[must_use]
+    pub fn of(object: &Object, slot_length_bytes: u32, has_file: bool) -> Self {
+        let size = object.size_bytes;
+        if is_folder_mark(&object.key, size) {
+            Self::Folder
+        } else if size == 0 {
+            Self::Empty
+        } else if fits_whole(size, slot_length_bytes) && (size < WHOLE_BYTES_MAX || !has_file) {
+            Self::Whole
+        } else {
+            Self::Ranges
+        }
+    }
+}
+
+impl FileDownload {
     /// An object to be fetched to `path`.
     #[must_use]
     pub fn new(object: Object, endpoint: Arc<Endpoint>, path: String, cut: Cut) -> Self {
-        let size = object.size_bytes;
-        let shape = if is_folder_mark(&object.key, size) {
-            Shape::Folder
-        } else if size == 0 {
-            Shape::Empty
-        } else if fits_whole(size, cut.slot_length_bytes)
-            && (size < WHOLE_BYTES_MAX || path.is_empty())
-        {
-            Shape::Whole
-        } else {
-            Shape::Ranges
-        };
+        Self::of(ObjectRef::new(object, endpoint), path, cut)
+    }
+
+    fn of(object: ObjectRef, path: String, cut: Cut) -> Self {
+        let size = object.listed.size_bytes;
+        let shape = Shape::of(&object.listed, cut.slot_length_bytes, !path.is_empty());
         let ranges = match shape {
             Shape::Ranges => Ranges::count_of(size, cut.part),
             Shape::Folder | Shape::Empty | Shape::Whole => 1,
         };
-        let etag = (!object.etag.is_empty()).then(|| EtagDigest::of(object.etag.as_bytes()));
         Self {
             object,
-            endpoint,
             path,
             place: None,
             stays: false,
             shape,
             part: cut.part,
-            etag,
             verification: Verification::none(unverified::NOT_REQUESTED),
             replaced_bytes: 0,
             file: OnceLock::new(),
             resumed: None,
             unsettled: AtomicU64::new(ranges),
-            seen_etag: OnceLock::new(),
-            seen_last_modified: OnceLock::new(),
             failure: OnceLock::new(),
-            retries: AtomicU32::new(0),
-            begun_us: AtomicU64::new(u64::MAX),
             again: OnceLock::new(),
             mismatch: OnceLock::new(),
             mismatch_before: None,
@@ -150,24 +144,21 @@ impl Transfer {
     /// Makes it one range, for bytes that must arrive in order.
     #[must_use]
     pub fn in_one_range(self) -> Self {
-        let bytes = self.object.size_bytes.next_multiple_of(ALIGNMENT_BYTES);
+        let bytes = self.object.listed.size_bytes.next_multiple_of(ALIGNMENT_BYTES);
         self.cut_into(PartSize::new(bytes).expect("it has bytes"))
     }
 
     /// Cuts it into ranges of another length.
     #[must_use]
     pub fn cut_into(self, part: PartSize) -> Self {
-        let ranges = Ranges::count_of(self.object.size_bytes, part);
+        let ranges = Ranges::count_of(self.object.listed.size_bytes, part);
         Self { part, unsettled: AtomicU64::new(ranges), ..self }
     }
 
     /// A new download of the object as it is now.
     #[must_use]
     pub fn anew(&self, object: Object, cut: Cut) -> Self {
-        let endpoint = Arc::clone(&self.endpoint);
-        let fresh = Self::new(object, endpoint, self.path.clone(), cut);
-        fresh.retries.store(self.retries(), Ordering::Relaxed);
-        fresh.begun_us.store(self.begun_us.load(Ordering::Relaxed), Ordering::Relaxed);
+        let fresh = Self::of(self.object.anew(object), self.path.clone(), cut);
         let (restarts, restarted) = (self.restarts + 1, self.again());
         let mismatch_before = self.mismatch.get().copied();
         let (place, stays, replaced_bytes) = (self.place, self.stays, self.replaced_bytes);
@@ -177,7 +168,7 @@ impl Transfer {
     /// A new download, for another destination.
     #[must_use]
     pub fn elsewhere(&self, cut: Cut) -> Self {
-        let (restarts, anew) = (self.restarts, self.anew(self.object.clone(), cut));
+        let (restarts, anew) = (self.restarts, self.anew(self.object.listed.clone(), cut));
         Self { place: None, restarts, mismatch_before: self.mismatch_before, ..anew }
     }
 
@@ -191,7 +182,7 @@ impl Transfer {
     /// the wrong bytes both times, as the address of a range is chosen at random.
     #[must_use]
     pub fn is_wrong_for_good(&self) -> bool {
-        self.is_wrong_alike() && !self.endpoint.has_several_addresses()
+        self.is_wrong_alike() && !self.object.endpoint.has_several_addresses()
     }
 
     /// Records a failure that fetching the object again may fix. An earlier failure stays.
@@ -216,18 +207,12 @@ impl Transfer {
         self.again.get().copied()
     }
 
-    /// Its name in messages: `s3://bucket/key`.
-    #[must_use]
-    pub fn name(&self) -> String {
-        format!("s3://{}/{}", self.endpoint.bucket, self.object.key)
-    }
-
     /// Identifies it in this version; `None` if the server sent neither an ETag nor a time. Times
     /// count to the second: HEAD has no fractions, and a listing of the same object must give the
     /// same identity.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
-        identity_of(&self.endpoint.bucket, &self.object)
+        identity_of(&self.object.endpoint.bucket, &self.object.listed)
     }
 
     /// Resumes the file of an earlier run in which `done` ranges are complete or begun, but not all
@@ -237,7 +222,7 @@ impl Transfer {
     /// If no range is left, or the object is not in ranges.
     #[must_use]
     pub fn resume(mut self, file: OpenFile, done: RangeSet) -> Self {
-        let ranges = Ranges::count_of(self.object.size_bytes, self.part);
+        let ranges = Ranges::count_of(self.object.listed.size_bytes, self.part);
         assert!(self.shape == Shape::Ranges && done.count() < ranges, "there is something to do");
         self.file = OnceLock::from(Some(file));
         self.unsettled = AtomicU64::new(ranges - done.count());
@@ -248,7 +233,7 @@ impl Transfer {
     /// The ranges of a large object that are to be fetched.
     #[must_use]
     pub fn ranges(&self) -> Ranges {
-        Ranges::new(self.object.size_bytes, self.part).without(self.resumed.clone())
+        Ranges::new(self.object.listed.size_bytes, self.part).without(self.resumed.clone())
     }
 
     /// What an earlier run had written; these bytes are not fetched.
@@ -261,7 +246,7 @@ impl Transfer {
     #[must_use]
     pub fn resumed_bytes(&self) -> u64 {
         let left: u64 = self.ranges().map(|range| range.length).sum();
-        self.resumed().map_or(0, |_| self.object.size_bytes - left)
+        self.resumed().map_or(0, |_| self.object.listed.size_bytes - left)
     }
 
     /// True if it failed and a later run can resume its file: the reason may pass.
@@ -277,10 +262,10 @@ impl Transfer {
     /// an answer of all its bytes could not be validated any more.
     #[must_use]
     pub fn keeps_prefixes(&self) -> bool {
-        let by_sum = matches!(self.object.checksum, ListedChecksum::Named { crc: true, .. });
-        let one_range = Ranges::count_of(self.object.size_bytes, self.part) == 1;
+        let by_sum = matches!(self.object.listed.checksum, ListedChecksum::Named { crc: true, .. });
+        let one_range = Ranges::count_of(self.object.listed.size_bytes, self.part) == 1;
         self.shape == Shape::Ranges
-            && self.etag.is_some()
+            && self.object.etag.is_some()
             && self.again().is_none()
             && self.failure().is_none_or(may_pass)
             && self.verification.known().is_none()
@@ -290,7 +275,7 @@ impl Transfer {
     /// The only range of an object that is not cut; of length 0 for folders and empty objects.
     #[must_use]
     pub fn whole_range(&self) -> ByteRange {
-        ByteRange { offset: 0, length: self.object.size_bytes }
+        ByteRange { offset: 0, length: self.object.listed.size_bytes }
     }
 
     /// The file for its ranges, created by the first caller; `None` if that failed, with the
@@ -337,8 +322,8 @@ impl Transfer {
             Err(mismatch) => {
                 let _ = self.mismatch.set(mismatch);
                 let alike = self.is_wrong_alike();
-                let error =
-                    Self::wrong_bytes(&mismatch, alike).within(format!("get {}", self.name()));
+                let error = Self::wrong_bytes(&mismatch, alike)
+                    .within(format!("get {}", self.object.name()));
                 self.fail_for_now(Again::Checksum, error);
             }
         }
@@ -367,7 +352,7 @@ impl Transfer {
     pub fn take_unverified(&self, reason: &'static str) {
         self.verification.not_validated(reason);
         if self.verification.is_strict() {
-            self.fail(Self::unverified(reason).within(format!("get {}", self.name())));
+            self.fail(Self::unverified(reason).within(format!("get {}", self.object.name())));
         }
     }
 
@@ -377,17 +362,6 @@ impl Transfer {
         Error::new(ErrorKind::Objects, format!("it cannot be verified: {reason}"))
             .because(ErrorReason::Integrity)
             .advise("--verify auto takes such objects and says so")
-    }
-
-    /// Compares the ETag of one range's answer, or its `Last-Modified` if it has none, with those
-    /// of the others; false if they are of two versions. If the listing gave an ETag, every
-    /// answer's was compared with it already.
-    #[must_use]
-    pub fn agrees(&self, etag: Option<EtagDigest>, last_modified: Option<EtagDigest>) -> bool {
-        let is_alike = |first: &OnceLock<EtagDigest>, seen: Option<EtagDigest>| {
-            seen.is_none_or(|seen| *first.get_or_init(|| seen) == seen)
-        };
-        is_alike(&self.seen_etag, etag) && is_alike(&self.seen_last_modified, last_modified)
     }
 
     /// Settles one range; true for the caller that settled the last one and must finish the object.
@@ -403,29 +377,6 @@ impl Transfer {
     pub fn unsettled(&self) -> u64 {
         self.unsettled.load(Ordering::Acquire)
     }
-
-    /// Counts a failed attempt of a range that is retried.
-    pub fn count_retry(&self) {
-        self.retries.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Failed attempts that were retried, over all its ranges; a move to another connection does
-    /// not count.
-    #[must_use]
-    pub fn retries(&self) -> u32 {
-        self.retries.load(Ordering::Relaxed)
-    }
-
-    /// Records that work on it has begun; the earliest time stays.
-    pub fn begin(&self, now_us: u64) {
-        self.begun_us.fetch_min(now_us, Ordering::Relaxed);
-    }
-
-    /// When work on it began; `None` if it never did.
-    #[must_use]
-    pub fn begun_us(&self) -> Option<u64> {
-        Some(self.begun_us.load(Ordering::Relaxed)).filter(|begun| *begun != u64::MAX)
-    }
 }
 
 /// True if a later run may succeed with an object that failed like this.
@@ -437,14 +388,14 @@ fn may_pass(error: &Error) -> bool {
 #[derive(Debug)]
 pub struct Outcome {
     /// The object.
-    pub transfer: Arc<Transfer>,
+    pub download: Arc<FileDownload>,
     /// From its first request until its file was named, in microseconds.
     pub elapsed_us: u64,
     /// Success, or the error.
     pub result: Result<(), Error>,
 }
 
-/// See [`Transfer::identity`].
+/// See [`FileDownload::identity`].
 #[must_use]
 pub fn identity_of(bucket: &str, object: &Object) -> Option<Identity> {
     let Object { key, etag, last_modified, version_id, .. } = object;
@@ -464,12 +415,12 @@ mod tests {
     use crate::checksum::Stored;
     use crate::sys::Handle;
 
-    fn transfer(key: &str, size_bytes: u64) -> Transfer {
+    fn download(key: &str, size_bytes: u64) -> FileDownload {
         let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
         let endpoint = Endpoint::new("b", false, "h", "/", "r", vec![]);
         let part = PartSize::new(8 << 20).expect("aligned");
         let cut = Cut { part, slot_length_bytes: 1 << 20 };
-        Transfer::new(object, Arc::new(endpoint), key.to_owned(), cut)
+        FileDownload::new(object, Arc::new(endpoint), key.to_owned(), cut)
     }
 
     #[test]
@@ -483,8 +434,8 @@ mod tests {
             ("a", 8 << 20, Shape::Ranges, 1),
             ("a", (8 << 20) + 1, Shape::Ranges, 2),
         ] {
-            let transfer = transfer(key, size);
-            assert_eq!((transfer.shape, transfer.unsettled()), (shape, ranges), "{key} {size}");
+            let download = download(key, size);
+            assert_eq!((download.shape, download.unsettled()), (shape, ranges), "{key} {size}");
         }
     }
 
@@ -497,15 +448,15 @@ mod tests {
         let wrong = |bytes: &[u8]| stored.check(algorithm.digest(bytes)).map(|()| algorithm);
         for (addresses, is_final) in [(1, true), (2, false)] {
             let of = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
-            let first = transfer("a", 9 << 20);
-            *first.endpoint.addresses.write().expect("no other thread") =
+            let first = download("a", 9 << 20);
+            *first.object.endpoint.addresses.write().expect("no other thread") =
                 (0..addresses).map(of).collect();
             first.take_verdict(wrong(b"wrong"));
             assert!(!first.is_wrong_alike() && !first.is_wrong_for_good());
-            let second = first.anew(first.object.clone(), cut);
+            let second = first.anew(first.object.listed.clone(), cut);
             second.take_verdict(wrong(b"wrong"));
             assert_eq!((second.is_wrong_alike(), second.is_wrong_for_good()), (true, is_final));
-            let third = second.anew(first.object.clone(), cut);
+            let third = second.anew(first.object.listed.clone(), cut);
             third.take_verdict(wrong(b"wrong in another way"));
             assert!(!third.is_wrong_alike() && !third.is_wrong_for_good());
         }
@@ -514,11 +465,11 @@ mod tests {
     #[test]
     fn versions_have_identities_of_their_own() {
         let with = |etag: &str, last_modified: &str, version_id: &str| {
-            let mut transfer = transfer("a", 1);
-            transfer.object.etag = etag.to_owned();
-            transfer.object.last_modified = last_modified.to_owned();
-            transfer.object.version_id = version_id.to_owned();
-            transfer.identity()
+            let mut download = download("a", 1);
+            download.object.listed.etag = etag.to_owned();
+            download.object.listed.last_modified = last_modified.to_owned();
+            download.object.listed.version_id = version_id.to_owned();
+            download.identity()
         };
         assert_eq!(with("", "", ""), None, "nothing distinguishes versions");
         assert_eq!(with("\"1\"", "now", ""), with("\"1\"", "then", ""), "the tag decides");
@@ -536,19 +487,6 @@ mod tests {
     }
 
     #[test]
-    fn answers_without_a_listed_tag_must_agree() {
-        let transfer = transfer("a", 20 << 20);
-        let [one, other] = [b"1", b"2"].map(|tag| Some(EtagDigest::of(tag)));
-        for is_etag in [true, false] {
-            let agrees = |tag| match is_etag {
-                true => transfer.agrees(tag, None),
-                false => transfer.agrees(None, tag),
-            };
-            assert!(agrees(None) && agrees(one) && agrees(one) && !agrees(other));
-        }
-    }
-
-    #[test]
     fn a_file_without_a_complete_range_is_taken_over_and_nothing_else() {
         let file = || OpenFile {
             handle: Handle::Simulated(1),
@@ -559,26 +497,26 @@ mod tests {
             place: "a".to_owned(),
             journal: None,
         };
-        let resumed = transfer("a", 20 << 20).resume(file(), RangeSet::none(3));
+        let resumed = download("a", 20 << 20).resume(file(), RangeSet::none(3));
         assert!(resumed.resumed().is_none() && resumed.created_file().is_some());
         assert_eq!((resumed.unsettled(), resumed.resumed_bytes()), (3, 0));
         let mut done = RangeSet::none(3);
         done.insert(1);
-        let resumed = transfer("a", 20 << 20).resume(file(), done);
+        let resumed = download("a", 20 << 20).resume(file(), done);
         assert_eq!((resumed.unsettled(), resumed.resumed_bytes()), (2, 8 << 20));
         let mut done = RangeSet::none(3);
         done.reach(1, 4096);
-        let resumed = transfer("a", 20 << 20).resume(file(), done);
+        let resumed = download("a", 20 << 20).resume(file(), done);
         assert!(resumed.resumed().is_some(), "the beginning of a range counts, too");
         assert_eq!((resumed.unsettled(), resumed.resumed_bytes()), (3, 4096));
     }
 
     #[test]
     fn the_last_settler_is_known_and_the_first_failure_stays() {
-        let transfer = transfer("a", 20 << 20);
-        transfer.fail(Error::new(ErrorKind::Endpoint, "first"));
-        transfer.fail(Error::new(ErrorKind::Endpoint, "second"));
-        assert_eq!([transfer.settle(), transfer.settle(), transfer.settle()], [false, false, true]);
-        assert_eq!(transfer.failure().map(Error::message), Some("first"));
+        let download = download("a", 20 << 20);
+        download.fail(Error::new(ErrorKind::Endpoint, "first"));
+        download.fail(Error::new(ErrorKind::Endpoint, "second"));
+        assert_eq!([download.settle(), download.settle(), download.settle()], [false, false, true]);
+        assert_eq!(download.failure().map(Error::message), Some("first"));
     }
 }

@@ -1,0 +1,113 @@
+//! One version of an object on its server, shared by those who request ranges of it.
+//!
+//! It does no I/O.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::link::conn::EtagDigest;
+use crate::s3::{Endpoint, Object};
+
+/// An object, where it is served, and what the requests for it have shown.
+#[derive(Debug)]
+pub struct ObjectRef {
+    /// The object as it was listed or found.
+    pub listed: Object,
+    /// Where it is served.
+    pub endpoint: Arc<Endpoint>,
+    /// Digest of its ETag, if it has one.
+    pub etag: Option<EtagDigest>,
+    /// ETag of the first range's answer, if none was listed.
+    seen_etag: OnceLock<EtagDigest>,
+    /// `Last-Modified` of the first range's answer without an ETag.
+    seen_last_modified: OnceLock<EtagDigest>,
+    retries: AtomicU32,
+    begun_us: AtomicU64,
+}
+
+impl ObjectRef {
+    /// An object of which nothing was requested.
+    #[must_use]
+    pub fn new(listed: Object, endpoint: Arc<Endpoint>) -> Self {
+        let etag = (!listed.etag.is_empty()).then(|| EtagDigest::of(listed.etag.as_bytes()));
+        Self {
+            listed,
+            endpoint,
+            etag,
+            seen_etag: OnceLock::new(),
+            seen_last_modified: OnceLock::new(),
+            retries: AtomicU32::new(0),
+            begun_us: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// The object as it is now; its times and retries continue.
+    #[must_use]
+    pub fn anew(&self, listed: Object) -> Self {
+        let endpoint = Arc::clone(&self.endpoint);
+        Self {
+            retries: AtomicU32::new(self.retries()),
+            begun_us: AtomicU64::new(self.begun_us.load(Ordering::Relaxed)),
+            ..Self::new(listed, endpoint)
+        }
+    }
+
+    /// Its name in messages: `s3://bucket/key`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("s3://{}/{}", self.endpoint.bucket, self.listed.key)
+    }
+
+    /// Compares the ETag of one range's answer, or its `Last-Modified` if it has none, with those
+    /// of the others; false if they are of two versions. If the listing gave an ETag, every
+    /// answer's was compared with it already.
+    #[must_use]
+    pub fn agrees(&self, etag: Option<EtagDigest>, last_modified: Option<EtagDigest>) -> bool {
+        let is_alike = |first: &OnceLock<EtagDigest>, seen: Option<EtagDigest>| {
+            seen.is_none_or(|seen| *first.get_or_init(|| seen) == seen)
+        };
+        is_alike(&self.seen_etag, etag) && is_alike(&self.seen_last_modified, last_modified)
+    }
+
+    /// Counts a failed attempt of a range that is retried.
+    pub fn count_retry(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Failed attempts that were retried, over all its ranges; a move to another connection does
+    /// not count.
+    #[must_use]
+    pub fn retries(&self) -> u32 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// Records that work on it has begun; the earliest time stays.
+    pub fn begin(&self, now_us: u64) {
+        self.begun_us.fetch_min(now_us, Ordering::Relaxed);
+    }
+
+    /// When work on it began; `None` if it never did.
+    #[must_use]
+    pub fn begun_us(&self) -> Option<u64> {
+        Some(self.begun_us.load(Ordering::Relaxed)).filter(|begun| *begun != u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_without_a_listed_tag_must_agree() {
+        let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
+        let object = ObjectRef::new(Object::default(), endpoint);
+        let [one, other] = [b"1", b"2"].map(|tag| Some(EtagDigest::of(tag)));
+        for is_etag in [true, false] {
+            let agrees = |tag| match is_etag {
+                true => object.agrees(tag, None),
+                false => object.agrees(None, tag),
+            };
+            assert!(agrees(None) && agrees(one) && agrees(one) && !agrees(other));
+        }
+    }
+}
