@@ -200,6 +200,7 @@
 //! * **origin**: an S3-compatible server.
 //! * **channel**: a named input of a training job. **epoch**: one pass over it, one named pipe.
 //! * **request**: one range that a client asked for by itself; a GET or, after failures, several.
+//! * **recipient**: whom a range is fetched for: its object's file, or the client of a request.
 //! * **backlog**: decrypted bytes of a stream in memory, before they are handed on in order.
 //! * **ceiling**: what one stage could do alone.
 //!

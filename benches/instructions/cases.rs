@@ -11,7 +11,7 @@ use inrush::engine::endpoints::EndpointSet;
 use inrush::engine::metrics::Gauge;
 use inrush::engine::pace::{Bounds, Controller, Pacer, Totals};
 use inrush::engine::peers::SharedAddresses;
-use inrush::engine::schedule::{Room, Scheduler, Supply};
+use inrush::engine::schedule::{Recipient, Room, Scheduler, Supply};
 use inrush::engine::worker::{Parts, Worker};
 use inrush::files::file_download::{Cut, FileDownload, Outcome};
 use inrush::files::sink::Sink;
@@ -160,8 +160,10 @@ fn hand_out(times: u64) {
         while scheduler.take(0, room, EndpointSet::EMPTY, &mut ready) == Supply::Given {
             for assignment in ready.drain(..) {
                 taken += 1;
-                if assignment.download.settle() {
-                    let download = assignment.download;
+                let Recipient::File(download) = assignment.recipient else {
+                    unreachable!("there is no client")
+                };
+                if download.settle() {
                     scheduler.finish(Outcome { download, elapsed_us: 1, result: Ok(()) });
                 }
             }

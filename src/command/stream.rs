@@ -519,10 +519,9 @@ async fn serve(
     let mut supplies = Vec::new();
     for channel in channels.iter_mut() {
         let (control, feed) = (Rc::clone(control), Arc::clone(&channel.feed));
-        let (wanted, part) = (channel.wanted.clone(), channel.part);
-        let opening = channel.opening.take();
+        let (wanted, opening) = (channel.wanted.clone(), channel.opening.take());
         supplies.push(spawn_local(async move {
-            if let Err(error) = supply(&control, &wanted, part, &feed, order, opening).await {
+            if let Err(error) = supply(&control, &wanted, &feed, order, opening).await {
                 feed.stop(error);
             }
         }));

@@ -26,33 +26,54 @@ use crate::limits::{
     FAILED_ATTEMPTS_IN_A_ROW_MAX, FAILING_TIME_MIN_US, OBJECTS_QUEUED_MAX, RANGES_PER_HANDOUT_MAX,
     REQUESTS_QUEUED_MAX,
 };
+use crate::link::object::ObjectRef;
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
 use objects::Objects;
-use requests::RequestQueues;
+use requests::{QueuedRequest, RequestQueues};
 
 /// One range of one object, assigned to one worker.
 #[derive(Debug)]
 pub struct Assignment {
-    /// The object.
-    pub download: Arc<FileDownload>,
+    /// Whom it is for.
+    pub recipient: Recipient,
     /// The bytes; of length 0 for folders and empty objects.
     pub range: ByteRange,
-    /// The client's request; `None` for a range of an object's file.
-    pub client: Option<ClientRequest>,
-    /// Its endpoint; set when it is handed out.
+    /// Its endpoint.
     pub endpoint: EndpointNumber,
 }
 
-impl Assignment {
-    /// A requested range.
+/// Whom a range is fetched for.
+#[derive(Debug)]
+pub enum Recipient {
+    /// Its object's file, or nothing, depending on the run's sink.
+    File(Arc<FileDownload>),
+    /// A client, which asked for this range by itself.
+    Client {
+        /// The object.
+        object: Arc<ObjectRef>,
+        /// The request.
+        request: ClientRequest,
+    },
+}
+
+impl Recipient {
+    /// The object of the range.
     #[must_use]
-    pub fn new(
-        download: Arc<FileDownload>,
-        range: ByteRange,
-        client: Option<ClientRequest>,
-    ) -> Self {
-        Self { download, range, client, endpoint: EndpointNumber::FIRST }
+    pub fn object(&self) -> &ObjectRef {
+        match self {
+            Self::File(download) => &download.object,
+            Self::Client { object, .. } => object,
+        }
+    }
+
+    /// The client's request, if there is a client.
+    #[must_use]
+    pub fn request(&self) -> Option<&ClientRequest> {
+        match self {
+            Self::File(_) => None,
+            Self::Client { request, .. } => Some(request),
+        }
     }
 }
 
@@ -221,9 +242,15 @@ impl Scheduler {
     /// Takes a request. It completes at once if the run was stopped or the queue is full.
     ///
     /// # Panics
-    /// If it is not a request.
-    pub fn submit(&self, mut request: Assignment, priority: Priority) {
-        request.endpoint = self.endpoints.number_of(&request.download.object.endpoint);
+    /// If it is for no bytes.
+    pub fn submit(
+        &self,
+        object: Arc<ObjectRef>,
+        range: ByteRange,
+        request: ClientRequest,
+        priority: Priority,
+    ) {
+        let endpoint = self.endpoints.number_of(&object.endpoint);
         let mut state = self.lock();
         let waiting = state.requests_waiting();
         let reason = match &state.stop {
@@ -236,12 +263,13 @@ impl Scheduler {
         };
         if reason.is_some() {
             drop(state);
-            return request.client.expect("a request").refuse(reason);
+            return request.refuse(reason);
         }
-        assert!(request.client.is_some() && request.range.length > 0, "a request of some bytes");
-        let for_lease = request.client.as_ref().is_some_and(ClientRequest::wants_lease);
+        assert!(range.length > 0, "a request of some bytes");
+        let for_lease = request.wants_lease();
         state.requests_came += 1;
         let number = state.requests_came;
+        let request = QueuedRequest { object, range, request, endpoint };
         state.requests[priority as usize].push(number, request);
         state.count_leases_wanted();
         state.wake_one(for_lease);
@@ -258,7 +286,7 @@ impl Scheduler {
         let mut state = self.lock();
         let place = ticket.place();
         let found = state.requests.iter_mut().find_map(|waiting| waiting.take(place));
-        let Some(Assignment { client: Some(request), .. }) = found else {
+        let Some(QueuedRequest { request, .. }) = found else {
             self.cancels.fetch_add(1, Ordering::Release);
             return state.wake_all();
         };
@@ -374,15 +402,16 @@ impl Scheduler {
         while given < room.all.min(RANGES_PER_HANDOUT_MAX).min(part) {
             let next = state.next_request(paced < room.ranges, &leases, passed_over);
             let Some((request, is_paced)) = next else { break };
-            ready.push_back(request);
+            ready.push_back(request.into());
             given += 1;
             paced += usize::from(is_paced);
         }
         state.count_leases_wanted();
         let ranges = (room.ranges - paced).min(room.all - given).min(RANGES_PER_HANDOUT_MAX);
         for _ in 0..ranges {
-            let Some(assignment) = state.objects.next(passed_over) else { break };
-            ready.push_back(assignment);
+            let Some((endpoint, download, range)) = state.objects.next(passed_over) else { break };
+            let recipient = Recipient::File(download);
+            ready.push_back(Assignment { recipient, range, endpoint });
             given += 1;
         }
         if given > 0 {
@@ -436,9 +465,9 @@ impl Scheduler {
         let mut state = self.lock();
         state.refuse_requests();
         let mut last = Vec::new();
-        while let Some(assignment) = state.objects.next(EndpointSet::EMPTY) {
-            if assignment.download.settle() {
-                last.push(assignment.download);
+        while let Some((_, download, _)) = state.objects.next(EndpointSet::EMPTY) {
+            if download.settle() {
+                last.push(download);
             }
         }
         last
@@ -476,7 +505,7 @@ impl SchedulerState {
         may_be_paced: bool,
         leases: &Arc<Leases>,
         passed_over: EndpointSet,
-    ) -> Option<(Assignment, bool)> {
+    ) -> Option<(QueuedRequest, bool)> {
         let mut requests = self.requests.iter_mut();
         requests.find_map(|waiting| waiting.next(may_be_paced, leases, passed_over))
     }
@@ -493,8 +522,8 @@ impl SchedulerState {
     /// Completes the requests that no worker has begun.
     fn refuse_requests(&mut self) {
         let reason = self.stop.clone();
-        while let Some(request) = self.requests.iter_mut().find_map(RequestQueues::pop) {
-            request.client.expect("a request").refuse(reason.clone());
+        while let Some(queued) = self.requests.iter_mut().find_map(RequestQueues::pop) {
+            queued.request.refuse(reason.clone());
         }
         self.count_leases_wanted();
     }

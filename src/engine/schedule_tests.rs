@@ -31,6 +31,12 @@ fn room(count: usize) -> Room {
     Room { ranges: count, all: count }
 }
 
+/// The download of an assigned range.
+fn download_of(assignment: Assignment) -> Arc<FileDownload> {
+    let Recipient::File(download) = assignment.recipient else { unreachable!("it has a client") };
+    download
+}
+
 fn scheduler() -> Scheduler {
     Scheduler::new(vec![Handle::Simulated(0), Handle::Simulated(1)])
 }
@@ -44,8 +50,8 @@ fn every_byte_of_every_object_exactly_once() {
     let mut ready = VecDeque::new();
     while scheduler.take(0, room(7), EndpointSet::EMPTY, &mut ready) == Supply::Given {}
     let mut seen: Vec<Vec<(u64, u64)>> = vec![Vec::new(); sizes.len()];
-    for Assignment { download, range, .. } in &ready {
-        let index: usize = download.object.listed.key.parse().expect("a number");
+    for Assignment { recipient, range, .. } in &ready {
+        let index: usize = recipient.object().listed.key.parse().expect("a number");
         seen[index].push((range.offset, range.length));
     }
     for (size, mut ranges) in sizes.into_iter().zip(seen) {
@@ -64,7 +70,8 @@ fn large_first_a_few_at_a_time() {
     scheduler.push(downloads(&[10, 2 << 20, 9 << 20, 3 << 20, 4 << 20, 5 << 20, 20]));
     let mut ready = VecDeque::new();
     assert_eq!(scheduler.take(0, room(4), EndpointSet::EMPTY, &mut ready), Supply::Given);
-    let sizes: Vec<u64> = ready.iter().map(|a| a.download.object.listed.size_bytes >> 20).collect();
+    let sizes: Vec<u64> =
+        ready.iter().map(|a| a.recipient.object().listed.size_bytes >> 20).collect();
     assert_eq!(sizes, [9, 5, 4, 3], "2 MiB waits until one of the four is handed out");
 }
 
@@ -79,11 +86,11 @@ fn bounded_and_ended() {
     while scheduler.take(0, room(64), EndpointSet::EMPTY, &mut ready) == Supply::Given {}
     assert_eq!(scheduler.take(1, room(5), EndpointSet::EMPTY, &mut ready), Supply::Later);
     assert_eq!(scheduler.room(), 0, "room comes back with the outcome, not before");
-    let download = ready.pop_front().expect("one").download;
+    let download = download_of(ready.pop_front().expect("one"));
     scheduler.finish(Outcome { download, elapsed_us: 0, result: Ok(()) });
     scheduler.collect(&mut Vec::new());
     assert_eq!(scheduler.room(), 1);
-    for Assignment { download, .. } in ready.drain(..) {
+    for download in ready.drain(..).map(download_of) {
         scheduler.finish(Outcome { download, elapsed_us: 0, result: Ok(()) });
     }
     assert_eq!(scheduler.take(1, room(5), EndpointSet::EMPTY, &mut ready), Supply::Ended);
@@ -96,7 +103,7 @@ fn workers_stay_until_it_is_decided_about_every_object() {
     scheduler.complete();
     let mut ready = VecDeque::new();
     assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Given);
-    for Assignment { download, .. } in ready.drain(..) {
+    for download in ready.drain(..).map(download_of) {
         let error = Error::new(ErrorKind::Objects, "changed");
         download.fail_for_now(Again::Changed, error.clone());
         scheduler.finish(Outcome { download, elapsed_us: 0, result: Err(error) });
@@ -107,7 +114,7 @@ fn workers_stay_until_it_is_decided_about_every_object() {
     scheduler.restart(downloads(&[7]).remove(0));
     assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Given);
     assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Later);
-    let download = ready.pop_front().expect("the new one").download;
+    let download = download_of(ready.pop_front().expect("the new one"));
     scheduler.finish(Outcome { download, elapsed_us: 0, result: Ok(()) });
     assert_eq!(scheduler.take(0, room(2), EndpointSet::EMPTY, &mut ready), Supply::Ended);
 }
@@ -151,14 +158,37 @@ fn what_was_never_handed_out_is_settled_at_the_end() {
     let keys: Vec<String> =
         scheduler.abandon().iter().map(|download| download.object.listed.key.clone()).collect();
     assert_eq!(keys, ["000001", "000002"], "the first has a range in a worker's hands");
-    assert_eq!(ready[0].download.unsettled(), 1);
+    let first = download_of(ready.pop_front().expect("one"));
+    assert_eq!(first.unsettled(), 1);
 }
 
-/// A request of one byte range of `download`, whose completion arrives in `inbox`.
-fn request(download: &Arc<FileDownload>, token: u64, inbox: &Arc<Inbox>) -> Assignment {
+/// An object that clients ask for.
+fn object() -> Arc<ObjectRef> {
+    Arc::new(downloads(&[100]).remove(0).object)
+}
+
+/// Submits a request for one byte of `object`, whose completion arrives in `inbox`.
+fn submit(
+    scheduler: &Scheduler,
+    object: &Arc<ObjectRef>,
+    (token, inbox): (u64, &Arc<Inbox>),
+    priority: Priority,
+) -> Arc<Ticket> {
+    submit_into(scheduler, object, (token, inbox, Destination::Nothing), priority)
+}
+
+/// Like [`submit`], into a destination.
+fn submit_into(
+    scheduler: &Scheduler,
+    object: &Arc<ObjectRef>,
+    (token, inbox, into): (u64, &Arc<Inbox>, Destination),
+    priority: Priority,
+) -> Arc<Ticket> {
     let ticket = Arc::new(Ticket::new(token, Arc::clone(inbox)));
-    let client = Some(ClientRequest::new(ticket, Destination::Nothing));
-    Assignment::new(Arc::clone(download), ByteRange { offset: token, length: 1 }, client)
+    let request = ClientRequest::new(Arc::clone(&ticket), into);
+    let range = ByteRange { offset: token, length: 1 };
+    scheduler.submit(Arc::clone(object), range, request, priority);
+    ticket
 }
 
 /// The inbox of a client that controls its requests in flight.
@@ -171,19 +201,19 @@ fn paced_by_client() -> Arc<Inbox> {
 fn given(scheduler: &Scheduler, worker: usize, room: Room) -> Vec<(bool, u64)> {
     let mut ready = VecDeque::new();
     scheduler.take(worker, room, EndpointSet::EMPTY, &mut ready);
-    ready.iter().map(|one| (one.client.is_some(), one.range.offset)).collect()
+    ready.iter().map(|one| (one.recipient.request().is_some(), one.range.offset)).collect()
 }
 
 #[test]
 fn requests_come_first_by_priority_and_in_order() {
     let scheduler = scheduler();
     let inbox = paced_by_client();
-    let download = Arc::new(downloads(&[100]).remove(0));
+    let object = object();
     scheduler.push(downloads(&[3 << 20]));
     for token in 1..=4 {
-        scheduler.submit(request(&download, token, &inbox), Priority::Normal);
+        submit(&scheduler, &object, (token, &inbox), Priority::Normal);
     }
-    scheduler.submit(request(&download, 9, &inbox), Priority::High);
+    submit(&scheduler, &object, (9, &inbox), Priority::High);
     // Five wait, and there are two workers: three are this one's part.
     let all = given(&scheduler, 0, Room { ranges: 1, all: 9 });
     assert_eq!(all, [(true, 9), (true, 1), (true, 2), (false, 0)]);
@@ -218,11 +248,11 @@ fn who_has_no_room_for_ranges_learns_that_some_wait() {
 fn what_is_paced_here_waits_for_the_pace_and_for_nobody_else() {
     let scheduler = scheduler();
     let (mine, others) = (Arc::new(Inbox::new(Handle::Simulated(2), None)), paced_by_client());
-    let download = Arc::new(downloads(&[100]).remove(0));
+    let object = object();
     for token in 1..=4 {
-        scheduler.submit(request(&download, token, &mine), Priority::High);
+        submit(&scheduler, &object, (token, &mine), Priority::High);
     }
-    scheduler.submit(request(&download, 7, &others), Priority::Normal);
+    submit(&scheduler, &object, (7, &others), Priority::Normal);
     assert_eq!(given(&scheduler, 0, Room { ranges: 0, all: 9 }), [(true, 7)]);
     let full = Room { ranges: 0, all: 9 };
     assert_eq!(scheduler.take(0, full, EndpointSet::EMPTY, &mut VecDeque::new()), Supply::Paced);
@@ -238,17 +268,15 @@ fn what_is_paced_here_waits_for_the_pace_and_for_nobody_else() {
 fn requests_that_nobody_begins_complete_all_the_same() {
     let scheduler = scheduler();
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
-    let download = Arc::new(downloads(&[100]).remove(0));
+    let object = object();
     let ended = || {
         let mut arrived = Vec::new();
         inbox.collect(&mut arrived);
         let kind = |result: Result<(), Error>| result.expect_err("it was not begun").kind();
         arrived.into_iter().map(|one| (one.token, kind(one.result))).collect::<Vec<_>>()
     };
-    let cancelled = request(&download, 1, &inbox);
-    let ticket = Arc::clone(&cancelled.client.as_ref().expect("a request").ticket);
-    scheduler.submit(cancelled, Priority::Normal);
-    scheduler.submit(request(&download, 2, &inbox), Priority::Normal);
+    let ticket = submit(&scheduler, &object, (1, &inbox), Priority::Normal);
+    submit(&scheduler, &object, (2, &inbox), Priority::Normal);
     ticket.cancel();
     let before = scheduler.cancels();
     scheduler.cancel();
@@ -256,7 +284,7 @@ fn requests_that_nobody_begins_complete_all_the_same() {
     assert_eq!(ended(), [(1, ErrorKind::Interrupted)]);
     scheduler.stop(Error::new(ErrorKind::Endpoint, "gone"));
     assert_eq!(ended(), [(2, ErrorKind::Endpoint)]);
-    scheduler.submit(request(&download, 3, &inbox), Priority::Normal);
+    submit(&scheduler, &object, (3, &inbox), Priority::Normal);
     assert_eq!(ended(), [(3, ErrorKind::Endpoint)], "the run was stopped before");
     assert!(scheduler.abandon().is_empty() && ended().is_empty());
 }
@@ -265,9 +293,9 @@ fn requests_that_nobody_begins_complete_all_the_same() {
 fn no_more_requests_wait_than_there_is_room_for() {
     let scheduler = scheduler();
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
-    let download = Arc::new(downloads(&[100]).remove(0));
+    let object = object();
     for token in 0..=REQUESTS_QUEUED_MAX as u64 {
-        scheduler.submit(request(&download, token, &inbox), Priority::Normal);
+        submit(&scheduler, &object, (token, &inbox), Priority::Normal);
     }
     let mut arrived = Vec::new();
     inbox.collect(&mut arrived);
@@ -288,11 +316,10 @@ fn what_waits_for_a_lease_goes_to_who_has_one_and_lets_the_others_pass() {
     let scheduler = Scheduler::new(counters.clone());
     scheduler.leases(1).set_slots(2);
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
-    let download = Arc::new(downloads(&[100]).remove(0));
-    let for_lease = |token| {
-        let mut request = request(&download, token, &inbox);
-        request.client.as_mut().expect("a request").into = Destination::Lease(Lease::new());
-        request
+    let object = object();
+    let for_lease = |token, priority| {
+        let into = Destination::Lease(Lease::new());
+        submit_into(&scheduler, &object, (token, &inbox, into), priority);
     };
     for worker in [0, 1] {
         assert_eq!(
@@ -300,15 +327,15 @@ fn what_waits_for_a_lease_goes_to_who_has_one_and_lets_the_others_pass() {
             Supply::Later
         );
     }
-    scheduler.submit(for_lease(1), Priority::Normal);
+    for_lease(1, Priority::Normal);
     assert!(!is_raised(0) && is_raised(1), "the first has no lease to give");
     descriptor::lower(&counters[1]);
     assert!(given(&scheduler, 0, room(9)).is_empty());
     let mut ready = VecDeque::new();
     assert_eq!(scheduler.take(1, room(9), EndpointSet::EMPTY, &mut ready), Supply::Given);
     assert_eq!(ready.len(), 1);
-    scheduler.submit(for_lease(2), Priority::High);
-    scheduler.submit(request(&download, 3, &inbox), Priority::High);
+    for_lease(2, Priority::High);
+    submit(&scheduler, &object, (3, &inbox), Priority::High);
     assert_eq!(given(&scheduler, 1, room(9)), [(true, 3)], "its lease is out");
     let paced = Room { ranges: 0, all: 9 };
     assert_eq!(
@@ -319,10 +346,10 @@ fn what_waits_for_a_lease_goes_to_who_has_one_and_lets_the_others_pass() {
     descriptor::lower(&counters[1]);
     drop(ready);
     assert!(is_raised(1), "one has come back");
-    scheduler.submit(request(&download, 4, &inbox), Priority::High);
-    scheduler.submit(request(&download, 5, &inbox), Priority::High);
+    submit(&scheduler, &object, (4, &inbox), Priority::High);
+    submit(&scheduler, &object, (5, &inbox), Priority::High);
     assert_eq!(given(&scheduler, 1, room(9)), [(true, 2), (true, 4)], "as they came");
-    scheduler.submit(for_lease(6), Priority::Normal);
+    for_lease(6, Priority::Normal);
     scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
     let mut arrived = Vec::new();
     inbox.collect(&mut arrived);
@@ -348,8 +375,9 @@ fn what_one_endpoint_holds_back_holds_up_no_other_and_its_order_stays() {
     let keys = |scheduler: &Scheduler, held: &[usize], count: usize| {
         let mut ready = VecDeque::new();
         scheduler.take(0, room(count), set(held), &mut ready);
-        let given =
-            ready.iter().map(|one| (one.endpoint.index(), one.download.object.listed.size_bytes));
+        let given = ready
+            .iter()
+            .map(|one| (one.endpoint.index(), one.recipient.object().listed.size_bytes));
         given.collect::<Vec<_>>()
     };
     let scheduler = pushed();
@@ -370,12 +398,12 @@ fn what_one_endpoint_holds_back_holds_up_no_other_and_its_order_stays() {
 fn a_request_to_an_endpoint_that_holds_it_back_lets_the_others_pass() {
     let scheduler = scheduler();
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
-    let objects: Vec<Arc<FileDownload>> =
-        downloads_at(&[(0, 100), (1, 100)]).into_iter().map(Arc::new).collect();
+    let objects = downloads_at(&[(0, 100), (1, 100)]).into_iter();
+    let objects: Vec<_> = objects.map(|download| Arc::new(download.object)).collect();
     for (token, object) in [(1, 0), (2, 0), (3, 1), (4, 0), (5, 1)] {
-        scheduler.submit(request(&objects[object], token, &inbox), Priority::Normal);
+        submit(&scheduler, &objects[object], (token, &inbox), Priority::Normal);
     }
-    scheduler.submit(request(&objects[0], 6, &inbox), Priority::High);
+    submit(&scheduler, &objects[0], (6, &inbox), Priority::High);
     let tokens = |held: &[usize]| {
         let mut ready = VecDeque::new();
         let supply = scheduler.take(0, room(3), set(held), &mut ready);
@@ -392,12 +420,11 @@ fn a_request_to_an_endpoint_that_holds_it_back_lets_the_others_pass() {
 fn one_that_is_cancelled_completes_alone_and_at_once() {
     let scheduler = scheduler();
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
-    let download = Arc::new(downloads(&[100]).remove(0));
+    let object = object();
     let mut tickets = Vec::new();
     for token in 0..3 {
-        let request = request(&download, token, &inbox);
-        tickets.push(Arc::clone(&request.client.as_ref().expect("a request").ticket));
-        scheduler.submit(request, if token == 1 { Priority::High } else { Priority::Normal });
+        let priority = if token == 1 { Priority::High } else { Priority::Normal };
+        tickets.push(submit(&scheduler, &object, (token, &inbox), priority));
     }
     let before = scheduler.cancels();
     let arrived = || {

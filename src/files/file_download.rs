@@ -1,4 +1,5 @@
-//! The state of one object's download that all workers share, and how they agree on its end.
+//! The state of one object's download to its file that all workers share, and how they agree on its
+//! end.
 //!
 //! It does no I/O. Each range is settled exactly once, successfully or not; the caller that settles
 //! the last one finishes the object.
@@ -387,7 +388,7 @@ fn may_pass(error: &Error) -> bool {
 /// How one object ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The object.
+    /// Its download.
     pub download: Arc<FileDownload>,
     /// From its first request until its file was named, in microseconds.
     pub elapsed_us: u64,

@@ -19,10 +19,9 @@ use crate::control::list::walk::Walk;
 use crate::control::refresh::{keep_helper, refresh};
 use crate::control::{Control, ControlOptions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::file_download::{Cut, FileDownload};
-use crate::limits::{ENDING_GRACE, PART_BYTES_DEFAULT, SLOT_BYTES_MAX};
+use crate::limits::ENDING_GRACE;
+use crate::link::object::ObjectRef;
 use crate::plan::filter::Filter;
-use crate::plan::ranges::PartSize;
 use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{KEY_BYTES_MAX, KeyPattern, S3Uri, quote_etag, shown};
 use crate::s3::{Endpoint, OBJECT_BYTES_MAX, Object};
@@ -36,7 +35,7 @@ const BATCHES_MAX: usize = 4;
 /// One version of an object on the server. Requests fail if the object has been replaced since.
 #[derive(Debug, Clone)]
 pub struct RemoteObject {
-    pub(super) transfer: Arc<FileDownload>,
+    pub(super) object: Arc<ObjectRef>,
     /// The signing keys and TLS configuration of the client that found it.
     pub(super) shared: Arc<Shared>,
 }
@@ -45,32 +44,32 @@ impl RemoteObject {
     /// Its bucket.
     #[must_use]
     pub fn bucket(&self) -> &str {
-        &self.transfer.object.endpoint.bucket
+        &self.object.endpoint.bucket
     }
 
     /// Its key.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.transfer.object.listed.key
+        &self.object.listed.key
     }
 
     /// Its size in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.transfer.object.listed.size_bytes
+        self.object.listed.size_bytes
     }
 
     /// Its ETag; empty if the server sent none.
     #[must_use]
     pub fn etag(&self) -> &str {
-        &self.transfer.object.listed.etag
+        &self.object.listed.etag
     }
 
     /// When it was last modified, as precisely as the server sends it: milliseconds from a listing,
     /// seconds from a HEAD. `None` if the server sent no valid time.
     #[must_use]
     pub fn modified(&self) -> Option<SystemTime> {
-        humantime::parse_rfc3339(&self.transfer.object.listed.last_modified).ok()
+        humantime::parse_rfc3339(&self.object.listed.last_modified).ok()
     }
 }
 
@@ -424,10 +423,8 @@ async fn list(
 pub(super) type FoundObject = (Object, Arc<Endpoint>);
 
 pub(super) fn remote((object, endpoint): FoundObject, shared: &Arc<Shared>) -> RemoteObject {
-    let part = PartSize::new(PART_BYTES_DEFAULT).expect("a multiple of the slot's length");
-    let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
-    let transfer = Arc::new(FileDownload::new(object, endpoint, String::new(), cut));
-    RemoteObject { transfer, shared: Arc::clone(shared) }
+    let object = Arc::new(ObjectRef::new(object, endpoint));
+    RemoteObject { object, shared: Arc::clone(shared) }
 }
 
 pub(super) fn gone() -> Error {

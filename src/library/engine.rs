@@ -17,7 +17,7 @@ use crate::engine::config::HostFacts;
 use crate::engine::lease::Lease;
 use crate::engine::pace::Bandwidth;
 use crate::engine::request::{ClientRequest, Completion, Destination, Inbox, Priority, Ticket};
-use crate::engine::schedule::{Assignment, Scheduler};
+use crate::engine::schedule::Scheduler;
 use crate::engine::threads::{RunSetup, Workers, event_counter};
 use crate::engine::waited::Waited;
 use crate::error::{Error, ErrorKind, Result};
@@ -368,8 +368,8 @@ impl Requests {
         }
         tickets.insert(token, Arc::clone(&ticket));
         drop(tickets);
-        let request = Some(ClientRequest::new(ticket, into));
-        self.scheduler.submit(Assignment::new(object.transfer, range, request), priority);
+        let request = ClientRequest::new(ticket, into);
+        self.scheduler.submit(object.object, range, request, priority);
         Ok(())
     }
 

@@ -12,11 +12,12 @@ use inrush::engine::lease::{Lease, leases_alone_of, leases_of};
 use inrush::engine::metrics::WorkerMetrics;
 use inrush::engine::peers::SharedAddresses;
 use inrush::engine::request::{ClientRequest, Completion, Destination, Inbox, Priority, Ticket};
-use inrush::engine::schedule::{Assignment, Scheduler};
+use inrush::engine::schedule::Scheduler;
 use inrush::error::{Error, ErrorKind};
 use inrush::files::file_download::{Cut, FileDownload};
 use inrush::files::sink::Sink;
 use inrush::limits::{SLOT_BYTES_MIN, TURN_WAIT_MAX_US};
+use inrush::link::object::ObjectRef;
 use inrush::plan::ranges::PartSize;
 use inrush::s3::ByteRange;
 use inrush::sys::{Handle, Ring, descriptor};
@@ -99,14 +100,9 @@ impl Client {
         let token = self.left;
         let key = format!("r{}-{}", self.chance.below(5), 1 + self.chance.below(300_000));
         let for_lease = self.chance.hits(plan.lease_per_mille);
-        let cut = Cut {
-            part: PartSize::new(u64::from(SLOT_BYTES_MIN) * 4).expect("aligned"),
-            slot_length_bytes: SLOT_BYTES_MIN,
-        };
         let object = object(&key);
         let range = self.range(object.size_bytes, for_lease);
-        let transfer =
-            Arc::new(FileDownload::new(object, endpoint(token % 2, plan.tls), key.clone(), cut));
+        let object = Arc::new(ObjectRef::new(object, endpoint(token % 2, plan.tls)));
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
         let length = usize::try_from(range.length).expect("small");
         let into = match for_lease {
@@ -114,11 +110,11 @@ impl Client {
             false if token.is_multiple_of(3) => Destination::Place(Box::new(vec![0u8; length])),
             false => Destination::Memory(vec![0; length]),
         };
-        let request = Some(ClientRequest::new(Arc::clone(&ticket), into));
+        let request = ClientRequest::new(Arc::clone(&ticket), into);
         self.asked.insert(token, Asked { key, range, ticket, for_lease });
         let urgent = self.chance.hits(300);
         let priority = if urgent { Priority::High } else { Priority::Normal };
-        self.scheduler.submit(Assignment::new(transfer, range, request), priority);
+        self.scheduler.submit(object, range, request, priority);
     }
 
     fn cancel(&mut self) {

@@ -12,8 +12,8 @@ use crate::command::reporting::{finish, open};
 use crate::command::session::Interrupts;
 use crate::control::Control;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::file_download::FileDownload;
 use crate::limits::MOUNT_CLOSED_QUEUED_MAX;
+use crate::link::object::ObjectRef;
 use crate::report::document::{
     FuseReport, MountSummary, MountedCounts, ReadCounts, ReadFileLine, RingReport, summary_json,
 };
@@ -25,7 +25,7 @@ use crate::sys::{tcp_memory, usage};
 /// A closed file.
 #[derive(Debug)]
 pub(super) struct Closed {
-    pub(super) transfer: Arc<FileDownload>,
+    pub(super) object: Arc<ObjectRef>,
     /// Its reads; `None` if they were from the cache, because the kernel may read directly.
     pub(super) counts: Option<ReadCounts>,
     /// Duration from open to close.
@@ -73,10 +73,9 @@ impl FileReport {
     }
 
     fn write(&mut self, closed: &Closed, progress: &Progress) {
-        let Closed { transfer, counts, open, error } = closed;
-        let bucket = &transfer.object.endpoint.bucket;
-        let line =
-            ReadFileLine::new(bucket, &transfer.object.listed, *counts, *open, error.as_ref());
+        let Closed { object, counts, open, error } = closed;
+        let bucket = &object.endpoint.bucket;
+        let line = ReadFileLine::new(bucket, &object.listed, *counts, *open, error.as_ref());
         self.line(&line.to_json(), progress);
     }
 

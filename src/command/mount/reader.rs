@@ -23,12 +23,12 @@ use crate::engine::lease::Lease;
 use crate::engine::request::{
     ClientRequest, Completion, Destination, Inbox, Priority, Ticket, Waits as _,
 };
-use crate::engine::schedule::{Assignment, Scheduler};
+use crate::engine::schedule::Scheduler;
 use crate::engine::threads::{Workers, event_counter};
 use crate::engine::waited::Waited;
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
-use crate::files::file_download::{Cut, FileDownload};
 use crate::limits::REQUESTS_QUEUED_MAX;
+use crate::link::object::ObjectRef;
 use crate::mount::demand::{Action, Bounds, ChunkId, Demand, FileId, Part, ReadId};
 use crate::mount::tree::Inode;
 use crate::report::document::{AllReads, ReadCounts};
@@ -42,7 +42,7 @@ struct Open {
     /// The current versions of its mount.
     of: Arc<VersionCheck>,
     inode: Inode,
-    transfer: Arc<FileDownload>,
+    object: Arc<ObjectRef>,
     /// Its last error was reported.
     is_reported: bool,
     /// Its object was replaced or deleted.
@@ -95,11 +95,10 @@ pub(in crate::command) struct Reads {
     scheduler: Arc<Scheduler>,
     inbox: Arc<Inbox>,
     counter: Handle,
-    cut: Cut,
     deadline: Option<Duration>,
     errors: mpsc::Sender<(usize, Error)>,
     /// Files that are read from the cache and reported when they are closed, by handle.
-    kept: Mutex<HashMap<u64, (Arc<FileDownload>, Instant)>>,
+    kept: Mutex<HashMap<u64, (Arc<ObjectRef>, Instant)>>,
     /// Gets closed files.
     closed: OnceLock<mpsc::Sender<Closed>>,
     is_stopped: AtomicBool,
@@ -159,7 +158,6 @@ impl Reader {
             scheduler: Arc::clone(&workers.scheduler),
             inbox: Arc::new(Inbox::new(counter.clone(), None)),
             counter,
-            cut: config.cut(),
             deadline,
             errors,
             kept: Mutex::default(),
@@ -216,11 +214,11 @@ impl Reads {
     pub(super) fn still_open(&self) -> Vec<Closed> {
         let mut all: Vec<Closed> = self.lock().files.values().map(Open::closed).collect();
         let kept = self.kept().drain().collect::<Vec<_>>();
-        all.extend(kept.into_iter().map(|(_, (transfer, opened))| closed_kept(transfer, opened)));
+        all.extend(kept.into_iter().map(|(_, (object, opened))| closed_kept(object, opened)));
         all
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<u64, (Arc<FileDownload>, Instant)>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<u64, (Arc<ObjectRef>, Instant)>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,16 +228,16 @@ impl Reads {
     pub(super) fn open_kept(&self, handle: FileHandle, object: &Object, endpoint: &Arc<Endpoint>) {
         if self.closed.get().is_some() {
             let endpoint = Arc::clone(endpoint);
-            let transfer = FileDownload::new(object.clone(), endpoint, String::new(), self.cut);
-            self.kept().insert(handle.0, (Arc::new(transfer), Instant::now()));
+            let object = ObjectRef::new(object.clone(), endpoint);
+            self.kept().insert(handle.0, (Arc::new(object), Instant::now()));
         }
     }
 
     /// Records its close.
     pub(super) fn close_kept(&self, handle: FileHandle) {
         let Some(sender) = self.closed.get() else { return };
-        let Some((transfer, opened)) = self.kept().remove(&handle.0) else { return };
-        if sender.try_send(closed_kept(transfer, opened)).is_err() {
+        let Some((object, opened)) = self.kept().remove(&handle.0) else { return };
+        if sender.try_send(closed_kept(object, opened)).is_err() {
             self.lock().all.unreported_files += 1;
         }
     }
@@ -269,12 +267,12 @@ impl Reads {
         let size_bytes = object.size_bytes;
         let cache_writer = self.cache_writer.as_ref();
         let growing = cache_writer.and_then(|to| to.grow((of.number(), inode), &endpoint, &object));
-        let transfer = Arc::new(FileDownload::new(object, endpoint, String::new(), self.cut));
+        let object = Arc::new(ObjectRef::new(object, endpoint));
         let of = Arc::clone(of);
         let opened = Open {
             of,
             inode,
-            transfer,
+            object,
             is_reported: false,
             is_changed: false,
             opened: Instant::now(),
@@ -313,7 +311,7 @@ impl Reads {
             return reply.error(Errno::EBADF);
         };
         let is_changed = open.is_changed;
-        let rest = open.transfer.object.listed.size_bytes.saturating_sub(offset);
+        let rest = open.object.listed.size_bytes.saturating_sub(offset);
         state.count(file, |of| {
             of.reads += 1;
             of.asked_bytes += rest.min(u64::from(length));
@@ -351,16 +349,16 @@ impl Reads {
         while let Some(action) = state.demand.poll() {
             match action {
                 Action::Fetch { chunk, file, range, urgent } => {
-                    let transfer = Arc::clone(&state.files[&file].transfer);
+                    let object = Arc::clone(&state.files[&file].object);
                     let ticket = Arc::new(Ticket::new(chunk.0, Arc::clone(&self.inbox)));
                     let asked =
                         RequestedChunk { ticket: Arc::clone(&ticket), file, offset: range.start };
                     state.under_way.insert(chunk, asked);
                     let into = Destination::Lease(Lease::new());
-                    let request = Some(ClientRequest::new(ticket, into));
+                    let request = ClientRequest::new(ticket, into);
                     let range = ByteRange { offset: range.start, length: range.end - range.start };
                     let priority = if urgent { Priority::High } else { Priority::Normal };
-                    self.scheduler.submit(Assignment::new(transfer, range, request), priority);
+                    self.scheduler.submit(object, range, request, priority);
                 }
                 Action::Cancel(chunk) => {
                     if let Some(RequestedChunk { ticket, .. }) = state.under_way.get(&chunk) {
@@ -494,16 +492,16 @@ impl Reads {
 
 /// A file that was read from the cache, as if it were closed now.
 #[expect(clippy::disallowed_methods, reason = "how long it was open is reported")]
-fn closed_kept(transfer: Arc<FileDownload>, opened: Instant) -> Closed {
+fn closed_kept(object: Arc<ObjectRef>, opened: Instant) -> Closed {
     let open = Instant::now().saturating_duration_since(opened);
-    Closed { transfer, counts: None, open, error: None }
+    Closed { object, counts: None, open, error: None }
 }
 
 impl Open {
     #[expect(clippy::disallowed_methods, reason = "how long it was open is reported")]
     fn closed(&self) -> Closed {
         Closed {
-            transfer: Arc::clone(&self.transfer),
+            object: Arc::clone(&self.object),
             counts: Some(self.counts),
             open: Instant::now().saturating_duration_since(self.opened),
             error: self.error.clone(),
@@ -536,8 +534,8 @@ impl ReadsState {
         let is_changed = is_gone || error.reason() == ErrorReason::Changed;
         open.error.get_or_insert_with(|| error.clone());
         if !std::mem::replace(&mut open.is_reported, true) {
-            let object = &open.transfer.object.listed.key;
-            let bucket = &open.transfer.object.endpoint.bucket;
+            let object = &open.object.listed.key;
+            let bucket = &open.object.endpoint.bucket;
             let error = error.within(format!("read s3://{bucket}/{}", shown(object)));
             let error = match is_changed {
                 true => error.advise("open the file again: that looks the object up"),

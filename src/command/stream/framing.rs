@@ -9,11 +9,11 @@ use super::supply::room;
 use crate::engine::stream::feed::{FeedItem, StreamFeed};
 use crate::engine::stream::inline::InlineBytes;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::file_download::{FileDownload, Shape};
 use crate::limits::INLINE_BYTES_MAX;
+use crate::link::object::ObjectRef;
 use crate::plan::recordio::{self, RECORD_BYTES_MAX};
 use crate::s3::uri::shown;
-use crate::s3::{ByteRange, Endpoint, Object};
+use crate::s3::{ByteRange, Endpoint, Object, is_folder_mark};
 
 /// Most items added to the feed at once.
 const BATCH_ITEMS_MAX: usize = 256;
@@ -58,15 +58,15 @@ impl<'a> Framer<'a> {
     ///
     /// # Errors
     /// If it is too long for a record.
-    pub(super) async fn object(&mut self, transfer: Arc<FileDownload>) -> Result<()> {
-        let length = transfer.object.listed.size_bytes;
-        let wraps = self.wraps.filter(|_| transfer.shape != Shape::Folder);
+    pub(super) async fn object(&mut self, object: Arc<ObjectRef>) -> Result<()> {
+        let length = object.listed.size_bytes;
+        let wraps = self.wraps.filter(|_| !is_folder_mark(&object.listed.key, length));
         if let Some(advice) = wraps {
-            check_record(&transfer.object.listed, &transfer.object.endpoint, advice)?;
+            check_record(&object.listed, &object.endpoint, advice)?;
             self.pending.extend(recordio::header(length).into_iter().flatten());
         }
         self.close();
-        self.batch.push(FeedItem::Object(transfer));
+        self.batch.push(FeedItem::Object(object));
         if wraps.is_some() {
             self.pending.extend_from_slice(recordio::padding(length));
         }
@@ -77,9 +77,9 @@ impl<'a> Framer<'a> {
     }
 
     /// Adds some bytes of an object, which are within it, without a record.
-    pub(in crate::command) fn part(&self, transfer: Arc<FileDownload>, window: ByteRange) {
+    pub(in crate::command) fn part(&self, object: Arc<ObjectRef>, window: ByteRange) {
         assert!(self.wraps.is_none() && self.batch.is_empty(), "it is alone, and as it is");
-        self.feed.push_part(transfer, window);
+        self.feed.push_part(object, window);
     }
 
     /// Adds a text, shorter than the longest record.
@@ -123,17 +123,15 @@ impl<'a> Framer<'a> {
 mod tests {
     use super::*;
     use crate::engine::stream::feed::{NextStep, StreamStep};
-    use crate::files::file_download::Cut;
     use crate::plan::ranges::PartSize;
     use crate::sys::Handle;
 
     const PART: PartSize = PartSize::new(1 << 20).expect("aligned");
 
-    fn transfer(key: &str, size_bytes: u64) -> Arc<FileDownload> {
+    fn object(key: &str, size_bytes: u64) -> Arc<ObjectRef> {
         let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
         let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
-        let cut = Cut { part: PART, slot_length_bytes: 64 << 10 };
-        Arc::new(FileDownload::new(object, endpoint, String::new(), cut))
+        Arc::new(ObjectRef::new(object, endpoint))
     }
 
     /// The content of the feed: lengths of our own bytes, and keys.
@@ -141,8 +139,8 @@ mod tests {
         let mut items = Vec::new();
         loop {
             match feed.next(PART) {
-                NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
-                    items.push(transfer.object.listed.key.clone())
+                NextStep::StreamStep(StreamStep::Range(object, _)) => {
+                    items.push(object.listed.key.clone())
                 }
                 NextStep::StreamStep(StreamStep::Inline(bytes)) => {
                     items.push(bytes.bytes().len().to_string())
@@ -168,7 +166,7 @@ mod tests {
     fn what_stands_between_two_objects_is_one_piece() {
         let fill = async |framer: &mut Framer<'_>| {
             for (key, length) in [("a", 5), ("b", 4), ("folder/", 0), ("none", 0), ("c", 1)] {
-                framer.object(transfer(key, length)).await.expect("short enough");
+                framer.object(object(key, length)).await.expect("short enough");
             }
         };
         // A header; padding and a header; a header, twice, since an object's result may be reported
@@ -181,10 +179,10 @@ mod tests {
     fn texts_join_what_is_around_them_and_are_cut_where_they_are_long() {
         let fill = async |framer: &mut Framer<'_>| {
             framer.text("12345").await;
-            framer.object(transfer("a", 3)).await.expect("short enough");
+            framer.object(object("a", 3)).await.expect("short enough");
             framer.text("").await;
             framer.text("1").await;
-            framer.object(transfer("b", 4)).await.expect("short enough");
+            framer.object(object("b", 4)).await.expect("short enough");
             framer.text(&"x".repeat(INLINE_BYTES_MAX + 1)).await;
             framer.text("last").await;
         };
@@ -195,10 +193,10 @@ mod tests {
 
     #[test]
     fn an_object_that_fits_no_record_is_refused_by_its_name() {
-        let long = transfer("long", 1 << 29);
+        let long = object("long", 1 << 29);
         framed(false, async |framer| framer.object(Arc::clone(&long)).await.expect("no record"));
         framed(true, async |framer| {
-            let just = framer.object(transfer("just", (1 << 29) - 1)).await;
+            let just = framer.object(object("just", (1 << 29) - 1)).await;
             assert!(just.is_ok());
             let error = framer.object(Arc::clone(&long)).await.expect_err("too long");
             assert_eq!(error.kind(), ErrorKind::Objects);

@@ -14,8 +14,8 @@ use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::control::list::heads::{Found, HeadsAhead};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::file_download::{Cut, FileDownload};
 use crate::limits::{AUGMENTED_BYTES_MAX, INLINE_AHEAD_BYTES_MAX};
+use crate::link::object::ObjectRef;
 use crate::plan::augmented::{AugmentedManifest, Value};
 use crate::plan::epoch::permutation;
 use crate::s3::uri::{S3Uri, shown};
@@ -166,7 +166,7 @@ impl LineWalk {
     ///
     /// # Errors
     /// Why one of its objects cannot be resolved, with its line and attribute.
-    pub(super) async fn hand_on(mut self, cut: Cut, mut framer: Framer<'_>) -> Result<u64> {
+    pub(super) async fn hand_on(mut self, mut framer: Framer<'_>) -> Result<u64> {
         let mut objects = 0;
         loop {
             self.fill();
@@ -186,8 +186,7 @@ impl LineWalk {
                             self.found(line, attribute).await?
                         }
                     };
-                    let transfer = FileDownload::new(object, endpoint, String::new(), cut);
-                    framer.object(Arc::new(transfer)).await?;
+                    framer.object(Arc::new(ObjectRef::new(object, endpoint))).await?;
                     objects += 1;
                 }
             }

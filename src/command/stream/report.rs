@@ -13,13 +13,14 @@ use crate::command::reporting::{finish, open, print_lines};
 use crate::command::session::Interrupts;
 use crate::control::Control;
 use crate::engine::metrics::{FeedCount, WorkerMetrics};
+use crate::engine::stream::feed::Streamed;
 use crate::engine::threads::Workers;
 use crate::error::{Error, Result};
 use crate::limits::STREAM_LOOK_PAUSE;
 use crate::link::failure::RetryCounts;
 use crate::plan::ranges::PartSize;
 use crate::report::asked::of_machine;
-use crate::report::document::{RingReport, StreamSummary, StreamedLine, summary_json};
+use crate::report::document::{ObjectLine, RingReport, StreamSummary, StreamedLine, summary_json};
 use crate::report::limit::LimitFacts;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
@@ -89,7 +90,9 @@ impl StreamReport {
             channel.feed.collect(&mut ended);
             for streamed in ended.drain(..) {
                 let Some(writer) = &mut self.writer else { continue };
-                let line = StreamedLine::new(&channel.name, streamed.epoch, &streamed.outcome);
+                let Streamed { epoch, object, elapsed_us, result } = &streamed;
+                let line = ObjectLine::streamed(object, *elapsed_us, result.as_ref().err());
+                let line = StreamedLine::new(&channel.name, *epoch, line);
                 if let Err(error) = writer.line(&line.to_json()) {
                     progress.error(&error);
                     self.failed = Some(error);

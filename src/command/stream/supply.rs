@@ -15,16 +15,14 @@ use crate::control::list::sources::{Source, SourceKind};
 use crate::control::list::walk::{Entry, Walk};
 use crate::engine::stream::feed::StreamFeed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::file_download::{Cut, FileDownload};
 use crate::limits::{
-    LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX, SLOT_BYTES_MAX,
-    STREAM_LOOK_PAUSE,
+    LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX, STREAM_LOOK_PAUSE,
 };
+use crate::link::object::ObjectRef;
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::{Shard, permutation};
 use crate::plan::filter::Filter;
 use crate::plan::listing::Listing;
-use crate::plan::ranges::PartSize;
 use crate::plan::typed_range::TypedRange;
 use crate::s3::ByteRange;
 use crate::s3::uri::S3Uri;
@@ -65,12 +63,10 @@ pub(in crate::command) struct WantedObjects {
 pub(in crate::command) async fn supply(
     control: &Rc<Control>,
     wanted: &WantedObjects,
-    part: PartSize,
     feed: &StreamFeed,
     order: EpochOrder,
     mut opening: Option<Opening>,
 ) -> Result<()> {
-    let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MAX };
     // A directory bucket lists without order: key order, shuffle and shards need the whole listing,
     // sorted.
     let unordered = match wanted.sources.as_slice() {
@@ -96,10 +92,10 @@ pub(in crate::command) async fn supply(
             };
             let framer = Framer::new(feed, wanted.wraps);
             match opened {
-                Opening::Lines(lines) => lines.hand_on(cut, framer).await,
-                Opening::Listing(listing) => listing.hand_on(cut, framer, order.shard).await,
+                Opening::Lines(lines) => lines.hand_on(framer).await,
+                Opening::Listing(listing) => listing.hand_on(framer, order.shard).await,
                 Opening::Whole(listing) => {
-                    hand_on_in_order(&listing, epoch, cut, framer, order).await?;
+                    hand_on_in_order(&listing, epoch, framer, order).await?;
                     Ok(u64::from(listing.count()))
                 }
             }
@@ -164,7 +160,6 @@ async fn await_reader(feed: &StreamFeed, epoch: u64) {
 async fn hand_on_in_order(
     listing: &Listing,
     epoch: u64,
-    cut: Cut,
     mut framer: Framer<'_>,
     order: EpochOrder,
 ) -> Result<()> {
@@ -173,8 +168,7 @@ async fn hand_on_in_order(
     let at = |place: u32| permuted.as_ref().map_or(place, |permuted| permuted[place as usize]);
     for index in (0..count).filter(|place| order.shard.takes(u64::from(*place))).map(at) {
         let endpoint = Arc::clone(listing.endpoint(index));
-        let transfer = FileDownload::new(listing.object(index), endpoint, String::new(), cut);
-        framer.object(Arc::new(transfer)).await?;
+        framer.object(Arc::new(ObjectRef::new(listing.object(index), endpoint))).await?;
     }
     framer.finish().await;
     Ok(())
@@ -277,14 +271,14 @@ impl OpenListing {
 
     /// Supplies the epoch's part of the listing, in its order, page by page; returns the number of
     /// listed objects.
-    async fn hand_on(self, cut: Cut, mut framer: Framer<'_>, shard: Shard) -> Result<u64> {
+    async fn hand_on(self, mut framer: Framer<'_>, shard: Shard) -> Result<u64> {
         let Self { mut walk, first, window } = self;
         let mut place = 0u64;
         let mut next = first;
         if let Some(window) = window {
             let entry = next.take().into_iter().flatten().next();
             if let Some(entry) = entry {
-                framer.part(transfer(entry, cut), window);
+                framer.part(object(entry), window);
                 place += 1;
             }
         }
@@ -294,7 +288,7 @@ impl OpenListing {
                 shard.takes(place - 1)
             });
             for entry in mine {
-                framer.object(transfer(entry, cut)).await?;
+                framer.object(object(entry)).await?;
             }
             framer.send().await;
             next = walk.next_batch().await?;
@@ -341,9 +335,9 @@ fn window(range: TypedRange, source: &Source) -> Result<ByteRange> {
     range.within(object.size_bytes).map_err(refuse)
 }
 
-/// The transfer of an object.
-fn transfer(entry: Entry, cut: Cut) -> Arc<FileDownload> {
-    Arc::new(FileDownload::new(entry.object, entry.endpoint, String::new(), cut))
+/// The object of an entry.
+fn object(entry: Entry) -> Arc<ObjectRef> {
+    Arc::new(ObjectRef::new(entry.object, entry.endpoint))
 }
 
 #[cfg(test)]
@@ -353,6 +347,7 @@ mod tests {
     use super::*;
     use crate::control::loopback::{self, Reply, Server};
     use crate::engine::stream::feed::{NextStep, StreamStep};
+    use crate::plan::ranges::PartSize;
     use crate::sys::Handle;
 
     /// Everything below this source, unframed.
@@ -385,7 +380,7 @@ mod tests {
         loopback::run(async {
             let (control, part, feed) = set_up(server).await;
             let wanted = wanted(source);
-            let supplied = supply(&control, &wanted, part, &feed, order, None);
+            let supplied = supply(&control, &wanted, &feed, order, None);
             let (supplied, epochs) = tokio::join!(supplied, read(&feed, part));
             supplied.expect("it is listed");
             epochs
@@ -396,8 +391,8 @@ mod tests {
         let (mut epochs, mut keys) = (Vec::new(), Vec::new());
         for _ in 0..LOOKS_MAX {
             match feed.next(part) {
-                NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
-                    keys.push(transfer.object.listed.key.clone())
+                NextStep::StreamStep(StreamStep::Range(object, _)) => {
+                    keys.push(object.listed.key.clone())
                 }
                 NextStep::StreamStep(StreamStep::Inline(_)) => panic!("no wrapper is asked for"),
                 NextStep::StreamStep(StreamStep::EpochEnd { .. }) => {
@@ -471,7 +466,7 @@ mod tests {
             let (control, part, feed) = set_up(server).await;
             let wanted = wanted(source);
             let supplied = async {
-                let error = supply(&control, &wanted, part, &feed, order, None).await;
+                let error = supply(&control, &wanted, &feed, order, None).await;
                 feed.stop(error.expect_err("a listing is refused"));
             };
             let read = async {
@@ -484,8 +479,8 @@ mod tests {
                         return taken;
                     }
                     match feed.next(part) {
-                        NextStep::StreamStep(StreamStep::Range(transfer, _)) => {
-                            taken += &transfer.object.listed.key
+                        NextStep::StreamStep(StreamStep::Range(object, _)) => {
+                            taken += &object.listed.key
                         }
                         NextStep::StreamStep(StreamStep::Inline(_)) => panic!("no wrapper"),
                         NextStep::StreamStep(StreamStep::EpochEnd { .. }) => {
@@ -539,7 +534,7 @@ mod tests {
             let epochs = loopback::run(async {
                 let (control, part, feed) = set_up(&server).await;
                 let wanted = wanted(source);
-                let supplied = supply(&control, &wanted, part, &feed, order, None);
+                let supplied = supply(&control, &wanted, &feed, order, None);
                 let read = async {
                     for _ in 0..LOOKS_MAX {
                         if pages() >= refused_at {
@@ -589,7 +584,7 @@ mod tests {
             let range = Some("100-199".parse().expect("a range"));
             let wanted = WantedObjects { range, ..wanted(source) };
             let order = EpochOrder { epochs: NonZeroU64::new(1), ..KEY_ORDER };
-            supply(&control, &wanted, part, &feed, order, None).await.expect("it is there");
+            supply(&control, &wanted, &feed, order, None).await.expect("it is there");
             let NextStep::StreamStep(StreamStep::Range(_, range)) = feed.next(part) else {
                 panic!("there are bytes")
             };

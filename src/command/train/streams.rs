@@ -249,9 +249,9 @@ impl Streams {
 
 fn spawn_supply(control: &Rc<Control>, channel: &mut Running, order: EpochOrder) -> JoinHandle<()> {
     let (control, feed) = (Rc::clone(control), Arc::clone(&channel.feed));
-    let (wanted, part, opening) = (channel.wanted.clone(), channel.part, channel.opening.take());
+    let (wanted, opening) = (channel.wanted.clone(), channel.opening.take());
     spawn_local(async move {
-        if let Err(error) = supply(&control, &wanted, part, &feed, order, opening).await {
+        if let Err(error) = supply(&control, &wanted, &feed, order, opening).await {
             feed.stop(error);
         }
     })

@@ -9,11 +9,11 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use super::Assignment;
 use crate::engine::endpoints::{EndpointNumber, EndpointSet};
 use crate::files::file_download::{FileDownload, Shape};
 use crate::limits::{OBJECTS_OPEN_ALL_MAX, OBJECTS_OPEN_MAX};
 use crate::plan::ranges::Ranges;
+use crate::s3::ByteRange;
 
 /// The objects of all endpoints.
 #[derive(Debug, Default)]
@@ -34,6 +34,9 @@ struct ObjectQueue {
     /// Each with the number of those pushed before it.
     small: VecDeque<(u64, Arc<FileDownload>)>,
 }
+
+/// A range to hand out, and its endpoint.
+type NextRange = (EndpointNumber, Arc<FileDownload>, ByteRange);
 
 /// A large object with ranges left to hand out.
 #[derive(Debug)]
@@ -89,7 +92,7 @@ impl Objects {
     }
 
     /// The next range of an endpoint that is not skipped.
-    pub(super) fn next(&mut self, passed_over: EndpointSet) -> Option<Assignment> {
+    pub(super) fn next(&mut self, passed_over: EndpointSet) -> Option<NextRange> {
         let may_be = |open: &&OpenObject| !passed_over.has(open.endpoint);
         let mut given = self.open.iter().filter(may_be).count();
         while given == 0 || given < OBJECTS_OPEN_MAX && self.open.len() < OBJECTS_OPEN_ALL_MAX {
@@ -102,14 +105,14 @@ impl Objects {
         let Some(mut open) = next.and_then(|at| self.open.remove(at)) else {
             let (endpoint, download) = self.pop_small(passed_over)?;
             let range = download.whole_range();
-            return Some(Assignment { download, range, client: None, endpoint });
+            return Some((endpoint, download, range));
         };
         let range = open.ranges.next().expect("an open object has ranges left");
         let (download, endpoint) = (Arc::clone(&open.download), open.endpoint);
         if open.ranges.peek().is_some() {
             self.open.push_back(open);
         }
-        Some(Assignment { download, range, client: None, endpoint })
+        Some((endpoint, download, range))
     }
 
     /// The queues that are not skipped.
@@ -168,8 +171,8 @@ mod tests {
             let asked = EndpointNumber::at(turn % ENDPOINTS);
             let others = (0..ENDPOINTS).map(EndpointNumber::at).filter(|other| *other != asked);
             others.for_each(|other| passed_over.insert(other));
-            let next = objects.next(passed_over).expect("it has more");
-            assert_eq!(next.endpoint, asked);
+            let (endpoint, ..) = objects.next(passed_over).expect("it has more");
+            assert_eq!(endpoint, asked);
             let most = OBJECTS_OPEN_ALL_MAX + ENDPOINTS - OBJECTS_OPEN_ALL_MAX / OBJECTS_OPEN_MAX;
             assert!(objects.open.len() <= most, "{} are open", objects.open.len());
         }

@@ -4,13 +4,31 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Assignment;
+use super::{Assignment, Recipient};
 use crate::engine::endpoints::{EndpointNumber, EndpointSet};
 use crate::engine::lease::Leases;
 use crate::engine::request::ClientRequest;
+use crate::link::object::ObjectRef;
+use crate::s3::ByteRange;
+
+/// A request that no worker has begun.
+#[derive(Debug)]
+pub(super) struct QueuedRequest {
+    pub(super) object: Arc<ObjectRef>,
+    pub(super) range: ByteRange,
+    pub(super) request: ClientRequest,
+    pub(super) endpoint: EndpointNumber,
+}
+
+impl From<QueuedRequest> for Assignment {
+    fn from(queued: QueuedRequest) -> Self {
+        let QueuedRequest { object, range, request, endpoint } = queued;
+        Self { recipient: Recipient::Client { object, request }, range, endpoint }
+    }
+}
 
 /// Requests by number of arrival: the first is next, and any can be found.
-type Queue = BTreeMap<u64, Assignment>;
+type Queue = BTreeMap<u64, QueuedRequest>;
 
 /// Requests of one priority.
 #[derive(Debug, Default)]
@@ -58,19 +76,19 @@ impl RequestQueues {
     }
 
     /// Adds a request with its number of arrival.
-    pub(super) fn push(&mut self, number: u64, request: Assignment) {
-        let client = request.client.as_ref().expect("a request");
-        let (for_lease, by_client) = (client.wants_lease(), client.is_paced_by_client());
-        client.ticket.set_place(number);
+    pub(super) fn push(&mut self, number: u64, queued: QueuedRequest) {
+        let request = &queued.request;
+        let (for_lease, by_client) = (request.wants_lease(), request.is_paced_by_client());
+        request.ticket.set_place(number);
         if by_client && !for_lease {
-            self.paced_by_client.insert(number, request);
+            self.paced_by_client.insert(number, queued);
             return;
         }
-        let index = request.endpoint.index();
+        let index = queued.endpoint.index();
         if self.endpoints.len() <= index {
             self.endpoints.resize_with(index + 1, OfEndpoint::default);
         }
-        self.endpoints[index].queue_mut(for_lease).insert(number, request);
+        self.endpoints[index].queue_mut(for_lease).insert(number, queued);
     }
 
     /// The next request for a worker with these leases, and whether the engine paces it; not one
@@ -80,9 +98,9 @@ impl RequestQueues {
         may_be_paced: bool,
         leases: &Arc<Leases>,
         passed_over: EndpointSet,
-    ) -> Option<(Assignment, bool)> {
-        if let Some((_, request)) = self.paced_by_client.pop_first() {
-            return Some((request, false));
+    ) -> Option<(QueuedRequest, bool)> {
+        if let Some((_, queued)) = self.paced_by_client.pop_first() {
+            return Some((queued, false));
         }
         if !may_be_paced {
             return None;
@@ -102,14 +120,13 @@ impl RequestQueues {
             && other.is_none_or(|(other, _)| number < other)
             && let Some(reserved) = leases.reserve()
         {
-            let (_, mut request) = self.endpoints[index].for_lease.pop_first()?;
-            let client = request.client.as_mut().expect("a request");
-            client.grant(reserved);
-            let is_paced = !client.is_paced_by_client();
-            return Some((request, is_paced));
+            let (_, mut queued) = self.endpoints[index].for_lease.pop_first()?;
+            queued.request.grant(reserved);
+            let is_paced = !queued.request.is_paced_by_client();
+            return Some((queued, is_paced));
         }
         let (_, index) = other?;
-        self.endpoints[index].paced_here.pop_first().map(|(_, request)| (request, true))
+        self.endpoints[index].paced_here.pop_first().map(|(_, queued)| (queued, true))
     }
 
     fn queues<'a>(&'a mut self) -> impl Iterator<Item = &'a mut Queue> {
@@ -118,24 +135,20 @@ impl RequestQueues {
     }
 
     /// Removes a request, whatever it waits for.
-    pub(super) fn pop(&mut self) -> Option<Assignment> {
-        self.queues().find_map(|queue| queue.pop_first().map(|(_, request)| request))
+    pub(super) fn pop(&mut self) -> Option<QueuedRequest> {
+        self.queues().find_map(|queue| queue.pop_first().map(|(_, queued)| queued))
     }
 
     /// Removes the request with this number, if it is here: one look-up per queue.
-    pub(super) fn take(&mut self, number: u64) -> Option<Assignment> {
+    pub(super) fn take(&mut self, number: u64) -> Option<QueuedRequest> {
         self.queues().find_map(|queue| queue.remove(&number))
     }
 
     /// Removes cancelled requests.
     pub(super) fn take_cancelled(&mut self, into: &mut Vec<ClientRequest>) {
         for queue in self.queues() {
-            queue.retain(|_, request| {
-                let client = request.client.take_if(|client| client.ticket.is_cancelled());
-                let keeps = client.is_none();
-                into.extend(client);
-                keeps
-            });
+            let cancelled = queue.extract_if(.., |_, queued| queued.request.ticket.is_cancelled());
+            into.extend(cancelled.map(|(_, queued)| queued.request));
         }
     }
 }

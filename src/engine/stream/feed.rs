@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 use super::inline::InlineBytes;
 use crate::error::{Error, ErrorKind};
-use crate::files::file_download::{FileDownload, Outcome};
 use crate::limits::{FEED_OBJECTS_MAX, INLINE_AHEAD_BYTES_MAX};
+use crate::link::object::ObjectRef;
 use crate::plan::ranges::{PartSize, Ranges};
 use crate::s3::ByteRange;
 use crate::sys::{Handle, descriptor};
@@ -18,7 +18,7 @@ use crate::sys::{Handle, descriptor};
 #[derive(Debug, Clone)]
 pub enum StreamStep {
     /// Bytes of an object; of length 0 for an object without bytes, if objects are logged.
-    Range(Arc<FileDownload>, ByteRange),
+    Range(Arc<ObjectRef>, ByteRange),
     /// Bytes to be written as they are.
     Inline(InlineBytes),
     /// The end of an epoch.
@@ -32,14 +32,14 @@ pub enum StreamStep {
 #[derive(Debug)]
 pub enum FeedItem {
     /// A whole object.
-    Object(Arc<FileDownload>),
+    Object(Arc<ObjectRef>),
     /// Bytes between objects; the outlet of the stream must be a non-blocking pipe.
     Inline(InlineBytes),
 }
 
-impl From<Arc<FileDownload>> for FeedItem {
-    fn from(transfer: Arc<FileDownload>) -> Self {
-        Self::Object(transfer)
+impl From<Arc<ObjectRef>> for FeedItem {
+    fn from(object: Arc<ObjectRef>) -> Self {
+        Self::Object(object)
     }
 }
 
@@ -80,15 +80,19 @@ pub struct StreamFeed {
 pub struct Streamed {
     /// Its epoch, from 0.
     pub epoch: u64,
-    /// Its outcome.
-    pub outcome: Outcome,
+    /// The object.
+    pub object: Arc<ObjectRef>,
+    /// From its first request until its last byte was passed on, in microseconds.
+    pub elapsed_us: u64,
+    /// Success, or the error.
+    pub result: Result<(), Error>,
 }
 
 #[derive(Debug, Default)]
 struct FeedState {
     objects: VecDeque<FeedEntry>,
     /// The current object, and its remaining bytes.
-    open: Option<(Arc<FileDownload>, ByteRange)>,
+    open: Option<(Arc<ObjectRef>, ByteRange)>,
     /// Objects pushed since the last end of an epoch.
     pushed: u64,
     /// Queued bytes between objects.
@@ -105,7 +109,7 @@ struct FeedState {
 #[derive(Debug)]
 enum FeedEntry {
     /// A whole object, or these bytes of it.
-    Object(Arc<FileDownload>, Option<ByteRange>),
+    Object(Arc<ObjectRef>, Option<ByteRange>),
     Inline(InlineBytes),
     EpochEnd {
         objects: u64,
@@ -164,14 +168,14 @@ impl StreamFeed {
     pub fn note_end(
         &self,
         epoch: u64,
-        transfer: Arc<FileDownload>,
+        object: Arc<ObjectRef>,
         now_us: u64,
         result: Result<(), Error>,
     ) {
         let Some(log) = &self.log else { return };
-        let elapsed_us = now_us.saturating_sub(transfer.object.begun_us().unwrap_or(now_us));
-        let outcome = Outcome { download: transfer, elapsed_us, result };
-        log.lock().unwrap_or_else(PoisonError::into_inner).push(Streamed { epoch, outcome });
+        let elapsed_us = now_us.saturating_sub(object.begun_us().unwrap_or(now_us));
+        let streamed = Streamed { epoch, object, elapsed_us, result };
+        log.lock().unwrap_or_else(PoisonError::into_inner).push(streamed);
         self.events.notify_one();
     }
 
@@ -213,7 +217,7 @@ impl StreamFeed {
     pub fn ranges_left(&self) -> u64 {
         let state = self.lock();
         let waiting = state.objects.iter().map(|entry| match entry {
-            FeedEntry::Object(transfer, window) => self.ranges(window_of(transfer, *window)),
+            FeedEntry::Object(object, window) => self.ranges(window_of(object, *window)),
             FeedEntry::Inline(_) | FeedEntry::EpochEnd { .. } => 0,
         });
         waiting.sum::<u64>() + state.open.as_ref().map_or(0, |(_, left)| self.ranges(*left))
@@ -225,10 +229,10 @@ impl StreamFeed {
         let mut state = self.lock();
         for item in items {
             match item.into() {
-                FeedItem::Object(transfer) => {
+                FeedItem::Object(object) => {
                     state.pushed += 1;
-                    if transfer.object.listed.size_bytes > 0 || self.is_logged() {
-                        state.objects.push_back(FeedEntry::Object(transfer, None));
+                    if object.listed.size_bytes > 0 || self.is_logged() {
+                        state.objects.push_back(FeedEntry::Object(object, None));
                     }
                 }
                 FeedItem::Inline(inline) => {
@@ -241,10 +245,10 @@ impl StreamFeed {
     }
 
     /// Appends bytes of an object, which must be inside it, as the next object.
-    pub fn push_part(&self, transfer: Arc<FileDownload>, window: ByteRange) {
+    pub fn push_part(&self, object: Arc<ObjectRef>, window: ByteRange) {
         let mut state = self.lock();
         state.pushed += 1;
-        state.objects.push_back(FeedEntry::Object(transfer, Some(window)));
+        state.objects.push_back(FeedEntry::Object(object, Some(window)));
         self.wake(&mut state);
     }
 
@@ -351,25 +355,25 @@ impl StreamFeed {
 impl FeedState {
     fn take(&mut self, part: PartSize) -> NextStep {
         loop {
-            if let Some((transfer, left)) = &mut self.open {
+            if let Some((object, left)) = &mut self.open {
                 if left.length > 0 {
                     let length = left.length.min(part.bytes());
                     let range = ByteRange { length, ..*left };
                     left.offset += length;
                     left.length -= length;
-                    return NextStep::StreamStep(StreamStep::Range(Arc::clone(transfer), range));
+                    return NextStep::StreamStep(StreamStep::Range(Arc::clone(object), range));
                 }
                 self.open = None;
             }
             match self.objects.pop_front() {
-                Some(FeedEntry::Object(transfer, window)) => {
-                    if self.epoch >= self.wanted && transfer.object.listed.size_bytes == 0 {
-                        let nothing = transfer.whole_range();
-                        return NextStep::StreamStep(StreamStep::Range(transfer, nothing));
+                Some(FeedEntry::Object(object, window)) => {
+                    if self.epoch >= self.wanted && object.listed.size_bytes == 0 {
+                        let nothing = ByteRange { offset: 0, length: 0 };
+                        return NextStep::StreamStep(StreamStep::Range(object, nothing));
                     }
                     if self.epoch >= self.wanted {
-                        let bytes = window_of(&transfer, window);
-                        self.open = Some((transfer, bytes));
+                        let bytes = window_of(&object, window);
+                        self.open = Some((object, bytes));
                     }
                 }
                 Some(FeedEntry::Inline(inline)) => {
@@ -393,8 +397,8 @@ impl FeedState {
 }
 
 /// These bytes of an object, or all of it.
-fn window_of(transfer: &FileDownload, window: Option<ByteRange>) -> ByteRange {
-    window.unwrap_or(ByteRange { offset: 0, length: transfer.object.listed.size_bytes })
+fn window_of(object: &ObjectRef, window: Option<ByteRange>) -> ByteRange {
+    window.unwrap_or(ByteRange { offset: 0, length: object.listed.size_bytes })
 }
 
 #[cfg(test)]
@@ -403,7 +407,6 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
-    use crate::files::file_download::Cut;
     use crate::s3::{Endpoint, Object};
 
     const PART: PartSize = PartSize::new(4096).expect("aligned");
@@ -412,18 +415,17 @@ mod tests {
         StreamFeed::new(Handle::Simulated(0), PART)
     }
 
-    fn transfer(key: &str, size_bytes: u64) -> Arc<FileDownload> {
+    fn object(key: &str, size_bytes: u64) -> Arc<ObjectRef> {
         let object = Object { key: key.to_owned(), size_bytes, ..Object::default() };
         let endpoint = Endpoint::new("b", false, "h", "/", "r", vec![]);
-        let cut = Cut { part: PART, slot_length_bytes: 64 << 10 };
-        Arc::new(FileDownload::new(object, Arc::new(endpoint), key.to_owned(), cut))
+        Arc::new(ObjectRef::new(object, Arc::new(endpoint)))
     }
 
     /// The next step as text: `key first+length`, "end of" objects, "later" or "ended".
     fn next(feed: &StreamFeed) -> String {
         match feed.next(PART) {
-            NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
-                format!("{} {}+{}", transfer.object.listed.key, range.offset, range.length)
+            NextStep::StreamStep(StreamStep::Range(object, range)) => {
+                format!("{} {}+{}", object.listed.key, range.offset, range.length)
             }
             NextStep::StreamStep(StreamStep::Inline(inline)) => {
                 format!("{:?}", String::from_utf8_lossy(inline.bytes()))
@@ -442,7 +444,7 @@ mod tests {
     fn ranges_come_in_order_and_empty_objects_not_at_all() {
         let feed = feed();
         assert_eq!(next(&feed), "later");
-        feed.push([transfer("a", 5000), transfer("none", 0), transfer("b", 1)]);
+        feed.push([object("a", 5000), object("none", 0), object("b", 1)]);
         feed.end_epoch();
         assert_eq!(feed.ranges_left(), 3);
         assert_eq!(take(&feed), ["a 0+4096"]);
@@ -457,7 +459,7 @@ mod tests {
     #[test]
     fn some_bytes_of_an_object_come_alone() {
         let feed = feed();
-        feed.push_part(transfer("a", 50_000), ByteRange { offset: 4000, length: 5000 });
+        feed.push_part(object("a", 50_000), ByteRange { offset: 4000, length: 5000 });
         feed.end_epoch();
         assert_eq!(feed.ranges_left(), 2);
         assert_eq!(take(&feed), ["a 4000+4096", "a 8096+904", "end of 1", "later"]);
@@ -466,7 +468,7 @@ mod tests {
     #[test]
     fn each_range_is_as_long_as_it_may_be_whatever_those_before_were() {
         let feed = feed();
-        feed.push([transfer("a", 50_000)]);
+        feed.push([object("a", 50_000)]);
         let lengths = [4096, 8192, 12_288, 16_384, 16_384].map(|part| {
             let part = PartSize::new(part).expect("aligned");
             match feed.next(part) {
@@ -484,10 +486,10 @@ mod tests {
     #[test]
     fn bytes_of_ours_stand_between_objects_and_are_none() {
         let feed = feed();
-        feed.push([inline("head"), transfer("a", 5000).into(), inline("tail")]);
+        feed.push([inline("head"), object("a", 5000).into(), inline("tail")]);
         assert_eq!(feed.ranges_left(), 2);
         assert_eq!(take(&feed), ["\"head\"", "a 0+4096", "a 4096+904", "\"tail\"", "later"]);
-        feed.push([inline("x"), transfer("b", 1).into(), inline("y")]);
+        feed.push([inline("x"), object("b", 1).into(), inline("y")]);
         feed.end_epoch();
         feed.push([inline("next")]);
         feed.end_epoch();
@@ -515,9 +517,9 @@ mod tests {
     #[test]
     fn what_ended_takes_room_until_it_is_collected() {
         let feed = feed().logged();
-        feed.push([transfer("none", 0), transfer("a", 5000)]);
+        feed.push([object("none", 0), object("a", 5000)]);
         assert_eq!(take(&feed), ["none 0+0", "a 0+4096", "a 4096+904", "later"]);
-        feed.note_end(3, transfer("a", 5000), 7, Ok(()));
+        feed.note_end(3, object("a", 5000), 7, Ok(()));
         assert_eq!(feed.room(), FEED_OBJECTS_MAX - 1);
         let mut ended = Vec::new();
         feed.collect(&mut ended);
@@ -527,13 +529,13 @@ mod tests {
     #[test]
     fn a_skipped_epoch_is_passed_over_to_its_end() {
         let feed = feed();
-        feed.push([transfer("a", 9000), transfer("b", 1)]);
+        feed.push([object("a", 9000), object("b", 1)]);
         assert_eq!(next(&feed), "a 0+4096");
         feed.skip_epoch(0);
         assert_eq!(next(&feed), "later", "its end is not there yet");
-        feed.push([transfer("c", 1)]);
+        feed.push([object("c", 1)]);
         feed.end_epoch();
-        feed.push([transfer("d", 1)]);
+        feed.push([object("d", 1)]);
         feed.end_epoch();
         assert_eq!(take(&feed), ["end of 3", "d 0+1", "end of 1", "later"]);
     }
@@ -541,9 +543,9 @@ mod tests {
     #[test]
     fn skipping_what_was_already_taken_leaves_the_next_epoch_whole() {
         let feed = feed();
-        feed.push([transfer("a", 1)]);
+        feed.push([object("a", 1)]);
         feed.end_epoch();
-        feed.push([transfer("b", 9000)]);
+        feed.push([object("b", 9000)]);
         assert_eq!(take(&feed), ["a 0+1", "end of 1", "b 0+4096"]);
         feed.skip_epoch(0);
         assert_eq!(take(&feed), ["b 4096+4096", "b 8192+808", "later"]);
@@ -558,9 +560,9 @@ mod tests {
     #[test]
     fn its_supplier_is_notified_of_what_is_passed_over() {
         let feed = feed();
-        feed.push((0..FEED_OBJECTS_MAX).map(|_| transfer("a", 1)));
+        feed.push((0..FEED_OBJECTS_MAX).map(|_| object("a", 1)));
         assert_eq!((take(&feed), has_moved(&feed)), (["a 0+1".to_owned()], true));
-        feed.push([transfer("a", 1)]);
+        feed.push([object("a", 1)]);
         feed.skip_epoch(0);
         // The supplier checks before anything is skipped, finds no room and waits again.
         assert!(has_moved(&feed) && !has_moved(&feed));
@@ -573,7 +575,7 @@ mod tests {
     fn it_is_bounded_and_takes_again_what_was_made_room_for() {
         let feed = feed();
         assert_eq!(feed.room(), FEED_OBJECTS_MAX);
-        feed.push((0..FEED_OBJECTS_MAX).map(|_| transfer("a", 1)));
+        feed.push((0..FEED_OBJECTS_MAX).map(|_| object("a", 1)));
         assert_eq!(feed.room(), 0);
         feed.end_epoch();
         assert_eq!(feed.room(), 0, "an end too many is no room below zero");

@@ -12,94 +12,98 @@ use super::job::{Job, JobState, Route};
 use super::stream::{Flow, FlowInto};
 use crate::engine::metrics::AddressCount;
 use crate::engine::request::{Brought, ClientRequest, Destination, Ticket, cancelled};
-use crate::engine::schedule::Assignment;
+use crate::engine::schedule::{Assignment, Recipient};
 use crate::error::Error;
-use crate::files::file_download::Shape;
+use crate::files::file_download::{FileDownload, Shape};
 use crate::files::host::{FileHost, SlotBytes};
 use crate::link::attempt::Attempts;
 use crate::link::conn::{EtagDigest, Manner};
+use crate::link::object::ObjectRef;
 use crate::sys::{Loan, Ring, Slot};
 
-/// What a range is fetched for.
+/// The state of a client's range.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it stays with its range, and is not allocated")]
-pub(super) enum Purpose {
-    /// Its object's file, or nothing, depending on the run's sink.
-    Sink,
-    /// A client.
-    Client {
-        request: ClientRequest,
-        /// Why it fails; the first reason stays.
-        failure: Option<Error>,
-        brought: Brought,
-    },
+pub(super) struct ClientRange {
+    pub(super) request: ClientRequest,
+    /// Why it fails.
+    failure: Option<Error>,
+    brought: Brought,
 }
 
-impl Purpose {
-    /// The purpose of a range that was handed out.
-    pub(super) fn of(client: Option<ClientRequest>) -> Self {
-        match client {
-            None => Self::Sink,
-            Some(request) => Self::Client { request, failure: None, brought: Brought::default() },
-        }
+impl ClientRange {
+    /// Nothing of it was requested.
+    pub(super) fn new(request: ClientRequest) -> Self {
+        Self { request, failure: None, brought: Brought::default() }
     }
 
-    /// Records why it fails.
+    /// Records why it fails; the first reason stays.
     pub(super) fn fail(&mut self, error: Error) {
-        if let Self::Client { failure, .. } = self {
-            failure.get_or_insert(error);
-        }
+        self.failure.get_or_insert(error);
     }
 
     /// Why it fails, if it does.
     pub(super) fn failure(&self) -> Option<&Error> {
-        match self {
-            Self::Sink => None,
-            Self::Client { failure, .. } => failure.as_ref(),
-        }
+        self.failure.as_ref()
+    }
+
+    /// Completes its request.
+    pub(super) fn complete(self) {
+        self.request.complete(self.failure.map_or(Ok(()), Err), self.brought);
     }
 }
 
 impl Route {
     /// The route of a range's bytes, as its connection sees it.
-    pub(super) fn of(purpose: &Purpose, shape: Shape) -> Self {
-        let Purpose::Client { request, .. } = purpose else {
-            return Self::Sink { is_whole: shape == Shape::Whole };
+    pub(super) fn of(recipient: &Recipient) -> Self {
+        let (object, request) = match recipient {
+            Recipient::File(download) => return Self::File(Arc::clone(download)),
+            Recipient::Client { object, request } => (Arc::clone(object), request),
         };
         let ticket = Arc::clone(&request.ticket);
-        match &request.into {
-            Destination::Pipe(pipe) => {
-                Self::Stream(Flow::new(FlowInto::Pipe(pipe.clone()), ticket))
-            }
-            Destination::Backlog(range) => {
-                Self::Stream(Flow::new(FlowInto::Memory(Arc::clone(range)), ticket))
-            }
-            Destination::Handover(pipes) => {
-                Self::Stream(Flow::new(FlowInto::Handover(Arc::clone(pipes)), ticket))
-            }
+        let into = match &request.into {
+            Destination::Pipe(pipe) => FlowInto::Pipe(pipe.clone()),
+            Destination::Backlog(range) => FlowInto::Memory(Arc::clone(range)),
+            Destination::Handover(pipes) => FlowInto::Handover(Arc::clone(pipes)),
             Destination::Memory(_)
             | Destination::Place(_)
             | Destination::Loan(_)
             | Destination::Lease(_)
-            | Destination::Nothing => Self::Client(ticket),
-        }
+            | Destination::Nothing => return Self::Client(object, ticket),
+        };
+        Self::Stream(object, Flow::new(into, ticket))
     }
 
     /// The route for a second connection, which requests the rest of the range.
     pub(super) fn of_rival(&self) -> Self {
         match self {
-            Self::Sink { is_whole } => Self::Sink { is_whole: *is_whole },
-            Self::Client(ticket) => Self::Client(Arc::clone(ticket)),
-            Self::Stream(flow) => Self::Stream(flow.of_rival()),
+            Self::File(download) => Self::File(Arc::clone(download)),
+            Self::Client(object, ticket) => Self::Client(Arc::clone(object), Arc::clone(ticket)),
+            Self::Stream(object, flow) => Self::Stream(Arc::clone(object), flow.of_rival()),
         }
     }
 
     /// How a body is received.
     pub(super) fn manner(&self) -> Manner {
         match self {
-            Self::Sink { is_whole: true } => Manner::Whole,
-            Self::Sink { is_whole: false } | Self::Client(_) => Manner::Slots,
-            Self::Stream(_) => Manner::Stream,
+            Self::File(download) if download.shape == Shape::Whole => Manner::Whole,
+            Self::File(_) | Self::Client(..) => Manner::Slots,
+            Self::Stream(..) => Manner::Stream,
+        }
+    }
+
+    /// The object of the range.
+    pub(super) fn object(&self) -> &ObjectRef {
+        match self {
+            Self::File(download) => &download.object,
+            Self::Client(object, _) | Self::Stream(object, _) => object,
+        }
+    }
+
+    /// The download of the object's file; `None` if there is a client.
+    pub(super) fn download(&self) -> Option<&Arc<FileDownload>> {
+        match self {
+            Self::File(download) => Some(download),
+            Self::Client(..) | Self::Stream(..) => None,
         }
     }
 
@@ -111,9 +115,9 @@ impl Route {
     /// The client's ticket, if there is a client.
     pub(super) fn ticket(&self) -> Option<&Arc<Ticket>> {
         match self {
-            Self::Sink { .. } => None,
-            Self::Client(ticket) => Some(ticket),
-            Self::Stream(flow) => Some(&flow.ticket),
+            Self::File(_) => None,
+            Self::Client(_, ticket) => Some(ticket),
+            Self::Stream(_, flow) => Some(&flow.ticket),
         }
     }
 }
@@ -121,22 +125,19 @@ impl Route {
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Starts a range on a free connection.
     pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
-        let Assignment { download: transfer, range, client, endpoint } = assignment;
-        let purpose = Purpose::of(client);
-        let into = Route::of(&purpose, transfer.shape);
+        let Assignment { recipient, range, endpoint } = assignment;
+        let into = Route::of(&recipient);
         self.unpaced += usize::from(into.is_paced_by_client());
-        let object = Arc::clone(&transfer);
-        let number = self.ranges.insert(object, range.offset, self.now_us, purpose);
-        let etag = transfer.object.etag;
-        let object = (transfer, endpoint);
-        let job = Job::new(object, range, number, into, Attempts::default());
+        let etag = into.object().etag;
+        let number = self.ranges.insert(recipient, range.offset, self.now_us);
+        let job = Job::new((into, endpoint), range, number, Attempts::default());
         self.begin_on(index, job, etag);
     }
 
     /// Gives a range to a free connection, wherever that is connected now.
     pub(super) fn begin_on(&mut self, index: usize, job: Job, etag: Option<EtagDigest>) {
         let connection = &self.connections[index];
-        let endpoint = &job.object().object.endpoint;
+        let endpoint = &job.object().endpoint;
         let is_other = job.other_than.is_none() || !endpoint.has_several_addresses();
         let same = connection.link.as_ref().is_some_and(|link| {
             link.leads_to(endpoint) && (is_other || job.other_than != Some(link.address()))
@@ -156,20 +157,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Like [`Self::failure_of`], for a range without a connection.
     pub(super) fn failure_of_job(&self, job: &Job) -> Option<Error> {
-        let Some(ticket) = job.into.ticket() else {
-            return job.object().failure().cloned();
-        };
-        let failure = self.ranges.purpose(job.range).failure().cloned();
-        failure.or_else(|| ticket.is_cancelled().then(cancelled))
+        let is_cancelled = || job.into.ticket().is_some_and(|ticket| ticket.is_cancelled());
+        let failure = self.ranges.failure(job.range).cloned();
+        failure.or_else(|| is_cancelled().then(cancelled))
     }
 
-    /// Fails a connection's range, and its object if it has one.
+    /// Fails a connection's range, and its object if that is downloaded to a file.
     pub(super) fn fail_job(&mut self, index: usize, error: Error) {
-        let job = self.connections[index].state.job();
-        match job.into.ticket() {
-            None => job.object().fail(error),
-            Some(_) => self.ranges.purpose_mut(job.range).fail(error),
-        }
+        self.ranges.fail(self.connections[index].state.job().range, error);
     }
 
     /// Gives up cancelled requests.
@@ -178,10 +173,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.cancels_seen == cancels {
             return;
         }
-        let is_cancelled = |one: &mut Assignment| {
-            one.client.as_ref().is_some_and(|request| request.ticket.is_cancelled())
-        };
-        while let Some(at) = self.ready.iter_mut().position(is_cancelled) {
+        while let Some(at) = self.ready.iter().position(is_cancelled) {
             self.ready.remove(at).into_iter().for_each(|assignment| refuse(assignment, None));
         }
         let mut is_done = true;
@@ -210,8 +202,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Records the address and times of a request's range.
     pub(super) fn count_brought(&mut self, range: usize, from: AddressCount) {
-        if let Purpose::Client { brought, .. } = self.ranges.purpose_mut(range) {
-            brought.from = Some(from);
+        if let Some(client) = self.ranges.client_mut(range) {
+            client.brought.from = Some(from);
         }
     }
 
@@ -226,17 +218,18 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Counts an HTTP request for a range.
     pub(super) fn count_request(&mut self, range: usize) {
         self.metrics.requests += 1;
-        if let Purpose::Client { brought, .. } = self.ranges.purpose_mut(range) {
-            brought.requests += 1;
+        if let Some(client) = self.ranges.client_mut(range) {
+            client.brought.requests += 1;
         }
     }
 
     /// The loan of a connection's range, and the offset of the next piece in it.
     fn loan(&self, index: usize) -> Option<(&Loan, u64)> {
         let ConnectionState::Busy(job) = &self.connections[index].state else { return None };
-        let Route::Client(_) = job.into else { return None };
-        let Purpose::Client { request, .. } = self.ranges.purpose(job.range) else { return None };
-        let Destination::Loan(loan) = &request.into else { return None };
+        let Route::Client(..) = job.into else { return None };
+        let Destination::Loan(loan) = &self.ranges.client(job.range)?.request.into else {
+            return None;
+        };
         Some((loan, job.piece_at - self.ranges.offset(job.range)))
     }
 
@@ -262,9 +255,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Delivers a piece of a client's range: leases its slot, or drops it. In a client's own memory
     /// it is in place already.
     pub(super) fn deliver_to_client(&mut self, range: usize, piece: SlotBytes) {
-        let Purpose::Client { request, .. } = self.ranges.purpose_mut(range) else { return };
+        let Some(client) = self.ranges.client_mut(range) else { return };
         let SlotBytes { slot, at, length } = piece;
-        match &mut request.into {
+        match &mut client.request.into {
             // A range of at most a slot is one piece, whichever connection receives it.
             Destination::Lease(lease) => lease.fill(slot, at as usize..(at + length) as usize),
             Destination::Loan(_) => assert!(slot.is_lent(), "it is received where it belongs"),
@@ -278,9 +271,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 }
 
+/// True for a request that its client has cancelled.
+pub(super) fn is_cancelled(assignment: &Assignment) -> bool {
+    assignment.recipient.request().is_some_and(|request| request.ticket.is_cancelled())
+}
+
 /// Ends a request that no connection has.
 pub(super) fn refuse(assignment: Assignment, reason: Option<Error>) {
-    if let Some(request) = assignment.client {
+    if let Recipient::Client { request, .. } = assignment.recipient {
         request.refuse(reason);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::job::{Job, Route};
+use super::job::Job;
 use super::link::Link;
 use super::operation::Operation;
 use super::secure::Security;
@@ -127,16 +127,15 @@ impl Connection {
 
     /// Gives it a range, and requests the bytes of this version of the object.
     pub(super) fn begin(&mut self, job: Job, etag: Option<EtagDigest>) {
-        let transfer = job.object();
         self.conn.ask(Ask {
             range: job.bytes,
-            size: transfer.object.listed.size_bytes,
+            size: job.object().listed.size_bytes,
             manner: job.manner(),
             etag,
-            check: match job.into {
-                Route::Sink { .. } => transfer.verification.of_answer(&transfer.object.listed.etag),
-                Route::Client(_) | Route::Stream(_) => None,
-            },
+            check: job
+                .into
+                .download()
+                .and_then(|download| download.verification.of_answer(&download.object.listed.etag)),
         });
         self.state = ConnectionState::Busy(job);
     }

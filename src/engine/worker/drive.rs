@@ -120,19 +120,15 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn write_request(&mut self, index: usize, range: Option<ByteRange>) {
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
-        let transfer = job.object();
         let headers = job.headers();
         job.sent = headers;
         connection.conn.set_needs_etag(job.names_version() && !headers.if_match);
         connection.conn.set_accepts_gzip(headers.accept_gzip);
-        match self.host.write_request(
-            connection.control.bytes_mut(),
-            &transfer.object,
-            range,
-            headers,
-        ) {
+        let out = connection.control.bytes_mut();
+        match self.host.write_request(out, job.object(), range, headers) {
             Ok(length) => {
-                job.asked(self.now_us, self.host.keys_version(&transfer.object));
+                let keys_version = self.host.keys_version(job.object());
+                job.asked(self.now_us, keys_version);
                 let range = job.range;
                 if !job.into.is_paced_by_client() {
                     self.share.asked(self.now_us, job.bytes.length);
@@ -141,7 +137,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 self.count_request(range);
             }
             Err(error) => {
-                self.fail_job(index, error.within(transfer.object.name()));
+                let error = error.within(job.object().name());
+                self.fail_job(index, error);
                 self.connections[index].conn.handle(Event::Failed(Errno::CANCELED));
             }
         }
@@ -202,20 +199,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let job = self.connections[index].state.job_mut();
         let slot = job.data.take().expect("it was just filled");
         job.piece_at = offset + u64::from(length);
-        let (range, transfer) = (job.range, job.object());
-        if job.into.ticket().is_some() {
+        let range = job.range;
+        let Some(download) = job.into.download().cloned() else {
             return self.deliver_to_client(range, SlotBytes { slot, at, length });
-        }
+        };
         let bytes = &slot[at as usize..(at + length) as usize];
-        self.host.delivered(&transfer, offset, length);
-        self.count_in(index, &transfer, bytes, offset);
-        match self.sink.dispose(transfer.shape) {
+        self.host.delivered(&download, offset, length);
+        self.count_in(index, bytes, offset);
+        match self.sink.dispose(download.shape) {
             Disposal::Drop => drop(slot),
             Disposal::WriteAt => self.write(range, slot, length, offset),
             Disposal::WriteWhole => {
                 // Compared before the write, because the file's mark records the verdict.
-                self.compare(index, &transfer);
-                self.write_whole(range, &transfer, SlotBytes { slot, at, length });
+                self.compare(range);
+                self.write_whole(range, &download, SlotBytes { slot, at, length });
             }
         }
     }
@@ -224,19 +221,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn finished(&mut self, index: usize) {
         self.scheduler.answered();
         let connection = &self.connections[index];
-        let transfer = connection.state.job().object();
-        if !transfer.object.agrees(connection.conn.etag(), connection.conn.last_modified()) {
+        let job = connection.state.job();
+        let range = job.range;
+        if !job.object().agrees(connection.conn.etag(), connection.conn.last_modified()) {
             let error = connection.explain(Failure::WrongEtag, None, self.now_us);
-            match connection.state.job().into.ticket() {
-                None => transfer.fail_for_now(Again::Changed, error),
-                Some(_) => self.fail_job(index, error),
+            match job.into.download() {
+                Some(download) => download.fail_for_now(Again::Changed, error),
+                None => self.fail_job(index, error),
             }
         }
         let job = self.connections[index].state.job();
         job.note_habits();
-        self.host.note_accepted(&transfer.object, job.keys_version());
+        self.host.note_accepted(job.object(), job.keys_version());
         self.end_moving(index);
-        self.compare(index, &transfer);
+        self.compare(range);
         self.count_range(index);
         self.fetched(index);
     }

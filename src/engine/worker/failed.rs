@@ -86,8 +86,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 }
             }
         }
-        let transfer = job.object();
-        let is_unreachable = transfer.object.endpoint.is_unreachable(failure, refusal.as_ref());
+        let is_unreachable = job.object().endpoint.is_unreachable(failure, refusal.as_ref());
         if let Some(rival) = job.rival() {
             // The other connection has the range, and continues without a pause.
             job.state = JobState::Failed(AfterFailure::Yield);
@@ -104,7 +103,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let job = self.connections[index].state.job_mut();
         let objection = Objection::of(failure, refusal.as_ref(), job.keys_version());
         let hopeful =
-            objection.is_none_or(|objection| self.host.on_objection(&transfer.object, objection));
+            objection.is_none_or(|objection| self.host.on_objection(job.object(), objection));
         let repeat = failure.remedy() == Remedy::Repeat || is_moving && failure.is_of_address();
         let cause = cause_of(failure, is_unreachable);
         let next = match failure.remedy() {
@@ -151,8 +150,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// request: the next one reverses `Accept-Encoding`.
     fn judge(&mut self, index: usize, failure: Failure, refusal: Option<&ServerError>) -> Failure {
         let job = self.connections[index].state.job_mut();
-        let (download, version) = (job.object(), job.keys_version());
-        let object = &download.object;
+        let (object, version) = (job.object(), job.keys_version());
         let is_known = object.endpoint.habits.has(Habit::ReadsIfMatch);
         match failure {
             _ if refusal
@@ -203,20 +201,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     ) {
         let connection = &self.connections[index];
         if let Some(refusal) = refusal.as_mut().filter(|_| failure == Failure::ExpiredToken) {
-            refusal.keys_outlook = self.host.keys_outlook(&connection.state.job().object().object);
+            refusal.keys_outlook = self.host.keys_outlook(connection.state.job().object());
         }
         let error = connection.explain(failure, refusal, self.now_us);
-        if connection.state.job().into.ticket().is_some() {
-            let error = self.scheduler.stop_reason().unwrap_or(error);
-            let job = self.connections[index].state.job_mut();
-            job.state = JobState::Failed(AfterFailure::GiveUp(error));
-            return;
-        }
-        if failure.ends_run() || hopeless {
-            // All other objects would fail alike.
-            self.scheduler.stop(error.clone());
-        } else if failure.is_change() {
-            connection.state.job().object().fail_for_now(Again::Changed, error.clone());
+        // A client's request fails alone.
+        if let Some(download) = connection.state.job().into.download() {
+            if failure.ends_run() || hopeless {
+                // All other objects would fail alike.
+                self.scheduler.stop(error.clone());
+            } else if failure.is_change() {
+                download.fail_for_now(Again::Changed, error.clone());
+            }
         }
         let error = self.scheduler.stop_reason().unwrap_or(error);
         let job = self.connections[index].state.job_mut();
@@ -281,7 +276,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         // Moves are counted apart from retries.
         if !is_moving {
             self.metrics.retries[reason as usize] += 1;
-            job.object().object.count_retry();
+            job.object().count_retry();
         }
         let (endpoint, ticket) = (job.endpoint, job.into.ticket());
         if let Some(ticket) = ticket {
@@ -329,12 +324,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn give_up(&mut self, index: usize, error: &Error) {
         self.fail_job(index, error.clone());
         let job = self.connections[index].state.job_mut();
-        let transfer = job.object();
         if let Some(rival) = job.rival() {
             self.connections[rival].state.job_mut().rivalry = Rivalry::Alone;
             return self.release(index);
         }
-        self.keep_undelivered(index, &transfer, error.kind());
+        self.keep_undelivered(index, error.kind());
         self.end_moving(index);
         self.hang_up(index);
         self.fetched(index);
@@ -380,11 +374,10 @@ impl Connection {
 
     fn explained(&self, failure: Failure, refusal: Option<ServerError>, now_us: u64) -> Error {
         let job = self.state.job();
-        let transfer = job.object();
+        let endpoint = &job.object().endpoint;
         let (what, tries) = (job.range_in_words(), job.attempts.tried(now_us));
         let context = format!("get {what} failed after {tries}{}", self.over());
-        if let Some(error) = transfer.object.endpoint.refusal_on_the_way(failure, refusal.as_ref())
-        {
+        if let Some(error) = endpoint.refusal_on_the_way(failure, refusal.as_ref()) {
             return error.within(context);
         }
         match (failure, refusal) {
@@ -409,7 +402,7 @@ impl Connection {
             }
             (Failure::TlsBroken | Failure::TlsRefused, _) => {
                 let fault = self.link.as_ref().and_then(Link::fault);
-                explain_failure(failure, fault, &transfer.object.endpoint.host).within(context)
+                explain_failure(failure, fault, &endpoint.host).within(context)
             }
             (failure, _) if failure.is_of_descriptors() => {
                 Error::new(ErrorKind::Host, failure.to_string())
@@ -426,7 +419,7 @@ impl Connection {
                 Error::new(ErrorKind::Endpoint, failure.to_string())
                     .because(reason)
                     .within(context)
-                    .advise(transfer.object.endpoint.advice(otherwise))
+                    .advise(endpoint.advice(otherwise))
             }
         }
     }

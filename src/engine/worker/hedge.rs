@@ -18,6 +18,8 @@
 //! [`HEDGES_PER_100_REQUESTS_MAX`]: crate::limits::HEDGES_PER_100_REQUESTS_MAX
 //! [`STUCK_FACTOR`]: crate::limits::STUCK_FACTOR
 
+use std::sync::Arc;
+
 use super::Worker;
 use super::connection::ConnectionState;
 use super::job::Rivalry;
@@ -131,7 +133,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_answering = Phase::of(&connection.conn) == Phase::Body;
         let is_unheard = |place: EndpointAddress| !self.addresses.is_good(place.address);
         !is_answering
-            && job.object().object.endpoint.has_several_addresses()
+            && job.object().endpoint.has_several_addresses()
             && connection.place().is_some_and(is_unheard)
     }
 
@@ -149,7 +151,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn is_heard_elsewhere(&self, index: usize) -> bool {
         let connection = &self.connections[index];
         let at = connection.link.as_ref().map(Link::address);
-        let endpoint = &connection.state.job().object().object.endpoint;
+        let endpoint = &connection.state.job().object().endpoint;
         let others = endpoint.addresses().into_iter().filter(|address| Some(*address) != at);
         others.into_iter().any(|address| self.addresses.is_good(address))
     }
@@ -166,10 +168,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn start_hedge(&mut self, late: usize) {
         let connection = &self.connections[late];
         let job = connection.state.job();
-        let transfer = job.object();
+        let endpoint = Arc::clone(&job.object().endpoint);
         let at = connection.link.as_ref().map(Link::address);
         let bytes = job.bytes;
-        let etag = connection.conn.etag().or(transfer.object.etag);
+        let etag = connection.conn.etag().or(job.object().etag);
         let delivered = self.delivered(late);
         // Bytes that are fetched again are no progress.
         let attempts = job.attempts.without_first(delivered);
@@ -182,14 +184,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let connection = &self.connections[*free];
             let is_other = |link: &Link| {
                 let is_answered = is_unanswered && link.open().answers() > 0;
-                link.leads_to(&transfer.object.endpoint)
-                    && (Some(link.address()) != at || is_answered)
+                link.leads_to(&endpoint) && (Some(link.address()) != at || is_answered)
             };
             connection.conn.is_idle() && connection.link.as_ref().is_some_and(is_other)
         });
         let index = match elsewhere {
             Some(position) => self.free.remove(position),
-            None => match self.free_connection(by_client, &transfer.object.endpoint) {
+            None => match self.free_connection(by_client, &endpoint) {
                 Some(index) => index,
                 // There is no room any more.
                 None => return,

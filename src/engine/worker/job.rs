@@ -15,6 +15,7 @@ use crate::limits::ALIKE_TRIES_MAX;
 use crate::link::attempt::Attempts;
 use crate::link::conn::{Action, Manner};
 use crate::link::failure::Failure;
+use crate::link::object::ObjectRef;
 use crate::s3::ByteRange;
 use crate::s3::habit::Habit;
 use crate::sys::Slot;
@@ -137,18 +138,17 @@ pub(super) struct Request {
 pub(super) enum Route {
     /// Its object's file, or nothing, depending on the run's sink; small objects are received
     /// whole.
-    Sink { is_whole: bool },
+    File(Arc<FileDownload>),
     /// A client's memory, a slot leased to it, or nothing.
-    Client(Arc<Ticket>),
+    Client(Arc<ObjectRef>, Arc<Ticket>),
     /// A client's pipe, or the memory of a stream.
-    Stream(Flow),
+    Stream(Arc<ObjectRef>, Flow),
 }
 
 /// A range that a connection has.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) state: JobState,
-    transfer: Arc<FileDownload>,
     /// Its endpoint.
     pub(super) endpoint: EndpointNumber,
     pub(super) into: Route,
@@ -186,15 +186,13 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(
-        (transfer, endpoint): (Arc<FileDownload>, EndpointNumber),
+        (into, endpoint): (Route, EndpointNumber),
         bytes: ByteRange,
         range: usize,
-        into: Route,
         attempts: Attempts,
     ) -> Self {
         Self {
             state: JobState::Active,
-            transfer,
             endpoint,
             into,
             bytes,
@@ -219,8 +217,8 @@ impl Job {
 
     /// The optional headers of its next request.
     pub(super) fn headers(&self) -> OptionalHeaders {
-        let habits = &self.transfer.object.endpoint.habits;
-        let asks = self.into.ticket().is_none() && self.transfer.verification.asks();
+        let habits = &self.object().endpoint.habits;
+        let asks = self.into.download().is_some_and(|download| download.verification.asks());
         let is_refused = self.without_if_match || habits.has(Habit::MisreadsIfMatch);
         OptionalHeaders {
             if_match: self.names_version() && !is_refused,
@@ -231,12 +229,12 @@ impl Job {
 
     /// True if the ETag of its object is known.
     pub(super) fn names_version(&self) -> bool {
-        !self.transfer.object.listed.etag.is_empty()
+        !self.object().listed.etag.is_empty()
     }
 
     /// Records what a correct answer to it has shown about its server.
     pub(super) fn note_habits(&self) {
-        let endpoint = &self.transfer.object.endpoint;
+        let endpoint = &self.object().endpoint;
         if self.sent.if_match {
             endpoint.habits.note(Habit::ReadsIfMatch);
         } else if self.without_if_match {
@@ -249,11 +247,10 @@ impl Job {
 
     /// A job for this range on another connection, which requests these bytes.
     pub(super) fn for_rest(&self, bytes: ByteRange, attempts: Attempts) -> Self {
-        let object = (self.object(), self.endpoint);
         Self {
             without_if_match: self.without_if_match,
             accept_gzip: self.accept_gzip,
-            ..Self::new(object, bytes, self.range, self.into.of_rival(), attempts)
+            ..Self::new((self.into.of_rival(), self.endpoint), bytes, self.range, attempts)
         }
     }
 
@@ -288,13 +285,13 @@ impl Job {
         let before = self.mismatch.replace((mismatch, from));
         let alike = before.filter(|(before, _)| *before == mismatch);
         self.is_wrong_alike = alike.is_some();
-        let has_others = self.transfer.object.endpoint.has_several_addresses();
+        let has_others = self.object().endpoint.has_several_addresses();
         self.other_than = Some(from).filter(|_| has_others);
         alike.is_some_and(|(_, sender)| sender != from || !has_others)
     }
 
-    pub(super) fn object(&self) -> Arc<FileDownload> {
-        Arc::clone(&self.transfer)
+    pub(super) fn object(&self) -> &ObjectRef {
+        self.into.object()
     }
 
     /// How its body is received.
@@ -304,7 +301,7 @@ impl Job {
 
     /// The stream that it goes into.
     pub(super) fn flow_mut(&mut self) -> &mut Flow {
-        let Route::Stream(flow) = &mut self.into else {
+        let Route::Stream(_, flow) = &mut self.into else {
             unreachable!("only what goes into a stream is moved")
         };
         flow

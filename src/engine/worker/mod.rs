@@ -38,7 +38,7 @@ use crate::engine::metrics::{Gauge, WaitFor, WorkerMetrics};
 use crate::engine::pace::{Pacer, Share};
 use crate::engine::peers::{Addresses, NetworkClock, Paces, SharedAddresses};
 use crate::engine::request::ClientRequest;
-use crate::engine::schedule::{Assignment, Scheduler, Supply};
+use crate::engine::schedule::{Assignment, Recipient, Scheduler, Supply};
 use crate::error::Error;
 use crate::files::host::FileHost;
 use crate::files::sink::Sink;
@@ -48,7 +48,7 @@ use crate::limits::{
 };
 use crate::link::attempt::RetryPolicy;
 use crate::sys::{Completion, Errno, Handle, Op, POLL_IN, Pool, Ring};
-use client::refuse;
+use client::{is_cancelled, refuse};
 use connection::{Connection, ConnectionState};
 use job::JobState;
 use pace::Wait;
@@ -416,36 +416,36 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             let Some(at) = self.next_ready(held) else { return false };
             let Some(assignment) = self.ready.remove(at) else { return false };
-            let client = assignment.client.as_ref();
-            if client.is_some_and(|client| client.ticket.is_cancelled()) {
+            if is_cancelled(&assignment) {
                 refuse(assignment, None);
                 continue;
             }
-            let is_of_client = client.is_some();
-            assignment.download.object.begin(self.now_us);
-            if !is_of_client && assignment.download.failure().is_some() {
-                self.settle(&assignment.download);
-                settled += 1;
-            } else if assignment.range.length == 0 {
-                self.make_empty(&assignment.download);
-                settled += 1;
-                if self.scheduler.is_stopped() {
-                    return true;
+            assignment.recipient.object().begin(self.now_us);
+            match &assignment.recipient {
+                Recipient::File(download) if download.failure().is_some() => {
+                    self.settle(download);
+                    settled += 1;
                 }
-            } else {
-                let connection = self.connection_to_ask(&assignment);
-                let endpoint = assignment.endpoint;
-                match connection {
-                    Ok(connection) => self.begin(connection, assignment),
-                    Err(_) => self.ready.insert(at, assignment),
-                }
-                match connection {
-                    Ok(_) => {}
-                    // Requests of other endpoints continue.
-                    Err(Wait::ForEndpoint) if self.scheduler.endpoints().are_several() => {
-                        held.insert(endpoint);
+                Recipient::File(download) if assignment.range.length == 0 => {
+                    self.make_empty(download);
+                    settled += 1;
+                    if self.scheduler.is_stopped() {
+                        return true;
                     }
-                    Err(_) => return false,
+                }
+                _ => {
+                    let endpoint = assignment.endpoint;
+                    match self.connection_to_ask(&assignment) {
+                        Ok(connection) => self.begin(connection, assignment),
+                        Err(wait) => {
+                            self.ready.insert(at, assignment);
+                            // Requests of other endpoints continue.
+                            if wait == Wait::ForRoom || !self.scheduler.endpoints().are_several() {
+                                return false;
+                            }
+                            held.insert(endpoint);
+                        }
+                    }
                 }
             }
         }
@@ -456,7 +456,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// endpoints.
     fn next_ready(&mut self, held: EndpointSet) -> Option<usize> {
         let may_begin = |next: &Assignment| {
-            let by_client = next.client.as_ref().is_some_and(ClientRequest::is_paced_by_client);
+            let request = next.recipient.request();
+            let by_client = request.is_some_and(ClientRequest::is_paced_by_client);
             by_client || next.range.length == 0 || !held.has(next.endpoint)
         };
         let here = self.ready.len();
@@ -560,14 +561,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let reason = self.scheduler.stop_reason().unwrap_or_else(|| {
             Error::new(crate::error::ErrorKind::Interrupted, "the run was stopped")
         });
-        while let Some(assignment) = self.ready.pop_front() {
-            if assignment.client.is_some() {
-                refuse(assignment, Some(reason.clone()));
-                continue;
+        while let Some(Assignment { recipient, .. }) = self.ready.pop_front() {
+            match recipient {
+                Recipient::Client { request, .. } => request.refuse(Some(reason.clone())),
+                Recipient::File(download) => {
+                    download.fail(reason.clone());
+                    self.settle(&download);
+                }
             }
-            let Assignment { download: transfer, .. } = assignment;
-            transfer.fail(reason.clone());
-            self.settle(&transfer);
         }
         self.give_up_all_parked(&reason);
         self.recall_files(&reason);

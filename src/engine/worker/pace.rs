@@ -88,8 +88,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// # Errors
     /// What it waits for.
     pub(super) fn connection_to_ask(&mut self, next: &Assignment) -> Result<usize, Wait> {
-        let to = &next.download.object.endpoint;
-        if next.client.as_ref().is_some_and(ClientRequest::is_paced_by_client) {
+        let to = &next.recipient.object().endpoint;
+        if next.recipient.request().is_some_and(ClientRequest::is_paced_by_client) {
             // Its client had the right to send it.
             return self.free_connection(true, to).ok_or(Wait::ForRoom);
         }

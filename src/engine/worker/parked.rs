@@ -10,10 +10,8 @@
 use std::sync::Arc;
 
 use super::Worker;
-use super::client::Purpose;
 use super::job::Job;
 use crate::engine::endpoints::{EndpointNumber, EndpointSet};
-use crate::engine::request::{ClientRequest, Destination};
 use crate::engine::schedule::Supply;
 use crate::error::Error;
 use crate::files::host::FileHost;
@@ -95,11 +93,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn parked_counts(&self) -> Counts {
         let mut counts = Counts::none();
         for Parked { job, .. } in &self.parked {
-            let purpose = self.ranges.purpose(job.range);
-            let has_lease = matches!(
-                purpose,
-                Purpose::Client { request: ClientRequest { into: Destination::Lease(_), .. }, .. }
-            );
+            let client = self.ranges.client(job.range);
+            let has_lease = client.is_some_and(|client| client.request.wants_lease());
             counts.add(job.endpoint, has_lease);
         }
         counts
@@ -135,11 +130,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
         let rest = job.for_next_try(left, job.attempts.without_first(delivered));
-        let parked = Parked {
-            job: rest,
-            etag: connection.conn.etag().or(job.object().object.etag),
-            until_us,
-        };
+        let parked =
+            Parked { job: rest, etag: connection.conn.etag().or(job.object().etag), until_us };
         self.connections[index].conn.forget();
         self.end_moving(index);
         self.connections[index].let_go(self.now_us);
@@ -193,7 +185,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     fn begin_again(&mut self, parked: Parked) {
         let Parked { job, etag, until_us } = parked;
-        let endpoint = Arc::clone(&job.object().object.endpoint);
+        let endpoint = Arc::clone(&job.object().endpoint);
         let Some(index) = self.free_connection(false, &endpoint) else {
             self.parked.push_back(Parked { job, etag, until_us });
             return;
@@ -209,10 +201,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn give_up_parked(&mut self, job: &Job, error: Error) {
-        match job.into.ticket() {
-            None => job.object().fail(error),
-            Some(_) => self.ranges.purpose_mut(job.range).fail(error),
-        }
+        self.ranges.fail(job.range, error);
         if self.ranges.fetched(job.range) {
             self.end_range(job.range);
         }

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use super::client::Purpose;
+use super::client::ClientRange;
 use super::files::prefix::Prefix;
 use super::verify::Check;
+use crate::engine::schedule::Recipient;
+use crate::error::Error;
 use crate::files::file_download::FileDownload;
 use crate::sys::Slot;
 
@@ -15,21 +17,45 @@ pub(super) const WRITE_TRIES_MAX: u32 = 16;
 /// A range from its hand-out until its last byte is written.
 #[derive(Debug)]
 struct RangeState {
-    transfer: Arc<FileDownload>,
     /// Its offset in the object.
     offset: u64,
-    /// Which of its bytes are written.
-    prefix: Prefix,
     /// Its connection has received all of it, or given it up.
     fetched: bool,
     /// Writes in flight, file jobs that hold its bytes, and operations that still fill its client's
     /// memory for a connection that lost it.
     writes: u32,
+    kind: RangeKind,
+}
+
+/// What only a range for this recipient has.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it stays with its range, and is not allocated")]
+pub(super) enum RangeKind {
+    File(FileRange),
+    Client(ClientRange),
+}
+
+/// The state of a range of an object's file.
+#[derive(Debug)]
+pub(super) struct FileRange {
+    pub(super) download: Arc<FileDownload>,
+    /// Which of its bytes are written.
+    pub(super) prefix: Prefix,
     /// The checksum that its bytes are compared with, if they are a whole object. It belongs to the
     /// range, because another connection may continue it.
-    check: Check,
-    /// What it is fetched for.
-    purpose: Purpose,
+    pub(super) check: Check,
+}
+
+impl RangeKind {
+    fn new(recipient: Recipient, offset: u64, now_us: u64) -> Self {
+        match recipient {
+            Recipient::File(download) => {
+                let (prefix, check) = (Prefix::new(offset, now_us), Check::None);
+                Self::File(FileRange { download, prefix, check })
+            }
+            Recipient::Client { request, .. } => Self::Client(ClientRange::new(request)),
+        }
+    }
 }
 
 /// All ranges of a worker that are not settled.
@@ -46,36 +72,25 @@ impl Ranges {
     }
 
     /// Adds a range.
-    pub(super) fn insert(
-        &mut self,
-        transfer: Arc<FileDownload>,
-        offset: u64,
-        now_us: u64,
-        purpose: Purpose,
-    ) -> usize {
+    pub(super) fn insert(&mut self, recipient: Recipient, offset: u64, now_us: u64) -> usize {
         // One per connection, and one per write in flight for ranges whose connection has moved on.
         let index = self.free.pop().expect("as many as connections and slots");
-        let (check, prefix) = (Check::None, Prefix::new(offset, now_us));
-        self.entries[index] = Some(RangeState {
-            transfer,
-            offset,
-            prefix,
-            fetched: false,
-            writes: 0,
-            check,
-            purpose,
-        });
+        let kind = RangeKind::new(recipient, offset, now_us);
+        self.entries[index] = Some(RangeState { offset, fetched: false, writes: 0, kind });
         index
     }
 
-    /// All numbers; see [`Self::find`].
+    /// All numbers; see [`Self::file`].
     pub(super) fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
         0..self.entries.len()
     }
 
-    /// A range, if it is not settled.
-    pub(super) fn find(&mut self, index: usize) -> Option<(&Arc<FileDownload>, &mut Prefix)> {
-        self.entries[index].as_mut().map(|range| (&range.transfer, &mut range.prefix))
+    /// A range of a file, if it is not settled.
+    pub(super) fn file(&mut self, index: usize) -> Option<&mut FileRange> {
+        match &mut self.entries[index].as_mut()?.kind {
+            RangeKind::File(file) => Some(file),
+            RangeKind::Client(_) => None,
+        }
     }
 
     fn get_mut(&mut self, index: usize) -> &mut RangeState {
@@ -86,14 +101,36 @@ impl Ranges {
         self.entries[index].as_ref().expect("a range that is not settled")
     }
 
-    /// What it is fetched for.
-    pub(super) fn purpose(&self, index: usize) -> &Purpose {
-        &self.get(index).purpose
+    /// The state of a client's range; `None` for a file's.
+    pub(super) fn client(&self, index: usize) -> Option<&ClientRange> {
+        match &self.get(index).kind {
+            RangeKind::File(_) => None,
+            RangeKind::Client(client) => Some(client),
+        }
     }
 
-    /// What it is fetched for, mutable.
-    pub(super) fn purpose_mut(&mut self, index: usize) -> &mut Purpose {
-        &mut self.get_mut(index).purpose
+    /// The state of a client's range, mutable; `None` for a file's.
+    pub(super) fn client_mut(&mut self, index: usize) -> Option<&mut ClientRange> {
+        match &mut self.get_mut(index).kind {
+            RangeKind::File(_) => None,
+            RangeKind::Client(client) => Some(client),
+        }
+    }
+
+    /// Records why it fails, and its file's object with it; the first reason stays.
+    pub(super) fn fail(&mut self, index: usize, error: Error) {
+        match &mut self.get_mut(index).kind {
+            RangeKind::File(file) => file.download.fail(error),
+            RangeKind::Client(client) => client.fail(error),
+        }
+    }
+
+    /// Why it, or its file's object, fails, if it does.
+    pub(super) fn failure(&self, index: usize) -> Option<&Error> {
+        match &self.get(index).kind {
+            RangeKind::File(file) => file.download.failure(),
+            RangeKind::Client(client) => client.failure(),
+        }
     }
 
     /// Its offset in its object.
@@ -101,14 +138,12 @@ impl Ranges {
         self.get(index).offset
     }
 
-    /// The checksum that its bytes are compared with.
-    pub(super) fn check(&mut self, index: usize) -> &mut Check {
-        &mut self.get_mut(index).check
-    }
-
-    /// Its object.
-    pub(super) fn transfer(&self, index: usize) -> Arc<FileDownload> {
-        Arc::clone(&self.get(index).transfer)
+    /// The download of a file's range.
+    pub(super) fn download(&self, index: usize) -> &Arc<FileDownload> {
+        let RangeKind::File(file) = &self.get(index).kind else {
+            unreachable!("only a file's range is written")
+        };
+        &file.download
     }
 
     /// A file job has all its bytes; it ends like a write.
@@ -120,7 +155,9 @@ impl Ranges {
     pub(super) fn write_begins(&mut self, index: usize, end: u64) {
         let range = self.get_mut(index);
         range.writes += 1;
-        range.prefix.reached = end;
+        if let RangeKind::File(file) = &mut range.kind {
+            file.prefix.reached = end;
+        }
     }
 
     /// A write ended; true if the range is complete.
@@ -137,19 +174,21 @@ impl Ranges {
         range.writes == 0
     }
 
-    /// True if all bytes up to the range's end are written, whoever wrote its beginning.
+    /// True if all bytes up to the end of a file's range are written, whoever wrote its beginning.
     pub(super) fn is_written(&self, index: usize) -> bool {
-        let Some(range) = &self.entries[index] else { return false };
-        let (size_bytes, part) =
-            (range.transfer.object.listed.size_bytes, range.transfer.part.bytes());
-        range.prefix.stands() == size_bytes.min((range.offset / part + 1) * part)
+        let Some(RangeState { offset, kind: RangeKind::File(file), .. }) = &self.entries[index]
+        else {
+            return false;
+        };
+        let size_bytes = file.download.object.listed.size_bytes;
+        let part = file.download.part.bytes();
+        file.prefix.stands() == size_bytes.min((offset / part + 1) * part)
     }
 
-    /// Removes a complete range: returns its object, offset and purpose.
-    pub(super) fn remove(&mut self, index: usize) -> (Arc<FileDownload>, u64, Purpose) {
+    /// Removes a complete range.
+    pub(super) fn remove(&mut self, index: usize) -> RangeKind {
         self.free.push(index);
-        let state = self.entries[index].take().expect("a range that is not settled");
-        (state.transfer, state.offset, state.purpose)
+        self.entries[index].take().expect("a range that is not settled").kind
     }
 
     /// True if every range is settled.

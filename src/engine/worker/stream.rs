@@ -290,7 +290,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn soon_bytes(&self, index: usize) -> u32 {
         let connection = &self.connections[index];
         let ConnectionState::Busy(job) = &connection.state else { return STREAM_LOW_WATER_BYTES };
-        let Route::Stream(flow) = &job.into else { return STREAM_LOW_WATER_BYTES };
+        let Route::Stream(_, flow) = &job.into else { return STREAM_LOW_WATER_BYTES };
         let came = flow.answer_bytes.saturating_sub(connection.conn.body_left());
         let times = job.times(self.now_us);
         soon_bytes(came, times.map_or(0, |times| times.first_byte_us + times.body_us))
@@ -496,7 +496,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Ends a connection's wait for room.
     pub(super) fn end_waiting(&mut self, index: usize) {
-        let Route::Stream(flow) = &self.connections[index].state.job().into else { return };
+        let Route::Stream(_, flow) = &self.connections[index].state.job().into else { return };
         match &flow.into {
             FlowInto::Memory(range) => range.stop_waiting(),
             FlowInto::Handover(pipes) => pipes.wait_ends(self.now_us),
@@ -508,7 +508,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn end_moving(&mut self, index: usize) {
         self.end_waiting(index);
         let Connection { state, link, .. } = &mut self.connections[index];
-        let Route::Stream(flow) = &mut state.job_mut().into else { return };
+        let Route::Stream(_, flow) = &mut state.job_mut().into else { return };
         if !flow.held.buffer.is_empty() {
             self.spare.push(std::mem::take(&mut flow.held).buffer);
         }

@@ -5,8 +5,9 @@
 //! range is delivered once, by whichever connection received it.
 
 use super::Worker;
+use super::range::FileRange;
 use crate::checksum::{InOrder, Sequence};
-use crate::files::file_download::{FileDownload, Shape};
+use crate::files::file_download::Shape;
 use crate::files::host::FileHost;
 use crate::sys::Ring;
 
@@ -22,26 +23,21 @@ pub(super) enum Check {
 }
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
-    /// Counts a piece that was received and is about to be written.
-    pub(super) fn count_in(
-        &mut self,
-        index: usize,
-        transfer: &FileDownload,
-        bytes: &[u8],
-        at: u64,
-    ) {
-        if let Some(sum) = transfer.verification.sum() {
+    /// Counts a piece of a file's range that was received and is about to be written.
+    pub(super) fn count_in(&mut self, index: usize, bytes: &[u8], at: u64) {
+        let connection = &self.connections[index];
+        let range = connection.state.job().range;
+        let Some(FileRange { download, check, .. }) = self.ranges.file(range) else { return };
+        if let Some(sum) = download.verification.sum() {
             let begun_us = self.host.now_us();
             sum.add(at, bytes);
             self.metrics.stages.verify_us += self.host.now_us().saturating_sub(begun_us);
             return;
         }
-        let connection = &self.connections[index];
-        let check = self.ranges.check(connection.state.job().range);
         if at == 0 {
             let basis = connection.conn.comparison().basis();
             let of_answer = basis.map(|basis| basis.map(InOrder::of_one_piece));
-            *check = match transfer.verification.known().map(Ok).or(of_answer) {
+            *check = match download.verification.known().map(Ok).or(of_answer) {
                 None => Check::None,
                 Some(Err(reason)) => Check::Unverified(reason),
                 Some(Ok(goal)) => Check::Against(Box::new(Sequence::new(goal))),
@@ -49,7 +45,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         match check {
             // A small object's body was compared as it arrived.
-            Check::Against(sequence) if transfer.shape == Shape::Ranges => {
+            Check::Against(sequence) if download.shape == Shape::Ranges => {
                 let begun_us = self.host.now_us();
                 sequence.update(bytes);
                 self.metrics.stages.verify_us += self.host.now_us().saturating_sub(begun_us);
@@ -58,19 +54,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Records the result of the checksum in a whole object's answer.
-    pub(super) fn compare(&mut self, index: usize, transfer: &FileDownload) {
-        let check = self.ranges.check(self.connections[index].state.job().range);
+    /// Records the result of the checksum in a whole object's answer, if the range is of its file.
+    pub(super) fn compare(&mut self, range: usize) {
+        let Some(FileRange { download, check, .. }) = self.ranges.file(range) else { return };
         match std::mem::replace(check, Check::None) {
             Check::None => {}
-            Check::Unverified(reason) => transfer.take_unverified(reason),
+            Check::Unverified(reason) => download.take_unverified(reason),
             Check::Against(sequence) => {
                 let algorithm = sequence.algorithm();
-                let held = match transfer.shape {
+                let held = match download.shape {
                     Shape::Ranges => sequence.finish(),
                     _ => Ok(()),
                 };
-                transfer.take_verdict(held.map(|()| algorithm));
+                download.take_verdict(held.map(|()| algorithm));
             }
         }
     }

@@ -27,7 +27,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         });
         let longest = waited.chain(parked).max_by_key(|(elapsed_us, _)| *elapsed_us);
         let wait = longest.map(|(elapsed_us, job)| Wait {
-            whom: job.object().object.endpoint.host_in_words(),
+            whom: job.object().endpoint.host_in_words(),
             what: format!("to answer GET {}", job.range_in_words()),
             tries: job.attempts.tries(),
             elapsed_us,
@@ -63,13 +63,13 @@ impl Connection {
 impl Job {
     /// Its object, and its bytes unless they are all of it.
     pub(super) fn range_in_words(&self) -> String {
-        let transfer = self.object();
-        match self.bytes.length < transfer.object.listed.size_bytes {
+        let object = self.object();
+        match self.bytes.length < object.listed.size_bytes {
             true => {
                 let last = self.bytes.offset + self.bytes.length - 1;
-                format!("{} bytes {}-{last}", transfer.object.name(), self.bytes.offset)
+                format!("{} bytes {}-{last}", object.name(), self.bytes.offset)
             }
-            false => transfer.object.name(),
+            false => object.name(),
         }
     }
 }

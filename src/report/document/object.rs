@@ -4,8 +4,11 @@ use serde::Serialize;
 
 use super::{json, seconds};
 use crate::checksum::Algorithm;
-use crate::checksum::unverified::NO_BYTES;
+use crate::checksum::unverified::{NO_BYTES, NOT_REQUESTED};
+use crate::error::Error;
 use crate::files::file_download::{FileDownload, Outcome, Shape};
+use crate::limits::SLOT_BYTES_MAX;
+use crate::link::object::ObjectRef;
 use crate::s3::Object;
 use crate::text::shown::shown;
 use crate::text::size::{Binary, Decimal};
@@ -106,21 +109,40 @@ impl<'a> ObjectLine<'a> {
     /// Makes the line of an outcome.
     #[must_use]
     pub fn new(outcome: &'a Outcome) -> Self {
-        let download = &*outcome.download;
-        let error = outcome.result.as_ref().err().map(ToString::to_string);
+        let FileDownload { object, shape, verification, path, .. } = &*outcome.download;
+        let error = outcome.result.as_ref().err();
+        let verified = Verified::of(object, *shape, verification.verdict(), error.is_some());
+        let path = Some(path.as_str()).filter(|path| !path.is_empty());
+        Self { path, ..Self::ended(object, outcome.elapsed_us, error, verified) }
+    }
+
+    /// Makes the line of an object of a stream, whose bytes are compared with nothing.
+    #[must_use]
+    pub fn streamed(object: &'a ObjectRef, elapsed_us: u64, error: Option<&Error>) -> Self {
+        let shape = Shape::of(&object.listed, SLOT_BYTES_MAX, false);
+        let verified = Verified::of(object, shape, Err(NOT_REQUESTED), error.is_some());
+        Self::ended(object, elapsed_us, error, verified)
+    }
+
+    fn ended(
+        object: &'a ObjectRef,
+        elapsed_us: u64,
+        error: Option<&Error>,
+        verified: Verified,
+    ) -> Self {
         Self {
             kind: "object",
             channel: None,
             destination: None,
-            bucket: &download.object.endpoint.bucket,
-            key: &download.object.listed.key,
-            path: Some(download.path.as_str()).filter(|path| !path.is_empty()),
-            bytes: download.object.listed.size_bytes,
-            seconds: seconds(outcome.elapsed_us),
-            retries: download.object.retries(),
+            bucket: &object.endpoint.bucket,
+            key: &object.listed.key,
+            path: None,
+            bytes: object.listed.size_bytes,
+            seconds: seconds(elapsed_us),
+            retries: object.retries(),
             status: if error.is_some() { Status::Failed } else { Status::Ok },
-            verified: Verified::of(download, error.is_some()),
-            error,
+            error: error.map(ToString::to_string),
+            verified,
         }
     }
 
@@ -166,12 +188,17 @@ impl<'a> ObjectLine<'a> {
 }
 
 impl Verified {
-    fn of(download: &FileDownload, failed: bool) -> Self {
-        let verdict = match download.verification.verdict() {
+    fn of(
+        object: &ObjectRef,
+        shape: Shape,
+        verdict: Result<Algorithm, &'static str>,
+        failed: bool,
+    ) -> Self {
+        let verdict = match verdict {
             _ if failed => Err("the object failed".to_owned()),
             Ok(algorithm) => Ok(algorithm.name()),
-            Err(_) if download.object.listed.size_bytes == 0 => return Self::empty(),
-            Err(reason) => Err(unverified(download, reason)),
+            Err(_) if object.listed.size_bytes == 0 => return Self::empty(),
+            Err(reason) => Err(unverified(object, shape, reason)),
         };
         match verdict {
             Ok(algorithm) => Self::by(algorithm),
@@ -203,8 +230,8 @@ fn kept_after(earlier: Result<Algorithm, &'static str>) -> String {
 }
 
 /// Why an object was not validated, and what was checked nevertheless.
-fn unverified(download: &FileDownload, reason: &str) -> String {
-    let checked = match (download.shape, download.object.etag.is_some()) {
+fn unverified(object: &ObjectRef, shape: Shape, reason: &str) -> String {
+    let checked = match (shape, object.etag.is_some()) {
         (Shape::Folder | Shape::Empty, _) => return reason.to_owned(),
         (Shape::Whole, true) => "length and ETag were checked",
         (Shape::Whole, false) => "the length was checked, and the server sent no ETag",
@@ -450,7 +477,7 @@ mod tests {
 
     use super::*;
     use crate::checksum::{Algorithm, Verification};
-    use crate::error::{Error, ErrorKind};
+    use crate::error::ErrorKind;
     use crate::files::file_download::Cut;
     use crate::plan::ranges::PartSize;
     use crate::s3::Endpoint;
@@ -520,7 +547,8 @@ mod tests {
     #[test]
     fn nothing_is_said_to_be_checked_that_was_not() {
         let check = |etag: &str, size: u64, expected: &[&str], absent: &str| {
-            let reason = unverified(&download("a", etag, size, "a"), "it is empty");
+            let FileDownload { object, shape, .. } = download("a", etag, size, "a");
+            let reason = unverified(&object, shape, "it is empty");
             assert!(expected.iter().all(|word| reason.contains(word)), "{reason}");
             assert!(!reason.contains(absent), "{reason}");
         };
@@ -530,8 +558,12 @@ mod tests {
         check("", 5, &["length", "no ETag"], "range");
         check("\"e\"", 0, &["is empty"], "checked");
         let empty = download("a", "\"e\"", 0, "a");
-        assert_eq!(Verified::of(&empty, false), Verified::empty());
-        assert_eq!(Verified::of(&empty, true).verdict, "not validated", "it failed");
+        let verified = |failed| {
+            let verdict = empty.verification.verdict();
+            Verified::of(&empty.object, empty.shape, verdict, failed)
+        };
+        assert_eq!(verified(false), Verified::empty());
+        assert_eq!(verified(true).verdict, "not validated", "it failed");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use super::{ObjectLine, STDOUT_NAME, json};
-use crate::files::file_download::Outcome;
 
 /// The result of one object of a stream.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -20,15 +19,11 @@ pub struct StreamedLine<'a> {
 }
 
 impl<'a> StreamedLine<'a> {
-    /// Makes the line of an outcome.
+    /// Makes the line of an object of an epoch's stream.
     #[must_use]
-    pub fn new(channel: &'a str, epoch: u64, outcome: &'a Outcome) -> Self {
+    pub fn new(channel: &'a str, epoch: u64, object: ObjectLine<'a>) -> Self {
         let is_named = channel != STDOUT_NAME;
-        Self {
-            channel: is_named.then_some(channel),
-            epoch: is_named.then_some(epoch),
-            object: ObjectLine::new(outcome),
-        }
+        Self { channel: is_named.then_some(channel), epoch: is_named.then_some(epoch), object }
     }
 
     /// The line of the report.

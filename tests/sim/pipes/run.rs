@@ -14,10 +14,10 @@ use inrush::engine::stream::feed::{FeedItem, StreamFeed};
 use inrush::engine::stream::feeder::FeederParts;
 use inrush::engine::stream::inline::InlineBytes;
 use inrush::error::{Error, ErrorKind};
-use inrush::files::file_download::{Cut, FileDownload};
 use inrush::files::sink::Sink;
-use inrush::limits::{INLINE_BYTES_MAX, SLOT_BYTES_MIN};
+use inrush::limits::INLINE_BYTES_MAX;
 use inrush::link::failure::RetryReason;
+use inrush::link::object::ObjectRef;
 use inrush::plan::ranges::PartSize;
 use inrush::s3::Endpoint;
 use inrush::sys::{Handle, Ring, descriptor};
@@ -171,8 +171,6 @@ fn plan(
     endpoints: &[Arc<Endpoint>; 2],
     chance: &mut Chance,
 ) -> (VecDeque<(u64, Act)>, Vec<Made>) {
-    let part = PartSize::new(course.part).expect("aligned");
-    let cut = Cut { part, slot_length_bytes: SLOT_BYTES_MIN };
     let (mut acts, mut made) = (VecDeque::new(), Vec::new());
     let mut at_us = 0;
     for sizes in &course.epochs {
@@ -189,8 +187,8 @@ fn plan(
             let key = format!("k{}-{size}", chance.below(1000));
             let which = usize::from(chance.hits(200));
             let target = Arc::clone(&endpoints[which]);
-            let transfer = Arc::new(FileDownload::new(object(&key), target, key.clone(), cut));
-            batch.push(transfer.into());
+            let object = Arc::new(ObjectRef::new(object(&key), target));
+            batch.push(object.into());
             own.push(Piece::Object(key));
             if chance.hits(500) {
                 at_us += chance.below(course.pace_us);

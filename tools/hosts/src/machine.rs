@@ -9,7 +9,7 @@ use inrush::engine::config::{Config, HostFacts, ResourceOptions};
 use inrush::engine::endpoints::EndpointSet;
 use inrush::engine::pace::{Pacer, Totals};
 use inrush::engine::placement::Ground;
-use inrush::engine::schedule::{Room, Scheduler, Supply};
+use inrush::engine::schedule::{Recipient, Room, Scheduler, Supply};
 use inrush::error::Result;
 use inrush::files::file_download::{FileDownload, Outcome};
 use inrush::s3::{Endpoint, Object};
@@ -225,13 +225,14 @@ impl Machine {
             let rate = self.costs.connection_rate * (0.75 + exact(self.below(1000)) / 2000.0);
             let crew = &mut self.crews[worker];
             let Some(next) = crew.ready.pop_front() else { return };
+            let Recipient::File(download) = next.recipient else { unreachable!("no client asks") };
             crew.spend(self.costs.request_us);
             crew.asked += 1;
             crew.asked_bytes += next.range.length;
             crew.flights.push(Flight {
                 rate,
                 left: exact(next.range.length),
-                download: next.download,
+                download,
                 range: next.range,
                 begins_us,
                 is_answered: false,

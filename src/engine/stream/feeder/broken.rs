@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::files::file_download::FileDownload;
+use crate::link::object::ObjectRef;
 
 /// One failed object per such epoch, with its error: the first recorded. Entries of different
 /// epochs are independent: if a reader skips one of these epochs, the next one is still broken.
 ///
 /// Its size is bounded by the epochs that are fetched at the same time.
 #[derive(Debug, Default)]
-pub(super) struct Broken(BTreeMap<u64, (Arc<FileDownload>, Error)>);
+pub(super) struct Broken(BTreeMap<u64, (Arc<ObjectRef>, Error)>);
 
 impl Broken {
     /// Records a failed object of this epoch.
-    pub(super) fn note(&mut self, epoch: u64, transfer: Arc<FileDownload>, error: Error) {
-        self.0.entry(epoch).or_insert((transfer, error));
+    pub(super) fn note(&mut self, epoch: u64, object: Arc<ObjectRef>, error: Error) {
+        self.0.entry(epoch).or_insert((object, error));
     }
 
     /// Takes the failure of this epoch, which is the current one, and drops those of earlier
     /// epochs.
-    pub(super) fn take(&mut self, epoch: u64) -> Option<(Arc<FileDownload>, Error)> {
+    pub(super) fn take(&mut self, epoch: u64) -> Option<(Arc<ObjectRef>, Error)> {
         self.forget_before(epoch);
         self.0.remove(&epoch)
     }
@@ -36,23 +36,19 @@ impl Broken {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::files::file_download::Cut;
-    use crate::plan::ranges::PartSize;
     use crate::s3::{Endpoint, Object};
 
     fn note(broken: &mut Broken, epoch: u64, key: &str) {
         let object = Object { key: key.to_owned(), size_bytes: 1, ..Object::default() };
         let endpoint = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
-        let part = PartSize::new(4096).expect("aligned");
-        let cut = Cut { part, slot_length_bytes: 64 << 10 };
-        let transfer = Arc::new(FileDownload::new(object, endpoint, key.to_owned(), cut));
-        broken.note(epoch, transfer, Error::new(ErrorKind::Endpoint, key));
+        let object = Arc::new(ObjectRef::new(object, endpoint));
+        broken.note(epoch, object, Error::new(ErrorKind::Endpoint, key));
     }
 
     fn take(broken: &mut Broken, epoch: u64) -> Option<String> {
-        broken.take(epoch).map(|(transfer, error)| {
-            assert_eq!(transfer.object.listed.key, error.message());
-            transfer.object.listed.key.clone()
+        broken.take(epoch).map(|(object, error)| {
+            assert_eq!(object.listed.key, error.message());
+            object.listed.key.clone()
         })
     }
 

@@ -25,11 +25,11 @@ use crate::engine::pace::{Bandwidth, Bounds, Pacer, Share, Totals};
 use crate::engine::request::Inbox;
 use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
-use crate::files::file_download::FileDownload;
 use crate::files::host::PipeHost;
 use crate::limits::{
     FEED_LOOK_US, PAUSE_SHARE, PAUSE_SHORT_US, REST_WAIT_MAX_US, TURN_WAIT_MAX_US,
 };
+use crate::link::object::ObjectRef;
 use crate::plan::ranges::PartSize;
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
@@ -125,7 +125,7 @@ pub struct Feeder<R, H> {
     fed: bool,
     feed_look_us: u64,
     /// The next range of the stream, which may not be requested yet.
-    pending: Option<(Arc<FileDownload>, ByteRange)>,
+    pending: Option<(Arc<ObjectRef>, ByteRange)>,
     /// Epochs that cannot be delivered whole; reported when a reader opens them, if ever.
     broken: Broken,
     ended: bool,
@@ -361,8 +361,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     fn waits_for(&self, now_us: u64) -> WaitFor {
         match &self.pending {
             Some(_) if self.lacks_room => WaitFor::Memory,
-            Some((transfer, _)) if self.room() > 0 => {
-                let endpoint = self.window.endpoint_of(transfer);
+            Some((object, _)) if self.room() > 0 => {
+                let endpoint = self.window.endpoint_of(object);
                 match now_us < self.share.next_again_us(endpoint) {
                     true => WaitFor::Refused,
                     false if self.share.is_slowed(endpoint, now_us) => WaitFor::Bandwidth,
@@ -393,7 +393,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 
     fn note_broken(&mut self, lost: Lost) {
-        self.broken.note(self.epoch + lost.epochs, lost.transfer, lost.error);
+        self.broken.note(self.epoch + lost.epochs, lost.object, lost.error);
     }
 
     /// Passes received bytes to the inflaters. An object that cannot be inflated counts as failed.
@@ -422,8 +422,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if !has_reader {
             return self.broken.forget_before(epoch);
         }
-        if let Some((transfer, error)) = self.broken.take(epoch) {
-            self.feed.note_end(epoch, transfer, self.now_us, Err(error.clone()));
+        if let Some((object, error)) = self.broken.take(epoch) {
+            self.feed.note_end(epoch, object, self.now_us, Err(error.clone()));
             self.failure.get_or_insert(error);
         }
     }
@@ -439,14 +439,14 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.fed |= self.feed_look_us <= self.now_us;
         while self.fed && !self.ended && self.window.takes_more(self.pieces_max) {
             let step = match self.pending.take() {
-                Some((transfer, range)) => NextStep::StreamStep(StreamStep::Range(transfer, range)),
+                Some((object, range)) => NextStep::StreamStep(StreamStep::Range(object, range)),
                 None => self.feed.next(self.part_now()),
             };
             match step {
-                NextStep::StreamStep(StreamStep::Range(transfer, range)) => {
+                NextStep::StreamStep(StreamStep::Range(object, range)) => {
                     // Steps without a request wait for nothing, above all the end of an epoch.
                     let asks = range.length > 0;
-                    let endpoint = self.window.endpoint_of(&transfer);
+                    let endpoint = self.window.endpoint_of(&object);
                     let may_ask = self.room() > 0 && self.share.may_send(endpoint, self.now_us);
                     let is_read = matches!(self.outlet, Outlet::Open { .. });
                     let room = match may_ask {
@@ -455,13 +455,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                     };
                     self.lacks_room = asks && may_ask && is_read && room.is_none();
                     if asks && room.is_none() {
-                        self.pending = Some((transfer, range));
+                        self.pending = Some((object, range));
                         return;
                     }
                     if asks {
                         self.share.sent(endpoint, self.now_us, range.length);
                     }
-                    if let Err(error) = self.window.ask(&mut self.host, transfer, range, room) {
+                    if let Err(error) = self.window.ask(&mut self.host, object, range, room) {
                         self.failure.get_or_insert(error);
                         return;
                     }
@@ -489,8 +489,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         if let Some((look_us, _)) = self.unread {
             next_us = next_us.min(look_us);
         }
-        if let Some((transfer, _)) = &self.pending {
-            let endpoint = self.window.endpoint_of(transfer);
+        if let Some((object, _)) = &self.pending {
+            let endpoint = self.window.endpoint_of(object);
             if self.share.is_slowed(endpoint, self.now_us) {
                 next_us = next_us.min(self.share.next_us(endpoint));
             }

@@ -113,8 +113,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// Removes what was passed on.
     fn pop(&mut self) {
-        if let Some(transfer) = self.window.pop() {
-            self.feed.note_end(self.epoch, transfer, self.now_us, Ok(()));
+        if let Some(object) = self.window.pop() {
+            self.feed.note_end(self.epoch, object, self.now_us, Ok(()));
         }
     }
 

@@ -14,11 +14,11 @@ use crate::engine::endpoints::EndpointNumber;
 use crate::engine::handover::Handover;
 use crate::engine::metrics::ClientCounts;
 use crate::engine::request::{ClientRequest, Completion, Destination, Inbox, Priority, Ticket};
-use crate::engine::schedule::{Assignment, Scheduler};
+use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
-use crate::files::file_download::FileDownload;
 use crate::files::host::{PipeHost, PrivatePipe};
 use crate::limits::{INLINE_AHEAD_BYTES_MAX, INLINE_AHEAD_PIECES_MAX, PIPE_BYTES};
+use crate::link::object::ObjectRef;
 use crate::s3::ByteRange;
 use crate::sys::{Errno, Handle};
 use inflating::Inflating;
@@ -35,7 +35,7 @@ pub(super) enum Inlet {
 /// A range of the stream.
 #[derive(Debug)]
 pub(super) struct Range {
-    transfer: Arc<FileDownload>,
+    object: Arc<ObjectRef>,
     /// It is the last range of its object.
     is_last: bool,
     ticket: Arc<Ticket>,
@@ -87,7 +87,7 @@ impl Inline {
 pub(super) enum StreamPiece {
     Range(Range),
     /// An object without bytes.
-    Empty(Arc<FileDownload>),
+    Empty(Arc<ObjectRef>),
     Inline(Inline),
     EpochEnd {
         objects: u64,
@@ -100,7 +100,7 @@ pub(super) struct Lost {
     pub(super) error: Error,
     /// Its worker found that the stream has no reader.
     pub(super) has_no_reader: bool,
-    pub(super) transfer: Arc<FileDownload>,
+    pub(super) object: Arc<ObjectRef>,
     /// Ends of epochs before it in the window.
     pub(super) epochs: u64,
 }
@@ -210,8 +210,8 @@ impl Window {
     }
 
     /// The endpoint of an object.
-    pub(super) fn endpoint_of(&self, transfer: &FileDownload) -> EndpointNumber {
-        self.scheduler.endpoints().number_of(&transfer.object.endpoint)
+    pub(super) fn endpoint_of(&self, object: &ObjectRef) -> EndpointNumber {
+        self.scheduler.endpoints().number_of(&object.endpoint)
     }
 
     /// The endpoints' addresses, by number.
@@ -227,16 +227,16 @@ impl Window {
     pub(super) fn ask(
         &mut self,
         host: &mut impl PipeHost,
-        transfer: Arc<FileDownload>,
+        object: Arc<ObjectRef>,
         range: ByteRange,
         room: Option<RangeRoom>,
     ) -> Result<(), Error> {
         if range.length == 0 {
-            self.pieces.push_back(StreamPiece::Empty(transfer));
+            self.pieces.push_back(StreamPiece::Empty(object));
             return Ok(());
         }
         let token = self.first + self.pieces.len() as u64;
-        let (inlet, into) = if transfer.object.endpoint.tls {
+        let (inlet, into) = if object.endpoint.tls {
             let number = self.requested();
             let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), number, room));
             (Inlet::Memory(Arc::clone(&range)), Destination::Backlog(range))
@@ -247,14 +247,13 @@ impl Window {
             (Inlet::Pipe { own, handover }, into)
         };
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
-        let request = Some(ClientRequest::new(Arc::clone(&ticket), into));
+        let request = ClientRequest::new(Arc::clone(&ticket), into);
         let left = range.length;
-        let is_last = range.offset + range.length == transfer.object.listed.size_bytes;
-        let object = Arc::clone(&transfer);
+        let is_last = range.offset + range.length == object.listed.size_bytes;
         let inflating = self.inflating.as_mut();
         let inflation = inflating.map(|inflating| inflating.inflation(range.offset == 0));
         self.pieces.push_back(StreamPiece::Range(Range {
-            transfer: object,
+            object: Arc::clone(&object),
             is_last,
             ticket,
             inlet,
@@ -264,7 +263,7 @@ impl Window {
         }));
         self.ranges += 1;
         self.requests += 1;
-        self.scheduler.submit(Assignment::new(transfer, range, request), Priority::Normal);
+        self.scheduler.submit(object, range, request, Priority::Normal);
         Ok(())
     }
 
@@ -306,7 +305,7 @@ impl Window {
             match result {
                 Ok(()) => range.came = true,
                 Err(error) => {
-                    let transfer = Arc::clone(&range.transfer);
+                    let object = Arc::clone(&range.object);
                     let has_no_reader = match &range.inlet {
                         Inlet::Pipe { handover, .. } => handover.has_no_reader(),
                         Inlet::Memory(_) => false,
@@ -314,7 +313,7 @@ impl Window {
                     let is_end =
                         |piece: &&StreamPiece| matches!(piece, StreamPiece::EpochEnd { .. });
                     let epochs = self.pieces.iter().take(index).filter(is_end).count() as u64;
-                    lost.push(Lost { error, has_no_reader, transfer, epochs });
+                    lost.push(Lost { error, has_no_reader, object, epochs });
                 }
             }
         }
@@ -355,7 +354,7 @@ impl Window {
 
     /// Removes the front piece, which was passed on completely; returns the object that ends with
     /// it.
-    pub(super) fn pop(&mut self) -> Option<Arc<FileDownload>> {
+    pub(super) fn pop(&mut self) -> Option<Arc<ObjectRef>> {
         self.first += 1;
         let object = match self.pieces.pop_front()? {
             StreamPiece::Range(range) => {
@@ -364,9 +363,9 @@ impl Window {
                 if let Inlet::Pipe { own, .. } = range.inlet {
                     self.free.push(own);
                 }
-                range.is_last.then_some(range.transfer)
+                range.is_last.then_some(range.object)
             }
-            StreamPiece::Empty(transfer) => Some(transfer),
+            StreamPiece::Empty(object) => Some(object),
             StreamPiece::Inline(inline) => {
                 assert!(inline.left().is_empty(), "all of it was handed on");
                 self.drop_inline(&inline);

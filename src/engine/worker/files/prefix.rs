@@ -4,11 +4,12 @@
 //! A range is delivered in order and its writes end in any order: the prefix ends where the first
 //! write in flight begins.
 
+use std::sync::Arc;
+
 use super::NO_RANGE;
 use crate::engine::worker::Worker;
-use crate::engine::worker::job::Route;
+use crate::engine::worker::range::FileRange;
 use crate::error::ErrorKind;
-use crate::files::file_download::FileDownload;
 use crate::files::host::{FileHost, FileJob};
 use crate::files::sink::Disposal;
 use crate::limits::{DIRECT_ALIGNMENT_BYTES, PREFIX_PAUSE_US};
@@ -63,8 +64,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         self.prefix_look_us = self.now_us + PREFIX_PAUSE_US / 4;
         for range in self.ranges.numbers() {
-            let found = self.ranges.find(range);
-            if found.is_some_and(|(_, prefix)| prefix.noted_us + PREFIX_PAUSE_US <= self.now_us) {
+            let file = self.ranges.file(range);
+            if file.is_some_and(|file| file.prefix.noted_us + PREFIX_PAUSE_US <= self.now_us) {
                 self.note_prefix(range);
             }
         }
@@ -72,22 +73,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Writes the received part of a slot at the end of a run that can be resumed: on a slow
     /// connection that is everything it received in seconds.
-    pub(in crate::engine::worker) fn keep_undelivered(
-        &mut self,
-        index: usize,
-        transfer: &FileDownload,
-        why: ErrorKind,
-    ) {
+    pub(in crate::engine::worker) fn keep_undelivered(&mut self, index: usize, why: ErrorKind) {
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
+        let Some(download) = job.into.download() else { return };
         let length = connection.conn.undelivered();
         let kept = length - length % DIRECT_ALIGNMENT_BYTES;
         let is_end =
             matches!(why, ErrorKind::Interrupted | ErrorKind::Deadline | ErrorKind::Endpoint);
         let is_kept = is_end && kept > 0 && !job.state.is_parked();
-        let is_file = matches!(job.into, Route::Sink { .. });
-        let to_file = is_file && self.sink.dispose(transfer.shape) == Disposal::WriteAt;
-        if !(is_kept && to_file && transfer.keeps_prefixes()) {
+        let to_file = self.sink.dispose(download.shape) == Disposal::WriteAt;
+        if !(is_kept && to_file && download.keeps_prefixes()) {
             return;
         }
         let Some(slot) = job.data.take() else { return };
@@ -99,8 +95,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Records the prefix of an incomplete range.
     fn note_prefix(&mut self, range: usize) {
         if let Some(note) = self.prefix_to_note(range, false) {
-            let transfer = self.ranges.transfer(range);
-            self.begin_file(NO_RANGE, &transfer, note);
+            let download = Arc::clone(self.ranges.download(range));
+            self.begin_file(NO_RANGE, &download, note);
         }
     }
 
@@ -111,17 +107,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         run_ends: bool,
     ) -> Option<FileJob> {
         let first = self.writes.first_of(range);
-        let (transfer, prefix) = self.ranges.find(range)?;
-        let file = transfer.created_file().filter(|_| transfer.keeps_prefixes())?;
+        let FileRange { download, prefix, .. } = self.ranges.file(range)?;
+        let file = download.created_file().filter(|_| download.keeps_prefixes())?;
         // A prefix without room now may have it when the run ends.
         if !file.journal.as_ref().is_none_or(|journal| journal.has_room(run_ends)) {
             return None;
         }
         let end = prefix.advance(first, self.now_us)?;
-        let part = transfer.part.bytes();
+        let part = download.part.bytes();
         let index = (end - 1) / part;
         let (begins, ends) =
-            (index * part, transfer.object.listed.size_bytes.min((index + 1) * part));
+            (index * part, download.object.listed.size_bytes.min((index + 1) * part));
         (end < ends).then(|| FileJob::Note { index, prefix_bytes: Some(end - begins) })
     }
 }

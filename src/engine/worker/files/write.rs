@@ -19,9 +19,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         length: u32,
         offset: u64,
     ) {
-        let transfer = self.ranges.transfer(range);
-        let is_there = transfer.has_file_or_none();
-        let is_awaited = !is_there && self.waits_for(&transfer).next().is_some();
+        let download = Arc::clone(self.ranges.download(range));
+        let is_there = download.has_file_or_none();
+        let is_awaited = !is_there && self.waits_for(&download).next().is_some();
         self.ranges.write_begins(range, offset + u64::from(length));
         let index = self.writes.insert(WriteState {
             range,
@@ -34,39 +34,39 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             waiting: Some(slot),
         });
         if is_there {
-            self.start_write(index, &transfer);
+            self.start_write(index, &download);
         } else if !is_awaited {
-            self.begin_file(NO_RANGE, &transfer, FileJob::Create);
+            self.begin_file(NO_RANGE, &download, FileJob::Create);
         }
     }
 
     /// Writes that wait for an object's file.
-    fn waits_for(&self, transfer: &Arc<FileDownload>) -> impl Iterator<Item = usize> {
+    fn waits_for(&self, download: &Arc<FileDownload>) -> impl Iterator<Item = usize> {
         let waiting = self.writes.waiting();
-        let is_its = |range| Arc::ptr_eq(&self.ranges.transfer(range), transfer);
+        let is_its = |range| Arc::ptr_eq(self.ranges.download(range), download);
         waiting.filter_map(move |(index, range)| is_its(range).then_some(index))
     }
 
     /// A large object's file was created, or could not be.
     pub(in crate::engine::worker) fn file_created(
         &mut self,
-        transfer: &Arc<FileDownload>,
+        download: &Arc<FileDownload>,
         is_ours: bool,
     ) {
-        if let Some(file) = transfer.created_file().filter(|_| is_ours) {
+        if let Some(file) = download.created_file().filter(|_| is_ours) {
             self.metrics.files_direct += u64::from(file.direct);
             self.metrics.files_buffered += u64::from(!file.direct);
         }
-        for index in self.waits_for(transfer).collect::<Vec<_>>() {
-            self.start_write(index, transfer);
+        for index in self.waits_for(download).collect::<Vec<_>>() {
+            self.start_write(index, download);
         }
     }
 
     /// Starts a write that had to wait for its file; ends it if there is none.
-    fn start_write(&mut self, index: usize, transfer: &FileDownload) {
+    fn start_write(&mut self, index: usize, download: &FileDownload) {
         let state = self.writes.get_mut(index);
         let mut slot = state.waiting.take().expect("it has its bytes until it begins");
-        let Some(file) = transfer.created_file() else {
+        let Some(file) = download.created_file() else {
             drop(slot);
             let state = self.writes.remove(index);
             return self.write_ended(state.range);
@@ -122,13 +122,13 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         drop(slot);
         let state = self.writes.remove(index);
         self.metrics.stages.write_us += self.now_us.saturating_sub(state.begun_us);
-        let transfer = self.ranges.transfer(state.range);
+        let download = Arc::clone(self.ranges.download(state.range));
         if let Err(errno) = outcome {
-            if let Some((_, prefix)) = self.ranges.find(state.range) {
-                prefix.fail(state.offset);
+            if let Some(file) = self.ranges.file(state.range) {
+                file.prefix.fail(state.offset);
             }
-            let path = transfer.created_file().map_or(&transfer.path, |file| &file.place).clone();
-            self.file_failed(&transfer, FileError { step: "write", path, errno });
+            let path = download.created_file().map_or(&download.path, |file| &file.place).clone();
+            self.file_failed(&download, FileError { step: "write", path, errno });
         }
         self.write_ended(state.range);
     }

@@ -7,11 +7,11 @@ use super::{Inlet, Lost, Range, StreamPiece, Window};
 use crate::engine::backlog::{Backlog, BacklogBounds};
 use crate::engine::stream::inflate::{InflateFailure, Inflaters, Inflation};
 use crate::error::{Error, ErrorKind, ErrorReason};
-use crate::files::file_download::FileDownload;
 use crate::files::host::PipeHost;
 use crate::limits::{
     INFLATE_INPUT_SHARE, INFLATE_MEMORY_SHARE, INFLATE_OBJECTS_PER_THREAD, INFLATE_PIECES_MAX,
 };
+use crate::link::object::ObjectRef;
 use crate::s3::uri::shown;
 use crate::sys::{Errno, Handle};
 
@@ -198,9 +198,9 @@ impl Window {
             }
             inflaters.hand_over(&inflation);
             if let Some(failure) = inflation.take_failure() {
-                let transfer = Arc::clone(&range.transfer);
-                let error = faulty(&transfer, &failure, inflaters.advice);
-                lost.push(Lost { error, has_no_reader: false, transfer, epochs });
+                let object = Arc::clone(&range.object);
+                let error = faulty(&object, &failure, inflaters.advice);
+                lost.push(Lost { error, has_no_reader: false, object, epochs });
             }
         }
         // Taken bytes made room for ranges that wait.
@@ -243,8 +243,8 @@ impl Window {
 }
 
 /// The error of an object that cannot be inflated.
-fn faulty(transfer: &FileDownload, failure: &InflateFailure, advice: &'static str) -> Error {
-    let (bucket, key) = (&transfer.object.endpoint.bucket, shown(&transfer.object.listed.key));
+fn faulty(object: &ObjectRef, failure: &InflateFailure, advice: &'static str) -> Error {
+    let (bucket, key) = (&object.endpoint.bucket, shown(&object.listed.key));
     match failure {
         InflateFailure::Faulty(fault) => {
             let message = format!("s3://{bucket}/{key}: {fault}");
