@@ -223,7 +223,9 @@ fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
             // What a second connection fetched is not looked at by the first; a full ring may fail
             // a connection before its refusal is read.
             let unseen = injected.contains_key("ring full") || ran.metrics.hedges > 0;
-            assert!(!hit || unseen, "no error after {injected:?}");
+            // A place ahead of its reader is tried again.
+            let is_final = ran.injected(&["denied", "other etag"]) > 0;
+            assert!(!is_final || unseen, "no error after {injected:?}");
         }
     });
 }
