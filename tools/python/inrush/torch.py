@@ -61,7 +61,7 @@ def rank_shard() -> Shard:
 
 
 def _has_group() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
 
 def _client_of_worker(client: Client | None) -> Client:
