@@ -30,16 +30,7 @@ static DESCRIPTORS: OnceLock<Rlimit> = OnceLock::new();
 /// that blocks them in itself, to wait for them, leaves them blocked in its children. Ignored ones
 /// stay ignored.
 pub fn unblock_signals() {
-    let mut handled = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: it initialises the set that it is given, and cannot fail.
-    unsafe { libc::sigemptyset(handled.as_mut_ptr()) };
-    for signal in HANDLED {
-        // SAFETY: the set is initialised, and the signal exists.
-        unsafe { libc::sigaddset(handled.as_mut_ptr(), signal.as_raw()) };
-    }
-    // SAFETY: it is initialised.
-    let handled = unsafe { handled.assume_init() };
-    if let Ok(before) = change_mask(libc::SIG_UNBLOCK, &handled) {
+    if let Ok(before) = change_mask(libc::SIG_UNBLOCK, &set_of(&HANDLED)) {
         // That of the first call is the one that the process was started with.
         let _ = MASK.set(before);
     }
@@ -72,6 +63,19 @@ pub fn as_started(command: &mut Command) {
     unsafe {
         command.pre_exec(set_up);
     }
+}
+
+/// The set of these signals.
+fn set_of(signals: &[Signal]) -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: it initialises the set that it is given, and cannot fail.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for signal in signals {
+        // SAFETY: the set is initialised, and the signal exists.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), signal.as_raw()) };
+    }
+    // SAFETY: it is initialised.
+    unsafe { set.assume_init() }
 }
 
 /// Changes this thread's signal mask; returns the previous one.
@@ -144,23 +148,11 @@ fn stdin() -> BorrowedFd<'static> {
 
 fn give(terminal: BorrowedFd<'_>, group: Pid) -> io::Result<()> {
     // SIGTTOU would stop a background process; if it is blocked, the call is allowed.
-    let before = block_terminal_output_signal()?;
+    let before = change_mask(libc::SIG_BLOCK, &set_of(&[Signal::TTOU]))?;
     let given = tcsetpgrp(terminal, group);
     let restored = change_mask(libc::SIG_SETMASK, &before);
     debug_assert!(restored.is_ok(), "a mask that was in use");
     Ok(given?)
-}
-
-/// Blocks SIGTTOU in this thread; returns the previous mask.
-fn block_terminal_output_signal() -> io::Result<libc::sigset_t> {
-    let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: it initialises the set that it is given, and cannot fail.
-    unsafe { libc::sigemptyset(blocked.as_mut_ptr()) };
-    // SAFETY: the set is initialised, and the signal exists.
-    unsafe { libc::sigaddset(blocked.as_mut_ptr(), libc::SIGTTOU) };
-    // SAFETY: it is initialised.
-    let blocked = unsafe { blocked.assume_init() };
-    change_mask(libc::SIG_BLOCK, &blocked)
 }
 
 /// True if this process ignores a signal, as nohup(1) arranges for SIGHUP.
