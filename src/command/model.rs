@@ -35,9 +35,7 @@ pub(super) async fn narrow(
     while let Some(batch) = walk.next_batch().await? {
         for entry in batch {
             let Ok(path) = &entry.path else { continue };
-            let before = files.indexes().len();
-            files.add(path.as_str(), entry.object.size_bytes);
-            if files.indexes().len() > before {
+            if files.add(path.as_str(), entry.object.size_bytes) {
                 indexes.push((entry.endpoint.bucket.clone(), entry.object.key));
             }
         }

@@ -57,13 +57,16 @@ struct Index {
 }
 
 impl ModelFiles {
-    /// Adds an object of the listing, if it has weights or is an index.
-    pub(super) fn add(&mut self, path: &str, size_bytes: u64) {
-        if path.ends_with(INDEX_END) {
+    /// Adds an object of the listing, if it has weights or is an index; true for an index, whose
+    /// contents [`Self::left_out`] needs.
+    pub(super) fn add(&mut self, path: &str, size_bytes: u64) -> bool {
+        let is_index = path.ends_with(INDEX_END);
+        if is_index {
             self.indexes.push(path.to_owned());
         } else if path.ends_with(SAFETENSORS_END) || is_of_another_format(path) {
             self.files.insert(path.to_owned(), size_bytes);
         }
+        is_index
     }
 
     /// Number of files and indexes so far.
@@ -72,14 +75,9 @@ impl ModelFiles {
         self.files.len() + self.indexes.len()
     }
 
-    /// Paths of the indexes, whose contents [`Self::left_out`] needs in this order.
-    #[must_use]
-    pub(super) fn indexes(&self) -> &[String] {
-        &self.indexes
-    }
-
     /// The files that a loader does not read: safetensors beside an index that no index there
-    /// names, and weights of another format in a folder with safetensors or below one.
+    /// names, and weights of another format in a folder with safetensors or below one. `contents`
+    /// are those of the indexes, in the order in which they were added.
     ///
     /// # Errors
     /// [`ErrorKind::Objects`] if an index is none; [`ErrorKind::NotFound`] if a file that it names
@@ -151,7 +149,9 @@ mod tests {
 
     fn model(files: &str) -> ModelFiles {
         let mut model = ModelFiles::default();
-        files.split_whitespace().for_each(|path| model.add(path, 10));
+        for path in files.split_whitespace() {
+            let _ = model.add(path, 10);
+        }
         model
     }
 
