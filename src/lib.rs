@@ -82,14 +82,20 @@
 //! * [`library`]: the public face: a client, an engine and downloads for programs.
 //! * [`cli`]: exactly what was typed; help, completions and the manual page from one table. Pure.
 //! * [`guide`]: the pages that `inrush guide` prints. Pure.
-//! * [`command`]: the story of each command, from arguments to exit code.
-//! * [`control`]: the control plane: credentials, endpoints, LIST and HEAD; names of hosts, whose
-//!   addresses it keeps fresh.
+//! * [`command`]: the story of each command, from arguments to exit code; it acts where rooms of
+//!   the same name only judge: `train`, `mount`, `doctor`, `bench`. [`command::stream`] runs the
+//!   channels of Pipe mode, [`command::interrupts`] ends runs, [`command::log`] notes decisions.
+//! * [`control`]: the control plane. It asks; what to ask and what follows is [`plan`]'s.
+//!   * [`control::settings`]: the environment and the profile files. [`control::auth`]: the keys,
+//!     helper processes and sessions; it refreshes what expires.
+//!   * [`control::list`]: LIST and HEAD. [`control::dns`]: names of hosts, whose addresses it keeps
+//!     fresh. [`control::endpoint`]: the URL, region and addressing style of a bucket.
 //! * [`download`]: File mode: from the objects of a listing to files at their destinations. It
 //!   prints nothing and knows no signal: it reports events, and is cancelled.
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
-//! * [`plan`]: how sources are listed, which objects, under which paths, in which ranges. Pure.
+//! * [`plan`]: which objects, under which paths, in which ranges and order: filters, manifests
+//!   (augmented ones, too), shards, and how several requests share a listing. Pure.
 //! * [`mount`]: a mounted view of objects: its names, and what is fetched when programs read. Pure.
 //! * [`train`]: the input of a training job: its channels, configuration files, variables. Pure.
 //! * [`doctor`]: facts of a machine, a destination and a service, each judged. Pure.
@@ -109,9 +115,10 @@
 //!   * [`engine::peers`]: how connections and addresses fare beside each other: who is late, and
 //!     where to connect next, by what all workers know. Pure.
 //!   * [`engine::stream`]: Pipe mode: one stream per epoch, into named pipes or standard output.
-//!     Its feeder asks the workers for ranges, each into a pipe of its own or over TLS into memory,
-//!     and hands them on in order; a range whose turn it is gets the reader's pipe itself. Objects
-//!     of gzip go to threads that inflate them, several at the same time.
+//!     Its [`engine::stream::feeder`] asks the workers for ranges, each into a pipe of its own or
+//!     over TLS into memory, and hands them on in order (those of memory through a pipe of the
+//!     feeder's); a range whose turn it is gets the reader's pipe itself. Objects of gzip go to
+//!     threads that inflate them, several at the same time.
 //!   * [`engine::budget`]: the bytes that streams may have requested and not handed on, for all
 //!     channels of a process. Pure.
 //!   * [`engine::backlog`]: what of a stream stands decrypted in memory, ahead of its turn. Pure.
@@ -142,7 +149,7 @@
 //!   * [`files::system_host`]: the real [`files::host`], with clock and files, and helper threads
 //!     for calls that are slow.
 //!   * [`files::mark`]: what a complete file carries so that a later run knows it.
-//!   * [`files::cache`]: a folder of whole objects that are kept for later.
+//!   * [`files::cache`]: a mount's folder of whole objects that are kept for later.
 //!   * [`files::journal`]: which ranges of an unfinished one are there, and the beginnings of
 //!     which. Pure.
 //!   * [`files::sink`]: what the bytes of a range become, and whether calls of the file system are
@@ -174,7 +181,7 @@
 //!   * [`text::size`]: bytes as people write them.
 //! * [`limits`]: every bound of the data plane, and the relations between them, checked at compile
 //!   time.
-//! * [`error`]: the world's failures, with advice and exit codes.
+//! * [`error`]: the world's failures, with advice and exit codes; what caused one, without secrets.
 //!
 //! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
 //! this crate; `tests/sim` compares the workers with a model; `tests/s3s.rs` and `tools/interop.py`
@@ -220,8 +227,6 @@
 //!   that is late and requested twice is counted once.
 //! * What one endpoint refuses slows no other endpoint, and holds no connection that another could
 //!   use: `tests/sim`, `tests/get`.
-//! * Every key of a listing is there once, in order, however many requests list it: tests of
-//!   [`plan::split`], `tests/list`.
 //! * The kernel owns a slot while an operation on it is in flight: [`sys::Op`] owns its
 //!   [`sys::Slot`], which cannot be copied, and the ring keeps the operation until its completion.
 //! * Memory that a caller has lent is given back when no part of it is out, so not before the

@@ -25,7 +25,7 @@ pub(crate) mod loopback;
 pub mod probe;
 pub mod refresh;
 mod retry_budget;
-mod settings;
+pub mod settings;
 pub mod tls;
 
 use std::cell::{Cell, RefCell};
