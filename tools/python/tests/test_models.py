@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
-from common import Answers
+from common import Answers, pattern
 from conftest import Origin, require
 
 torch = require("torch")
@@ -202,7 +204,7 @@ def test_short_tensors_are_read_together(serve: Serve, reads: Reads) -> None:
 TYPES = [name for name, _ in inrush._headers.TYPES.values() if name and hasattr(torch, name)]
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("INRUSH_TEST_SEEDS", "25"))))
 def test_random_models(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
                        ) -> None:
     chosen = random.Random(seed)
@@ -320,6 +322,71 @@ def test_an_object_that_was_replaced_behind_its_header(monkeypatch: pytest.Monke
             with pytest.raises(inrush.Changed, match="s3://data/x"):
                 read()
         assert server.asked_with == '"first"'
+    finally:
+        server.server.close()
+
+
+class Expires:
+    """A server of one object that takes each pair of keys for a few requests."""
+
+    def __init__(self, data: bytes, requests_max: int) -> None:
+        self.data, self.requests_max = data, requests_max
+        self.lock = threading.Lock()
+        self.taken: dict[str, int] = {}
+        self.refused = 0
+        self.server = Answers(self.answer)
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        key = request.headers["Authorization"].partition("Credential=")[2].partition("/")[0]
+        with self.lock:
+            newest = max([key, *self.taken])
+            self.taken[key] = self.taken.get(key, 0) + 1
+            is_expired = key != newest or self.taken[key] > self.requests_max
+            self.refused += is_expired
+        if is_expired:
+            body, status = b"<Error><Code>ExpiredToken</Code></Error>", 403
+        else:
+            first, last = 0, len(self.data) - 1
+            if request.command == "GET":
+                first, last = map(int, request.headers["Range"][6:].split("-"))
+            last = min(last, len(self.data) - 1)
+            body, status = self.data[first:last + 1], 206 if request.command == "GET" else 200
+        request.send_response(status)
+        request.send_header("Content-Length", str(len(body)))
+        request.send_header("ETag", '"only"')
+        if status == 206:
+            request.send_header("Content-Range", f"bytes {first}-{last}/{len(self.data)}")
+        request.end_headers()
+        if request.command == "GET":
+            request.wfile.write(body)
+
+
+def test_keys_that_expire_while_a_model_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                              ) -> None:
+    length, count = 1 << 20, 24
+    bytes_of = pattern(length * count)
+    data = file_of({f"t{at}": tensor("U8", [length], at * length, (at + 1) * length)
+                    for at in range(count)}, bytes_of)
+    keys, calls = tmp_path / "keys", tmp_path / "calls"
+    keys.write_text(f"""#!/bin/sh
+echo >> {calls}
+printf '{{"Version": 1, "AccessKeyId": "KEY%03d", "SecretAccessKey": "s"}}' $(wc -l < {calls})
+""")
+    keys.chmod(0o700)
+    config = tmp_path / "config"
+    config.write_text(f"[default]\nregion = us-east-1\ncredential_process = {keys}\n")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setattr(inrush._tensors, "PIECE_BYTES", length)
+    server = Expires(data, 9)
+    try:
+        client = inrush.Client(endpoint_url=server.server.endpoint)
+        found = inrush.safetensors.load("s3://data/x", client=client)
+        assert all(bytes(found[f"t{at}"].numpy()) == bytes_of[at * length:(at + 1) * length]
+                   for at in range(count))
+        assert server.refused > 0 and len(server.taken) > 2, server.taken
     finally:
         server.server.close()
 
