@@ -175,8 +175,17 @@ struct SchedulerState {
 #[derive(Debug)]
 struct Sleeper {
     counter: Handle,
-    asleep: bool,
+    sleep: Sleep,
     leases: Arc<Leases>,
+}
+
+/// What a worker that got nothing waits for, until its counter is raised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sleep {
+    Awake,
+    ForWork,
+    /// Its pace lets it take only some of the work; it asks again by itself.
+    ForPace,
 }
 
 impl Scheduler {
@@ -186,7 +195,7 @@ impl Scheduler {
         let leases_wanted = Arc::<AtomicUsize>::default();
         let sleepers = counters.into_iter().map(|counter| {
             let leases = Arc::new(Leases::new(counter.clone(), Arc::clone(&leases_wanted)));
-            Sleeper { counter, asleep: false, leases }
+            Sleeper { counter, sleep: Sleep::Awake, leases }
         });
         let sleepers = sleepers.collect();
         let state = SchedulerState { sleepers, leases_wanted, ..SchedulerState::default() };
@@ -415,15 +424,24 @@ impl Scheduler {
             given += 1;
         }
         if given > 0 {
-            state.sleepers[worker].asleep = false;
+            state.sleepers[worker].sleep = Sleep::Awake;
+            if state.is_over() {
+                // It was the last request: the others wait for nothing any more.
+                state.wake();
+            }
             Supply::Given
-        } else if state.complete && state.unfinished == 0 && waiting == 0 {
+        } else if state.is_over() {
             Supply::Ended
         } else {
-            state.sleepers[worker].asleep = true;
             let holds_back = room.ranges == 0 || !passed_over.is_empty();
-            let is_paced = holds_back && state.has_ranges(&leases);
-            if is_paced { Supply::Paced } else { Supply::Later }
+            if holds_back && state.has_ranges(&leases) {
+                state.sleepers[worker].sleep = Sleep::ForPace;
+                // It may have been woken for a request that another can take.
+                state.wake_one_of(Sleep::ForWork, false);
+                return Supply::Paced;
+            }
+            state.sleepers[worker].sleep = Sleep::ForWork;
+            Supply::Later
         }
     }
 
@@ -494,6 +512,11 @@ impl SchedulerState {
         }
     }
 
+    /// True if nothing is left, and nothing more will come.
+    fn is_over(&self) -> bool {
+        self.complete && self.unfinished == 0 && self.requests_waiting() == 0
+    }
+
     fn requests_waiting(&self) -> usize {
         self.requests.iter().map(RequestQueues::count).sum()
     }
@@ -531,29 +554,36 @@ impl SchedulerState {
     /// Wakes one sleeping worker, in turn, for a request. For a lease it must be one that can grant
     /// it; if none can, the thread that returns a lease wakes its worker.
     fn wake_one(&mut self, for_lease: bool) {
+        if !self.wake_one_of(Sleep::ForWork, for_lease) {
+            self.wake_one_of(Sleep::ForPace, for_lease);
+        }
+    }
+
+    /// Like [`Self::wake_one`], of those that wait for this; false if there is none.
+    fn wake_one_of(&mut self, sleep: Sleep, for_lease: bool) -> bool {
         let count = self.sleepers.len();
         for step in 0..count {
             let index = (self.next_sleeper + step) % count;
-            if for_lease && !self.sleepers[index].leases.has_room() {
-                continue;
-            }
-            if std::mem::take(&mut self.sleepers[index].asleep) {
-                descriptor::raise(&self.sleepers[index].counter);
+            let sleeper = &mut self.sleepers[index];
+            if sleeper.sleep == sleep && (!for_lease || sleeper.leases.has_room()) {
+                sleeper.sleep = Sleep::Awake;
+                descriptor::raise(&sleeper.counter);
                 self.next_sleeper = index + 1;
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// Wakes every worker, asleep or not.
     fn wake_all(&mut self) {
-        self.sleepers.iter_mut().for_each(|sleeper| sleeper.asleep = true);
+        self.sleepers.iter_mut().for_each(|sleeper| sleeper.sleep = Sleep::ForWork);
         self.wake();
     }
 
     fn wake(&mut self) {
         for sleeper in &mut self.sleepers {
-            if std::mem::take(&mut sleeper.asleep) {
+            if std::mem::replace(&mut sleeper.sleep, Sleep::Awake) != Sleep::Awake {
                 descriptor::raise(&sleeper.counter);
             }
         }

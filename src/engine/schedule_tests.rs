@@ -264,6 +264,49 @@ fn what_is_paced_here_waits_for_the_pace_and_for_nobody_else() {
     );
 }
 
+/// True if a worker was not woken since it got nothing.
+fn sleeps(scheduler: &Scheduler, worker: usize) -> bool {
+    scheduler.lock().sleepers[worker].sleep != Sleep::Awake
+}
+
+/// The other worker has nothing else to be woken by, for as long as it rests.
+#[test]
+fn a_request_that_the_woken_worker_cannot_take_wakes_another() {
+    let scheduler = scheduler();
+    let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
+    assert!(given(&scheduler, 0, room(4)).is_empty() && given(&scheduler, 1, room(4)).is_empty());
+    submit(&scheduler, &object(), (1, &inbox), Priority::Normal);
+    assert!(!sleeps(&scheduler, 0) && sleeps(&scheduler, 1), "one is enough");
+    // Its pace leaves no room meanwhile.
+    let mut ready = VecDeque::new();
+    let full = Room { ranges: 0, all: 4 };
+    assert_eq!(scheduler.take(0, full, EndpointSet::EMPTY, &mut ready), Supply::Paced);
+    assert!(!sleeps(&scheduler, 1));
+    // Neither can take it: they do not wake one another without end.
+    assert_eq!(scheduler.take(1, full, EndpointSet::EMPTY, &mut ready), Supply::Paced);
+    assert!(sleeps(&scheduler, 0) && sleeps(&scheduler, 1));
+    // One that waits for work is preferred.
+    assert_eq!(given(&scheduler, 1, room(4)), [(true, 1)]);
+    assert!(given(&scheduler, 1, room(4)).is_empty());
+    submit(&scheduler, &object(), (2, &inbox), Priority::Normal);
+    assert!(sleeps(&scheduler, 0) && !sleeps(&scheduler, 1));
+}
+
+#[test]
+fn whoever_takes_the_last_request_wakes_those_that_wait_for_the_end() {
+    let scheduler = scheduler();
+    let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
+    submit(&scheduler, &object(), (1, &inbox), Priority::Normal);
+    scheduler.complete();
+    let mut ready = VecDeque::new();
+    let full = Room { ranges: 0, all: 4 };
+    assert_eq!(scheduler.take(1, full, EndpointSet::EMPTY, &mut ready), Supply::Paced);
+    assert!(sleeps(&scheduler, 1));
+    assert_eq!(given(&scheduler, 0, room(4)), [(true, 1)]);
+    assert!(!sleeps(&scheduler, 1));
+    assert_eq!(scheduler.take(1, room(4), EndpointSet::EMPTY, &mut ready), Supply::Ended);
+}
+
 #[test]
 fn requests_that_nobody_begins_complete_all_the_same() {
     let scheduler = scheduler();
