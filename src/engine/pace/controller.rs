@@ -19,7 +19,7 @@ use crate::limits::{
     PACE_DOWN_PAUSE_US, PACE_DOWN_PER_MILLE, PACE_FULL_UP_PER_MILLE, PACE_NEARLY_BEST_PER_MILLE,
     PACE_ORDERED_UP_PER_MILLE, PACE_PAUSE_MIN_US, PACE_ROUND_FIRST_BYTES, PACE_SETTLE_MAX_US,
     PACE_SETTLE_MIN_US, PACE_TICK_US, PACE_UP_PER_MILLE, PACE_WINDOW_HOLD_MIN_US,
-    PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES,
+    PACE_WINDOW_MAX_US, PACE_WINDOW_MIN_US, PACE_WINDOW_PIECES, TURN_WAIT_MAX_US,
 };
 
 /// The state of the controller.
@@ -158,7 +158,10 @@ impl Controller {
         let answers = totals.answers.saturating_sub(self.before.answers);
         self.learn(now_us, answers, &totals);
         self.before = totals;
-        if self.judge_rates((before_us, now_us), endpoints) {
+        let is_cut = self.judge_rates((before_us, now_us), endpoints);
+        // Workers did not look, because they had nothing in flight or were stopped.
+        let has_rested = before_us + 2 * TURN_WAIT_MAX_US < now_us && self.window.begun.is_some();
+        if is_cut || has_rested {
             self.begin_window(now_us, self.piece_us);
         }
         if !self.bounds.is_adaptive() {

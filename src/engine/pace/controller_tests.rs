@@ -462,6 +462,25 @@ fn without_work_nothing_is_learnt() {
     assert_eq!(course.controller.timeline().moments().len(), 1);
 }
 
+/// The controller is not called while workers have nothing in flight.
+#[test]
+fn a_measurement_with_a_rest_in_it_says_nothing() {
+    for network in &NETWORKS {
+        let mut course = Course::new(1);
+        course.go_on(network, 6_000, true);
+        let settled = course.controller.timeline().moments().len();
+        for _ in 0..20 {
+            course.go_on(network, 130, true);
+            course.now_us += crate::limits::IDLE_TIMEOUT_US;
+        }
+        let timeline = course.controller.timeline();
+        for moment in &timeline.moments()[settled..] {
+            let least = whole(network.best() / 2.0);
+            assert!(moment.bytes_per_second > least, "{moment:?} with {network:?}");
+        }
+    }
+}
+
 #[test]
 fn a_machine_that_takes_no_more_is_not_given_more() {
     let mut above = 0;
