@@ -4,12 +4,10 @@
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 
-use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::task::LocalSet;
 
 use crate::control::refresh::keep_helper;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::metrics::TCP_MEMORY_PERIOD;
 use crate::sys::choice::RingChoice;
 use crate::sys::uring::{SetupError, Uring};
 use crate::sys::{descriptor, tcp_memory};
@@ -60,21 +58,12 @@ pub(super) fn on_runtime<F: Future>(
     tasks.block_on(&runtime, with_helper(future))
 }
 
-/// A command on a runtime that has a helper thread, with a task that watches the machine's TCP
+/// A command on a runtime that has a helper thread. From now on workers watch the machine's TCP
 /// memory.
 async fn with_helper<F: Future>(future: impl FnOnce() -> F) -> Result<F::Output> {
     keep_helper()?;
-    let watching = spawn_local(async {
-        let mut period = interval(TCP_MEMORY_PERIOD);
-        period.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let _ = period.tick().await;
-            tcp_memory::sample();
-        }
-    });
-    let output = future().await;
-    watching.abort();
-    Ok(output)
+    tcp_memory::begin();
+    Ok(future().await)
 }
 
 /// A runtime with a ring; `None` if there is to be none, or it could not be used: tokio-uring does

@@ -107,6 +107,9 @@ pub trait Host {
         self.random() % ceiling_us
     }
 
+    /// Called several times a second while requests are in flight.
+    fn watch_machine(&mut self) {}
+
     /// Records that a server accepted a request signed with this version of the keys.
     fn note_accepted(&mut self, _object: &ObjectRef, _keys_version: u64) {}
 

@@ -14,8 +14,5 @@ pub const METRICS_HEAD_BYTES_MAX: usize = 8 << 10;
 /// Interval at which the file of metrics is written.
 pub const METRICS_FILE_PERIOD: Duration = Duration::from_secs(5);
 
-/// Interval at which the machine's TCP memory is read: three small files of /proc.
-pub const TCP_MEMORY_PERIOD: Duration = Duration::from_secs(1);
-
 /// Longest time for workers to return their counters.
 pub const SNAPSHOT_WAIT_MAX: Duration = Duration::from_secs(1);

@@ -3,8 +3,10 @@
 //! Above the pressure mark of net.ipv4.tcp_mem (tcp(7)) the kernel drops received packets, and
 //! peers retransmit them: every connection of the machine becomes slow.
 
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -12,6 +14,16 @@ use serde::Serialize;
 /// retransmission, from 0.2 s on, so six failed ones take 12.6 s. Measured: streams over 600
 /// connections were under pressure for 4 s of 14, and their reader waited for 12.4 s.
 const AFTERMATH_SECONDS: f64 = 10.0;
+
+/// Interval at which this memory is sampled while anything is in flight, in seconds.
+const PERIOD_SECONDS: f64 = 1.0;
+
+/// Age at which a sample is too old for those who need it several times a second, in seconds.
+const RECENT_SECONDS: f64 = 0.2;
+
+/// Two samples that are further apart, in seconds, have nothing in flight between them: what the
+/// machine's other programs did meanwhile delayed nothing here.
+const REST_SECONDS: f64 = 3.0;
 
 /// The kernel's counters of this memory; `None` if the kernel lacks one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,18 +47,6 @@ pub struct TcpMemory {
 }
 
 impl TcpMemory {
-    /// Reads three small files, which is cheap enough for a few times a second.
-    #[must_use]
-    pub fn read() -> Option<Self> {
-        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        Self::parse(
-            &text("/proc/net/sockstat"),
-            &text("/proc/sys/net/ipv4/tcp_mem"),
-            &text("/proc/net/netstat"),
-            page_bytes(),
-        )
-    }
-
     /// Parses the texts of these files, for a machine with this page size.
     #[must_use]
     pub fn parse(sockstat: &str, tcp_mem: &str, netstat: &str, page_bytes: u64) -> Option<Self> {
@@ -147,12 +147,13 @@ impl Watch {
     fn add(&mut self, at_seconds: f64, now: TcpMemory) {
         let (then_seconds, then) = self.last;
         let span = at_seconds - then_seconds;
+        let is_rest = span > REST_SECONDS;
         let aftermath = (self.affected_until.min(at_seconds) - then_seconds).max(0.0);
         let (pressure, affected) = match now.is_under_pressure(&then) {
-            true => (span, span),
-            false => (0.0, aftermath),
+            true if !is_rest => (span, span),
+            _ => (0.0, aftermath),
         };
-        if growth(now.dropped, then.dropped) > Some(0) {
+        if growth(now.dropped, then.dropped) > Some(0) && !is_rest {
             self.affected_until = at_seconds + AFTERMATH_SECONDS;
         }
         self.seen = TcpMemoryUse {
@@ -169,34 +170,118 @@ impl Watch {
     }
 }
 
-/// The memory is the machine's, so one watch serves the whole process.
-static WATCH: Mutex<Option<Watch>> = Mutex::new(None);
-
-/// Starts sampling, or takes another sample.
-pub fn sample() {
-    look(true);
+/// The kernel's files, which stay open: each sample reads each of them once.
+#[derive(Debug)]
+struct Files {
+    sockstat: OwnedFd,
+    /// Containers with a network of their own lack it.
+    tcp_mem: Option<OwnedFd>,
+    netstat: Option<OwnedFd>,
+    /// Room for the longest of them.
+    room: Vec<u8>,
 }
 
-/// Takes a sample and returns the result; `None` if sampling has not begun, or the kernel reports
-/// nothing.
-#[must_use]
-pub fn seen() -> Option<TcpMemoryUse> {
-    look(false)
+/// More than the longest of these files: /proc/net/netstat has 4 kB.
+const FILE_BYTES_MAX: usize = 32 << 10;
+
+impl Files {
+    fn open() -> Option<Self> {
+        let open = |path: &str| {
+            rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+        };
+        Some(Self {
+            sockstat: open("/proc/net/sockstat")?,
+            tcp_mem: open("/proc/sys/net/ipv4/tcp_mem"),
+            netstat: open("/proc/net/netstat"),
+            room: vec![0; FILE_BYTES_MAX],
+        })
+    }
+
+    /// `None` if the kernel reports nothing.
+    fn read(&mut self) -> Option<TcpMemory> {
+        let Self { sockstat, tcp_mem, netstat, room } = self;
+        let mut text = |file: Option<&OwnedFd>| {
+            let read = |file| rustix::io::pread(file, &mut room[..], 0).unwrap_or(0);
+            let count = file.map_or(0, read);
+            String::from_utf8_lossy(&room[..count]).into_owned()
+        };
+        let texts = [Some(&*sockstat), tcp_mem.as_ref(), netstat.as_ref()].map(&mut text);
+        TcpMemory::parse(&texts[0], &texts[1], &texts[2], page_bytes())
+    }
 }
 
-fn look(begins: bool) -> Option<TcpMemoryUse> {
-    let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
-    if (begins || watch.is_some())
-        && let Some(now) = TcpMemory::read()
-    {
+/// The reader of this process: the memory is the machine's, so one serves all.
+#[derive(Debug)]
+struct Sampler {
+    files: Option<Files>,
+    /// The last sample, with its time in seconds.
+    last: Option<(f64, TcpMemory)>,
+    /// Since [`begin`].
+    watch: Option<Watch>,
+}
+
+static READER: Mutex<Sampler> = Mutex::new(Sampler { files: None, last: None, watch: None });
+
+fn reader() -> MutexGuard<'static, Sampler> {
+    READER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sampler {
+    /// The last sample if it is younger than `period_seconds`, else another.
+    fn sample(&mut self, period_seconds: f64) -> Option<TcpMemory> {
         let time = clock_gettime(ClockId::Monotonic);
         let at_seconds = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
-        match watch.as_mut() {
-            Some(watch) => watch.add(at_seconds, now),
-            None => *watch = Some(Watch::new(at_seconds, now)),
+        if let Some((then_seconds, memory)) = self.last
+            && at_seconds < then_seconds + period_seconds
+        {
+            return Some(memory);
         }
+        // If descriptors have run out, the next sample tries again.
+        self.files = self.files.take().or_else(Files::open);
+        let now = self.files.as_mut()?.read()?;
+        self.last = Some((at_seconds, now));
+        if let Some(watch) = &mut self.watch {
+            watch.add(at_seconds, now);
+        }
+        Some(now)
     }
-    watch.as_ref().map(|watch| watch.seen)
+}
+
+/// Begins to record the use of this memory, in this sample and all later ones.
+pub fn begin() {
+    let mut reader = reader();
+    if reader.watch.is_none()
+        && let Some(now) = reader.sample(0.0)
+        && let Some((at_seconds, _)) = reader.last
+    {
+        reader.watch = Some(Watch::new(at_seconds, now));
+    }
+}
+
+/// Takes a sample if use is recorded and the last one is old. Does not wait for another thread that
+/// takes one.
+pub fn keep_up() {
+    if let Ok(mut reader) = READER.try_lock()
+        && reader.watch.is_some()
+    {
+        let _ = reader.sample(PERIOD_SECONDS);
+    }
+}
+
+/// The use recorded until now, in another sample; `None` if nothing is recorded, or the kernel
+/// reports nothing.
+#[must_use]
+pub fn seen() -> Option<TcpMemoryUse> {
+    let mut reader = reader();
+    reader.watch?;
+    let _ = reader.sample(0.0);
+    reader.watch.map(|watch| watch.seen)
+}
+
+/// A sample that is new enough for a stream's budget; `None` if the kernel reports nothing.
+#[must_use]
+pub fn recent() -> Option<TcpMemory> {
+    reader().sample(RECENT_SECONDS)
 }
 
 #[cfg(test)]
@@ -328,10 +413,31 @@ mod tests {
 
     #[test]
     fn this_machine_says_what_it_has() {
-        let Some(memory) = TcpMemory::read() else { return };
+        let Some(memory) = recent() else { return };
         assert!(memory.limit_bytes >= memory.pressure_bytes, "{memory:?}");
-        sample();
+        // By the same descriptors, and again.
+        let mut files = Files::open().expect("they were read before");
+        for _ in 0..3 {
+            let again = files.read().expect("they were read before");
+            let known = |memory: TcpMemory| {
+                (memory.pressures.is_some(), memory.pruned.is_some(), memory.dropped.is_some())
+            };
+            assert_eq!((again.limit_bytes, known(again)), (memory.limit_bytes, known(memory)));
+        }
+        begin();
         let seen = seen().expect("it was read before");
         assert!(seen.peak_bytes >= seen.used_bytes, "{seen:?}");
+    }
+
+    #[test]
+    fn pressure_while_nothing_is_in_flight_is_of_others() {
+        let mut watch = Watch::new(100.0, memory());
+        let above = TcpMemory { used_bytes: 2_000_000_000, dropped: Some(9_999), ..memory() };
+        watch.add(100.0 + 2.0 * REST_SECONDS, above);
+        let seen = watch.seen;
+        assert_eq!((seen.pressure_seconds, seen.affected_seconds), (0.0, 0.0));
+        assert_eq!((seen.peak_bytes, seen.dropped), (2_000_000_000, Some(9_999 - 2_381)));
+        watch.add(101.0 + 2.0 * REST_SECONDS, above);
+        assert_eq!(watch.seen.pressure_seconds, 1.0);
     }
 }

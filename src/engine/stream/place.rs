@@ -9,7 +9,7 @@ use super::fifos::Fifos;
 use crate::error::Error;
 use crate::files::host::{PipeHost, PrivatePipe, WholeEpoch};
 use crate::limits::PIPE_BYTES;
-use crate::sys::tcp_memory::TcpMemory;
+use crate::sys::tcp_memory::{self, TcpMemory};
 use crate::sys::{Errno, Handle, descriptor};
 
 /// The destination of a channel's bytes.
@@ -80,7 +80,7 @@ impl PipeHost for SystemPipeHost {
     }
 
     fn tcp_memory(&mut self) -> Option<TcpMemory> {
-        TcpMemory::read()
+        tcp_memory::recent()
     }
 
     fn unread(&mut self, pipe: &Handle) -> Result<u64, Errno> {

@@ -11,11 +11,15 @@ use crate::sys::Ring;
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Publishes the connection that has waited longest, if that is long enough to be reported.
+    /// Lets the host look at what may delay all connections.
     pub(super) fn show_waiting(&mut self) {
         if self.now_us < self.wait_look_us {
             return;
         }
         self.wait_look_us = self.now_us + WAIT_LOOK_US;
+        if self.busy() > 0 {
+            self.host.watch_machine();
+        }
         let waited = self.connections.iter().filter_map(|connection| {
             let ConnectionState::Busy(job) = &connection.state else { return None };
             let elapsed_us = connection.waited_us(job, self.now_us, self.clock.now_us())?;

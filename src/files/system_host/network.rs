@@ -13,7 +13,7 @@ use crate::s3::answer::ServerError;
 use crate::s3::habit::Habit;
 use crate::s3::sign::{Get, PublishedKeys};
 use crate::sys::usage::ProcessorTime;
-use crate::sys::{Errno, Handle, descriptor};
+use crate::sys::{Errno, Handle, descriptor, tcp_memory};
 
 impl SystemHost {
     /// Binds connections to these network interfaces in turn; to none if the list is empty.
@@ -35,6 +35,10 @@ impl Host for SystemHost {
 
     fn processor_time(&self) -> ProcessorTime {
         ProcessorTime::of_thread()
+    }
+
+    fn watch_machine(&mut self) {
+        tcp_memory::keep_up();
     }
 
     fn random(&mut self) -> u64 {

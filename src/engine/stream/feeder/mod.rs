@@ -118,6 +118,8 @@ pub struct Feeder<R, H> {
     room_polled: Option<u64>,
     gone_polled: Option<u64>,
     awaiting: bool,
+    /// Nothing has happened since it went to rest.
+    is_at_rest: bool,
     /// Raised when the awaited reader has opened the FIFO; `None` if nothing reports that.
     reader_event: Option<Handle>,
     reader_polled: bool,
@@ -177,6 +179,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             room_polled: None,
             gone_polled: None,
             awaiting: false,
+            is_at_rest: false,
             reader_event: None,
             reader_polled: false,
             fed: true,
@@ -264,7 +267,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.offer_ahead();
         self.take_completions();
         let budget = self.budget.all();
-        if budget.is_time_to_look(self.now_us) {
+        if !self.is_at_rest && budget.is_time_to_look(self.now_us) {
             budget.note_memory(self.now_us, self.host.tcp_memory());
         }
         self.assign();
@@ -279,6 +282,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         }
         self.note_pace();
         self.watch();
+        self.is_at_rest = self.rests();
         Some(self.longest_wait_us())
     }
 
@@ -295,6 +299,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.now_us = self.host.now_us();
         self.account(before, self.now_us - before);
         while let Some(completion) = self.ring.reap() {
+            self.is_at_rest = false;
             self.apply(completion);
         }
         Ok(())
@@ -481,7 +486,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     /// Longest wait of the ring, in microseconds.
     fn longest_wait_us(&self) -> u64 {
-        let longest_us = if self.rests() { REST_WAIT_MAX_US } else { TURN_WAIT_MAX_US };
+        let longest_us = if self.is_at_rest { REST_WAIT_MAX_US } else { TURN_WAIT_MAX_US };
         let mut next_us = self.now_us + longest_us;
         if let Outlet::Wanted { look_us, .. } = self.outlet {
             next_us = next_us.min(look_us);
