@@ -429,13 +429,17 @@ pub const CLOCK_CORRECTION_MAX: std::time::Duration = std::time::Duration::from_
 /// count against its connections. Long enough for the work of a usual turn.
 pub const LOOP_PAUSE_MIN_US: u64 = 10_000;
 
-/// Longest time that a worker sleeps without checking the clock and the stop flag, in microseconds;
-/// also the time after which a worker without work asks for it again.
+/// Longest sleep of a worker with something in flight, in microseconds: then it checks whether
+/// connections are late. One that its pace holds back asks for work again as often.
 pub const TURN_WAIT_MAX_US: u64 = 200_000;
 
-/// Longest sleep of a feeder that waits for an event, in microseconds: the event wakes it, and a
-/// lost wake-up costs this time.
+/// Longest sleep of a feeder, or of a worker, that waits for a stream's reader, in microseconds: an
+/// event wakes it, and a lost wake-up costs this time.
 pub const REST_WAIT_MAX_US: u64 = 1_000_000;
+
+/// Longest sleep of a worker with nothing in flight, in microseconds: its counter wakes it, and a
+/// lost wake-up costs this time.
+pub const IDLE_WAIT_MAX_US: u64 = 10_000_000;
 
 /// Most folder handles that one worker holds open; fewer if descriptors are scarce.
 pub const FOLDERS_OPEN_MAX: usize = 512;

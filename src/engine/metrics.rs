@@ -3,7 +3,8 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::pace::Timeline;
@@ -452,9 +453,16 @@ pub struct Gauge {
     writes: AtomicU64,
     file_jobs: AtomicU64,
     /// What the worker has been waiting for too long.
-    wait: Mutex<Option<Wait>>,
+    wait: Mutex<ShownWait>,
     /// All counts, on request.
     pub snapshot: Snapshot<WorkerMetrics>,
+}
+
+/// A wait for observers, and the task to wake when there is one.
+#[derive(Debug, Default)]
+struct ShownWait {
+    wait: Option<Wait>,
+    waker: Option<Waker>,
 }
 
 impl Gauge {
@@ -473,13 +481,39 @@ impl Gauge {
 
     /// Publishes what has been waited for too long, or `None`.
     pub fn show_wait(&self, wait: Option<Wait>) {
-        *self.wait.lock().unwrap_or_else(PoisonError::into_inner) = wait;
+        let mut shown = self.lock_wait();
+        shown.wait = wait;
+        let waker = if shown.wait.is_some() { shown.waker.take() } else { None };
+        drop(shown);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// What has been waited for too long.
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
-        self.wait.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock_wait().wait.clone()
+    }
+
+    /// True if something has been waited for too long.
+    #[must_use]
+    pub fn shows_wait(&self) -> bool {
+        self.lock_wait().wait.is_some()
+    }
+
+    /// Like [`Self::shows_wait`]; if not, wakes this task once that is so.
+    pub fn poll_wait(&self, context: &Context<'_>) -> Poll<()> {
+        let mut shown = self.lock_wait();
+        if shown.wait.is_some() {
+            return Poll::Ready(());
+        }
+        shown.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn lock_wait(&self) -> MutexGuard<'_, ShownWait> {
+        self.wait.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Publishes the worker's counts.

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use inrush::limits::EMPTY_OBJECTS_PER_TURN_MAX;
+use inrush::limits::{EMPTY_OBJECTS_PER_TURN_MAX, TURN_WAIT_MAX_US};
 use inrush::sys::{Completion, Errno, Handle, Op, Ring, descriptor};
 
 use super::crew::is_raised;
@@ -290,8 +290,10 @@ impl Ring for SimRing {
         let at_work = std::mem::take(&mut world.made_empty) == EMPTY_OBJECTS_PER_TURN_MAX;
         assert!(!at_work || wait_us == 0, "a worker that left work for its next turn sleeps");
         if !matches!(self.owner, Owner::Feeder { .. }) {
-            // On a stage the time has come already, and nothing is waited for.
-            let until_us = world.now_us + wait_us;
+            // On a stage the time has come already, and nothing is waited for. Elsewhere a worker
+            // that waits for long returns for nothing now and then, because the others act only
+            // between its turns.
+            let until_us = world.now_us + wait_us.min(TURN_WAIT_MAX_US);
             let next_job_us = match &self.owner {
                 Owner::Lone(worker) => world.next_job_us(*worker),
                 _ => u64::MAX,

@@ -1,10 +1,13 @@
-//! What a worker waits for while its ring sleeps, determined once per turn.
+//! What a worker waits for while its ring sleeps, and whether that may be long; determined once per
+//! turn.
 
 use super::Worker;
+use super::connection::{Connection, ConnectionState};
+use super::operation::Operation;
 use crate::engine::metrics::WaitFor;
 use crate::engine::schedule::Supply;
 use crate::files::host::FileHost;
-use crate::limits::FILE_JOBS_MAX;
+use crate::limits::{FILE_JOBS_MAX, IDLE_WAIT_MAX_US, REST_WAIT_MAX_US};
 use crate::link::failure::RetryReason;
 use crate::sys::Ring;
 
@@ -45,6 +48,31 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
+    /// How long the ring may wait if there is nothing to look at before an event. Shorter while
+    /// ranges wait for a stream's reader: its channel may cancel them, and waits for their end.
+    pub(super) fn rest_us(&self) -> Option<u64> {
+        let rest_us = if self.busy() == 0 { IDLE_WAIT_MAX_US } else { REST_WAIT_MAX_US };
+        self.rests().then_some(rest_us)
+    }
+
+    /// True if there is no work that its pace delays, no open connection that could be late or idle
+    /// for too long, and nothing under way at the file system. Its counter reports work, a stop,
+    /// returned slots and room in a stream's memory; the ring reports room in a pipe.
+    fn rests(&self) -> bool {
+        self.awaiting
+            && self.supply != Supply::Paced
+            && self.ready.is_empty()
+            && self.parked.is_empty()
+            && self.slot_queue.is_empty()
+            && self.loan_queue.is_empty()
+            && self.writes.is_empty()
+            && self.file_jobs == 0
+            && !self.scheduler.is_stopped()
+            && self.connections.iter().all(Connection::rests)
+            // Nobody takes it back while it sleeps.
+            && !self.gauge.shows_wait()
+    }
+
     /// Publishes the counts if they were requested.
     pub(super) fn publish_counts(&mut self) {
         let asked = self.gauge.snapshot.asked();
@@ -57,5 +85,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         metrics.connections = self.connections.len() as u64;
         metrics.processor = self.host.processor_time();
         self.gauge.snapshot.publish(asked, metrics);
+    }
+}
+
+impl Connection {
+    /// True if it is closed, or waits for the reader of a stream, however long.
+    fn rests(&self) -> bool {
+        match &self.state {
+            ConnectionState::Free { .. } => self.link.is_none() && self.operation.is_none(),
+            ConnectionState::Busy(job) => {
+                let is_endless = |operation: &Operation| operation.deadline_us == u64::MAX;
+                job.awaits_room() && self.operation.as_ref().is_none_or(is_endless)
+            }
+            ConnectionState::Lost { .. } => false,
+        }
     }
 }

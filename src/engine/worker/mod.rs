@@ -494,18 +494,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// ring may wait, in microseconds.
     fn tend(&mut self) -> u64 {
         let clock_us = self.clock.now_us();
-        let mut wait_us = TURN_WAIT_MAX_US;
-        if self.must_wait_for_work() && self.ask_again_us > self.now_us {
-            wait_us = wait_us.min(self.ask_again_us - self.now_us);
-        }
-        wait_us = wait_us.min(self.slowed_wait_us().unwrap_or(u64::MAX));
+        let mut wait_us = self.slowed_wait_us().unwrap_or(u64::MAX);
         wait_us = wait_us.min(self.parked_wait_us().unwrap_or(u64::MAX));
         wait_us = wait_us.min(self.share.sleep_max_us(self.now_us));
         self.metrics.waiting = u32::try_from(self.parked.len()).unwrap_or(u32::MAX);
         for index in 0..self.connections.len() {
             wait_us = wait_us.min(self.tend_connection(index, clock_us));
         }
-        wait_us
+        if let Some(rest_us) = self.rest_us() {
+            return wait_us.min(rest_us);
+        }
+        if self.must_wait_for_work() && self.ask_again_us > self.now_us {
+            wait_us = wait_us.min(self.ask_again_us - self.now_us);
+        }
+        wait_us.min(TURN_WAIT_MAX_US)
     }
 
     /// Like [`Self::tend`], for one connection.
@@ -514,7 +516,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if let Some(operation) = &connection.operation {
             if operation.deadline_us <= clock_us {
                 self.end_overdue(index);
-                return TURN_WAIT_MAX_US;
+                return u64::MAX;
             }
             return operation.deadline_us - clock_us;
         }
@@ -531,9 +533,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     JobState::ForRoom => {
                         // What it did may have made room for more.
                         let has_moved = self.look_for_room(index);
-                        return if has_moved { 0 } else { TURN_WAIT_MAX_US };
+                        return if has_moved { 0 } else { u64::MAX };
                     }
-                    _ => return TURN_WAIT_MAX_US,
+                    _ => return u64::MAX,
                 };
                 let until_us = match until_us > self.now_us {
                     true => Err(until_us),
@@ -553,7 +555,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             ConnectionState::Lost { .. } => {}
         }
-        TURN_WAIT_MAX_US
+        u64::MAX
     }
 
     /// After a stop: ends every operation and gives up every range.

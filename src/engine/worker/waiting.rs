@@ -17,7 +17,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return;
         }
         self.wait_look_us = self.now_us + WAIT_LOOK_US;
-        if self.busy() > 0 {
+        // Ranges that wait for a stream's reader have nothing in flight.
+        if self.busy() > 0 && self.rest_us().is_none() {
             self.host.watch_machine();
         }
         let waited = self.connections.iter().filter_map(|connection| {
