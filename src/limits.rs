@@ -394,12 +394,8 @@ pub const WAIT_REPORTED_AFTER_US: u64 = 2_000_000;
 /// network may take long.
 pub const WAIT_REPORTED_BODY_AFTER_US: u64 = 10_000_000;
 
-/// Interval of the checks for waits to report, in microseconds.
+/// Interval of the checks for waits to report, in microseconds, while something is waited for.
 pub const WAIT_LOOK_US: u64 = 250_000;
-
-/// Interval of these checks while there is no wait, in microseconds: a wait that begins meanwhile
-/// is not reported before [`WAIT_REPORTED_AFTER_US`].
-pub const WAIT_REST_LOOK_US: u64 = 1_000_000;
 
 /// Shortest time between two lines about one wait without a terminal, in microseconds.
 pub const WAIT_REPORTED_PAUSE_US: u64 = 10_000_000;

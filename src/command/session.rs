@@ -1,5 +1,6 @@
 //! The commands' common part: a control plane from options, and its background tasks.
 
+use std::future::poll_fn;
 use std::num::NonZeroU64;
 use std::pin::pin;
 use std::rc::Rc;
@@ -22,7 +23,7 @@ use crate::control::tls::Trust;
 use crate::control::{Control, ControlOptions, Settings};
 use crate::engine::pace::part_bytes;
 use crate::error::Result;
-use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US, WAIT_REST_LOOK_US};
+use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
 use crate::link::attempt::{RetryPolicy, Timeouts};
 use crate::link::waiting::Board;
 use crate::report::progress::{Progress, WaitReporter};
@@ -31,7 +32,6 @@ use crate::s3::proxy::Proxies;
 
 /// Interval of the checks for waits.
 const WAIT_LOOK: Duration = Duration::from_micros(WAIT_LOOK_US);
-const WAIT_REST_LOOK: Duration = Duration::from_micros(WAIT_REST_LOOK_US);
 
 /// The source of credentials by these options.
 pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
@@ -159,8 +159,9 @@ fn report_waits(control: &Rc<Control>, mut waits: WaitWatch) {
     let control = Rc::downgrade(control);
     spawn_local(async move {
         loop {
-            let pause = if waits.board.is_empty() { WAIT_REST_LOOK } else { WAIT_LOOK };
-            tokio::time::sleep(pause).await;
+            // After the last wait has ended it looks once more, and takes back what it has shown.
+            poll_fn(|context| waits.board.poll_wait(context)).await;
+            tokio::time::sleep(WAIT_LOOK).await;
             let Some(control) = control.upgrade() else { return };
             waits.look();
             super::exporter::show_control_retries(control.retries().iter().sum());

@@ -550,7 +550,7 @@ async fn serve(
                 late = Some(interrupts::blame());
                 stop_all(channels);
             }
-            () = report.wait(&events, progress) => {}
+            () = report.wait(&events, engine, progress) => {}
         }
         report.take(channels, progress);
         channel::show(channels, engine.progress().bytes, progress);

@@ -8,6 +8,7 @@ mod seen;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -73,7 +74,7 @@ pub struct Workers {
     pub pacer: Arc<Pacer>,
     gauges: Vec<Arc<Gauge>>,
     threads: Vec<JoinHandle<WorkerMetrics>>,
-    ended: Arc<Notify>,
+    ended: Arc<EndedWorkers>,
     pages: Pages,
     ring: ChosenRing,
     config: Config,
@@ -106,7 +107,15 @@ struct Start {
     machine: SystemHost,
     seat: Seat,
     ready: SyncSender<Result<()>>,
-    ended: Arc<Notify>,
+    ended: Arc<EndedWorkers>,
+}
+
+/// Workers that have ended.
+#[derive(Debug, Default)]
+struct EndedWorkers {
+    count: AtomicUsize,
+    /// Notified after each.
+    notify: Notify,
 }
 
 impl Workers {
@@ -127,7 +136,7 @@ impl Workers {
         let sink = if destination.is_empty() { Sink::Null } else { Sink::File };
         let places = places_for(config.workers, &interfaces);
         let folders = folders_kept(&config, usage::descriptors_max());
-        let ended = Arc::new(Notify::new());
+        let ended = Arc::<EndedWorkers>::default();
         let (ready, readiness) = sync_channel(config.workers);
         let mut workers = Self {
             scheduler: Arc::clone(&scheduler),
@@ -266,12 +275,12 @@ impl Workers {
     /// True if every worker has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
+        self.ended.count.load(Ordering::Acquire) >= self.threads.len()
     }
 
     /// Waits until a worker ends; may wake early.
     pub async fn worker_ended(&self) {
-        self.ended.notified().await;
+        self.ended.notify.notified().await;
     }
 
     /// Ends the run; returns the counts of the workers that did not panic.
@@ -413,7 +422,7 @@ pub(crate) fn seed(number: usize) -> u64 {
 /// Ends the run if a worker panics: its ranges will never be settled.
 struct Guard {
     scheduler: Arc<Scheduler>,
-    ended: Arc<Notify>,
+    ended: Arc<EndedWorkers>,
 }
 
 impl Drop for Guard {
@@ -422,7 +431,8 @@ impl Drop for Guard {
             let bug = Error::bug("a worker panicked");
             self.scheduler.stop(bug);
         }
-        self.ended.notify_one();
+        self.ended.count.fetch_add(1, Ordering::Release);
+        self.ended.notify.notify_one();
     }
 }
 

@@ -37,8 +37,8 @@ pub const STREAM_PRESSURE_REST_US: u64 = 5_000_000;
 /// Interval at which the machine's TCP memory is read, in microseconds.
 pub const STREAM_PRESSURE_LOOK_US: u64 = 250_000;
 
-/// Longest time between two checks of the served channels without a progress line, and of a
-/// supplier's feed: events report most changes.
+/// Longest time between two checks of the served channels without a progress line, while a worker
+/// waits for a server; events report all else.
 pub const STREAM_LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// First pause between two checks for a reader, in microseconds, if no event reports one; doubled

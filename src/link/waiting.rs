@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use crate::limits::{WAIT_REPORTED_AFTER_US, WAIT_REPORTED_CHANGED_US, WAIT_REPORTED_PAUSE_US};
 
@@ -61,6 +62,14 @@ struct Notes {
     number: u64,
     /// The data plane's wait.
     range: Option<Wait>,
+    /// The task to wake when something is waited for.
+    waker: Option<Waker>,
+}
+
+impl Notes {
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.range.is_none()
+    }
 }
 
 #[derive(Debug)]
@@ -81,7 +90,7 @@ impl Board {
         notes.number += 1;
         let number = notes.number;
         notes.requests.push(RunningRequest { number, begun_us: now_us, wait });
-        drop(notes);
+        Self::wake(notes);
         Ticket { board: Arc::clone(self), number }
     }
 
@@ -93,14 +102,27 @@ impl Board {
 
     /// Sets the data plane's wait; `None` while bytes come.
     pub fn set_range(&self, wait: Option<Wait>) {
-        self.lock().range = wait;
+        let mut notes = self.lock();
+        notes.range = wait;
+        Self::wake(notes);
     }
 
-    /// True if nothing is waited for.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        let notes = self.lock();
-        notes.requests.is_empty() && notes.range.is_none()
+    fn wake(mut notes: MutexGuard<'_, Notes>) {
+        let waker = if notes.is_empty() { None } else { notes.waker.take() };
+        drop(notes);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Ready if something is waited for; if not, wakes this task once that is so. For one task.
+    pub fn poll_wait(&self, context: &Context<'_>) -> Poll<()> {
+        let mut notes = self.lock();
+        if !notes.is_empty() {
+            return Poll::Ready(());
+        }
+        notes.waker = Some(context.waker().clone());
+        Poll::Pending
     }
 
     /// The longest wait, whatever its duration.
@@ -172,6 +194,9 @@ impl Pauses {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use super::*;
 
     const SECOND_US: u64 = 1_000_000;
@@ -224,6 +249,32 @@ mod tests {
         board.set_range(None);
         drop(second);
         assert_eq!(board.longest(u64::MAX), None);
+    }
+
+    #[test]
+    fn the_first_wait_of_an_empty_board_wakes_its_task() {
+        struct Count(AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (count, board) = (Arc::new(Count(AtomicUsize::new(0))), Arc::new(Board::default()));
+        let waker = Waker::from(Arc::clone(&count));
+        let poll = || board.poll_wait(&Context::from_waker(&waker)).is_ready();
+        let wakes = || count.0.load(Ordering::Relaxed);
+        assert!(!poll());
+        board.set_range(None);
+        assert_eq!(wakes(), 0, "nothing is waited for");
+        let first = board.begin(0, wait("one", ""));
+        let second = board.begin(0, wait("two", ""));
+        assert_eq!(wakes(), 1, "once");
+        assert!(poll());
+        drop((first, second));
+        assert!(!poll());
+        board.set_range(Some(wait("three", "")));
+        assert_eq!(wakes(), 2);
+        assert!(poll());
     }
 
     #[test]

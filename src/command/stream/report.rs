@@ -52,18 +52,32 @@ impl StreamReport {
         Self { is_wanted: writer.is_some(), writer, failed: None }
     }
 
-    /// Waits until a channel has changed, at most as long as progress and report may be stale.
-    /// Results within [`REPORT_PAUSE`] are reported together. Cancel safe.
-    pub(in crate::command) async fn wait(&self, events: &Notify, progress: &Progress) {
+    /// Waits until a channel has changed, or a worker has ended or waits for a server; at most as
+    /// long as progress, report and such a wait may be stale. Results within [`REPORT_PAUSE`] are
+    /// reported together. Cancel safe.
+    pub(in crate::command) async fn wait(
+        &self,
+        events: &Notify,
+        engine: &Workers,
+        progress: &Progress,
+    ) {
         if self.is_wanted {
             tokio::time::sleep(REPORT_PAUSE).await;
         }
         let is_shown = progress.has_bar() || tracing::enabled!(tracing::Level::INFO);
-        let longest = match is_shown || self.is_behind() {
-            true => SHOW_PAUSE,
-            false => STREAM_LOOK_PAUSE,
+        let stale = async {
+            if is_shown || self.is_behind() {
+                tokio::time::sleep(SHOW_PAUSE).await;
+            } else if engine.longest_wait().is_some() {
+                tokio::time::sleep(STREAM_LOOK_PAUSE).await;
+            } else {
+                engine.stumbled().await;
+            }
         };
-        let _ = tokio::time::timeout(longest, events.notified()).await;
+        tokio::select! {
+            () = events.notified() => {}
+            () = stale => {}
+        }
     }
 
     fn is_behind(&self) -> bool {

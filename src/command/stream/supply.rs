@@ -5,8 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
-
 use super::framing::{Framer, check_record};
 use super::lines::LineWalk;
 use crate::control::Control;
@@ -15,9 +13,7 @@ use crate::control::list::sources::{Source, SourceKind};
 use crate::control::list::walk::{Entry, Walk};
 use crate::engine::stream::feed::StreamFeed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits::{
-    LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX, STREAM_LOOK_PAUSE,
-};
+use crate::limits::{LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX};
 use crate::link::object::ObjectRef;
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::{Shard, permutation};
@@ -115,7 +111,7 @@ pub(in crate::command) async fn supply(
         // The next epoch is listed late, so that it has the objects of that time.
         let ahead = (objects / LISTED_AHEAD_SHARE).max(LISTED_AHEAD_RANGES_MIN);
         while feed.reading() + 1 < epoch || feed.ranges_left() > ahead {
-            moved(feed).await;
+            feed.moved().await;
             tokio::time::sleep(EPOCH_PAUSE).await;
         }
     }
@@ -152,7 +148,7 @@ async fn open(
 /// Waits until a reader has opened this epoch, one after the first, or the channel is stopped.
 async fn await_reader(feed: &StreamFeed, epoch: u64) {
     while epoch > 0 && feed.opened() <= epoch && !feed.is_stopped() {
-        moved(feed).await;
+        feed.moved().await;
     }
 }
 
@@ -174,17 +170,12 @@ async fn hand_on_in_order(
     Ok(())
 }
 
-/// Waits until the feed has changed, or it is time to check it.
-async fn moved(feed: &StreamFeed) {
-    let _ = timeout(STREAM_LOOK_PAUSE, feed.moved()).await;
-}
-
 /// Waits for space in the feed.
 pub(super) async fn room(feed: &StreamFeed) -> usize {
     loop {
         match feed.room() {
             0 => {
-                moved(feed).await;
+                feed.moved().await;
                 tokio::time::sleep(FEED_PAUSE).await;
             }
             room => return room,

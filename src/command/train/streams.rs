@@ -183,7 +183,7 @@ impl Streams {
                 self.is_over = true;
                 return StreamsEvent::Over;
             }
-            self.report.wait(&self.events, progress).await;
+            self.report.wait(&self.events, &self.engine, progress).await;
         }
     }
 

@@ -1,6 +1,8 @@
 //! The workers' state for observers, while they run.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Instant;
 
 use super::Workers;
@@ -124,6 +126,20 @@ impl Workers {
                 gauge.snapshot.wait(question, left)
             })
             .collect()
+    }
+
+    /// Waits until a worker has waited for something long enough to be reported, or a worker ends;
+    /// may wake early. For one task.
+    pub async fn stumbled(&self) {
+        let waits = poll_fn(|context| {
+            // Each is asked, so that each wakes this task.
+            let are_there = self.gauges.iter().filter(|gauge| gauge.poll_wait(context).is_ready());
+            if are_there.count() > 0 { Poll::Ready(()) } else { Poll::Pending }
+        });
+        tokio::select! {
+            () = waits => {}
+            () = self.worker_ended() => {}
+        }
     }
 
     /// The longest wait of any worker, if it is long enough to be reported.
