@@ -57,7 +57,7 @@ pub const LOOKUP_PAUSE_MAX: Duration = Duration::from_secs(60);
 pub const LOOKUP_PAUSE_DEFAULT: Duration = Duration::from_secs(30);
 /// Longest time between two uses of a runtime's helper thread: tokio ends one that was idle for 10
 /// s.
-pub const HELPER_USED_EVERY: Duration = Duration::from_secs(4);
+pub const HELPER_USED_EVERY: Duration = Duration::from_secs(6);
 /// Longest time for credentials from the whole chain; a `credential_process` gets its own time
 /// besides.
 pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -162,13 +162,11 @@ const _: () = assert!(LOOKUP_PAUSE_DEFAULT.as_millis() <= LOOKUP_PAUSE_MAX.as_mi
 /// Pause before credentials that servers refuse are checked again.
 pub const REFUSED_PAUSE: Duration = Duration::from_millis(250);
 
-/// Pause between two checks for sessions that servers may refuse.
-pub const REFRESH_CHECK_PAUSE: Duration = Duration::from_secs(1);
+/// Pause between two checks of the expiry of credentials and sessions. Not one timer until then: it
+/// would stand still while the machine is suspended.
+pub const EXPIRY_CHECK_PAUSE: Duration = Duration::from_secs(5);
 
-/// Number of these pauses between two checks of the credentials' expiry: every 5 s.
-pub const REFRESH_CHECKS_PER_EXPIRY: u32 = 5;
-
-/// Pause between two checks for names that are due for a lookup.
+/// Shortest pause between two checks for names that are due for a lookup.
 pub const LOOKUPS_LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// Time for finding the buckets or keys that complete a word; later none is offered.

@@ -30,12 +30,11 @@ pub mod tls;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::SystemTime;
 
 use http::Method;
+use tokio::sync::Notify;
 use tracing::info;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -120,6 +119,8 @@ pub struct Control {
     checksums_only_when_required: bool,
     /// Known buckets, each in its final region.
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
+    /// Notified when there is another one.
+    met: Notify,
     names: Names,
     interfaces: Vec<Interface>,
     /// Bytes of the augmented manifests fetched so far.
@@ -198,6 +199,7 @@ impl Control {
             checksums_only_when_required: configured.checksums_only_when_required,
             list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
             endpoints: RefCell::default(),
+            met: Notify::new(),
             names: Names::over(&options.interfaces),
             interfaces: options.interfaces,
             augmented_bytes: Cell::default(),
@@ -223,22 +225,6 @@ impl Control {
         let keys = self.key_refresher.refresh_if_needed(now);
         let (keys, sessions) = tokio::join!(keys, self.refresh_sessions(now));
         Ok(keys? | sessions?)
-    }
-
-    /// Waits until the data plane's servers reject the credentials as expired, or a known bucket's
-    /// session.
-    pub(super) async fn refused(&self) {
-        poll_fn(|context| {
-            let waker = context.waker();
-            let mut are_refused = self.key_refresher.are_refused(waker);
-            for session in self.endpoints().iter().filter_map(|endpoint| endpoint.session.as_ref())
-            {
-                session.wake_when_refused(waker);
-                are_refused |= session.are_refused();
-            }
-            if are_refused { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
     }
 
     /// Replaces credentials and sessions that the data plane's servers rejected as expired.
@@ -349,6 +335,7 @@ impl Control {
             endpoint.addresses(),
         );
         self.endpoints.borrow_mut().insert(bucket.to_owned(), endpoint.clone());
+        self.met.notify_waiters();
         Ok(endpoint)
     }
 

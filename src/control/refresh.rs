@@ -1,9 +1,12 @@
 //! Background tasks of a control plane: they refresh what expires.
 
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
 
 use tokio::task::{spawn_blocking, spawn_local};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Control, limits};
 use crate::error::{Error, Result};
@@ -19,7 +22,7 @@ pub fn keep_helper() -> Result<()> {
     start_in_library(|| spawn_blocking(|| ())).map_err(Error::no_thread)?;
     spawn_local(async {
         loop {
-            tokio::time::sleep(limits::HELPER_USED_EVERY).await;
+            sleep(limits::HELPER_USED_EVERY).await;
             drop(spawn_blocking(|| ()));
         }
     });
@@ -33,24 +36,63 @@ pub async fn refresh(control: Rc<Control>) {
 }
 
 async fn refresh_keys(control: &Control) {
-    let mut rounds = 0u32;
+    let mut check_at = Instant::now() + limits::EXPIRY_CHECK_PAUSE;
     loop {
-        if timeout(limits::REFRESH_CHECK_PAUSE, control.refused()).await.is_ok() {
-            control.renew_refused().await;
-            // Credentials that could not be replaced are still refused.
-            tokio::time::sleep(limits::REFUSED_PAUSE).await;
-        }
-        rounds = rounds.wrapping_add(1);
-        if rounds.is_multiple_of(limits::REFRESH_CHECKS_PER_EXPIRY) {
-            // A failure now is retried next time; requests report any error.
-            let _ = control.refresh_if_needed(super::now()).await;
+        tokio::select! {
+            biased;
+            () = sleep_until(check_at) => {
+                // A failure now is retried next time; requests report any error.
+                let _ = control.refresh_if_needed(super::now()).await;
+                check_at = Instant::now() + limits::EXPIRY_CHECK_PAUSE;
+            }
+            () = control.refused() => {
+                control.renew_refused().await;
+                // Credentials that could not be replaced are still refused.
+                sleep(limits::REFUSED_PAUSE).await;
+            }
+            // Its session may be refused, too.
+            () = control.met_bucket() => {}
         }
     }
 }
 
 async fn refresh_addresses(control: &Control) {
     loop {
-        tokio::time::sleep(limits::LOOKUPS_LOOK_PAUSE).await;
-        control.refresh_addresses().await;
+        tokio::select! {
+            () = sleep(control.lookup_pause()) => control.refresh_addresses().await,
+            // Its name may be due first.
+            () = control.met_bucket() => {}
+        }
+    }
+}
+
+impl Control {
+    /// Waits until the data plane's servers reject the credentials as expired, or a known bucket's
+    /// session.
+    async fn refused(&self) {
+        poll_fn(|context| {
+            let waker = context.waker();
+            let mut are_refused = self.key_refresher.are_refused(waker);
+            for session in self.endpoints().iter().filter_map(|endpoint| endpoint.session.as_ref())
+            {
+                session.wake_when_refused(waker);
+                are_refused |= session.are_refused();
+            }
+            if are_refused { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Waits for another bucket.
+    async fn met_bucket(&self) {
+        self.met.notified().await;
+    }
+
+    /// Time until the first name is due for a lookup, and at least a short pause.
+    fn lookup_pause(&self) -> Duration {
+        let now_us = self.client.retry_budget().now_us();
+        let left = |next_us: u64| Duration::from_micros(next_us.saturating_sub(now_us));
+        let due = self.names.next_us(&self.endpoints()).map_or(limits::LOOKUP_PAUSE_MAX, left);
+        due.clamp(limits::LOOKUPS_LOOK_PAUSE, limits::LOOKUP_PAUSE_MAX)
     }
 }

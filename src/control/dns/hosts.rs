@@ -81,6 +81,16 @@ impl Names {
         }
     }
 
+    /// When the first name of these endpoints is due for a lookup, in microseconds of that clock;
+    /// `None` without endpoints.
+    pub(crate) fn next_us(&self, endpoints: &[Arc<Endpoint>]) -> Option<u64> {
+        let known = self.known.borrow();
+        let next_us = |endpoint: &Arc<Endpoint>| {
+            known.get(endpoint.next_hop().0).map_or(0, DnsCache::next_us)
+        };
+        endpoints.iter().map(next_us).min()
+    }
+
     fn is_due(&self, name: &str, now_us: u64) -> bool {
         self.known.borrow().get(name).is_none_or(|answers| answers.next_us() <= now_us)
     }
