@@ -311,10 +311,11 @@ async fn reap_orphans() {
     // Without a listener they are noticed at the next look.
     let mut children = signal(SignalKind::child()).ok();
     loop {
-        orphans::reap(child::running);
+        let are_all_reaped = orphans::reap(child::running);
+        let is_heard = are_all_reaped && children.is_some();
         tokio::select! {
             () = next_of(children.as_mut()) => {}
-            () = tokio::time::sleep(REAP_PAUSE) => {}
+            () = tokio::time::sleep(REAP_PAUSE), if !is_heard => {}
         }
     }
 }

@@ -38,19 +38,21 @@ pub fn is_reaper() -> bool {
 }
 
 /// Reaps all children that have ended, unless one of our own may be among them. The child `kept` is
-/// never reaped; the others wait for its end if it ends first.
-pub fn reap(kept: impl Fn() -> Option<Pid>) {
+/// never reaped; the others wait for its end if it ends first. True if none is left of those that
+/// have ended.
+pub fn reap(kept: impl Fn() -> Option<Pid>) -> bool {
     // No child of our own is started meanwhile.
     let awaited = awaited();
     if *awaited > 0 {
-        return;
+        return false;
     }
     let kept = kept();
-    while let Some(ended) = ended_child().filter(|ended| Some(*ended) != kept) {
-        if waitpid(Some(ended), WaitOptions::NOHANG).is_err() {
-            return;
+    while let Some(ended) = ended_child() {
+        if Some(ended) == kept || waitpid(Some(ended), WaitOptions::NOHANG).is_err() {
+            return false;
         }
     }
+    true
 }
 
 /// A child that has ended and is not reaped, if there is one.

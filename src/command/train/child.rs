@@ -40,8 +40,9 @@ pub(super) const NOT_EXECUTABLE: u8 = 126;
 pub(super) const NOT_THERE: u8 = 127;
 /// Added to the number of the signal that ended a command, as in shells.
 const SIGNAL_BASE: i32 = 128;
-/// Longest time between two checks for the command's end: the cost of a lost wake-up.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
+/// Longest time between two checks for the command's end: SIGCHLD reports it, which is not blocked.
+/// The cost of a lost wake-up.
+const LOOK_PAUSE: Duration = Duration::from_secs(10);
 
 /// Signals that are forwarded, and true if they ask for the end.
 const FORWARDED: [(KernelSignal, bool); 5] = [
