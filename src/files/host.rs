@@ -357,8 +357,9 @@ pub trait PipeHost {
     /// is open. `None` if no reader waits.
     fn retire(&mut self, epoch: u64) -> Option<Handle>;
 
-    /// Waits at most `wait_us` until the reader has closed the FIFO; true if it has.
-    fn wait_left(&mut self, outlet: &Handle, wait_us: u64) -> bool;
+    /// Waits at most `wait_us` until the reader of one of these FIFOs has closed it, or `counter`
+    /// is raised; lowers that, and drops the outlets of readers that have closed.
+    fn wait_left(&mut self, outlets: &mut Vec<Handle>, counter: &Handle, wait_us: u64);
 }
 
 /// An epoch that its reader got whole.

@@ -5,11 +5,12 @@ use std::rc::Weak;
 use inrush::error::Error;
 use inrush::files::host::{FileError, PipeHost, PrivatePipe, WholeEpoch};
 use inrush::sys::tcp_memory::TcpMemory;
-use inrush::sys::{Errno, Handle};
+use inrush::sys::{Errno, Handle, descriptor};
 
+use super::crew::is_raised;
 use super::plumbing::End;
 use super::stage::Stage;
-use super::world::Shared;
+use super::world::{Shared, World};
 
 /// The machine of the feeder of one channel.
 #[derive(Debug)]
@@ -98,11 +99,17 @@ impl PipeHost for FeedHost {
         self.world.borrow_mut().retire(self.channel, epoch)
     }
 
-    fn wait_left(&mut self, outlet: &Handle, wait_us: u64) -> bool {
+    fn wait_left(&mut self, outlets: &mut Vec<Handle>, counter: &Handle, wait_us: u64) {
         let stage = self.stage.upgrade().expect("it is played on a stage");
-        self.world.borrow_mut().keep(self.channel, outlet);
+        for outlet in outlets.iter() {
+            self.world.borrow_mut().keep(self.channel, outlet);
+        }
         let until_us = self.world.borrow().now_us + wait_us;
-        stage.play(|world| if world.has_left(outlet) { 0 } else { u64::MAX }, until_us);
-        self.world.borrow().has_left(outlet)
+        let is_woken = |world: &World| {
+            is_raised(counter) || outlets.iter().any(|outlet| world.has_left(outlet))
+        };
+        stage.play(|world| if is_woken(world) { 0 } else { u64::MAX }, until_us);
+        outlets.retain(|outlet| !self.world.borrow().has_left(outlet));
+        descriptor::lower(counter);
     }
 }

@@ -114,12 +114,21 @@ impl PipeHost for SystemPipeHost {
         }
     }
 
-    fn wait_left(&mut self, outlet: &Handle, wait_us: u64) -> bool {
-        let Handle::Descriptor(outlet) = outlet else { return true };
-        let mut polled = [PollFd::new(outlet, PollFlags::empty())];
+    fn wait_left(&mut self, outlets: &mut Vec<Handle>, counter: &Handle, wait_us: u64) {
+        fn watched(handle: &Handle, events: PollFlags) -> PollFd<'_> {
+            let Handle::Descriptor(descriptor) = handle else { unreachable!("a real one") };
+            PollFd::new(descriptor, events)
+        }
+        let readers = outlets.iter().map(|outlet| watched(outlet, PollFlags::empty()));
+        let mut polled: Vec<PollFd<'_>> =
+            readers.chain([watched(counter, PollFlags::IN)]).collect();
         let wait = Duration::from_micros(wait_us).try_into().ok();
         // An interrupted wait is followed by the next one.
         let _ = rustix::event::poll(&mut polled, wait.as_ref());
-        polled[0].revents().contains(PollFlags::ERR)
+        let has_left: Vec<bool> =
+            polled.iter().map(|one| one.revents().contains(PollFlags::ERR)).collect();
+        let mut has_left = has_left.into_iter();
+        outlets.retain(|_| has_left.next() == Some(false));
+        descriptor::lower(counter);
     }
 }

@@ -10,8 +10,7 @@ use crate::engine::metrics::EpochCount;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::{PipeHost, WholeEpoch};
 use crate::limits::{
-    EPOCHS_REPORTED_MAX, READER_WAIT_FIRST_US, REST_WAIT_MAX_US, TURN_WAIT_MAX_US,
-    UNREAD_PAUSE_FIRST_US,
+    EPOCHS_REPORTED_MAX, READER_WAIT_FIRST_US, REST_WAIT_MAX_US, UNREAD_PAUSE_FIRST_US,
 };
 use crate::sys::{Errno, Handle, Op, POLL_ERROR, POLL_IN, POLL_OUT, Ring, descriptor};
 
@@ -529,11 +528,10 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         held
     }
 
-    /// Waits until readers have left, or the user ends the run.
+    /// Waits until readers have left, or the user ends the run, which raises the counter.
     fn hold(&mut self, mut held: Vec<Handle>) {
         while !held.is_empty() && !self.feed.is_interrupted() {
-            let wait_us = TURN_WAIT_MAX_US / held.len() as u64;
-            held.retain(|outlet| !self.host.wait_left(outlet, wait_us));
+            self.host.wait_left(&mut held, &self.counter, REST_WAIT_MAX_US);
         }
     }
 
