@@ -245,6 +245,8 @@
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
 //! * No connection is late because its worker paused, or because the reader of a pipe does; no
 //!   lost wake-up makes one wait for ever: `tests/sim`.
+//! * Who has nothing to do is not woken: no thread of an idle command or engine makes a system call
+//!   more than once a second: `tests/idle`.
 //! * Every request completes once, one that is cancelled too: tests of [`engine::schedule`],
 //!   `tests/sim`.
 //! * A client that keeps its leases holds up nothing but requests for more; one that drops a lease

