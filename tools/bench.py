@@ -46,9 +46,9 @@ Without a name it runs the two claims, `large` and `small`.
 * stalls-stream: the same by `cat`, in order.
 * pace, pace-90, pace-25, pace-100ms, pace-none, pace-one, pace-cat, small-latency, small-discard,
   throttle, neighbor, waiting: the number of connections that inrush takes by itself, see
-  tools/lab/pace.py.
+  tools/lab/benches/pace.py.
 * slow-reader, slow-channels, slow-rest: streams to readers that are slower than the network, and to
-  fast ones for long, see tools/lab/slow_reader.py.
+  fast ones for long, see tools/lab/benches/slow_reader.py.
 * ring: `--ring epoll` beside `--ring io_uring`: large, small, discard and pipe, and all but small
   over TLS, too. `--check` wants at least 0.8 of the speed at 1.6 times the CPU time or less. What
   writes files also runs beside s5cmd and the program of Amazon's transfer manager for Rust (built
@@ -82,10 +82,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lab import (authority, client, compare, dataset, gzips, install, lines, listing, listings,
-                 measure, nginx, origin, pace, peers, process, rings, secure_cat, slow_reader,
-                 startup, stolen, streams)
+from lab import client, compare, dataset, install, measure, peers, process, stolen, streams
+from lab.benches import gzips, lines, listings, pace, rings, secure_cat, slow_reader, startup
 from lab.process import LabError, Outcome, say
+from lab.servers import authority, listing, nginx, origin
 
 BUCKET = "bench"
 CLAIMS = ("large", "small")

@@ -48,9 +48,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import authority, chart, client, compare, dataset, install, listing, measure
-from lab import nginx, origin, peers, process
+from lab import chart, client, compare, dataset, install, measure, peers, process
 from lab.process import LabError, must, note, say
+from lab.servers import authority, listing, nginx, origin
 
 BUCKET = "bench"
 OURS = "inrush"

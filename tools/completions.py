@@ -18,8 +18,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab import client, origin, process, shells
+from lab import client, process
+from lab.checks import shells
 from lab.process import LabError, say
+from lab.servers import origin
 
 ACCESS_KEY, SECRET = "AKIDLAB", "lab/secret"
 RUN = "run$(id)`id`\"q'\\s.bin"

@@ -3,7 +3,7 @@
 
     tools/everyday.py [--inrush PATH] [--origin PATH] [--only TEXT] [--list] [--temp FOLDER]
 
-What people type with `aws s3`, `s5cmd`, `rclone` and `curl` stands in tools/lab/command_lines.py,
+What people type with `aws s3`, `s5cmd`, `rclone` and `curl` stands in tools/lab/checks/command_lines.py,
 each line with its counterpart and with what both have to do. Both run against the in-repo origin,
 each in an empty folder: signed, without signatures, or over TLS. Compared are
 
@@ -16,7 +16,7 @@ each in an empty folder: signed, without signatures, or over TLS. Compared are
 Where both are meant to differ, the table says what each does and why; these reasons are printed at
 the end. A tool that cannot be had is skipped, and counted; the side of inrush is still compared.
 
-After that both programs are given the AWS profiles of tools/lab/profiles.py, and must ask the same
+After that both programs are given the AWS profiles of tools/lab/checks/profiles.py, and must ask the same
 server with the same key for the same region, or both refuse.
 
 One line for each case, and a closing line; exit 1 when anything differed, 2 when the lab itself
@@ -39,9 +39,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import client, command_lines, install, origin, printed, process, profiles
-from lab.command_lines import ACCESS_KEY, BUCKET, OBJECTS, SECRET_KEY, Case, Expect, Put
+from lab import client, install, process
+from lab.checks import command_lines, printed, profiles
+from lab.checks.command_lines import ACCESS_KEY, BUCKET, OBJECTS, SECRET_KEY, Case, Expect, Put
 from lab.process import LabError, Outcome, say
+from lab.servers import origin
 
 RUN_SECONDS = 60.0
 TOTAL_SECONDS = 900.0

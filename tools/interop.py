@@ -34,9 +34,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import (authority, client, compare, dataset, install, listing, moto, nginx, process,
-                 streams, volumes)
+from lab import client, compare, dataset, install, process, streams
 from lab.process import LabError, say
+from lab.servers import authority, listing, moto, nginx, volumes
 from lab.tally import Counts
 
 BUCKET = "lab"

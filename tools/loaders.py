@@ -40,8 +40,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import chart, client, install, origin, process
+from lab import chart, client, install, process
 from lab.process import LabError, must, note, say
+from lab.servers import origin
 
 BUCKET = "loaders"
 EPOCHS = 2

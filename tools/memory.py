@@ -20,8 +20,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import client, origin, process
+from lab import client, process
 from lab.process import LabError, Outcome, say
+from lab.servers import origin
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -36,8 +36,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from lab import client, install, origin, process
+from lab import client, install, process
 from lab.process import LabError, must, say
+from lab.servers import origin
 from lab.tally import Counts
 
 BUCKET = "lab"

@@ -32,9 +32,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import client, dataset, drift, listing, origin, process
+from lab import client, dataset, drift, process
 from lab.drift import MIB, Limit
 from lab.process import LabError, say
+from lab.servers import listing, origin
 
 BUCKET, PREFIX = "soak", "data/"
 SMALL, SMALL_BYTES = 1_000, 39_000

@@ -47,8 +47,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import chart, client, dataset, install, measure, origin, process
+from lab import chart, client, dataset, install, measure, process
 from lab.process import LabError, must, note, say
+from lab.servers import origin
 
 BUCKET = "bench"
 LARGE, LARGE_BYTES = 4, dataset.GIB

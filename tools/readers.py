@@ -36,9 +36,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import client, install, process, samples, signed, streams
+from lab import client, install, process, samples, streams
 from lab.consumers import records
 from lab.process import LabError, say
+from lab.servers import signed
 from lab.tally import Counts
 
 BUCKET = "lab"

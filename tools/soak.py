@@ -38,9 +38,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import client, compare, dataset, drift, listing, origin, process, tcp_memory
+from lab import client, compare, dataset, drift, process, streams, tcp_memory
 from lab.drift import MIB, Limit
 from lab.process import LabError, Outcome, say
+from lab.servers import listing, origin
 
 BUCKET = "soak"
 PREFIX = "data/"
@@ -59,7 +60,7 @@ STOP_SECONDS = 20.0
 REPORT_SECONDS = 60.0
 MINUTES_MAX = 7 * 24 * 60
 INTERRUPTED = 130
-READER = Path(drift.__file__).with_name("epoch_reader.py")
+READER = streams.FOLDER / "epoch_reader.py"
 
 FEEDER = {"descriptors": Limit("pipe: descriptors", "", 2),
           "threads": Limit("pipe: threads", "", 2),

@@ -36,9 +36,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from lab import alone, client, install, process, samples, signed  # noqa: E402
-from lab import slurm, streams  # noqa: E402
+from lab import client, install, process, samples, streams  # noqa: E402
 from lab.process import LabError, Outcome, must, say  # noqa: E402
+from lab.servers import alone, signed, slurm  # noqa: E402
 
 BUCKET = "lab"
 SOURCE = f"s3://{BUCKET}/train/"

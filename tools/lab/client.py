@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import origin
-from .install import build_folder
-from .process import LabError, Outcome, run, say
+from lab.install import build_folder
+from lab.process import LabError, Outcome, run, say
+from lab.servers import origin
 
 SUMMARY_FIELDS = ("objects", "bytes", "seconds", "gigabytes_per_second",
                   "cpu_seconds_per_terabyte", "peak_rss_bytes")

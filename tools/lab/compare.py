@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .listing import Entry
-from .process import LabError
+from lab.process import LabError
+from lab.servers.listing import Entry
 
 BLOCK = 1 << 20
 TEMPORARY = ".inrush"

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .process import LabError
+from lab.process import LabError
 
 WARM_UP_SHARE = 0.1
 SAMPLES_MIN = 12

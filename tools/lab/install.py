@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .process import LabError, must, note, run
+from lab.process import LabError, must, note, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .process import LabError, Outcome, must, note
+from lab.process import LabError, Outcome, must, note
 
 GB = 1e9
 LIMIT_LINE = re.compile(r"([\d.]+) GB/s\s+(?:producer )?cpu ([\d.]+) s/GB")

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import install
-from .listing import Entry
-from .process import must
+from lab import install
+from lab.process import must
+from lab.servers.listing import Entry
 
 CRT_GET = Path(__file__).with_name("crt_get.py")
 MANY = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .process import say
+from lab.process import say
 
 
 @dataclass

@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 from types import TracebackType
 
-from . import stolen
+from lab import stolen
 
 SAMPLE_SECONDS = 0.2
 GROWTH_MIB_MAX = 300.0

@@ -15,8 +15,8 @@ import re
 import zipfile
 from pathlib import Path
 
-from . import install
-from .process import LabError, must, note
+from lab import install
+from lab.process import LabError, must, note
 
 GLIBC = (2, 17)
 """The oldest that the wheel is for: that of the oldest Linux that Rust's own library is for."""

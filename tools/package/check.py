@@ -35,8 +35,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lab import client, install, origin  # noqa: E402
+from lab import client, install  # noqa: E402
 from lab.process import LabError, Outcome, must, run, say  # noqa: E402
+from lab.servers import origin  # noqa: E402
 from package import binary, container, debian, image, make, names, seccomp  # noqa: E402
 from package.binary import MACHINES, Machine  # noqa: E402
 from package.container import Container  # noqa: E402

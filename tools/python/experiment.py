@@ -21,7 +21,7 @@ about --seconds. Then all take turns, --runs times. Every run must have exactly 
 bytes of its set: else nothing is printed, and the exit code is 2. A peer that cannot be installed
 or does not run is a row that says why.
 
-Packages come from PyPI into --venv, at the versions of tools/lab/python_peers.py. --lend names
+Packages come from PyPI into --venv, at the versions of tools/lab/benches/python_peers.py. --lend names
 folders of packages that need not be installed again, such as the site-packages with PyTorch.
 Without --wheel a release wheel is built. --check: exit code 1 where inrush is not ahead. --show
 makes one table and one plot of the figures of several runs.
@@ -41,11 +41,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lab import (  # noqa: E402
-    client, epochs, figures, install, measure, origin, process, python_peers, wheel)
-from lab.epochs import Set  # noqa: E402
+from lab import client, install, measure, process, wheel  # noqa: E402
+from lab.benches import epochs, figures, python_peers  # noqa: E402
+from lab.benches.epochs import Set  # noqa: E402
 from lab.measure import Sample  # noqa: E402
 from lab.process import LabError, note, say  # noqa: E402
+from lab.servers import origin  # noqa: E402
 
 RUN_LOOP = Path(__file__).resolve().parents[1] / "lab" / "run_loop.py"
 RUN_SECONDS = 300.0

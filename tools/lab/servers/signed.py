@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import client, install, origin
+from lab import client, install
+from lab.servers import origin
 
 
 @contextmanager

@@ -34,9 +34,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import client, install, measure, origin, process, streams
-from .measure import GB
-from .process import LabError, Outcome, say
+from lab import client, install, measure, process, streams
+from lab.measure import GB
+from lab.process import LabError, Outcome, say
+from lab.servers import origin
 
 BUCKET = "bench"
 SOURCE = f"s3://{BUCKET}/"

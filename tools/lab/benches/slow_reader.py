@@ -36,12 +36,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import origin
-from .nginx import Nginx
-from .process import LabError, die_with_parent, note, say
-from .tcp_memory import GROWTH_MIB_MAX, Sampler
+from lab.process import LabError, die_with_parent, note, say
+from lab.servers import origin
+from lab.servers.nginx import Nginx
+from lab.streams import LONG_READER as READER
+from lab.tcp_memory import GROWTH_MIB_MAX, Sampler
 
-READER = Path(__file__).with_name("paced_reader.py")
 BUCKET = "bench"
 GIB = 1 << 30
 TLS_VERSION = "TLSv1.3"

@@ -14,7 +14,7 @@ import os
 import socket
 import struct
 
-from .process import LIBC
+from lab.process import LIBC
 
 CLONE_NEWNET = 0x40000000
 CLONE_NEWUTS = 0x04000000

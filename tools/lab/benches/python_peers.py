@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .process import LabError, must, note, run
+from lab.process import LabError, must, note, run
 
 INSTALL_SECONDS = 1800.0
 PRINT_VERSIONS = """

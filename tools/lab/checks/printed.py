@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from .process import LabError
+from lab.process import LabError
 
 Listed = dict[str, int | None]
 SIZE = r"(?P<size>[0-9.]+ ?[A-Za-z]*)"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 
-from .dataset import KIB, MIB
+from lab.dataset import KIB, MIB
 
 BUCKET = "lab"
 OTHER_BUCKET = "other"

@@ -15,8 +15,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from .install import system_program
-from .process import LabError
+from lab.install import system_program
+from lab.process import LabError
 
 ANSWER_SECONDS = 30.0
 BEGIN, END = "<<", ">>"

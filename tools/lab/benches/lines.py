@@ -11,7 +11,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import measure, origin, process, streams
+from lab import measure, process, streams
+from lab.servers import origin
 
 LINES = 100_000
 FOLDERS = 20

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import streams
-from .install import system_program
-from .measure import Contender, Sample
-from .process import LabError
+from lab import streams
+from lab.install import system_program
+from lab.measure import Contender, Sample
+from lab.process import LabError
 
 
 @dataclass(frozen=True)

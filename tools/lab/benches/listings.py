@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import measure, origin, process
-from .process import LabError
+from lab import measure, process
+from lab.process import LabError
+from lab.servers import origin
 
 KEYS = 1_000_000
 FOLDERS = 20

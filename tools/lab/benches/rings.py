@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import measure
-from .process import say
+from lab import measure
+from lab.process import say
 
 SPEED_LEAST = 0.8
 """What `--check` wants of epoll at least, as a part of io_uring's speed."""

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from .install import find, system_program
-from .process import LIBC, LabError, must
+from lab.install import find, system_program
+from lab.process import LIBC, LabError, must
 
 CLONE_NEWNS = 0x0002_0000
 MS_BIND = 0x1000

@@ -17,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .process import LabError, Outcome, run
+from lab.process import LabError, Outcome, run
 
-READER = Path(__file__).with_name("pipe_reader.py")
-LONG_READER = Path(__file__).with_name("paced_reader.py")
+FOLDER = Path(__file__).parent
+READER = FOLDER / "pipe_reader.py"
+LONG_READER = FOLDER / "paced_reader.py"
 GOLDEN = 0x9E3779B97F4A7C15
 WORD = (1 << 64) - 1
 Item = TypeVar("Item")

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from . import client, install, process
+from lab import client, install, process
 
 RUN_SECONDS = 60.0
 REFUSED = ("refused",)

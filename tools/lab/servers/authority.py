@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .install import system_program
-from .process import must
+from lab.install import system_program
+from lab.process import must
 
 NAME = "/CN=inrush lab authority"
 DAYS = "2"

@@ -18,8 +18,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import origin, process
-from .process import LabError, note
+from lab import process
+from lab.process import LabError, note
+from lab.servers import origin
 
 GIGABYTES = (1, 10, 50)
 OBJECT_BYTES = 100_000_000

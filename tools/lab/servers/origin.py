@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .install import build_folder
-from .process import LabError, Server
+from lab.install import build_folder
+from lab.process import LabError, Server
 
 NAME = "origin.test"
 START_SECONDS = 10.0

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from .process import LabError, must
+from lab.process import LabError, must
 
 MADE, FILES = "made", "files"
 """The buckets: of objects that the origin makes up, and of files."""

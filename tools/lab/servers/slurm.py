@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from .install import SYSTEM_PATH, slurm, system_program
-from .process import LabError, Server, free_port, run
+from lab.install import SYSTEM_PATH, slurm, system_program
+from lab.process import LabError, Server, free_port, run
 
 NODES = ("node1", "node2")
 READY_SECONDS = 30.0

@@ -11,11 +11,11 @@ import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from . import streams
-from .dataset import MIB
-from .install import system_program
-from .measure import Contender, Sample, of_outcome
-from .process import must
+from lab import streams
+from lab.dataset import MIB
+from lab.install import system_program
+from lab.measure import Contender, Sample, of_outcome
+from lab.process import must
 
 MANY = 16
 MANY_MIB = 16

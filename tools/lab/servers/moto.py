@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlencode
 
-from .install import moto_server
-from .listing import NAMESPACE, Entry
-from .process import LabError, Server, free_port
+from lab.install import moto_server
+from lab.process import LabError, Server, free_port
+from lab.servers.listing import NAMESPACE, Entry
 
 READY_SECONDS = 30.0
 REQUEST_SECONDS = 60.0

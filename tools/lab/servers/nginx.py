@@ -26,10 +26,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import listing
-from .authority import Authority
-from .install import system_program
-from .process import LabError, Server
+from lab.install import system_program
+from lab.process import LabError, Server
+from lab.servers import listing
+from lab.servers.authority import Authority
 
 VIRTUAL_DOMAIN = "s3.lab.localhost"
 READY_SECONDS = 10.0
