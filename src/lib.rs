@@ -184,12 +184,13 @@
 //! * [`error`]: the world's failures, with advice and exit codes; what caused one, without secrets.
 //!
 //! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
-//! this crate; `tests/sim` compares the workers with a model; `tests/s3s.rs` and `tools/interop.py`
-//! run the program against servers of other projects; `tools/fuzz` says what must hold of the
-//! parsers whatever comes in; `tools/bench.py` measures it; `tools/hosts` says what would limit
-//! larger machines; `tools/package` makes what people install, and tries it under other processors,
-//! kernels and restrictions; `tools/python` is the Python package, over [`library`],
-//! [`command`] and the options of [`cli`].
+//! this crate; `tests/sim` compares the workers with a model; `tests/s3s.rs` runs the program
+//! against a server of another project; `tools/check.py` lists what else is checked from outside:
+//! servers and command lines of others, what people install under other processors, kernels and
+//! restrictions; `tools/bench.py` lists what is measured; both share `tools/lab`; `tools/fuzz`
+//! says what must hold of the parsers whatever comes in; `tools/hosts` says what would limit larger
+//! machines; `tools/package` makes what people install; `tools/python` is the Python package, over
+//! [`library`], [`command`] and the options of [`cli`].
 //!
 //! # The words
 //!

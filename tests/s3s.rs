@@ -1,7 +1,7 @@
 //! The real program against an S3 server that nobody here wrote and that verifies signatures.
 //!
-//! The server is `s3s-fs`, in this process. `tools/interop.py` does the same with nginx and moto,
-//! on more filesystems.
+//! The server is `s3s-fs`, in this process. `tools/check.py interop` does the same with nginx and
+//! moto, on more filesystems.
 
 #![expect(
     clippy::disallowed_methods,

@@ -1,8 +1,8 @@
 //! Limits of how many requests are in flight, and how many are sent a second.
 //!
 //! Names that end with `_US` are in microseconds, with `_PER_MILLE` in thousandths. A value without
-//! a measurement was chosen. `tools/mutate.py` halves and doubles each, or the distance from 1000
-//! of a share above 500 thousandths; the tests that fail then are in `src/engine/pace`.
+//! a measurement was chosen. `tools/check.py mutate` halves and doubles each, or the distance from
+//! 1000 of a share above 500 thousandths; the tests that fail then are in `src/engine/pace`.
 
 use super::{CONNECTIONS_START_MAX, SLOT_BYTES_MAX};
 

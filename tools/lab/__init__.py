@@ -1,9 +1,9 @@
 """The lab: servers that this project did not write, and runs that are measured.
 
-Who uses it: `tools/interop.py` (does every byte arrive?), `tools/everyday.py` (does it do what
-people know from other tools?), `tools/readers.py` (do programs that train get every record?),
-`tools/cluster/check.py` (and every host its share?), `tools/completions.py` (what does TAB
-bring?), `tools/bench.py` (how fast, and at what price?), `tools/memory.py` and `tools/soak.py`
+Who uses it: `tools/check.py interop` (does every byte arrive?), `tools/check.py everyday` (does it do what
+people know from other tools?), `tools/check.py readers` (do programs that train get every record?),
+`tools/check.py cluster` (and every host its share?), `tools/check.py completions` (what does TAB
+bring?), `tools/bench.py` (how fast, and at what price?), `tools/check.py memory` and `tools/soak.py`
 (with how much memory, and after hours, too?). Only the standard library, so there is nothing to
 install for Python itself.
 
@@ -20,7 +20,7 @@ The rooms, from the ground up:
 * `client`: the command lines of `inrush` and its environment.
 * `compare`: a downloaded tree against the one it came from.
 * `command_lines`: what people type with other tools, and with `inrush`; `printed`: what they print.
-* `shells`: bash, zsh and fish at terminals, for `tools/completions.py`.
+* `shells`: bash, zsh and fish at terminals, for `tools/check.py completions`.
 * `measure`: rounds, medians and tables for the benchmark; `startup`: how long a job waits.
 * `drift`: whether a figure stays flat over a long run.
 * `samples`: training data in the forms that its readers know; `consumers`: such readers, each run

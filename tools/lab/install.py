@@ -19,6 +19,8 @@ from pathlib import Path
 from lab.process import LabError, must, note, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+TOOLS = REPOSITORY / "tools"
+CONSUMERS = TOOLS / "lab/consumers"
 SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fsprogs",
               "openssl": "openssl", "curl": "curl", "pigz": "pigz", "rclone": "rclone", "pv": "pv",

@@ -1,4 +1,4 @@
-"""The data of `tools/python/experiment.py`: images, tars of images, shards of them, tensors,
+"""The data of `tools/bench.py python`: images, tars of images, shards of them, tensors,
 one large object.
 
 There are sets of several sizes, each below a prefix of its own, so that a slow reader reads all of

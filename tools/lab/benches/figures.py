@@ -1,4 +1,4 @@
-"""Tables, a plot and complaints from the figures of `tools/python/experiment.py`. Pure."""
+"""Tables, a plot and complaints from the figures of `tools/bench.py python`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of `tools/everyday.py`: what people type, what they type with `inrush`, and what both
+"""The table of `tools/check.py everyday`: what people type, what they type with `inrush`, and what both
 have to do.
 
 Each line runs in an empty folder of its own, after `before` was put there. `$URL` is the server and

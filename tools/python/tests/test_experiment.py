@@ -1,4 +1,4 @@
-"""The loops of `tools/python/experiment.py`: each has every sample, and what cheats is seen."""
+"""The loops of `tools/bench.py python`: each has every sample, and what cheats is seen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ARRAY = {"data/all/0.bin": bytes(range(256)) * 80_000}
 def experiment(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The tool as a module."""
     monkeypatch.syspath_prepend(str(TOOLS))
-    spec = importlib.util.spec_from_file_location("experiment", HERE.parent / "experiment.py")
+    spec = importlib.util.spec_from_file_location("experiment", TOOLS / "lab/benches/experiment.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "experiment", module)

@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """Mounts the same objects with `inrush` and with other programs, in turn, and reads them.
 
-    tools/mounts.py [--case NAME]... [--peer NAME]... [--runs N] [--inrush PATH] [--origin PATH]
-    tools/mounts.py --transports [--case NAME]...
+    tools/bench.py mounts [--case NAME]... [--peer NAME]... [--runs N] [--inrush PATH] [--origin PATH]
+    tools/bench.py mounts --transports [--case NAME]...
 
 An inrush-origin on loopback serves 4 objects of 1 GiB and 2,000 of 39,000 bytes in 64 folders;
 `far` and `random` with 20 ms to the first byte of each answer. Every run is a mount of its own, and

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Checks the dashboard for Grafana with the types that Grafana makes from its schema.
 
-    tools/dashboard.py [--may-skip] [FILE]
+    tools/check.py dashboard [--may-skip] [FILE]
 
 It reads `tools/grafana/inrush.json` with grafana-foundation-sdk (from PyPI, into the build folder),
 writes it again, and compares: a field that the schema does not have, or that has another value
@@ -22,8 +21,8 @@ from lab import install, process
 from lab.process import LabError, must, say
 from lab.tally import Counts
 
-BOARD = Path(__file__).resolve().parent / "grafana/inrush.json"
-READER = Path(__file__).resolve().parent / "lab/consumers/dashboard.py"
+BOARD = install.TOOLS / "grafana/inrush.json"
+READER = install.CONSUMERS / "dashboard.py"
 READ_SECONDS = 60.0
 
 

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Everyday command lines of other tools, and what inrush does in their place.
 
-    tools/everyday.py [--inrush PATH] [--origin PATH] [--only TEXT] [--list] [--temp FOLDER]
+    tools/check.py everyday [--inrush PATH] [--origin PATH] [--only TEXT] [--list] [--temp FOLDER]
 
 What people type with `aws s3`, `s5cmd`, `rclone` and `curl` stands in tools/lab/checks/command_lines.py,
 each line with its counterpart and with what both have to do. Both run against the in-repo origin,

@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """Downloads the same objects with `inrush` and with other programs, in turn, and writes down how
 fast each was, and at what price. One command from a fresh clone:
 
-    tools/compare.py [--case NAME]... [--peer NAME]... [--runs N] [--folder FOLDER] [--quick]
+    tools/bench.py compare [--case NAME]... [--peer NAME]... [--runs N] [--folder FOLDER] [--quick]
 
 It builds inrush and its test server (not with --inrush and --origin), installs the other programs
 at the versions of tools/lab/install.py (from PyPI into venvs, from crates.io by cargo, from Debian
@@ -426,7 +425,7 @@ def run_all(args: argparse.Namespace) -> None:
     results.mkdir(exist_ok=True)
     timed("building inrush", lambda: build(args))
     wanted = timed("installing the other programs", lambda: available(args))
-    command = " ".join(["tools/compare.py", *(["--quick"] if args.quick else [])])
+    command = " ".join(["tools/bench.py compare", *(["--quick"] if args.quick else [])])
     with ExitStack() as stack:
         folder = tempfile.TemporaryDirectory
         memory = Path(stack.enter_context(folder(prefix="inrush-compare-",

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """The memory of `inrush`: bounded, whatever the size and number of the objects.
 
-    tools/memory.py [--size-gib N] [--keys N] [--disk FOLDER] [--inrush PATH] [--origin PATH]
+    tools/check.py memory [--size-gib N] [--keys N] [--disk FOLDER] [--inrush PATH] [--origin PATH]
 
 One huge object and very many tiny ones come from the in-repo origin, which computes them, and go to
 nowhere and to disk: with the default flags the peak resident size stays under 300 MiB, and with

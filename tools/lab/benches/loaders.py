@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Data loaders of training programs over `inrush mount`: each sample once an epoch, and how fast.
 
-    tools/loaders.py [--only NAME...] [--may-skip NAME...] [--runs N] [--megabytes N] [--check]
+    tools/bench.py loaders [--only NAME...] [--may-skip NAME...] [--runs N] [--megabytes N] [--check]
                      [--torch-python PATH] [--inrush PATH] [--origin PATH] [--disk FOLDER]
 
 * images: torchvision's ImageFolder in torch's DataLoader with 4 workers; images are decoded
@@ -22,7 +21,7 @@ when the lab itself could not work. As root the kernel reads the cache by itself
 otherwise inrush does.
 
 images, files and webdataset need a Python with torch, torchvision and webdataset: --torch-python,
-or what tools/python/experiment.py has installed. TensorFlow is installed into the build folder; it
+or what tools/bench.py python has installed. TensorFlow is installed into the build folder; it
 has 1.2 GB and needs Python 3.10. What is missing counts as failed unless --may-skip names it.
 """
 
@@ -47,7 +46,7 @@ from lab.servers import origin
 BUCKET = "loaders"
 EPOCHS = 2
 WANTED = 0.9
-CONSUMER = Path(__file__).resolve().parent / "lab/consumers/loaders.py"
+CONSUMER = install.CONSUMERS / "loaders.py"
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
 RUN_SECONDS, MOUNT_SECONDS = 600.0, 30.0
 NEEDS = {"images": "torch, torchvision", "files": "torch, torchvision",

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """A day's opens and closes of `inrush mount` in minutes: every byte right, and nothing that grows.
 
-    tools/mount_soak.py [--opens N] [--option WORD]... [--inrush PATH] [--origin PATH] [--json FILE]
+    tools/check.py mount-soak [--opens N] [--option WORD]... [--inrush PATH] [--origin PATH] [--json FILE]
 
 Processes open files of a mount at random, read a random part of each or all of it, compare it with
 the original, and close it; some files stay open for a while, and pages are dropped (fadvise), so

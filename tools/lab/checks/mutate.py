@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Halves and doubles each limit of the pace, and prints the changes that no unit test notices.
 
-    tools/mutate.py [--jobs N] [NAME ...]
+    tools/check.py mutate [--jobs N] [NAME ...]
 
 NAME: only limits whose names contain it. Each change runs the unit tests of src/engine/pace and
 src/engine/peers/pace.rs, as a small crate in target/mutate: that takes seconds where the whole
@@ -20,7 +19,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from lab.install import REPOSITORY as ROOT
+
 LIMITS = "src/limits/pace.rs"
 LIMIT = re.compile(r"pub const ((?:PACE|RATE)_\w+): \w+ = ([^;]+);")
 

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Runs the examples of this folder, and compares every byte that their jobs read.
 
-    tools/cluster/check.py [--inrush PATH] [--origin PATH] [--only NAME...] [--may-skip NAME...]
+    tools/check.py cluster [--inrush PATH] [--origin PATH] [--only NAME...] [--may-skip NAME...]
 
 * kubernetes: the Jobs have the fields that Kubernetes knows, and their containers' commands run
   here as the kubelet would start them, once for each pod. A sidecar of pipes that is killed fails
@@ -33,13 +32,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from lab import client, install, process, samples, streams
+from lab.process import LabError, Outcome, must, say
+from lab.servers import alone, signed, slurm
 
-from lab import client, install, process, samples, streams  # noqa: E402
-from lab.process import LabError, Outcome, must, say  # noqa: E402
-from lab.servers import alone, signed, slurm  # noqa: E402
-
+HERE = install.TOOLS / "cluster"
 BUCKET = "lab"
 SOURCE = f"s3://{BUCKET}/train/"
 KEYS = ("AKIDCLUSTER", "secret/of+clusters")

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Interop: does inrush bring every byte from servers that this project did not write?
 
-    tools/interop.py [--inrush PATH] [--servers nginx,tls,moto] [--temp FOLDER]
+    tools/check.py interop [--inrush PATH] [--servers nginx,tls,moto] [--temp FOLDER]
 
 The matrix is {nginx, moto} x {the temp folder's filesystem, XFS, ext4} x {default, little memory,
 8 MiB parts, one worker, virtual-host style, discard}. Each case downloads a bucket of awkward sizes

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Builds the Python package as a wheel, installs it into a venv, and checks it there: what its tag
 promises with auditwheel, its types with mypy, its behaviour with pytest against the project's own
 origin.
@@ -18,12 +17,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+from lab import install, wheel
+from lab.process import LabError, note
 
-from lab import install, wheel  # noqa: E402
-from lab.process import LabError, note  # noqa: E402
-
+HERE = install.TOOLS / "python"
 REQUIREMENTS = ("mypy==2.4.1", "numpy==2.2.6", "pytest==9.2.0",
                 "fsspec==2026.9.0", "webdataset==1.0.2", "boto3==1.44.5",
                 # Its server, without what it needs for other services than S3.

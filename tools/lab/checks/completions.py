@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Completion: do bash, zsh and fish offer profiles, buckets and keys when TAB is pressed?
 
-    tools/completions.py [--inrush PATH] [--origin PATH]
+    tools/check.py completions [--inrush PATH] [--origin PATH]
 
 Each shell loads the script of `inrush completions` as people do. What the line of bash and of zsh,
 at a terminal of its own, holds behind one TAB is read by that shell again, and must be the very

@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """Scrapes the metrics of running commands with a parser that this project did not write, and
 compares them with what the commands report at their end.
 
-    tools/metrics.py [--seconds 120] [--only COMMAND]... [--inrush PATH] [--origin PATH]
+    tools/check.py metrics [--seconds 120] [--only COMMAND]... [--inrush PATH] [--origin PATH]
 
 `get --discard`, `sync`, `pipe`, `cat`, `train` and `mount` run side by side for that long, each
 with an inrush-origin of its own on loopback, which limits its bandwidth and injects faults for get,
@@ -47,7 +46,7 @@ RATE_MB = 25
 """What each origin sends a second."""
 OBJECT_MIB = 1
 FAULTS = ("--faults", "7:mixed")
-SCRAPES = Path(__file__).resolve().parent / "lab/consumers/scrapes.py"
+SCRAPES = install.CONSUMERS / "scrapes.py"
 END_SECONDS = 90.0
 """How much longer than planned a command may take."""
 LISTING_SHARE = 0.01

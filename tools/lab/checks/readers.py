@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Readers: do programs that read training input get every record from `inrush train`?
 
-    tools/readers.py [--inrush PATH] [--origin PATH] [--only NAME...] [--may-skip NAME...]
+    tools/check.py readers [--inrush PATH] [--origin PATH] [--only NAME...] [--may-skip NAME...]
                      [--temp FOLDER]
 
 Each case is a real job: `inrush train` takes its channels from the in-repo origin on loopback and
@@ -47,7 +46,7 @@ KEYS = ("AKIDREADERS", "secret/of+readers")
 EPOCHS = 3
 SEED = 7
 CASE_SECONDS = 180.0
-CONSUMERS = Path(__file__).resolve().parent / "lab" / "consumers"
+CONSUMERS = install.CONSUMERS
 PYTHONS: dict[str, Callable[[], Path]] = {
     "tensorflow": install.tensorflow, "toolkit": install.sagemaker_training,
     "webdataset": install.webdataset}

@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 """Empty training loops: what reading S3 costs a Python program, with inrush and with others.
 
-    tools/python/experiment.py [--quick] [--workload NAME...] [--latency MS...] [--only WORD...]
+    tools/bench.py python [--quick] [--workload NAME...] [--latency MS...] [--only WORD...]
         [--wheel FILE] [--venv FOLDER] [--lend FOLDER...] [--runs N] [--seconds S]
         [--json FILE] [--markdown FILE] [--svg FILE] [--check]
-    tools/python/experiment.py --show FILE... [--markdown FILE] [--svg FILE]
+    tools/bench.py python --show FILE... [--markdown FILE] [--svg FILE]
 
 images    a loop over objects of 39,000 bytes
 tars      a loop over the files of tars of 64 MiB, images of 39,000 bytes
@@ -39,16 +38,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from lab import client, install, measure, process, wheel
+from lab.benches import epochs, figures, python_peers
+from lab.benches.epochs import Set
+from lab.measure import Sample
+from lab.process import LabError, note, say
+from lab.servers import origin
 
-from lab import client, install, measure, process, wheel  # noqa: E402
-from lab.benches import epochs, figures, python_peers  # noqa: E402
-from lab.benches.epochs import Set  # noqa: E402
-from lab.measure import Sample  # noqa: E402
-from lab.process import LabError, note, say  # noqa: E402
-from lab.servers import origin  # noqa: E402
-
-RUN_LOOP = Path(__file__).resolve().parents[1] / "lab" / "run_loop.py"
+RUN_LOOP = install.TOOLS / "lab/run_loop.py"
 RUN_SECONDS = 300.0
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "example-secret"}
 IMAGE_COUNTS = (4, 64, 250, 500, 1_000, 2_000, 5_000, 10_000, 20_000)

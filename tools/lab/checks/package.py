@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Tries what make.py has made: each package is taken apart, and its program run.
 
-    tools/package/check.py [--packages FOLDER] [--origin PATH] [--seccomp-default FILE]
+    tools/check.py package [--packages FOLDER] [--origin PATH] [--seccomp-default FILE]
                            [--only PART ...]
 
 programs  static, small, quick to start, no folder of the build inside; `demo` compares all bytes;
@@ -33,14 +32,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lab import client, install  # noqa: E402
-from lab.process import LabError, Outcome, must, run, say  # noqa: E402
-from lab.servers import origin  # noqa: E402
-from package import binary, container, debian, image, make, names, seccomp  # noqa: E402
-from package.binary import MACHINES, Machine  # noqa: E402
-from package.container import Container  # noqa: E402
+from lab import client, install
+from lab.process import LabError, Outcome, must, run, say
+from lab.servers import origin
+from package import binary, container, debian, image, make, names, seccomp
+from package.binary import MACHINES, Machine
+from package.container import Container
 
 BINARY_BYTES_MAX = 20_000_000
 START_SECONDS_MAX = 0.010
@@ -345,7 +342,7 @@ class Check:
 
     def examples(self) -> None:
         """The pod and the unit."""
-        folder = Path(__file__).resolve().parent / "examples"
+        folder = install.TOOLS / "package/examples"
         validate = install.kubernetes_validate()
         must([validate, "--strict", folder / "inrush-pod.yaml"])
         broken = self.temp / "broken.yaml"

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """The static program under other kernels: each boots in qemu with nothing but it, and runs `demo`.
 
-    tools/package/kernels.py [--release NAME ...] [--program PATH] [--json FILE]
+    tools/check.py kernels [--release NAME ...] [--program PATH] [--json FILE]
 
 The kernels are those of Debian's releases, the oldest that its archive still has to the newest:
 `apt-get download` of linux-image-cloud-amd64, from package lists of its own, so that nothing of
@@ -28,12 +27,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lab import install  # noqa: E402
-from lab.process import LabError, must, note, run, say  # noqa: E402
-from package import binary  # noqa: E402
-from package.binary import MACHINES  # noqa: E402
+from lab import install
+from lab.process import LabError, must, note, run, say
+from package import binary
+from package.binary import MACHINES
 
 ARCHIVE = "http://deb.debian.org/debian"
 RELEASES = ("bullseye", "bookworm", "trixie", "sid")

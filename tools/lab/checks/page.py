@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """Opens the page of `inrush bench --html` in headless Chromium, and compares what is drawn with the
 JSON of the same run.
 
-    tools/page.py [--inrush PATH] [--may-skip]
+    tools/check.py page [--inrush PATH] [--may-skip]
 
 It runs a short bench of the machine alone, with two sweeps, and one of a few seconds, and looks at
 their pages as a person's browser lays them out:
@@ -32,7 +31,7 @@ from lab import client, install, process
 from lab.process import LabError, must, say
 from lab.tally import Counts
 
-BROWSER = Path(__file__).resolve().parent / "lab/consumers/browser.py"
+BROWSER = install.CONSUMERS / "browser.py"
 BENCH = ("--size", "256MiB", "--runs", "2", "--warm-up", "0", "--stages",
          "network,tls,disk-buffered,get,stream", "--sweep", "connections=1,4,16", "--sweep",
          "part-size=1MiB,8MiB")
