@@ -1,8 +1,27 @@
 #!/usr/bin/env python3
-"""Checks: `tools/check.py NAME [OPTION...]` runs tools/lab/checks/NAME.py."""
+"""What is checked from outside: other servers, other programs, many hours, what people install.
 
-import runpy
+Each check prints a line for each case and a closing line. Exit code 1: a case failed; 2: the lab
+could not do its work. Servers listen on loopback only, and what was made is gone at the end; what is
+installed from PyPI stays in the build folder. `tools/check.py NAME --help` describes a check.
+"""
+
 import sys
 
-name = sys.argv.pop(1).replace("-", "_")
-runpy.run_module(f"lab.checks.{name}", run_name="__main__", alter_sys=True)
+from lab import driver
+from lab.checks import (cluster, completions, dashboard, everyday, interop, kernels, memory, metrics,
+                        mount_soak, mutate, package, page, python, readers, soak)
+
+PARTS = {
+    "interop": driver.of(interop), "everyday": driver.of(everyday),
+    "completions": driver.of(completions), "readers": driver.of(readers),
+    "cluster": driver.of(cluster), "soak": driver.of(soak),
+    "mount-soak": driver.of(mount_soak, on_disk=True), "memory": driver.of(memory),
+    "metrics": driver.of(metrics), "dashboard": driver.of(dashboard, needs_programs=False),
+    "page": driver.of(page), "python": driver.of(python, needs_programs=False),
+    "package": driver.of(package, needs_programs=False),
+    "kernels": driver.of(kernels, needs_programs=False),
+    "mutate": driver.of(mutate, needs_programs=False)}
+
+if __name__ == "__main__":
+    sys.exit(driver.main(__doc__, PARTS))

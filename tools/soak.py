@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 """`tools/check.py soak`, by the name that people know: `tools/soak.py --minutes N`."""
 
-import runpy
+import sys
 
-runpy.run_module("lab.checks.soak", run_name="__main__", alter_sys=True)
+import check
+from lab import driver
+
+if __name__ == "__main__":
+    sys.exit(driver.main(check.__doc__ or "", check.PARTS, argv=["soak", *sys.argv[1:]]))

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lab.process import LabError
+from lab.process import LabError, say
 
 WARM_UP_SHARE = 0.1
 SAMPLES_MIN = 12
@@ -54,7 +54,12 @@ class Drift:
                 f"{limit.unit}").rstrip()
 
 
-HEAD = f"{'median':24}{'first quarter':>15}{'last quarter':>15}{'may grow by':>15}"
+def table(drifts: Sequence[Drift]) -> list[str]:
+    """Prints a row for each; what is wrong with them."""
+    say(f"{'median':24}{'first quarter':>15}{'last quarter':>15}{'may grow by':>15}")
+    for each in drifts:
+        say(each.line())
+    return [each.complaint for each in drifts if each.complaint]
 
 
 def measure(limit: Limit, series: Sequence[float]) -> Drift:

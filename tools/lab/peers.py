@@ -111,7 +111,7 @@ def awscli(task: Task) -> Line:
     trusted = ["--ca-bundle", task.bundle] if task.bundle else []
     config = [f"[default]\ns3 =\n  max_concurrent_requests = {AWSCLI_AT_ONCE}"]
     env = {"AWS_CONFIG_FILE": str(task.write("aws.config", config if task.is_many else []))}
-    return Line([install.awscli(), "s3", "cp", f"s3://{task.bucket}/{task.prefix}",
+    return Line([install.program("awscli"), "s3", "cp", f"s3://{task.bucket}/{task.prefix}",
                  task.destination, "--recursive", "--only-show-errors", "--region", "us-east-1",
                  "--endpoint-url", task.url, "--no-sign-request", *trusted], env)
 
@@ -156,7 +156,7 @@ def crt(task: Task, direct: bool) -> Line:
     words = ["--direct-io"] if direct else []
     words += ["--target-gbps", str(CRT_TARGET_GBPS)] if task.is_many else []
     trusted = ["--ca-bundle", task.bundle] if task.bundle else []
-    return Line([install.awscrt(), CRT_GET, task.url, task.bucket, keys, task.destination, *words,
+    return Line([install.program("awscrt"), CRT_GET, task.url, task.bucket, keys, task.destination, *words,
                  *trusted])
 
 

@@ -8,6 +8,7 @@ also count this process as it was when it forked.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import select
 import signal
@@ -17,11 +18,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 STOP_SECONDS = 5.0
+INTERRUPT_SECONDS = 30.0
+INTERRUPTED = 130
+"""The exit code of `inrush` after SIGTERM."""
 SAMPLE_SECONDS = 0.02
 FAMILY_SAMPLES = 5
 """Samples between two looks at a whole family, which take longer."""
@@ -29,8 +35,16 @@ PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+Word = str | Path
+"""Of a command line."""
+
+
 class LabError(Exception):
     """The lab itself could not do its work; says what and why."""
+
+
+class Wrong(Exception):
+    """Something that must hold does not; says what."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,31 @@ class Outcome:
         """The end of what it said, on one line."""
         words = " | ".join((self.stderr or self.stdout).strip().splitlines()[-4:])
         return words[-limit:]
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with a run that had to end well, if anything."""
+        if self.timed_out:
+            return f"not done after {self.seconds:.0f} s: {self.last_words()}"
+        return f"exit {self.code}: {self.last_words()}" if self.code else None
+
+    def well(self, name: str) -> Outcome:
+        """The outcome of a run without which the lab cannot go on."""
+        if self.trouble:
+            raise LabError(f"{name}: {self.trouble}")
+        return self
+
+
+def expect(condition: bool, what: str, outcome: Outcome | None = None) -> None:
+    """Fails unless the condition holds."""
+    if not condition:
+        raise Wrong(f"{what}: exit {outcome.code}: {outcome.last_words()}" if outcome else what)
+
+
+def succeeded(outcome: Outcome, what: str) -> Outcome:
+    """The outcome, unless it is a failure."""
+    expect(outcome.trouble is None, f"{what}: {outcome.trouble}")
+    return outcome
 
 
 def unwind_on_signals() -> None:
@@ -79,7 +118,7 @@ def free_port() -> int:
 class Server:
     """A child that serves until it is left."""
 
-    def __init__(self, argv: Sequence[str | Path], log: Path,
+    def __init__(self, argv: Sequence[Word], log: Path,
                  env: Mapping[str, str] | None = None, descriptors: Sequence[int] = ()) -> None:
         self.argv = [str(part) for part in argv]
         self.log = log
@@ -101,6 +140,25 @@ class Server:
     def last_words(self) -> str:
         """The end of its log, on one line."""
         return " | ".join(self.log.read_text(errors="replace").strip().splitlines()[-4:])
+
+    def interrupted(self, name: str) -> dict[str, Any]:
+        """Ends `inrush` by SIGTERM: it must say so in time, and print a summary, which is returned."""
+        self.child.send_signal(signal.SIGTERM)
+        expect(self.ends(INTERRUPT_SECONDS), f"{name} does not end within {INTERRUPT_SECONDS:g} s")
+        code = self.child.returncode
+        expect(code == INTERRUPTED, f"{name} ended with {code}: {self.last_words()}")
+        return self.summary()
+
+    def ends(self, seconds: float) -> bool:
+        """Whether it ends by itself in this time."""
+        with suppress(subprocess.TimeoutExpired):
+            self.child.wait(seconds)
+        return self.child.returncode is not None
+
+    def summary(self) -> dict[str, Any]:
+        """The JSON of the last line that it printed."""
+        found: dict[str, Any] = json.loads(self.log.read_text().splitlines()[-1])
+        return found
 
     def stop(self) -> None:
         """SIGTERM, a bounded wait, then SIGKILL."""
@@ -160,7 +218,7 @@ def watch(child: subprocess.Popen[bytes], deadline: float, family: bool) -> tupl
     return peak, timed_out
 
 
-def run(argv: Sequence[str | Path], *, seconds: float, env: Mapping[str, str] | None = None,
+def run(argv: Sequence[Word], *, seconds: float, env: Mapping[str, str] | None = None,
         keep_stdout: bool = True, family: bool = False) -> Outcome:
     """Runs `argv` for at most `seconds` and returns what it cost; its peak RSS is with that of its
     `family` if `family` is true."""
@@ -189,7 +247,7 @@ def run(argv: Sequence[str | Path], *, seconds: float, env: Mapping[str, str] | 
             stderr=err.read().decode(errors="replace"), timed_out=timed_out)
 
 
-def must(argv: Sequence[str | Path], *, seconds: float = 60,
+def must(argv: Sequence[Word], *, seconds: float = 60,
          env: Mapping[str, str] | None = None) -> str:
     """Runs a tool of the system that has to succeed; its stdout."""
     try:

@@ -29,7 +29,7 @@ BUILD_SECONDS = 3 * 3600.0
 
 def linker() -> Path:
     """A linker for that glibc, as rustc calls it."""
-    zig = install.zig()
+    zig = install.program("zig").parent
     # Zig's own unwinder would be a second one beside that of glibc, which unwinds the threads that
     # Python ends at its exit: the two do not know each other's frames.
     unwinder = must(["cc", "-print-file-name=libgcc_s.so.1"], seconds=20).strip()

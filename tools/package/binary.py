@@ -75,7 +75,7 @@ def folders() -> dict[Path, str]:
 
 def environment(machine: Machine) -> dict[str, str]:
     """For cargo: Zig in the path, and names of folders in the program that are alike everywhere."""
-    folder = install.zig()
+    folder = install.program("zig").parent
     for path in folders():
         if " " in str(path):
             raise LabError(f"{path}: a folder of the build must have no space in its name")

@@ -270,7 +270,7 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     programs = {"inrush": str(venv.folder / "bin/inrush")}
     if "aws" in wanted:
         try:
-            programs["aws"] = str(install.awscli())
+            programs["aws"] = str(install.program("awscli"))
         except LabError as error:
             venv = python_peers.Venv(venv.folder, {**venv.missing, "aws": str(error)})
     with ExitStack() as stack:

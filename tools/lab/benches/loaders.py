@@ -178,7 +178,7 @@ def torch_python(args: argparse.Namespace, name: str) -> Path:
 
 def python_of(args: argparse.Namespace, name: str) -> Path:
     """The Python of a loader."""
-    return install.tensorflow() if name == "tfrecords" else torch_python(args, name)
+    return install.program("tensorflow") if name == "tfrecords" else torch_python(args, name)
 
 
 def run_all(args: argparse.Namespace) -> int:

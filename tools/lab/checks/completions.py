@@ -1,26 +1,18 @@
-"""Completion: do bash, zsh and fish offer profiles, buckets and keys when TAB is pressed?
-
-    tools/check.py completions [--inrush PATH] [--origin PATH]
+"""Profiles, buckets and keys that bash, zsh and fish offer when TAB is pressed.
 
 Each shell loads the script of `inrush completions` as people do. What the line of bash and of zsh,
 at a terminal of its own, holds behind one TAB is read by that shell again, and must be the very
-key, as the program reads it; fish says what it offers. One line for each case; exit 1 when a case
-failed, 2 when the lab itself could not work. It installs what is missing (as root), listens on
-loopback only, takes less than a minute, and removes all it made.
+key, as the program reads it; fish says what it offers. It installs what is missing (as root), and
+takes less than a minute.
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
-from lab import client, process
 from lab.checks import shells
-from lab.process import LabError, say
-from lab.servers import origin
+from lab.driver import Lab
 
 ACCESS_KEY, SECRET = "AKIDLAB", "lab/secret"
 RUN = "run$(id)`id`\"q'\\s.bin"
@@ -58,34 +50,21 @@ def environment(url: str, folder: Path) -> dict[str, str]:
             "HOME": str(folder), "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8"}
 
 
-class Cases:
-    """Counts what passed and what failed."""
-
-    def __init__(self) -> None:
-        self.passed = self.failed = 0
-
-    def check(self, shell: str, typed: str, found: str, expected: str) -> None:
-        """One line for a case."""
-        if found == expected:
-            self.passed += 1
-            say(f"ok    {shell:4} {typed}")
-        else:
-            self.failed += 1
-            say(f"FAIL  {shell:4} {typed}: {found!r}, expected {expected!r}")
+def check(lab: Lab, shell: str, typed: str, found: str, expected: str) -> None:
+    """One line for a case."""
+    lab.report(f"{shell:4} {typed}",
+               None if found == expected else f"{found!r}, expected {expected!r}")
 
 
-def drive(shell: str, program: Path, folder: Path, env: dict[str, str], cases: Cases) -> None:
+def drive(lab: Lab, shell: str, env: dict[str, str]) -> None:
     """bash and zsh: the last word of the line behind one TAB."""
-    with shells.Terminal(shell, program, folder, env) as terminal:
-        # What the shell makes of the line is what the program would get.
-        for typed, meant in TYPED:
-            line = terminal.completed(f"inrush ls {typed}")
-            got = words_of(shell, line)
-            cases.check(shell, typed, got[-1] if got else "", escaped(meant))
-        for typed, meant in (("--profile tr", "training"), ("--profile te", "testing"),
-                             ("--profile=tr", "--profile=training")):
-            line = terminal.completed(f"inrush ls {typed}")
-            cases.check(shell, typed, (words_of(shell, line) or [""])[-1], meant)
+    # What the shell makes of the line is what the program would get.
+    cases = [*((typed, escaped(meant)) for typed, meant in TYPED), ("--profile tr", "training"),
+             ("--profile te", "testing"), ("--profile=tr", "--profile=training")]
+    with shells.Terminal(shell, lab.inrush, lab.temp, env) as terminal:
+        for typed, meant in cases:
+            words = words_of(shell, terminal.completed(f"inrush ls {typed}"))
+            check(lab, shell, typed, words[-1] if words else "", meant)
 
 
 def words_of(shell: str, line: str) -> list[str]:
@@ -104,51 +83,21 @@ def escaped(address: str) -> str:
     return "".join(f"\\{c}" if c in "*?[\\" else c for c in address)
 
 
-def offer(program: Path, folder: Path, env: dict[str, str], cases: Cases) -> None:
-    """fish: what it offers."""
-    for typed, meant in TYPED:
-        if typed == "s3://lab/star\\*":
-            continue  # fish itself reads a star in the word as any characters
-        found = shells.fish_offers(program, folder, env, f"inrush ls {typed}")
-        cases.check("fish", typed, "\n".join(found), escaped(meant))
-    for typed, meant in (("--profile tr", "training"), ("--profile=te", "--profile=testing")):
-        found = shells.fish_offers(program, folder, env, f"inrush ls {typed}")
-        cases.check("fish", typed, "\n".join(found), meant)
-
-
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = client.argument_parser(__doc__)
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Runs the cases; the exit code."""
-    args = arguments()
-    process.unwind_on_signals()
-    cases = Cases()
-    try:
-        with tempfile.TemporaryDirectory(prefix="inrush-completions-") as temp:
-            folder = Path(temp)
-            for key in KEYS:
-                place = folder / "root" / "lab" / key
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(b"x")
-            (folder / "root" / "other").mkdir()
-            words = ["--root", folder / "root", "--access-key", ACCESS_KEY,
-                     "--secret-key", SECRET]
-            with origin.serving(args.origin, words, folder) as url:
-                env = environment(url, folder)
-                program = args.inrush.resolve()
-                for shell in ("bash", "zsh"):
-                    drive(shell, program, folder, env, cases)
-                offer(program, folder, env, cases)
-    except LabError as error:
-        say(f"the lab cannot work: {error}")
-        return 2
-    say(f"{cases.passed} passed, {cases.failed} failed")
-    return 1 if cases.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def run(lab: Lab) -> None:
+    """Every word in every shell."""
+    root = lab.folder("root")
+    for key in KEYS:
+        place = root / "lab" / key
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"x")
+    (root / "other").mkdir()
+    url = lab.serve("--root", root, "--access-key", ACCESS_KEY, "--secret-key", SECRET)
+    env = environment(url, lab.temp)
+    for shell in ("bash", "zsh"):
+        drive(lab, shell, env)
+    # fish says what it offers, and itself reads a star in the word as any characters.
+    cases = [(typed, escaped(meant)) for typed, meant in TYPED if typed != "s3://lab/star\\*"]
+    for typed, meant in [*cases, ("--profile tr", "training"),
+                         ("--profile=te", "--profile=testing")]:
+        found = shells.fish_offers(lab.inrush, lab.temp, env, f"inrush ls {typed}")
+        check(lab, "fish", typed, "\n".join(found), meant)

@@ -1,10 +1,8 @@
-"""Everyday command lines of other tools, and what inrush does in their place.
+"""Everyday command lines of aws, s5cmd, rclone and curl, and what inrush does in their place.
 
-    tools/check.py everyday [--inrush PATH] [--origin PATH] [--only TEXT] [--list] [--temp FOLDER]
-
-What people type with `aws s3`, `s5cmd`, `rclone` and `curl` stands in tools/lab/checks/command_lines.py,
-each line with its counterpart and with what both have to do. Both run against the in-repo origin,
-each in an empty folder: signed, without signatures, or over TLS. Compared are
+What people type stands in tools/lab/checks/command_lines.py, each line with its counterpart and with
+what both have to do. Both run against the in-repo origin, each in an empty folder: signed, without
+signatures, or over TLS. Compared are
 
 * all files afterwards, by name and byte for byte, and no other may be there;
 * standard output where an object or a range of it is written there;
@@ -15,38 +13,33 @@ each in an empty folder: signed, without signatures, or over TLS. Compared are
 Where both are meant to differ, the table says what each does and why; these reasons are printed at
 the end. A tool that cannot be had is skipped, and counted; the side of inrush is still compared.
 
-After that both programs are given the AWS profiles of tools/lab/checks/profiles.py, and must ask the same
-server with the same key for the same region, or both refuse.
+After that both programs are given the AWS profiles of tools/lab/checks/profiles.py, and must ask the
+same server with the same key for the same region, or both refuse.
 
-One line for each case, and a closing line; exit 1 when anything differed, 2 when the lab itself
-could not work. It installs what is missing (packages of the distribution as root; s5cmd and the AWS
-command line into the build folder), listens on loopback only, takes about a minute, and removes all
-else that it made.
+`--only` takes words of the lines. It installs what is missing (packages of the distribution as root;
+s5cmd and the AWS command line into the build folder), and takes about a minute.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import shlex
-import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import client, install, process
+from lab import client, driver, install, process
 from lab.checks import command_lines, printed, profiles
 from lab.checks.command_lines import ACCESS_KEY, BUCKET, OBJECTS, SECRET_KEY, Case, Expect, Put
+from lab.driver import Add
 from lab.process import LabError, Outcome, say
-from lab.servers import origin
 
 RUN_SECONDS = 60.0
 TOTAL_SECONDS = 900.0
-PEERS = {"aws": install.awscli, "s5cmd": install.s5cmd,
+PEERS = {"aws": lambda: install.program("awscli"), "s5cmd": install.s5cmd,
          "rclone": lambda: Path(install.system_program("rclone")),
          "curl": lambda: Path(install.system_program("curl"))}
 OURS = "inrush"
@@ -72,6 +65,8 @@ class Lab:
     """Of each tool that is not here: why not."""
     urls: Mapping[str, str]
     bundle: Path
+    reasons: list[str] = field(default_factory=list)
+    """Of differences that are intended."""
     deadline: float = field(default_factory=lambda: time.monotonic() + TOTAL_SECONDS)
 
     def environment(self, server: str) -> dict[str, str]:
@@ -114,17 +109,6 @@ class Side:
         return self.outcome.stderr if is_on_stderr else self.stdout.decode(errors="replace")
 
 
-@dataclass
-class Tally:
-    """What became of the cases."""
-
-    same: int = 0
-    different: int = 0
-    alone: int = 0
-    """Cases of inrush without the other tool."""
-    reasons: list[str] = field(default_factory=list)
-
-
 def files_below(folder: Path) -> dict[str, Path]:
     """Everything that is no folder, by its path."""
     return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))
@@ -151,7 +135,7 @@ def code_complaint(side: Side) -> str | None:
     """What is wrong with the exit code, if anything."""
     outcome, wanted = side.outcome, side.expect.code
     if outcome.timed_out:
-        return f"not done after {outcome.seconds:.0f} s"
+        return outcome.trouble
     if outcome.code != wanted if side.ours else (outcome.code == 0) != (wanted == 0):
         return f"exit {outcome.code}, not {wanted}: {outcome.last_words()}"
     if wanted != 0 and not outcome.stderr.strip() and side.ours:
@@ -233,27 +217,25 @@ def run_line(lab: Lab, case: Case, program: str, line: str, expect: Expect) -> s
         return judge(side, case)
 
 
-def run_case(lab: Lab, case: Case, tally: Tally) -> None:
+def run_case(of: driver.Lab, lab: Lab, case: Case) -> None:
     """Both lines of a case."""
-    shown = f"{case.theirs} | {case.ours}"
-    complaints = []
-    absent = lab.absent.get(case.program)
-    if absent is None:
-        complaint = run_line(lab, case, case.program, case.theirs, case.peer or case.expect)
-        complaints += [f"{case.program}: {complaint}"] if complaint else []
-    complaint = run_line(lab, case, OURS, case.ours, case.expect)
-    complaints += [f"{OURS}: {complaint}"] if complaint else []
-    if complaints:
-        tally.different += 1
-        say(f"FAIL  {shown}\n      {'; '.join(complaints)}")
-    elif absent is not None:
-        tally.alone += 1
-        say(f"alone {shown}")
+    is_absent = case.program in lab.absent
+    lines = [] if is_absent else [(case.program, case.theirs, case.peer or case.expect)]
+    complaints = {program: run_line(lab, case, program, line, expect)
+                  for program, line, expect in [*lines, (OURS, case.ours, case.expect)]}
+    note_case(of, lab, f"{case.theirs} | {case.ours}", complaints, is_absent, case.why)
+
+
+def note_case(of: driver.Lab, lab: Lab, shown: str, complaints: Mapping[str, str | None],
+              is_absent: bool, why: str) -> None:
+    """Counts a case; one without the other tool is skipped if inrush does as it has to."""
+    found = [f"{program}: {complaint}" for program, complaint in complaints.items() if complaint]
+    if is_absent and not found:
+        of.skip(shown, "without the other tool")
     else:
-        tally.same += 1
-        say(f"ok    {shown}")
-    if case.why:
-        tally.reasons.append(f"{case.theirs} | {case.ours}\n      {case.why}")
+        of.report(shown, f"\n      {'; '.join(found)}" if found else None)
+    if why:
+        lab.reasons.append(f"{shown}\n      {why}")
 
 
 def write_buckets(folder: Path) -> None:
@@ -268,24 +250,19 @@ def write_buckets(folder: Path) -> None:
     (other / "key").write_bytes(b"value")
 
 
-def start_servers(stack: ExitStack, program: Path, temp: Path, bundle: Path) -> dict[str, str]:
+def start_servers(of: driver.Lab, bundle: Path) -> dict[str, str]:
     """The origin, once for each way to ask it; the endpoints."""
-    buckets = temp / "buckets"
-    write_buckets(buckets)
+    write_buckets(of.temp / "buckets")
     urls = {}
     for name, words in SERVERS.items():
-        folder = temp / name
-        folder.mkdir()
         secured = ("--ca-out", bundle) if name == "tls" else ()
-        url = stack.enter_context(origin.serving(
-            program, ["--root", buckets, *STORED, *words, *secured], folder))
+        url = of.serve("--root", of.temp / "buckets", *STORED, *words, *secured)
         urls[name] = url.replace("http://", "https://") if secured else url
     return urls
 
 
 def find_programs(folder: Path, inrush: Path, wanted: set[str]) -> dict[str, str]:
     """Links to all programs in `folder`, by their names; why those that are absent are."""
-    folder.mkdir()
     (folder / OURS).symlink_to(inrush)
     absent = {}
     for name in sorted(wanted):
@@ -297,92 +274,46 @@ def find_programs(folder: Path, inrush: Path, wanted: set[str]) -> dict[str, str
     return absent
 
 
-def run_form(lab: profiles.Lab, form: profiles.Form, absent: bool, tally: Tally) -> None:
+def run_form(of: driver.Lab, lab: Lab, servers: profiles.Lab, form: profiles.Form) -> None:
     """Both programs with a profile."""
-    shown = f"profile: {form.name}"
-    complaints = []
+    complaints: dict[str, str | None] = {}
     for program, wanted in [("aws", form.peer or form.asked), (OURS, form.asked)]:
-        if program == "aws" and absent:
+        if program in lab.absent:
             continue
-        asked, words = lab.asked(program, form)
+        asked, words = servers.asked(program, form)
         if tuple(asked) != tuple(wanted):
-            complaints.append(f"{program}: {', '.join(asked)}, not {', '.join(wanted)}: {words}")
-    if complaints:
-        tally.different += 1
-        say(f"FAIL  {shown}\n      {'; '.join(complaints)}")
-    else:
-        tally.alone += absent
-        tally.same += not absent
-        say(f"{'alone' if absent else 'ok   '} {shown}")
-    if form.why:
-        tally.reasons.append(f"{shown}\n      {form.why}")
+            complaints[program] = f"{', '.join(asked)}, not {', '.join(wanted)}: {words}"
+    note_case(of, lab, f"profile: {form.name}", complaints, "aws" in lab.absent, form.why)
 
 
-def compare_all(args: argparse.Namespace, cases: Sequence[Case],
-                forms: Sequence[profiles.Form]) -> Tally:
-    """All cases; everything that was made is gone when it returns."""
-    tally = Tally()
-    # Absolute: programs are found and run from other folders.
-    parent = args.temp.resolve() if args.temp else None
-    with ExitStack() as stack:
-        temp = Path(stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="inrush-everyday-", dir=parent)))
-        (temp / "home").mkdir()
-        (temp / "home" / "rclone.conf").touch()
-        bundle = temp / "authority.pem"
-        absent = find_programs(temp / "programs", args.inrush.resolve(),
-                               {case.program for case in cases} | ({"aws"} if forms else set()))
-        urls = start_servers(stack, args.origin.resolve(), temp, bundle)
-        lab = Lab(temp, temp / "programs", absent, urls, bundle)
-        for case in cases:
-            run_case(lab, case, tally)
-        profiles_lab = profiles.Lab(stack, temp / "profiles", temp / "programs")
-        for form in forms:
-            run_form(profiles_lab, form, "aws" in absent, tally)
-    return tally
+def options(add: Add) -> None:
+    """Of this check alone."""
+    add("--list", action="store_true", help="print the cases and run nothing")
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = client.argument_parser(__doc__)
-    parser.add_argument("--only", metavar="TEXT", default="",
-                        help="only cases with this text in either line")
-    parser.add_argument("--list", action="store_true", help="print the cases and run nothing")
-    parser.add_argument("--temp", type=Path, help="where to work (default: the temp folder)")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Runs the cases; the exit code."""
-    args = arguments()
-    process.unwind_on_signals()
-    cases = [case for case in command_lines.CASES
-             if args.only in case.theirs or args.only in case.ours]
-    forms = [form for form in profiles.FORMS if args.only in f"profile: {form.name}"]
+def run(of: driver.Lab) -> None:
+    """All cases."""
+    shown = {f"{case.theirs} | {case.ours}": case for case in command_lines.CASES}
+    named = {f"profile: {form.name}": form for form in profiles.FORMS}
+    words = of.args.only or [""]
+    cases = [case for line, case in shown.items() if any(word in line for word in words)]
+    forms = [form for line, form in named.items() if any(word in line for word in words)]
+    if of.args.list:
+        say("\n".join([*shown, *named]))
+        return
     if not cases and not forms:
-        say(f"no case has {args.only!r} in it; --list prints them all")
-        return 2
-    if args.list:
-        for case in cases:
-            say(f"{case.theirs} | {case.ours}")
-        for form in forms:
-            say(f"profile: {form.name}")
-        return 0
-    if not client.are_built(args.inrush, args.origin):
-        return 2
-    try:
-        tally = compare_all(args, cases, forms)
-    except LabError as error:
-        say(f"the lab cannot work: {error}")
-        return 2
-    if tally.reasons:
+        raise LabError(f"no case has {' or '.join(words)} in it; --list prints them all")
+    (of.folder("home") / "rclone.conf").touch()
+    programs, bundle = of.folder("programs"), of.temp / "authority.pem"
+    absent = find_programs(programs, of.inrush,
+                           {case.program for case in cases} | ({"aws"} if forms else set()))
+    lab = Lab(of.temp, programs, absent, start_servers(of, bundle), bundle)
+    for case in cases:
+        run_case(of, lab, case)
+    servers = profiles.Lab(of.stack, of.temp / "profiles", programs)
+    for form in forms:
+        run_form(of, lab, servers, form)
+    if lab.reasons:
         say("\nDifferences that are intended:")
-    for reason in tally.reasons:
+    for reason in lab.reasons:
         say(f"      {reason}")
-    say(f"{len(cases) + len(forms)} cases: {tally.same} same, {tally.different} different, {tally.alone} "
-        "without the other tool")
-    return 1 if tally.different else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,6 @@
-"""Interop: does inrush bring every byte from servers that this project did not write?
+"""Every byte from servers that this project did not write: nginx, nginx over TLS, moto.
 
-    tools/check.py interop [--inrush PATH] [--servers nginx,tls,moto] [--temp FOLDER]
-
-The matrix is {nginx, moto} x {the temp folder's filesystem, XFS, ext4} x {default, little memory,
+`--only` names servers: nginx, tls, moto. The matrix is {nginx, moto} x {the temp folder's filesystem, XFS, ext4} x {default, little memory,
 8 MiB parts, one worker, virtual-host style, discard}. Each case downloads a bucket of awkward sizes
 and names and is compared byte by byte. Then each server's objects come as a stream: three epochs
 through named pipes, in key order and shuffled, and once through standard output, to a reader that
@@ -14,29 +12,24 @@ must say that every request came over the version that was wanted and that sessi
 authority of the right name with another key must be refused, with nothing asked and nothing
 written.
 
-One line for each case, and a closing line; exit 1 when a case failed, 2 when the lab itself could
-not work. It installs what is missing (as root), listens on loopback only, takes less than three
-minutes, and removes all it made.
+It installs what is missing (as root), listens on loopback only, and takes less than three minutes.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import shutil
 import socket
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab import client, compare, dataset, install, process, streams
-from lab.process import LabError, say
+from lab.driver import Lab
+from lab.process import LabError, Wrong, say
 from lab.servers import authority, listing, moto, nginx, volumes
-from lab.tally import Counts
 
 BUCKET = "lab"
 CASE_SECONDS = 60.0
@@ -91,26 +84,26 @@ class Origin:
     """What the cases beside the default ask for: less, from a slow server."""
     tls: Secured | None = None
 
+    @property
+    def source(self) -> str:
+        """The address of what those cases ask for."""
+        return f"s3://{BUCKET}/{self.prefix_of_variants}"
+
+    def below(self, prefix: str) -> list[listing.Entry]:
+        """The objects of a prefix."""
+        return [entry for entry in self.entries if entry.key.startswith(prefix)]
+
     def virtual_host(self) -> str:
         """The bucket's host name in virtual-host style."""
         return f"{BUCKET}.{self.virtual_url.split('://')[1].rsplit(':', 1)[0]}"
 
 
-@dataclass
-class Tally(Counts):
-    """What became of the cases, and how much time is left for more."""
-
-    skipped: int = 0
-    deadline: float = field(default_factory=lambda: time.monotonic() + TOTAL_SECONDS)
-
-    def seconds_left(self) -> float:
-        """How long the next case may take."""
-        return min(CASE_SECONDS, self.deadline - time.monotonic())
-
-    def skip(self, case: str, reason: str) -> None:
-        """Counts and prints a case that cannot be run here."""
-        self.skipped += 1
-        say(f"skip  {case}  {reason}")
+def seconds_left(lab: Lab) -> float:
+    """How long the next case may take."""
+    left = min(CASE_SECONDS, lab.begun + TOTAL_SECONDS - time.monotonic())
+    if left <= 0:
+        raise Wrong(f"not done after {TOTAL_SECONDS:.0f} s")
+    return left
 
 
 def resolves(name: str) -> bool:
@@ -124,10 +117,8 @@ def resolves(name: str) -> bool:
 def judge(outcome: process.Outcome, wanted: Sequence[listing.Entry],
           destination: Path | None, prefix: str) -> str | None:
     """What is wrong with a run, if anything."""
-    if outcome.timed_out:
-        return f"not done after {outcome.seconds:.0f} s"
-    if outcome.code != 0:
-        return f"exit {outcome.code}: {outcome.last_words()}"
+    if outcome.trouble:
+        return outcome.trouble
     try:
         summary = client.summary(outcome)
     except LabError as error:
@@ -139,27 +130,22 @@ def judge(outcome: process.Outcome, wanted: Sequence[listing.Entry],
     return compare.summary(complaints) if complaints else None
 
 
-def run_case(program: Path, origin: Origin, volume: volumes.Volume, variant: Variant,
-             tally: Tally) -> None:
+def run_case(lab: Lab, origin: Origin, volume: volumes.Volume, variant: Variant) -> None:
     """One download, compared and deleted."""
     case = f"{origin.name:5}  {volume.name:12}  {variant.name:16}"
     if variant.virtual and not resolves(origin.virtual_host()):
-        tally.skip(case, f"{origin.virtual_host()} does not resolve here")
-        return
-    if tally.seconds_left() <= 0:
-        tally.report(case, "no time left", "")
+        lab.skip(case, f"{origin.virtual_host()} does not resolve here")
         return
     prefix = "" if variant.name == "default" else origin.prefix_of_variants
-    wanted = [entry for entry in origin.entries if entry.key.startswith(prefix)]
+    wanted = origin.below(prefix)
     destination = None if variant.discard else volume.path / "destination"
     try:
-        outcome = client.get(
-            program, [f"s3://{BUCKET}/{prefix}"], destination,
-            endpoint=origin.virtual_url if variant.virtual else origin.url,
-            options=[*origin.options, *variant.options], env=origin.env,
-            seconds=tally.seconds_left())
-        tally.report(case, judge(outcome, wanted, destination, prefix),
-                     f"{len(wanted)} objects in {outcome.seconds:.2f} s")
+        outcome = client.fetch(
+            lab.inrush, "get", f"s3://{BUCKET}/{prefix}", destination,
+            url=origin.virtual_url if variant.virtual else origin.url,
+            options=[*origin.options, *variant.options], env=origin.env, seconds=seconds_left(lab))
+        lab.report(case, judge(outcome, wanted, destination, prefix),
+                   f"{len(wanted)} objects in {outcome.seconds:.2f} s")
     finally:
         if destination:
             shutil.rmtree(destination, ignore_errors=True)
@@ -173,53 +159,41 @@ def digest(entries: Sequence[listing.Entry]) -> str:
     return f"{sum(entry.size for entry in entries)} {sha256.hexdigest()}"
 
 
-def run_stream(program: Path, origin: Origin, folder: Path, seed: int | None,
-               tally: Tally) -> None:
+def run_stream(lab: Lab, origin: Origin, folder: Path, seed: int | None) -> None:
     """Three epochs through named pipes, each held against the objects in its order."""
-    name = "three epochs" if seed is None else "shuffled"
-    case = f"{origin.name:5}  {'named pipes':12}  {name:16}"
-    prefix = origin.prefix_of_variants
-    wanted = [entry for entry in origin.entries if entry.key.startswith(prefix)]
+    wanted = origin.below(origin.prefix_of_variants)
     orders = [wanted if seed is None else streams.shuffled(wanted, seed, epoch)
               for epoch in range(STREAM_EPOCHS)]
-    expected = [digest(order) for order in orders]
-    if tally.seconds_left() <= 0:
-        tally.report(case, "no time left", "")
-        return
     folder.mkdir()
     pipes = [folder / f"channel_{epoch}" for epoch in range(STREAM_EPOCHS)]
+    seeded = [] if seed is None else ["--shuffle-seed", str(seed)]
     outcome, printed = streams.epochs(
-        [program, "pipe", f"s3://{BUCKET}/{prefix}", folder / "channel", "--epochs",
-         str(STREAM_EPOCHS), *([] if seed is None else ["--shuffle-seed", str(seed)]),
-         "--endpoint-url", origin.url, "--region", "us-east-1", "--quiet", *origin.options],
-        pipes, env=origin.env, seconds=tally.seconds_left())
-    complaint = None
-    if outcome.code != 0:
-        complaint = f"exit {outcome.code}: {outcome.last_words()}"
-    elif printed != expected:
-        complaint = f"the reader got {printed}, not {expected}"
-    elif list(folder.iterdir()):
+        lab.command("pipe", origin.source, folder / "channel", "--epochs", str(STREAM_EPOCHS),
+                    *seeded, "--quiet", *origin.options, url=origin.url),
+        pipes, env=origin.env, seconds=seconds_left(lab))
+    complaint = outcome.trouble or wrong_digests(printed, orders)
+    if not complaint and list(folder.iterdir()):
         complaint = "a named pipe is left"
-    tally.report(case, complaint, f"{len(wanted)} objects in {outcome.seconds:.2f} s")
+    name = "three epochs" if seed is None else "shuffled"
+    lab.report(f"{origin.name:5}  {'named pipes':12}  {name:16}", complaint,
+               f"{len(wanted)} objects in {outcome.seconds:.2f} s")
 
 
-def run_stdout(program: Path, origin: Origin, tally: Tally) -> None:
+def wrong_digests(printed: Sequence[str], orders: Sequence[Sequence[listing.Entry]]) -> str | None:
+    """What is wrong with what a reader got, if anything."""
+    expected = [digest(order) for order in orders]
+    return None if printed == expected else f"the reader got {printed}, not {expected}"
+
+
+def run_stdout(lab: Lab, origin: Origin) -> None:
     """All objects on standard output, one after the other."""
-    case = f"{origin.name:5}  {'stdout':12}  {'cat':16}"
-    if tally.seconds_left() <= 0:
-        tally.report(case, "no time left", "")
-        return
-    prefix = origin.prefix_of_variants
-    wanted = [entry for entry in origin.entries if entry.key.startswith(prefix)]
+    wanted = origin.below(origin.prefix_of_variants)
     outcome, printed = streams.stdout_digest(
-        [program, "cat", f"s3://{BUCKET}/{prefix}", "--endpoint-url", origin.url, "--region",
-         "us-east-1", *origin.options], env=origin.env, seconds=tally.seconds_left())
-    complaint = None
-    if outcome.timed_out or outcome.code != 0:
-        complaint = f"exit {outcome.code}: {outcome.last_words()}"
-    elif printed != digest(wanted):
-        complaint = f"the reader got {printed}, not {digest(wanted)}"
-    tally.report(case, complaint, f"{len(wanted)} objects in {outcome.seconds:.2f} s")
+        lab.command("cat", origin.source, *origin.options, url=origin.url), env=origin.env,
+        seconds=seconds_left(lab))
+    lab.report(f"{origin.name:5}  {'stdout':12}  {'cat':16}",
+               outcome.trouble or wrong_digests([printed], [wanted]),
+               f"{len(wanted)} objects in {outcome.seconds:.2f} s")
 
 
 def protocol_complaint(tls: Secured, agreements: Sequence[nginx.Agreement]) -> str | None:
@@ -235,8 +209,7 @@ def protocol_complaint(tls: Secured, agreements: Sequence[nginx.Agreement]) -> s
     return None if resumed else f"none of {len(agreements)} requests was in a resumed session"
 
 
-def run_logged(origin: Origin, tls: Secured, name: str, run: Callable[[], None],
-               tally: Tally) -> None:
+def run_logged(lab: Lab, origin: Origin, tls: Secured, name: str, run: Callable[[], None]) -> None:
     """Runs a case and holds nginx's log of it against what was wanted."""
     before = len(tls.server.agreements(tls.version))
     run()
@@ -246,12 +219,11 @@ def run_logged(origin: Origin, tls: Secured, name: str, run: Callable[[], None],
         time.sleep(0.05)
     connections = {agreement.connection: agreement.reused for agreement in found}
     resumed = sum(reused == "r" for reused in connections.values())
-    tally.report(f"{origin.name:5}  {'log':12}  {name:16}", protocol_complaint(tls, found),
+    lab.report(f"{origin.name:5}  {'log':12}  {name:16}", protocol_complaint(tls, found),
                  f"{tls.version}, {resumed} of {len(connections)} connections resumed")
 
 
-def run_refusals(program: Path, origin: Origin, tls: Secured, volume: volumes.Volume,
-                 tally: Tally) -> None:
+def run_refusals(lab: Lab, origin: Origin, tls: Secured, volume: volumes.Volume) -> None:
     """An authority that did not sign the server's certificate: nothing asked, nothing written."""
     destination = volume.path / "destination"
     commands: dict[str, list[str | Path]] = {
@@ -259,9 +231,8 @@ def run_refusals(program: Path, origin: Origin, tls: Secured, volume: volumes.Vo
     for name, rest in commands.items():
         before = len(tls.server.agreements(tls.version))
         outcome = process.run(
-            [program, name, f"s3://{BUCKET}/{origin.prefix_of_variants}", *rest, "--endpoint-url",
-             origin.url, "--region", "us-east-1", "--no-sign-request", "--ca-bundle",
-             tls.stranger], env=origin.env, seconds=tally.seconds_left())
+            lab.command(name, origin.source, *rest, "--no-sign-request", "--ca-bundle",
+                        tls.stranger, url=origin.url), env=origin.env, seconds=seconds_left(lab))
         complaint = None
         if outcome.timed_out or outcome.code != EXIT_ENDPOINT:
             complaint = f"exit {outcome.code}: {outcome.last_words()}"
@@ -271,23 +242,21 @@ def run_refusals(program: Path, origin: Origin, tls: Secured, volume: volumes.Vo
             complaint = "something was written"
         elif tls.server.agreements(tls.version, before):
             complaint = "something was asked for"
-        tally.report(f"{origin.name:5}  {'wrong key':12}  {name:16}", complaint, "refused")
+        lab.report(f"{origin.name:5}  {'wrong key':12}  {name:16}", complaint, "refused")
 
 
-def run_secured(program: Path, origin: Origin, tls: Secured, volume: volumes.Volume,
-                tally: Tally) -> None:
+def run_secured(lab: Lab, origin: Origin, tls: Secured, volume: volumes.Volume) -> None:
     """The cases of an origin that speaks TLS."""
     # What signed itself is for loopback alone.
     alone = origin.name == "self"
     for variant in (variant for variant in VARIANTS if not (variant.virtual and alone)):
-        run_logged(origin, tls, variant.name,
-                   lambda variant=variant: run_case(program, origin, volume, variant, tally), tally)
+        run_logged(lab, origin, tls, variant.name,
+                   lambda variant=variant: run_case(lab, origin, volume, variant))
     pipes = volume.path / "pipes"
-    run_logged(origin, tls, "three epochs",
-               lambda: run_stream(program, origin, pipes, None, tally), tally)
+    run_logged(lab, origin, tls, "three epochs", lambda: run_stream(lab, origin, pipes, None))
     shutil.rmtree(pipes, ignore_errors=True)
-    run_logged(origin, tls, "cat", lambda: run_stdout(program, origin, tally), tally)
-    run_refusals(program, origin, tls, volume, tally)
+    run_logged(lab, origin, tls, "cat", lambda: run_stdout(lab, origin))
+    run_refusals(lab, origin, tls, volume)
 
 
 def nginx_origin(stack: ExitStack, temp: Path, root: Path) -> list[Origin]:
@@ -335,7 +304,7 @@ def moto_origin(stack: ExitStack, temp: Path, root: Path) -> list[Origin]:
                    client.clean_environment(temp, moto.CREDENTIALS), entries, "data/")]
 
 
-def origins(stack: ExitStack, temp: Path, names: Sequence[str]) -> Iterator[Origin]:
+def origins(temp: Path, names: Sequence[str]) -> Iterator[Origin]:
     """The servers, one after the other, over one data set."""
     root = temp / "root"
     dataset.write_matrix(root / BUCKET)
@@ -345,65 +314,29 @@ def origins(stack: ExitStack, temp: Path, names: Sequence[str]) -> Iterator[Orig
             yield from makers[name](running, temp, root)
 
 
-def matrix(program: Path, names: Sequence[str], parent: Path | None) -> Tally:
-    """All cases; everything that was made is gone when it returns."""
-    tally = Tally()
-    with ExitStack() as stack:
-        no_mounts = volumes.private_mounts()
-        temp = Path(stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="inrush-interop-", dir=parent)))
-        if no_mounts is None:
-            hosts = [f"{BUCKET}.{domain}" for domain in (nginx.VIRTUAL_DOMAIN, moto.VIRTUAL_DOMAIN)]
-            volumes.add_hosts(stack, temp, hosts)
-        places = volumes.volumes(stack, temp, no_mounts)
-        own = places[0]
-        assert isinstance(own, volumes.Volume)
-        for origin in origins(stack, temp, names):
-            if origin.tls:
-                run_secured(program, origin, origin.tls, own, tally)
+def run(lab: Lab) -> None:
+    """All cases."""
+    servers = lab.among(SERVERS)
+    install.system_program("nginx")
+    if "moto" in servers:
+        install.program("moto")
+    no_mounts = volumes.private_mounts()
+    if no_mounts is None:
+        hosts = [f"{BUCKET}.{domain}" for domain in (nginx.VIRTUAL_DOMAIN, moto.VIRTUAL_DOMAIN)]
+        volumes.add_hosts(lab.stack, lab.temp, hosts)
+    places = volumes.volumes(lab.stack, lab.temp, no_mounts)
+    own = places[0]
+    assert isinstance(own, volumes.Volume)
+    for origin in origins(lab.temp, servers):
+        if origin.tls:
+            run_secured(lab, origin, origin.tls, own)
+            continue
+        for place in places:
+            if isinstance(place, volumes.Skipped):
+                lab.skip(f"{origin.name:5}  {place.name:12}", place.reason)
                 continue
-            for place in places:
-                if isinstance(place, volumes.Skipped):
-                    tally.skip(f"{origin.name:5}  {place.name:12}", place.reason)
-                    continue
-                for variant in VARIANTS:
-                    run_case(program, origin, place, variant, tally)
-            for seed in (None, 7):
-                run_stream(program, origin, temp / f"pipes-{origin.name}-{seed}", seed, tally)
-            run_stdout(program, origin, tally)
-    return tally
-
-
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = client.argument_parser(__doc__, with_origin=False)
-    parser.add_argument("--servers", default=",".join(SERVERS),
-                        help="which servers, with commas between (default: %(default)s)")
-    parser.add_argument("--temp", type=Path, help="where to work (default: the temp folder)")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Runs the matrix; the exit code."""
-    args = arguments()
-    process.unwind_on_signals()
-    names = [name for name in args.servers.split(",") if name]
-    if not names or set(names) - set(SERVERS):
-        say(f"servers are {', '.join(SERVERS)}")
-        return 2
-    if not client.are_built(args.inrush):
-        return 2
-    try:
-        install.system_program("nginx")
-        if "moto" in names:
-            install.moto_server()
-        tally = matrix(args.inrush.resolve(), names, args.temp)
-    except LabError as error:
-        say(f"the lab cannot work: {error}")
-        return 2
-    say(f"{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped")
-    return 1 if tally.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            for variant in VARIANTS:
+                run_case(lab, origin, place, variant)
+        for seed in (None, 7):
+            run_stream(lab, origin, lab.temp / f"pipes-{origin.name}-{seed}", seed)
+        run_stdout(lab, origin)

@@ -1,6 +1,4 @@
-"""The static program under other kernels: each boots in qemu with nothing but it, and runs `demo`.
-
-    tools/check.py kernels [--release NAME ...] [--program PATH] [--json FILE]
+"""The static program under other kernels: each boots in qemu with nothing but it, and runs demo.
 
 The kernels are those of Debian's releases, the oldest that its archive still has to the newest:
 `apt-get download` of linux-image-cloud-amd64, from package lists of its own, so that nothing of
@@ -8,13 +6,12 @@ this machine is changed. The machine has two processors, emulated without KVM (a
 each kernel), 2 GiB of memory, no network but loopback, and an ext4 disk of 1 GiB.
 
 One line for each kernel and ring: how the ring was set up, what it used, whether every byte was
-right. For people, and for a job at night; not for CI. Installs qemu and busybox when they are
-missing, as root. Exit code 1: `demo` failed under a kernel; 2: the machines could not be started.
+right. For people, and for a job at night; not for CI. `--only` names releases, `--inrush` another
+program. Installs qemu and busybox when they are missing, as root.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import io
 import json
@@ -22,13 +19,12 @@ import lzma
 import os
 import shutil
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from lab import install
-from lab.process import LabError, must, note, run, say
+from lab import install, process
+from lab.driver import Lab
+from lab.process import LabError, must, note
 from package import binary
 from package.binary import MACHINES
 
@@ -186,7 +182,7 @@ def boot(kernel: Path, initrd: Path, disk: Path) -> str:
         file.truncate(DISK_BYTES)
     must([install.system_program("mkfs.ext4"), "-q", "-F", disk])
     qemu = install.system_program("qemu-system-x86_64")
-    outcome = run([qemu, "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off",
+    outcome = process.run([qemu, "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off",
                    "-smp", "2", "-m", "2048", "-nographic", "-no-reboot", "-nic", "none",
                    "-kernel", kernel, "-initrd", initrd,
                    "-append", "console=ttyS0 quiet panic=-1",
@@ -254,29 +250,20 @@ def try_release(release: str, program: Path, temp: Path) -> list[dict[str, Any]]
     return rows
 
 
-def main() -> int:
+def run(lab: Lab) -> None:
     """Boots all kernels asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--release", nargs="+", default=list(RELEASES))
-    parser.add_argument("--program", type=Path, default=binary.program(MACHINES["x86_64"]))
-    parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
+    program = lab.args.inrush or binary.program(MACHINES["x86_64"])
     rows = []
-    try:
-        with tempfile.TemporaryDirectory(prefix="inrush-kernels-") as temp:
-            for release in asked.release:
-                for row in try_release(release, asked.program, Path(temp)):
-                    rows.append(row)
-                    how = used(row["document"]) if row["verified"] else row["said"]
-                    say(f"{row['kernel']}: demo {row['asked']}: exit {row['exit_code']}, "
-                        f"every byte right: {row['verified']}; {how}")
-    except (LabError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    if asked.json:
-        asked.json.write_text(json.dumps(rows, indent=2) + "\n")
-    return 0 if all(row["exit_code"] == 0 for row in rows) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    for release in lab.among(RELEASES):
+        try:
+            found = try_release(release, program, lab.temp)
+        except OSError as error:
+            raise LabError(f"{release}: {error}") from error
+        for row in found:
+            rows.append(row)
+            how = used(row["document"]) if row["verified"] else row["said"]
+            shown = f"{row['kernel']}: demo {row['asked']}"
+            is_right = row["exit_code"] == 0
+            lab.report(shown, None if is_right else f"exit {row['exit_code']}: {how}",
+                       f"every byte right: {row['verified']}; {how}")
+    lab.keep("kernels", rows)

@@ -1,27 +1,19 @@
-"""The memory of `inrush`: bounded, whatever the size and number of the objects.
-
-    tools/check.py memory [--size-gib N] [--keys N] [--disk FOLDER] [--inrush PATH] [--origin PATH]
+"""The memory of inrush: bounded, whatever the size and number of the objects.
 
 One huge object and very many tiny ones come from the in-repo origin, which computes them, and go to
 nowhere and to disk: with the default flags the peak resident size stays under 300 MiB, and with
-`--memory 64MiB` under 128 MiB. A line for each case, then `N passed, N failed`. A case that
-needs more room than the disk has is skipped and said so.
-
-Programs are the release builds of this checkout: `cargo build --release --workspace`.
+`--memory 64MiB` under 128 MiB. A case that needs more room than the disk has is skipped.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import client, process
-from lab.process import LabError, Outcome, say
-from lab.servers import origin
+from lab import client
+from lab.driver import Add, Lab
+from lab.process import LabError, Outcome
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -88,9 +80,8 @@ def synthetic(of: list[Load]) -> list[str]:
 
 def complaint(case: Case, outcome: Outcome, destination: Path | None) -> str | None:
     """What is wrong with a run; `None` when nothing is."""
-    if outcome.timed_out or outcome.code != 0:
-        end = "not done in time" if outcome.timed_out else f"exit {outcome.code}"
-        return f"{end}: {outcome.last_words()}"
+    if outcome.trouble:
+        return outcome.trouble
     summary = client.summary(outcome)
     wanted = {"objects": case.load.objects, "bytes": case.load.objects * case.load.bytes_each}
     wrong = [f"{summary[name]} {name} of {count}" for name, count in wanted.items()
@@ -115,69 +106,38 @@ def peak(outcome: Outcome) -> int:
     return max(outcome.peak_rss_bytes, int(client.summary(outcome)["peak_rss_bytes"]))
 
 
-def run_case(case: Case, program: Path, endpoint: str, temp: Path) -> bool | None:
-    """Runs one case and says how it went; `None` when there is no room for it."""
+def run_case(lab: Lab, case: Case, url: str) -> None:
+    """Runs one case and says how it went."""
     needed = case.load.disk_bytes + DISK_MARGIN_BYTES
-    free = shutil.disk_usage(temp).free
+    free = shutil.disk_usage(lab.temp).free
     if case.to_disk and free < needed:
-        say(f"skip  {case.name}  {free / GIB:.1f} GiB of {needed / GIB:.1f} GiB are free")
-        return None
-    destination = temp / "destination" if case.to_disk else None
+        lab.skip(case.name, f"{free / GIB:.1f} GiB of {needed / GIB:.1f} GiB are free")
+        return
+    destination = lab.temp / "destination" if case.to_disk else None
     try:
-        outcome = client.get(
-            program, [f"s3://{BUCKET}/{case.load.prefix}"], destination, endpoint=endpoint,
-            options=["--no-sign-request", *case.options],
-            env=client.clean_environment(temp), seconds=RUN_SECONDS)
+        outcome = client.fetch(
+            lab.inrush, "get", f"s3://{BUCKET}/{case.load.prefix}", destination, url=url,
+            options=["--no-sign-request", *lab.args.option, *case.options], env=lab.env(),
+            seconds=RUN_SECONDS)
         trouble = complaint(case, outcome, destination)
     finally:
-        shutil.rmtree(temp / "destination", ignore_errors=True)
-    figures = "" if outcome.code != 0 else (
-        f"peak {peak(outcome) / MIB:.0f} MiB of {case.limit_bytes // MIB}, "
-        f"{outcome.seconds:.1f} s")
-    words = "; ".join(filter(None, (trouble, figures)))
-    say(f"{'FAIL' if trouble else 'ok  '}  {case.name}  {words}")
-    return trouble is None
+        shutil.rmtree(lab.temp / "destination", ignore_errors=True)
+    figures = "" if outcome.code else (f"peak {peak(outcome) / MIB:.0f} MiB of "
+                                       f"{case.limit_bytes // MIB}, {outcome.seconds:.1f} s")
+    lab.report(case.name, trouble and f"{trouble}; {figures}", figures)
 
 
-def run_all(args: argparse.Namespace) -> int:
-    """Runs every case; the exit code."""
-    of = loads(args.size_gib, args.keys)
-    results: list[bool | None] = []
-    with tempfile.TemporaryDirectory(prefix="inrush-memory-", dir=args.disk) as folder:
-        temp = Path(folder)
-        with origin.serving(args.origin, synthetic(of), temp) as endpoint:
-            for case in cases(of):
-                results.append(run_case(case, args.inrush, endpoint, temp))
-    failed = results.count(False)
-    say(f"{results.count(True)} passed, {failed} failed")
-    return 1 if failed else 0
-
-
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = client.argument_parser(__doc__)
-    add = parser.add_argument
+def options(add: Add) -> None:
+    """Of this check alone."""
     add("--size-gib", type=int, default=20, help="the huge object (default: %(default)s)")
     add("--keys", type=int, default=200_000, help="the tiny objects (default: %(default)s)")
-    add("--disk", type=Path, help="a folder on the disk to write to (default: the temp folder)")
-    return parser.parse_args()
 
 
-def main() -> int:
-    """Runs the cases; the exit code."""
-    args = arguments()
-    process.unwind_on_signals()
-    if not client.are_built(args.inrush, args.origin):
-        return 2
-    if args.size_gib < 1 or args.keys < 1:
-        say("at least one GiB and one key")
-        return 2
-    try:
-        return run_all(args)
-    except LabError as error:
-        say(f"no figure: {error}")
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def run(lab: Lab) -> None:
+    """Every case."""
+    if lab.args.size_gib < 1 or lab.args.keys < 1:
+        raise LabError("at least one GiB and one key")
+    of = loads(lab.args.size_gib, lab.args.keys)
+    url = lab.serve(*synthetic(of))
+    for case in cases(of):
+        run_case(lab, case, url)

@@ -1,7 +1,4 @@
-"""Scrapes the metrics of running commands with a parser that this project did not write, and
-compares them with what the commands report at their end.
-
-    tools/check.py metrics [--seconds 120] [--only COMMAND]... [--inrush PATH] [--origin PATH]
+"""Metrics of six commands, by a parser of others, beside what the commands report at their end.
 
 `get --discard`, `sync`, `pipe`, `cat`, `train` and `mount` run side by side for that long, each
 with an inrush-origin of its own on loopback, which limits its bandwidth and injects faults for get,
@@ -14,31 +11,27 @@ sync and pipe. prometheus_client scrapes each of them every second. Of every com
 * its origin has sent as many bytes of objects, and answered as many requests; or more, if there
   were retries.
 
-One line for each command; exit 1 when something is wrong, 2 when the lab itself could not work.
-prometheus_client comes from PyPI into the build folder. mount, and FastFile mode of train, need
-/dev/fuse and root; without them they are left out, which is said.
+`--only` names commands. prometheus_client comes from PyPI into the build folder. mount needs
+/dev/fuse and root; without them it is left out, which is said.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from lab import client, install, process
-from lab.process import LabError, must, say
+from lab import client, install
+from lab.driver import Add, Lab
+from lab.process import LabError, Server, Word, must
 from lab.servers import origin
-from lab.tally import Counts
 
 BUCKET = "lab"
 SOURCE = f"s3://{BUCKET}/"
@@ -122,72 +115,52 @@ def filled(words: Sequence[str], folder: Path) -> list[str]:
             for word in words]
 
 
-def address(log: Path, child: subprocess.Popen[bytes]) -> str:
+def address(server: Server) -> str:
     """Where the command says that it serves."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and child.poll() is None:
-        for line in log.read_text(errors="replace").splitlines():
-            if line.startswith("metrics: http"):
-                return line.removeprefix("metrics: ")
-        time.sleep(0.05)
-    raise LabError(f"it serves no metrics: {log.read_text(errors='replace')[-300:]}")
+    def found() -> list[str]:
+        lines = server.log.read_text(errors="replace").splitlines()
+        return [line for line in lines if line.startswith("metrics: http")]
+
+    if not server.wait_ready(lambda: bool(found()), 30):
+        raise LabError(f"it serves no metrics: {server.last_words()}")
+    return found()[0].removeprefix("metrics: ")
 
 
-def start(argv: Sequence[str | Path], out: IO[bytes] | int, log: IO[bytes] | int,
-          env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """A child that goes when the lab does."""
-    return subprocess.Popen([str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=out,
-                            stderr=log, env=env, preexec_fn=process.die_with_parent)
-
-
-def run(watched: Watched, command: Command, args: argparse.Namespace, python: Path,
-        url: str) -> None:
+def follow(watched: Watched, command: Command, lab: Lab, python: Path, url: str) -> None:
     """The command from its start to its end, with everything that reads it."""
     folder = watched.folder
     (folder / "mount").mkdir()
-    service = ["--endpoint-url", url, "--region", "us-east-1", "--no-sign-request"]
     words = filled(command.words, folder)
     cut = words.index("--") if "--" in words else len(words)
-    argv = [args.inrush, *words[:cut], *service, "--metrics-listen", "127.0.0.1:0",
-            "--metrics-file", folder / "end.prom", *words[cut:]]
-    env = client.clean_environment(folder)
+    line = lab.command(*words[:cut], "--no-sign-request", "--metrics-listen", "127.0.0.1:0",
+                       "--metrics-file", folder / "end.prom", url=url)
+    # What it prints is a document, or objects that nobody wants here.
+    out = "/dev/null" if watched.name == "cat" else folder / "out"
+    limit = lab.args.seconds * 2 + END_SECONDS
     with ExitStack() as stack:
-        out = stack.enter_context((folder / "out").open("wb"))
-        log = stack.enter_context((folder / "log").open("wb"))
-        lines = stack.enter_context((folder / "scrapes").open("wb"))
+        def start(argv: Sequence[Word], out: Word) -> Server:
+            to_file = ["sh", "-c", 'exec "$@" >"$0"', out]
+            server = Server([*to_file, *argv], folder / "log", client.clean_environment(folder))
+            stack.callback(server.stop)
+            return server
+
         started = time.monotonic()
-        child = start(argv, subprocess.DEVNULL if watched.name == "cat" else out, log, env)
-        stack.callback(stop, child)
-        reader = start(["sh", "-c", command.reader, folder], subprocess.DEVNULL,
-                       log) if command.reader else None
-        scraper = start([python, SCRAPES, address(folder / "log", child), "1"], lines, log)
-        stack.callback(stop, scraper)
-        limit = args.seconds * 2 + END_SECONDS
+        server = start([*line, *words[cut:]], out)
+        reader = start(["sh", "-c", command.reader, folder], "/dev/null") if command.reader else None
+        scraper = start([python, SCRAPES, address(server), "1"], folder / "scrapes")
         if reader:
-            stack.callback(stop, reader)
-            reader.wait(limit)
+            reader.child.wait(limit)
         if command.end:
-            must([args.inrush, command.end, folder / "mount"])
-        code = child.wait(limit)
+            must([lab.inrush, command.end, folder / "mount"])
+        code = server.child.wait(limit)
         watched.seconds = time.monotonic() - started
-        scraper_code = scraper.wait(30)
+        scraper_code = scraper.child.wait(30)
     watched.require(code == 0, f"exit {code}: {(folder / 'log').read_text()[-300:]}")
     watched.require(scraper_code == 0, f"the parser: {(folder / 'log').read_text()[-300:]}")
     watched.scrapes = [json.loads(line) for line in (folder / "scrapes").read_text().splitlines()]
     watched.end = json.loads(must([python, SCRAPES, folder / "end.prom"]))
     if command.report:
         watched.summary = json.loads((folder / "out").read_text())
-
-
-def stop(child: subprocess.Popen[bytes]) -> None:
-    """Ends a child that has not."""
-    if child.poll() is None:
-        child.terminate()
-        try:
-            child.wait(5)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
 
 
 def check_scrapes(watched: Watched) -> None:
@@ -268,17 +241,17 @@ def described(watched: Watched) -> str:
             f"{values.get('inrush_retries_total', 0):.0f} retries")
 
 
-def watch(name: str, args: argparse.Namespace, python: Path, folder: Path) -> Watched:
+def watch(lab: Lab, name: str, python: Path) -> Watched:
     """One command with its origin."""
-    command, watched = COMMANDS[name], Watched(name, folder)
-    objects = round(args.seconds * RATE_MB * 1e6 / (OBJECT_MIB << 20) * command.share)
+    command, watched = COMMANDS[name], Watched(name, lab.folder(name))
+    objects = round(lab.args.seconds * RATE_MB * 1e6 / (OBJECT_MIB << 20) * command.share)
     faults = FAULTS if command.faults else ()
     words = ["--synthetic", f"{BUCKET}/:{max(objects, 8)}:{OBJECT_MIB}MiB:folders=4",
              "--capacity", f"{RATE_MB}MB", *faults]
     try:
-        with origin.serving(args.origin, words, folder) as url:
-            run(watched, command, args, python, url)
-        last = (folder / "origin.log").read_text().strip().splitlines()[-1]
+        with origin.serving(lab.origin, words, watched.folder) as url:
+            follow(watched, command, lab, python, url)
+        last = (watched.folder / "origin.log").read_text().strip().splitlines()[-1]
         watched.origin = json.loads(last)
         check_scrapes(watched)
         check_end(watched, command.faults)
@@ -287,46 +260,18 @@ def watch(name: str, args: argparse.Namespace, python: Path, folder: Path) -> Wa
     return watched
 
 
-def side_by_side(names: Sequence[str], work: Callable[[str], Watched]) -> list[Watched]:
-    """All commands at once: each is in a process of its own and waits most of the time."""
-    with ThreadPoolExecutor(len(names)) as pool:
-        return list(pool.map(work, names))
-
-
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = client.argument_parser(__doc__)
-    add = parser.add_argument
+def options(add: Add) -> None:
+    """Of this check alone."""
     add("--seconds", type=float, default=120.0, help="of each command (default: %(default)s)")
-    add("--only", action="append", choices=COMMANDS, help="repeatable (default: all)")
-    return parser.parse_args()
 
 
-def main() -> int:
-    """The exit code."""
-    args = arguments()
-    process.unwind_on_signals()
-    names = args.only or list(COMMANDS)
+def run(lab: Lab) -> None:
+    """All commands at once: each is in a process of its own and waits most of the time."""
+    names = lab.among(list(COMMANDS))
     if "mount" in names and (os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK)):
-        say("SKIPPED mount: it needs root and /dev/fuse")
-        names = [name for name in names if name != "mount"]
-    try:
-        python = install.prometheus()
-        with tempfile.TemporaryDirectory(prefix="inrush-metrics-") as folder:
-            def work(name: str) -> Watched:
-                (Path(folder) / name).mkdir()
-                return watch(name, args, python, Path(folder) / name)
-
-            found = side_by_side(names, work)
-    except LabError as error:
-        say(f"the lab failed: {error}")
-        return 2
-    counts = Counts()
-    for watched in found:
-        counts.report(watched.name, "; ".join(watched.complaints) or None, described(watched))
-    say(f"{counts.passed} passed, {counts.failed} failed")
-    return 1 if counts.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        lab.skip("mount", "it needs root and /dev/fuse")
+        names.remove("mount")
+    python = install.program("prometheus")
+    with ThreadPoolExecutor(len(names)) as pool:
+        for watched in pool.map(lambda name: watch(lab, name, python), names):
+            lab.report(watched.name, "; ".join(watched.complaints) or None, described(watched))

@@ -1,6 +1,4 @@
-"""A day's opens and closes of `inrush mount` in minutes: every byte right, and nothing that grows.
-
-    tools/check.py mount-soak [--opens N] [--option WORD]... [--inrush PATH] [--origin PATH] [--json FILE]
+"""A day's opens and closes of a mount in minutes: every byte right, and nothing that grows.
 
 Processes open files of a mount at random, read a random part of each or all of it, compare it with
 the original, and close it; some files stay open for a while, and pages are dropped (fadvise), so
@@ -9,32 +7,24 @@ go to a mount without a cache, half to one whose cache has room for half of the 
 to keep and to remove them. The origin fails about one request in a hundred.
 
 Meanwhile it is noted what the mount's process has: descriptors, memory, threads. At the end the
-median of each figure in the last quarter is held against the one in the first. Exit code 1:
-something grew, a byte was wrong, a read failed, or the mount did not end as it should; 2: it could
-not work. Mounting takes root.
+median of each figure in the last quarter is held against the one in the first. It fails if something
+grew, a byte was wrong, a read failed, or the mount did not end as it should. Mounting takes root.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import os
 import random
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import client, dataset, drift, process
 from lab.drift import MIB, Limit
-from lab.process import LabError, say
-from lab.servers import listing, origin
+from lab.driver import Add, Lab
+from lab.process import LabError, Wrong, expect
+from lab.servers import listing
 
 BUCKET, PREFIX = "soak", "data/"
 SMALL, SMALL_BYTES = 1_000, 39_000
@@ -45,15 +35,10 @@ STEP = 2_000
 OPEN_MAX = 50
 READ_BYTES_MAX = 300_000
 SAMPLE_SECONDS = 0.25
-MOUNT_SECONDS, STOP_SECONDS = 30.0, 30.0
 
 LIMITS = {"descriptors": Limit("descriptors", "", 24), "threads": Limit("threads", "", 1),
           "rss": Limit("resident", "MiB", 8)}
 """How many files are open at the same time goes up and down, and descriptors with it."""
-
-
-class Wrong(Exception):
-    """Something that must hold does not; says what."""
 
 
 @dataclass
@@ -120,41 +105,16 @@ def read_some(job: tuple[Path, Sequence[listing.Entry], int, int]) -> str | None
     return None
 
 
-@contextmanager
-def mounted(args: argparse.Namespace, endpoint: str, temp: Path, name: str,
-            words: Sequence[str | Path]) -> Iterator[Mount]:
-    """While inside, the mount serves."""
-    point, ready = temp / name, temp / f"{name}.ready"
-    point.mkdir()
-    server = process.Server(
-        [args.inrush, "mount", f"s3://{BUCKET}/{PREFIX}", point, "--foreground", "--quiet",
-         "--json", "--ready-file", ready, "--no-sign-request", "--endpoint-url", endpoint,
-         "--region", "us-east-1", "--memory", "32MiB", *words, *args.option],
-        temp / f"{name}.log", env=client.clean_environment(temp / "home", {}))
-    try:
-        if not server.wait_ready(ready.is_file, MOUNT_SECONDS):
-            raise LabError(f"{name}: it does not mount: {server.last_words()}")
-        yield Mount(name, point, server)
-    finally:
-        process.run(["umount", "--lazy", str(point)], seconds=STOP_SECONDS)
-        server.stop()
-
-
 def end(mount: Mount) -> None:
     """Unmounts it by a signal: it says so, and is gone."""
-    mount.server.child.send_signal(signal.SIGTERM)
-    try:
-        code = mount.server.child.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise Wrong(f"{mount.name}: it does not end within {STOP_SECONDS:g} s") from error
-    summary = json.loads(mount.server.log.read_text().splitlines()[-1])
-    if code != 130 or summary["failed_reads"] or mount.point.is_mount():
-        raise Wrong(f"{mount.name}: exit {code}, {summary['failed_reads']} reads failed")
-    if not summary["retries"]:
-        raise Wrong(f"{mount.name}: no attempt has failed: the faults were not met")
+    summary = mount.server.interrupted(mount.name)
+    expect(not summary["failed_reads"], f"{mount.name}: {summary['failed_reads']} reads failed")
+    expect(not mount.point.is_mount(), f"{mount.name} is mounted still")
+    expect(bool(summary["retries"]),
+           f"{mount.name}: no attempt has failed: the faults were not met")
     cache = summary["cache"]
-    if cache and not (cache["hits"] and cache["evicted_objects"]):
-        raise Wrong(f"{mount.name}: its cache was not used: {cache}")
+    expect(not cache or cache["hits"] and cache["evicted_objects"],
+           f"{mount.name}: its cache was not used: {cache}")
 
 
 def soak(mount: Mount, entries: Sequence[listing.Entry], opens: int) -> None:
@@ -178,63 +138,32 @@ def soak(mount: Mount, entries: Sequence[listing.Entry], opens: int) -> None:
     end(mount)
 
 
-def run_all(args: argparse.Namespace) -> int:
-    """Serves, mounts and prints the outcome; returns the exit code."""
-    complaints, mounts, started = [], list[Mount](), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="inrush-mount-soak-", dir=args.disk) as folder:
-        temp = Path(folder)
-        (temp / "home").mkdir()
-        entries = write_objects(temp / "root" / BUCKET)
-        size = sum(entry.size for entry in entries)
-        words = ["--root", temp / "root", "--faults", args.faults]
-        with origin.serving(args.origin, words, temp) as endpoint:
-            cache = ["--cache", temp / "kept", "--cache-size", str(size // 2)]
-            for name, more in (("plain", []), ("cache", cache)):
-                try:
-                    with mounted(args, endpoint, temp, name, more) as mount:
-                        mounts.append(mount)
-                        soak(mount, entries, args.opens // 2)
-                except Wrong as error:
-                    complaints.append(str(error))
-    say(drift.HEAD)
-    for mount in mounts:
-        for each in mount.drifts():
-            say(each.line())
-            complaints += [each.complaint] if each.complaint else []
-    if args.json:
-        args.json.write_text(json.dumps({mount.name: mount.series for mount in mounts}))
-    opens = sum(mount.opens for mount in mounts)
-    done = f"{opens:,} opens in {(time.monotonic() - started) / 60:.1f} minutes"
-    if complaints:
-        say(f"mount soak: FAILED after {done}: {'; '.join(complaints)}")
-        return 1
-    say(f"mount soak: passed: {done}; every byte right, nothing grew")
-    return 0
-
-
-def main() -> int:
-    """The exit code."""
-    parser = client.argument_parser(__doc__)
-    add = parser.add_argument
+def options(add: Add) -> None:
+    """Of this check alone."""
     add("--opens", type=int, default=1_000_000, help="how many (default: %(default)s)")
-    add("--faults", default="7:rare", metavar="SEED:PROFILE", help="of the origin")
-    add("--option", action="append", default=[], help="an option more of mount; repeatable")
-    add("--disk", type=Path, help="a folder on the disk to write to (default: the temp folder)")
-    add("--json", type=Path, help="write all samples to this file")
-    args = parser.parse_args()
-    process.unwind_on_signals()
-    if not client.are_built(args.inrush, args.origin):
-        return 2
+
+
+def run(lab: Lab) -> None:
+    """Serves, mounts and prints the outcome."""
     if os.geteuid():
-        say("mounting takes root")
-        return 2
-    try:
-        drift.self_test()
-        return run_all(args)
-    except LabError as error:
-        say(f"mount soak: cannot work: {error}")
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        raise LabError("mounting takes root")
+    drift.self_test()
+    complaints, mounts = [], list[Mount]()
+    entries = write_objects(lab.temp / "root" / BUCKET)
+    url = lab.serve("--root", lab.temp / "root", "--faults", lab.args.faults)
+    cache = ["--cache", lab.temp / "kept", "--cache-size", str(sum(e.size for e in entries) // 2)]
+    for name, more in (("plain", []), ("cache", cache)):
+        point = lab.temp / name
+        line = lab.command("mount", f"s3://{BUCKET}/{PREFIX}", point, "--foreground", "--quiet",
+                           "--json", "--no-sign-request", "--memory", "32MiB", *more,
+                           *lab.args.option, url=url)
+        try:
+            with client.mounted(line, point, lab.env()) as server:
+                mounts.append(Mount(name, point, server))
+                soak(mounts[-1], entries, lab.args.opens // 2)
+        except Wrong as error:
+            complaints.append(str(error))
+    complaints += drift.table([each for mount in mounts for each in mount.drifts()])
+    lab.keep("mount-soak", {mount.name: mount.series for mount in mounts})
+    lab.report("mount-soak", "; ".join(complaints) or None, "every byte right, nothing grew: "
+               f"{sum(mount.opens for mount in mounts):,} opens")

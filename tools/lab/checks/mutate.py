@@ -1,25 +1,23 @@
-"""Halves and doubles each limit of the pace, and prints the changes that no unit test notices.
+"""Each limit of the pace, halved and doubled: a change that no unit test notices is a failure.
 
-    tools/check.py mutate [--jobs N] [NAME ...]
-
-NAME: only limits whose names contain it. Each change runs the unit tests of src/engine/pace and
+`--only` takes parts of the limits' names. Each change runs the unit tests of src/engine/pace and
 src/engine/peers/pace.rs, as a small crate in target/mutate: that takes seconds where the whole
 program takes minutes. Of a share of more than 500 thousandths it is the distance from 1000 that is
-halved and doubled. The exit code is 1 if a change goes unnoticed, or a test fails without one.
+halved and doubled. No test may fail without a change.
 """
 
 from __future__ import annotations
 
-import argparse
 import queue
 import re
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab.install import REPOSITORY as ROOT
+from lab.driver import Add, Lab
+from lab.install import REPOSITORY
+from lab.process import LabError, Wrong
 
 LIMITS = "src/limits/pace.rs"
 LIMIT = re.compile(r"pub const ((?:PACE|RATE)_\w+): \w+ = ([^;]+);")
@@ -59,9 +57,9 @@ def make_crate(folder: Path) -> Path:
     (folder / "src/engine/peers").mkdir(parents=True, exist_ok=True)
     for name in ("src/limits", "src/engine/pace"):
         shutil.rmtree(folder / name, ignore_errors=True)
-        shutil.copytree(ROOT / name, folder / name)
+        shutil.copytree(REPOSITORY / name, folder / name)
     for name in ("src/limits.rs", "src/engine/peers/pace.rs", "Cargo.lock"):
-        shutil.copy(ROOT / name, folder / name)
+        shutil.copy(REPOSITORY / name, folder / name)
     (folder / "Cargo.toml").write_text(MANIFEST)
     (folder / "src/lib.rs").write_text(LIB)
     return folder
@@ -74,7 +72,9 @@ def failures(folder: Path) -> str | None:
     if ran.returncode in {0, 124}:
         return "they do not end" if ran.returncode else None
     failed = re.findall(r"^---- (?:\w+::)*(\w+) stdout", ran.stdout, re.MULTILINE)
-    return " ".join(sorted(failed)) or sys.exit(f"it does not build:\n{ran.stderr}")
+    if not failed:
+        raise LabError(f"it does not build:\n{ran.stderr}")
+    return " ".join(sorted(failed))
 
 
 def changes(name: str, value: str) -> list[str]:
@@ -85,35 +85,30 @@ def changes(name: str, value: str) -> list[str]:
     return [f"({value}) / 2", f"({value}) * 2"]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    args = parser.parse_args()
-    source = (ROOT / LIMITS).read_text()
-    folders: queue.Queue[Path] = queue.Queue()
-    for number in range(args.jobs):
-        folders.put(make_crate(ROOT / "target/mutate" / str(number)))
-    if failed := failures(ROOT / "target/mutate/0"):
-        sys.exit(f"without a change: {failed}")
+def options(add: Add) -> None:
+    """Of this check alone."""
+    add("--jobs", type=int, default=2, help="changes at the same time (default: %(default)s)")
 
-    def attempt(change: tuple[re.Match[str], str]) -> bool:
+
+def run(lab: Lab) -> None:
+    """Every change."""
+    source = (REPOSITORY / LIMITS).read_text()
+    folders: queue.Queue[Path] = queue.Queue()
+    for number in range(lab.args.jobs):
+        folders.put(make_crate(REPOSITORY / "target/mutate" / str(number)))
+    if failed := failures(REPOSITORY / "target/mutate/0"):
+        raise Wrong(f"without a change: {failed}")
+
+    def attempt(change: tuple[re.Match[str], str]) -> None:
         (limit, value), folder = change, folders.get()
         new = limit[0].replace(f"= {limit[2]};", f"= {value};")
         (folder / LIMITS).write_text(source.replace(limit[0], new))
         failed = failures(folder)
         folders.put(folder)
-        print(f"{limit[1]} {limit[2]} -> {value}: {failed or 'SURVIVES'}", flush=True)
-        return failed is not None
+        lab.report(f"{limit[1]} {limit[2]} -> {value}", None if failed else "SURVIVES", failed or "")
 
     limits = [limit for limit in LIMIT.finditer(source)
-              if not args.names or any(name in limit[1] for name in args.names)]
+              if not lab.args.only or any(name in limit[1] for name in lab.args.only)]
     tried = [(limit, value) for limit in limits for value in changes(limit[1], limit[2])]
-    with ThreadPoolExecutor(args.jobs) as pool:
-        survive = list(pool.map(attempt, tried)).count(False)
-    print(f"{len(limits)} limits, {len(tried)} changes, {survive} survive")
-    return 1 if survive else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    with ThreadPoolExecutor(lab.args.jobs) as pool:
+        list(pool.map(attempt, tried))

@@ -1,7 +1,4 @@
-"""Tries what make.py has made: each package is taken apart, and its program run.
-
-    tools/check.py package [--packages FOLDER] [--origin PATH] [--seccomp-default FILE]
-                           [--only PART ...]
+"""The packages that tools/package/make.py has made, taken apart, and their programs, run.
 
 programs  static, small, quick to start, no folder of the build inside; `demo` compares all bytes;
           those of other processors run under qemu-user: help, guide, completions, ls, verify, get
@@ -11,30 +8,27 @@ image     made twice it is the same; digests; a container of it (crun): `demo`, 
           --seccomp-default the engine's default profile, as it is and with io_uring allowed
 examples  the pod and the unit have the fields that Kubernetes and systemd know
 
-One line for each check. What this machine cannot do is named: "!! SKIPPED: ...". Installs what is
-missing, as root (crun, qemu-user, lintian). Exit code 1: something is not as it should be; 2: the
-checks could not be made.
+`--only` names these. What this machine cannot do is named: "!! SKIPPED: ...". Installs what is
+missing, as root (crun, qemu-user, lintian).
 """
 
 from __future__ import annotations
 
-import argparse
 import configparser
 import hashlib
 import json
 import os
 import re
 import shutil
-import sys
 import tarfile
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from lab import client, install
-from lab.process import LabError, Outcome, must, run, say
-from lab.servers import origin
+from lab import install, process
+from lab.driver import Add, Lab
+from lab.process import LabError, Outcome, Word, Wrong, expect, must, say
 from package import binary, container, debian, image, make, names, seccomp
 from package.binary import MACHINES, Machine
 from package.container import Container
@@ -50,17 +44,6 @@ NAME = "origin.inrush.test"
 PROGRAM_HEADER_INTERPRETER = 3
 HOST_EXIT = 7
 PARTS = ("programs", "debian", "image", "examples")
-
-
-class Wrong(Exception):
-    """A package is not as it should be."""
-
-
-def expect(condition: bool, what: str, outcome: Outcome | None = None) -> None:
-    """Fails unless the condition holds."""
-    if not condition:
-        words = f": exit {outcome.code}: {outcome.last_words()}" if outcome else ""
-        raise Wrong(f"{what}{words}")
 
 
 def skipped(what: str) -> None:
@@ -80,11 +63,10 @@ def has_interpreter(program: bytes) -> bool:
 class Check:
     """The checks, with what they share."""
 
-    def __init__(self, asked: argparse.Namespace, temp: Path) -> None:
+    def __init__(self, of: Lab, temp: Path) -> None:
+        asked = of.args
         self.packages: Path = asked.packages
-        self.origin: Path = asked.origin
-        self.temp = temp
-        self.env = client.clean_environment(temp)
+        self.of, self.temp = of, temp
         self.profile = None
         if asked.seccomp_default:
             self.profile = json.loads(asked.seccomp_default.read_text())
@@ -97,9 +79,9 @@ class Check:
         self.image = self.packages / f"inrush-{version}-oci.tar"
         self.own = MACHINES.get(os.uname().machine)
 
-    def run(self, words: Sequence[str | Path], seconds: float = 120) -> Outcome:
+    def run(self, words: Sequence[Word], seconds: float = 120) -> Outcome:
         """Runs a command without credentials, in a folder that goes away."""
-        return run(words, seconds=seconds, env={**self.env, "TMPDIR": str(self.temp)})
+        return process.run(words, seconds=seconds, env=self.of.env({"TMPDIR": str(self.temp)}))
 
     def programs(self) -> None:
         """The programs in the archives."""
@@ -157,7 +139,7 @@ class Check:
         expect(min(times) < START_SECONDS_MAX, f"--version takes {min(times) * 1e3:.1f} ms")
         say(f"--version: {min(times) * 1e3:.1f} ms")
 
-    def demonstrated(self, command: Sequence[str | Path], machine: Machine) -> None:
+    def demonstrated(self, command: Sequence[Word], machine: Machine) -> None:
         """`demo` compares every byte; with each ring that the program has."""
         rings = self.rings(command)
         for ring in rings or [None]:
@@ -167,7 +149,7 @@ class Check:
             expect(json.loads(outcome.stdout)["verified"] is True, "demo compares", outcome)
             say(f"{machine.name}: demo{f' --ring {ring}' if ring else ''}: every byte right")
 
-    def rings(self, command: Sequence[str | Path]) -> list[str]:
+    def rings(self, command: Sequence[Word]) -> list[str]:
         """The rings that can be asked of this program here: none where it has no such option."""
         if "--ring" not in self.run([*command, "demo", "--help"]).stdout:
             return []
@@ -206,10 +188,10 @@ class Check:
             skipped(f"demo of {machine.name}: qemu-user has no io_uring, and this program no other "
                     "ring")
 
-    def serving(self):  # type: ignore[no-untyped-def]
+    def serving(self, *more: Word) -> AbstractContextManager[str]:
         """The in-repo origin with some objects."""
         words = [word for objects in SYNTHETIC for word in ("--synthetic", objects)]
-        return origin.serving(self.origin, ["--checksum", "crc64nvme", *words], self.temp)
+        return self.of.serving("--checksum", "crc64nvme", *words, *more)
 
     def debian(self) -> None:
         """The Debian packages."""
@@ -332,8 +314,7 @@ class Check:
 
     def refused(self, own: Container, asked: Sequence[str]) -> None:
         """Authorities are found without a variable, and others are refused."""
-        words = ["--tls", "--ca-out", self.temp / "ca.pem", "--synthetic", SYNTHETIC[1]]
-        with origin.serving(self.origin, words, self.temp) as endpoint:
+        with self.serving("--tls", "--ca-out", self.temp / "ca.pem") as endpoint:
             by_tls = ["--endpoint-url", endpoint.replace("http:", "https:")]
             outcome = own.run(["ls", SOURCE, *asked, *by_tls])
             unknown = "--ca-bundle" in outcome.stderr
@@ -343,7 +324,7 @@ class Check:
     def examples(self) -> None:
         """The pod and the unit."""
         folder = install.TOOLS / "package/examples"
-        validate = install.kubernetes_validate()
+        validate = install.program("kubernetes-validate")
         must([validate, "--strict", folder / "inrush-pod.yaml"])
         broken = self.temp / "broken.yaml"
         pod = (folder / "inrush-pod.yaml").read_text()
@@ -373,41 +354,25 @@ class Check:
             skipped("systemd-analyze verify inrush.service: no systemd here; its form is right")
 
 
-def arguments() -> argparse.Namespace:
-    """What was typed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    own = MACHINES.get(os.uname().machine)
-    built = binary.program(own).with_name("inrush-origin") if own else origin.default_program()
-    parser.add_argument("--packages", type=Path, default=make.default_output())
-    parser.add_argument("--origin", type=Path, default=built)
-    parser.add_argument("--seccomp-default", type=Path)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    return parser.parse_args()
+def options(add: Add) -> None:
+    """Of this check alone."""
+    add("--packages", type=Path, default=make.default_output(), help="(default: %(default)s)")
+    add("--seccomp-default", type=Path, help="the default profile of a container engine")
 
 
-def main() -> int:
+def run(of: Lab) -> None:
     """Makes the checks asked for."""
-    asked = arguments()
-    wrong = 0
-    with tempfile.TemporaryDirectory(prefix="inrush-check-") as folder:
-        for part in asked.only:
-            temp = Path(folder) / part
-            temp.mkdir()
-            check = Check(asked, temp)
-            parts: dict[str, Callable[[], None]] = {
-                "programs": check.programs, "debian": check.debian, "image": check.images,
-                "examples": check.examples}
-            try:
-                parts[part]()
-            except Wrong as error:
-                say(f"WRONG: {part}: {error}")
-                wrong += 1
-            except (LabError, OSError) as error:
-                print(f"error: {part}: {error}", file=sys.stderr)
-                return 2
-    say(f"{len(asked.only) - wrong} passed, {wrong} failed")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    own = MACHINES.get(os.uname().machine)
+    if own and not of.args.origin:
+        of.args.origin = binary.program(own).with_name("inrush-origin")
+    for part in of.among(PARTS):
+        check = Check(of, of.folder(part))
+        parts = {"programs": check.programs, "debian": check.debian, "image": check.images,
+                 "examples": check.examples}
+        try:
+            parts[part]()
+            of.report(part, None)
+        except Wrong as error:
+            of.report(part, str(error))
+        except OSError as error:
+            raise LabError(f"{part}: {error}") from error

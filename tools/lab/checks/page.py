@@ -1,7 +1,4 @@
-"""Opens the page of `inrush bench --html` in headless Chromium, and compares what is drawn with the
-JSON of the same run.
-
-    tools/check.py page [--inrush PATH] [--may-skip]
+"""What headless Chromium draws of `inrush bench --html`, beside the JSON of the same run.
 
 It runs a short bench of the machine alone, with two sweeps, and one of a few seconds, and looks at
 their pages as a person's browser lays them out:
@@ -14,22 +11,19 @@ their pages as a person's browser lays them out:
   color.
 
 Chromium and its driver come from Debian, by apt-get as root, selenium from PyPI into the build
-folder. Where they cannot be had that is a failure, or with --may-skip a line that says so.
+folder. Where they cannot be had that is a failure, or with `--may-skip page` a line that says so.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lab import client, install, process
-from lab.process import LabError, must, say
-from lab.tally import Counts
+from lab import install
+from lab.driver import Add, Lab
+from lab.process import LabError, Word, must, say
 
 BROWSER = install.CONSUMERS / "browser.py"
 BENCH = ("--size", "256MiB", "--runs", "2", "--warm-up", "0", "--stages",
@@ -121,82 +115,56 @@ def wrong_page(found: dict[str, Any], document: dict[str, Any]) -> str | None:
     return None
 
 
-def compare_all(found: dict[str, Any], document: dict[str, Any], counts: Counts) -> None:
+def compare_all(lab: Lab, found: dict[str, Any], document: dict[str, Any]) -> None:
     """The page and all of its pictures."""
-    counts.report("page", wrong_page(found, document), f"{len(found['rows'])} rows")
+    lab.report("page", wrong_page(found, document), f"{len(found['rows'])} rows")
     pictures = {(picture["kind"], picture["name"]): picture for picture in found["pictures"]}
     wanted = dict(expected(document))
-    counts.report("pictures", None if set(pictures) == set(wanted) else
-                  f"{sorted(set(pictures) ^ set(wanted))} are in one of both",
-                  f"{len(pictures)} of them")
+    lab.report("pictures", None if set(pictures) == set(wanted) else
+               f"{sorted(set(pictures) ^ set(wanted))} are in one of both",
+               f"{len(pictures)} of them")
     for (kind, name), numbers in wanted.items():
         picture = pictures.get((kind, name))
         complaint = wrong_picture(picture, numbers) if picture else "it is missing"
-        counts.report(f"{kind} of {name}", complaint, f"{len(numbers)} numbers")
+        lab.report(f"{kind} of {name}", complaint, f"{len(numbers)} numbers")
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = client.argument_parser(__doc__, with_origin=False)
-    parser.add_argument("--may-skip", action="store_true",
-                        help="without a browser, say so and exit with 0")
-    parser.add_argument("--keep", type=Path, help="a folder to keep the page and the document in")
-    return parser.parse_args()
+def options(add: Add) -> None:
+    """Of this check alone."""
+    add("--keep", type=Path, metavar="FOLDER", help="keep the pages and the documents there")
 
 
-def tools() -> Sequence[str | Path]:
+def tools() -> Sequence[Word]:
     """The Python, the browser and its driver."""
-    return (install.selenium(), install.system_program("chromium"),
+    return (install.program("selenium"), install.system_program("chromium"),
             install.system_program("chromedriver"))
 
 
-def run(args: argparse.Namespace, folder: Path) -> Counts:
+def run(lab: Lab) -> None:
     """The benches, the browser and the comparison."""
-    counts = Counts()
-    (folder / "files").mkdir(exist_ok=True)
-    look(args, folder, "bench", [*BENCH, folder / "files"], counts)
-    document = look(args, folder, "long", LONG, counts)
-    moments = len(document["steps"][0]["course"])
-    counts.report("course", None if moments >= MOMENTS_LEAST else f"{moments} moments",
-                  f"{moments} moments")
-    return counts
-
-
-def look(args: argparse.Namespace, folder: Path, name: str, words: Sequence[str | Path],
-         counts: Counts) -> dict[str, Any]:
-    """Runs one bench and looks at its page; returns its document."""
-    python, chromium, driver = tools()
-    page, report = folder / f"{name}.html", folder / f"{name}.json"
-    must([args.inrush, "bench", *words, "--html", page, "--report", report],
-         seconds=BENCH_SECONDS, env=client.clean_environment(folder))
-    outcome = must([python, BROWSER, page, chromium, driver], seconds=BROWSER_SECONDS,
-                   env=client.clean_environment(folder))
-    found, document = json.loads(outcome), json.loads(report.read_text())
-    say(f"Chromium {found['browser']}")
-    compare_all(found, document, counts)
-    return document
-
-
-def main() -> int:
-    """The exit code."""
-    args = arguments()
-    process.unwind_on_signals()
     try:
         tools()
     except LabError as error:
-        say(f"{'SKIPPED' if args.may_skip else 'FAILED'}: there is no browser here: {error}")
-        return 0 if args.may_skip else 2
-    try:
-        with tempfile.TemporaryDirectory(prefix="inrush-page-") as folder:
-            if args.keep:
-                args.keep.mkdir(parents=True, exist_ok=True)
-            counts = run(args, args.keep or Path(folder))
-    except LabError as error:
-        say(f"the lab failed: {error}")
-        return 2
-    say(f"{counts.passed} passed, {counts.failed} failed")
-    return 1 if counts.failed else 0
+        lab.miss("page", f"there is no browser here: {error}")
+        return
+    look(lab, "bench", [*BENCH, lab.folder("files")])
+    document = look(lab, "long", LONG)
+    moments = len(document["steps"][0]["course"])
+    lab.report("course", None if moments >= MOMENTS_LEAST else f"{moments} moments",
+               f"{moments} moments")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def look(lab: Lab, name: str, words: Sequence[Word]) -> dict[str, Any]:
+    """Runs one bench and looks at its page; returns its document."""
+    python, chromium, driver = tools()
+    folder = lab.args.keep or lab.temp
+    folder.mkdir(parents=True, exist_ok=True)
+    page, report = folder / f"{name}.html", folder / f"{name}.json"
+    must([lab.inrush, "bench", *words, "--html", page, "--report", report],
+         seconds=BENCH_SECONDS, env=lab.env())
+    found = json.loads(must([python, BROWSER, page, chromium, driver], seconds=BROWSER_SECONDS,
+                            env=lab.env()))
+    document: dict[str, Any] = json.loads(report.read_text())
+    say(f"Chromium {found['browser']}")
+    compare_all(lab, found, document)
+    return document

@@ -1,6 +1,7 @@
-"""Builds the Python package as a wheel, installs it into a venv, and checks it there: what its tag
-promises with auditwheel, its types with mypy, its behaviour with pytest against the project's own
-origin.
+"""The Python package: its wheel's tag, its types, and its behaviour.
+
+It is built as a wheel and installed into a venv. What its tag promises is compared by auditwheel, its
+types by mypy, its behaviour by pytest against the project's own origin.
 
 The native module is built with the profile of the tests, so that it shares their library. Of the
 packages that inrush works with, this venv has those that are small: the tests of fsspec, with
@@ -9,16 +10,15 @@ fsspec's own, and of WebDataset must run. What the other tests need is left out,
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from lab import install, wheel
-from lab.process import LabError, note
+from lab.driver import Add, Lab
+from lab.process import Word, expect, note
 
 HERE = install.TOOLS / "python"
 REQUIREMENTS = ("mypy==2.4.1", "numpy==2.2.6", "pytest==9.2.0",
@@ -28,52 +28,42 @@ REQUIREMENTS = ("mypy==2.4.1", "numpy==2.2.6", "pytest==9.2.0",
 MUST_RUN = "fsspec,webdataset,boto3,moto"
 
 
-def step(*words: str | Path, folder: Path, env: Mapping[str, str]) -> None:
+def step(*words: Word, folder: Path, env: Mapping[str, str]) -> None:
     """Runs what has to succeed, in this folder; the first failure ends it all."""
     ended = subprocess.run([str(word) for word in words], cwd=folder, env=env, check=False)
-    if ended.returncode != 0:
-        sys.exit(f"{words[0]} ended with exit code {ended.returncode}")
+    expect(ended.returncode == 0, f"{words[0]} ended with exit code {ended.returncode}")
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    arguments.add_argument("--profile", default="dev", help="cargo profile of the native module")
-    arguments.add_argument("--python", default=sys.executable, help="interpreter of the venv")
-    arguments.add_argument("--origin", type=Path, help="inrush-origin, if it need not be built")
-    arguments.add_argument("pytest", nargs="*", help="arguments of pytest")
-    words = arguments.parse_args()
+def options(add: Add) -> None:
+    """Of this check alone."""
+    add("--profile", default="dev", help="cargo profile of the native module (%(default)s)")
+    add("--python", default=sys.executable, help="interpreter of the venv")
+    add("--pytest", action="append", default=[], metavar="WORD",
+        help="an argument of pytest, as in --pytest=-x; repeatable")
 
-    venv = install.venv("python", *REQUIREMENTS, interpreter=words.python)
-    target = install.build_folder()
-    python = venv / "bin" / "python"
-    env = {"INRUSH_TESTS_MUST_RUN_PYTHON": MUST_RUN, **os.environ, "CARGO_TARGET_DIR": str(target)}
+
+def run(lab: Lab) -> None:
+    """Builds, installs and checks."""
+    venv = install.venv("python", *REQUIREMENTS, interpreter=lab.args.python)
+    target, python = install.build_folder(), venv / "bin" / "python"
+    env = {"INRUSH_TESTS_MUST_RUN_PYTHON": MUST_RUN, **os.environ, "CARGO_TARGET_DIR": str(target),
+           "INRUSH_ORIGIN": str(lab.origin)}
     env["PATH"] = os.pathsep.join([str(venv / "bin"), env.get("PATH", "")])
-
-    if words.origin:
-        env["INRUSH_ORIGIN"] = str(words.origin.resolve())
-    else:
+    if not lab.args.origin:
         step("cargo", "build", "--locked", "--quiet", "--bin", "inrush-origin",
-             folder=HERE.parent.parent, env=env)
-    try:
-        made = wheel.build(words.profile, python, target / "wheels")
-    except LabError as error:
-        sys.exit(str(error))
+             folder=install.REPOSITORY, env=env)
+        env["INRUSH_ORIGIN"] = str(target / "debug/inrush-origin")
+    made = wheel.build(lab.args.profile, python, target / "wheels")
     step(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
          "--force-reinstall", made, folder=target, env=env)
-
     note("mypy and pytest")
-    step(python, "-m", "mypy", "--strict", "--python-version", "3.10", "inrush",
-         folder=HERE, env=env)
-    with tempfile.TemporaryDirectory() as folder:
-        # What people copy has the types that they see.
-        readme = (HERE / "README.md").read_text()
-        Path(folder, "readme.py").write_text(readme.split("```python\n")[1].split("```")[0])
-        step(python, "-m", "mypy", "--strict", "--python-version", "3.10", "readme.py",
-             folder=Path(folder), env=env)
+    # What people copy has the types that they see.
+    readme = (HERE / "README.md").read_text()
+    (lab.temp / "readme.py").write_text(readme.split("```python\n")[1].split("```")[0])
+    for what, folder in (("inrush", HERE), ("readme.py", lab.temp)):
+        step(python, "-m", "mypy", "--strict", "--python-version", "3.10", what,
+             folder=folder, env=env)
     # Not from this folder: what is tested is what is installed.
-    step(venv / "bin" / "pytest", "-q", "--rootdir", HERE, HERE / "tests", *words.pytest,
+    step(venv / "bin" / "pytest", "-q", "--rootdir", HERE, HERE / "tests", *lab.args.pytest,
          folder=target, env=env)
-
-
-if __name__ == "__main__":
-    main()
+    lab.report("python", None)

@@ -1,7 +1,4 @@
-"""Readers: do programs that read training input get every record from `inrush train`?
-
-    tools/check.py readers [--inrush PATH] [--origin PATH] [--only NAME...] [--may-skip NAME...]
-                     [--temp FOLDER]
+"""Every record that programs which read training input get from `inrush train`.
 
 Each case is a real job: `inrush train` takes its channels from the in-repo origin on loopback and
 runs a consumer of tools/lab/consumers as its command. What the consumer prints of each record is
@@ -16,30 +13,23 @@ compared with what was put there, in order.
 * recordio: RecordIO as MXNet reads it.
 * tables: CSV files in folders, as the XGBoost container reads them.
 
-One line for each case, and a closing line; exit 1 when a case failed, 2 when the lab itself could
-not work. A consumer that cannot be installed counts as failed unless --may-skip names it. They are
-installed into the build folder, once; TensorFlow has 1.2 GB and needs Python 3.10. It listens on
-loopback only, takes about a minute after that, and removes all else that it made.
+`--only` and `--may-skip` name consumers. They are installed into the build folder, once; TensorFlow
+has 1.2 GB and needs Python 3.10. It takes about a minute after that.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import stat
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from lab import client, install, process, samples, streams
+from lab import driver, install, process, samples, streams
 from lab.consumers import records
-from lab.process import LabError, say
-from lab.servers import signed
-from lab.tally import Counts
+from lab.process import LabError, Word
 
 BUCKET = "lab"
 KEYS = ("AKIDREADERS", "secret/of+readers")
@@ -47,9 +37,7 @@ EPOCHS = 3
 SEED = 7
 CASE_SECONDS = 180.0
 CONSUMERS = install.CONSUMERS
-PYTHONS: dict[str, Callable[[], Path]] = {
-    "tensorflow": install.tensorflow, "toolkit": install.sagemaker_training,
-    "webdataset": install.webdataset}
+PYTHONS = {"tensorflow": "tensorflow", "toolkit": "sagemaker-training", "webdataset": "webdataset"}
 """Whose Python runs the consumer; the other cases need nothing but Python."""
 Expected = Mapping[str, Sequence[bytes]]
 
@@ -88,16 +76,8 @@ class Case:
 class Lab:
     """What the cases need."""
 
-    program: Path
-    temp: Path
+    of: driver.Lab
     env: Mapping[str, str]
-
-
-@dataclass
-class Tally(Counts):
-    """What became of the cases, and who was absent."""
-
-    skipped: list[str] = field(default_factory=list)
 
 
 def record_files() -> dict[str, list[list[bytes]]]:
@@ -253,33 +233,27 @@ def difference(reported: Mapping[str, Sequence[str]], expected: Expected) -> str
     return None
 
 
-def train(lab: Lab, base: Path, words: Sequence[str | Path], command: Sequence[str | Path],
+def train(lab: Lab, base: Path, words: Sequence[Word], command: Sequence[Word],
           extra: Mapping[str, str] | None = None) -> process.Outcome:
     """One job to its end."""
     return process.run(
-        [lab.program, "train", "--base-dir", base, *words, "--", *command],
+        [lab.of.inrush, "train", "--base-dir", base, *words, "--", *command],
         seconds=CASE_SECONDS, env={**lab.env, **(extra or {})})
 
 
-def run_case(lab: Lab, case: Case, python: Path, tally: Tally) -> None:
+def run_case(lab: Lab, case: Case, python: Path) -> None:
     """Runs one job in a folder of its own, and compares."""
-    shown = f"{case.name:10}  {case.what}"
     script, *words = case.command
     channels = [word for text in case.channels for word in ("--channel", text)]
-    with tempfile.TemporaryDirectory(dir=lab.temp, prefix="job-") as folder:
+    with tempfile.TemporaryDirectory(dir=lab.of.temp, prefix="job-") as folder:
         base = Path(folder) / "ml"
         outcome = train(lab, base, [*channels, *case.options],
                         [python, CONSUMERS / script, *words])
-        complaint = None
-        if outcome.timed_out:
-            complaint = f"not done after {outcome.seconds:.0f} s: {outcome.last_words()}"
-        elif outcome.code != 0:
-            complaint = f"exit {outcome.code}: {outcome.last_words()}"
-        else:
-            found = records.reported(outcome.stdout)
-            complaint = difference(found, case.expected) or leftovers(base)
+        complaint = outcome.trouble or leftovers(base) or difference(
+            records.reported(outcome.stdout), case.expected)
     count = sum(len(wanted) for wanted in case.expected.values())
-    tally.report(shown, complaint, f"{count} records in {outcome.seconds:.1f} s")
+    lab.of.report(f"{case.name:10}  {case.what}", complaint,
+                  f"{count} records in {outcome.seconds:.1f} s")
 
 
 def toolkit_request() -> dict[str, object]:
@@ -324,89 +298,35 @@ def toolkit_expected(base: Path) -> dict[str, object]:
         "instance_groups": ["homogeneousCluster"], "variables_that_differ": {}}
 
 
-def run_toolkit(lab: Lab, python: Path, tally: Tally) -> None:
+def run_toolkit(lab: Lab, python: Path) -> None:
     """The toolkit as the command of the second of three hosts."""
-    with tempfile.TemporaryDirectory(dir=lab.temp, prefix="job-") as folder:
+    with tempfile.TemporaryDirectory(dir=lab.of.temp, prefix="job-") as folder:
         base, request = Path(folder) / "ml", Path(folder) / "job.json"
         request.write_text(json.dumps(toolkit_request()))
         outcome = train(lab, base, ["--job", request], [python, CONSUMERS / "toolkit.py"],
                         {"INRUSH_HOST_RANK": "1", "INRUSH_HOST_COUNT": "3"})
-        if outcome.code != 0:
-            complaint: str | None = f"exit {outcome.code}: {outcome.last_words()}"
-            found = {}
-        else:
-            found = json.loads(outcome.stdout)
-            wrong = [f"{name} is {found.get(name)}, not {wanted}"
-                     for name, wanted in toolkit_expected(base).items()
-                     if found.get(name) != wanted]
-            complaint = "; ".join(wrong) or leftovers(base)
-    tally.report(f"{'toolkit':10}  the second of three hosts", complaint,
-                 f"{found.get('variables')} variables in {outcome.seconds:.1f} s")
+        found = {} if outcome.trouble else json.loads(outcome.stdout)
+        wrong = [f"{name} is {found.get(name)}, not {wanted}"
+                 for name, wanted in toolkit_expected(base).items() if found.get(name) != wanted]
+        complaint = outcome.trouble or "; ".join(wrong) or leftovers(base)
+    lab.of.report(f"{'toolkit':10}  the second of three hosts", complaint,
+                  f"{found.get('variables')} variables in {outcome.seconds:.1f} s")
 
 
-def run_group(lab: Lab, name: str, cases: Sequence[Case], may_skip: bool, tally: Tally) -> None:
-    """All cases of one consumer, whose Python is installed first."""
-    try:
-        python = PYTHONS[name]() if name in PYTHONS else Path(sys.executable)
-    except LabError as error:
-        tally.skipped.append(name)
-        if not may_skip:
-            tally.failed += 1
-        say(f"\n!! SKIPPED: {name}: {error}\n")
-        return
-    if name == "toolkit":
-        run_toolkit(lab, python, tally)
-    for case in cases:
-        run_case(lab, case, python, tally)
-
-
-def run_all(args: argparse.Namespace, names: Sequence[str], cases: Sequence[Case],
-            objects: Objects) -> Tally:
-    """All that was asked for; everything that was made is gone when it returns."""
-    tally = Tally()
-    with ExitStack() as stack:
-        temp = Path(stack.enter_context(tempfile.TemporaryDirectory(
-            prefix="inrush-readers-", dir=args.temp.resolve() if args.temp else None)))
-        objects.write(temp / "buckets" / BUCKET)
-        env = stack.enter_context(signed.serving(
-            args.inrush, args.origin, temp, KEYS, {"PYTHONDONTWRITEBYTECODE": "1"}))
-        lab = Lab(args.inrush.resolve(), temp, env)
-        for name in names:
-            run_group(lab, name, [case for case in cases if case.name == name],
-                      name in args.may_skip, tally)
-    return tally
-
-
-def arguments(names: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = client.argument_parser(__doc__)
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME",
-                        help=f"which consumers: {', '.join(names)}")
-    parser.add_argument("--may-skip", nargs="+", choices=list(PYTHONS), default=[], metavar="NAME",
-                        help=f"who may be absent: {', '.join(PYTHONS)}")
-    parser.add_argument("--temp", type=Path, help="where to work (default: the temp folder)")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Runs the cases; the exit code."""
-    process.unwind_on_signals()
+def run(of: driver.Lab) -> None:
+    """All cases of each consumer, whose Python is installed first."""
     objects = make_objects()
     cases = [*stream_cases(objects), *file_cases(objects), *tensorflow_cases(objects)]
-    args = arguments(sorted({"toolkit", *(case.name for case in cases)}))
-    if not client.are_built(args.inrush, args.origin):
-        return 2
-    started = time.monotonic()
-    try:
-        tally = run_all(args, args.only, cases, objects)
-    except LabError as error:
-        say(f"the lab cannot work: {error}")
-        return 2
-    left_out = f"; LEFT OUT: {', '.join(tally.skipped)}" if tally.skipped else ""
-    say(f"{tally.passed} passed, {tally.failed} failed in {time.monotonic() - started:.0f} s"
-        f"{left_out}")
-    return 1 if tally.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    objects.write(of.temp / "buckets" / BUCKET)
+    lab = Lab(of, {**of.with_keys(*KEYS), "PYTHONDONTWRITEBYTECODE": "1"})
+    for name in of.among(sorted({"toolkit", *(case.name for case in cases)})):
+        try:
+            python = install.program(PYTHONS[name]) if name in PYTHONS else Path(sys.executable)
+        except LabError as error:
+            of.miss(name, error)
+            continue
+        if name == "toolkit":
+            run_toolkit(lab, python)
+        for case in cases:
+            if case.name == name:
+                run_case(lab, case, python)

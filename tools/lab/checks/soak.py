@@ -1,7 +1,4 @@
-"""Hours of `inrush` under faults at a low rate: every byte right, and nothing that grows.
-
-    tools/soak.py [--minutes N] [--faults SEED:PROFILE] [--disk FOLDER] [--inrush PATH]
-                  [--origin PATH] [--json FILE]
+"""Hours of pipe, get and sync under faults: every byte right, and nothing that grows.
 
 One `inrush pipe --epochs forever` lives for the whole time; a reader takes epoch after epoch, three
 of four at the pace of a training job, 200 MB/s. Each is compared by its checksum, and between two
@@ -13,23 +10,16 @@ request in a hundred.
 
 The memory of all TCP sockets of the machine may never be over 300 MiB more than at the start.
 
-At the end the median of each figure in the last quarter is held against the one in the first, and
-one line says how it went. Exit code 1: something grew, a byte was wrong, a run ended as it
-should not, or no fault was met; 2: the soak itself could not work.
-
-Programs are the release builds of this checkout: `cargo build --release --workspace`.
+At the end the median of each figure in the last quarter is held against the one in the first. It
+fails if something grew, a byte was wrong, a run ended as it should not, or no fault was met.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,8 +29,9 @@ from typing import Any
 
 from lab import client, compare, dataset, drift, process, streams, tcp_memory
 from lab.drift import MIB, Limit
-from lab.process import LabError, Outcome, say
-from lab.servers import listing, origin
+from lab.driver import Add, Lab
+from lab.process import LabError, Wrong, expect, say, succeeded
+from lab.servers import listing
 
 BUCKET = "soak"
 PREFIX = "data/"
@@ -55,10 +46,8 @@ EPOCH_SECONDS = 0.25
 CYCLE_SECONDS = 1.0
 """At most one epoch and one cycle of runs in this time: the machine is not to be worn out."""
 RUN_SECONDS = 120.0
-STOP_SECONDS = 20.0
 REPORT_SECONDS = 60.0
 MINUTES_MAX = 7 * 24 * 60
-INTERRUPTED = 130
 READER = streams.FOLDER / "epoch_reader.py"
 
 FEEDER = {"descriptors": Limit("pipe: descriptors", "", 2),
@@ -72,17 +61,12 @@ RUNS = {"get": Limit("get: peak of a run", "MiB", 32),
 of the same program differ by up to 24 MiB."""
 
 
-class Wrong(Exception):
-    """Something that must hold does not; says what."""
-
-
 @dataclass
 class Soak:
     """What a soak needs, and what it has seen."""
 
-    args: argparse.Namespace
-    endpoint: str
-    temp: Path
+    lab: Lab
+    url: str
     entries: list[listing.Entry]
     env: dict[str, str]
     sampler: tcp_memory.Sampler
@@ -94,17 +78,17 @@ class Soak:
     @property
     def destination(self) -> Path:
         """Where runs write."""
-        return self.temp / "destination"
+        return self.lab.temp / "destination"
 
     @property
     def pipes(self) -> Path:
         """Where the named pipes are."""
-        return self.temp / "pipes"
+        return self.lab.temp / "pipes"
 
     @property
     def scratch(self) -> Path:
         """The temporary folder of all that runs; nothing may stay there."""
-        return self.temp / "scratch"
+        return self.lab.temp / "scratch"
 
     def take(self, name: str, value: float) -> None:
         """One more sample of a figure."""
@@ -171,14 +155,7 @@ class Feeder:
         """Interrupts the feeder: it says so, prints what it did, and leaves no pipe."""
         self.look()
         self.reader.stop()
-        self.feeder.child.send_signal(signal.SIGTERM)
-        try:
-            code = self.feeder.child.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            raise Wrong(f"pipe does not end within {STOP_SECONDS:g} s of SIGTERM") from error
-        if code != INTERRUPTED:
-            raise Wrong(f"pipe ended with {code}, not {INTERRUPTED}: {self.feeder.last_words()}")
-        summary = json.loads(self.feeder.log.read_text().splitlines()[-1])
+        summary = self.feeder.interrupted("pipe")
         self.soak.retries += sum(map(retries, summary["channels"]))
         nothing_in(self.soak.pipes)
 
@@ -190,15 +167,14 @@ def feeding(soak: Soak) -> Iterator[Feeder]:
     prefix = soak.pipes / CHANNEL
     # A fixed number: what the pace chooses goes up and down, and descriptors with it.
     feeder = process.Server(
-        [soak.args.inrush, "pipe", SOURCE, prefix, "--epochs", "forever", "--quiet", "--json",
-         "--connections", "32",
-         "--endpoint-url", soak.endpoint, "--region", "us-east-1", *FETCHING],
-        soak.temp / "feeder.log", env=soak.env)
+        soak.lab.command("pipe", SOURCE, prefix, "--epochs", "forever", "--quiet", "--json",
+                         "--connections", "32", *FETCHING, url=soak.url),
+        soak.lab.temp / "feeder.log", env=soak.env)
     try:
         reader = process.Server(
             [sys.executable, READER, prefix, str(feeder.child.pid), str(EPOCH_SECONDS),
              str(READER_MB_PER_S)],
-            soak.temp / "reader.log", env=soak.env)
+            soak.lab.temp / "reader.log", env=soak.env)
         try:
             yield Feeder(soak, digest(soak.entries), feeder, reader)
         finally:
@@ -215,22 +191,17 @@ def retries(summary: dict[str, Any]) -> int:
 def nothing_in(folder: Path) -> None:
     """A folder must be empty."""
     left = sorted(path.name for path in folder.iterdir())
-    if left:
-        raise Wrong(f"{len(left)} names are left in {folder.name}: {', '.join(left[:5])}")
+    expect(not left, f"{len(left)} names are left in {folder.name}: {', '.join(left[:5])}")
 
 
 def one_run(soak: Soak, name: str) -> None:
     """`get` or `sync` into the destination, and all that must hold afterwards."""
-    options = [*FETCHING, *(["--delete"] if name == "sync" else [])]
-    command = client.sync if name == "sync" else client.get
-    outcome: Outcome = command(soak.args.inrush, [SOURCE], soak.destination, env=soak.env,
-                               endpoint=soak.endpoint, options=options, seconds=RUN_SECONDS)
-    if outcome.timed_out or outcome.code != 0:
-        end = "is not done in time" if outcome.timed_out else f"ended with {outcome.code}"
-        raise Wrong(f"{name} {end} in cycle {soak.cycles}: {outcome.last_words()}")
+    what = f"{name} in cycle {soak.cycles}"
+    outcome = succeeded(client.fetch(
+        soak.lab.inrush, name, SOURCE, soak.destination, url=soak.url, env=soak.env,
+        options=[*FETCHING, *(["--delete"] if name == "sync" else [])], seconds=RUN_SECONDS), what)
     complaints = compare.trees(soak.destination, soak.entries, PREFIX)
-    if complaints:
-        raise Wrong(f"after {name} in cycle {soak.cycles}: {compare.summary(complaints)}")
+    expect(not complaints, f"{what}: {compare.summary(complaints)}")
     summary = client.summary(outcome)
     soak.retries += retries(summary)
     soak.take(name, max(outcome.peak_rss_bytes, int(summary["peak_rss_bytes"])) / MIB)
@@ -252,37 +223,31 @@ def cycle(soak: Soak) -> None:
     one_run(soak, "get")
     damage(soak)
     one_run(soak, "sync")
-    if (soak.destination / "stray").exists():
-        raise Wrong(f"sync has left an empty folder in cycle {soak.cycles}")
+    expect(not (soak.destination / "stray").exists(),
+           f"sync has left an empty folder in cycle {soak.cycles}")
     shutil.rmtree(soak.destination)
     nothing_in(soak.scratch)
     soak.cycles += 1
 
 
-def run(soak: Soak) -> None:
+def work(soak: Soak) -> None:
     """Until the time is over; what does not hold ends it at once."""
     started = time.monotonic()
-    deadline, report_at = started + soak.args.minutes * 60, started + REPORT_SECONDS
+    deadline, report_at = started + soak.lab.args.minutes * 60, started + REPORT_SECONDS
     with feeding(soak) as feeder:
         while (now := time.monotonic()) < deadline:
             cycle(soak)
             feeder.look()
-            bounded(soak.sampler)
+            grown = soak.sampler.max_mib - soak.sampler.start_mib
+            # Sockets must not hold what a reader does not take.
+            expect(grown <= tcp_memory.GROWTH_MIB_MAX, f"TCP memory grew by {grown:,.0f} MiB, by "
+                   f"more than {tcp_memory.GROWTH_MIB_MAX:g}")
             if now >= report_at:
                 report_at = now + REPORT_SECONDS
                 process.note(f"  {(now - started) / 60:.0f} min: {progress(soak)}")
             time.sleep(max(0.0, now + CYCLE_SECONDS - time.monotonic()))
         feeder.end()
-    if soak.retries == 0:
-        raise Wrong("no attempt has failed: the faults were not met")
-
-
-def bounded(sampler: tcp_memory.Sampler) -> None:
-    """Sockets must not hold what a reader does not take."""
-    grown = sampler.max_mib - sampler.start_mib
-    if grown > tcp_memory.GROWTH_MIB_MAX:
-        raise Wrong(f"TCP memory grew by {grown:,.0f} MiB, "
-                    f"by more than {tcp_memory.GROWTH_MIB_MAX:g}")
+    expect(soak.retries > 0, "no attempt has failed: the faults were not met")
 
 
 def progress(soak: Soak) -> str:
@@ -292,82 +257,34 @@ def progress(soak: Soak) -> str:
             f"{soak.retries:,} retries reported")
 
 
-def verdict(soak: Soak, wrong: str | None, seconds: float) -> int:
-    """The table and the one line; the exit code."""
-    drifts = soak.drifts()
-    complaints = [wrong] if wrong else [each.complaint for each in drifts if each.complaint]
-    say(drift.HEAD)
-    for each in drifts:
-        say(each.line())
+def options(add: Add) -> None:
+    """Of this check alone."""
+    add("--minutes", type=float, default=60, help="how long (default: %(default)s)")
+
+
+def run(lab: Lab) -> None:
+    """The origin, the soak, the verdict."""
+    if not 0 < lab.args.minutes <= MINUTES_MAX:
+        raise LabError(f"--minutes is more than 0 and at most {MINUTES_MAX}")
+    drift.self_test()
+    home, wrong = lab.folder("home"), None
+    entries = write_objects(lab.temp / "root" / BUCKET)
+    url = lab.serve("--root", lab.temp / "root", "--faults", lab.args.faults)
+    env = client.clean_environment(home, {"TMPDIR": str(lab.folder("scratch"))})
+    soak = Soak(lab, url, entries, env, tcp_memory.Sampler())
+    try:
+        with soak.sampler:
+            work(soak)
+        nothing_in(home)
+    except Wrong as error:
+        wrong = str(error)
+    # What ended it early is the only complaint: there may be too few samples for others.
+    grown = drift.table(soak.drifts())
+    complaints = [wrong] if wrong else grown
     peak, start = soak.sampler.max_mib, soak.sampler.start_mib
     say(f"{'TCP memory: peak':24}{start:>15,.1f}{peak:>15,.1f}"
         f"{tcp_memory.GROWTH_MIB_MAX:>15,.1f}  MiB")
-    if soak.args.json:
-        soak.args.json.write_text(json.dumps(
-            {"seconds": seconds, "epochs": soak.epochs, "cycles": soak.cycles,
-             "retries": soak.retries, "tcp_mib_max": soak.sampler.max_mib,
-             "complaints": complaints, "series": soak.series}))
-    done = f"{seconds / 60:.1f} minutes, {progress(soak)}"
-    if complaints:
-        say(f"soak: FAILED after {done}: {'; '.join(complaints)}")
-        return 1
-    say(f"soak: passed: {done}; every byte right, nothing grew, nothing left")
-    return 0
-
-
-def run_all(args: argparse.Namespace) -> int:
-    """The origin, the soak, the verdict; the exit code."""
-    with tempfile.TemporaryDirectory(prefix="inrush-soak-", dir=args.disk) as folder:
-        temp = Path(folder)
-        entries = write_objects(temp / "root" / BUCKET)
-        home = temp / "home"
-        words = ["--root", temp / "root", "--faults", args.faults]
-        with origin.serving(args.origin, words, temp) as endpoint:
-            env = client.clean_environment(home, {"TMPDIR": str(temp / "scratch")})
-            soak = Soak(args, endpoint, temp, entries, env, tcp_memory.Sampler())
-            soak.scratch.mkdir()
-            home.mkdir()
-            started, wrong = time.monotonic(), None
-            try:
-                with soak.sampler:
-                    run(soak)
-                nothing_in(home)
-            except Wrong as error:
-                wrong = str(error)
-            return verdict(soak, wrong, time.monotonic() - started)
-
-
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = client.argument_parser(__doc__)
-    add = parser.add_argument
-    add("--minutes", type=float, default=60, help="how long (default: %(default)s)")
-    add("--faults", default="7:rare", metavar="SEED:PROFILE",
-        help="of the origin (default: %(default)s); with `7:corrupt` a soak has to fail")
-    add("--disk", type=Path, help="a folder on the disk to write to (default: the temp folder)")
-    add("--json", type=Path, help="write all samples to this file")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Runs the soak; the exit code."""
-    args = arguments()
-    process.unwind_on_signals()
-    if not client.are_built(args.inrush, args.origin):
-        return 2
-    if not 0 < args.minutes <= MINUTES_MAX:
-        say(f"--minutes is more than 0 and at most {MINUTES_MAX}")
-        return 2
-    try:
-        drift.self_test()
-        return run_all(args)
-    except LabError as error:
-        say(f"soak: cannot work: {error}")
-        return 2
-    except KeyboardInterrupt:
-        say("soak: interrupted")
-        return INTERRUPTED
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    lab.keep("soak", {"epochs": soak.epochs, "cycles": soak.cycles, "retries": soak.retries,
+                      "tcp_mib_max": peak, "complaints": complaints, "series": soak.series})
+    lab.report("soak", "; ".join(complaints) or None,
+               f"every byte right, nothing grew, nothing left: {progress(soak)}")

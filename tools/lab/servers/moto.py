@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlencode
 
-from lab.install import moto_server
+from lab import install
 from lab.process import LabError, Server, free_port
 from lab.servers.listing import NAMESPACE, Entry
 
@@ -107,7 +107,7 @@ def serve(temp: Path) -> Iterator[Moto]:
     """An empty moto on a free port."""
     temp.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    server = Server([moto_server(), "-H", "127.0.0.1", "-p", str(port)], temp / "moto.log")
+    server = Server([install.program("moto"), "-H", "127.0.0.1", "-p", str(port)], temp / "moto.log")
     try:
         if not server.wait_ready(lambda: listening(port), READY_SECONDS):
             raise LabError(f"moto does not start: {server.last_words()}")
