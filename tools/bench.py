@@ -1,11 +1,21 @@
 #!/usr/bin/env python3
-"""Measurements: `tools/bench.py [NAME...] [OPTION...]`."""
+"""What is measured: how near inrush is to what this machine can do, and to other programs.
 
-import runpy
+Medians of runs that take turns, every second round backwards; a ratio is the median of those within
+the rounds. `tools/bench.py NAME --help` describes a measurement and its options.
+"""
+
 import sys
 
-MODULES = {"compare": "programs", "mounts": "mounts", "loaders": "loaders", "python": "experiment"}
-module = MODULES.get(sys.argv[1], "sections") if sys.argv[1:] else "sections"
-if module != "sections":
-    sys.argv.pop(1)
-runpy.run_module(f"lab.benches.{module}", run_name="__main__", alter_sys=True)
+from lab import driver
+from lab.benches import experiment, loaders, mounts, programs, sections
+from lab.driver import Part
+
+PARTS = {
+    **{name: Part(sections.run, section.__doc__ or "", sections.options)
+       for name, section in sections.SECTIONS.items()},
+    "compare": driver.of(programs, needs_programs=False), "mounts": driver.of(mounts, on_disk=True),
+    "loaders": driver.of(loaders, on_disk=True), "python": driver.of(experiment)}
+
+if __name__ == "__main__":
+    sys.exit(driver.main(__doc__, PARTS, ["large", "small"], [driver.of_measurements]))

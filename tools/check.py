@@ -2,15 +2,15 @@
 """What is checked from outside: other servers, other programs, many hours, what people install.
 
 Each check prints a line for each case and a closing line. Exit code 1: a case failed; 2: the lab
-could not do its work. Servers listen on loopback only, and what was made is gone at the end; what is
-installed from PyPI stays in the build folder. `tools/check.py NAME --help` describes a check.
+could not do its work. Servers listen on loopback only, and what was made is gone at the end; what
+is installed from PyPI stays in the build folder. `tools/check.py NAME --help` describes a check.
 """
 
 import sys
 
 from lab import driver
-from lab.checks import (cluster, completions, dashboard, everyday, interop, kernels, memory, metrics,
-                        mount_soak, mutate, package, page, python, readers, soak)
+from lab.checks import (cluster, completions, dashboard, everyday, interop, kernels, memory,
+                        metrics, mount_soak, mutate, package, page, python, readers, soak)
 
 PARTS = {
     "interop": driver.of(interop), "everyday": driver.of(everyday),
@@ -24,4 +24,4 @@ PARTS = {
     "mutate": driver.of(mutate, needs_programs=False)}
 
 if __name__ == "__main__":
-    sys.exit(driver.main(__doc__, PARTS))
+    sys.exit(driver.main(__doc__, PARTS, more=[soak.faults]))

@@ -7,4 +7,5 @@ import check
 from lab import driver
 
 if __name__ == "__main__":
-    sys.exit(driver.main(check.__doc__ or "", check.PARTS, argv=["soak", *sys.argv[1:]]))
+    sys.exit(driver.main(check.__doc__ or "", check.PARTS, more=[check.soak.faults],
+                         argv=["soak", *sys.argv[1:]]))

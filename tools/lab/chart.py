@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 ROW = 18
 GROUP_GAP = 44
 LEFT = 12
-NAME_WIDTH = 142
+NAME_WIDTH = 200
 BAR_WIDTH = 240
 TEXT_WIDTH = 80
 COLUMN = BAR_WIDTH + TEXT_WIDTH

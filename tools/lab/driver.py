@@ -1,9 +1,9 @@
 """The command line of `tools/check.py` and `tools/bench.py`: which parts there are, the arguments
 that they share, where they run, and how they end.
 
-A part is a check or a measurement: a function that is given a `Lab`, words for `--help`, and options
-of its own. Parts that share their function run together; others run in processes of their own, one
-after the other, since some leave the network or change what is mounted.
+A part is a check or a measurement: a function that is given a `Lab`, words for `--help`, and
+options of its own. Parts that share their function run together; others run in processes of their
+own, one after the other, since some leave the network or change what is mounted.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import cleandoc
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -108,8 +109,8 @@ class Lab:
         return origin.serving(self.origin, words, Path(tempfile.mkdtemp(dir=self.temp)))
 
     def with_keys(self, access_key: str, secret_key: str) -> dict[str, str]:
-        """Serves the folders of `buckets` in the temp folder for who has these keys; the environment
-        in which programs find the server, and inrush by its name."""
+        """Serves the folders of `buckets` in the temp folder for who has these keys; the
+        environment in which programs find the server, and inrush by its name."""
         url = self.serve("--root", self.temp / "buckets", "--access-key", access_key,
                          "--secret-key", secret_key)
         programs = self.folder("programs")
@@ -120,9 +121,9 @@ class Lab:
 
     def report(self, case: str, complaint: str | None, detail: str = "") -> None:
         """Counts and prints a case."""
-        self.passed += complaint is None
-        self.failed += complaint is not None
-        say(f"ok    {case}  {detail}".rstrip() if complaint is None else f"FAIL  {case}  {complaint}")
+        self.passed += not complaint
+        self.failed += bool(complaint)
+        say(f"FAIL  {case}  {complaint}" if complaint else f"ok    {case}  {detail}".rstrip())
 
     def skip(self, case: str, reason: str) -> None:
         """Counts and prints a case that cannot be run here."""
@@ -135,11 +136,16 @@ class Lab:
         self.failed += name not in self.args.may_skip
         say(f"\n!! SKIPPED: {name}: {reason}\n")
 
-    def among(self, names: Sequence[str]) -> list[str]:
+    def chosen(self, option: str, names: Iterable[str], default: Sequence[str] = ()) -> list[str]:
+        """What an option such as `--case` asks for of these names; else the default, or all."""
+        given, names = getattr(self.args, option), list(names)
+        if unknown := set(given) - set(names):
+            raise LabError(f"--{option}: no {', '.join(sorted(unknown))} among {', '.join(names)}")
+        return [name for name in names if name in (given or default or names)]
+
+    def among(self, names: Iterable[str]) -> list[str]:
         """Those of the names that `--only` asks for; all without it."""
-        if unknown := set(self.args.only) - set(names):
-            raise LabError(f"--only: no {', '.join(sorted(unknown))} among {', '.join(names)}")
-        return [name for name in names if not self.args.only or name in self.args.only]
+        return self.chosen("only", names)
 
     def keep(self, name: str, figures: object) -> None:
         """Adds figures to the file of `--json`, which has one object."""
@@ -169,8 +175,6 @@ def shared(add: Add) -> None:
     add("--only", nargs="+", default=[], metavar="NAME", help="these cases alone")
     add("--may-skip", nargs="+", default=[], metavar="NAME",
         help="what may be absent; else that is a failure")
-    add("--faults", default="7:rare", metavar="SEED:PROFILE",
-        help="of the origin of a soak (default: %(default)s); with `7:corrupt` it has to fail")
     add("--disk", "--temp", type=Path, metavar="FOLDER",
         help="a folder on a disk to work in (default: the temp folder, or the build folder)")
     add("--json", type=Path, metavar="FILE", help="also write all figures to this file")
@@ -194,7 +198,7 @@ def arguments(doc: str, parts: Mapping[str, Part], default: Sequence[str],
     """The command line. `--help` behind names describes these; without names it lists all."""
     named = [name for name in parts if name in argv]
     if named:
-        about = "\n\n".join(dict.fromkeys(f"{parts[name].about.strip()}" for name in named))
+        about = "\n\n".join(f"{name}: {cleandoc(parts[name].about)}" for name in named)
     else:
         width = max(map(len, parts))
         about = "\n".join([doc.strip(), "", *(
@@ -204,12 +208,12 @@ def arguments(doc: str, parts: Mapping[str, Part], default: Sequence[str],
                             usage="%(prog)s NAME... [OPTION...]")
     parser.add_argument("names", nargs="*", metavar="NAME", default=list(default),
                         help=f"--help behind it says more (default: {' '.join(default) or 'none'})")
-    for options in (shared, *more):
-        options(parser.add_argument)
-    for options in dict.fromkeys(parts[name].options for name in named or default):
-        if options:
-            of_them = [name for name in named if parts[name].options == options]
-            options(parser.add_argument_group(", ".join(of_them) or "more").add_argument)
+    for of_all in (shared, *more):
+        of_all(parser.add_argument)
+    for own in dict.fromkeys(parts[name].options for name in named or default):
+        if own:
+            of_them = [name for name in named or default if parts[name].options == own]
+            own(parser.add_argument_group(", ".join(of_them)).add_argument)
     args = parser.parse_args(argv)
     if unknown := set(args.names) - set(parts):
         parser.error(f"no {', '.join(sorted(unknown))} among {', '.join(parts)}")
@@ -221,10 +225,10 @@ def arguments(doc: str, parts: Mapping[str, Part], default: Sequence[str],
 
 def together(parts: Mapping[str, Part], names: Sequence[str], args: Namespace) -> int:
     """Runs parts that share their function; the exit code."""
-    part = parts[names[0]]
-    with ExitStack() as stack:
-        try:
-            folder = args.disk or (build_folder() if part.on_disk else None)
+    part, words = parts[names[0]], ", ".join(names)
+    folder = args.disk or (build_folder() if part.on_disk else None)
+    try:
+        with ExitStack() as stack:
             temp = stack.enter_context(tempfile.TemporaryDirectory(
                 prefix=f"inrush-{names[0]}-", dir=folder and folder.resolve()))
             lab = Lab(names, args, Path(temp), stack)
@@ -232,16 +236,17 @@ def together(parts: Mapping[str, Part], names: Sequence[str], args: Namespace) -
                 if not program.is_file():
                     raise LabError(f"{program} is missing; build it with `cargo build --release "
                                    "--workspace` or give its path")
-            part.run(lab)
-        except Wrong as error:
-            lab.report(names[0], str(error))
-        except LabError as error:
-            say(f"{', '.join(names)}: the lab cannot work: {error}")
-            return NO_WORK
-        except KeyboardInterrupt:
-            say(f"{', '.join(names)}: interrupted")
-            return INTERRUPTED
-        return lab.end()
+            try:
+                part.run(lab)
+            except Wrong as error:
+                lab.report(names[0], str(error))
+            return lab.end()
+    except LabError as error:
+        say(f"{words}: the lab cannot work: {error}")
+        return NO_WORK
+    except KeyboardInterrupt:
+        say(f"{words}: interrupted")
+        return INTERRUPTED
 
 
 def apart(work: Callable[[], int]) -> int:

@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from lab.process import LabError, Outcome, must, note
 
@@ -108,14 +109,32 @@ def rounds(contenders: Mapping[str, Contender], warm_up: int, runs: int,
     return samples
 
 
-def of_outcome(outcome: Outcome, name: str, size: int, files: int) -> Sample:
-    """A run that had to move `size` bytes in `files` files, and prints no speed of its own."""
-    if outcome.timed_out or outcome.code != 0:
-        raise LabError(f"{name}: exit {outcome.code}: {outcome.last_words()}")
+def of_outcome(outcome: Outcome, name: str, size: int, files: int,
+               own_gb_per_s: float = 0.0) -> Sample:
+    """A run that had to end well, and to move `size` bytes in `files` files."""
+    outcome.well(name)
     return Sample(
         bytes=size, files=files, seconds=outcome.seconds, cpu_seconds=outcome.cpu_seconds,
         user_seconds=outcome.user_seconds, peak_rss_bytes=outcome.peak_rss_bytes,
-        own_gb_per_s=0.0)
+        own_gb_per_s=own_gb_per_s)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a median or a ratio has to be, by its row and column."""
+
+    row: str
+    column: str
+    value: float
+    is_most: bool = False
+
+    def complaints(self, figures: Mapping[str, Any]) -> list[str]:
+        """What is wrong with figures, if anything."""
+        found = {**figures["medians"], **figures["ratios"]}[self.row][self.column]
+        if found <= self.value if self.is_most else found >= self.value:
+            return []
+        side = "most" if self.is_most else "least"
+        return [f"{self.row}: {self.column} is {found:,.5g}; wanted: at {side} {self.value:,g}"]
 
 
 def spread(samples: Sequence[Sample], column: str) -> float:
@@ -123,16 +142,6 @@ def spread(samples: Sequence[Sample], column: str) -> float:
     values = [float(getattr(sample, column)) for sample in samples]
     middle = statistics.median(values)
     return (max(values) - min(values)) / middle if middle else 0.0
-
-
-def too_few(figures: Mapping[str, object], least: float, what: str) -> str | None:
-    """What is wrong with how many `inrush` did a second, whatever it is beside."""
-    medians = figures["medians"]
-    assert isinstance(medians, dict)
-    found = medians["inrush"]["files_per_s"]
-    if found >= least:
-        return None
-    return f"{found:,.0f} {what}; wanted: at least {least:,.0f}"
 
 
 def median(samples: Sequence[Sample], column: str) -> float:
@@ -147,7 +156,7 @@ def ratio(left: Sequence[Sample], right: Sequence[Sample], over: str, under: str
 
 
 def summarise(samples: Mapping[str, Sequence[Sample]], columns: Mapping[str, str],
-              first: str, against: Mapping[str, str]) -> dict[str, object]:
+              first: str, against: Mapping[str, str]) -> dict[str, Any]:
     """Medians of all columns, and the ratios of `first` to the others.
 
     `against` names, for a column of `first`, the column of the others that it is divided by.
@@ -162,14 +171,12 @@ def summarise(samples: Mapping[str, Sequence[Sample]], columns: Mapping[str, str
     }
 
 
-def table(title: str, summary: Mapping[str, object], columns: Mapping[str, str]) -> str:
+def table(summary: Mapping[str, Any], columns: Mapping[str, str]) -> str:
     """A short table: one row for each contender, one for each ratio."""
     width = 24
-    lines = [title, " " * width + "".join(f"{head:>14}" for head in columns.values())]
+    lines = [" " * width + "".join(f"{head:>14}" for head in columns.values())]
     for kind, form in (("medians", "{:14.3f}"), ("ratios", "{:13.3f}x")):
-        rows = summary[kind]
-        assert isinstance(rows, dict)
-        for name, values in rows.items():
+        for name, values in summary[kind].items():
             cells = (form.format(values[column]) if column in values else " " * 14
                      for column in columns)
             lines.append(f"{name:{width}}" + "".join(cells))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import install
-from lab.process import must
+from lab.process import Word, must
 from lab.servers.listing import Entry
 
 CRT_GET = Path(__file__).with_name("crt_get.py")
@@ -72,7 +72,7 @@ class Task:
 class Line:
     """A command line, and what its environment has more."""
 
-    argv: Sequence[str | Path]
+    argv: Sequence[Word]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -138,16 +138,20 @@ def aria2(task: Task) -> Line:
                  *trusted])
 
 
+def curl_words() -> list[Word]:
+    """How every line of curl begins."""
+    return [install.system_program("curl"), "--disable", "--silent", "--show-error", "--fail",
+            "--http1.1"]
+
+
 def curl(task: Task) -> Line:
     """curl with a list of addresses."""
     lines = [line for entry in task.entries
              for line in (f'url = "{task.address(entry)}"',
                           f'output = "{task.destination / task.name(entry)}"')]
     trusted = ["--cacert", task.bundle] if task.bundle else []
-    return Line([install.system_program("curl"), "--disable", "--silent", "--show-error", "--fail",
-                 "--http1.1", "--parallel", "--parallel-max", str(CURL_AT_ONCE), "--create-dirs",
-                 *trusted,
-                 "--config", task.write("curl", lines)])
+    return Line([*curl_words(), "--parallel", "--parallel-max", str(CURL_AT_ONCE), "--create-dirs",
+                 *trusted, "--config", task.write("curl", lines)])
 
 
 def crt(task: Task, direct: bool) -> Line:
@@ -156,11 +160,11 @@ def crt(task: Task, direct: bool) -> Line:
     words = ["--direct-io"] if direct else []
     words += ["--target-gbps", str(CRT_TARGET_GBPS)] if task.is_many else []
     trusted = ["--ca-bundle", task.bundle] if task.bundle else []
-    return Line([install.program("awscrt"), CRT_GET, task.url, task.bucket, keys, task.destination, *words,
-                 *trusted])
+    return Line([install.program("awscrt"), CRT_GET, task.url, task.bucket, keys, task.destination,
+                 *words, *trusted])
 
 
-def first_line(argv: Sequence[str | Path]) -> Callable[[], str]:
+def first_line(argv: Sequence[Word]) -> Callable[[], str]:
     """The last word of the first line that a program prints."""
     def version() -> str:
         words = must(argv, seconds=30).splitlines()[0].split()
@@ -211,7 +215,7 @@ ALL: dict[str, Peer] = {
         "allows; --file-allocation=falloc, as its manual recommends for ext4", aria2,
         first_line(["aria2c", "--version"]), in_path("aria2c")),
     "curl": Peer(
-        f"--parallel-max {CURL_AT_ONCE} (default 50), one connection for each object", curl, first_line(["curl", "--version"]),
-        in_path("curl")),
+        f"--parallel-max {CURL_AT_ONCE} (default 50), one connection for each object", curl,
+        first_line(["curl", "--version"]), in_path("curl")),
 }
 """By the names that `--peer` takes."""

@@ -142,7 +142,7 @@ class Server:
         return " | ".join(self.log.read_text(errors="replace").strip().splitlines()[-4:])
 
     def interrupted(self, name: str) -> dict[str, Any]:
-        """Ends `inrush` by SIGTERM: it must say so in time, and print a summary, which is returned."""
+        """Ends `inrush` by SIGTERM, in time and with the exit code for it; its summary."""
         self.child.send_signal(signal.SIGTERM)
         expect(self.ends(INTERRUPT_SECONDS), f"{name} does not end within {INTERRUPT_SECONDS:g} s")
         code = self.child.returncode

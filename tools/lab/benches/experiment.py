@@ -1,9 +1,4 @@
-"""Empty training loops: what reading S3 costs a Python program, with inrush and with others.
-
-    tools/bench.py python [--quick] [--workload NAME...] [--latency MS...] [--only WORD...]
-        [--wheel FILE] [--venv FOLDER] [--lend FOLDER...] [--runs N] [--seconds S]
-        [--json FILE] [--markdown FILE] [--svg FILE] [--check]
-    tools/bench.py python --show FILE... [--markdown FILE] [--svg FILE]
+"""Empty training loops: what reading S3 costs a Python program.
 
 images    a loop over objects of 39,000 bytes
 tars      a loop over the files of tars of 64 MiB, images of 39,000 bytes
@@ -20,30 +15,29 @@ about --seconds. Then all take turns, --runs times. Every run must have exactly 
 bytes of its set: else nothing is printed, and the exit code is 2. A peer that cannot be installed
 or does not run is a row that says why.
 
-Packages come from PyPI into --venv, at the versions of tools/lab/benches/python_peers.py. --lend names
-folders of packages that need not be installed again, such as the site-packages with PyTorch.
-Without --wheel a release wheel is built. --check: exit code 1 where inrush is not ahead. --show
-makes one table and one plot of the figures of several runs.
+`--case` names one of these workloads, `--peer` a part of a loop's name. Packages come from PyPI
+into --venv, at the versions of tools/lab/benches/python_peers.py. --lend names folders of packages
+that need not be installed again, such as the site-packages with PyTorch. Without --wheel a release
+wheel is built. --check fails where inrush is not ahead. --show makes one table and one plot of the
+figures of several runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import client, install, measure, process, wheel
+from lab import client, driver, install, measure, process, wheel
 from lab.benches import epochs, figures, python_peers
 from lab.benches.epochs import Set
+from lab.driver import Add
 from lab.measure import Sample
 from lab.process import LabError, note, say
-from lab.servers import origin
 
 RUN_LOOP = install.TOOLS / "lab/run_loop.py"
 RUN_SECONDS = 300.0
@@ -111,13 +105,21 @@ LATENCIES = {"images": (0, 20), "tars": (0, 20), "tensors": (0,), "array": (0,)}
 class Lab:
     """What the loops run with."""
 
+    of: driver.Lab
     venv: python_peers.Venv
     programs: Mapping[str, str]
-    temp: Path
-    program: Path
-    seconds: float
-    runs: int
-    only: Sequence[str]
+
+    @property
+    def seconds(self) -> float:
+        """Of a run, about."""
+        return float(self.of.args.seconds or (0.2 if self.of.args.quick else 1.2))
+
+    def env(self, endpoint: str) -> dict[str, str]:
+        """Where the server is, and as whom; for all of them."""
+        return self.of.env({
+            **KEYS, "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1", "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0",
+            "RUNAI_STREAMER_LOG_LEVEL": "WARNING", "PYTHONPATH": ""})
 
 
 @dataclass
@@ -163,23 +165,13 @@ def self_test() -> None:
 
 def run_program(lab: Lab, endpoint: str, wanted: Set) -> tuple[Sample, float]:
     """The command, as a whole process, its listing included."""
-    outcome = client.get(lab.program, [f"s3://{wanted.bucket}/{wanted.prefix}"], None,
-                         endpoint=endpoint, options=[], env=environment(lab, endpoint),
-                         seconds=RUN_SECONDS)
-    if outcome.code != 0:
-        raise LabError(f"exit code {outcome.code}: {outcome.last_words()}")
+    outcome = client.fetch(lab.of.inrush, "get", f"s3://{wanted.bucket}/{wanted.prefix}", None,
+                           url=endpoint, options=[], env=lab.env(endpoint), seconds=RUN_SECONDS)
+    sample = measure.of_outcome(outcome, PROGRAM, wanted.bytes, wanted.samples)
     summary = client.summary(outcome)
     compare(PROGRAM, {"samples": summary["objects"], "bytes": summary["bytes"], "digest": None},
             wanted, None)
-    return measure.of_outcome(outcome, PROGRAM, wanted.bytes, wanted.samples), 0.0
-
-
-def environment(lab: Lab, endpoint: str) -> dict[str, str]:
-    """Where the server is, and as whom; for all of them."""
-    return client.clean_environment(lab.temp, {
-        **KEYS, "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1", "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0",
-        "RUNAI_STREAMER_LOG_LEVEL": "WARNING", "PYTHONPATH": ""})
+    return sample, 0.0
 
 
 def run_loop(lab: Lab, workload: str, way: Way, endpoint: str, wanted: Set,
@@ -191,17 +183,15 @@ def run_loop(lab: Lab, workload: str, way: Way, endpoint: str, wanted: Set,
     """
     if way.name == PROGRAM:
         return run_program(lab, endpoint, wanted)
-    with tempfile.TemporaryDirectory(dir=lab.temp) as folder:
+    with tempfile.TemporaryDirectory(dir=lab.of.temp) as folder:
         task = Path(folder) / "task.json"
         task.write_text(json.dumps({
             "endpoint": endpoint, "bucket": wanted.bucket, "prefix": wanted.prefix,
             "keys": list(wanted.keys), "temp": folder, "programs": dict(lab.programs)}))
         outcome = process.run(
             [lab.venv.python, RUN_LOOP, workload, way.name, str(int(every_byte)), task],
-            seconds=RUN_SECONDS, env=environment(lab, endpoint), family=True)
-    if outcome.timed_out or outcome.code != 0:
-        raise LabError(f"exit code {outcome.code}: {outcome.last_words(200)}")
-    figures = json.loads(outcome.stdout.splitlines()[-1])
+            seconds=RUN_SECONDS, env=lab.env(endpoint), family=True)
+    figures = json.loads(outcome.well(way.name).stdout.splitlines()[-1])
     compare(way.name, figures, wanted, wanted.digest(endpoint) if every_byte else None)
     cpu = figures["user_seconds"] + figures["system_seconds"]
     return Sample(bytes=figures["bytes"], files=figures["samples"], seconds=figures["seconds"],
@@ -231,7 +221,7 @@ def rounds(lab: Lab, workload: str, endpoint: str, data: epochs.Data) -> Found:
     """All ways of a workload, one after the other and in turns."""
     found, contenders = Found(), {}
     for way in WAYS[workload]:
-        if lab.only and not any(word in way.name for word in lab.only):
+        if not is_wanted(way, lab.of.args.peer):
             continue
         sets = getattr(data, way.sets or workload)
         try:
@@ -247,7 +237,8 @@ def rounds(lab: Lab, workload: str, endpoint: str, data: epochs.Data) -> Found:
             note(f"!! ABSENT: {way.name}: {error}")
             continue
         contenders[way.name] = contender(lab, workload, way, endpoint, wanted, found)
-    found.runs = measure.rounds(contenders, 0, lab.runs)
+    runs = lab.of.args.runs or (1 if lab.of.args.quick else 3)
+    found.runs = measure.rounds(contenders, 0, runs)
     return found
 
 
@@ -260,10 +251,16 @@ def contender(lab: Lab, workload: str, way: Way, endpoint: str, wanted: Set,
     return once
 
 
-def measured(args: argparse.Namespace) -> dict[str, Any]:
+def is_wanted(way: Way, words: Sequence[str]) -> bool:
+    """Whether `--peer` asks for it."""
+    return not words or any(word in way.name for word in words)
+
+
+def measured(of: driver.Lab, workloads: Sequence[str]) -> dict[str, Any]:
     """Installs, serves, and runs everything that was asked for."""
-    wanted = {need for name in args.workload for way in WAYS[name] for need in way.needs
-              if not args.only or any(word in way.name for word in args.only)}
+    args = of.args
+    wanted = {need for name in workloads for way in WAYS[name] for need in way.needs
+              if is_wanted(way, args.peer)}
     made = args.wheel or wheel.build(
         "release", Path(args.python), install.build_folder() / "wheels" / "release")
     venv = python_peers.venv(args.venv, made, args.lend, wanted - {"aws"}, args.python)
@@ -273,29 +270,25 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
             programs["aws"] = str(install.program("awscli"))
         except LabError as error:
             venv = python_peers.Venv(venv.folder, {**venv.missing, "aws": str(error)})
-    with ExitStack() as stack:
-        temp = Path(stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="inrush-experiment-", dir=args.temp)))
-        mds = "streaming" in wanted and "streaming" not in venv.missing
-        note("writing objects")
-        data = epochs.write(
-            temp / "root", args.workload,
-            image_counts=QUICK_IMAGE_COUNTS if args.quick else IMAGE_COUNTS,
-            tar_counts=QUICK_TAR_COUNTS if args.quick else TAR_COUNTS,
-            large_bytes=QUICK_LARGE_BYTES if args.quick else LARGE_BYTES,
-            mds_python=venv.python if mds else None)
-        lab = Lab(venv, programs, temp, args.inrush, args.seconds, args.runs, args.only)
-        report: dict[str, Any] = {"machine": measure.machine(temp), "runs": args.runs,
-                                  "versions": venv.versions(), "workloads": {}}
-        for workload in args.workload:
-            for latency in args.latency if args.latency is not None else LATENCIES[workload]:
-                say(f"{workload}, {latency} ms to the first byte")
-                words = [*data.words, "--workers", "2", "--first-byte-latency", str(latency)]
-                with origin.serving(args.origin, words, temp) as endpoint:
-                    found = rounds(lab, workload, endpoint, data)
-                report["workloads"].setdefault(workload, {})[str(latency)] = as_document(found)
-                if args.json:
-                    args.json.write_text(json.dumps(report, indent=1) + "\n")
+    mds = "streaming" in wanted and "streaming" not in venv.missing
+    note("writing objects")
+    data = epochs.write(
+        of.temp / "root", workloads,
+        image_counts=QUICK_IMAGE_COUNTS if args.quick else IMAGE_COUNTS,
+        tar_counts=QUICK_TAR_COUNTS if args.quick else TAR_COUNTS,
+        large_bytes=QUICK_LARGE_BYTES if args.quick else LARGE_BYTES,
+        mds_python=venv.python if mds else None)
+    lab = Lab(of, venv, programs)
+    report: dict[str, Any] = {"machine": measure.machine(of.temp), "versions": venv.versions(),
+                              "workloads": {}}
+    for workload in workloads:
+        for latency in args.latency if args.latency is not None else LATENCIES[workload]:
+            say(f"{workload}, {latency} ms to the first byte")
+            with of.serving(*data.words, "--workers", "2", "--first-byte-latency",
+                            str(latency)) as endpoint:
+                found = rounds(lab, workload, endpoint, data)
+            report["workloads"].setdefault(workload, {})[str(latency)] = as_document(found)
+            of.keep("python", report)
     return report
 
 
@@ -310,60 +303,32 @@ def as_document(found: Found) -> dict[str, Any]:
         "absent": found.absent}
 
 
-def show(report: Mapping[str, Any], args: argparse.Namespace, plot: Callable[[], str]) -> int:
-    """Prints and writes the tables and the plot; the exit code."""
+def options(add: Add) -> None:
+    """Of this measurement alone."""
+    add("--latency", nargs="+", type=int, metavar="MS",
+        help="to the first byte (default: 0 and 20; of tensors and array 0)")
+    add("--wheel", type=Path, help="the package (default: a release build of this checkout)")
+    add("--venv", type=Path, default=install.build_folder() / "lab" / "experiment")
+    add("--lend", nargs="+", type=Path, default=[], metavar="FOLDER")
+    add("--python", default=sys.executable, help="interpreter of the venv")
+    add("--seconds", type=float, help="of a run, about (default: 1.2; 0.2 with --quick)")
+    add("--markdown", type=Path, help="write the tables to this file")
+    add("--svg", type=Path, help="write the plot to this file")
+    add("--show", nargs="+", type=Path, metavar="FILE", help="figures of --json; runs nothing")
+
+
+def run(of: driver.Lab) -> None:
+    """Runs what was asked for, or shows what was measured before."""
+    args = of.args
+    self_test()
+    workloads = of.chosen("case", WAYS)
+    report = figures.merged([json.loads(path.read_text())["python"] for path in args.show]) \
+        if args.show else measured(of, workloads)
     tables = figures.markdown(report)
     say(tables)
     if args.markdown:
         args.markdown.write_text(tables)
     if args.svg:
-        args.svg.write_text(plot())
-    complaints = figures.complaints(report)
-    for complaint in complaints:
-        say(complaint)
-    return 1 if args.check and complaints else 0
-
-
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = client.argument_parser(__doc__)
-    add = parser.add_argument
-    add("--quick", action="store_true", help="small sets, one run: whether it works")
-    add("--workload", nargs="+", choices=list(WAYS), default=list(WAYS))
-    add("--latency", nargs="+", type=int, metavar="MS",
-        help="to the first byte (default: 0 and 20; of tensors and array 0)")
-    add("--only", nargs="+", default=[], metavar="WORD", help="ways whose names have such a word")
-    add("--wheel", type=Path, help="the package (default: a release build of this checkout)")
-    add("--venv", type=Path, default=install.build_folder() / "lab" / "experiment")
-    add("--lend", nargs="+", type=Path, default=[], metavar="FOLDER")
-    add("--python", default=sys.executable, help="interpreter of the venv")
-    add("--runs", type=int, help="runs that count (default: 3; 1 with --quick)")
-    add("--seconds", type=float, help="of a run, about (default: 1.2; 0.2 with --quick)")
-    add("--temp", type=Path, help="a folder for 6 GiB of objects (default: the temp folder)")
-    add("--json", type=Path, help="write all figures to this file")
-    add("--markdown", type=Path, help="write the tables to this file")
-    add("--svg", type=Path, help="write the plot to this file")
-    add("--show", nargs="+", type=Path, metavar="FILE", help="figures of --json; runs nothing")
-    add("--check", action="store_true", help="exit code 1 where inrush is not ahead")
-    args = parser.parse_args()
-    args.runs = args.runs or (1 if args.quick else 3)
-    args.seconds = args.seconds or (0.2 if args.quick else 1.2)
-    return args
-
-
-def main() -> int:
-    """Runs what was asked for; the exit code."""
-    args = arguments()
-    process.unwind_on_signals()
-    try:
-        self_test()
-        report = figures.merged([json.loads(path.read_text()) for path in args.show]) \
-            if args.show else measured(args)
-        return show(report, args, lambda: figures.plot(report))
-    except LabError as error:
-        say(f"no figure: {error}")
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        args.svg.write_text(figures.plot(report))
+    if args.check:
+        of.complaints += figures.complaints(report)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from xml.etree import ElementTree
+
+from lab import chart
 
 COLUMNS = {"files_per_s": "samples/s", "gb_per_s": "GB/s", "cpu_s_per_tb": "CPU-s/TB",
            "peak_rss_mib": "peak MiB", "seconds": "seconds", "cpu_seconds": "CPU seconds"}
@@ -54,18 +54,16 @@ def number(value: float) -> str:
 
 def markdown(report: Report) -> str:
     """One table for each workload and latency."""
-    lines: list[str] = []
+    parts: list[str] = []
     for workload, latency, cell in cells(report):
         columns = SHOWN[workload]
-        lines += [f"{TITLES[workload]}, {latency} ms to the first byte:", ""]
-        rows = [["", *(COLUMNS[column] for column in columns)],
-                ["---", *("---:" for _ in columns)]]
-        for name, figures in cell["ways"].items():
-            rows.append([name, *(number(figures["medians"][column]) for column in columns)])
+        rows = [[name, *(number(figures["medians"][column]) for column in columns)]
+                for name, figures in cell["ways"].items()]
         rows += [[name, f"absent: {why[:60]}", *("" for _ in columns[1:])]
                  for name, why in cell["absent"].items()]
-        lines += [f"| {' | '.join(row)} |" for row in rows] + [""]
-    return "\n".join(lines)
+        parts += [f"{TITLES[workload]}, {latency} ms to the first byte:\n",
+                  chart.markdown(["", *(COLUMNS[column] for column in columns)], rows)]
+    return "\n".join(parts)
 
 
 def medians(cell: Mapping[str, Any], name: str) -> Mapping[str, float]:
@@ -117,62 +115,17 @@ def with_listing(cell: Mapping[str, Any], name: str) -> float:
     return float(way["samples"]) / seconds
 
 
-ROW, LEFT, PANEL, GAP, TOP = 15, 205, 270, 30, 44
-WIDTH = LEFT + 2 * PANEL + GAP + 10
-COLOURS = {True: "#c0392b", False: "#444"}
 PLOTTED = ("files_per_s", "cpu_s_per_tb")
 
 
 def plot(report: Report) -> str:
-    """An SVG: a dot for each way and latency, on logarithmic scales."""
-    root = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "font-size": "10",
-                                       "font-family": "sans-serif"})
-    ElementTree.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#fff"})
-    top = 0
-    for workload in ("images", "tars"):
-        if workload in report["workloads"]:
-            top = panels(root, report["workloads"][workload], workload, top)
-    root.set("viewBox", f"0 0 {WIDTH} {top}")
-    ElementTree.indent(root, "")
-    return ElementTree.tostring(root, encoding="unicode") + "\n"
-
-
-def panels(root: ElementTree.Element, latencies: Mapping[str, Any], workload: str,
-           top: int) -> int:
-    """Both figures of a workload; where the next one begins."""
-    names = list(dict.fromkeys(name for cell in latencies.values() for name in cell["ways"]))
-    bottom = top + TOP + ROW * len(names)
-    text(root, 6, top + 16, TITLES[workload], weight="bold")
-    text(root, 6, top + 32, "filled: 0 ms to the first byte; open: 20 ms")
-    for row, name in enumerate(names):
-        text(root, LEFT - 8, top + TOP + ROW * row + 11, name, anchor="end",
-             fill=COLOURS[name.startswith("inrush")])
-    for side, column in enumerate(PLOTTED):
-        left = LEFT + side * (PANEL + GAP)
-        values = [medians(cell, name)[column] for cell in latencies.values()
-                  for name in cell["ways"]]
-        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-        text(root, left + PANEL / 2, top + 16, COLUMNS[column], anchor="middle", weight="bold")
-        for power in range(low, high + 1):
-            x = left + PANEL * (power - low) / (high - low)
-            ElementTree.SubElement(root, "path", {
-                "d": f"M{x:.0f} {top + TOP}V{bottom}", "stroke": "#ddd"})
-            text(root, x, top + 38, f"{10 ** power:,}", anchor="middle")
-        for latency, cell in latencies.items():
-            for name in cell["ways"]:
-                part = (math.log10(medians(cell, name)[column]) - low) / (high - low)
-                colour = COLOURS[name.startswith("inrush")]
-                ElementTree.SubElement(root, "circle", {
-                    "cx": f"{left + PANEL * part:.1f}", "r": "3.5", "stroke": colour,
-                    "cy": f"{top + TOP + ROW * names.index(name) + 7.5}",
-                    "fill": colour if latency == "0" else "none"})
-    return bottom + 14
-
-
-def text(root: ElementTree.Element, x: float, y: float, words: str, *, anchor: str = "start",
-         weight: str = "normal", fill: str = "#000") -> None:
-    """A line of text."""
-    given = {"text-anchor": anchor, "font-weight": weight, "fill": fill}
-    usual = {"text-anchor": "start", "font-weight": "normal", "fill": "#000"}
-    changed = {name: value for name, value in given.items() if value != usual[name]}
-    ElementTree.SubElement(root, "text", {"x": f"{x:.0f}", "y": f"{y:.0f}", **changed}).text = words
+    """Bars of images and tars in SVG."""
+    groups = []
+    for workload, latency, cell in cells(report):
+        if workload in ("images", "tars"):
+            rows = [chart.Row(name, [chart.Bar(value, number(value)) for value in
+                                     map(medians(cell, name).__getitem__, PLOTTED)],
+                              is_ours=name.startswith("inrush")) for name in cell["ways"]]
+            groups.append(chart.Group(f"{TITLES[workload]}, {latency} ms to the first byte",
+                                      [COLUMNS[column] for column in PLOTTED], rows))
+    return chart.picture("Reading S3 from Python", groups)

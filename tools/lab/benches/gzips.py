@@ -1,21 +1,17 @@
-"""Objects of gzip through a reader of standard output: by `inrush cat --gunzip`, and by curl with
-gzip and with pigz behind it.
-
-GB/s are of what the reader gets. CPU time is of all programs before the reader, and of the reader,
-which is the same for all.
-"""
+"""Objects of gzip: how they are made, and who unpacks them."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from lab import streams
+from lab import peers
+from lab.benches.ground import BUCKET, OURS, SPEED, Bench, Figures
 from lab.dataset import MIB
 from lab.install import system_program
-from lab.measure import Contender, Sample, of_outcome
-from lab.process import must
+from lab.measure import Bound
+from lab.process import Word, must
 
 MANY = 16
 MANY_MIB = 16
@@ -66,31 +62,33 @@ def plain_bytes(paths: Sequence[Path]) -> int:
     return int(must(["sh", "-c", command, "sh", *paths], seconds=120))
 
 
-def contenders(program: Path, place: tuple[str, str], paths: Sequence[Path],
-               options: Sequence[str], *, env: Mapping[str, str],
-               seconds: float) -> dict[str, Contender]:
-    """`program`, and curl with gzip and with pigz; `place` is the endpoint and the source."""
-    url, source = place
-    bucket_and_prefix = source.removeprefix("s3://")
-    urls = [f"{url}/{bucket_and_prefix}{path.name}" for path in paths]
-    size = plain_bytes(paths)
-    curl = [system_program("curl"), "--disable", "--silent", "--show-error", "--fail", "--http1.1"]
+def _unpacked(bench: Bench, name: str, title: str) -> Figures:
+    """Objects of gzip as what they hold."""
+    prefix = f"gzip/{name}/"
+    objects = bench.below(prefix)
+    urls = [f"{bench.server.url}/{BUCKET}/{entry.key}" for entry in objects]
+    size = plain_bytes([entry.path for entry in objects])
+    script = 'unpack=$1; shift; "$@" | "$unpack" -dc'
+    commands: dict[str, list[Word]] = {
+        OURS: bench.command("cat", "--gunzip", f"s3://{BUCKET}/{prefix}"),
+        **{f"curl, {unpacker}": ["sh", "-c", script, "sh", system_program(unpacker),
+                                 *peers.curl_words(), *urls] for unpacker in ("gzip", "pigz")}}
+    contenders = {who: bench.to_reader(who, command, size, len(objects))
+                  for who, command in commands.items()}
+    return bench.finish(title, contenders, SPEED, ("gb_per_s", "cpu_s_per_gb"),
+                        Bound("inrush / curl, gzip", "cpu_s_per_gb", 0.8, is_most=True))
 
-    def piped(unpacker: str) -> list[str | Path]:
-        script = 'unpack=$1; shift; "$@" | "$unpack" -dc'
-        return ["sh", "-c", script, "sh", system_program(unpacker), *curl, *urls]
 
-    commands: dict[str, list[str | Path]] = {
-        "inrush": [program, "cat", "--gunzip", source, "--endpoint-url", url, "--region",
-                   "us-east-1", "--no-sign-request", *options],
-        "curl, gzip": piped("gzip"),
-        "curl, pigz": piped("pigz"),
-    }
+def one(bench: Bench) -> Figures:
+    """One object of gzip of 256 MiB by `cat --gunzip`, beside curl with gzip and with pigz.
 
-    def contender(name: str, command: list[str | Path]) -> Contender:
-        def once(_every_byte: bool) -> Sample:
-            outcome = streams.through_stdout(command, size, env=env, seconds=seconds)
-            return of_outcome(outcome, name, size, len(paths))
-        return once
+    GB/s are of what the reader of standard output gets. `--check` wants at most 0.8 of the CPU time
+    of curl with gzip."""
+    return _unpacked(bench, "one",
+                     f"gzip: an object of gzip of {MANY * MANY_MIB} MiB to a reader")
 
-    return {name: contender(name, command) for name, command in commands.items()}
+
+def many(bench: Bench) -> Figures:
+    """16 objects of gzip of 16 MiB, each of which another core can inflate."""
+    return _unpacked(bench, "many",
+                     f"gzip-many: {MANY} objects of gzip of {MANY_MIB} MiB to a reader")

@@ -1,27 +1,21 @@
-"""Augmented manifests of many lines whose objects are small, streamed in order to a reader.
-
-The unordered rate of the same objects is that of `get --discard`, which lists them, and so knows
-their sizes without a question for each.
-"""
+"""Augmented manifests of many lines whose objects are small, streamed in order to a reader."""
 
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lab import measure, process, streams
-from lab.servers import origin
+from lab import streams
+from lab.benches.ground import BUCKET, OURS, RUN_SECONDS, Bench, Figures
+from lab.measure import Bound, Contender, Sample, of_outcome
 
 LINES = 100_000
 FOLDERS = 20
 OBJECT_BYTES = 1_000
 LATENCY_MS = 20
-OBJECTS_PER_S_MIN = 10_000.0
 COLUMNS = {"files_per_s": "objects/s", "cpu_us_per_file": "CPU us/object", "seconds": "seconds",
            "peak_rss_mib": "peak MiB"}
-RATIOS = {"files_per_s": "files_per_s", "cpu_us_per_file": "cpu_us_per_file"}
+LEAST = Bound(OURS, "files_per_s", 10_000)
 
 
 def key(number: int) -> str:
@@ -45,50 +39,43 @@ def write_manifest(path: Path, bucket: str) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-def streamed(command: Sequence[str | Path], manifest: Path, pipes: Path, *,
-             env: Mapping[str, str], seconds: float) -> measure.Contender:
-    """`inrush pipe` of the manifest; `command` is the program with the options of its service."""
-    program, *service = command
+def streamed(bench: Bench, folder: Path, url: str = "") -> Contender:
+    """`inrush pipe` of a manifest in this folder."""
+    manifest = folder / "lines.jsonl"
+    write_manifest(manifest, BUCKET)
 
-    def once(_every_byte: bool) -> measure.Sample:
+    def once(_every_byte: bool) -> Sample:
         outcome = streams.through_pipe(
-            [program, "pipe", "--augmented-manifest", manifest, "--attribute", "source-ref",
-             "--attribute", "class", pipes / "train", "--quiet", *service],
-            pipes / "train_0", LINES * (OBJECT_BYTES + 1), env=env, seconds=seconds)
-        return measure.of_outcome(outcome, "inrush pipe", LINES * OBJECT_BYTES, LINES)
+            bench.command("pipe", "--augmented-manifest", manifest, "--attribute", "source-ref",
+                          "--attribute", "class", folder / "train", url=url),
+            folder / "train_0", LINES * (OBJECT_BYTES + 1), env=bench.env, seconds=RUN_SECONDS)
+        return of_outcome(outcome, "inrush pipe", LINES * OBJECT_BYTES, LINES)
 
     return once
 
 
-def _unordered(command: Sequence[str | Path], source: str, env: Mapping[str, str],
-               seconds: float) -> measure.Contender:
-    program, *service = command
+def in_order(bench: Bench) -> Figures:
+    """100,000 lines of an augmented manifest to a reader.
 
-    def once(_every_byte: bool) -> measure.Sample:
-        words = [program, "get", "--discard", source, "--quiet", *service]
-        outcome = process.run(words, seconds=seconds, env=env)
-        return measure.of_outcome(outcome, "inrush get", LINES * OBJECT_BYTES, LINES)
-
-    return once
+    Each has an object of 1,000 bytes and a value. `--check` wants at least 10,000 objects/s."""
+    return bench.finish(f"lines: {LINES:,} lines of an augmented manifest to a reader",
+                        {OURS: streamed(bench, bench.lab.folder("lines"))}, COLUMNS, (), LEAST)
 
 
-def run(program: Path, options: Sequence[str], env: Mapping[str, str], seconds: float,
-        warm_up: int, runs: int) -> tuple[str, dict[str, object]]:
-    """In order, beside the same objects in any order, with 20 ms to the first byte."""
-    objects = f"bench/lines/:{LINES}:{OBJECT_BYTES}:folders={FOLDERS}:width=5:suffix="
-    words = ["--synthetic", objects, "--first-byte-latency", str(LATENCY_MS)]
-    with (tempfile.TemporaryDirectory(prefix="inrush-bench-") as folder,
-          origin.serving(origin.default_program(), words, Path(folder)) as url):
-        command = [program, "--endpoint-url", url, "--region", "us-east-1", "--no-sign-request",
-                   *options]
-        manifest = Path(folder) / "lines.jsonl"
-        write_manifest(manifest, "bench")
-        limits = {"env": env, "seconds": seconds}
+def late(bench: Bench) -> Figures:
+    """These lines from a server that takes 20 ms, beside the objects in any order.
+
+    In any order is `get --discard`, which lists them, and so knows their sizes without a question
+    for each. `--check` wants at least 0.9 of its objects/s."""
+    objects = f"{BUCKET}/lines/:{LINES}:{OBJECT_BYTES}:folders={FOLDERS}:width=5:suffix="
+    with bench.lab.serving("--synthetic", objects, "--first-byte-latency",
+                           str(LATENCY_MS)) as url:
         contenders = {
-            "inrush": streamed(command, manifest, Path(folder), **limits),
-            "unordered": _unordered(command, "s3://bench/lines/", **limits)}
-        samples = measure.rounds(contenders, warm_up, runs)
-    figures = measure.summarise(samples, COLUMNS, "inrush", RATIOS)
-    title = (f"lines-latency: {LINES:,} lines of an augmented manifest, objects of {OBJECT_BYTES} "
-             f"bytes, {LATENCY_MS} ms, beside the same objects in any order")
-    return measure.table(title, figures, COLUMNS), figures
+            OURS: streamed(bench, bench.lab.folder("lines-latency"), url),
+            "unordered": bench.got("lines/", to_disk=False, url=url,
+                                   load=(LINES, LINES * OBJECT_BYTES))}
+        return bench.finish(
+            f"lines-latency: {LINES:,} lines of an augmented manifest, objects of {OBJECT_BYTES} "
+            f"bytes, {LATENCY_MS} ms, beside the same objects in any order", contenders, COLUMNS,
+            ("files_per_s", "cpu_us_per_file"),
+            Bound("inrush / unordered", "files_per_s", 0.9))

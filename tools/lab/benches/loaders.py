@@ -1,7 +1,4 @@
-"""Data loaders of training programs over `inrush mount`: each sample once an epoch, and how fast.
-
-    tools/bench.py loaders [--only NAME...] [--may-skip NAME...] [--runs N] [--megabytes N] [--check]
-                     [--torch-python PATH] [--inrush PATH] [--origin PATH] [--disk FOLDER]
+"""Data loaders over a mount: each sample once an epoch, and how fast.
 
 * images: torchvision's ImageFolder in torch's DataLoader with 4 workers; images are decoded
 * files: the same, but the loader only reads the bytes of each file
@@ -16,23 +13,19 @@ no byte of an object. No epoch begins with pages of its files in the page cache.
 The table has MB/s of samples: the first epoch without a cache and the one that fills it, which both
 start the workers; and the second epochs from the cache and from the disk, which take turns, medians
 of --runs. The origin is on loopback, so a network is not measured. `ratio` is the cache's speed
-beside the disk's, wanted is 0.9; with --check less is a failure. Exit 1 when something is wrong, 2
-when the lab itself could not work. As root the kernel reads the cache by itself (FUSE passthrough);
-otherwise inrush does.
+beside the disk's, wanted is 0.9; with --check less is a failure. As root the kernel reads the cache
+by itself (FUSE passthrough); otherwise inrush does. `--only` and `--may-skip` name loaders.
 
 images, files and webdataset need a Python with torch, torchvision and webdataset: --torch-python,
 or what tools/bench.py python has installed. TensorFlow is installed into the build folder; it
-has 1.2 GB and needs Python 3.10. What is missing counts as failed unless --may-skip names it.
+has 1.2 GB and needs Python 3.10.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,29 +33,25 @@ from pathlib import Path
 from typing import Any
 
 from lab import chart, client, install, process
-from lab.process import LabError, must, note, say
-from lab.servers import origin
+from lab.driver import Add, Lab
+from lab.process import LabError, Word, Wrong, must, note, say
 
 BUCKET = "loaders"
 EPOCHS = 2
 WANTED = 0.9
 CONSUMER = install.CONSUMERS / "loaders.py"
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
-RUN_SECONDS, MOUNT_SECONDS = 600.0, 30.0
+RUN_SECONDS, UNMOUNT_SECONDS = 600.0, 30.0
 NEEDS = {"images": "torch, torchvision", "files": "torch, torchvision",
          "webdataset": "torch, webdataset", "tfrecords": "tensorflow"}
 """The kinds of loaders, and what each imports."""
-
-
-class Wrong(Exception):
-    """Not every sample came once."""
 
 
 @dataclass(frozen=True)
 class Ground:
     """Where it takes place."""
 
-    args: argparse.Namespace
+    lab: Lab
     disk: Path
 
     @property
@@ -86,8 +75,8 @@ class Loader:
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
         outcome = process.run([self.python, CONSUMER, words[0], self.name, *words[1:]],
                               seconds=RUN_SECONDS, env=env)
-        if outcome.code or outcome.timed_out:
-            raise Wrong(f"exit {outcome.code}: {outcome.last_words()}")
+        if outcome.trouble:
+            raise Wrong(outcome.trouble)
         return [json.loads(line) for line in outcome.stdout.splitlines()]
 
     def read(self, what: str, folder: Path, *behind: Path) -> list[float]:
@@ -107,39 +96,31 @@ class Loader:
 
 
 @contextmanager
-def mounted(ground: Ground, url: str, name: str, words: Sequence[str | Path],
+def mounted(ground: Ground, url: str, name: str, words: Sequence[Word],
             summary: dict[str, Any]) -> Iterator[Path]:
     """While inside, the objects of a loader are mounted; then there is the summary of the mount."""
-    point, log = ground.disk / "point", ground.disk / "mount.log"
-    point.mkdir(exist_ok=True)
-    log.unlink(missing_ok=True)
-    line = [ground.args.inrush, "mount", "--foreground", "--quiet", "--json", "--endpoint-url",
-            url, *words, f"s3://{BUCKET}/{name}/", point]
-    env = client.clean_environment(ground.disk, KEYS)
-    server = process.Server(line, log, env=env)
-    try:
-        if not server.wait_ready(point.is_mount, MOUNT_SECONDS):
-            raise LabError(f"it does not mount: {server.last_words()}")
+    point = ground.disk / "point"
+    line = ground.lab.command("mount", "--foreground", "--quiet", "--json", *words,
+                              f"s3://{BUCKET}/{name}/", point, url=url)
+    with client.mounted(line, point, ground.lab.env(KEYS)) as server:
         yield point
-        must([ground.args.inrush, "unmount", point])
-        server.wait_ready(lambda: False, MOUNT_SECONDS)
-    finally:
-        server.stop()
+        must([ground.lab.inrush, "unmount", point])
+        server.ends(UNMOUNT_SECONDS)
     if server.child.returncode:
         raise Wrong(f"the mount ends with {server.child.returncode}: {server.last_words()}")
-    summary.update(json.loads(log.read_text().splitlines()[-1]))
+    summary.update(server.summary())
 
 
 def measured(ground: Ground, loader: Loader) -> list[float]:
     """All runs of a loader: the figures of its row."""
     source = ground.root / BUCKET / loader.name
-    written, = loader.run(["write", source, str(ground.args.megabytes * 1_000_000)])
+    written, = loader.run(["write", source, str(ground.lab.args.megabytes * 1_000_000)])
     loader.expected = sorted((name, crc) for name, crc in written["samples"])
     loader.bytes = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
     objects = sum(path.is_file() for path in source.rglob("*"))
     copies = ground.disk / "copies"
     must(["cp", "-r", source, copies], seconds=RUN_SECONDS)
-    with origin.serving(ground.args.origin, ["--root", ground.root], ground.disk) as url:
+    with ground.lab.serving("--root", ground.root) as url:
         return in_turns(ground, loader, url, objects)
 
 
@@ -154,7 +135,7 @@ def in_turns(ground: Ground, loader: Loader, url: str, objects: int) -> list[flo
     if summary["cache"]["kept_objects"] != objects:
         raise Wrong(f"{objects} objects, and of these are kept: {summary['cache']}")
     cached, disk = [], []
-    for number in range(ground.args.runs):
+    for number in range(ground.lab.args.runs or 3):
         for what in ("cache", "disk")[::1 if number % 2 == 0 else -1]:
             if what == "disk":
                 disk.append(loader.read("from the disk", copies)[-1])
@@ -167,78 +148,44 @@ def in_turns(ground: Ground, loader: Loader, url: str, objects: int) -> list[flo
     return [plain[0], filling[0], *middle, middle[0] / middle[1]]
 
 
-def torch_python(args: argparse.Namespace, name: str) -> Path:
+def python_of(lab: Lab, name: str) -> Path:
     """A Python with what a loader imports."""
-    python = args.torch_python or install.lab_folder() / "experiment/bin/python"
+    if name == "tfrecords":
+        return install.program("tensorflow")
+    python = lab.args.torch_python or install.lab_folder() / "experiment/bin/python"
     if not python.is_file():
         raise LabError(f"{python} is missing; give --torch-python")
     must([python, "-c", f"import {NEEDS[name]}"], seconds=RUN_SECONDS)
     return Path(python)
 
 
-def python_of(args: argparse.Namespace, name: str) -> Path:
-    """The Python of a loader."""
-    return install.program("tensorflow") if name == "tfrecords" else torch_python(args, name)
-
-
-def run_all(args: argparse.Namespace) -> int:
-    """Runs the loaders; the exit code."""
-    rows, failed, absent = [], 0, list[str]()
-    # All go at the end: ext4 looks around inodes that were deleted lately, which would slow whoever
-    # fills a cache next.
-    with tempfile.TemporaryDirectory(prefix="inrush-loaders-", dir=args.disk) as disk:
-        for name in args.only:
-            ground = Ground(args, Path(disk) / name)
-            (ground.root / BUCKET).mkdir(parents=True)
-            try:
-                figures = measured(ground, Loader(name, python_of(args, name)))
-            except LabError as error:
-                failed += name not in args.may_skip
-                absent.append(name)
-                say(f"\n!! SKIPPED: {name}: {error}\n")
-                continue
-            except Wrong as error:
-                failed += 1
-                say(f"FAIL  {name:10}  {error}")
-                continue
-            say(f"ok    {name:10}  each sample once an epoch")
-            failed += args.check and figures[-1] < WANTED
-            rows.append([name, *(f"{speed:,.0f}" for speed in figures[:-1]),
-                         f"{figures[-1]:.2f}"])
-    say(chart.markdown(["MB/s", "no cache", "filling it", "cache", "disk", "ratio"], rows))
-    left_out = f"; LEFT OUT: {', '.join(absent)}" if absent else ""
-    say(f"{len(rows)} read, {failed} failed; wanted is a ratio of {WANTED}{left_out}")
-    return 1 if failed else 0
-
-
-def main() -> int:
-    """The exit code."""
-    parser = client.argument_parser(__doc__)
-    add = parser.add_argument
-    add("--only", nargs="+", choices=NEEDS, default=list(NEEDS), metavar="NAME",
-        help=f"which: {', '.join(NEEDS)}")
-    add("--may-skip", nargs="+", choices=NEEDS, default=[], metavar="NAME",
-        help="which may be absent")
-    add("--runs", type=int, default=3, help="runs from the cache and the disk (%(default)s)")
+def options(add: Add) -> None:
+    """Of this measurement alone."""
     add("--megabytes", type=int, default=500, help="of each loader's samples (%(default)s)")
-    add("--check", action="store_true", help=f"fail where the ratio is below {WANTED}")
     add("--torch-python", type=Path, help="a Python with torch, torchvision and webdataset")
-    add("--disk", type=Path, default=install.build_folder(),
-        help="a folder for objects, cache and copies (default: %(default)s)")
-    args = parser.parse_args()
-    process.unwind_on_signals()
+
+
+def run(lab: Lab) -> None:
+    """Runs the loaders."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        say("nothing can be mounted here: /dev/fuse cannot be opened")
-        return 2
-    if not client.are_built(args.inrush, args.origin):
-        return 2
-    args.inrush, args.origin = args.inrush.resolve(), args.origin.resolve()
-    try:
-        return run_all(args)
-    except LabError as error:
-        say(f"no figure: {error}")
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        raise LabError("nothing can be mounted here: /dev/fuse cannot be opened")
+    found: dict[str, list[float]] = {}
+    # All folders go at the end: ext4 looks around inodes that were deleted lately, which would slow
+    # whoever fills a cache next.
+    for name in lab.among(list(NEEDS)):
+        ground = Ground(lab, lab.folder(name))
+        (ground.root / BUCKET).mkdir(parents=True)
+        try:
+            figures = found[name] = measured(ground, Loader(name, python_of(lab, name)))
+            lab.report(name, None, "each sample once an epoch")
+        except LabError as error:
+            lab.miss(name, error)
+        except Wrong as error:
+            lab.report(name, str(error))
+        else:
+            if lab.args.check and figures[-1] < WANTED:
+                lab.complaints.append(f"{name}: the ratio is {figures[-1]:.2f}; wanted: {WANTED}")
+    lab.keep("loaders", found)
+    say(chart.markdown(["MB/s", "no cache", "filling it", "cache", "disk", "ratio"], [
+        [name, *(f"{speed:,.0f}" for speed in figures[:-1]), f"{figures[-1]:.2f}"]
+        for name, figures in found.items()]))

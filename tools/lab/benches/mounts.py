@@ -1,7 +1,4 @@
-"""Mounts the same objects with `inrush` and with other programs, in turn, and reads them.
-
-    tools/bench.py mounts [--case NAME]... [--peer NAME]... [--runs N] [--inrush PATH] [--origin PATH]
-    tools/bench.py mounts --transports [--case NAME]...
+"""Reads of mounts of inrush, rclone, s3fs and Mountpoint, in turn, and of a cache.
 
 An inrush-origin on loopback serves 4 objects of 1 GiB and 2,000 of 39,000 bytes in 64 folders;
 `far` and `random` with 20 ms to the first byte of each answer. Every run is a mount of its own, and
@@ -27,28 +24,25 @@ and closes all small files with 16 threads, over and over, opens-1 with one.
 Programs take turns, every second round backwards. Speed is the median of the runs; CPU time is that
 of the mount's process, memory its peak. Debian's rclone and s3fs are installed by apt-get, as root,
 which mounting needs in any case. Mountpoint for Amazon S3 takes part if --mountpoint, or
-MOUNTPOINT_BIN, says where its program is. MARKDOWN goes to standard output, all figures to --json.
+MOUNTPOINT_BIN, says where its program is.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lab import chart, client, dataset, install, measure, process
-from lab.process import LabError, must, note, say
-from lab.servers import origin
+from lab.driver import Add, Lab
+from lab.measure import Sample
+from lab.process import LabError, Word, must, say
 
 BUCKET = "bench"
 LARGE, LARGE_BYTES = 4, dataset.GIB
@@ -59,17 +53,26 @@ THREADS = 16
 OPEN_ROUNDS = 10
 OPENS = 20
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
-MOUNT_SECONDS, READ_SECONDS, STOP_SECONDS = 30.0, 300.0, 30.0
+READ_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Ground:
     """Where runs take place."""
 
-    args: argparse.Namespace
+    lab: Lab
     near: str
     far: str
-    scratch: Path
+
+    @property
+    def scratch(self) -> Path:
+        """A folder on the disk."""
+        return self.lab.temp
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Of all programs."""
+        return self.lab.env(KEYS)
 
     def url(self, case: Case) -> str:
         """The server of a case."""
@@ -77,12 +80,10 @@ class Ground:
 
 
 @dataclass(frozen=True)
-class Result:
-    """One run."""
+class Result(Sample):
+    """One run, and how fast it was in the unit of its case."""
 
     speed: float
-    cpu_seconds: float
-    peak_bytes: int
 
 
 Work = Callable[[Path], float]
@@ -211,13 +212,13 @@ CASES: dict[str, Case] = {
 }
 
 
-def inrush(ground: Ground, url: str, point: Path, *words: str | Path) -> list[str | Path]:
+def inrush(ground: Ground, url: str, point: Path, *words: Word) -> list[Word]:
     """inrush with its defaults."""
-    return [ground.args.inrush, "mount", "--foreground", "--quiet", f"s3://{BUCKET}/", point,
-            "--endpoint-url", url, *words, *ground.args.option]
+    return ground.lab.command("mount", "--foreground", "--quiet", f"s3://{BUCKET}/", point, *words,
+                              *ground.lab.args.option, url=url)
 
 
-def rclone(ground: Ground, url: str, point: Path) -> list[str | Path]:
+def rclone(ground: Ground, url: str, point: Path) -> list[Word]:
     """rclone as it reads best: no HEAD for each file, a listing that it keeps."""
     return [install.system_program("rclone"), "mount", f":s3:{BUCKET}", point, "--read-only",
             "--config", ground.scratch / "rclone.conf", "--s3-provider", "Other",
@@ -226,17 +227,18 @@ def rclone(ground: Ground, url: str, point: Path) -> list[str | Path]:
             "--attr-timeout", "1h", "--buffer-size", "64M", "--max-read-ahead", "1M"]
 
 
-def s3fs(ground: Ground, url: str, point: Path) -> list[str | Path]:
+def s3fs(ground: Ground, url: str, point: Path) -> list[Word]:
     """s3fs with more requests at the same time than its default."""
     keys = ground.scratch / "s3fs.keys"
     keys.write_text("any:any\n")
     keys.chmod(0o600)
     return [install.system_program("s3fs"), BUCKET, point, "-f", "-o",
             f"ro,listobjectsv2,url={url},use_path_request_style,passwd_file={keys},"
-            "parallel_count=32,multireq_max=100,stat_cache_expire=3600,max_stat_cache_size=100000,endpoint=us-east-1"]
+            "parallel_count=32,multireq_max=100,stat_cache_expire=3600,"
+            "max_stat_cache_size=100000,endpoint=us-east-1"]
 
 
-def mountpoint(ground: Ground, url: str, point: Path) -> list[str | Path]:
+def mountpoint(ground: Ground, url: str, point: Path) -> list[Word]:
     """Mountpoint for Amazon S3 with a listing that it keeps. Its target is the default elsewhere
     than on EC2: with 100 Gbit/s it opened 118 connections instead of 25, and read large files more
     slowly.
@@ -244,12 +246,12 @@ def mountpoint(ground: Ground, url: str, point: Path) -> list[str | Path]:
     Neither Debian nor PyPI nor crates.io has the program `mount-s3`: it is the crate mountpoint-s3
     of github.com/awslabs/mountpoint-s3. Compared was 1.24.0 as of commit 58817cab2, with two lines
     changed to fit mountpoint-s3-fs 0.11.0 and mountpoint-s3-client 0.22.1 from crates.io."""
-    return [ground.args.mountpoint, BUCKET, point, "--foreground", "--read-only",
+    return [ground.lab.args.mountpoint, BUCKET, point, "--foreground", "--read-only",
             "--endpoint-url", url, "--force-path-style", "--region", "us-east-1",
             "--metadata-ttl", "indefinite", "--maximum-throughput-gbps", "10"]
 
 
-PEERS: dict[str, Callable[[Ground, str, Path], list[str | Path]]] = {
+PEERS: dict[str, Callable[[Ground, str, Path], list[Word]]] = {
     "inrush": inrush, "rclone": rclone, "s3fs": s3fs, "mountpoint": mountpoint}
 
 
@@ -265,94 +267,63 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def is_mounted(point: Path) -> bool:
-    """Whether something serves there; a process that has ended does not."""
-    try:
-        return point.is_mount()
-    except OSError:
-        return False
+def result(case: Case, speed: float, started: float, cpu: float, peak: int) -> Result:
+    """A run that began at this time."""
+    return Result(bytes=case.bytes, files=1, seconds=time.monotonic() - started, cpu_seconds=cpu,
+                  user_seconds=0.0, peak_rss_bytes=peak, own_gb_per_s=0.0, speed=speed)
 
 
-@contextmanager
-def mounted(ground: Ground, line: Sequence[str | Path], point: Path) -> Iterator[int]:
-    """While inside, the mount serves; its process."""
-    point.mkdir(exist_ok=True)
-    env = client.clean_environment(ground.scratch, KEYS)
-    server = process.Server(line, ground.scratch / "mount.log", env=env)
-    try:
-        if not server.wait_ready(lambda: is_mounted(point), MOUNT_SECONDS):
-            raise LabError(f"{Path(line[0]).name} does not mount: {server.last_words()}")
-        yield server.child.pid
-    finally:
-        process.run(["umount", "--lazy", str(point)], seconds=STOP_SECONDS)
-        server.stop()
+def of_mount(ground: Ground, case: Case, line: Sequence[Word], point: Path) -> measure.Contender:
+    """Runs of a mount."""
+    def once(_every_byte: bool) -> Result:
+        drop_caches()
+        with client.mounted(line, point, ground.env) as server:
+            started, before = time.monotonic(), cpu_seconds(server.child.pid)
+            speed = case.work(point)
+            return result(case, speed, started, cpu_seconds(server.child.pid) - before,
+                          process.peak_rss(server.child.pid))
+    return once
 
 
-def run_mount(ground: Ground, case: Case, line: Sequence[str | Path], point: Path) -> Result:
-    """One run of a mount."""
-    drop_caches()
-    with mounted(ground, line, point) as pid:
-        before = cpu_seconds(pid)
-        speed = case.work(point)
-        return Result(speed, cpu_seconds(pid) - before, process.peak_rss(pid))
-
-
-def run_get(ground: Ground, case: Case) -> Result:
+def of_get(ground: Ground, case: Case) -> measure.Contender:
     """Reads the case's bytes by `inrush get --discard`."""
-    drop_caches()
-    outcome = process.run(
-        [ground.args.inrush, "get", "--quiet", f"s3://{BUCKET}/{case.reads}", "--discard",
-         "--endpoint-url", ground.url(case), *ground.args.option],
-        seconds=READ_SECONDS, env=client.clean_environment(ground.scratch, KEYS))
-    if outcome.code:
-        raise LabError(f"get: exit {outcome.code}: {outcome.last_words()}")
-    return Result(case.bytes / 1e9 / outcome.seconds, outcome.cpu_seconds, outcome.peak_rss_bytes)
+    def once(_every_byte: bool) -> Result:
+        drop_caches()
+        outcome = process.run(
+            ground.lab.command("get", "--quiet", f"s3://{BUCKET}/{case.reads}", "--discard",
+                               *ground.lab.args.option, url=ground.url(case)),
+            seconds=READ_SECONDS, env=ground.env)
+        sample = measure.of_outcome(outcome, "get", case.bytes, 1)
+        return Result(**asdict(sample), speed=sample.gb_per_s)
+    return once
 
 
-def run_disk(case: Case, copies: Path) -> Result:
+def of_disk(case: Case, copies: Path) -> measure.Contender:
     """Reads the case's files on the disk."""
-    drop_caches()
-    return Result(case.work(copies), 0.0, 0)
+    def once(_every_byte: bool) -> Result:
+        drop_caches()
+        started = time.monotonic()
+        return result(case, case.work(copies), started, 0.0, 0)
+    return once
 
 
-@dataclass
-class Table:
-    """What was measured."""
-
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def note(self, case: str, name: str, results: Sequence[Result]) -> None:
-        """The medians of a program in a case."""
-        speeds = [result.speed for result in results]
-        middle = statistics.median(speeds)
-        self.rows.setdefault(case, {})[name] = {
-            "speed": middle, "spread": (max(speeds) - min(speeds)) / abs(middle) if middle else 0.0,
-            "cpu_seconds": statistics.median(result.cpu_seconds for result in results),
-            "peak_mib": statistics.median(result.peak_bytes for result in results) / dataset.MIB,
-            "runs": speeds}
-
-
-def contenders(ground: Ground, name: str, points: Path) -> dict[str, Callable[[], Result]]:
+def contenders(ground: Ground, name: str, peers: Sequence[str], points: Path
+               ) -> dict[str, measure.Contender]:
     """Who takes part in a case."""
-    case, found = CASES[name], dict[str, Callable[[], Result]]()
+    case = CASES[name]
     url = ground.url(case)
-    if ground.args.transports:
-        for transport in ("device", "io_uring"):
-            line = inrush(ground, url, points / transport, "--fuse", transport)
-            found[transport] = lambda line=line, at=transport: run_mount(  # type: ignore[misc]
-                ground, case, line, points / at)
-        return found
-    for peer in ground.args.peer:
-        line = PEERS[peer](ground, url, points / peer)
-        found[peer] = lambda line=line, peer=peer: run_mount(  # type: ignore[misc]
-            ground, case, line, points / peer)
+    if ground.lab.args.transports:
+        return {transport: of_mount(ground, case, inrush(ground, url, points / transport, "--fuse",
+                                                         transport), points / transport)
+                for transport in ("device", "io_uring")}
+    found = {peer: of_mount(ground, case, PEERS[peer](ground, url, points / peer), points / peer)
+             for peer in peers}
     if case.reads:
-        found["get"] = lambda: run_get(ground, case)
+        found["get"] = of_get(ground, case)
     if name in CACHED:
-        cache, copies = ground.scratch / "cache", ground.scratch / "copies"
-        line = inrush(ground, url, points / "cached", "--cache", cache)
-        found["cached"] = lambda: run_mount(ground, case, line, points / "cached")
-        found["disk"] = lambda: run_disk(case, copies)
+        line = inrush(ground, url, points / "cached", "--cache", ground.scratch / "cache")
+        found["cached"] = of_mount(ground, case, line, points / "cached")
+        found["disk"] = of_disk(case, ground.scratch / "copies")
     return found
 
 
@@ -360,35 +331,25 @@ def fill(ground: Ground, root: Path, points: Path) -> None:
     """The first epoch with a cache, and the copies beside it."""
     must(["cp", "-r", root / BUCKET, ground.scratch / "copies"], seconds=READ_SECONDS)
     line = inrush(ground, ground.near, points / "cached", "--cache", ground.scratch / "cache")
-    with mounted(ground, line, points / "cached"):
+    with client.mounted(line, points / "cached", ground.env):
         must(["diff", "-r", root / BUCKET, points / "cached"], seconds=READ_SECONDS)
     # It syncs what it has written.
     os.sync()
 
 
-def measured(ground: Ground, table: Table, name: str, points: Path) -> None:
-    """All runs of a case."""
-    who = contenders(ground, name, points)
-    results: dict[str, list[Result]] = {other: [] for other in who}
-    for number in range(ground.args.runs):
-        for other in list(results)[:: 1 if number % 2 == 0 else -1]:
-            try:
-                result = who[other]()
-            except LabError as error:
-                note(f"  {other}: {error}")
-                del results[other]
-                continue
-            note(f"  {name} {other}: {CASES[name].form.format(result.speed)} "
-                 f"{CASES[name].unit}, CPU {result.cpu_seconds:.2f} s")
-            results[other].append(result)
-    for other, taken in results.items():
-        table.note(name, other, taken)
+def measured(runs: Mapping[str, Sequence[Sample]]) -> dict[str, Any]:
+    """The medians of each program in a case."""
+    return {name: {
+        "speed": measure.median(taken, "speed"), "spread": measure.spread(taken, "speed"),
+        "cpu_seconds": measure.median(taken, "cpu_seconds"),
+        "peak_mib": measure.median(taken, "peak_rss_mib"),
+        "runs": [asdict(sample) for sample in taken]} for name, taken in runs.items()}
 
 
-def markdown(table: Table) -> str:
+def markdown(rows_of: Mapping[str, Mapping[str, Any]]) -> str:
     """A row for each program in each case."""
     rows = []
-    for name, found in table.rows.items():
+    for name, found in rows_of.items():
         case = CASES[name]
         for other, row in found.items():
             ours = found.get("inrush", found.get("io_uring", row))
@@ -397,7 +358,7 @@ def markdown(table: Table) -> str:
             ratio = pair[0]["speed"] / pair[1]["speed"]
             cpu = f"{row['cpu_seconds']:.2f}" if row["cpu_seconds"] else ""
             rows.append([name, other, f"{case.form.format(row['speed'])} {case.unit}",
-                         f"{row['spread']:.0%}", f"{ratio:.2f}", cpu,
+                         f"{abs(row['spread']):.0%}", f"{ratio:.2f}", cpu,
                          f"{row['peak_mib']:.0f}" if row["peak_mib"] else ""])
     return chart.markdown(["case", "program", "speed", "spread", "inrush's speed / its", "CPU s",
                            "peak MiB"], rows)
@@ -410,73 +371,37 @@ def write_objects(bucket: Path) -> None:
     dataset.write_uniform(bucket, "small", SMALL, SMALL_BYTES, SMALL_FOLDERS)
 
 
-def run_all(args: argparse.Namespace) -> Table:
-    """Serves, mounts and measures."""
-    for program in ("fio", "rclone", "s3fs", "find"):
-        peers = () if args.transports else args.peer
-        if program in ("fio", "find") or program in peers:
-            install.system_program(program)
-    folder, table = tempfile.TemporaryDirectory, Table()
-    with folder(prefix="inrush-mounts-", dir=args.memory_folder) as memory, \
-            folder(prefix="inrush-mounts-", dir=args.disk) as disk:
-        root, scratch, points = Path(memory) / "root", Path(disk), Path(disk) / "points"
-        points.mkdir()
-        (scratch / "rclone.conf").touch()
-        write_objects(root / BUCKET)
-        words = ["--root", root]
-        near_at, far_at = Path(memory) / "near", Path(memory) / "far"
-        near_at.mkdir()
-        far_at.mkdir()
-        with origin.serving(args.origin, words, near_at) as near, \
-                origin.serving(args.origin, [*words, "--first-byte-latency", f"{LATENCY_MS}:0"],
-                               far_at) as far:
-            ground = Ground(args, near, far, scratch)
-            if not args.transports and any(name in CACHED for name in args.case):
-                fill(ground, root, points)
-            for name in args.case:
-                measured(ground, table, name, points)
-    return table
-
-
-def main() -> int:
-    """The exit code."""
-    parser = client.argument_parser(__doc__)
-    add = parser.add_argument
-    add("--case", action="append", choices=CASES, help="repeatable (default: all)")
-    add("--peer", action="append", choices=PEERS, help="repeatable (default: all)")
+def options(add: Add) -> None:
+    """Of this measurement alone."""
     add("--transports", action="store_true", help="compare inrush over /dev/fuse and io_uring")
-    add("--runs", type=int, default=3, help="runs of each (default: %(default)s)")
     add("--mountpoint", type=Path, default=os.environ.get("MOUNTPOINT_BIN") or None,
         help="the program of Mountpoint for Amazon S3; without it that takes no part")
-    add("--option", action="append", default=[], help="an option more for inrush; repeatable")
-    add("--disk", type=Path, default=install.build_folder(),
-        help="a folder for the cache, 9 GB (default: %(default)s)")
-    add("--memory-folder", type=Path, default=Path("/dev/shm"),
-        help="a folder for the sources, 5 GB (default: %(default)s)")
-    add("--json", type=Path, help="also write all figures to this file")
-    args = parser.parse_args()
-    args.case = args.case or [name for name in CASES
-                              if args.transports or name not in OF_TRANSPORTS]
-    args.peer = args.peer or [peer for peer in PEERS if peer != "mountpoint" or args.mountpoint]
-    if "mountpoint" in args.peer and not args.mountpoint:
-        parser.error("--peer mountpoint takes --mountpoint PATH")
-    process.unwind_on_signals()
-    if not client.are_built(args.inrush, args.origin):
-        return 2
+
+
+def run(lab: Lab) -> None:
+    """Serves, mounts and measures."""
     if os.geteuid():
-        say("mounting, and emptying the page cache, take root")
-        return 2
-    try:
-        table = run_all(args)
-    except LabError as error:
-        say(f"no figure: {error}")
-        return 2
-    if args.json:
-        args.json.write_text(json.dumps(table.rows, indent=1) + "\n")
-    say(f"{time.strftime('%Y-%m-%d')}, {measure.machine(args.disk)['cpus']} cores")
-    say(markdown(table))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        raise LabError("mounting, and emptying the page cache, take root")
+    cases = lab.chosen("case", CASES, [name for name in CASES
+                                       if lab.args.transports or name not in OF_TRANSPORTS])
+    peers = [] if lab.args.transports else lab.chosen(
+        "peer", PEERS, [peer for peer in PEERS if peer != "mountpoint" or lab.args.mountpoint])
+    if "mountpoint" in peers and not lab.args.mountpoint:
+        raise LabError("--peer mountpoint takes --mountpoint PATH")
+    for program in ("fio", "find", *(peer for peer in ("rclone", "s3fs") if peer in peers)):
+        install.system_program(program)
+    root, points = lab.in_memory() / "root", lab.folder("points")
+    (lab.temp / "rclone.conf").touch()
+    write_objects(root / BUCKET)
+    near = lab.serve("--root", root)
+    far = lab.serve("--root", root, "--first-byte-latency", f"{LATENCY_MS}:0")
+    ground, found = Ground(lab, near, far), dict[str, Any]()
+    if not lab.args.transports and any(name in CACHED for name in cases):
+        fill(ground, root, points)
+    for name in cases:
+        say(f"{name}, in {CASES[name].unit}")
+        found[name] = measured(measure.rounds(contenders(ground, name, peers, points), 0,
+                                              lab.args.runs or 3, {}))
+        lab.keep("mounts", found)
+    say(f"{time.strftime('%Y-%m-%d')}, {measure.machine(lab.temp)['cpus']} cores")
+    say(markdown(found))

@@ -1,17 +1,4 @@
-"""Benchmarks of how many connections `inrush` opens by itself, beside numbers given by hand.
-
-    pace            all four below: objects of 1 GiB to nowhere, for some seconds
-    pace-90         30 ms to the first byte, 90 MB/s on each connection
-    pace-25         30 ms, 25 MB/s
-    pace-100ms      100 ms, no limit of a connection
-    pace-none       no limit at all
-    pace-one        one object of 1 TiB, 30 ms, 90 MB/s
-    pace-cat        objects of 1 GiB by `cat` to a reader, 30 ms, 90 MB/s
-    small-latency   20,000 objects of 39 KB to files, 20 ms, and s5cmd with its defaults
-    small-discard   200,000 objects of 39 KB to nowhere
-    throttle        2,000 requests of 39 KB a second, then 100 of 8 MiB; 503 beyond
-    neighbor        1 GB/s, of which a neighbor takes half for 10 seconds
-    waiting         peak memory: 2,000 connections that wait, and 1,000,000 objects
+"""How many connections inrush opens by itself, beside numbers given by hand.
 
 Objects come from an inrush-origin, which is started anew for each run and writes down what it has
 sent every 100 ms. So a speed is that of a time within a run: where it says so, the first seconds,
@@ -24,22 +11,19 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
-from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
 
-from lab import client, install, measure, process, streams
-from lab.measure import GB
-from lab.process import LabError, Outcome, say
+from lab import client, peers, streams
+from lab.benches.ground import BUCKET, UNSIGNED, Bench, Figures
+from lab.measure import GB, Bound, Contender, Sample
+from lab.process import LabError, Outcome, Word, say
 from lab.servers import origin
 
-BUCKET = "bench"
 SOURCE = f"s3://{BUCKET}/"
 WORKERS = ("--workers", "2")
 LARGE = ("--synthetic", f"{BUCKET}/:256:1GiB")
@@ -78,17 +62,6 @@ REFUSED = {"served_per_s": "served/s", "refused_percent": "refused %", "failed":
 BESIDE = {"beside_gb_per_s": "beside GB/s", "after_gb_per_s": "after GB/s", **SPEED}
 
 
-class Setting(Protocol):
-    """What a benchmark is run with."""
-
-    args: Namespace
-    env: dict[str, str]
-
-    @property
-    def disk(self) -> Path:
-        """A folder on the disk to write to."""
-
-
 @dataclass(frozen=True)
 class Moment:
     """What the origin had done `seconds` after its first request."""
@@ -100,7 +73,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Observed(measure.Sample):
+class Observed(Sample):
     """One run, as the origin saw it too."""
 
     origin_cpu_seconds: float
@@ -142,13 +115,13 @@ Run = Callable[[str], Outcome]
 """Runs a client against an endpoint."""
 
 
-def observe(words: Sequence[str], run: Run) -> tuple[Outcome, Observed]:
+def observe(bench: Bench, words: Sequence[Word], run: Run) -> tuple[Outcome, Observed]:
     """Runs a client against an origin of its own. Bytes and files are those of the whole run, as
     the origin counted them, and the seconds the client's."""
     with tempfile.TemporaryDirectory(prefix="inrush-bench-") as folder:
         samples = Path(folder) / "samples"
         before = children_seconds()
-        with origin.serving(origin.default_program(), [*WORKERS, *words, "--samples", samples],
+        with origin.serving(bench.lab.origin, [*WORKERS, *words, "--samples", samples],
                             Path(folder)) as url:
             outcome = run(url)
         origin_seconds = children_seconds() - before - outcome.cpu_seconds
@@ -167,34 +140,22 @@ def children_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def ended_well(outcome: Outcome, name: str) -> None:
-    """A run that was to end by itself, and without an error."""
-    if outcome.timed_out or outcome.code != 0:
-        end = "not done in time" if outcome.timed_out else f"exit {outcome.code}"
-        raise LabError(f"{name}: {end}: {outcome.last_words()}")
-
-
 def killed(outcome: Outcome, name: str) -> None:
     """A run that was to go on until it was killed."""
     if not outcome.timed_out:
         raise LabError(f"{name}: exit {outcome.code} before its time: {outcome.last_words()}")
 
 
-def get(bench: Setting, options: Sequence[str], seconds: float = RUN_SECONDS,
+def get(bench: Bench, options: Sequence[Word], seconds: float = RUN_SECONDS,
         destination: Path | None = None) -> Run:
     """`inrush get` of everything."""
-    def run(url: str) -> Outcome:
-        return client.get(
-            bench.args.inrush, [SOURCE], destination, endpoint=url, env=bench.env,
-            options=["--no-sign-request", *bench.args.option, *options], seconds=seconds)
-    return run
+    return lambda url: client.fetch(
+        bench.lab.inrush, "get", SOURCE, destination, url=url, env=bench.env,
+        options=[UNSIGNED, *bench.args.option, *options], seconds=seconds)
 
 
-def cat(bench: Setting, options: Sequence[str], seconds: float) -> Run:
+def cat(bench: Bench, options: Sequence[Word], seconds: float) -> Run:
     """`inrush cat` of everything, through a named pipe to a reader that throws it away."""
-    command = ["sh", "-c", 'exec "$@" >"$PIPE"', "sh", str(bench.args.inrush), "cat", SOURCE,
-               "--no-sign-request", "--region", "us-east-1", *bench.args.option, *options]
-
     def run(url: str) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="inrush-bench-") as folder:
             pipe = Path(folder) / "pipe"
@@ -204,8 +165,9 @@ def cat(bench: Setting, options: Sequence[str], seconds: float) -> Run:
             with subprocess.Popen([sys.executable, str(streams.READER), str(pipe)],
                                   stdout=subprocess.DEVNULL) as reader:
                 try:
-                    return process.run([*command, "--endpoint-url", url], seconds=seconds,
-                                       env={**bench.env, "PIPE": str(pipe)})
+                    return bench.run(["sh", "-c", 'exec "$@" >"$PIPE"', "sh",
+                                      *bench.command("cat", SOURCE, *options, url=url)],
+                                     seconds, env={"PIPE": str(pipe)})
                 finally:
                     reader.kill()
     return run
@@ -221,98 +183,81 @@ def named(numbers: Sequence[int]) -> dict[str, int | None]:
     return {DEFAULT: None, **{str(number): number for number in numbers}}
 
 
-def report(bench: Setting, title: str, contenders: Mapping[str, measure.Contender],
-           columns: Mapping[str, str], ratio: str = "") -> tuple[str, dict[str, Any]]:
-    """Runs the rounds; the table and the figures."""
+def report(bench: Bench, title: str, contenders: dict[str, Contender],
+           columns: dict[str, str], ratio: str = "", *bounds: Bound) -> Figures:
+    """Runs the rounds and prints the table; all contenders are inrush."""
     if bench.args.without_inrush:
         raise LabError("nothing to run")
-    say(f"{title}; medians of {bench.args.runs}")
-    samples = measure.rounds(contenders, bench.args.warm_up, bench.args.runs)
-    # What the origin saw every 100 ms is not worth keeping.
-    short = {name: [replace(sample, moments=()) for sample in taken
-                    if isinstance(sample, Observed)]
-             for name, taken in samples.items()}
-    against = {ratio: ratio} if ratio else {}
-    summary = measure.summarise(short, columns, DEFAULT, against)
-    return measure.table("", summary, columns), {"title": title, "complaints": [], **summary}
+    return bench.finish(title, contenders, columns, (ratio,) if ratio else (), *bounds)
 
 
-def want_best(figures: dict[str, Any], column: str, share: float) -> None:
+def want_best(bench: Bench, figures: Figures, column: str, share: float) -> Figures:
     """The client's own number has to be nearly as good as the best that was given by hand."""
     medians = figures["medians"]
     best = max((name for name in medians if name.isdigit()), key=lambda name: medians[name][column])
     found = medians[DEFAULT][column] / medians[best][column]
-    figures["best"], figures["of_best"] = best, found
     say(f"best by hand: {best} connections; the default has {found:.3f} of it")
-    want(figures, found >= share, f"{column} is {found:.3f} of that of {best} connections; "
-                                  f"wanted: at least {share:g}")
+    figures |= {"best": best, "of_best": found}
+    if bench.args.check and found < share:
+        figures["complaints"].append(f"{column} is {found:.3f} of that of {best} connections; "
+                                     f"wanted: at least {share:g}")
+    return figures
 
 
-def want(figures: dict[str, Any], is_so: bool, complaint: str) -> None:
-    """Notes what `--check` complains of."""
-    if not is_so:
-        figures["complaints"].append(complaint)
-
-
-def complaints(name: str, figures: Mapping[str, object]) -> list[str]:
-    """What `--check` complains of in the figures of a benchmark of this module."""
-    found = figures.get("complaints", [])
-    assert isinstance(found, list)
-    return [f"{name}: {complaint}" for complaint in found]
-
-
-def settled(bench: Setting, title: str, words: Sequence[str],
-            make: Callable[[Setting, Sequence[str], float], Run]) -> tuple[str, dict[str, Any]]:
+def settled(bench: Bench, title: str, words: Sequence[Word],
+            make: Callable[[Bench, Sequence[Word], float], Run] = get) -> Figures:
     """The speed after the first seconds."""
     start, end = SETTLED
 
-    def contender(number: int | None) -> measure.Contender:
-        def once(_every_byte: bool) -> measure.Sample:
+    def contender(number: int | None) -> Contender:
+        def once(_every_byte: bool) -> Sample:
             # The first request comes a little after the client's start.
             run = make(bench, connections(number), end + 0.5)
-            outcome, seen = observe(words, run)
+            outcome, seen = observe(bench, words, run)
             killed(outcome, "inrush")
             done, seconds = seen.between(start, end)
-            return replace(seen, bytes=done.bytes, seconds=seconds)
+            return replace(seen, bytes=done.bytes, seconds=seconds, moments=())
         return once
 
     contenders = {name: contender(number) for name, number in named(STATIC).items()}
     title += f"; from second {start:g} to {end:g}"
-    text, figures = report(bench, title, contenders, SPEED, "gb_per_s")
-    want_best(figures, "gb_per_s", 0.95)
-    return text, figures
+    return want_best(bench, report(bench, title, contenders, SPEED, "gb_per_s"), "gb_per_s", 0.95)
 
 
-def pace_of(name: str) -> Callable[[Setting], tuple[str, dict[str, Any]]]:
-    """One profile."""
-    def run(bench: Setting) -> tuple[str, dict[str, Any]]:
-        words = PROFILES[name]
-        limits = " ".join(words) or "no limit"
+def profile(name: str, about: str) -> Callable[[Bench], Figures]:
+    """The section of one profile."""
+    def run(bench: Bench) -> Figures:
+        limits = " ".join(PROFILES[name]) or "no limit"
         return settled(bench, f"{name}: objects of 1 GiB to nowhere, {limits}",
-                       [*LARGE, *words], get)
+                       [*LARGE, *PROFILES[name]])
+
+    run.__doc__ = about
     return run
 
 
-def pace(bench: Setting) -> tuple[str, dict[str, Any]]:
-    """All profiles."""
-    texts, figures = [], {"title": "pace", "complaints": []}
-    for name in PROFILES:
-        text, found = pace_of(name)(bench)
-        texts.append(f"{name}\n{text}")
-        say(texts[-1])
-        figures[name] = found
-        figures["complaints"] += [f"{name}: {complaint}" for complaint in found["complaints"]]
-    return "", figures
+OF_PROFILES = {name: profile(name, about) for name, about in {
+    "pace-90": "30 ms to the first byte, 90 MB/s on each connection.",
+    "pace-25": "30 ms to the first byte, 25 MB/s on each connection.",
+    "pace-100ms": "100 ms to the first byte, no limit of a connection.",
+    "pace-none": "No limit at all."}.items()}
 
 
-def pace_one(bench: Setting) -> tuple[str, dict[str, Any]]:
-    """One object."""
+def pace(bench: Bench) -> Figures:
+    """The four below: objects of 1 GiB to nowhere, for some seconds."""
+    found = {name: run(bench) for name, run in OF_PROFILES.items()}
+    return {"title": "pace", **found, "complaints": [
+        f"{name}: {complaint}" for name, figures in found.items()
+        for complaint in figures["complaints"]]}
+
+
+def pace_one(bench: Bench) -> Figures:
+    """One object of 1 TiB, 30 ms, 90 MB/s on each connection."""
     words = [*ONE, *PROFILES["pace-90"]]
-    return settled(bench, f"pace-one: one object to nowhere, {' '.join(words[2:])}", words, get)
+    return settled(bench, f"pace-one: one object to nowhere, {' '.join(words[2:])}", words)
 
 
-def pace_cat(bench: Setting) -> tuple[str, dict[str, Any]]:
-    """A stream."""
+def pace_cat(bench: Bench) -> Figures:
+    """Objects of 1 GiB by `cat` to a reader, 30 ms, 90 MB/s on each connection."""
     words = [*LARGE, *PROFILES["pace-90"]]
     return settled(bench, f"pace-cat: objects of 1 GiB as a stream, {' '.join(words[2:])}", words,
                    cat)
@@ -323,30 +268,29 @@ def small(count: int) -> list[str]:
     return ["--synthetic", f"{BUCKET}/:{count}:{SMALL_BYTES}:folders=256"]
 
 
-def small_latency(bench: Setting) -> tuple[str, dict[str, Any]]:
-    """Many files from afar."""
+def small_latency(bench: Bench) -> Figures:
+    """20,000 objects of 39 KB to files, 20 ms, and s5cmd with its defaults."""
     words = [*small(SMALL_LATENCY_FILES), "--first-byte-latency", "20"]
-    folder = Path(tempfile.mkdtemp(prefix="small-latency-", dir=bench.disk))
     # Kept until the end, as in `small` and for its reason.
-    destinations: Iterator[Path] = (folder / str(number) for number in range(1 << 20))
+    destinations: Iterator[Path] = (bench.lab.folder(f"late-{number}") for number in range(1 << 20))
 
-    def contender(program: str, run: Callable[[Path], Run]) -> measure.Contender:
-        def once(_every_byte: bool) -> measure.Sample:
+    def contender(program: str, run: Callable[[Path], Run]) -> Contender:
+        def once(_every_byte: bool) -> Sample:
             destination = next(destinations)
-            destination.mkdir()
-            outcome, seen = observe(words, run(destination))
-            ended_well(outcome, program)
+            outcome, seen = observe(bench, words, run(destination))
+            outcome.well(program)
             sizes = [path.stat().st_size for path in destination.rglob("*") if path.is_file()]
             if sizes != [SMALL_BYTES] * SMALL_LATENCY_FILES:
                 raise LabError(f"{program}: {len(sizes)} files are not the objects")
             os.sync()
-            return replace(seen, files=len(sizes))
+            return replace(seen, files=len(sizes), moments=())
         return once
 
     def s5cmd(destination: Path) -> Run:
-        return lambda url: process.run(
-            [install.s5cmd(), "--endpoint-url", url, "--no-sign-request", "cp", f"{SOURCE}*",
-             f"{destination}/"], seconds=RUN_SECONDS, env=bench.env, keep_stdout=False)
+        def run(url: str) -> Outcome:
+            task = peers.Task(url, BUCKET, "", [], destination, bench.disk)
+            return bench.run(peers.s5cmd(task).argv, RUN_SECONDS, keep_stdout=False)
+        return run
 
     def ours(number: int | None) -> Callable[[Path], Run]:
         return lambda destination: get(bench, connections(number), destination=destination)
@@ -355,118 +299,97 @@ def small_latency(bench: Setting) -> tuple[str, dict[str, Any]]:
                   for name, number in named(STATIC_SMALL).items()}
     contenders["s5cmd"] = contender("s5cmd", s5cmd)
     title = f"small-latency: {SMALL_LATENCY_FILES:,} objects of 39 KB to files, 20 ms"
-    try:
-        text, figures = report(bench, title, contenders, FILES, "files_per_s")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    want_best(figures, "files_per_s", 0.9)
-    found = figures["ratios"]["default / s5cmd"]["files_per_s"]
-    want(figures, found >= 3.0, f"files_per_s is {found:.3f} of s5cmd's; wanted: at least 3")
-    return text, figures
+    figures = report(bench, title, contenders, FILES, "files_per_s",
+                     Bound("default / s5cmd", "files_per_s", 3.0))
+    return want_best(bench, figures, "files_per_s", 0.9)
 
 
-def whole(bench: Setting, words: Sequence[str], options: Sequence[str], files: int
-          ) -> measure.Contender:
+def whole(bench: Bench, words: Sequence[Word], options: Sequence[Word], files: int) -> Contender:
     """A run to nowhere from its start to its end."""
-    def once(_every_byte: bool) -> measure.Sample:
-        outcome, seen = observe(words, get(bench, options))
-        ended_well(outcome, "inrush")
-        if client.summary(outcome)["objects"] != files:
+    def once(_every_byte: bool) -> Sample:
+        outcome, seen = observe(bench, words, get(bench, options))
+        if client.summary(outcome.well("inrush"))["objects"] != files:
             raise LabError(f"inrush: not {files} objects: {outcome.stdout[:200]}")
-        return replace(seen, files=files)
+        return replace(seen, files=files, moments=())
     return once
 
 
-def small_discard(bench: Setting) -> tuple[str, dict[str, Any]]:
-    """Many objects at once, without a disk."""
+def small_discard(bench: Bench) -> Figures:
+    """200,000 objects of 39 KB to nowhere."""
     words = small(SMALL_DISCARD_FILES)
     contenders = {name: whole(bench, words, connections(number), SMALL_DISCARD_FILES)
                   for name, number in named(STATIC_SMALL).items()}
     title = f"small-discard: {SMALL_DISCARD_FILES:,} objects of 39 KB to nowhere"
-    text, figures = report(bench, title, contenders, FILES, "files_per_s")
-    want_best(figures, "files_per_s", 0.9)
-    return text, figures
+    return want_best(bench, report(bench, title, contenders, FILES, "files_per_s"),
+                     "files_per_s", 0.9)
 
 
-def throttle(bench: Setting) -> tuple[str, dict[str, Any]]:
-    """An origin that refuses what comes too fast."""
+def throttle(bench: Bench) -> Figures:
+    """2,000 requests of 39 KB a second, then 100 of 8 MiB; 503 beyond."""
     start, end = THROTTLED_SECONDS
 
-    def contender(rate: int, files: int, size: int) -> measure.Contender:
+    def contender(rate: int, files: int, size: int) -> Contender:
         words = ["--synthetic", f"{BUCKET}/:{files}:{size}", "--requests-per-second", str(rate)]
 
-        def once(_every_byte: bool) -> measure.Sample:
-            outcome, seen = observe(words, get(bench, []))
+        def once(_every_byte: bool) -> Sample:
+            outcome, seen = observe(bench, words, get(bench, []))
             if outcome.timed_out:
                 raise LabError(f"inrush: not done in {RUN_SECONDS:g} s")
             failed = client.summary(outcome)["failed_objects"]
             if (outcome.code == 0) != (failed == 0):
                 raise LabError(f"inrush: exit {outcome.code}: {outcome.last_words()}")
             done, seconds = seen.between(start, end)
-            return replace(seen, files=files - failed, failed=failed,
+            return replace(seen, files=files - failed, failed=failed, moments=(),
                            served_per_s=(done.requests - done.throttled) / seconds,
                            refused_percent=100 * done.throttled / max(done.requests, 1))
         return once
 
-    contenders = {name: contender(*case) for name, case in THROTTLED.items()}
     title = (f"throttle: 503 beyond 2,000 requests of 39 KB a second, or 100 of 8 MiB; served and "
              f"refused from second {start:g} to {end:g}")
     # The first of them stands for the default; there is nothing to compare.
-    text, figures = report(bench, title, contenders, REFUSED)
-    for name, (rate, _files, _size) in THROTTLED.items():
-        found = figures["medians"][name]
-        served, refused = found["served_per_s"], found["refused_percent"]
-        want(figures, served >= 0.9 * rate, f"{name}: {served:.0f} served a second; wanted: at "
-                                            f"least 0.9 of {rate}")
-        want(figures, found["failed"] == 0, f"{name}: {found['failed']:.0f} objects failed")
-        want(figures, refused < 2.0, f"{name}: {refused:.1f} % refused; wanted: less than 2 %")
-    return text, figures
+    return report(
+        bench, title, {name: contender(*case) for name, case in THROTTLED.items()}, REFUSED, "",
+        *(bound for name, (rate, _files, _size) in THROTTLED.items() for bound in (
+            Bound(name, "served_per_s", 0.9 * rate), Bound(name, "failed", 0, is_most=True),
+            Bound(name, "refused_percent", 2.0, is_most=True))))
 
 
-def neighbor(bench: Setting) -> tuple[str, dict[str, Any]]:
-    """Somebody takes half of the capacity, and goes."""
-    def once(_every_byte: bool) -> measure.Sample:
-        outcome, seen = observe([*LARGE, *NEIGHBOR], get(bench, [], AFTER_SECONDS[1] + 0.5))
+def neighbor(bench: Bench) -> Figures:
+    """1 GB/s, of which a neighbor takes half for 10 seconds, and goes."""
+    def once(_every_byte: bool) -> Sample:
+        outcome, seen = observe(bench, [*LARGE, *NEIGHBOR],
+                                get(bench, [], AFTER_SECONDS[1] + 0.5))
         killed(outcome, "inrush")
         return replace(seen, beside_gb_per_s=seen.gb_per_s_between(*BESIDE_SECONDS),
-                       after_gb_per_s=seen.gb_per_s_between(*AFTER_SECONDS))
+                       after_gb_per_s=seen.gb_per_s_between(*AFTER_SECONDS), moments=())
 
-    title = "neighbor: 1 GB/s, of which half is taken from second 3 to 13; after: from 16 on"
-    text, figures = report(bench, title, {DEFAULT: once}, BESIDE)
-    found = figures["medians"][DEFAULT]
-    beside, after = found["beside_gb_per_s"], found["after_gb_per_s"]
-    want(figures, beside >= 0.85 * CAPACITY / 2,
-         f"{beside:.3f} GB/s of the half that was left; wanted: at least 0.85 of it")
-    want(figures, after >= 0.9 * CAPACITY,
-         f"{after:.3f} GB/s three seconds after the neighbor went; wanted: at least 0.9 of "
-         f"{CAPACITY:g}")
-    return text, figures
+    # Of the half that was left, and three seconds after the neighbor went.
+    return report(
+        bench, "neighbor: 1 GB/s, of which half is taken from second 3 to 13; after: from 16 on",
+        {DEFAULT: once}, BESIDE, "", Bound(DEFAULT, "beside_gb_per_s", 0.85 * CAPACITY / 2),
+        Bound(DEFAULT, "after_gb_per_s", 0.9 * CAPACITY))
 
 
-def waiting(bench: Setting) -> tuple[str, dict[str, Any]]:
-    """Memory of what waits."""
+def waiting(bench: Bench) -> Figures:
+    """Peak memory: 2,000 connections that wait, and 1,000,000 objects."""
     late = [*small(SMALL_LATENCY_FILES), "--first-byte-latency", "1000"]
-    contenders = {f"{WAITING} connections": whole(
-        bench, late, [*WAITING_WORKERS, *connections(WAITING)], SMALL_LATENCY_FILES)}
-    most_mib = {f"{WAITING} connections": 150.0}
-    if "--max-connections" in process.must([bench.args.inrush, "get", "--help"]):
-        contenders[f"at most {WAITING}"] = whole(
-            bench, late, [*WAITING_WORKERS, "--max-connections", str(WAITING)],
-            SMALL_LATENCY_FILES)
-        most_mib[f"at most {WAITING}"] = 150.0
-    name = f"{MANY_OBJECTS:,} objects"
-    contenders[name] = whole(
-        bench, ["--synthetic", f"{BUCKET}/:{MANY_OBJECTS}:1KB:folders=100"], [], MANY_OBJECTS)
-    most_mib[name] = 200.0
-    title = f"waiting: {WAITING:,} connections that wait 1 s; {MANY_OBJECTS:,} objects of 1 KB"
-    text, figures = report(bench, title, contenders, FILES)
-    for name, most in most_mib.items():
-        found = figures["medians"][name]["peak_rss_mib"]
-        want(figures, found < most, f"{name}: {found:.0f} MiB; wanted: less than {most:.0f}")
-    return text, figures
+    by_hand, most = f"{WAITING} connections", f"at most {WAITING}"
+    every = f"{MANY_OBJECTS:,} objects"
+    contenders = {
+        by_hand: whole(bench, late, [*WAITING_WORKERS, *connections(WAITING)],
+                       SMALL_LATENCY_FILES),
+        most: whole(bench, late, [*WAITING_WORKERS, "--max-connections", str(WAITING)],
+                    SMALL_LATENCY_FILES),
+        every: whole(bench, ["--synthetic", f"{BUCKET}/:{MANY_OBJECTS}:1KB:folders=100"], [],
+                     MANY_OBJECTS)}
+    return report(
+        bench, f"waiting: {WAITING:,} connections that wait 1 s; {MANY_OBJECTS:,} objects of 1 KB",
+        contenders, FILES, "",
+        *(Bound(name, "peak_rss_mib", 200.0 if name == every else 150.0, is_most=True)
+          for name in contenders))
 
 
-BENCHES: dict[str, Callable[[Setting], tuple[str, dict[str, Any]]]] = {
-    "pace": pace, **{name: pace_of(name) for name in PROFILES}, "pace-one": pace_one,
-    "pace-cat": pace_cat, "small-latency": small_latency, "small-discard": small_discard,
+SECTIONS: dict[str, Callable[[Bench], Figures]] = {
+    "pace": pace, **OF_PROFILES, "pace-one": pace_one, "pace-cat": pace_cat,
+    "small-latency": small_latency, "small-discard": small_discard,
     "throttle": throttle, "neighbor": neighbor, "waiting": waiting}

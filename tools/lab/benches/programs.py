@@ -1,7 +1,4 @@
-"""Downloads the same objects with `inrush` and with other programs, in turn, and writes down how
-fast each was, and at what price. One command from a fresh clone:
-
-    tools/bench.py compare [--case NAME]... [--peer NAME]... [--runs N] [--folder FOLDER] [--quick]
+"""Downloads of the same objects with inrush and with other programs: speed and price.
 
 It builds inrush and its test server (not with --inrush and --origin), installs the other programs
 at the versions of tools/lab/install.py (from PyPI into venvs, from crates.io by cargo, from Debian
@@ -34,27 +31,22 @@ already; its results are in FOLDER/quick.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lab import chart, client, compare, dataset, install, measure, peers, process
+from lab.benches.ground import BUCKET, OURS, SECURE_VERSION, UNSIGNED
+from lab.driver import Add, Lab
 from lab.process import LabError, must, note, say
-from lab.servers import authority, listing, nginx, origin
+from lab.servers import authority, listing, nginx
 
-BUCKET = "bench"
-OURS = "inrush"
 RUN_SECONDS = 90.0
-SECURE_VERSION = "TLSv1.3"
 FAR = ("--first-byte-latency", "30:10", "--connection-rate", "90MB")
 COLUMNS = ("gb_per_s", "files_per_s", "synced_gb_per_s", "cpu_s_per_tb", "peak_rss_mib")
 UNITS = {"gb_per_s": "GB/s", "files_per_s": "files/s"}
@@ -144,7 +136,7 @@ def write_mixed(bucket: Path, sizes: Sizes) -> None:
 class Ground:
     """Where runs take place."""
 
-    args: argparse.Namespace
+    lab: Lab
     entries: Sequence[listing.Entry]
     urls: Mapping[str, str]
     bundle: Path
@@ -186,9 +178,9 @@ class Ground:
     def ours(self, task: peers.Task) -> peers.Line:
         """inrush with its defaults."""
         trusted = ["--ca-bundle", task.bundle] if task.bundle else []
-        return peers.Line([self.args.inrush, "get", f"s3://{task.bucket}/{task.prefix}",
-                           task.destination, "--endpoint-url", task.url, "--region", "us-east-1",
-                           "--no-sign-request", "--quiet", *trusted, *self.args.option])
+        return peers.Line(self.lab.command(
+            "get", f"s3://{task.bucket}/{task.prefix}", task.destination, UNSIGNED, "--quiet",
+            *trusted, *self.lab.args.option, url=task.url))
 
 
 def empty(destination: Path) -> None:
@@ -213,14 +205,15 @@ def cores() -> str:
 
 def measured(ground: Ground, name: str, wanted: Sequence[str]) -> dict[str, Any]:
     """All figures of a case."""
-    case, args = CASES[name], ground.args
+    case, args = CASES[name], ground.lab.args
+    runs = args.runs or (1 if args.quick else 5)
     below = [entry for entry in ground.entries if entry.key.startswith(case.prefix)]
     size = sum(entry.size for entry in below)
     say(f"{name}: {contents(len(below), size)}, from {SERVERS[case.server]}")
     started, failures = time.monotonic(), dict[str, str]()
     warm_up = 0 if args.quick else 1
     contenders = {other: ground.contender(other, case) for other in (OURS, *wanted)}
-    samples = measure.rounds(contenders, warm_up, args.runs, failures)
+    samples = measure.rounds(contenders, warm_up, runs, failures)
     if OURS not in samples:
         raise LabError(failures[OURS])
     ours = samples[OURS]
@@ -232,10 +225,10 @@ def measured(ground: Ground, name: str, wanted: Sequence[str]) -> dict[str, Any]
         "runs": [asdict(sample) for sample in taken],
     } for other, taken in samples.items()}
     return {"objects": len(below), "bytes": size, "server": SERVERS[case.server],
-            "column": case.column, "runs": args.runs, "programs": programs, "failures": failures,
+            "column": case.column, "runs": runs, "programs": programs, "failures": failures,
             "date": time.strftime("%Y-%m-%d"), "seconds": time.monotonic() - started,
             "machine": measure.machine(ground.disk),
-            "versions": {OURS: must([args.inrush, "--version"]).split()[-1],
+            "versions": {OURS: must([ground.lab.inrush, "--version"]).split()[-1],
                          **{other: peers.ALL[other].version() for other in wanted}}}
 
 
@@ -387,26 +380,22 @@ def write_results(folder: Path, name: str, found: dict[str, Any], command: str) 
     return report
 
 
-def build(args: argparse.Namespace) -> None:
+def build(lab: Lab) -> None:
     """The programs of this checkout, unless others are named."""
-    for name, package in (("inrush", "inrush"), ("origin", "inrush-origin")):
-        if getattr(args, name):
-            continue
-        must(["cargo", "build", "--release", "--locked", "--quiet", "--package", package,
-              "--manifest-path", install.REPOSITORY / "Cargo.toml"], seconds=1800)
-        setattr(args, name, install.build_folder() / "release" / package)
+    for given, package in ((lab.args.inrush, "inrush"), (lab.args.origin, "inrush-origin")):
+        if not given:
+            must(["cargo", "build", "--release", "--locked", "--quiet", "--package", package,
+                  "--manifest-path", install.REPOSITORY / "Cargo.toml"], seconds=1800)
 
 
-def available(args: argparse.Namespace) -> list[str]:
+def available(lab: Lab) -> list[str]:
     """The programs to compare with, installed."""
     wanted = []
-    for name in args.peer or peers.ALL:
-        peer = peers.ALL[name]
-        if args.quick and not peer.is_installed():
+    for name in lab.chosen("peer", peers.ALL):
+        if lab.args.quick and not peers.ALL[name].is_installed():
             note(f"left out, since it is not installed: {name}")
             continue
-        scratch = peers.Task("http://127.0.0.1", BUCKET, "", [], args.folder, args.folder)
-        peer.line(scratch)
+        peers.ALL[name].line(peers.Task("http://127.0.0.1", BUCKET, "", [], lab.temp, lab.temp))
         wanted.append(name)
     return wanted
 
@@ -419,76 +408,35 @@ def timed(what: str, work: Callable[[], Any]) -> Any:
     return result
 
 
-def run_all(args: argparse.Namespace) -> None:
-    """Installs, serves, measures and writes."""
-    results = args.folder / "quick" if args.quick else args.folder
-    results.mkdir(exist_ok=True)
-    timed("building inrush", lambda: build(args))
-    wanted = timed("installing the other programs", lambda: available(args))
-    command = " ".join(["tools/bench.py compare", *(["--quick"] if args.quick else [])])
-    with ExitStack() as stack:
-        folder = tempfile.TemporaryDirectory
-        memory = Path(stack.enter_context(folder(prefix="inrush-compare-",
-                                                 dir=args.memory_folder)))
-        disk = Path(stack.enter_context(folder(prefix="inrush-compare-", dir=args.folder)))
-        for name in ("scratch", "files"):
-            (disk / name).mkdir()
-        root, cases = memory / "root", [CASES[name] for name in args.case]
-        prefixes = {case.prefix for case in cases}
-        timed("writing the objects", lambda: write_objects(
-            root / BUCKET, QUICK if args.quick else FULL, prefixes))
-        ours = authority.make(memory / "authority", [])
-        near = stack.enter_context(nginx.serve(
-            root, memory / "nginx", {BUCKET: sorted(prefixes)}, authority=ours))
-        far = stack.enter_context(origin.serving(args.origin, ["--root", root, *FAR], memory))
-        urls = {"nginx": near.url, "tls": near.tls_url(SECURE_VERSION), "far": far}
-        ground = Ground(args, listing.scan(root / BUCKET), urls, ours.bundle, disk / "files",
-                        disk / "scratch")
-        for name in args.case:
-            figures = timed(name, lambda: measured(ground, name, wanted))
-            report = write_results(results, name, figures, command)
-            say(case_table(figures))
-        say(summary(report["cases"]))
-        say(f"results: {results}/compare.md, compare.json, compare.svg")
-
-
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    add = parser.add_argument
-    add("--case", action="append", choices=CASES, help="repeatable (default: all)")
-    add("--peer", action="append", choices=peers.ALL, help="repeatable (default: all)")
-    add("--runs", type=int, help="runs that count (default: 5, with --quick 1)")
+def options(add: Add) -> None:
+    """Of this measurement alone."""
     add("--folder", type=Path, default=install.build_folder() / "compare",
         help="for programs, downloads and results; 3 GB (default: %(default)s)")
-    add("--quick", action="store_true", help="tiny objects, one run, only programs that are there")
-    add("--inrush", type=Path, help="a program instead of the release build of this checkout")
-    add("--origin", type=Path, help="an inrush-origin instead of that of this checkout")
-    add("--option", action="append", default=[], help="an option more for inrush; repeatable")
-    add("--memory-folder", type=Path, default=Path("/dev/shm"),
-        help="a folder for the sources; 3 GB (default: %(default)s)")
-    args = parser.parse_args()
-    args.case = args.case or list(CASES)
-    args.runs = args.runs or (1 if args.quick else 5)
-    return args
 
 
-def main() -> int:
-    """The exit code."""
-    args = arguments()
-    process.unwind_on_signals()
-    started = time.monotonic()
-    args.folder = args.folder.resolve()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("INRUSH_LAB", str(args.folder / "peers"))
-    try:
-        run_all(args)
-    except LabError as error:
-        say(f"no figure: {error}")
-        return 2
-    say(f"all in {time.monotonic() - started:.0f} s")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def run(lab: Lab) -> None:
+    """Installs, serves, measures and writes."""
+    folder = lab.args.folder.resolve()
+    results = folder / "quick" if lab.args.quick else folder
+    results.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("INRUSH_LAB", str(folder / "peers"))
+    timed("building inrush", lambda: build(lab))
+    wanted = timed("installing the other programs", lambda: available(lab))
+    command = " ".join(["tools/bench.py compare", *(["--quick"] if lab.args.quick else [])])
+    memory, names = lab.in_memory(), lab.chosen("case", CASES)
+    root, prefixes = memory / "root", {CASES[name].prefix for name in names}
+    timed("writing the objects", lambda: write_objects(
+        root / BUCKET, QUICK if lab.args.quick else FULL, prefixes))
+    ours = authority.make(memory / "authority", [])
+    near = lab.stack.enter_context(nginx.serve(
+        root, memory / "nginx", {BUCKET: sorted(prefixes)}, authority=ours))
+    urls = {"nginx": near.url, "tls": near.tls_url(SECURE_VERSION),
+            "far": lab.serve("--root", root, *FAR)}
+    ground = Ground(lab, listing.scan(root / BUCKET), urls, ours.bundle, lab.folder("files"),
+                    lab.folder("scratch"))
+    for name in names:
+        figures = timed(name, lambda name=name: measured(ground, name, wanted))
+        report = write_results(results, name, figures, command)
+        say(case_table(figures))
+    say(summary(report["cases"]))
+    say(f"results: {results}/compare.md, compare.json, compare.svg")

@@ -1,24 +1,4 @@
-"""Streams to readers that are slower than the network, and to readers that read for long.
-
-    slow-reader     one stream: `--rates` MB/s, `bursts` (2 s of rest, then 1 GiB as fast as it can)
-                    or `unlimited`, by `--commands`, from `--servers`, over `--over` plain or tls,
-                    with `--rings`; in `--epochs` epochs of `--epoch-gib` GiB (unlimited: at least
-                    12). By default 500 MB/s and unlimited, by pipe, from nginx, plain: 2 minutes.
-                    `--full`: every case, which takes hours. `--epochs 1 --epoch-gib 100`: one epoch
-                    of 100 GiB; each 4 GiB of it count as an epoch here
-    slow-channels   a channel as fast as it can be, alone and beside one at 100 MB/s in one process;
-                    20 channels at 20 MB/s each
-    slow-rest       500 MB/s with one rest of `--rest` seconds (150) in the middle of an epoch
-
-An epoch's speed is that of the reader, from the end of the epoch before. `cat` has one stream, of
-which `--epoch-gib` GiB count as an epoch. A case has three times the time that its rates need, and
-a minute; an epoch that is cut then counts as far as it came. TCP memory is that of the whole
-machine: nothing else should run.
-
-`--check` wants each epoch at 0.97 of the reader's rate (bursts and unlimited: the last at 0.97 of
-the first), at most 300 MiB more TCP memory than at the start, no stall, no hedge and no retry; the
-fast channel at 0.9 of what it has alone; and that a rest costs itself and at most 3 s more.
-"""
+"""Streams to readers that are slower than the network, and to readers that read for long."""
 
 from __future__ import annotations
 
@@ -29,22 +9,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from lab.process import LabError, die_with_parent, note, say
-from lab.servers import origin
-from lab.servers.nginx import Nginx
+from lab.benches.ground import BUCKET, UNSIGNED, Bench, Figures
+from lab.driver import Add
+from lab.process import INTERRUPTED, LabError, Word, die_with_parent, note, say
 from lab.streams import LONG_READER as READER
 from lab.tcp_memory import GROWTH_MIB_MAX, Sampler
 
-BUCKET = "bench"
 GIB = 1 << 30
-TLS_VERSION = "TLSv1.3"
 SHARE_LEAST = 0.97
 FAST_SHARE_LEAST = 0.9
 REST_COSTS_SECONDS = 3.0
@@ -56,7 +34,6 @@ LIMIT_TIMES, LIMIT_MORE_SECONDS = 3, 60
 SPEED_LEAST_MB = 250.0
 """A reader without a rate may take as long as this one before its time is over."""
 STOP_SECONDS = 20.0
-INTERRUPTED = 130
 CHANNELS, CHANNEL_MB = 20, 20
 CHANNEL_EPOCHS, CHANNEL_PART_BYTES = 4, 300_000_000
 SLOW_MB = 100
@@ -66,29 +43,6 @@ FULL = {"rates": "50,200,500,1000,bursts,unlimited", "commands": "pipe,cat",
         "servers": "nginx,origin", "over": "plain,tls", "rings": "io_uring,epoll"}
 DEFAULTS = {"rates": "500,unlimited", "commands": "pipe", "servers": "nginx", "over": "plain",
             "rings": "io_uring"}
-
-
-class Setting(Protocol):
-    """What a benchmark is run with."""
-
-    args: Namespace
-    env: dict[str, str]
-
-    @property
-    def disk(self) -> Path:
-        """A folder for the pipes."""
-
-    @property
-    def server(self) -> Nginx:
-        """The server of all objects."""
-
-    @property
-    def root(self) -> Path:
-        """What it serves."""
-
-    @property
-    def bundle(self) -> Path | None:
-        """The authority, if it is over TLS, too."""
 
 
 @dataclass(frozen=True)
@@ -180,16 +134,15 @@ class Fed:
         return found
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """What bench.py's command line has for these."""
-    group = parser.add_argument_group("slow-reader, slow-channels, slow-rest")
+def options(add: Add) -> None:
+    """Of slow-reader, slow-channels and slow-rest."""
     for name, value in DEFAULTS.items():
-        group.add_argument(f"--{name}", help=f"of {FULL[name]} (default: {value})")
-    group.add_argument("--full", action="store_true", help="all of these: some hours")
-    group.add_argument("--epochs", type=int, default=6, help="(default: %(default)s)")
-    group.add_argument("--epoch-gib", type=int, default=4, help="(default: %(default)s)")
-    group.add_argument("--rest", type=float, default=150.0, metavar="SECONDS",
-                       help="(default: %(default)s)")
+        add(f"--{name}", help=f"of slow-reader: {FULL[name]} (default: {value})")
+    add("--full", action="store_true", help="all of these: some hours")
+    add("--epochs", type=int, default=6, help="of slow-reader (default: %(default)s)")
+    add("--epoch-gib", type=int, default=4, help="of slow-reader (default: %(default)s)")
+    add("--rest", type=float, default=150.0, metavar="SECONDS",
+        help="of slow-rest (default: %(default)s)")
 
 
 def chosen(args: Namespace, name: str) -> list[str]:
@@ -223,25 +176,22 @@ def prefixes(bucket: Path) -> list[str]:
 
 
 @contextmanager
-def service(bench: Setting, case: Case) -> Iterator[list[str | Path]]:
+def service(bench: Bench, case: Case) -> Iterator[list[Word]]:
     """The server of a case; the options that lead to it."""
-    options: list[str | Path] = ["--region", "us-east-1", "--no-sign-request", "--ring", case.ring,
-                                 *bench.args.option]
     is_secure = case.over == "tls"
+    options: list[Word] = ["--region", "us-east-1", UNSIGNED, "--ring", case.ring,
+                           *bench.args.option]
     if case.server == "nginx":
-        if is_secure:
-            options += ["--ca-bundle", str(bench.bundle)]
-        yield ["--endpoint-url",
-               bench.server.tls_url(TLS_VERSION) if is_secure else bench.server.url, *options]
+        url, trust = (bench.secure_url, bench.trust) if is_secure else (bench.server.url, ())
+        yield ["--endpoint-url", url, *options, *trust]
         return
-    with tempfile.TemporaryDirectory(prefix="inrush-bench-") as folder:
-        words: list[str | Path] = ["--root", bench.root]
-        if is_secure:
-            words += ["--tls", "--ca-out", f"{folder}/ca.pem", "--tls-version", "1.3"]
-            options += ["--ca-bundle", f"{folder}/ca.pem"]
-        with origin.serving(origin.default_program(), words, Path(folder)) as url:
-            url = url.replace("http:", "https:") if is_secure else url
-            yield ["--endpoint-url", url, *options]
+    words: list[Word] = ["--root", bench.root]
+    bundle = bench.disk / "slow-reader.pem"
+    if is_secure:
+        words += ["--tls", "--ca-out", bundle, "--tls-version", "1.3"]
+        options += ["--ca-bundle", bundle]
+    with bench.lab.serving(*words) as url:
+        yield ["--endpoint-url", url.replace("http:", "https:") if is_secure else url, *options]
 
 
 def rate_of(stream: Stream) -> float:
@@ -263,7 +213,7 @@ def limit_seconds(stream: Stream) -> float:
 
 
 def command_line(program: Path, case: Case, streams: Sequence[Stream], folder: Path
-                 ) -> list[str | Path]:
+                 ) -> list[Word]:
     """`inrush pipe` or `cat` of these streams, without what leads to the server."""
     sources = [f"s3://{BUCKET}/stream/{stream.objects}/" for stream in streams]
     if case.command == "cat":
@@ -273,7 +223,7 @@ def command_line(program: Path, case: Case, streams: Sequence[Stream], folder: P
     return [program, "pipe", *channels, folder, "--quiet", "--json", "--epochs", "forever"]
 
 
-def feed(bench: Setting, case: Case, streams: Sequence[Stream], until: int | None = None) -> Fed:
+def feed(bench: Bench, case: Case, streams: Sequence[Stream], until: int | None = None) -> Fed:
     """Runs a producer and its readers until all of these are done, or the one that is named."""
     with ExitStack() as stack:
         options = stack.enter_context(service(bench, case))
@@ -284,7 +234,7 @@ def feed(bench: Setting, case: Case, streams: Sequence[Stream], until: int | Non
         errors = stack.enter_context((folder / "stderr").open("w+"))
         output = stack.enter_context((folder / "stdout").open("w+"))
         fed = Fed(stack.enter_context(Sampler()))
-        producer = start(stack, [*command_line(bench.args.inrush, case, streams, folder), *options],
+        producer = start(stack, [*command_line(bench.lab.inrush, case, streams, folder), *options],
                          env=bench.env, stderr=errors,
                          stdout=readers[0].stdin if is_cat else output)
         if readers[0].stdin:
@@ -315,7 +265,7 @@ def feed(bench: Setting, case: Case, streams: Sequence[Stream], until: int | Non
     return fed
 
 
-def start(stack: ExitStack, command: Sequence[str | Path], **words: Any) -> subprocess.Popen[bytes]:
+def start(stack: ExitStack, command: Sequence[Word], **words: Any) -> subprocess.Popen[bytes]:
     """A child that is gone when the stack is left."""
     child = subprocess.Popen([str(word) for word in command], preexec_fn=die_with_parent, **words)
 
@@ -411,15 +361,32 @@ def record(fed: Fed, complaints: Sequence[str]) -> dict[str, Any]:
     return {**fed.figures(), "parts": parts, "complaints": list(complaints)}
 
 
-def outcome(title: str, cases: Mapping[str, dict[str, Any]]) -> tuple[str, dict[str, object]]:
-    """What a benchmark returns; its tables are printed already."""
+def outcome(title: str, cases: Mapping[str, dict[str, Any]]) -> Figures:
+    """The figures of a section; its tables are printed already."""
     wrong = sum(bool(case["complaints"]) for case in cases.values())
-    return f"{title}: {wrong} of {len(cases)} cases are not as they should be", {
-        "title": title, "cases": dict(cases)}
+    say(f"{title}: {wrong} of {len(cases)} cases are not as they should be")
+    return {"title": title, "cases": dict(cases), "complaints": [
+        f"{case}: {complaint}" for case, found in cases.items()
+        for complaint in found["complaints"]]}
 
 
-def slow_reader(bench: Setting) -> tuple[str, dict[str, object]]:
-    """One stream in every case that is chosen."""
+def slow_reader(bench: Bench) -> Figures:
+    """One stream to a reader that is slower than the network, or reads for long.
+
+    `--rates` MB/s, `bursts` (2 s of rest, then 1 GiB as fast as it can) or `unlimited`, by
+    `--commands`, from `--servers`, over `--over` plain or tls, with `--rings`; in `--epochs` epochs
+    of `--epoch-gib` GiB (unlimited: at least 12). By default 500 MB/s and unlimited, by pipe, from
+    nginx, plain: 2 minutes. `--full`: every case, which takes hours. `--epochs 1 --epoch-gib 100`:
+    one epoch of 100 GiB; each 4 GiB of it count as an epoch here.
+
+    An epoch's speed is that of the reader, from the end of the epoch before. `cat` has one stream,
+    of which `--epoch-gib` GiB count as an epoch. A case has three times the time that its rates
+    need, and a minute; an epoch that is cut then counts as far as it came. TCP memory is that of
+    the whole machine: nothing else should run.
+
+    `--check` wants each epoch at 0.97 of the reader's rate (bursts and unlimited: the last at 0.97
+    of the first), at most 300 MiB more TCP memory than at the start, no stall, no hedge and no
+    retry."""
     args, cases = bench.args, {}
     for command, server, over, ring, rate in itertools.product(
             *(chosen(args, name) for name in ("commands", "servers", "over", "rings", "rates"))):
@@ -438,8 +405,11 @@ def slow_reader(bench: Setting) -> tuple[str, dict[str, object]]:
     return outcome("slow-reader", cases)
 
 
-def slow_channels(bench: Setting) -> tuple[str, dict[str, object]]:
-    """Channels of one process that do not slow each other down."""
+def slow_channels(bench: Bench) -> Figures:
+    """A channel as fast as it can be, alone and beside a slow one; 20 channels of 20 MB/s.
+
+    The slow one has 100 MB/s, in one process with it.     `--check` wants the fast channel at 0.9
+    of what it has alone."""
     return outcome("slow-channels", {"two channels": two_channels(bench),
                                      f"{CHANNELS} channels": many_channels(bench)})
 
@@ -449,7 +419,7 @@ def mean_mb(parts: Sequence[Part]) -> float:
     return sum(part.bytes for part in parts) / 1e6 / (parts[-1].ended - parts[0].begun)
 
 
-def two_channels(bench: Setting) -> dict[str, Any]:
+def two_channels(bench: Bench) -> dict[str, Any]:
     """A fast one, alone and beside a slow one."""
     fast = Stream("fast", PART_GIB, 10_000, "all", 0, FAST_SECONDS)
     slow = Stream("slow", PART_GIB, 10, f"rate:{SLOW_MB}", 0)
@@ -469,7 +439,7 @@ def two_channels(bench: Setting) -> dict[str, Any]:
     return {**record(both, complaints), "fast_share": share, "slow_share": slow_share}
 
 
-def many_channels(bench: Setting) -> dict[str, Any]:
+def many_channels(bench: Bench) -> dict[str, Any]:
     """Many slow ones."""
     size = CHANNEL_EPOCHS * CHANNEL_PART_BYTES
     enough = size / 1e6 / CHANNEL_MB * SHARE_LEAST
@@ -486,8 +456,11 @@ def many_channels(bench: Setting) -> dict[str, Any]:
     return {**record(fed, [*complaints, *fed.complaints()]), "shares": found}
 
 
-def slow_rest(bench: Setting) -> tuple[str, dict[str, object]]:
-    """A reader that rests, over which a server may well close connections."""
+def slow_rest(bench: Bench) -> Figures:
+    """500 MB/s with one rest of `--rest` seconds (150) in the middle of an epoch.
+
+    A server may well close connections over it. `--check` wants that a rest costs itself and at
+    most 3 s more."""
     seconds = bench.args.rest
     size = REST_GIB * GIB
     stream = Stream("train", REST_GIB, 1, f"rest:{seconds:g}:{size // 2}:{REST_MB}")
@@ -504,13 +477,5 @@ def slow_rest(bench: Setting) -> tuple[str, dict[str, object]]:
     return outcome("slow-rest", {"rest": {**record(fed, complaints), "more_seconds": more}})
 
 
-BENCHES: dict[str, Callable[[Setting], tuple[str, dict[str, object]]]] = {
+SECTIONS: dict[str, Callable[[Bench], Figures]] = {
     "slow-reader": slow_reader, "slow-channels": slow_channels, "slow-rest": slow_rest}
-
-
-def complaints_of(name: str, figures: Mapping[str, Any]) -> list[str]:
-    """What `--check` finds wrong."""
-    if name not in BENCHES:
-        return []
-    return [f"{name}: {case}: {complaint}" for case, found in figures["cases"].items()
-            for complaint in found["complaints"]]

@@ -448,7 +448,7 @@ def make_lab(of: driver.Lab) -> Lab:
 def run(of: driver.Lab) -> None:
     """Installs what the checks need, leaves the network, and makes the checks."""
     names = []
-    for name in of.among(list(CHECKS)):
+    for name in of.among(CHECKS):
         try:
             CHECKS[name][0]()
             names.append(name)

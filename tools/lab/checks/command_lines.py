@@ -1,5 +1,5 @@
-"""The table of `tools/check.py everyday`: what people type, what they type with `inrush`, and what both
-have to do.
+"""The table of `tools/check.py everyday`: what people type, what they type with `inrush`, and what
+both have to do.
 
 Each line runs in an empty folder of its own, after `before` was put there. `$URL` is the server and
 `$CA` the authority of its certificate. `Expect` says what is there afterwards: every file with its

@@ -1,8 +1,8 @@
-"""Everyday command lines of aws, s5cmd, rclone and curl, and what inrush does in their place.
+"""Everyday command lines of aws, s5cmd, rclone and curl, and those of inrush for them.
 
-What people type stands in tools/lab/checks/command_lines.py, each line with its counterpart and with
-what both have to do. Both run against the in-repo origin, each in an empty folder: signed, without
-signatures, or over TLS. Compared are
+What people type stands in tools/lab/checks/command_lines.py, each line with its counterpart and
+with what both have to do. Both run against the in-repo origin, each in an empty folder: signed,
+without signatures, or over TLS. Compared are
 
 * all files afterwards, by name and byte for byte, and no other may be there;
 * standard output where an object or a range of it is written there;
@@ -13,11 +13,11 @@ signatures, or over TLS. Compared are
 Where both are meant to differ, the table says what each does and why; these reasons are printed at
 the end. A tool that cannot be had is skipped, and counted; the side of inrush is still compared.
 
-After that both programs are given the AWS profiles of tools/lab/checks/profiles.py, and must ask the
-same server with the same key for the same region, or both refuse.
+After that both programs are given the AWS profiles of tools/lab/checks/profiles.py, and must ask
+the same server with the same key for the same region, or both refuse.
 
-`--only` takes words of the lines. It installs what is missing (packages of the distribution as root;
-s5cmd and the AWS command line into the build folder), and takes about a minute.
+`--only` takes words of the lines. It installs what is missing (packages of the distribution as
+root; s5cmd and the AWS command line into the build folder), and takes about a minute.
 """
 
 from __future__ import annotations

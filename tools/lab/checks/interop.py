@@ -1,10 +1,10 @@
 """Every byte from servers that this project did not write: nginx, nginx over TLS, moto.
 
-`--only` names servers: nginx, tls, moto. The matrix is {nginx, moto} x {the temp folder's filesystem, XFS, ext4} x {default, little memory,
-8 MiB parts, one worker, virtual-host style, discard}. Each case downloads a bucket of awkward sizes
-and names and is compared byte by byte. Then each server's objects come as a stream: three epochs
-through named pipes, in key order and shuffled, and once through standard output, to a reader that
-takes their SHA-256.
+`--only` names servers: nginx, tls, moto. The matrix is {nginx, moto} x {the temp folder's
+filesystem, XFS, ext4} x {default, little memory, 8 MiB parts, one worker, virtual-host style,
+discard}. Each case downloads a bucket of awkward sizes and names and is compared byte by byte. Then
+each server's objects come as a stream: three epochs through named pipes, in key order and shuffled,
+and once through standard output, to a reader that takes their SHA-256.
 
 `tls` is nginx over TLS 1.2 and over TLS 1.3, and (`self`) with a certificate that signed itself as
 `openssl req -x509` makes them, with the temp folder's filesystem alone. nginx's log

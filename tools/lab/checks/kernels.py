@@ -1,4 +1,6 @@
-"""The static program under other kernels: each boots in qemu with nothing but it, and runs demo.
+"""The static program under other kernels, which boot in qemu.
+
+Each has nothing but the program, and runs `demo`.
 
 The kernels are those of Debian's releases, the oldest that its archive still has to the newest:
 `apt-get download` of linux-image-cloud-amd64, from package lists of its own, so that nothing of

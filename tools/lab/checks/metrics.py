@@ -1,4 +1,4 @@
-"""Metrics of six commands, by a parser of others, beside what the commands report at their end.
+"""Metrics of six commands, by Prometheus's parser, beside what the commands report.
 
 `get --discard`, `sync`, `pipe`, `cat`, `train` and `mount` run side by side for that long, each
 with an inrush-origin of its own on loopback, which limits its bandwidth and injects faults for get,
@@ -146,10 +146,9 @@ def follow(watched: Watched, command: Command, lab: Lab, python: Path, url: str)
 
         started = time.monotonic()
         server = start([*line, *words[cut:]], out)
-        reader = start(["sh", "-c", command.reader, folder], "/dev/null") if command.reader else None
+        reader = start(["sh", "-c", command.reader, folder], "/dev/null")
         scraper = start([python, SCRAPES, address(server), "1"], folder / "scrapes")
-        if reader:
-            reader.child.wait(limit)
+        reader.child.wait(limit)
         if command.end:
             must([lab.inrush, command.end, folder / "mount"])
         code = server.child.wait(limit)
@@ -267,7 +266,7 @@ def options(add: Add) -> None:
 
 def run(lab: Lab) -> None:
     """All commands at once: each is in a process of its own and waits most of the time."""
-    names = lab.among(list(COMMANDS))
+    names = lab.among(COMMANDS)
     if "mount" in names and (os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK)):
         lab.skip("mount", "it needs root and /dev/fuse")
         names.remove("mount")

@@ -1,4 +1,4 @@
-"""A day's opens and closes of a mount in minutes: every byte right, and nothing that grows.
+"""A day's opens and closes of a mount: every byte right, and nothing that grows.
 
 Processes open files of a mount at random, read a random part of each or all of it, compare it with
 the original, and close it; some files stay open for a while, and pages are dropped (fadvise), so
@@ -7,8 +7,9 @@ go to a mount without a cache, half to one whose cache has room for half of the 
 to keep and to remove them. The origin fails about one request in a hundred.
 
 Meanwhile it is noted what the mount's process has: descriptors, memory, threads. At the end the
-median of each figure in the last quarter is held against the one in the first. It fails if something
-grew, a byte was wrong, a read failed, or the mount did not end as it should. Mounting takes root.
+median of each figure in the last quarter is held against the one in the first. It fails if
+something grew, a byte was wrong, a read failed, or the mount did not end as it should. Mounting
+takes root.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each limit of the pace, halved and doubled: a change that no unit test notices is a failure.
+"""Each limit of the pace, halved and doubled, which a unit test has to notice.
 
 `--only` takes parts of the limits' names. Each change runs the unit tests of src/engine/pace and
 src/engine/peers/pace.rs, as a small crate in target/mutate: that takes seconds where the whole
@@ -105,7 +105,8 @@ def run(lab: Lab) -> None:
         (folder / LIMITS).write_text(source.replace(limit[0], new))
         failed = failures(folder)
         folders.put(folder)
-        lab.report(f"{limit[1]} {limit[2]} -> {value}", None if failed else "SURVIVES", failed or "")
+        shown = f"{limit[1]} {limit[2]} -> {value}"
+        lab.report(shown, None if failed else "SURVIVES", failed or "")
 
     limits = [limit for limit in LIMIT.finditer(source)
               if not lab.args.only or any(name in limit[1] for name in lab.args.only)]

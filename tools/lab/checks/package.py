@@ -1,4 +1,4 @@
-"""The packages that tools/package/make.py has made, taken apart, and their programs, run.
+"""What tools/package/make.py has made, taken apart, and its programs, run.
 
 programs  static, small, quick to start, no folder of the build inside; `demo` compares all bytes;
           those of other processors run under qemu-user: help, guide, completions, ls, verify, get

@@ -98,8 +98,8 @@ FORMS = [
          f"[DEFAULT]\n{KEYS}[default]\n"),
     Form("other sections", LISTED, f"[preview]\nsdb = true\n[default]\n{HERE}"
          f"{KEYS}"),
-    Form("settings below s3", LISTED, f"[default]\n{HERE}{KEYS}s3 =\n  max_concurrent_requests = 9\n"
-         "  multipart_chunksize = 64MB\n"),
+    Form("settings below s3", LISTED, f"[default]\n{HERE}{KEYS}s3 =\n"
+         "  max_concurrent_requests = 9\n  multipart_chunksize = 64MB\n"),
     # Which profile.
     Form("the profile of the command line", LISTED, f"[profile one]\n{HERE}", f"[one]\n{KEYS}",
          profile="one"),
@@ -179,7 +179,8 @@ FORMS = [
                                         f"{BASE}")),
     Form("no such credential_source", REFUSED, _role("credential_source = Nonsense\n")),
     # Other keys.
-    Form("credential_process", LISTED, f"[default]\n{HERE}credential_process = cat $HOME/printed\n"),
+    Form("credential_process", LISTED,
+         f"[default]\n{HERE}credential_process = cat $HOME/printed\n"),
     Form("keys of the credentials file before credential_process", LISTED,
          f"[default]\n{HERE}credential_process = false\n", f"[default]\n{KEYS}"),
     Form("credential_process before keys of the configuration file", LISTED,

@@ -1,7 +1,7 @@
 """The Python package: its wheel's tag, its types, and its behaviour.
 
-It is built as a wheel and installed into a venv. What its tag promises is compared by auditwheel, its
-types by mypy, its behaviour by pytest against the project's own origin.
+It is built as a wheel and installed into a venv. What its tag promises is compared by auditwheel,
+its types by mypy, its behaviour by pytest against the project's own origin.
 
 The native module is built with the profile of the tests, so that it shares their library. Of the
 packages that inrush works with, this venv has those that are small: the tests of fsspec, with

@@ -145,8 +145,8 @@ class Feeder:
         for line in lines.splitlines():
             epoch = json.loads(line)
             if (epoch["bytes"], epoch["sha256"]) != self.epoch:
-                raise Wrong(f"epoch {epoch['epoch']} has {epoch['bytes']} of {self.epoch[0]} bytes, "
-                            f"or wrong ones: {self.feeder.last_words()}")
+                raise Wrong(f"epoch {epoch['epoch']} has {epoch['bytes']} of {self.epoch[0]} "
+                            f"bytes, or wrong ones: {self.feeder.last_words()}")
             self.soak.epochs += 1
             for name, limit in FEEDER.items():
                 self.soak.take(name, epoch[name] / (MIB if limit.unit else 1))
@@ -255,6 +255,12 @@ def progress(soak: Soak) -> str:
     size = sum(entry.size for entry in soak.entries) / 1e6
     return (f"{soak.epochs:,} epochs, {soak.cycles:,} times get and sync, of {size:.0f} MB each, "
             f"{soak.retries:,} retries reported")
+
+
+def faults(add: Add) -> None:
+    """Of both soaks."""
+    add("--faults", default="7:rare", metavar="SEED:PROFILE",
+        help="of the origin of a soak (default: %(default)s); with `7:corrupt` it has to fail")
 
 
 def options(add: Add) -> None:

@@ -107,7 +107,8 @@ def serve(temp: Path) -> Iterator[Moto]:
     """An empty moto on a free port."""
     temp.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    server = Server([install.program("moto"), "-H", "127.0.0.1", "-p", str(port)], temp / "moto.log")
+    server = Server([install.program("moto"), "-H", "127.0.0.1", "-p", str(port)],
+                    temp / "moto.log")
     try:
         if not server.wait_ready(lambda: listening(port), READY_SECONDS):
             raise LabError(f"moto does not start: {server.last_words()}")

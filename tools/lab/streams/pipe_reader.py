@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A reader as training programs have it: a named pipe (or standard input), unbuffered, into one
-buffer of 16 MiB until the end. Prints how many bytes there were; with `sha256` behind the path their
-digest, too.
+buffer of 16 MiB until the end. Prints how many bytes there were; with `sha256` behind the path
+their digest, too.
 """
 
 from __future__ import annotations
