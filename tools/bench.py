@@ -14,8 +14,9 @@ from lab.driver import Part
 PARTS = {
     **{name: Part(sections.run, section.__doc__ or "", sections.options)
        for name, section in sections.SECTIONS.items()},
-    "compare": driver.of(programs, needs_programs=False), "mounts": driver.of(mounts, on_disk=True),
-    "loaders": driver.of(loaders, on_disk=True), "python": driver.of(experiment)}
+    "compare": driver.of(programs, needs_programs=False, on_disk=True),
+    "mounts": driver.of(mounts, on_disk=True), "loaders": driver.of(loaders, on_disk=True),
+    "python": driver.of(experiment)}
 
 if __name__ == "__main__":
     sys.exit(driver.main(__doc__, PARTS, ["large", "small"], [driver.of_measurements]))

@@ -5,7 +5,8 @@ import sys
 
 import check
 from lab import driver
+from lab.checks import soak
 
 if __name__ == "__main__":
-    sys.exit(driver.main(check.__doc__ or "", check.PARTS, more=[check.soak.faults],
+    sys.exit(driver.main(check.__doc__ or "", check.PARTS, more=[soak.faults],
                          argv=["soak", *sys.argv[1:]]))

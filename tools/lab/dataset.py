@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 KIB = 1024
@@ -64,6 +65,14 @@ def write_object(path: Path, size: int, seed: str) -> None:
     with path.open("wb") as file:
         for offset in range(0, size, CHUNK):
             file.write(source.randbytes(min(CHUNK, size - offset)))
+
+
+def write_all(folder: Path, objects: Mapping[str, bytes]) -> None:
+    """Objects by their keys as files."""
+    for key, data in objects.items():
+        path = folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 def write_stamped(path: Path, size: int, number: int) -> None:

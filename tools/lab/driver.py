@@ -227,6 +227,8 @@ def together(parts: Mapping[str, Part], names: Sequence[str], args: Namespace) -
     """Runs parts that share their function; the exit code."""
     part, words = parts[names[0]], ", ".join(names)
     folder = args.disk or (build_folder() if part.on_disk else None)
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         with ExitStack() as stack:
             temp = stack.enter_context(tempfile.TemporaryDirectory(

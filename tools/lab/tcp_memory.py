@@ -59,6 +59,12 @@ class Sampler:
         self.is_over.set()
         self.thread.join()
 
+    def complaints(self) -> list[str]:
+        """What is wrong with how much it grew, if anything."""
+        grown = self.max_mib - self.start_mib
+        return [f"TCP memory grew by {grown:,.0f} MiB; wanted: at most {GROWTH_MIB_MAX:g}"
+                ] if grown > GROWTH_MIB_MAX else []
+
     def peak_mib(self, begun: float, ended: float) -> float:
         """The most between two times of CLOCK_MONOTONIC; the start's, where nothing was sampled."""
         within = (mib for at, mib, _ in list(self.samples)

@@ -48,7 +48,7 @@ def streamed(bench: Bench, folder: Path, url: str = "") -> Contender:
         outcome = streams.through_pipe(
             bench.command("pipe", "--augmented-manifest", manifest, "--attribute", "source-ref",
                           "--attribute", "class", folder / "train", url=url),
-            folder / "train_0", LINES * (OBJECT_BYTES + 1), env=bench.env, seconds=RUN_SECONDS)
+            folder / "train", LINES * (OBJECT_BYTES + 1), env=bench.env, seconds=RUN_SECONDS)
         return of_outcome(outcome, "inrush pipe", LINES * OBJECT_BYTES, LINES)
 
     return once

@@ -158,11 +158,11 @@ def cat(bench: Bench, options: Sequence[Word], seconds: float) -> Run:
     """`inrush cat` of everything, through a named pipe to a reader that throws it away."""
     def run(url: str) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="inrush-bench-") as folder:
-            pipe = Path(folder) / "pipe"
+            pipe = Path(folder) / "pipe_0"
             os.mkfifo(pipe)
             # Its CPU time is the reader's own: it is not waited for by the lab's clock of children
             # before the origin has ended.
-            with subprocess.Popen([sys.executable, str(streams.READER), str(pipe)],
+            with subprocess.Popen([sys.executable, str(streams.READER), f"{folder}/pipe"],
                                   stdout=subprocess.DEVNULL) as reader:
                 try:
                     return bench.run(["sh", "-c", 'exec "$@" >"$PIPE"', "sh",

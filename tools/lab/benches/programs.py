@@ -37,6 +37,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -411,7 +412,7 @@ def timed(what: str, work: Callable[[], Any]) -> Any:
 def options(add: Add) -> None:
     """Of this measurement alone."""
     add("--folder", type=Path, default=install.build_folder() / "compare",
-        help="for programs, downloads and results; 3 GB (default: %(default)s)")
+        help="for programs and results (default: %(default)s)")
 
 
 def run(lab: Lab) -> None:
@@ -435,7 +436,7 @@ def run(lab: Lab) -> None:
     ground = Ground(lab, listing.scan(root / BUCKET), urls, ours.bundle, lab.folder("files"),
                     lab.folder("scratch"))
     for name in names:
-        figures = timed(name, lambda name=name: measured(ground, name, wanted))
+        figures = timed(name, partial(measured, ground, name, wanted))
         report = write_results(results, name, figures, command)
         say(case_table(figures))
     say(summary(report["cases"]))

@@ -115,7 +115,7 @@ def piped(bench: Bench, *options: Word, url: str = "") -> Contender:
         outcome = streams.through_pipe(
             bench.command("pipe", f"s3://{BUCKET}/large/", bench.destination / "train", "--json",
                           *options, url=url),
-            bench.destination / "train_0", size, env=bench.env, seconds=RUN_SECONDS).well(OURS)
+            bench.destination / "train", size, env=bench.env, seconds=RUN_SECONDS).well(OURS)
         epoch = json.loads(outcome.stdout)["channels"][0]["epochs"][0]
         bench.clear()
         return of_outcome(outcome, OURS, size, 1, epoch["gigabytes_per_second"])

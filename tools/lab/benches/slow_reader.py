@@ -19,8 +19,8 @@ from typing import Any
 from lab.benches.ground import BUCKET, UNSIGNED, Bench, Figures
 from lab.driver import Add
 from lab.process import INTERRUPTED, LabError, Word, die_with_parent, note, say
-from lab.streams import LONG_READER as READER
-from lab.tcp_memory import GROWTH_MIB_MAX, Sampler
+from lab.streams import READER
+from lab.tcp_memory import Sampler
 
 GIB = 1 << 30
 SHARE_LEAST = 0.97
@@ -120,11 +120,7 @@ class Fed:
 
     def complaints(self) -> list[str]:
         """What is wrong whatever the readers' manner is."""
-        found, figures = [], self.figures()
-        grown = figures["tcp_mib_max"] - figures["tcp_mib_start"]
-        if grown > GROWTH_MIB_MAX:
-            found.append(f"TCP memory grew by {grown:,.0f} MiB; "
-                         f"wanted: at most {GROWTH_MIB_MAX:g}")
+        found, figures = self.sampler.complaints(), self.figures()
         found += [f"{figures[name]} {name}; wanted: none"
                   for name in ("stalls", "hedges", "retries") if figures[name]]
         if self.exit_code not in (0, INTERRUPTED):

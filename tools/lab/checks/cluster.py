@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import driver, install, process, samples, streams
-from lab.process import LabError, Outcome, Wrong, expect, must, say, succeeded
+from lab import dataset, driver, install, process, samples, streams
+from lab.process import LabError, Outcome, Word, Wrong, expect, must, say, succeeded
 from lab.servers import alone, slurm
 
 HERE = install.TOOLS / "cluster"
@@ -95,6 +95,15 @@ class Container:
     words: list[str]
     env: dict[str, str]
 
+    def run(self, what: str, words: Sequence[Word] = ()) -> Outcome:
+        """Its command, or another one as it, which has to succeed."""
+        outcome = process.run(words or self.words, seconds=RUN_SECONDS, env=self.env)
+        return succeeded(outcome, what)
+
+    def train(self, by: Sequence[Word] = ()) -> Outcome:
+        """The training container's, whose program is in this folder; `by` begins the line."""
+        return self.run("the training container", [*by, *in_this_folder(self.words)])
+
 
 def container(lab: Lab, described: Mapping[str, Any], index: int, volume: Path,
               others: Mapping[str, Path] | None = None) -> Container:
@@ -126,7 +135,7 @@ def in_places(word: str, places: Mapping[str, Path]) -> str:
     return re.sub(paths, lambda found: str(places[found[0]]), word)
 
 
-def in_this_folder(words: Sequence[str]) -> list[str | Path]:
+def in_this_folder(words: Sequence[str]) -> list[Word]:
     """A command of a training container: its program is in this folder."""
     return [sys.executable if words[0] == "python3" else words[0], HERE / words[1], *words[2:]]
 
@@ -152,12 +161,8 @@ def init_container(lab: Lab) -> None:
     for index in range(PODS):
         volume = lab.temp / f"file-{index}"
         volume.mkdir()
-        data = container(lab, pod["initContainers"][0], index, volume)
-        succeeded(process.run(data.words, seconds=RUN_SECONDS, env=data.env), "the init container")
-        training = container(lab, pod["containers"][0], index, volume)
-        outcome = succeeded(process.run(in_this_folder(training.words), seconds=RUN_SECONDS,
-                                        env=training.env), "the training container")
-        has_its_share(lab, index, outcome)
+        container(lab, pod["initContainers"][0], index, volume).run("the init container")
+        has_its_share(lab, index, container(lab, pod["containers"][0], index, volume).train())
     say(f"ok    kubernetes  job-file.yaml: {PODS} pods have read {len(lab.objects)} objects")
 
 
@@ -193,9 +198,7 @@ def mounted(lab: Lab) -> None:
         training = container(lab, described, index, volume)
         end = training.words.index("--") + 1
         words = [*training.words[:end], *in_this_folder(training.words[end:])]
-        outcome = succeeded(process.run(words, seconds=RUN_SECONDS, env=training.env),
-                            "the training container")
-        has_its_share(lab, index, outcome)
+        has_its_share(lab, index, training.run("the training container", words))
         left = list(volume.glob("input/data/*/*"))
         expect(not left, f"pod {index} has left {left}")
     say(f"ok    kubernetes  job-fastfile.yaml: {PODS} pods have read {len(lab.objects)} objects")
@@ -217,7 +220,7 @@ PROPAGATION = {"Bidirectional": "unchanged", "HostToContainer": "slave", "None":
 """What unshare(1) calls it."""
 
 
-def alone_with(described: Mapping[str, Any], words: Sequence[str | Path]) -> list[str | Path]:
+def alone_with(described: Mapping[str, Any], words: Sequence[Word]) -> list[Word]:
     """A command with mounts of its own, and with those of its volume as the manifest says."""
     how = described["volumeMounts"][0].get("mountPropagation", "None")
     return ["unshare", "--mount", f"--propagation={PROPAGATION[how]}", *words]
@@ -255,20 +258,18 @@ class MountPod:
         expect(is_there, f"the sidecar has started: {server.last_words()}")
         return server
 
-    def read(self, by: Sequence[str | Path]) -> None:
+    def read(self, by: Sequence[Word]) -> None:
         """The training container reads the share of its pod."""
         training = container(self.lab, self.training, self.index, self.volume)
-        outcome = succeeded(process.run([*by, *in_this_folder(training.words)], env=training.env,
-                                        seconds=RUN_SECONDS), "the training container")
         wanted = self.lab.share(self.index, PODS)
-        expect(listed(outcome.stdout) == wanted, f"pod {self.index} has its share of the files")
+        expect(listed(training.train(by).stdout) == wanted, f"pod {self.index} has its share of the files")
 
     def end(self, server: process.Server) -> str:
         """Ends the sidecar as the kubelet does, which runs its hook first; what it said."""
         hook = self.hook(self.sidecar["lifecycle"]["preStop"])
         inside = ["nsenter", f"--mount=/proc/{server.child.pid}/ns/mnt"]
         succeeded(process.run([*inside, *hook], seconds=RUN_SECONDS, env=self.lab.env), "the hook")
-        server.wait_ready(lambda: False, RUN_SECONDS)
+        server.ends(RUN_SECONDS)
         expect(server.child.poll() == 0, f"the sidecar ends by itself: {server.last_words()}")
         expect(not list((self.volume / "train").iterdir()), f"pod {self.index} has no mount left")
         return server.log.read_text()
@@ -334,8 +335,7 @@ def sidecar(lab: Lab, pod: Mapping[str, Any]) -> None:
         training = container(lab, pod["containers"][0], index, volume)
         server = process.Server(data.words, lab.temp / f"sidecar-{index}.log", data.env)
         try:
-            outcome = succeeded(process.run(in_this_folder(training.words), seconds=RUN_SECONDS,
-                                            env=training.env), "the training container")
+            outcome = training.train()
         finally:
             # As the kubelet ends it.
             server.stop()
@@ -362,7 +362,7 @@ def killed_sidecar(lab: Lab, pod: Mapping[str, Any]) -> None:
         expect(server.wait_ready((volume / "train_1").is_fifo, RUN_SECONDS), "the epoch begins")
         server.child.kill()
         server.child.wait()
-        reader.wait_ready(lambda: False, RUN_SECONDS)
+        reader.ends(RUN_SECONDS)
         said = reader.last_words()
         expect(reader.child.poll() == 1, f"the job fails: exit {reader.child.poll()}: {said}")
         expect("not whole" in said, f"it says why: {said}")
@@ -437,11 +437,8 @@ def make_lab(of: driver.Lab) -> Lab:
     sizes = [*samples.SIZES, *range(100_000, 1_500_000, 97_001)]
     objects = {f"{number % 3}/part-{number}": data
                for number, data in enumerate(samples.records("cluster", sizes))}
-    for key, data in {**{f"train/{key}": data for key, data in objects.items()},
-                      "test/only": b"test"}.items():
-        path = of.temp / "buckets" / BUCKET / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    dataset.write_all(of.temp / "buckets" / BUCKET, {
+        **{f"train/{key}": data for key, data in objects.items()}, "test/only": b"test"})
     return Lab(of.inrush, of.temp, of.with_keys(*KEYS), dict(sorted(objects.items())))
 
 

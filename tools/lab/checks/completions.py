@@ -11,6 +11,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from lab import dataset
 from lab.checks import shells
 from lab.driver import Lab
 
@@ -86,10 +87,7 @@ def escaped(address: str) -> str:
 def run(lab: Lab) -> None:
     """Every word in every shell."""
     root = lab.folder("root")
-    for key in KEYS:
-        place = root / "lab" / key
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(b"x")
+    dataset.write_all(root / "lab", dict.fromkeys(KEYS, b"x"))
     (root / "other").mkdir()
     url = lab.serve("--root", root, "--access-key", ACCESS_KEY, "--secret-key", SECRET)
     env = environment(url, lab.temp)

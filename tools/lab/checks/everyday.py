@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import client, driver, install, process
+from lab import client, dataset, driver, install, process
 from lab.checks import command_lines, printed, profiles
 from lab.checks.command_lines import ACCESS_KEY, BUCKET, OBJECTS, SECRET_KEY, Case, Expect, Put
 from lab.driver import Add
@@ -124,11 +124,9 @@ def stats_below(folder: Path) -> Stats:
 def put_files(folder: Path, before: Mapping[str, Put]) -> None:
     """Writes what is there before a line runs."""
     folder.mkdir(parents=True)
+    dataset.write_all(folder, {name: file.data for name, file in before.items()})
     for name, file in before.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.data)
-        os.utime(path, (file.seconds, file.seconds))
+        os.utime(folder / name, (file.seconds, file.seconds))
 
 
 def code_complaint(side: Side) -> str | None:
@@ -240,14 +238,10 @@ def note_case(of: driver.Lab, lab: Lab, shown: str, complaints: Mapping[str, str
 
 def write_buckets(folder: Path) -> None:
     """The objects as files, with their times."""
-    for key, data in OBJECTS.items():
-        path = folder / BUCKET / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        os.utime(path, (command_lines.MODIFIED[key], command_lines.MODIFIED[key]))
-    other = folder / command_lines.OTHER_BUCKET
-    other.mkdir()
-    (other / "key").write_bytes(b"value")
+    dataset.write_all(folder / BUCKET, OBJECTS)
+    for key in OBJECTS:
+        os.utime(folder / BUCKET / key, (command_lines.MODIFIED[key], command_lines.MODIFIED[key]))
+    dataset.write_all(folder / command_lines.OTHER_BUCKET, {"key": b"value"})
 
 
 def start_servers(of: driver.Lab, bundle: Path) -> dict[str, str]:

@@ -17,7 +17,6 @@ It installs what is missing (as root), listens on loopback only, and takes less 
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import socket
 import time
@@ -151,27 +150,18 @@ def run_case(lab: Lab, origin: Origin, volume: volumes.Volume, variant: Variant)
             shutil.rmtree(destination, ignore_errors=True)
 
 
-def digest(entries: Sequence[listing.Entry]) -> str:
-    """The line that the reader must print for these objects, one after the other."""
-    sha256 = hashlib.sha256()
-    for entry in entries:
-        sha256.update(entry.path.read_bytes())
-    return f"{sum(entry.size for entry in entries)} {sha256.hexdigest()}"
-
-
 def run_stream(lab: Lab, origin: Origin, folder: Path, seed: int | None) -> None:
     """Three epochs through named pipes, each held against the objects in its order."""
     wanted = origin.below(origin.prefix_of_variants)
     orders = [wanted if seed is None else streams.shuffled(wanted, seed, epoch)
               for epoch in range(STREAM_EPOCHS)]
     folder.mkdir()
-    pipes = [folder / f"channel_{epoch}" for epoch in range(STREAM_EPOCHS)]
     seeded = [] if seed is None else ["--shuffle-seed", str(seed)]
-    outcome, printed = streams.epochs(
+    outcome, parts = streams.by_pipes(
         lab.command("pipe", origin.source, folder / "channel", "--epochs", str(STREAM_EPOCHS),
                     *seeded, "--quiet", *origin.options, url=origin.url),
-        pipes, env=origin.env, seconds=seconds_left(lab))
-    complaint = outcome.trouble or wrong_digests(printed, orders)
+        folder / "channel", STREAM_EPOCHS, "--sha256", env=origin.env, seconds=seconds_left(lab))
+    complaint = outcome.trouble or wrong_parts(parts, orders)
     if not complaint and list(folder.iterdir()):
         complaint = "a named pipe is left"
     name = "three epochs" if seed is None else "shuffled"
@@ -179,20 +169,22 @@ def run_stream(lab: Lab, origin: Origin, folder: Path, seed: int | None) -> None
                f"{len(wanted)} objects in {outcome.seconds:.2f} s")
 
 
-def wrong_digests(printed: Sequence[str], orders: Sequence[Sequence[listing.Entry]]) -> str | None:
+def wrong_parts(parts: Sequence[streams.Part], orders: Sequence[Sequence[listing.Entry]]
+                ) -> str | None:
     """What is wrong with what a reader got, if anything."""
-    expected = [digest(order) for order in orders]
-    return None if printed == expected else f"the reader got {printed}, not {expected}"
+    found = [(part["bytes"], part["sha256"]) for part in parts]
+    expected = [listing.digest(order) for order in orders]
+    return None if found == expected else f"the reader got {found}, not {expected}"
 
 
 def run_stdout(lab: Lab, origin: Origin) -> None:
     """All objects on standard output, one after the other."""
     wanted = origin.below(origin.prefix_of_variants)
-    outcome, printed = streams.stdout_digest(
-        lab.command("cat", origin.source, *origin.options, url=origin.url), env=origin.env,
-        seconds=seconds_left(lab))
+    outcome, parts = streams.by_stdout(
+        lab.command("cat", origin.source, *origin.options, url=origin.url), "--sha256",
+        env=origin.env, seconds=seconds_left(lab))
     lab.report(f"{origin.name:5}  {'stdout':12}  {'cat':16}",
-               outcome.trouble or wrong_digests([printed], [wanted]),
+               outcome.trouble or wrong_parts(parts, [wanted]),
                f"{len(wanted)} objects in {outcome.seconds:.2f} s")
 
 

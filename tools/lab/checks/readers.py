@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import driver, install, process, samples, streams
+from lab import dataset, driver, install, process, samples, streams
 from lab.consumers import records
 from lab.process import LabError, Word
 
@@ -51,13 +51,6 @@ class Objects:
     def below(self, prefix: str) -> list[bytes]:
         """The objects of a channel."""
         return [self.found[key] for key in sorted(self.found) if key.startswith(prefix)]
-
-    def write(self, folder: Path) -> None:
-        """As files."""
-        for key, data in self.found.items():
-            path = folder / key
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
 
 
 @dataclass(frozen=True)
@@ -317,7 +310,7 @@ def run(of: driver.Lab) -> None:
     """All cases of each consumer, whose Python is installed first."""
     objects = make_objects()
     cases = [*stream_cases(objects), *file_cases(objects), *tensorflow_cases(objects)]
-    objects.write(of.temp / "buckets" / BUCKET)
+    dataset.write_all(of.temp / "buckets" / BUCKET, objects.found)
     lab = Lab(of, {**of.with_keys(*KEYS), "PYTHONDONTWRITEBYTECODE": "1"})
     for name in of.among(sorted({"toolkit", *(case.name for case in cases)})):
         try:

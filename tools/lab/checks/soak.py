@@ -16,12 +16,11 @@ fails if something grew, a byte was wrong, a run ended as it should not, or no f
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +47,6 @@ CYCLE_SECONDS = 1.0
 RUN_SECONDS = 120.0
 REPORT_SECONDS = 60.0
 MINUTES_MAX = 7 * 24 * 60
-READER = streams.FOLDER / "epoch_reader.py"
 
 FEEDER = {"descriptors": Limit("pipe: descriptors", "", 2),
           "threads": Limit("pipe: threads", "", 2),
@@ -108,15 +106,6 @@ def write_objects(bucket: Path) -> list[listing.Entry]:
     return listing.scan(bucket)
 
 
-def digest(entries: Sequence[listing.Entry]) -> tuple[int, str]:
-    """What an epoch is: all objects, one behind the other."""
-    total, sha256 = 0, hashlib.sha256()
-    for entry in entries:
-        sha256.update(entry.path.read_bytes())
-        total += entry.size
-    return total, sha256.hexdigest()
-
-
 @dataclass
 class Feeder:
     """The long-lived `inrush pipe` and its reader."""
@@ -172,11 +161,12 @@ def feeding(soak: Soak) -> Iterator[Feeder]:
         soak.lab.temp / "feeder.log", env=soak.env)
     try:
         reader = process.Server(
-            [sys.executable, READER, prefix, str(feeder.child.pid), str(EPOCH_SECONDS),
-             str(READER_MB_PER_S)],
+            [sys.executable, streams.READER, prefix, "--manner", f"training:{READER_MB_PER_S}",
+             "--epochs", "1000000", "--least", str(EPOCH_SECONDS), "--sha256", "--watch",
+             str(feeder.child.pid)],
             soak.lab.temp / "reader.log", env=soak.env)
         try:
-            yield Feeder(soak, digest(soak.entries), feeder, reader)
+            yield Feeder(soak, listing.digest(soak.entries), feeder, reader)
         finally:
             reader.stop()
     finally:
@@ -238,10 +228,8 @@ def work(soak: Soak) -> None:
         while (now := time.monotonic()) < deadline:
             cycle(soak)
             feeder.look()
-            grown = soak.sampler.max_mib - soak.sampler.start_mib
             # Sockets must not hold what a reader does not take.
-            expect(grown <= tcp_memory.GROWTH_MIB_MAX, f"TCP memory grew by {grown:,.0f} MiB, by "
-                   f"more than {tcp_memory.GROWTH_MIB_MAX:g}")
+            expect(not (grown := soak.sampler.complaints()), "".join(grown))
             if now >= report_at:
                 report_at = now + REPORT_SECONDS
                 process.note(f"  {(now - started) / 60:.0f} min: {progress(soak)}")

@@ -11,6 +11,7 @@ Out of scope: delimiters, `max-keys` other than the page size, versions.
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,14 @@ def scan(bucket: Path) -> list[Entry]:
             key = path.relative_to(bucket).as_posix()
             entries.append(Entry(key, path, stat.st_size, int(stat.st_mtime)))
     return sorted(entries, key=lambda entry: entry.key.encode())
+
+
+def digest(entries: Sequence[Entry]) -> tuple[int, str]:
+    """The length and the SHA-256 of all objects, one behind the other."""
+    sha256 = hashlib.sha256()
+    for entry in entries:
+        sha256.update(entry.path.read_bytes())
+    return sum(entry.size for entry in entries), sha256.hexdigest()
 
 
 def spellings(text: str) -> set[str]:

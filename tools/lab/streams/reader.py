@@ -1,27 +1,33 @@
 #!/usr/bin/env python3
-"""A reader that is slower than the network, as a training job is.
+"""A reader of streams, as training programs have it.
 
-    paced_reader.py PATH [--manner MANNER] [--epochs N] [--part-bytes N] [--enough SECONDS]
-                    [--limit SECONDS]
+    reader.py PATH [--manner MANNER] [--epochs N] [--part-bytes N] [--enough SECONDS]
+              [--limit SECONDS] [--least SECONDS] [--sha256] [--watch PID]
 
 PATH is the prefix of named pipes, which are read one after the other (PATH_0, PATH_1, ...), or `-`
 for standard input. Manners:
 
     all                     as fast as it can (the default)
     rate:MB                 MB megabytes a second, in pieces of at most 1 MiB with sleeps
+    training:MB             that for three of four epochs, and each fourth as fast as it can
     bursts:SECONDS:BYTES    rests for SECONDS, then reads BYTES as fast as it can, and repeats
     rest:SECONDS:BYTES:MB   MB megabytes a second with one rest, after BYTES of an epoch
 
 Prints a line of JSON for each epoch, or for each `--part-bytes` of it: its bytes, seconds and MB/s,
-and when it began and ended by CLOCK_MONOTONIC, which all processes share. A part begins where the
-one before ended, so the time between two epochs counts. After `--enough` seconds it begins no part
-more; after `--limit` seconds or SIGTERM it prints the part it is in as incomplete and ends. It
-fails with words on standard error if nothing comes for a minute.
+and when it began and ended by CLOCK_MONOTONIC, which all processes share; with `--sha256` their
+digest, too. A part begins where the one before ended, so the time between two epochs counts. After
+`--enough` seconds it begins no part more; after `--limit` seconds or SIGTERM it prints the part it
+is in as incomplete and ends. It fails with words on standard error if nothing comes for a minute.
+
+A part that takes less than `--least` seconds is followed by a rest. With `--watch` a line also has
+what that process has then, just before the next pipe is opened: it is at rest, and everything that
+it may fetch ahead is there.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import select
@@ -29,6 +35,7 @@ import signal
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 PIECE_BYTES = 1 << 20
 UNPACED_BYTES = 16 << 20
@@ -36,6 +43,9 @@ UNPACED_BYTES = 16 << 20
 CATCH_UP_PIECES = 8
 """What a reader that was late may catch up: its own sleeps end late, too. More would hide that
 nothing was there to be read."""
+FAST_EVERY = 4
+"""One epoch of this many is read as fast as it can be, in training."""
+STATUS = {"VmRSS": "rss_bytes", "VmHWM": "peak_bytes", "Threads": "threads"}
 WAIT_SECONDS = 60.0
 LOOK_SECONDS = 0.002
 
@@ -60,7 +70,7 @@ class Pace:
         elif name == "rest":
             self.rest_seconds, self.rest_bytes, self.rate = map(float, numbers)
         elif name != "all":
-            raise SystemExit(f"{manner}: not all, rate:, bursts: or rest:")
+            raise SystemExit(f"{manner}: not all, rate:, training:, bursts: or rest:")
         self.rate *= 1e6
         self.buffer = bytearray(UNPACED_BYTES if name == "all" else PIECE_BYTES)
         # Bursts begin with a rest: the one after an epoch's last byte belongs to the next epoch.
@@ -112,35 +122,63 @@ def sleep_until(due: float, deadline: float) -> None:
         raise Over
 
 
+def figures(pid: int, folder: Path) -> dict[str, int]:
+    """What a process has: memory, threads, descriptors, names in its folder."""
+    found = {}
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in STATUS:
+            words = value.split()
+            found[STATUS[name]] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
+    descriptors = len(os.listdir(f"/proc/{pid}/fd"))
+    return {**found, "descriptors": descriptors, "names": len(os.listdir(folder))}
+
+
 class Reader:
     """Epochs in parts, and what was printed of them."""
 
-    def __init__(self, manner: str, part_bytes: int, enough: float, limit: float) -> None:
-        self.pace = Pace(manner)
-        self.part_bytes = part_bytes
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.is_training = args.manner.startswith("training:")
+        self.usual, self.fast = Pace(args.manner.replace("training:", "rate:")), Pace("all")
+        self.part_bytes = args.part_bytes
         started = time.monotonic()
-        self.enough_at, self.deadline = started + enough, started + limit
+        self.enough_at, self.deadline = started + args.enough, started + args.limit
         self.epoch = self.part = self.bytes = 0
-        self.begun = 0.0
+        self.begun, self.due = 0.0, started
+        self.sha256 = hashlib.sha256()
+
+    @property
+    def pace(self) -> Pace:
+        """How this epoch is read."""
+        is_fast = self.is_training and self.epoch % FAST_EVERY == FAST_EVERY - 1
+        return self.fast if is_fast else self.usual
 
     def report(self, complete: bool) -> None:
         """Prints a part; the next one begins."""
         now = time.monotonic()
         seconds = now - self.begun
-        print(json.dumps({
+        found: dict[str, Any] = {
             "epoch": self.epoch, "part": self.part, "bytes": self.bytes, "seconds": seconds,
             "mb_per_s": self.bytes / 1e6 / seconds if seconds else 0.0, "begun": self.begun,
-            "ended": now, "complete": complete}), flush=True)
+            "ended": now, "complete": complete}
+        if self.args.sha256:
+            found["sha256"], self.sha256 = self.sha256.hexdigest(), hashlib.sha256()
+        self.due = max(self.due + self.args.least, now)
+        sleep_until(self.due, float("inf"))
+        if self.args.watch:
+            found |= figures(self.args.watch, Path(self.args.path).parent)
+        print(json.dumps(found), flush=True)
         self.part, self.bytes, self.begun = self.part + 1, 0, now
         if complete and now >= self.enough_at:
             raise Over
 
     def read(self, stream: int) -> None:
         """Reads an epoch to its end, part by part."""
-        poll = select.poll()
+        poll, pace = select.poll(), self.pace
         poll.register(stream, select.POLLIN)
-        self.pace.begin()
-        sleep_until(self.pace.due, self.deadline)
+        pace.begin()
+        sleep_until(pace.due, self.deadline)
         while True:
             wait = min(WAIT_SECONDS, max(0.0, self.deadline - time.monotonic()))
             # Linux reports no hang-up before the first writer, so there is no false end.
@@ -148,22 +186,26 @@ class Reader:
                 if wait < WAIT_SECONDS:
                     raise Over
                 raise SystemExit(f"epoch {self.epoch}: nothing comes after byte {self.bytes}")
-            room = self.part_bytes - self.bytes if self.part_bytes else len(self.pace.buffer)
-            count = os.readv(stream, [memoryview(self.pace.buffer)[:room]])
+            room = self.part_bytes - self.bytes if self.part_bytes else len(pace.buffer)
+            piece = memoryview(pace.buffer)[:room]
+            count = os.readv(stream, [piece])
             if count == 0:
                 break
             self.bytes += count
-            due = self.pace.take(count)
+            if self.args.sha256:
+                self.sha256.update(piece[:count])
+            due = pace.take(count)
             if self.bytes == self.part_bytes:
                 self.report(complete=True)
             sleep_until(due, self.deadline)
         if self.bytes or not self.part_bytes:
             self.report(complete=True)
 
-    def run(self, path: str, epochs: int) -> None:
+    def run(self) -> None:
         """Reads all epochs, or until its time is over."""
+        path = self.args.path
         try:
-            for self.epoch in range(epochs):
+            for self.epoch in range(self.args.epochs):
                 is_first = self.epoch == 0
                 stream = 0 if path == "-" else open_pipe(Path(f"{path}_{self.epoch}"),
                                                          self.deadline)
@@ -192,10 +234,12 @@ def main() -> None:
     add("--part-bytes", type=int, default=0)
     add("--enough", type=float, default=float("inf"))
     add("--limit", type=float, default=float("inf"))
-    args = parser.parse_args()
-    reader = Reader(args.manner, args.part_bytes, args.enough, args.limit)
+    add("--least", type=float, default=0.0)
+    add("--sha256", action="store_true")
+    add("--watch", type=int)
+    reader = Reader(parser.parse_args())
     signal.signal(signal.SIGTERM, leave)
-    reader.run(args.path, args.epochs)
+    reader.run()
 
 
 if __name__ == "__main__":
