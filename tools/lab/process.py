@@ -156,9 +156,11 @@ class Server:
         return self.child.returncode is not None
 
     def summary(self) -> dict[str, Any]:
-        """The JSON of the last line that it printed."""
-        found: dict[str, Any] = json.loads(self.log.read_text().splitlines()[-1])
-        return found
+        """The last JSON in its log, where its errors stand, too."""
+        found = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
+        expect(bool(found), f"it prints no summary: {self.last_words()}")
+        summary: dict[str, Any] = json.loads(found[-1])
+        return summary
 
     def stop(self) -> None:
         """SIGTERM, a bounded wait, then SIGKILL."""

@@ -39,12 +39,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import chart, client, dataset, install, measure, process
+from lab import chart, client, dataset, install, measure, peers, process
+from lab.benches.ground import BUCKET, OURS
 from lab.driver import Add, Lab
 from lab.measure import Sample
 from lab.process import LabError, Word, must, say
 
-BUCKET = "bench"
 LARGE, LARGE_BYTES = 4, dataset.GIB
 SMALL, SMALL_BYTES, SMALL_FOLDERS = 2_000, 39_000, 64
 RANDOM_READS, RANDOM_BYTES = 500, 39_000
@@ -218,43 +218,6 @@ def inrush(ground: Ground, url: str, point: Path, *words: Word) -> list[Word]:
                               *ground.lab.args.option, url=url)
 
 
-def rclone(ground: Ground, url: str, point: Path) -> list[Word]:
-    """rclone as it reads best: no HEAD for each file, a listing that it keeps."""
-    return [install.system_program("rclone"), "mount", f":s3:{BUCKET}", point, "--read-only",
-            "--config", ground.scratch / "rclone.conf", "--s3-provider", "Other",
-            "--s3-env-auth", "--s3-endpoint", url, "--s3-list-version", "2",
-            "--use-server-modtime", "--no-checksum", "--dir-cache-time", "24h",
-            "--attr-timeout", "1h", "--buffer-size", "64M", "--max-read-ahead", "1M"]
-
-
-def s3fs(ground: Ground, url: str, point: Path) -> list[Word]:
-    """s3fs with more requests at the same time than its default."""
-    keys = ground.scratch / "s3fs.keys"
-    keys.write_text("any:any\n")
-    keys.chmod(0o600)
-    return [install.system_program("s3fs"), BUCKET, point, "-f", "-o",
-            f"ro,listobjectsv2,url={url},use_path_request_style,passwd_file={keys},"
-            "parallel_count=32,multireq_max=100,stat_cache_expire=3600,"
-            "max_stat_cache_size=100000,endpoint=us-east-1"]
-
-
-def mountpoint(ground: Ground, url: str, point: Path) -> list[Word]:
-    """Mountpoint for Amazon S3 with a listing that it keeps. Its target is the default elsewhere
-    than on EC2: with 100 Gbit/s it opened 118 connections instead of 25, and read large files more
-    slowly.
-
-    Neither Debian nor PyPI nor crates.io has the program `mount-s3`: it is the crate mountpoint-s3
-    of github.com/awslabs/mountpoint-s3. Compared was 1.24.0 as of commit 58817cab2, with two lines
-    changed to fit mountpoint-s3-fs 0.11.0 and mountpoint-s3-client 0.22.1 from crates.io."""
-    return [ground.lab.args.mountpoint, BUCKET, point, "--foreground", "--read-only",
-            "--endpoint-url", url, "--force-path-style", "--region", "us-east-1",
-            "--metadata-ttl", "indefinite", "--maximum-throughput-gbps", "10"]
-
-
-PEERS: dict[str, Callable[[Ground, str, Path], list[Word]]] = {
-    "inrush": inrush, "rclone": rclone, "s3fs": s3fs, "mountpoint": mountpoint}
-
-
 def drop_caches() -> None:
     """Empties the page cache."""
     os.sync()
@@ -307,7 +270,7 @@ def of_disk(case: Case, copies: Path) -> measure.Contender:
     return once
 
 
-def contenders(ground: Ground, name: str, peers: Sequence[str], points: Path
+def contenders(ground: Ground, name: str, wanted: Sequence[str], points: Path
                ) -> dict[str, measure.Contender]:
     """Who takes part in a case."""
     case = CASES[name]
@@ -316,8 +279,12 @@ def contenders(ground: Ground, name: str, peers: Sequence[str], points: Path
         return {transport: of_mount(ground, case, inrush(ground, url, points / transport, "--fuse",
                                                          transport), points / transport)
                 for transport in ("device", "io_uring")}
-    found = {peer: of_mount(ground, case, PEERS[peer](ground, url, points / peer), points / peer)
-             for peer in peers}
+    found = {}
+    for peer in wanted:
+        point = points / peer
+        line = inrush(ground, url, point) if peer == OURS else peers.MOUNTS[peer](peers.Mount(
+            url, BUCKET, point, ground.scratch, ground.lab.args.mountpoint))
+        found[peer] = of_mount(ground, case, line, point)
     if case.reads:
         found["get"] = of_get(ground, case)
     if name in CACHED:
@@ -352,7 +319,7 @@ def markdown(rows_of: Mapping[str, Mapping[str, Any]]) -> str:
     for name, found in rows_of.items():
         case = CASES[name]
         for other, row in found.items():
-            ours = found.get("inrush", found.get("io_uring", row))
+            ours = found.get(OURS, found.get("io_uring", row))
             # Of times the shorter is the faster.
             pair = (row, ours) if case.unit == "ms" else (ours, row)
             ratio = pair[0]["speed"] / pair[1]["speed"]
@@ -384,14 +351,14 @@ def run(lab: Lab) -> None:
         raise LabError("mounting, and emptying the page cache, take root")
     cases = lab.chosen("case", CASES, [name for name in CASES
                                        if lab.args.transports or name not in OF_TRANSPORTS])
-    peers = [] if lab.args.transports else lab.chosen(
-        "peer", PEERS, [peer for peer in PEERS if peer != "mountpoint" or lab.args.mountpoint])
-    if "mountpoint" in peers and not lab.args.mountpoint:
+    known = (OURS, *peers.MOUNTS)
+    wanted = [] if lab.args.transports else lab.chosen(
+        "peer", known, [peer for peer in known if peer != "mountpoint" or lab.args.mountpoint])
+    if "mountpoint" in wanted and not lab.args.mountpoint:
         raise LabError("--peer mountpoint takes --mountpoint PATH")
-    for program in ("fio", "find", *(peer for peer in ("rclone", "s3fs") if peer in peers)):
+    for program in ("fio", "find", *(peer for peer in ("rclone", "s3fs") if peer in wanted)):
         install.system_program(program)
     root, points = lab.in_memory() / "root", lab.folder("points")
-    (lab.temp / "rclone.conf").touch()
     write_objects(root / BUCKET)
     near = lab.serve("--root", root)
     far = lab.serve("--root", root, "--first-byte-latency", f"{LATENCY_MS}:0")
@@ -400,7 +367,7 @@ def run(lab: Lab) -> None:
         fill(ground, root, points)
     for name in cases:
         say(f"{name}, in {CASES[name].unit}")
-        found[name] = measured(measure.rounds(contenders(ground, name, peers, points), 0,
+        found[name] = measured(measure.rounds(contenders(ground, name, wanted, points), 0,
                                               lab.args.runs or 3, {}))
         lab.keep("mounts", found)
     say(f"{time.strftime('%Y-%m-%d')}, {measure.machine(lab.temp)['cpus']} cores")

@@ -262,7 +262,8 @@ class MountPod:
         """The training container reads the share of its pod."""
         training = container(self.lab, self.training, self.index, self.volume)
         wanted = self.lab.share(self.index, PODS)
-        expect(listed(training.train(by).stdout) == wanted, f"pod {self.index} has its share of the files")
+        found = listed(training.train(by).stdout)
+        expect(found == wanted, f"pod {self.index} has its share of the files")
 
     def end(self, server: process.Server) -> str:
         """Ends the sidecar as the kubelet does, which runs its hook first; what it said."""

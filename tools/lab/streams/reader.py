@@ -198,6 +198,7 @@ class Reader:
             if self.bytes == self.part_bytes:
                 self.report(complete=True)
             sleep_until(due, self.deadline)
+        os.close(stream)
         if self.bytes or not self.part_bytes:
             self.report(complete=True)
 
@@ -213,7 +214,6 @@ class Reader:
                 if is_first:
                     self.begun = time.monotonic()
                 self.read(stream)
-                os.close(stream)
         except Over:
             if self.bytes:
                 self.report(complete=False)
