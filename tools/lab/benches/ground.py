@@ -24,7 +24,7 @@ BUCKET = "bench"
 OURS = "inrush"
 RUN_SECONDS = 180.0
 KEPT_FILES = 256
-"""So many files of a run are deleted behind it; more are kept."""
+"""The most files of a run that are deleted behind it; more are kept."""
 UNSIGNED = "--no-sign-request"
 SPEED = {"gb_per_s": "GB/s", "cpu_s_per_gb": "CPU s/GB", "peak_rss_mib": "peak MiB"}
 SECURE = {"gb_per_s": "GB/s", "cpu_s_per_tb": "CPU s/TB", "peak_rss_mib": "peak MiB"}

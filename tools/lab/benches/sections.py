@@ -306,7 +306,7 @@ def verify(bench: Bench) -> Figures:
 
 
 def verify_disk(bench: Bench) -> Figures:
-    """The same comparison with files on disk."""
+    """That comparison with files on disk."""
     return verified(bench, "verify-disk", to_disk=True)
 
 
