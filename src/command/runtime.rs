@@ -75,7 +75,7 @@ fn ring_runtime(choice: RingChoice) -> std::io::Result<Option<tokio_uring::Runti
     }
     match tokio_uring::Runtime::new(&tokio_uring::builder()) {
         Ok(runtime) => Ok(Some(runtime)),
-        Err(error) if is_of_descriptors(&error) => Err(error),
+        Err(error) if descriptor::have_run_out(&error) => Err(error),
         Err(_) => Ok(None),
     }
 }
@@ -85,14 +85,6 @@ fn check_descriptors() -> std::io::Result<()> {
     let spare: std::result::Result<Vec<_>, _> =
         (0..RUNTIME_DESCRIPTORS).map(|_| descriptor::event_counter()).collect();
     spare.map(drop).map_err(|errno| errno.named().into())
-}
-
-/// True if this process or the machine has run out of descriptors.
-#[cfg(not(target_env = "musl"))]
-fn is_of_descriptors(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    let found = error.raw_os_error();
-    [Errno::MFILE, Errno::NFILE].iter().any(|errno| found == Some(errno.raw_os_error()))
 }
 
 fn trouble(error: &std::io::Error) -> Error {

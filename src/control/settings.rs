@@ -22,6 +22,7 @@ use crate::control::auth::tokens::WEB_IDENTITY;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::waiting::Board;
 use crate::s3::uri::shown;
+use crate::sys::descriptor;
 
 /// Variables that select a profile, after the command line.
 const PROFILE_VARIABLES: [&str; 2] = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"];
@@ -544,9 +545,11 @@ fn sections_of(
 
 fn unreadable(path: &Path, error: &io::Error, named: &str) -> Error {
     let message = format!("cannot read {}: {error}", shown(&path.to_string_lossy()));
-    Error::new(ErrorKind::Usage, message)
-        .advise(format!("check the file, and {named}"))
-        .caused_by_io(error)
+    let (kind, advice) = match descriptor::have_run_out(error) {
+        true => (ErrorKind::Host, "raise the limit of open files (ulimit -n)".to_owned()),
+        false => (ErrorKind::Usage, format!("check the file, and {named}")),
+    };
+    Error::new(kind, message).advise(advice).caused_by_io(error)
 }
 
 /// The error about a line does not repeat it: it may be a secret.
@@ -768,6 +771,10 @@ mod tests {
         let error = read(io::ErrorKind::PermissionDenied, &named).expect_err("it was named");
         assert!(error.to_string().starts_with("cannot read /home/keys: permission"), "{error}");
         assert!(read(io::ErrorKind::Other, &home).is_err());
+        let none_left = |_: &Path| Err(io::Error::from_raw_os_error(libc::EMFILE));
+        let error = Settings::read(|_| Some("/home".to_owned()), none_left, None).map(|_| ());
+        let error = error.expect_err("no descriptor is left");
+        assert!(error.kind() == ErrorKind::Host && error.to_string().contains("ulimit"), "{error}");
         assert_eq!(read(io::ErrorKind::Other, &[]), Ok(()), "there is no place to look");
     }
 
