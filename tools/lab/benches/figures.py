@@ -17,7 +17,7 @@ TITLES = {"images": "Images of 39 KB, an object each", "tars": "Images of 39 KB 
           "tensors": "A safetensors file of 4 GiB", "array": "An object of 4 GiB into memory"}
 OURS = {"images": "inrush read_many", "tars": "inrush open", "tensors": "inrush.safetensors.load",
         "array": "inrush read_into"}
-"""The way that is held against the peers."""
+"""The way that is compared with the peers."""
 PROGRAM = "inrush get --discard"
 OF_PROGRAM = 0.8
 """The least part of the program's samples/s, with the latency of `LATE`."""

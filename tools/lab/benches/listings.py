@@ -32,7 +32,7 @@ def _contender(bench: Bench, command: Sequence[Word]) -> Contender:
 def list_keys(bench: Bench) -> Figures:
     """`ls` of 1,000,000 keys, 20 ms for each page, beside one request at a time.
 
-    The first run of each is held against the keys that the server has. `--check` wants at least
+    The first run of each is compared with the keys that the server has. `--check` wants at least
     300,000 keys/s and 8 times the speed."""
     words = ["--synthetic", f"{BUCKET}/p/:{KEYS}:1KiB:folders={FOLDERS}",
              "--first-byte-latency", str(PAGE_MS)]

@@ -1,6 +1,6 @@
 """How many connections inrush opens by itself, beside numbers given by hand.
 
-Objects come from an inrush-origin, which is started anew for each run and writes down what it has
+Objects come from an inrush-origin, which is started for each run and writes down what it has
 sent every 100 ms. So a speed is that of a time within a run: where it says so, the first seconds,
 in which a client looks for the right number, do not count, and the client is killed when the time
 is over. CPU time and peak memory are of the whole run.

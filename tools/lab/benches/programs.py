@@ -369,7 +369,7 @@ def merged(before: Mapping[str, Any], found: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_results(folder: Path, name: str, found: dict[str, Any], command: str) -> dict[str, Any]:
-    """Adds the figures of a case to those that are there, and writes all forms anew."""
+    """Adds the figures of a case to those that are there, and writes all forms again."""
     path = folder / "compare.json"
     cases = json.loads(path.read_text())["cases"] if path.is_file() else {}
     cases[name] = merged(cases[name], found) if name in cases else found

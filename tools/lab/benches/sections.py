@@ -288,7 +288,7 @@ def stalls_stream(bench: Bench) -> Figures:
 
 
 def verified(bench: Bench, name: str, to_disk: bool) -> Figures:
-    """Bytes held against their checksums beside bytes that are not."""
+    """Bytes compared with their checksums beside bytes that are not."""
     title = (f"{name}: {large_objects(bench)} to {'files' if to_disk else 'nowhere'}, "
              "--verify auto beside off")
     with bench.lab.serving("--root", bench.root, "--checksum", "crc64nvme") as url:

@@ -151,7 +151,7 @@ def run_case(lab: Lab, origin: Origin, volume: volumes.Volume, variant: Variant)
 
 
 def run_stream(lab: Lab, origin: Origin, folder: Path, seed: int | None) -> None:
-    """Three epochs through named pipes, each held against the objects in its order."""
+    """Three epochs through named pipes, each compared with the objects in its order."""
     wanted = origin.below(origin.prefix_of_variants)
     orders = [wanted if seed is None else streams.shuffled(wanted, seed, epoch)
               for epoch in range(STREAM_EPOCHS)]
@@ -260,7 +260,7 @@ def nginx_origin(stack: ExitStack, temp: Path, root: Path) -> list[Origin]:
 
 def tls_origins(stack: ExitStack, temp: Path, root: Path) -> list[Origin]:
     """nginx over TLS, once for each version, and once with a certificate that signed itself."""
-    hosts = [f"{BUCKET}.{nginx.VIRTUAL_DOMAIN}"]
+    hosts = [f"{BUCKET}.{nginx.Nginx.VIRTUAL_DOMAIN}"]
     ours = authority.make(temp / "authority", hosts)
     stranger = authority.make(temp / "stranger", hosts).bundle
     server = stack.enter_context(
@@ -314,7 +314,7 @@ def run(lab: Lab) -> None:
         install.program("moto")
     no_mounts = volumes.private_mounts()
     if no_mounts is None:
-        hosts = [f"{BUCKET}.{domain}" for domain in (nginx.VIRTUAL_DOMAIN, moto.VIRTUAL_DOMAIN)]
+        hosts = [f"{BUCKET}.{server.VIRTUAL_DOMAIN}" for server in (nginx.Nginx, moto.Moto)]
         volumes.add_hosts(lab.stack, lab.temp, hosts)
     places = volumes.volumes(lab.stack, lab.temp, no_mounts)
     own = places[0]

@@ -7,7 +7,7 @@ go to a mount without a cache, half to one whose cache has room for half of the 
 to keep and to remove them. The origin fails about one request in a hundred.
 
 Meanwhile it is noted what the mount's process has: descriptors, memory, threads. At the end the
-median of each figure in the last quarter is held against the one in the first. It fails if
+median of each figure in the last quarter is compared with the one in the first. It fails if
 something grew, a byte was wrong, a read failed, or the mount did not end as it should. Mounting
 takes root.
 """

@@ -157,7 +157,7 @@ class Check:
         return ["epoll"] if emulated else ["io_uring", "epoll"]
 
     def emulated(self, program: Path, machine: Machine, this: Machine) -> None:
-        """A program of another processor, under qemu-user, which has no io_uring, held against the
+        """A program of another processor, under qemu-user, which has no io_uring, compared with the
         one of this machine."""
         own = self.temp / this.name / f"inrush-{binary.version()}-linux-{this.name}" / "inrush"
         command = [install.system_program(f"qemu-{machine.name}"), program]

@@ -10,7 +10,7 @@ request in a hundred.
 
 The memory of all TCP sockets of the machine may never be over 300 MiB more than at the start.
 
-At the end the median of each figure in the last quarter is held against the one in the first. It
+At the end the median of each figure in the last quarter is compared with the one in the first. It
 fails if something grew, a byte was wrong, a run ended as it should not, or no fault was met.
 """
 

@@ -18,12 +18,12 @@ from urllib.parse import quote, unquote, urlencode
 
 from lab import install
 from lab.process import LabError, Server, free_port
+from lab.servers import Loopback
 from lab.servers.listing import NAMESPACE, Entry
 
 READY_SECONDS = 30.0
 REQUEST_SECONDS = 60.0
 PAGES_MAX = 100
-VIRTUAL_DOMAIN = "localhost"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing",
                "AWS_REGION": "us-east-1"}
 ANY_SIGNATURE = {"Authorization": "AWS4-HMAC-SHA256 Credential=testing/20260101/us-east-1/s3/"
@@ -31,21 +31,11 @@ ANY_SIGNATURE = {"Authorization": "AWS4-HMAC-SHA256 Credential=testing/20260101/
 
 
 @dataclass(frozen=True)
-class Moto:
+class Moto(Loopback):
     """A running moto and one connection to fill it."""
 
-    port: int
+    VIRTUAL_DOMAIN = "localhost"
     connection: http.client.HTTPConnection
-
-    @property
-    def url(self) -> str:
-        """The endpoint in path style."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def virtual_url(self) -> str:
-        """The endpoint in virtual-host style; its names need resolving."""
-        return f"http://{VIRTUAL_DOMAIN}:{self.port}"
 
     def ask(self, method: str, target: str, body: bytes | None = None) -> bytes:
         """One request that has to succeed; the answer's body."""

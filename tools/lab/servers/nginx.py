@@ -28,10 +28,9 @@ from pathlib import Path
 
 from lab.install import system_program
 from lab.process import LabError, Server
-from lab.servers import listing
+from lab.servers import Loopback, listing
 from lab.servers.authority import Authority
 
-VIRTUAL_DOMAIN = "s3.lab.localhost"
 READY_SECONDS = 10.0
 PORTS_TRIED = 5
 BACKLOG = 4096
@@ -127,23 +126,13 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Nginx:
+class Nginx(Loopback):
     """A running look-alike."""
 
-    port: int
+    VIRTUAL_DOMAIN = "s3.lab.localhost"
     temp: Path
     tls_ports: dict[str, int]
     """The port of each version of TLS; empty without an authority."""
-
-    @property
-    def url(self) -> str:
-        """The endpoint in path style."""
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def virtual_url(self) -> str:
-        """The endpoint in virtual-host style; its names need resolving."""
-        return f"http://{VIRTUAL_DOMAIN}:{self.port}"
 
     def tls_url(self, version: str) -> str:
         """The endpoint in path style over this version of TLS."""
@@ -151,7 +140,7 @@ class Nginx:
 
     def tls_virtual_url(self, version: str) -> str:
         """The endpoint in virtual-host style over this version of TLS."""
-        return f"https://{VIRTUAL_DOMAIN}:{self.tls_ports[version]}"
+        return f"https://{self.VIRTUAL_DOMAIN}:{self.tls_ports[version]}"
 
     def agreements(self, version: str, skip: int = 0) -> list[Agreement]:
         """What was agreed on for each request at this version's port, in order, but the first
@@ -196,7 +185,7 @@ def servers(root: Path, temp: Path, port: int, buckets: Sequence[str], security:
                             root=root, secure=security, errors=errors, buckets=both)]
     for bucket in buckets:
         one = BUCKET.format(at="/", bucket=bucket, pages=pages)
-        blocks.append(SERVER.format(port=port, options=ssl, name=f"{bucket}.{VIRTUAL_DOMAIN}",
+        blocks.append(SERVER.format(port=port, options=ssl, name=f"{bucket}.{Nginx.VIRTUAL_DOMAIN}",
                                     root=root / bucket, secure=security, errors=errors,
                                     buckets=one))
     return "".join(blocks)

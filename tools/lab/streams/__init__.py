@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 
 
 def shuffled(items: Sequence[Item], seed: int, epoch: int) -> list[Item]:
-    """The order of an epoch by the words of `inrush pipe`'s documentation, written anew here: a
+    """The order of an epoch as the documentation of `inrush pipe` says it, without its code: a
     Fisher-Yates shuffle whose words are SplitMix64's from seed XOR (epoch + 1) * GOLDEN."""
     order, state = list(items), seed ^ ((epoch + 1) * GOLDEN & WORD)
     for last in range(len(order) - 1, 0, -1):
