@@ -434,14 +434,14 @@ impl Scheduler {
             Supply::Ended
         } else {
             let holds_back = room.ranges == 0 || !passed_over.is_empty();
-            if holds_back && state.has_ranges(&leases) {
-                state.sleepers[worker].sleep = Sleep::ForPace;
+            let is_paced = holds_back && state.has_ranges(&leases);
+            let sleep = if is_paced { Sleep::ForPace } else { Sleep::ForWork };
+            let before = std::mem::replace(&mut state.sleepers[worker].sleep, sleep);
+            if is_paced && before == Sleep::Awake {
                 // It may have been woken for a request that another can take.
                 state.wake_one_of(Sleep::ForWork, false);
-                return Supply::Paced;
             }
-            state.sleepers[worker].sleep = Sleep::ForWork;
-            Supply::Later
+            if is_paced { Supply::Paced } else { Supply::Later }
         }
     }
 

@@ -285,6 +285,10 @@ fn a_request_that_the_woken_worker_cannot_take_wakes_another() {
     // Neither can take it: they do not wake one another without end.
     assert_eq!(scheduler.take(1, full, EndpointSet::EMPTY, &mut ready), Supply::Paced);
     assert!(sleeps(&scheduler, 0) && sleeps(&scheduler, 1));
+    // Who asks again by itself was not woken for anything: as while the other has no free lease.
+    scheduler.lock().sleepers[1].sleep = Sleep::ForWork;
+    assert_eq!(scheduler.take(0, full, EndpointSet::EMPTY, &mut ready), Supply::Paced);
+    assert!(sleeps(&scheduler, 1));
     // One that waits for work is preferred.
     assert_eq!(given(&scheduler, 1, room(4)), [(true, 1)]);
     assert!(given(&scheduler, 1, room(4)).is_empty());
