@@ -8,6 +8,8 @@ use tokio::task::LocalSet;
 
 use crate::control::refresh::keep_helper;
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(not(target_env = "musl"))]
+use crate::sys::Errno;
 use crate::sys::choice::RingChoice;
 use crate::sys::uring::{SetupError, Uring};
 use crate::sys::{descriptor, tcp_memory};
@@ -75,7 +77,7 @@ fn ring_runtime(choice: RingChoice) -> std::io::Result<Option<tokio_uring::Runti
     }
     match tokio_uring::Runtime::new(&tokio_uring::builder()) {
         Ok(runtime) => Ok(Some(runtime)),
-        Err(error) if descriptor::have_run_out(&error) => Err(error),
+        Err(error) if Errno::from(&error).is_of_descriptors() => Err(error),
         Err(_) => Ok(None),
     }
 }

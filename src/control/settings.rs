@@ -22,7 +22,7 @@ use crate::control::auth::tokens::WEB_IDENTITY;
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::waiting::Board;
 use crate::s3::uri::shown;
-use crate::sys::descriptor;
+use crate::sys::Errno;
 
 /// Variables that select a profile, after the command line.
 const PROFILE_VARIABLES: [&str; 2] = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"];
@@ -545,7 +545,7 @@ fn sections_of(
 
 fn unreadable(path: &Path, error: &io::Error, named: &str) -> Error {
     let message = format!("cannot read {}: {error}", shown(&path.to_string_lossy()));
-    let (kind, advice) = match descriptor::have_run_out(error) {
+    let (kind, advice) = match Errno::from(error).is_of_descriptors() {
         true => (ErrorKind::Host, "raise the limit of open files (ulimit -n)".to_owned()),
         false => (ErrorKind::Usage, format!("check the file, and {named}")),
     };

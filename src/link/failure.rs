@@ -278,7 +278,7 @@ impl Failure {
     /// says nothing about network or endpoint.
     #[must_use]
     pub const fn is_of_descriptors(self) -> bool {
-        matches!(self, Self::Connect(errno) if matches!(errno.number(), 23 | 24))
+        matches!(self, Self::Connect(errno) if errno.is_of_descriptors())
     }
 
     /// Advice, unless the network itself should be checked.

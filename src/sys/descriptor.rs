@@ -96,13 +96,6 @@ pub fn out_of_order_packets(socket: &Handle) -> Option<u32> {
     is_there.then(|| u32::from_ne_bytes(info[OUT_OF_ORDER_AT_BYTES..].try_into().expect("4 bytes")))
 }
 
-/// True if this process or the machine has run out of descriptors (EMFILE, ENFILE).
-#[must_use]
-pub fn have_run_out(error: &std::io::Error) -> bool {
-    let errno = rustix::io::Errno::from_io_error(error);
-    matches!(errno, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
-}
-
 /// An eventfd that wakes a worker: [`raise`] from any thread, [`super::Op::Poll`] in its ring.
 ///
 /// # Errors

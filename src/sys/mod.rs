@@ -103,6 +103,12 @@ impl Errno {
         rustix::io::Errno::from_raw_os_error(self.0.get())
     }
 
+    /// True if the process or the machine has run out of descriptors: EMFILE or ENFILE.
+    #[must_use]
+    pub const fn is_of_descriptors(self) -> bool {
+        matches!(self.named(), rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)
+    }
+
     /// True if the same call may succeed at once: EINTR or EAGAIN.
     #[must_use]
     pub fn is_transient(self) -> bool {
@@ -118,6 +124,12 @@ impl From<rustix::io::Errno> for Errno {
 
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&std::io::Error> for Errno {
+    fn from(error: &std::io::Error) -> Self {
         Self::new(error.raw_os_error().unwrap_or(0))
     }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use rustix::io::Errno as Named;
-
 use super::window::{Inlet, StreamPiece, no_pipe};
 use super::{Feeder, TOKEN_GONE, TOKEN_READER, TOKEN_ROOM, TOKEN_WAKE, pause_us};
 use crate::engine::metrics::EpochCount;
@@ -568,7 +566,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
 /// The error of a failed write to the reader's pipe, or to one before it.
 fn unwritable(errno: Errno) -> Error {
-    if matches!(errno.named(), Named::MFILE | Named::NFILE) {
+    if errno.is_of_descriptors() {
         return no_pipe(errno);
     }
     Error::new(ErrorKind::Destination, format!("cannot write: {errno}"))
