@@ -126,7 +126,7 @@ pub(super) fn ended(summary: &Summary) {
     if let Some(ring) = &summary.ring {
         info!("{}", ring_in_words(ring));
     }
-    for (reason, count) in &summary.retries {
+    for (reason, count) in &summary.sent.retries {
         info!("{} because of {reason}", counted(*count, "retry", "retries"));
     }
     for address in &summary.addresses {

@@ -15,91 +15,145 @@ use crate::link::waiting::Wait;
 use crate::sys::choice::Features;
 use crate::sys::usage::ProcessorTime;
 
-/// Counters of one worker.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct WorkerMetrics {
-    /// Body bytes received and delivered.
-    pub bytes: u64,
-    /// Objects finished.
-    pub objects: u64,
-    /// Requests sent.
-    pub requests: u64,
-    /// Successful answers.
-    pub answers: u64,
-    /// Most connections at once.
-    pub connections: u64,
-    /// Connections opened.
-    pub connects: u64,
-    /// Turns of its loop: one system call each.
-    pub turns: u64,
-    /// Failed attempts that were retried, by [`RetryReason`].
-    pub retries: RetryCounts,
-    /// Reason of the last retry.
-    pub last_retry: Option<RetryReason>,
-    /// Connections that currently wait for a retry.
-    pub waiting: u32,
-    /// Late ranges that were requested a second time.
-    pub hedges: u64,
-    /// Hedges in which the second answer came first.
-    pub hedges_won: u64,
-    /// Ranges moved from a late connection to another; they are no retries.
-    pub moves: u64,
-    /// Packets received out of order on closed connections: others before them were lost on the
-    /// way, or dropped by this machine.
-    pub out_of_order_packets: u64,
-    /// Counts by address.
-    pub addresses: Vec<AddressCount>,
-    /// Short writes that were continued.
-    pub short_writes: u64,
-    /// Large files written past the page cache.
-    pub files_direct: u64,
-    /// Large files whose file system refused direct I/O.
-    pub files_buffered: u64,
-    /// Time in stages, summed over connections or operations.
-    pub stages: Stages,
-    /// Times of requests to the first byte.
-    pub first_bytes: Durations,
-    /// Times of ranges from the last request to the last byte.
-    pub ranges: Durations,
-    /// Waiting times by cause.
-    pub waits: Waits,
-    /// Time outside the ring, in microseconds.
-    pub loop_us: u64,
-    /// Shortest time to connect, in microseconds: one round trip.
-    pub connect_us_min: Option<u64>,
-    /// When it last finished work, in microseconds since the run began.
-    pub done_us: u64,
-    /// Processor time of its thread.
-    pub processor: ProcessorTime,
-    /// Kernel features of its ring; `None` if simulated.
-    pub features: Option<Features>,
+/// What adds up: over the workers of a run, or over the ranges of a client.
+trait Total {
+    fn add(&mut self, other: &Self);
 }
 
-/// Time per stage in microseconds, summed over all connections or operations of a worker, so a sum
-/// can exceed the run's time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stages {
-    /// From a request's start to the complete head of its answer.
-    pub first_byte_us: u64,
-    /// From the head to the last body byte.
-    pub body_us: u64,
-    /// Writes through the ring, from submission to completion.
-    pub write_us: u64,
-    /// Connections waiting for a free slot.
-    pub slot_wait_us: u64,
-    /// Other file system calls: create, small writes, rename; including those on helper threads.
-    pub file_us: u64,
-    /// Connections waiting before a retry.
-    pub backoff_us: u64,
-    /// Computing checksums.
-    pub verify_us: u64,
-    /// TLS: handshakes, encryption and decryption.
-    pub tls_us: u64,
+impl Total for u64 {
+    fn add(&mut self, other: &Self) {
+        *self += other;
+    }
+}
+
+impl Total for u32 {
+    fn add(&mut self, other: &Self) {
+        *self += other;
+    }
+}
+
+impl<const N: usize> Total for [u64; N] {
+    fn add(&mut self, other: &Self) {
+        self.iter_mut().zip(other).for_each(|(mine, theirs)| *mine += theirs);
+    }
+}
+
+/// Declares counters once: each with its meaning and, if it is no sum, how two of it are joined.
+macro_rules! counters {
+    ($(#[$attribute:meta])* pub struct $name:ident {
+        $($(#[$meaning:meta])* pub $field:ident: $type:ty $(= $join:expr)?,)*
+    }) => {
+        $(#[$attribute])*
+        pub struct $name {
+            $($(#[$meaning])* pub $field: $type,)*
+        }
+
+        impl $name {
+            /// Adds another's counts.
+            pub fn add(&mut self, other: &Self) {
+                $(counters!(@join self.$field, other.$field $(, $join)?);)*
+            }
+        }
+    };
+    (@join $mine:expr, $theirs:expr) => { $mine.add(&$theirs) };
+    (@join $mine:expr, $theirs:expr, $join:expr) => { $mine = $join($mine, $theirs) };
+}
+
+counters! {
+    /// Counters of one worker.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct WorkerMetrics {
+        /// Body bytes received and delivered.
+        pub bytes: u64,
+        /// Objects finished.
+        pub objects: u64,
+        /// Requests and what became of them.
+        pub sent: RequestCounts,
+        /// Successful answers.
+        pub answers: u64,
+        /// Most connections at once.
+        pub connections: u64,
+        /// Turns of its loop: one system call each.
+        pub turns: u64,
+        /// Reason of the last retry.
+        pub last_retry: Option<RetryReason> = later,
+        /// Connections that currently wait for a retry.
+        pub waiting: u32,
+        /// Hedges in which the second answer came first.
+        pub hedges_won: u64,
+        /// Packets received out of order on closed connections: others before them were lost on the
+        /// way, or dropped by this machine.
+        pub out_of_order_packets: u64,
+        /// Short writes that were continued.
+        pub short_writes: u64,
+        /// Large files written past the page cache.
+        pub files_direct: u64,
+        /// Large files whose file system refused direct I/O.
+        pub files_buffered: u64,
+        /// Time in stages, summed over connections or operations.
+        pub stages: Stages,
+        /// Times of requests to the first byte.
+        pub first_bytes: Durations,
+        /// Times of ranges from the last request to the last byte.
+        pub ranges: Durations,
+        /// Waiting times by cause.
+        pub waits: Waits,
+        /// Time outside the ring, in microseconds.
+        pub loop_us: u64,
+        /// Shortest time to connect, in microseconds: one round trip.
+        pub connect_us_min: Option<u64> = least,
+        /// When it last finished work, in microseconds since the run began.
+        pub done_us: u64 = u64::max,
+        /// Processor time of its thread.
+        pub processor: ProcessorTime,
+        /// Kernel features of its ring; `None` if simulated.
+        pub features: Option<Features> = Option::or,
+    }
+}
+
+fn later<T>(mine: Option<T>, theirs: Option<T>) -> Option<T> {
+    theirs.or(mine)
+}
+
+fn least(mine: Option<u64>, theirs: Option<u64>) -> Option<u64> {
+    mine.into_iter().chain(theirs).min()
+}
+
+counters! {
+    /// Time per stage in microseconds, summed over all connections or operations of a worker, so a
+    /// sum can exceed the run's time.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Stages {
+        /// From a request's start to the complete head of its answer.
+        pub first_byte_us: u64,
+        /// From the head to the last body byte.
+        pub body_us: u64,
+        /// Writes through the ring, from submission to completion.
+        pub write_us: u64,
+        /// Connections waiting for a free slot.
+        pub slot_wait_us: u64,
+        /// Other file system calls: create, small writes, rename; also those on helper threads.
+        pub file_us: u64,
+        /// Connections waiting before a retry.
+        pub backoff_us: u64,
+        /// Computing checksums.
+        pub verify_us: u64,
+        /// TLS: handshakes, encryption and decryption.
+        pub tls_us: u64,
+    }
 }
 
 /// Histogram of durations, by powers of two of microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Durations([u32; 32]);
+
+impl Total for Durations {
+    fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine = mine.saturating_add(theirs);
+        }
+    }
+}
 
 impl Durations {
     /// Adds one duration.
@@ -107,13 +161,6 @@ impl Durations {
         let bits = (u64::BITS - us.leading_zeros()) as usize;
         let count = &mut self.0[bits.min(31)];
         *count = count.saturating_add(1);
-    }
-
-    /// Adds another histogram.
-    pub fn add(&mut self, other: &Self) {
-        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
-            *mine = mine.saturating_add(theirs);
-        }
     }
 
     /// Non-empty buckets: upper bound in microseconds, and count.
@@ -185,92 +232,62 @@ impl Waits {
     pub fn all(&self) -> u64 {
         self.0.iter().sum()
     }
+}
 
-    /// Adds another's waiting times.
-    pub fn add(&mut self, other: &Self) {
-        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
-            *mine += theirs;
-        }
+impl Total for Waits {
+    fn add(&mut self, other: &Self) {
+        self.0.add(&other.0);
     }
 }
 
-impl WorkerMetrics {
-    /// Adds another worker's counts.
-    pub fn add(&mut self, other: &Self) {
-        self.bytes += other.bytes;
-        self.objects += other.objects;
-        self.requests += other.requests;
-        self.answers += other.answers;
-        self.connections += other.connections;
-        self.connects += other.connects;
-        self.turns += other.turns;
-        for (mine, theirs) in self.retries.iter_mut().zip(other.retries) {
-            *mine += theirs;
-        }
-        self.last_retry = other.last_retry.or(self.last_retry);
-        self.waiting += other.waiting;
-        self.hedges += other.hedges;
-        self.hedges_won += other.hedges_won;
-        self.moves += other.moves;
-        self.out_of_order_packets += other.out_of_order_packets;
-        for theirs in &other.addresses {
-            match self.addresses.iter_mut().find(|mine| mine.is_of_same(theirs)) {
+counters! {
+    /// Counts of one address of one endpoint.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct AddressCount {
+        /// The endpoint: several may share an address, such as a proxy's.
+        pub endpoint: EndpointNumber = same,
+        /// The address.
+        pub address: SocketAddr = same,
+        /// Connections begun.
+        pub connects: u64,
+        /// Ranges received.
+        pub ranges: u64,
+        /// Bytes received.
+        pub bytes: u64,
+        /// How many times it did not answer, or was far slower than the others.
+        pub failures: u64,
+        /// From requests to the heads of their answers, in microseconds, summed.
+        pub first_byte_us: u64,
+        /// From the heads to the last bytes, in microseconds, summed.
+        pub body_us: u64,
+        /// Answers that asked for fewer requests (503, 429).
+        pub refused: u64,
+        /// From the first request to the last byte, in microseconds since the run began; `None` if
+        /// nothing was received.
+        pub busy_us: Option<(u64, u64)> = whole,
+    }
+}
+
+/// Only counts of the same address of the same endpoint are added.
+fn same<T>(mine: T, _theirs: T) -> T {
+    mine
+}
+
+/// From the first beginning to the last end.
+fn whole(mine: Option<(u64, u64)>, theirs: Option<(u64, u64)>) -> Option<(u64, u64)> {
+    let (mine, theirs) = (mine.or(theirs), theirs.or(mine));
+    mine.zip(theirs).map(|(mine, theirs)| (mine.0.min(theirs.0), mine.1.max(theirs.1)))
+}
+
+impl Total for Vec<AddressCount> {
+    fn add(&mut self, other: &Self) {
+        for theirs in other {
+            match self.iter_mut().find(|mine| mine.is_of_same(theirs)) {
                 Some(mine) => mine.add(theirs),
-                None => self.addresses.push(*theirs),
+                None => self.push(*theirs),
             }
         }
-        self.short_writes += other.short_writes;
-        self.files_direct += other.files_direct;
-        self.files_buffered += other.files_buffered;
-        self.stages.add(&other.stages);
-        self.first_bytes.add(&other.first_bytes);
-        self.ranges.add(&other.ranges);
-        self.waits.add(&other.waits);
-        self.loop_us += other.loop_us;
-        self.connect_us_min = self.connect_us_min.into_iter().chain(other.connect_us_min).min();
-        self.done_us = self.done_us.max(other.done_us);
-        self.processor.add(&other.processor);
-        self.features = self.features.or(other.features);
     }
-}
-
-impl Stages {
-    fn add(&mut self, other: &Self) {
-        self.first_byte_us += other.first_byte_us;
-        self.body_us += other.body_us;
-        self.write_us += other.write_us;
-        self.slot_wait_us += other.slot_wait_us;
-        self.file_us += other.file_us;
-        self.backoff_us += other.backoff_us;
-        self.verify_us += other.verify_us;
-        self.tls_us += other.tls_us;
-    }
-}
-
-/// Counts of one address of one endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AddressCount {
-    /// The endpoint: several may share an address, such as a proxy's.
-    pub endpoint: EndpointNumber,
-    /// The address.
-    pub address: SocketAddr,
-    /// Connections begun.
-    pub connects: u64,
-    /// Ranges received.
-    pub ranges: u64,
-    /// Bytes received.
-    pub bytes: u64,
-    /// How many times it did not answer, or was far slower than the others.
-    pub failures: u64,
-    /// From requests to the heads of their answers, in microseconds, summed.
-    pub first_byte_us: u64,
-    /// From the heads to the last bytes, in microseconds, summed.
-    pub body_us: u64,
-    /// Answers that asked for fewer requests (503, 429).
-    pub refused: u64,
-    /// From the first request to the last byte, in microseconds since the run began; `None` if
-    /// nothing was received.
-    pub busy_us: Option<(u64, u64)>,
 }
 
 impl AddressCount {
@@ -313,41 +330,28 @@ impl AddressCount {
             ..Self::new(self.endpoint, self.address)
         });
     }
+}
 
-    /// Adds counts of the same address.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.connects += other.connects;
-        self.ranges += other.ranges;
-        self.bytes += other.bytes;
-        self.failures += other.failures;
-        self.first_byte_us += other.first_byte_us;
-        self.body_us += other.body_us;
-        self.refused += other.refused;
-        let mine = self.busy_us.or(other.busy_us);
-        self.busy_us = mine
-            .zip(other.busy_us.or(mine))
-            .map(|((begun, ended), theirs)| (begun.min(theirs.0), ended.max(theirs.1)));
+counters! {
+    /// Requests of a worker, a client or a channel, and what became of them.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct RequestCounts {
+        /// Failed attempts that were retried, by [`RetryReason`].
+        pub retries: RetryCounts,
+        /// Late ranges that were requested a second time while the first request continued.
+        pub hedges: u64,
+        /// Late ranges that were moved to another connection; they are no retries.
+        pub moves: u64,
+        /// Counts by address, of the last [`ADDRESSES_KEPT_MAX`].
+        pub addresses: Vec<AddressCount>,
+        /// Connections opened.
+        pub connects: u64,
+        /// HTTP requests sent.
+        pub requests: u64,
     }
 }
 
-/// Counts for one client.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ClientCounts {
-    /// Failed attempts that were retried, by [`RetryReason`].
-    pub retries: RetryCounts,
-    /// Late ranges that were requested a second time while the first request continued.
-    pub hedges: u64,
-    /// Late ranges that were moved to another connection; they are no retries.
-    pub moves: u64,
-    /// Counts by address, of the last [`ADDRESSES_KEPT_MAX`].
-    pub addresses: Vec<AddressCount>,
-    /// Connections opened.
-    pub connects: u64,
-    /// HTTP requests sent.
-    pub requests: u64,
-}
-
-impl ClientCounts {
+impl RequestCounts {
     /// The counts of an address of an endpoint.
     pub(crate) fn address(
         &mut self,
@@ -402,18 +406,8 @@ pub struct FeedCount {
     pub earlier_epochs: u64,
     /// Bytes of earlier epochs.
     pub earlier_bytes: u64,
-    /// Failed attempts that were retried, by [`RetryReason`].
-    pub retries: RetryCounts,
-    /// Late ranges that were requested a second time while the first request continued.
-    pub hedges: u64,
-    /// Late ranges that were moved to another connection; they are no retries.
-    pub moves: u64,
-    /// Counts by address.
-    pub addresses: Vec<AddressCount>,
-    /// Connections opened.
-    pub connects: u64,
-    /// Requests sent.
-    pub requests: u64,
+    /// Its requests and what became of them.
+    pub sent: RequestCounts,
     /// What was waited for while a reader waited for bytes.
     pub waits: Waits,
     /// Size of the smallest private pipe, in bytes.
@@ -426,17 +420,6 @@ pub struct FeedCount {
     pub pace: Timeline,
     /// The endpoints' addresses, by number.
     pub endpoints: Vec<String>,
-}
-
-impl FeedCount {
-    /// Takes the workers' counts for the channel, and the size of its smallest pipe.
-    pub(crate) fn of_client(&mut self, (client, pipe_bytes_min): (ClientCounts, Option<u64>)) {
-        let ClientCounts { retries, hedges, moves, addresses, connects, requests } = client;
-        (self.retries, self.moves, self.addresses) = (retries, moves, addresses);
-        self.hedges = hedges;
-        (self.connects, self.requests) = (connects, requests);
-        self.pipe_bytes_min = pipe_bytes_min;
-    }
 }
 
 /// State of a running worker for others to watch. Each worker's is on its own cache lines and
@@ -520,7 +503,7 @@ impl Gauge {
     pub fn show(&self, metrics: &WorkerMetrics) {
         self.bytes.store(metrics.bytes, Ordering::Relaxed);
         self.objects.store(metrics.objects, Ordering::Relaxed);
-        self.retries.store(metrics.retries.iter().sum(), Ordering::Relaxed);
+        self.retries.store(metrics.sent.retries.iter().sum(), Ordering::Relaxed);
         self.waiting.store(metrics.waiting, Ordering::Relaxed);
         let reason = metrics.last_retry.map_or(0, |reason| reason as u32 + 1);
         self.last_retry.store(reason, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use crate::engine::backlog::RangeBacklog;
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::handover::Handover;
 use crate::engine::lease::Lease;
-use crate::engine::metrics::{AddressCount, ClientCounts};
+use crate::engine::metrics::{AddressCount, RequestCounts};
 use crate::engine::pace::{EndpointTotals, Pacer, Totals};
 use crate::error::{Error, ErrorKind};
 use crate::limits::ENDPOINTS_MAX;
@@ -109,7 +109,7 @@ pub struct Completion {
 #[derive(Debug, Default)]
 struct Arrived {
     completions: Vec<Completion>,
-    counts: ClientCounts,
+    counts: RequestCounts,
     /// The client has taken all completions and waits for more.
     is_waited_for: bool,
 }
@@ -207,7 +207,7 @@ impl Inbox {
 
     /// The counts so far.
     #[must_use]
-    pub fn counts(&self) -> ClientCounts {
+    pub fn counts(&self) -> RequestCounts {
         self.lock().counts.clone()
     }
 

@@ -9,74 +9,6 @@ pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 /// The metric that identifies the run: always 1, with labels.
 pub const INFO: &str = "inrush_info";
 
-/// The values of a run's metrics at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Numbers {
-    /// Name of the command.
-    pub command: &'static str,
-    /// When it began, in seconds since 1970.
-    pub started_seconds: f64,
-    /// When it ended, in seconds since 1970; 0 while it runs.
-    pub ended_seconds: f64,
-    /// Its exit code; 0 while it runs.
-    pub exit_code: u8,
-    /// Body bytes received and delivered.
-    pub bytes: u64,
-    /// Objects that are complete.
-    pub objects: u64,
-    /// Objects that failed.
-    pub failed_objects: u64,
-    /// Objects that were already there.
-    pub kept_objects: u64,
-    /// Objects that were listed and are to be downloaded.
-    pub known_objects: u64,
-    /// Their bytes.
-    pub known_bytes: u64,
-    /// Failed attempts that were retried.
-    pub retries: u64,
-    /// Retried control-plane requests.
-    pub control_retries: u64,
-    /// Responses with the requested data.
-    pub answers: u64,
-    /// Responses that asked for fewer requests.
-    pub refused: u64,
-    /// Connections that wait before a retry.
-    pub waiting: u32,
-    /// Requests that may be in flight.
-    pub wanted: u32,
-    /// Requests in flight.
-    pub in_flight: u32,
-    /// Processor seconds of the process.
-    pub cpu_seconds: f64,
-    /// Peak resident set size of the process, in bytes.
-    pub peak_rss_bytes: u64,
-    /// The machine's TCP memory in use, in bytes; 0 here and below if the kernel does not report
-    /// it.
-    pub tcp_memory_bytes: u64,
-    /// Its maximum since the command began.
-    pub tcp_memory_peak_bytes: u64,
-    /// Its pressure mark.
-    pub tcp_memory_pressure_bytes: u64,
-    /// How often the pressure began.
-    pub tcp_memory_pressures: u64,
-    /// How often sockets were pruned.
-    pub tcp_pruned: u64,
-    /// Received packets dropped for lack of memory.
-    pub tcp_dropped: u64,
-    /// Files of mounts that were opened.
-    pub opened_files: u64,
-    /// Reads of them that the kernel asked for.
-    pub reads: u64,
-    /// Those that failed.
-    pub failed_reads: u64,
-    /// Bytes that it was given.
-    pub read_bytes: u64,
-    /// Opened files that were in the cache.
-    pub cache_hits: u64,
-    /// Those that were not.
-    pub cache_misses: u64,
-}
-
 /// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
@@ -98,81 +30,118 @@ pub struct Metric {
     value: fn(&Numbers) -> f64,
 }
 
+/// A number as Prometheus has it.
+trait Value: Copy {
+    fn value(self) -> f64;
+}
+
+impl Value for u64 {
+    #[expect(clippy::cast_precision_loss, reason = "2^53 bytes are nine petabytes")]
+    fn value(self) -> f64 {
+        self as f64
+    }
+}
+
+impl Value for u32 {
+    fn value(self) -> f64 {
+        self.into()
+    }
+}
+
+impl Value for u8 {
+    fn value(self) -> f64 {
+        self.into()
+    }
+}
+
+impl Value for f64 {
+    fn value(self) -> f64 {
+        self
+    }
+}
+
+/// Declares each metric once: its field, its type and its name. Its meaning is its help, too.
 macro_rules! metrics {
-    ($($name:literal $kind:ident $help:literal $value:expr;)*) => {
+    ($(#[doc = $help:literal] $field:ident: $type:ty = $kind:ident $name:literal;)*) => {
+        /// The values of a run's metrics at one moment.
+        #[derive(Debug, Clone, Copy, Default, PartialEq)]
+        pub struct Numbers {
+            /// Name of the command.
+            pub command: &'static str,
+            $(#[doc = $help] pub $field: $type,)*
+        }
+
         /// All metrics except [`INFO`].
-        pub const METRICS: &[Metric] = &[$(
-            Metric { name: $name, kind: MetricKind::$kind, help: $help, value: $value }
-        ),*];
+        pub const METRICS: &[Metric] = &[$(Metric {
+            name: $name,
+            kind: MetricKind::$kind,
+            help: $help.trim_ascii_start(),
+            value: |of| of.$field.value(),
+        }),*];
     };
 }
 
-#[expect(clippy::cast_precision_loss, reason = "2^53 bytes are nine petabytes")]
-const fn float(count: u64) -> f64 {
-    count as f64
-}
-
 metrics! {
-    "inrush_start_time_seconds" Gauge "Start of the command, in seconds since 1970."
-        |of| of.started_seconds;
-    "inrush_end_time_seconds" Gauge "End of the command, in seconds since 1970; 0 while it runs."
-        |of| of.ended_seconds;
-    "inrush_exit_code" Gauge "Exit code of the command; 0 while it runs."
-        |of| f64::from(of.exit_code);
-    "inrush_received_bytes_total" Counter "Bytes of objects received, as bytes in --json of files."
-        |of| float(of.bytes);
-    "inrush_objects_total" Counter "Objects downloaded to files, as objects in --json."
-        |of| float(of.objects);
-    "inrush_failed_objects_total" Counter "Objects that failed, as failed_objects in --json."
-        |of| float(of.failed_objects);
-    "inrush_kept_objects_total" Counter "Objects skipped because they were there already."
-        |of| float(of.kept_objects);
-    "inrush_known_objects" Gauge "Objects listed so far that are to be downloaded."
-        |of| float(of.known_objects);
-    "inrush_known_bytes" Gauge "Bytes of the objects listed so far that are to be downloaded."
-        |of| float(of.known_bytes);
-    "inrush_retries_total" Counter "Failed attempts to get a range that were followed by another."
-        |of| float(of.retries);
-    "inrush_control_retries_total" Counter "Listing and metadata requests that were sent again."
-        |of| float(of.control_retries);
-    "inrush_answers_total" Counter "Answers with the range that was requested."
-        |of| float(of.answers);
-    "inrush_refused_total" Counter "Answers that ask for fewer requests (503, 429)."
-        |of| float(of.refused);
-    "inrush_waiting_connections" Gauge "Connections that wait before their next attempt."
-        |of| f64::from(of.waiting);
-    "inrush_wanted_requests" Gauge "Requests that the pace allows in flight now."
-        |of| f64::from(of.wanted);
-    "inrush_requests_in_flight" Gauge "Requests in flight now."
-        |of| f64::from(of.in_flight);
-    "inrush_cpu_seconds_total" Counter "CPU time of the process, in seconds."
-        |of| of.cpu_seconds;
-    "inrush_peak_resident_bytes" Gauge "Highest resident set of the process."
-        |of| float(of.peak_rss_bytes);
-    "inrush_tcp_memory_bytes" Gauge "Memory of all TCP sockets of the machine now."
-        |of| float(of.tcp_memory_bytes);
-    "inrush_tcp_memory_peak_bytes" Gauge "The most of it that was seen since the command began."
-        |of| float(of.tcp_memory_peak_bytes);
-    "inrush_tcp_memory_pressure_bytes" Gauge "Its pressure mark (tcp_mem); 0 if it is unknown."
-        |of| float(of.tcp_memory_pressure_bytes);
-    "inrush_tcp_memory_pressures_total" Counter "How often its pressure began."
-        |of| float(of.tcp_memory_pressures);
-    "inrush_tcp_pruned_total" Counter "How often a socket of the machine was pruned."
-        |of| float(of.tcp_pruned);
-    "inrush_tcp_dropped_total" Counter "Packets that the machine dropped for lack of TCP memory."
-        |of| float(of.tcp_dropped);
-    "inrush_opened_files_total" Counter "Files of mounts that were opened, as opens in --json."
-        |of| float(of.opened_files);
-    "inrush_reads_total" Counter "Reads of them that the kernel requested, as reads in --json."
-        |of| float(of.reads);
-    "inrush_failed_reads_total" Counter "Reads that failed, as failed_reads in --json."
-        |of| float(of.failed_reads);
-    "inrush_read_bytes_total" Counter "Bytes that reads returned, as served_bytes in --json."
-        |of| float(of.read_bytes);
-    "inrush_cache_hits_total" Counter "Opened files that were in the cache of the mount."
-        |of| float(of.cache_hits);
-    "inrush_cache_misses_total" Counter "Opened files that were not in the cache of the mount."
-        |of| float(of.cache_misses);
+    /// Start of the command, in seconds since 1970.
+    started_seconds: f64 = Gauge "inrush_start_time_seconds";
+    /// End of the command, in seconds since 1970; 0 while it runs.
+    ended_seconds: f64 = Gauge "inrush_end_time_seconds";
+    /// Exit code of the command; 0 while it runs.
+    exit_code: u8 = Gauge "inrush_exit_code";
+    /// Bytes of objects received, as bytes in --json of files.
+    bytes: u64 = Counter "inrush_received_bytes_total";
+    /// Objects downloaded to files, as objects in --json.
+    objects: u64 = Counter "inrush_objects_total";
+    /// Objects that failed, as failed_objects in --json.
+    failed_objects: u64 = Counter "inrush_failed_objects_total";
+    /// Objects skipped because they were there already.
+    kept_objects: u64 = Counter "inrush_kept_objects_total";
+    /// Objects listed so far that are to be downloaded.
+    known_objects: u64 = Gauge "inrush_known_objects";
+    /// Bytes of the objects listed so far that are to be downloaded.
+    known_bytes: u64 = Gauge "inrush_known_bytes";
+    /// Failed attempts to get a range that were followed by another.
+    retries: u64 = Counter "inrush_retries_total";
+    /// Listing and metadata requests that were sent again.
+    control_retries: u64 = Counter "inrush_control_retries_total";
+    /// Answers with the range that was requested.
+    answers: u64 = Counter "inrush_answers_total";
+    /// Answers that ask for fewer requests (503, 429).
+    refused: u64 = Counter "inrush_refused_total";
+    /// Connections that wait before their next attempt.
+    waiting: u32 = Gauge "inrush_waiting_connections";
+    /// Requests that the pace allows in flight now.
+    wanted: u32 = Gauge "inrush_wanted_requests";
+    /// Requests in flight now.
+    in_flight: u32 = Gauge "inrush_requests_in_flight";
+    /// CPU time of the process, in seconds.
+    cpu_seconds: f64 = Counter "inrush_cpu_seconds_total";
+    /// Highest resident set of the process.
+    peak_rss_bytes: u64 = Gauge "inrush_peak_resident_bytes";
+    /// Memory of all TCP sockets of the machine now.
+    tcp_memory_bytes: u64 = Gauge "inrush_tcp_memory_bytes";
+    /// The most of it that was seen since the command began.
+    tcp_memory_peak_bytes: u64 = Gauge "inrush_tcp_memory_peak_bytes";
+    /// Its pressure mark (tcp_mem); 0 if it is unknown.
+    tcp_memory_pressure_bytes: u64 = Gauge "inrush_tcp_memory_pressure_bytes";
+    /// How often its pressure began.
+    tcp_memory_pressures: u64 = Counter "inrush_tcp_memory_pressures_total";
+    /// How often a socket of the machine was pruned.
+    tcp_pruned: u64 = Counter "inrush_tcp_pruned_total";
+    /// Packets that the machine dropped for lack of TCP memory.
+    tcp_dropped: u64 = Counter "inrush_tcp_dropped_total";
+    /// Files of mounts that were opened, as opens in --json.
+    opened_files: u64 = Counter "inrush_opened_files_total";
+    /// Reads of them that the kernel requested, as reads in --json.
+    reads: u64 = Counter "inrush_reads_total";
+    /// Reads that failed, as failed_reads in --json.
+    failed_reads: u64 = Counter "inrush_failed_reads_total";
+    /// Bytes that reads returned, as served_bytes in --json.
+    read_bytes: u64 = Counter "inrush_read_bytes_total";
+    /// Opened files that were in the cache of the mount.
+    cache_hits: u64 = Counter "inrush_cache_hits_total";
+    /// Opened files that were not in the cache of the mount.
+    cache_misses: u64 = Counter "inrush_cache_misses_total";
 }
 
 impl Metric {
@@ -217,49 +186,6 @@ pub fn text(numbers: &Numbers) -> Result<String, prometheus::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_name_has_its_number() {
-        let numbers = Numbers {
-            command: "get",
-            started_seconds: 1.5,
-            ended_seconds: 1.75,
-            exit_code: 1,
-            bytes: 2,
-            objects: 3,
-            failed_objects: 4,
-            kept_objects: 5,
-            known_objects: 6,
-            known_bytes: 7,
-            retries: 8,
-            control_retries: 9,
-            answers: 10,
-            refused: 11,
-            waiting: 12,
-            wanted: 13,
-            in_flight: 14,
-            cpu_seconds: 15.5,
-            peak_rss_bytes: 16,
-            tcp_memory_bytes: 17,
-            tcp_memory_peak_bytes: 18,
-            tcp_memory_pressure_bytes: 19,
-            tcp_memory_pressures: 20,
-            tcp_pruned: 21,
-            tcp_dropped: 22,
-            opened_files: 23,
-            reads: 24,
-            failed_reads: 25,
-            read_bytes: 26,
-            cache_hits: 27,
-            cache_misses: 28,
-        };
-        // In the order of the table, which is that of the fields.
-        let values: Vec<f64> = METRICS.iter().map(|metric| metric.value(&numbers)).collect();
-        let whole = (1..=14).map(f64::from);
-        let rest = [15.5].into_iter().chain((16..=28).map(f64::from));
-        let expected: Vec<f64> = [1.5, 1.75].into_iter().chain(whole).chain(rest).collect();
-        assert_eq!(values, expected);
-    }
 
     #[test]
     fn every_name_is_documented_and_written_once() {

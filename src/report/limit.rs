@@ -194,11 +194,11 @@ impl LimitFacts {
                 self.reader_seconds += seconds(epoch.reader_kept_us + absent_us);
                 self.inflating_seconds += seconds(epoch.inflating_us);
             }
-            for address in &feed.addresses {
+            for address in &feed.sent.addresses {
                 self.first_byte_seconds += seconds(address.first_byte_us);
                 self.body_seconds += seconds(address.body_us);
             }
-            self.requests = self.requests.max(feed.requests);
+            self.requests = self.requests.max(feed.sent.requests);
         }
         let channels = f64::max(channels, 1.0);
         self.waits.iter_mut().for_each(|waited| *waited /= channels);

@@ -153,7 +153,7 @@ fn an_endpoint_that_is_gone_is_not_asked_for_every_object() {
         let error = bench.scheduler.stop_reason().expect("the run is over");
         assert_eq!(error.kind(), ErrorKind::Endpoint, "{error}");
         assert!(error.to_string().contains("attempts in a row"), "{error}");
-        let attempts: u64 = metrics.retries.iter().sum();
+        let attempts: u64 = metrics.sent.retries.iter().sum();
         assert!(attempts < 3000, "{attempts} of 48,000");
     });
 }

@@ -50,7 +50,7 @@ fn goodput(seed: u64, bounds: Bounds, size_bytes: u64, is_alone: bool) -> ([u64;
     let metrics = course.end();
     let refusals: u64 = metrics
         .iter()
-        .flat_map(|metrics| &metrics.addresses)
+        .flat_map(|metrics| &metrics.sent.addresses)
         .map(|count| {
             assert!(count.refused == 0 || count.endpoint.index() == 1, "{count:?}");
             count.refused

@@ -381,7 +381,7 @@ fn leases_have_the_right_bytes_whatever_the_network_does() {
         let files = if seed % 5 < 2 { 0 } else { PLAN.files };
         let plan = Plan { rates, tls: seed % 4 == 0, requests, files, ..PLAN };
         let (client, metrics) = run(seed, plan);
-        let counts = [client.came, metrics.hedges, metrics.hedges_won, metrics.moves];
+        let counts = [client.came, metrics.sent.hedges, metrics.hedges_won, metrics.sent.moves];
         for (sum, count) in sums.iter().zip(counts) {
             sum.fetch_add(count, Ordering::Relaxed);
         }
@@ -418,7 +418,7 @@ fn memory_is_filled_by_one_at_a_time_and_by_none_after_its_end() {
         let (client, metrics) = run(seed, plan);
         assert_eq!(client.given_back.len(), 60 - usize::try_from(client.left).expect("small"));
         let waited = u64::from(metrics.stages.slot_wait_us > 0);
-        let counts = [metrics.hedges, metrics.hedges_won, metrics.moves, waited];
+        let counts = [metrics.sent.hedges, metrics.hedges_won, metrics.sent.moves, waited];
         for (sum, count) in sums.iter().zip(counts) {
             sum.fetch_add(count, Ordering::Relaxed);
         }

@@ -296,7 +296,7 @@ fn check(seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
 
 fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
     let metrics = run(&mut bench, seed, scenario.stop);
-    bench.world.borrow_mut().late = [metrics.hedges, metrics.hedges_won, metrics.moves];
+    bench.world.borrow_mut().late = [metrics.sent.hedges, metrics.hedges_won, metrics.sent.moves];
     for download in bench.scheduler.abandon() {
         if let Some(file) = download.created_file() {
             bench.world.borrow_mut().abandon(file);
@@ -337,7 +337,7 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     let mut expected: Vec<&str> = bench.keys.iter().map(String::as_str).collect();
     expected.sort_unstable();
     assert_eq!(ended, expected, "each object ends exactly once");
-    let retried = metrics.retries.iter().sum::<u64>();
+    let retried = metrics.sent.retries.iter().sum::<u64>();
     let retries: u64 = outcomes.iter().map(|one| u64::from(one.download.object.retries())).sum();
     assert_eq!(
         retried, retries,

@@ -337,7 +337,7 @@ fn a_server_that_becomes_slow_is_given_the_time_that_it_takes() {
         course.go_on(10 * SECOND_US);
         let reached = course.go_on(10 * SECOND_US);
         let best = 1000 * MILLION / terms.read_ns;
-        let retries: u64 = course.end().iter().flat_map(|metrics| metrics.retries).sum();
+        let retries: u64 = course.end().iter().flat_map(|metrics| metrics.sent.retries).sum();
         println!("{reached} of {best}, {retries} retries");
         assert!(reached * 10 >= best * 9, "{reached} of {best}, {retries} retries");
     });
@@ -373,10 +373,15 @@ fn a_slow_first_byte_is_waited_for() {
             let mut course = Course::new(seed, &terms, size_bytes, BOUNDS);
             course.go_on(3 * seconds * SECOND_US);
             for metrics in course.end() {
-                let retries: u64 = metrics.retries.iter().sum();
-                let asked_again = metrics.hedges + metrics.moves;
-                assert!(metrics.requests > 0, "{seconds} s");
-                assert_eq!((retries, asked_again), (0, 0), "{seconds} s: {:?}", metrics.retries);
+                let retries: u64 = metrics.sent.retries.iter().sum();
+                let asked_again = metrics.sent.hedges + metrics.sent.moves;
+                assert!(metrics.sent.requests > 0, "{seconds} s");
+                assert_eq!(
+                    (retries, asked_again),
+                    (0, 0),
+                    "{seconds} s: {:?}",
+                    metrics.sent.retries
+                );
             }
         }
     });
@@ -451,7 +456,7 @@ fn no_more_connections_are_opened_than_are_served() {
             course.go_on(30 * SECOND_US);
             let after = course.go_on(SECOND_US);
             let all = course.end();
-            let retries: u64 = all.iter().flat_map(|metrics| metrics.retries).sum();
+            let retries: u64 = all.iter().flat_map(|metrics| metrics.sent.retries).sum();
             let bytes: Vec<u64> = all.iter().map(|metrics| metrics.bytes).collect();
             let case = format!("{served_at_once} at once, {size_bytes} bytes each");
             println!("{case}: {reached} of {best}, {retries} retries, then {after}; {bytes:?}");

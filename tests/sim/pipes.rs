@@ -148,7 +148,8 @@ fn each_fault_of_a_stream_is_one_retry() {
         runs.fetch_add(1, Ordering::Relaxed);
         // A full ring fails a connection whose answer may have had a fault still to come, and so
         // does the end of one that is late.
-        let unseen = injected.get("ring full").copied().unwrap_or(0) + late + ran.metrics.hedges;
+        let unseen =
+            injected.get("ring full").copied().unwrap_or(0) + late + ran.metrics.sent.hedges;
         if unseen == 0 {
             assert_eq!(retries, faults, "each fault is seen once: {injected:?}");
             exact.fetch_add(u32::from(faults > 0), Ordering::Relaxed);
@@ -179,7 +180,7 @@ fn what_is_late_beside_its_peers_is_not_waited_for() {
         runs.fetch_add(1, Ordering::Relaxed);
         stalled.fetch_add(u32::from(!world.injected.is_empty()), Ordering::Relaxed);
         // The first few are waited for: nobody knows yet what is usual.
-        let again = ran.metrics.moves + ran.metrics.hedges;
+        let again = ran.metrics.sent.moves + ran.metrics.sent.hedges;
         let is_soon = world.now_us < 10_000_000 && again > 0;
         soon.fetch_add(u32::from(is_soon), Ordering::Relaxed);
     });
@@ -222,7 +223,7 @@ fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
         if ran.errors().next().is_none() && !leaves && stop_us.is_none() && !is_stopped {
             // What a second connection fetched is not looked at by the first; a full ring may fail
             // a connection before its refusal is read.
-            let unseen = injected.contains_key("ring full") || ran.metrics.hedges > 0;
+            let unseen = injected.contains_key("ring full") || ran.metrics.sent.hedges > 0;
             // A place ahead of its reader is tried again.
             let is_final = ran.injected(&["denied", "other etag"]) > 0;
             assert!(!is_final || unseen, "no error after {injected:?}");

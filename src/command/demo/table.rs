@@ -71,7 +71,7 @@ impl Row {
             verified,
             direct_io: summary.direct_io,
             ring: summary.ring.clone(),
-            retries: summary.retries.values().sum(),
+            retries: summary.sent.retries.values().sum(),
         }
     }
 

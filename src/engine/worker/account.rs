@@ -81,7 +81,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         self.answered = asked;
         let mut metrics = self.metrics.clone();
-        metrics.addresses = self.addresses.counts();
+        metrics.sent.addresses = self.addresses.counts();
         metrics.connections = self.connections.len() as u64;
         metrics.processor = self.host.processor_time();
         self.gauge.snapshot.publish(asked, metrics);

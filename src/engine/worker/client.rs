@@ -217,7 +217,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     /// Counts an HTTP request for a range.
     pub(super) fn count_request(&mut self, range: usize) {
-        self.metrics.requests += 1;
+        self.metrics.sent.requests += 1;
         if let Some(client) = self.ranges.client_mut(range) {
             client.brought.requests += 1;
         }

@@ -117,7 +117,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             NextTry::Again { ceiling_us } => {
                 if is_moving {
                     job.moves += 1;
-                    self.metrics.moves += 1;
+                    self.metrics.sent.moves += 1;
                 }
                 self.try_again(index, (failure, cause), ceiling_us, is_moving);
             }
@@ -275,7 +275,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let (job, place) = (connection.state.job(), connection.place());
         // Moves are counted apart from retries.
         if !is_moving {
-            self.metrics.retries[reason as usize] += 1;
+            self.metrics.sent.retries[reason as usize] += 1;
             job.object().count_retry();
         }
         let (endpoint, ticket) = (job.endpoint, job.into.ticket());
@@ -299,13 +299,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Spends one retry of the run's budget: [`RETRIES_BASE_MAX`], and
     /// [`RETRIES_PER_100_REQUESTS_MAX`] per 100 requests. Stops the run if none is left.
     fn spend_retry(&mut self, index: usize, failure: Failure) {
-        let all: u64 = self.metrics.retries.iter().sum();
+        let all: u64 = self.metrics.sent.retries.iter().sum();
         let spent = all - self.retries_excused;
-        let budget = RETRIES_BASE_MAX + self.metrics.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
+        let budget =
+            RETRIES_BASE_MAX + self.metrics.sent.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
         if spent > budget {
             let message = format!(
                 "{spent} of {} requests had to be retried, the last time because: {failure}{}",
-                self.metrics.requests,
+                self.metrics.sent.requests,
                 self.connections[index].over()
             );
             let reason = match failure.is_overload() {

@@ -92,8 +92,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn is_within_budget(&self) -> bool {
-        let asked_again = self.metrics.hedges + self.metrics.moves;
-        peers::is_within_budget(asked_again, self.metrics.requests, self.connections.len())
+        let asked_again = self.metrics.sent.hedges + self.metrics.sent.moves;
+        peers::is_within_budget(asked_again, self.metrics.sent.requests, self.connections.len())
     }
 
     /// True if a connection's range may be requested a second time.
@@ -203,7 +203,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         job.rivalry = Rivalry::HedgeOf(late);
         self.connections[index].begin(job, etag);
         self.connections[late].state.job_mut().rivalry = Rivalry::HedgedBy(index);
-        self.metrics.hedges += 1;
+        self.metrics.sent.hedges += 1;
         if let Some(ticket) = self.connections[late].state.job().into.ticket() {
             ticket.inbox().note_hedge();
         }

@@ -119,7 +119,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     is_nonblocking: false,
                     connected_by_us: self.clock.now_us() + connect_us,
                 });
-                self.metrics.connects += 1;
+                self.metrics.sent.connects += 1;
                 let job = self.connections[index].state.job();
                 if let Some(ticket) = job.into.ticket() {
                     ticket.inbox().note_connect(number, address);

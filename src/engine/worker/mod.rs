@@ -347,7 +347,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Closes all connections and ends the wait for the counter, after the last turn.
     fn quiesce(&mut self) -> Result<(), Errno> {
         (0..self.connections.len()).for_each(|index| self.close(index));
-        self.metrics.addresses = self.addresses.counts();
+        self.metrics.sent.addresses = self.addresses.counts();
         self.metrics.done_us = self.now_us;
         self.metrics.connections = self.connections.len() as u64;
         self.gauge.show_wait(None);

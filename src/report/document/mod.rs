@@ -12,17 +12,17 @@ mod endpoints;
 mod mount;
 mod object;
 mod pace;
+mod requests;
 mod ring;
 mod stream;
 mod streamed;
 mod summary;
 mod train;
 
-use std::collections::BTreeMap;
-
-use crate::link::failure::{RetryCounts, RetryReason};
 use crate::sys::tcp_memory::TcpMemoryUse;
 use crate::text::size::{Binary, Count, Seconds, counted};
+
+use requests::{asked_again, by_name, tried_again};
 
 pub use bucket::ListedBucket;
 pub use check::{CheckSummary, CheckedLine, Finding};
@@ -38,6 +38,7 @@ pub use object::{
     RemovedLine, Sizes, Status, Verified, moved,
 };
 pub use pace::{PaceLine, PaceReport};
+pub use requests::RequestLine;
 pub use ring::{RingReport, RingUse};
 pub use stream::{ChannelSummary, EpochSummary, STDOUT_NAME, StreamSummary};
 pub use streamed::StreamedLine;
@@ -45,31 +46,6 @@ pub use summary::{DirectIo, Earlier, StageSeconds, Summary, SummaryInputs};
 pub use train::{
     AllFilesSummary, CommandExit, FilesSummary, PlannedChannel, TrainPlan, TrainSummary,
 };
-
-/// Retries by name of their reason, without zeros.
-fn by_name(counts: &RetryCounts) -> BTreeMap<&'static str, u64> {
-    let counts = RetryReason::ALL.into_iter().zip(counts);
-    counts.filter(|(_, count)| **count > 0).map(|(reason, count)| (reason.name(), *count)).collect()
-}
-
-/// The retries in words, after the noun for what was retried; `None` if there were none.
-fn tried_again(one: &str, many: &str, reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
-    let all: u64 = reasons.values().sum();
-    let counted_reasons = reasons
-        .iter()
-        .map(|(name, count)| format!("{} {}", Count(*count), RetryReason::words(name)))
-        .collect::<Vec<_>>();
-    (all > 0).then(|| format!("{}: {}", counted(all, one, many), counted_reasons.join(", ")))
-}
-
-/// Retried control-plane requests, in words.
-fn asked_again(reasons: &BTreeMap<&'static str, u64>) -> Option<String> {
-    tried_again(
-        "listing or metadata request was retried",
-        "listing or metadata requests were retried",
-        reasons,
-    )
-}
 
 /// A notice that requests were signed with the server's time; `None` if they were not.
 fn clock_corrected(ahead_seconds: i64) -> Option<String> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{RingReport, asked_again, by_name, json, tried_again};
-use crate::engine::metrics::ClientCounts;
+use super::{RequestLine, RingReport, asked_again, by_name, json, tried_again};
+use crate::engine::metrics::RequestCounts;
 use crate::error::Error;
 use crate::link::failure::RetryCounts;
 use crate::report::limit::Limit;
@@ -150,16 +150,9 @@ pub struct MountSummary {
     pub cache: Option<CacheCounts>,
     /// Files closed while the file of `--report` was too far behind to take their lines.
     pub unreported_files: u64,
-    /// HTTP requests sent for reads.
-    pub requests: u64,
-    /// Connections made.
-    pub connects: u64,
-    /// Failed attempts that were retried, by reason, without zeros.
-    pub retries: BTreeMap<&'static str, u64>,
-    /// Late ranges that were requested a second time while the first request went on.
-    pub hedges: u64,
-    /// Late ranges that were requested again on another connection.
-    pub moves: u64,
+    /// Requests for reads, and what was sent again.
+    #[serde(flatten)]
+    pub sent: RequestLine,
     /// Retried control-plane requests (LIST, HEAD and the like), by reason.
     pub control_retries: BTreeMap<&'static str, u64>,
     /// Processor time of the process.
@@ -208,7 +201,7 @@ pub struct AllReads {
     /// Files without a line in the report.
     pub unreported_files: u64,
     /// Counts of the client's requests.
-    pub client: ClientCounts,
+    pub client: RequestCounts,
     /// The results of the cache, if there is one.
     pub cache: Option<CacheCounts>,
 }
@@ -238,11 +231,7 @@ impl MountSummary {
             changed_files: read.changed_files,
             cache: read.cache,
             unreported_files: read.unreported_files,
-            requests: client.requests,
-            connects: client.connects,
-            retries: by_name(&client.retries),
-            hedges: client.hedges,
-            moves: client.moves,
+            sent: RequestLine::new(client),
             control_retries: by_name(control_retries),
             cpu_seconds: 0.0,
             peak_rss_bytes: 0,
@@ -263,14 +252,14 @@ impl MountSummary {
             counted(counts.reads, "read", "reads"),
             Decimal(counts.served_bytes),
             Decimal(counts.received_bytes),
-            counted(self.requests, "request", "requests"),
+            counted(self.sent.requests, "request", "requests"),
         );
         if counts.failed_reads > 0 {
             line += &format!(", {} failed", Count(counts.failed_reads));
         }
         let mut lines = vec![line];
         lines.extend(self.cache.map(CacheCounts::in_words));
-        lines.extend(tried_again("retry", "retries", &self.retries));
+        lines.extend(tried_again("retry", "retries", &self.sent.retries));
         lines.extend(asked_again(&self.control_retries));
         if self.unreported_files > 0 {
             let files = counted(self.unreported_files, "file has", "files have");
@@ -327,7 +316,8 @@ mod tests {
     fn what_was_received_is_held_against_what_was_served() {
         let address = "127.0.0.1:80".parse().expect("an address");
         let came = AddressCount { bytes: 30, ..AddressCount::new(EndpointNumber::at(0), address) };
-        let client = ClientCounts { addresses: vec![came], requests: 3, ..ClientCounts::default() };
+        let client =
+            RequestCounts { addresses: vec![came], requests: 3, ..RequestCounts::default() };
         let counts = ReadCounts { reads: 5, served_bytes: 20, ..ReadCounts::default() };
         let mut read = AllReads { opens: 1, counts, client, ..AllReads::default() };
         let retries = RetryCounts::default();

@@ -6,8 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::endpoints::{AddressLine, EndpointLine};
-use super::summary::moved;
-use super::{PaceReport, RingReport, asked_again, by_name, clock_corrected};
+use super::{PaceReport, RequestLine, RingReport, asked_again, by_name, clock_corrected};
 use super::{out_of_order, tcp_memory_in_words, tried_again};
 use crate::engine::metrics::{EpochCount, FeedCount, WorkerMetrics};
 use crate::limits::PIPE_BYTES;
@@ -67,21 +66,14 @@ pub struct ChannelSummary {
     pub earlier_bytes: u64,
     /// Each opened epoch; only the last ones if there were very many.
     pub epochs: Vec<EpochSummary>,
-    /// Failed attempts that were retried, by reason, without zeros.
-    pub retries: BTreeMap<&'static str, u64>,
-    /// Late ranges that were requested a second time while the first request went on.
-    pub hedges: u64,
-    /// Late ranges that were requested again on another connection.
-    pub moves: u64,
+    /// Requests, and what was sent again.
+    #[serde(flatten)]
+    pub sent: RequestLine,
     /// What came from each endpoint.
     pub endpoints: Vec<EndpointLine>,
     /// What came from each address of each endpoint; its times are those spent waiting for the
     /// network.
     pub addresses: Vec<AddressLine>,
-    /// Requests sent.
-    pub requests: u64,
-    /// Connections made.
-    pub connects: u64,
     /// Requests in flight over time, and why.
     pub pace: PaceReport,
     /// Size of the smallest private pipe; null if none was needed. Below 1 MiB the kernel refused a
@@ -222,7 +214,7 @@ impl ChannelSummary {
                 false => format!("{}_{}: {}", self.name, epoch.epoch, epoch.in_words()),
             });
         }
-        lines.extend(tried_again("retry", "retries", &self.retries).map(named));
+        lines.extend(tried_again("retry", "retries", &self.sent.retries).map(named));
         if let Some(bytes) = self.pipe_bytes_min.filter(|bytes| *bytes < PIPE_BYTES) {
             lines.push(named(format!(
                 "pipe buffers of {} only: raise fs.pipe-user-pages-soft or fs.pipe-max-size",
@@ -232,12 +224,10 @@ impl ChannelSummary {
         if !stats {
             return lines;
         }
-        let requests = counted(self.requests, "request", "requests");
-        let connects = counted(self.connects, "connection", "connections");
+        let requests = counted(self.sent.requests, "request", "requests");
+        let connects = counted(self.sent.connects, "connection", "connections");
         lines.push(named(format!("{requests} over {connects}")));
-        if self.moves > 0 {
-            lines.push(named(moved(self.moves)));
-        }
+        lines.extend(self.sent.moved().map(named));
         lines.extend(EndpointLine::in_words(&self.endpoints).into_iter().map(named));
         lines
     }
@@ -248,13 +238,9 @@ impl ChannelSummary {
             earlier_epochs: count.earlier_epochs,
             earlier_bytes: count.earlier_bytes,
             epochs: count.epochs.iter().map(EpochSummary::new).collect(),
-            retries: by_name(&count.retries),
-            hedges: count.hedges,
-            moves: count.moves,
-            endpoints: EndpointLine::all(&count.addresses, &count.endpoints),
-            addresses: AddressLine::all(&count.addresses, &count.endpoints),
-            requests: count.requests,
-            connects: count.connects,
+            sent: RequestLine::new(&count.sent),
+            endpoints: EndpointLine::all(&count.sent.addresses, &count.endpoints),
+            addresses: AddressLine::all(&count.sent.addresses, &count.endpoints),
             pace: PaceReport::new(count.pace.moments().len() > 1, &count.pace, &count.endpoints),
             pipe_bytes_min: count.pipe_bytes_min,
             backlog_bytes_max: count.backlog_bytes_max,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::endpoints::{AddressLine, DestinationLine, EndpointLine, InterfaceLine};
-use super::{CoursePoint, Latencies, PaceReport, RingUse};
+use super::{CoursePoint, Latencies, PaceReport, RequestLine, RingUse};
 use super::{asked_again, by_name, clock_corrected, seconds, summary_json};
 use super::{out_of_order, tcp_memory_in_words, tried_again};
 use crate::checksum::unverified::of_many;
@@ -174,8 +174,9 @@ pub struct Summary {
     pub peak_rss_bytes: u64,
     /// The machine's TCP memory; null if the kernel does not report it.
     pub tcp_memory: Option<TcpMemoryUse>,
-    /// Failed attempts that were retried, by reason, without zeros.
-    pub retries: BTreeMap<&'static str, u64>,
+    /// Requests, and what was sent again.
+    #[serde(flatten)]
+    pub sent: RequestLine,
     /// Retried control-plane requests (LIST, HEAD and the like), by reason.
     pub control_retries: BTreeMap<&'static str, u64>,
     /// Seconds by which the signing time was ahead of this machine's clock, according to a server;
@@ -207,20 +208,12 @@ pub struct Summary {
     pub memory_bytes: u64,
     /// Time spent in each stage.
     pub stages: StageSeconds,
-    /// Requests sent.
-    pub requests: u64,
-    /// Connections made.
-    pub connects: u64,
     /// Iterations of the workers' loops, with one system call each.
     pub turns: u64,
     /// Partial writes, which were continued.
     pub short_writes: u64,
-    /// Ranges that were requested a second time because they were far behind their peers.
-    pub hedges: u64,
-    /// Those where the second response came first.
+    /// Hedges where the second response came first.
     pub hedges_won: u64,
-    /// Ranges moved from a late connection to another because none was free.
-    pub moves: u64,
     /// Packets that arrived out of order: earlier ones were lost, or dropped by this machine.
     pub out_of_order_packets: u64,
     /// Which part of the machine, the network or the server was the limit.
@@ -237,12 +230,6 @@ pub struct Summary {
     pub interfaces: Vec<InterfaceLine>,
     /// What each of several destinations received; empty for one.
     pub destinations: Vec<DestinationLine>,
-}
-
-/// Late ranges that were moved, in words.
-pub(super) fn moved(moves: u64) -> String {
-    let slow = counted(moves, "slow request", "slow requests");
-    format!("{slow} moved to another connection")
 }
 
 /// How large files were written.
@@ -316,7 +303,7 @@ impl Summary {
             worker_cpu_seconds: all.processor.cpu_seconds,
             peak_rss_bytes: inputs.peak_rss_bytes,
             tcp_memory: inputs.tcp_memory,
-            retries: by_name(&all.retries),
+            sent: RequestLine::new(&all.sent),
             control_retries: by_name(&inputs.control_retries),
             clock_correction_seconds: inputs.clock_correction_seconds,
             first_worker_done_seconds: done().min().map(seconds),
@@ -335,19 +322,15 @@ impl Summary {
             slot_length_bytes: inputs.slot_length_bytes,
             memory_bytes: inputs.memory_bytes,
             stages: stage_seconds(inputs, &all),
-            requests: all.requests,
-            connects: all.connects,
             turns: all.turns,
             short_writes: all.short_writes,
-            hedges: all.hedges,
             hedges_won: all.hedges_won,
-            moves: all.moves,
             out_of_order_packets: all.out_of_order_packets,
             latencies: Latencies::new(&all.first_bytes, &all.ranges),
             course: inputs.course.clone(),
             limit: Limit::of(&limit_facts(inputs, &all)),
-            endpoints: EndpointLine::all(&all.addresses, &inputs.endpoints),
-            addresses: AddressLine::all(&all.addresses, &inputs.endpoints),
+            endpoints: EndpointLine::all(&all.sent.addresses, &inputs.endpoints),
+            addresses: AddressLine::all(&all.sent.addresses, &inputs.endpoints),
             interfaces: InterfaceLine::all(&inputs.interfaces, &inputs.workers),
             destinations: inputs.destinations.clone(),
         }
@@ -368,7 +351,7 @@ impl Summary {
             let objects = counted(*objects, "object", "objects");
             lines.push(format!("{objects} not verified: {reason}"));
         }
-        lines.extend(tried_again("retry", "retries", &self.retries));
+        lines.extend(tried_again("retry", "retries", &self.sent.retries));
         lines.extend(asked_again(&self.control_retries));
         lines.extend(clock_corrected(self.clock_correction_seconds));
         let (missing, sources) = self.missing_sources;
@@ -456,17 +439,15 @@ impl Summary {
                 "{}, {}, {}",
                 counted(self.workers, "worker", "workers"),
                 counted(self.connections, "connection", "connections"),
-                counted(self.requests, "request", "requests")
+                counted(self.sent.requests, "request", "requests")
             ),
         ];
-        if self.hedges > 0 {
-            let slow = counted(self.hedges, "slow request", "slow requests");
+        if self.sent.hedges > 0 {
+            let slow = counted(self.sent.hedges, "slow request", "slow requests");
             let won = counted(self.hedges_won, "time", "times");
             lines.push(format!("{slow} sent twice; the second response came first {won}"));
         }
-        if self.moves > 0 {
-            lines.push(moved(self.moves));
-        }
+        lines.extend(self.sent.moved());
         lines.extend(out_of_order(self.out_of_order_packets));
         lines.extend(self.tcp_memory.as_ref().map(tcp_memory_in_words));
         lines.extend(EndpointLine::in_words(&self.endpoints));
@@ -539,7 +520,7 @@ fn limit_facts(inputs: &SummaryInputs, all: &WorkerMetrics) -> LimitFacts {
 mod tests {
     use super::*;
     use crate::engine::endpoints::EndpointNumber;
-    use crate::engine::metrics::{AddressCount, Stages};
+    use crate::engine::metrics::{AddressCount, RequestCounts, Stages};
     use crate::engine::pace::{Bounds, Pacer, Timeline};
     use crate::link::failure::RetryReason;
     use crate::sys::choice::{Features, RingKind};
@@ -595,27 +576,29 @@ mod tests {
         WorkerMetrics {
             bytes: 2_145_000_000,
             objects: 617,
-            requests: 700,
+            sent: RequestCounts {
+                requests: 700,
+                connects: 16,
+                retries,
+                hedges: 2,
+                moves: 3,
+                addresses: vec![AddressCount {
+                    connects: 16,
+                    ranges: 4,
+                    bytes: 8_000_000,
+                    first_byte_us: 2_000_000,
+                    body_us: 4_000_000,
+                    busy_us: Some((0, 1_000_000)),
+                    ..AddressCount::new(EndpointNumber::FIRST, ([10, 0, 0, 1], 443).into())
+                }],
+            },
             answers: 690,
             connections: 16,
-            connects: 16,
             turns: 9_000,
-            retries,
             last_retry: None,
             waiting: 0,
-            hedges: 2,
             hedges_won: 1,
-            moves: 3,
             out_of_order_packets: 21,
-            addresses: vec![AddressCount {
-                connects: 16,
-                ranges: 4,
-                bytes: 8_000_000,
-                first_byte_us: 2_000_000,
-                body_us: 4_000_000,
-                busy_us: Some((0, 1_000_000)),
-                ..AddressCount::new(EndpointNumber::FIRST, ([10, 0, 0, 1], 443).into())
-            }],
             short_writes: 1,
             files_direct: 10,
             files_buffered: 0,
@@ -687,12 +670,12 @@ mod tests {
     fn workers_are_added_up() {
         let summary = Summary::new(&full());
         assert_eq!(
-            (summary.objects, summary.bytes, summary.requests),
+            (summary.objects, summary.bytes, summary.sent.requests),
             (1_234, 4_290_000_000, 1400)
         );
         assert_eq!(summary.first_worker_done_seconds, Some(1.4));
         assert_eq!(summary.last_worker_done_seconds, Some(1.5));
-        assert_eq!((summary.workers, summary.connects, summary.turns), (2, 32, 18_000));
+        assert_eq!((summary.workers, summary.sent.connects, summary.turns), (2, 32, 18_000));
         assert!((summary.cpu_seconds_per_terabyte.expect("bytes") - 142.0).abs() < 1e-9);
     }
 
@@ -797,7 +780,7 @@ mod tests {
         let quiet = WorkerMetrics {
             bytes: 136_000_000,
             objects: 44,
-            retries: RetryCounts::default(),
+            sent: RequestCounts { retries: RetryCounts::default(), ..worker().sent },
             ..worker()
         };
         let one = SummaryInputs {

@@ -260,7 +260,8 @@ fn of_a_stream_its_feeders_say_what_was_waited_for() {
     let mut facts = idle();
     facts.take_workers(&[worker(WaitFor::Requests)]);
     let feed = |us| {
-        let mut feed = FeedCount { requests: 3, ..FeedCount::default() };
+        let mut feed = FeedCount::default();
+        feed.sent.requests = 3;
         feed.waits.note(WaitFor::Retry, us);
         let (reader_kept_us, inflating_us) = (us, us / 2);
         feed.epochs.push(EpochCount { reader_kept_us, inflating_us, ..EpochCount::default() });

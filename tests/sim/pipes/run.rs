@@ -120,18 +120,18 @@ impl Ran {
 
     /// Attempts that another followed: those that failed, and those that were late and moved.
     pub(super) fn retries(&self) -> u64 {
-        self.fed.iter().flat_map(|fed| fed.count.retries).sum::<u64>() + self.moves()
+        self.fed.iter().flat_map(|fed| fed.count.sent.retries).sum::<u64>() + self.moves()
     }
 
     pub(super) fn moves(&self) -> u64 {
-        self.fed.iter().map(|fed| fed.count.moves).sum()
+        self.fed.iter().map(|fed| fed.count.sent.moves).sum()
     }
 
     /// Those because something took too long, or took far longer than its like.
     pub(super) fn late(&self) -> u64 {
         let late = [RetryReason::ConnectTimeout, RetryReason::FirstByteTimeout, RetryReason::Stall];
         let counts = |fed: &Fed| {
-            late.into_iter().map(|reason| fed.count.retries[reason as usize]).sum::<u64>()
+            late.into_iter().map(|reason| fed.count.sent.retries[reason as usize]).sum::<u64>()
         };
         self.fed.iter().map(counts).sum::<u64>() + self.moves()
     }

@@ -221,7 +221,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.note_pace();
         self.share.pacer().rest();
         self.count.endpoints = self.window.endpoint_names();
-        self.count.of_client(self.window.counts());
+        (self.count.sent, self.count.pipe_bytes_min) = self.window.counts();
         self.count.pipe_bytes_min =
             self.count.pipe_bytes_min.into_iter().chain(self.staging.capacity_bytes()).min();
         outcome

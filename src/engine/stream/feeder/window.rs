@@ -12,7 +12,7 @@ use crate::engine::backlog::{Backlog, BacklogBounds, RangeBacklog};
 use crate::engine::budget::RangeRoom;
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::handover::Handover;
-use crate::engine::metrics::ClientCounts;
+use crate::engine::metrics::RequestCounts;
 use crate::engine::request::{ClientRequest, Completion, Destination, Inbox, Priority, Ticket};
 use crate::engine::schedule::Scheduler;
 use crate::error::{Error, ErrorKind};
@@ -194,7 +194,7 @@ impl Window {
     }
 
     /// The channel's counts, and the size of its smallest pipe.
-    pub(super) fn counts(&self) -> (ClientCounts, Option<u64>) {
+    pub(super) fn counts(&self) -> (RequestCounts, Option<u64>) {
         (self.inbox.counts(), self.pipe_bytes_min)
     }
 
