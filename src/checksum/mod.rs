@@ -11,6 +11,7 @@ pub mod unverified;
 mod verification;
 
 use std::fmt;
+use std::hash::Hasher as _;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -31,21 +32,40 @@ pub enum Algorithm {
     Crc32c,
     /// CRC-32 (ISO-HDLC).
     Crc32,
+    /// XXH3 of 128 bits, without a seed, as the others of its family.
+    Xxhash128,
+    /// XXH3 of 64 bits.
+    Xxhash3,
+    /// XXH64.
+    Xxhash64,
     /// SHA-256.
     Sha256,
     /// SHA-1.
     Sha1,
-    /// MD5: the ETag of an object that was uploaded in one piece.
+    /// SHA-512.
+    Sha512,
+    /// MD5: also the ETag of an object that was uploaded in one piece.
     Md5,
 }
 
 /// Longest digest, in bytes.
-const DIGEST_BYTES_MAX: usize = 32;
+const DIGEST_BYTES_MAX: usize = 64;
 
 impl Algorithm {
-    /// All algorithms, cheapest first.
-    pub const ALL: [Self; 6] =
-        [Self::Crc64Nvme, Self::Crc32c, Self::Crc32, Self::Sha256, Self::Sha1, Self::Md5];
+    /// All algorithms of S3 (API reference, `ChecksumAlgorithm`): those whose digests of pieces can
+    /// be combined, and then the others, cheapest first.
+    pub const ALL: [Self; 10] = [
+        Self::Crc64Nvme,
+        Self::Crc32c,
+        Self::Crc32,
+        Self::Xxhash128,
+        Self::Xxhash3,
+        Self::Xxhash64,
+        Self::Sha256,
+        Self::Sha1,
+        Self::Sha512,
+        Self::Md5,
+    ];
 
     /// The name in listings.
     #[must_use]
@@ -54,8 +74,12 @@ impl Algorithm {
             Self::Crc64Nvme => "CRC64NVME",
             Self::Crc32c => "CRC32C",
             Self::Crc32 => "CRC32",
+            Self::Xxhash128 => "XXHASH128",
+            Self::Xxhash3 => "XXHASH3",
+            Self::Xxhash64 => "XXHASH64",
             Self::Sha256 => "SHA256",
             Self::Sha1 => "SHA1",
+            Self::Sha512 => "SHA512",
             Self::Md5 => "MD5",
         }
     }
@@ -78,11 +102,12 @@ impl Algorithm {
     #[must_use]
     pub const fn length_bytes(self) -> usize {
         match self {
-            Self::Crc64Nvme => 8,
+            Self::Crc64Nvme | Self::Xxhash3 | Self::Xxhash64 => 8,
             Self::Crc32c | Self::Crc32 => 4,
+            Self::Xxhash128 | Self::Md5 => 16,
             Self::Sha256 => 32,
             Self::Sha1 => 20,
-            Self::Md5 => 16,
+            Self::Sha512 => 64,
         }
     }
 
@@ -106,7 +131,7 @@ impl Algorithm {
             Self::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
             Self::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
             Self::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
-            Self::Sha256 | Self::Sha1 | Self::Md5 => None,
+            _ => None,
         }
     }
 }
@@ -117,7 +142,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// A digest; the bytes of a CRC are big-endian, as in S3's headers.
+/// A digest; the bytes of a number are big-endian, as in S3's headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
     bytes: [u8; DIGEST_BYTES_MAX],
@@ -169,8 +194,13 @@ pub struct Hasher(Inner);
 #[derive(Clone)]
 enum Inner {
     Crc(Algorithm, crc_fast::Digest),
+    // Their states have half a kilobyte.
+    Xxhash128(Box<twox_hash::XxHash3_128>),
+    Xxhash3(Box<twox_hash::XxHash3_64>),
+    Xxhash64(twox_hash::XxHash64),
     Sha256(sha2::Sha256),
     Sha1(sha1::Sha1),
+    Sha512(sha2::Sha512),
     Md5(md5::Md5),
 }
 
@@ -186,7 +216,11 @@ impl Hasher {
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match (algorithm, algorithm.crc()) {
             (_, Some(crc)) => Inner::Crc(algorithm, crc_fast::Digest::new(crc)),
+            (Algorithm::Xxhash128, _) => Inner::Xxhash128(Box::default()),
+            (Algorithm::Xxhash3, _) => Inner::Xxhash3(Box::default()),
+            (Algorithm::Xxhash64, _) => Inner::Xxhash64(twox_hash::XxHash64::default()),
             (Algorithm::Sha1, _) => Inner::Sha1(sha1::Sha1::new()),
+            (Algorithm::Sha512, _) => Inner::Sha512(sha2::Sha512::new()),
             (Algorithm::Md5, _) => Inner::Md5(md5::Md5::new()),
             _ => Inner::Sha256(sha2::Sha256::new()),
         })
@@ -197,8 +231,12 @@ impl Hasher {
     pub fn algorithm(&self) -> Algorithm {
         match &self.0 {
             Inner::Crc(algorithm, _) => *algorithm,
+            Inner::Xxhash128(_) => Algorithm::Xxhash128,
+            Inner::Xxhash3(_) => Algorithm::Xxhash3,
+            Inner::Xxhash64(_) => Algorithm::Xxhash64,
             Inner::Sha256(_) => Algorithm::Sha256,
             Inner::Sha1(_) => Algorithm::Sha1,
+            Inner::Sha512(_) => Algorithm::Sha512,
             Inner::Md5(_) => Algorithm::Md5,
         }
     }
@@ -207,8 +245,12 @@ impl Hasher {
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
             Inner::Crc(_, crc) => crc.update(bytes),
+            Inner::Xxhash128(hash) => hash.write(bytes),
+            Inner::Xxhash3(hash) => hash.write(bytes),
+            Inner::Xxhash64(hash) => hash.write(bytes),
             Inner::Sha256(hash) => hash.update(bytes),
             Inner::Sha1(hash) => hash.update(bytes),
+            Inner::Sha512(hash) => hash.update(bytes),
             Inner::Md5(hash) => hash.update(bytes),
         }
     }
@@ -218,8 +260,12 @@ impl Hasher {
     pub fn finish(self) -> Digest {
         match self.0 {
             Inner::Crc(algorithm, crc) => Digest::of_crc(algorithm, crc.finalize()),
+            Inner::Xxhash128(hash) => Digest::of(&hash.finish_128().to_be_bytes()),
+            Inner::Xxhash3(hash) => Digest::of(&hash.finish().to_be_bytes()),
+            Inner::Xxhash64(hash) => Digest::of(&hash.finish().to_be_bytes()),
             Inner::Sha256(hash) => Digest::of(&hash.finalize()),
             Inner::Sha1(hash) => Digest::of(&hash.finalize()),
+            Inner::Sha512(hash) => Digest::of(&hash.finalize()),
             Inner::Md5(hash) => Digest::of(&hash.finalize()),
         }
     }
@@ -230,13 +276,21 @@ mod tests {
     use super::*;
 
     /// Check values of the CRCs from the catalogue (reveng.sourceforge.io), and hashes from
-    /// OpenSSL.
+    /// OpenSSL and xxhsum.
     #[test]
     fn known_answers() {
         for (algorithm, expected) in [
             (Algorithm::Crc64Nvme, "ae8b14860a799888"),
             (Algorithm::Crc32c, "e3069283"),
             (Algorithm::Crc32, "cbf43926"),
+            (Algorithm::Xxhash128, "33119477ede5dcd5e9716427681d5860"),
+            (Algorithm::Xxhash3, "72dcb18b67a17dff"),
+            (Algorithm::Xxhash64, "8cb841db40e6ae83"),
+            (
+                Algorithm::Sha512,
+                "d9e6762dd1c8eaf6d61b3c6192fc408d4d6d5f1176d0c29169bc24e71c3f274a\
+                 d27fcd5811b313d681f7e55ec02d73d499c95455b6b5bb503acf574fba8ffe85",
+            ),
             (Algorithm::Sha256, "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"),
             (Algorithm::Sha1, "f7c3bc1d808e04732adf679965ccc34ca7ae3441"),
             (Algorithm::Md5, "25f9e794323b453885f5181f1b624d0b"),

@@ -5,7 +5,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Algorithm, Digest};
+use super::{Algorithm, DIGEST_BYTES_MAX, Digest};
 
 /// Most parts of an upload (S3, multipart upload limits).
 pub(super) const PARTS_MAX: u32 = 10_000;
@@ -53,7 +53,7 @@ impl Stored {
             (Some(parts @ 1..=PARTS_MAX), None | Some(b"COMPOSITE")) => Form::Composite { parts },
             _ => return None,
         };
-        let mut bytes = [0; 64];
+        let mut bytes = [0; DIGEST_BYTES_MAX];
         // Longer text does not fit, so it is no digest.
         let length = STANDARD.decode_slice(text, &mut bytes).ok()?;
         let digest = Digest::new(&bytes[..length])?;
@@ -159,6 +159,8 @@ mod tests {
         check(Algorithm::Sha256, &"A".repeat(44), None, None);
         check(Algorithm::Sha256, &format!("{}=", "A".repeat(43)), None, Some(Form::FullObject));
         check(Algorithm::Sha256, &"A".repeat(400), None, None);
+        check(Algorithm::Sha512, &format!("{}==", "A".repeat(86)), None, Some(Form::FullObject));
+        check(Algorithm::Sha512, &"A".repeat(88), None, None);
         assert_eq!(Stored::parse(Algorithm::Crc32, b"\xff\xfe", None), None);
     }
 

@@ -69,13 +69,17 @@ const REASONS: [&str; 12] = [
 ];
 
 /// The algorithms in the order of their codes: only append. [`Algorithm::ALL`] is ordered by cost.
-const ALGORITHMS: [Algorithm; 6] = [
+const ALGORITHMS: [Algorithm; 10] = [
     Algorithm::Crc64Nvme,
     Algorithm::Crc32c,
     Algorithm::Crc32,
     Algorithm::Sha256,
     Algorithm::Sha1,
     Algorithm::Md5,
+    Algorithm::Sha512,
+    Algorithm::Xxhash64,
+    Algorithm::Xxhash3,
+    Algorithm::Xxhash128,
 ];
 
 /// The code of a verdict; [`UNKNOWN`] if it has none.
@@ -126,11 +130,12 @@ mod tests {
             .collect();
         assert!(codes.iter().all(|code| *code != UNKNOWN && *code < CODES), "{codes:?}");
         assert_eq!(encode(Err("something new")), UNKNOWN);
-        for code in [UNKNOWN, 7, 15, 127, 255] {
+        for code in [UNKNOWN, 11, 15, 127, 255] {
             assert_eq!(decode(code), None, "{code}");
         }
         // Marks store these codes.
         assert_eq!((encode(Ok(Algorithm::Crc64Nvme)), encode(Ok(Algorithm::Md5))), (1, 6));
+        assert_eq!((encode(Ok(Algorithm::Sha512)), encode(Ok(Algorithm::Xxhash128))), (7, 10));
         assert_eq!((encode(Err(NO_BYTES)), encode(Err(NOT_REQUESTED))), (16, 27));
     }
 }

@@ -402,7 +402,7 @@ mod tests {
             assert!(why.contains(word), "{why}");
         };
         check(&object(), "x-other", "x", "no checksum");
-        check(&object(), "x-amz-checksum-xxhash3", "x", "not supported");
+        check(&object(), "x-amz-checksum-blake3", "x", "not supported");
         check(&object(), "x-amz-checksum-crc32", "x", "cannot be read");
         let changed = Object { etag: "\"f\"".to_owned(), ..object() };
         check(&changed, "x-amz-checksum-crc32", CRC, "has changed");

@@ -5,6 +5,7 @@
 //! (`store.rs`).
 
 use std::collections::HashMap;
+use std::hash::Hasher as _;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::str::FromStr;
@@ -15,7 +16,8 @@ use base64::engine::general_purpose::STANDARD;
 use crc_fast::CrcAlgorithm;
 use md5::Md5;
 use sha1::Sha1;
-use sha2::{Digest as _, Sha256};
+use sha2::{Digest as _, Sha256, Sha512};
+use twox_hash::{XxHash3_64, XxHash3_128, XxHash64};
 
 use crate::parse::{ParseError, parse_size};
 use crate::source::{MADE_FRAME_BYTES, Source, slice};
@@ -40,9 +42,33 @@ pub enum ChecksumAlgorithm {
     Sha1,
     /// SHA-256.
     Sha256,
+    /// SHA-512.
+    Sha512,
+    /// MD5, stored as a checksum beside the ETag.
+    Md5,
+    /// XXH64.
+    Xxhash64,
+    /// XXH3 of 64 bits.
+    Xxhash3,
+    /// XXH3 of 128 bits.
+    Xxhash128,
 }
 
 impl ChecksumAlgorithm {
+    /// All of them, S3's own choice first.
+    pub const ALL: [Self; 10] = [
+        Self::Crc64Nvme,
+        Self::Crc32c,
+        Self::Crc32,
+        Self::Sha1,
+        Self::Sha256,
+        Self::Sha512,
+        Self::Md5,
+        Self::Xxhash64,
+        Self::Xxhash3,
+        Self::Xxhash128,
+    ];
+
     /// How it is called in headers, after `x-amz-checksum-`, and on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -51,6 +77,11 @@ impl ChecksumAlgorithm {
             Self::Crc64Nvme => "crc64nvme",
             Self::Sha1 => "sha1",
             Self::Sha256 => "sha256",
+            Self::Sha512 => "sha512",
+            Self::Md5 => "md5",
+            Self::Xxhash64 => "xxhash64",
+            Self::Xxhash3 => "xxhash3",
+            Self::Xxhash128 => "xxhash128",
         }
     }
 }
@@ -113,21 +144,16 @@ impl FromStr for ChecksumPolicy {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let refuse = || {
-            let algorithms = "crc64nvme, crc32c, crc32, sha256 or sha1";
+            let algorithms = ChecksumAlgorithm::ALL.map(ChecksumAlgorithm::name).join(", ");
             ParseError(format!(
-                "invalid checksum '{text}', expected {algorithms}, then :PARTSIZE or \
+                "invalid checksum '{text}', expected one of {algorithms}, then :PARTSIZE or \
                  :composite:PARTSIZE if uploaded in parts"
             ))
         };
         let mut fields = text.split(':');
-        let algorithm = match fields.next() {
-            Some("crc32") => ChecksumAlgorithm::Crc32,
-            Some("crc32c") => ChecksumAlgorithm::Crc32c,
-            Some("crc64nvme") => ChecksumAlgorithm::Crc64Nvme,
-            Some("sha1") => ChecksumAlgorithm::Sha1,
-            Some("sha256") => ChecksumAlgorithm::Sha256,
-            _ => return Err(refuse()),
-        };
+        let name = fields.next().unwrap_or_default();
+        let algorithm = ChecksumAlgorithm::ALL.into_iter().find(|known| known.name() == name);
+        let algorithm = algorithm.ok_or_else(refuse)?;
         let size = |text: &str| {
             let bytes = parse_size(text).ok().and_then(NonZeroU64::new);
             bytes.ok_or_else(refuse)
@@ -186,17 +212,10 @@ impl Parts {
     }
 }
 
-/// Algorithms that sums are kept of: MD5 is for ETags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Sum {
-    Checksum(ChecksumAlgorithm),
-    Md5,
-}
-
 /// The sums of an object's parts; one where it has no parts.
 pub(crate) type PartSums = Vec<Vec<u8>>;
 
-type Name = (String, String, Sum, u64);
+type Name = (String, String, ChecksumAlgorithm, u64);
 
 /// What was computed already, by bucket, key, algorithm and part size.
 #[derive(Debug, Default)]
@@ -209,7 +228,7 @@ impl Sums {
     pub(crate) fn get(
         &self,
         (bucket, key): (&str, &str),
-        sum: Sum,
+        sum: ChecksumAlgorithm,
         parts: &Parts,
         source: &Source,
     ) -> Arc<OnceLock<PartSums>> {
@@ -236,7 +255,7 @@ impl Sums {
 }
 
 /// The sum of the sums of the parts.
-pub(crate) fn combined(sum: Sum, parts: &PartSums) -> Vec<u8> {
+pub(crate) fn combined(sum: ChecksumAlgorithm, parts: &PartSums) -> Vec<u8> {
     let mut summer = Summer::new(sum);
     for part in parts {
         summer.update(part);
@@ -248,7 +267,7 @@ pub(crate) fn encoded(sum: &[u8]) -> String {
     STANDARD.encode(sum)
 }
 
-fn sum_of(sum: Sum, source: &Source, range: Range<u64>) -> Vec<u8> {
+fn sum_of(sum: ChecksumAlgorithm, source: &Source, range: Range<u64>) -> Vec<u8> {
     let mut summer = Summer::new(sum);
     match source {
         Source::Bytes(bytes) => summer.update(&slice(bytes, range.start, range.end - range.start)),
@@ -273,20 +292,26 @@ enum Summer {
     Md5(Md5),
     Sha1(Sha1),
     Sha256(Sha256),
+    Sha512(Sha512),
+    Xxhash64(XxHash64),
+    Xxhash3(XxHash3_64),
+    Xxhash128(XxHash3_128),
 }
 
 impl Summer {
-    fn new(sum: Sum) -> Self {
+    fn new(algorithm: ChecksumAlgorithm) -> Self {
         let crc = crc_fast::Digest::new;
-        match sum {
-            Sum::Checksum(ChecksumAlgorithm::Crc32) => Self::Crc32(crc(CrcAlgorithm::Crc32IsoHdlc)),
-            Sum::Checksum(ChecksumAlgorithm::Crc32c) => Self::Crc32(crc(CrcAlgorithm::Crc32Iscsi)),
-            Sum::Checksum(ChecksumAlgorithm::Crc64Nvme) => {
-                Self::Crc64(crc(CrcAlgorithm::Crc64Nvme))
-            }
-            Sum::Checksum(ChecksumAlgorithm::Sha1) => Self::Sha1(Sha1::new()),
-            Sum::Checksum(ChecksumAlgorithm::Sha256) => Self::Sha256(Sha256::new()),
-            Sum::Md5 => Self::Md5(Md5::new()),
+        match algorithm {
+            ChecksumAlgorithm::Crc32 => Self::Crc32(crc(CrcAlgorithm::Crc32IsoHdlc)),
+            ChecksumAlgorithm::Crc32c => Self::Crc32(crc(CrcAlgorithm::Crc32Iscsi)),
+            ChecksumAlgorithm::Crc64Nvme => Self::Crc64(crc(CrcAlgorithm::Crc64Nvme)),
+            ChecksumAlgorithm::Sha1 => Self::Sha1(Sha1::new()),
+            ChecksumAlgorithm::Sha256 => Self::Sha256(Sha256::new()),
+            ChecksumAlgorithm::Sha512 => Self::Sha512(Sha512::new()),
+            ChecksumAlgorithm::Md5 => Self::Md5(Md5::new()),
+            ChecksumAlgorithm::Xxhash64 => Self::Xxhash64(XxHash64::default()),
+            ChecksumAlgorithm::Xxhash3 => Self::Xxhash3(XxHash3_64::new()),
+            ChecksumAlgorithm::Xxhash128 => Self::Xxhash128(XxHash3_128::new()),
         }
     }
 
@@ -296,6 +321,10 @@ impl Summer {
             Self::Md5(digest) => digest.update(bytes),
             Self::Sha1(digest) => digest.update(bytes),
             Self::Sha256(digest) => digest.update(bytes),
+            Self::Sha512(digest) => digest.update(bytes),
+            Self::Xxhash64(digest) => digest.write(bytes),
+            Self::Xxhash3(digest) => digest.write(bytes),
+            Self::Xxhash128(digest) => digest.write(bytes),
         }
     }
 
@@ -308,6 +337,10 @@ impl Summer {
             Self::Md5(digest) => digest.finalize().to_vec(),
             Self::Sha1(digest) => digest.finalize().to_vec(),
             Self::Sha256(digest) => digest.finalize().to_vec(),
+            Self::Sha512(digest) => digest.finalize().to_vec(),
+            Self::Xxhash64(digest) => digest.finish().to_be_bytes().to_vec(),
+            Self::Xxhash3(digest) => digest.finish().to_be_bytes().to_vec(),
+            Self::Xxhash128(digest) => digest.finish_128().to_be_bytes().to_vec(),
         }
     }
 }
@@ -326,23 +359,32 @@ mod tests {
     fn sums_are_those_of_the_catalogues() {
         let source = Source::Bytes(Bytes::from_static(b"123456789"));
         let check = |sum, expected: &str| assert_eq!(hex(&sum_of(sum, &source, 0..9)), expected);
-        // The check values of the CRC catalogue, and what sha1sum, sha256sum and md5sum print.
-        check(Sum::Checksum(ChecksumAlgorithm::Crc32), "cbf43926");
-        check(Sum::Checksum(ChecksumAlgorithm::Crc32c), "e3069283");
-        check(Sum::Checksum(ChecksumAlgorithm::Crc64Nvme), "ae8b14860a799888");
-        check(Sum::Md5, "25f9e794323b453885f5181f1b624d0b");
-        check(Sum::Checksum(ChecksumAlgorithm::Sha1), "f7c3bc1d808e04732adf679965ccc34ca7ae3441");
+        // The check values of the CRC catalogue, and what sha1sum, sha256sum, sha512sum, md5sum and
+        // xxhsum print.
+        check(ChecksumAlgorithm::Crc32, "cbf43926");
+        check(ChecksumAlgorithm::Crc32c, "e3069283");
+        check(ChecksumAlgorithm::Crc64Nvme, "ae8b14860a799888");
+        check(ChecksumAlgorithm::Md5, "25f9e794323b453885f5181f1b624d0b");
+        check(ChecksumAlgorithm::Sha1, "f7c3bc1d808e04732adf679965ccc34ca7ae3441");
         check(
-            Sum::Checksum(ChecksumAlgorithm::Sha256),
+            ChecksumAlgorithm::Sha256,
             "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225",
         );
+        check(
+            ChecksumAlgorithm::Sha512,
+            "d9e6762dd1c8eaf6d61b3c6192fc408d4d6d5f1176d0c29169bc24e71c3f274a\
+             d27fcd5811b313d681f7e55ec02d73d499c95455b6b5bb503acf574fba8ffe85",
+        );
+        check(ChecksumAlgorithm::Xxhash64, "8cb841db40e6ae83");
+        check(ChecksumAlgorithm::Xxhash3, "72dcb18b67a17dff");
+        check(ChecksumAlgorithm::Xxhash128, "33119477ede5dcd5e9716427681d5860");
     }
 
     #[test]
     fn what_is_made_in_pieces_sums_up_as_in_one() {
         let mut whole = vec![0; 2 * MADE_FRAME_BYTES + 77];
         fill(7, 0, &mut whole);
-        let sum = Sum::Checksum(ChecksumAlgorithm::Crc64Nvme);
+        let sum = ChecksumAlgorithm::Crc64Nvme;
         let range = 5..whole.len() as u64;
         let made = sum_of(sum, &Source::Synthetic { seed: 7 }, range.clone());
         assert_eq!(made, sum_of(sum, &Source::Bytes(whole.into()), range));
@@ -370,7 +412,7 @@ mod tests {
         let parts = Parts::new(NonZeroU64::MIN, 1);
         let get = |sums: &Sums, key, text: &'static [u8]| {
             let source = Source::Bytes(Bytes::from_static(text));
-            sums.get(("b", key), Sum::Md5, &parts, &source).get().cloned().unwrap()
+            sums.get(("b", key), ChecksumAlgorithm::Md5, &parts, &source).get().cloned().unwrap()
         };
         let first = get(&sums, "k", b"1");
         get(&sums, "other", b"1");
@@ -390,10 +432,10 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(expected));
         }
-        for name in ["crc32", "crc32c", "crc64nvme", "sha1", "sha256"] {
-            assert_eq!(name.parse::<ChecksumPolicy>().unwrap().algorithm.name(), name);
+        for known in ChecksumAlgorithm::ALL {
+            assert_eq!(known.name().parse::<ChecksumPolicy>().unwrap().algorithm, known);
         }
-        for text in ["", "md5", "crc32:composite", "crc32:0", "crc32:1:1", "crc32:composite:1:1"] {
+        for text in ["", "md4", "crc32:composite", "crc32:0", "crc32:1:1", "crc32:composite:1:1"] {
             assert!(text.parse::<ChecksumPolicy>().unwrap_err().to_string().contains("crc64nvme"));
         }
     }

@@ -99,8 +99,9 @@ struct Arguments {
     /// --capacity and --requests-per-second
     #[arg(long, value_name = "START_MS:LENGTH_MS:PERCENT")]
     neighbor: Option<Neighbor>,
-    /// Store a checksum with each object, of crc64nvme, crc32c, crc32, sha256 or sha1, as if
-    /// uploaded at once; or in parts: crc64nvme:8MiB of the whole, sha256:composite:8MiB
+    /// Store a checksum with each object, of crc64nvme, crc32c, crc32, sha1, sha256, sha512, md5,
+    /// xxhash64, xxhash3 or xxhash128, as if uploaded at once; or in parts: crc64nvme:8MiB of the
+    /// whole, sha256:composite:8MiB
     #[arg(long, value_name = "ALGORITHM[:composite][:PARTSIZE]")]
     checksum: Option<ChecksumPolicy>,
     /// Make ETags of the MD5 of the content, as S3 does; each object is read once for it

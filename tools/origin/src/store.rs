@@ -18,7 +18,7 @@ use hyper::header::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 
 use crate::checksum::{
-    ChecksumKind, ChecksumPolicy, Parts, StoredChecksum, Sum, Sums, combined, encoded,
+    ChecksumAlgorithm, ChecksumKind, ChecksumPolicy, Parts, StoredChecksum, Sums, combined, encoded,
 };
 use crate::config::{Config, ObjectContent, ObjectSpec, SyntheticSet};
 use crate::error::Error;
@@ -202,9 +202,13 @@ impl Store {
         if self.md5_etags {
             let pieces = parts.unwrap_or_else(|| one_piece(about.length_bytes));
             let source = self.source(bucket, key)?;
-            let sums = self.sums.get((bucket_name, key), Sum::Md5, &pieces, &source);
+            let sums = self.sums.get((bucket_name, key), ChecksumAlgorithm::Md5, &pieces, &source);
             let sums = sums.wait();
-            etag = hex(&if parts.is_some() { combined(Sum::Md5, sums) } else { sums[0].clone() });
+            etag = hex(&if parts.is_some() {
+                combined(ChecksumAlgorithm::Md5, sums)
+            } else {
+                sums[0].clone()
+            });
         }
         if let Some(parts) = parts {
             etag.push_str(&format!("-{}", parts.count()));
@@ -223,7 +227,7 @@ impl Store {
         how: Asked,
     ) -> io::Result<Option<(ChecksumPolicy, String)>> {
         let Some(policy) = self.policy(bucket, key) else { return Ok(None) };
-        let sum = Sum::Checksum(policy.algorithm);
+        let sum = policy.algorithm;
         let one = one_piece(about.length_bytes);
         let parts = self.parts(bucket, key, about.length_bytes).unwrap_or(one);
         let whole = *range == (0..about.length_bytes);
