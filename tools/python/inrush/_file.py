@@ -28,6 +28,8 @@ AHEAD_SUM_MAX = 256 << 20
 # costs a round trip. `BLOCKS_KEPT` blocks of a file are kept.
 BLOCK_BYTES = 32 << 10
 BLOCKS_KEPT = 8
+# Who reads on may leave out this much, in bytes: archives have headers and padding between members.
+GAP_BYTES_MAX = 64 << 10
 # What is fetched ahead comes in pieces of this length, and a client keeps `PIECES_KEPT` of them for
 # what is fetched next: new memory costs as much as what is read into it.
 PIECE_BYTES = 2 << 20
@@ -150,10 +152,9 @@ class Ahead:
         self._pieces.append((begin, begin + length, number, memory))
         return True
 
-    def take(self) -> bytearray:
-        """Waits for the first piece; `give_back` takes it back. Raises why it cannot be read."""
+    def _wait(self, number: int) -> None:
+        """Waits for the end of this job."""
         assert self._reactor is not None, "there is a piece"
-        number, memory = self._pieces[0][2:]
         poll = select.poll()
         poll.register(self._reactor.fileno(), select.POLLIN)
         while True:
@@ -162,6 +163,34 @@ class Ahead:
             if number in self._ended:
                 break
             poll.poll(WAIT_MS)
+
+    def copy(self, begin: int, end: int) -> Optional[bytes]:
+        """These bytes, once they are there; None where some are no part of the pieces, or cannot be
+        read."""
+        if not 0 <= self.begin <= begin < end <= self.end:
+            return None
+        copied = b""
+        for first, last, number, memory in self._pieces:
+            if first < end and begin < last:
+                self._wait(number)
+                if self._ended[number] is not None:
+                    return None
+                copied += memory[max(begin - first, 0) : end - first]
+        return copied
+
+    def skip(self, position: int) -> None:
+        """Leaves out the pieces before this position, which is in one of them; waits for them."""
+        while self._pieces[0][1] <= position:
+            *_, number, memory = self._pieces[0]
+            self._wait(number)
+            self._pieces.popleft()
+            del self._ended[number]
+            self.give_back(memory)
+
+    def take(self) -> bytearray:
+        """Waits for the first piece; `give_back` takes it back. Raises why it cannot be read."""
+        number, memory = self._pieces[0][2:]
+        self._wait(number)
         self._pieces.popleft()
         error = self._ended.pop(number)
         if error is not None:
@@ -195,9 +224,10 @@ class Ahead:
 class File(io.BufferedIOBase):
     """An object that is open for reading, as a binary file that may be sought in.
 
-    Who reads on from where the last read ended gets ever longer ranges ahead. Who jumps gets what
-    is asked for; of less than 32 KiB the block that it is in, and eight of those are kept. `size`
-    is in bytes, `info` is what the server said. Not for several threads at once.
+    Who reads on from where the last read ended, or from little behind it, gets ever longer ranges
+    ahead, which wait for who looks elsewhere meanwhile. Who jumps gets what is asked for; of less
+    than 32 KiB the block that it is in, and eight of those are kept. `size` is in bytes, `info` is
+    what the server said. Not for several threads at once.
     """
 
     def __init__(
@@ -214,10 +244,16 @@ class File(io.BufferedIOBase):
         self.size: int = self.info.size
         self._sequential = sequential
         self._position = 0
-        # Fetched bytes, and where they begin.
+        # Fetched bytes, and where they begin: those where the file is read on, or a block.
         self._bytes: Union[bytes, bytearray] = b""
         self._view = memoryview(self._bytes)
         self._begin = 0
+        # Those where it is read on, and where they begin, -1 where it is not; and up to where that
+        # was before it was read elsewhere, -1 while the fetched bytes are these.
+        self._stream: tuple[Union[bytes, bytearray], int] = b"", -1
+        self._left = -1
+        # How many blocks were fetched elsewhere since.
+        self._away = 0
         # Where the last read ended, and how much is fetched ahead when it goes on there.
         self._expected = 0
         self._window = self._ahead_max if sequential else 0
@@ -272,18 +308,42 @@ class File(io.BufferedIOBase):
     def _held(self, wanted: int) -> memoryview:
         """What of the next bytes is there."""
         at = self._position - self._begin
+        if not 0 <= at < len(self._bytes) and self._left >= 0:
+            fetched, begin = self._stream
+            if begin <= self._position < begin + len(fetched):
+                self._look_at(fetched, begin)
+                self._left = -1
+                at = self._position - begin
         if at < 0:
             return self._view[:0]
         return self._view[at : at + wanted]
 
-    def _hold(self, fetched: Union[bytes, bytearray], begin: int) -> None:
-        """These are the bytes from there on, and the position is among them; those that were held
-        are not needed any more."""
-        self._ahead.give_back(self._bytes)
+    def _look_at(self, fetched: Union[bytes, bytearray], begin: int) -> None:
         self._bytes, self._begin = fetched, begin
         self._view = memoryview(fetched)
 
-    def _block(self, wanted: int) -> Optional[tuple[int, bytes]]:
+    def _hold(self, fetched: Union[bytes, bytearray], begin: int) -> None:
+        """These are the bytes from there on, where the file is read on; those before them are not
+        needed any more."""
+        self._look_at(fetched, begin)
+        self._ahead.give_back(self._stream[0])
+        self._stream = fetched, begin
+        self._left = -1
+
+    def _hold_block(self, block: bytes, begin: int) -> None:
+        """These are the bytes from there on; the file may be read on where it was."""
+        if self._left < 0:
+            self._left = max(self._expected, 0)
+        self._look_at(block, begin)
+
+    def _is_near(self, wanted: int) -> bool:
+        """Whether the file is read on: little is left out, or more than a block is wanted of what
+        is fetched ahead."""
+        left = self._expected if self._left < 0 else self._left
+        return self._stream[1] >= 0 and 0 <= self._position - left <= GAP_BYTES_MAX \
+            or wanted >= BLOCK_BYTES and self._ahead.begin <= self._position < self._ahead.end
+
+    def _block(self, wanted: int) -> Optional[tuple[bytes, int]]:
         """The block that the position is in, which is kept or fetched, and where it begins; None
         where it is not kept and more is wanted, which is fetched alone."""
         begin = self._position - self._position % BLOCK_BYTES
@@ -292,12 +352,23 @@ class File(io.BufferedIOBase):
             if wanted >= BLOCK_BYTES or not self._ahead_max:
                 return None
             end = min(begin + BLOCK_BYTES, self.size)
-            block = self._client.read(self.info, (begin, end - begin))
+            block = self._ahead.copy(begin, end)
+            if block is None:
+                block = self._client.read(self.info, (begin, end - begin))
+                self._away += 1
+                if self._away > BLOCKS_KEPT:
+                    self._leave()
             self._blocks[begin] = block
             if len(self._blocks) > BLOCKS_KEPT:
                 self._blocks.popitem(last=False)
         self._blocks.move_to_end(begin)
-        return begin, block
+        return block, begin
+
+    def _leave(self) -> None:
+        """Nobody seems to read on where the file was read: others have better use of the memory."""
+        self._hold(b"", -1)
+        self._ahead.drop()
+        self._window = 0
 
     def prefetch(self, size: SupportsIndex) -> None:
         """Begins to fetch the next `size` bytes, where nothing is fetched; does not wait."""
@@ -316,10 +387,13 @@ class File(io.BufferedIOBase):
                 break
             begin += length
 
-    def _fetch(self, wanted: int) -> Union[bytes, bytearray]:
-        """Bytes from the position on: up to `wanted`, or more. None of them is there."""
-        goes_on = self._sequential or self._position == self._expected
-        if self._ahead.begin != self._position:
+    def _fetch(self, wanted: int, goes_on: bool) -> tuple[Union[bytes, bytearray], int]:
+        """Bytes with the position among them, and where they begin: up to `wanted`, or more. None
+        of them is there."""
+        self._away = 0
+        if goes_on and self._ahead.begin <= self._position < self._ahead.end:
+            self._ahead.skip(self._position)
+        else:
             self._ahead.drop()
         if not goes_on:
             self._window = 0
@@ -335,9 +409,10 @@ class File(io.BufferedIOBase):
             # Where other files have the memory, at least this much at once.
             wanted = max(wanted, least)
         if self._ahead.begin >= 0:
-            return self._ahead.take()
+            begin = self._ahead.begin
+            return self._ahead.take(), begin
         length = min(wanted, self.size - self._position)
-        return self._client.read(self.info, (self._position, length))
+        return self._client.read(self.info, (self._position, length)), self._position
 
     def read(self, size: Optional[SupportsIndex] = -1, /) -> bytes:
         """The next `size` bytes, fewer only at the end; all that are left without one."""
@@ -353,28 +428,19 @@ class File(io.BufferedIOBase):
 
     def _read(self, wanted: int) -> bytes:
         begin = self._position
+        goes_on = self._sequential or begin == self._expected
         parts: list[bytes] = []
         try:
             while wanted > 0:
                 part = bytes(self._held(wanted))
-                if not part:
-                    jumped = not self._sequential and self._position != self._expected
-                    block = self._block(wanted) if jumped else None
-                    if block is not None:
-                        self._hold(block[1], block[0])
-                        part = bytes(self._held(wanted))
-                    elif isinstance(fetched := self._fetch(wanted), bytes) \
-                            and len(fetched) <= wanted:
-                        # It is the caller's alone.
-                        self._hold(b"", self._position)
-                        part = fetched
-                    else:
-                        self._hold(fetched, self._position)
-                        part = bytes(self._held(wanted))
+                if part:
+                    # Who reads over the end of what is there reads on.
+                    goes_on = goes_on or self._left < 0 <= self._stream[1]
+                else:
+                    goes_on = goes_on or self._is_near(wanted)
+                    part = self._next(wanted, goes_on)
                 parts.append(part)
-                goes_on = self._expected == self._position
                 self._position += len(part)
-                self._expected = self._position if goes_on else -1
                 wanted -= len(part)
         except BaseException:
             # Who reads again gets it from there.
@@ -382,6 +448,20 @@ class File(io.BufferedIOBase):
             raise
         self._expected = self._position
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _next(self, wanted: int, goes_on: bool) -> bytes:
+        """Fetches bytes from the position on; some of those that are wanted."""
+        block = None if goes_on else self._block(wanted)
+        if block is not None:
+            self._hold_block(*block)
+            return bytes(self._held(wanted))
+        fetched, begin = self._fetch(wanted, goes_on)
+        if isinstance(fetched, bytes) and len(fetched) <= wanted:
+            # It is the caller's alone.
+            self._hold(b"", self._position)
+            return fetched
+        self._hold(fetched, begin)
+        return bytes(self._held(wanted))
 
     def read1(self, size: SupportsIndex = -1, /) -> bytes:
         """What is there of the next `size` bytes, or what one request brings."""

@@ -72,10 +72,13 @@ def test_it_does_as_a_file_in_memory(serve: Serve) -> None:
         for read_ahead, sequential in ((0, False), (1 << 16, False), (None, False), (None, True)):
             file = client.open("s3://data/big", read_ahead=read_ahead, sequential=sequential)
             model = io.BytesIO(BIG)
-            for _ in range(300):
-                match chance.randrange(6):
+            for _ in range(600):
+                match chance.randrange(7):
                     case 0:
                         place = chance.randrange(len(BIG) + 100)
+                        assert file.seek(place) == model.seek(place)
+                    case 6:
+                        place = max(model.tell() + chance.randrange(-70_000, 70_000), 0)
                         assert file.seek(place) == model.seek(place)
                     case 1:
                         assert file.readline(1 << 15) == model.readline(1 << 15)
@@ -357,6 +360,45 @@ def test_small_reads_side_by_side_are_one_request(serve: Serve) -> None:
     assert len(set(blocks)) == len(blocks) == 3, asked
     others = [length for _, length in asked if length != BLOCK_BYTES]
     assert others == [200_000 - 1000 - BLOCK_BYTES]
+
+
+def test_who_looks_elsewhere_meanwhile_reads_on(serve: Serve) -> None:
+    """As the reader of a file of archives does: the start of one, its directory at its end, its
+    start again, its content, and then the next one."""
+    member, gap = 500_000, 900
+
+    def work(client: Any) -> None:
+        file = client.open("s3://data/big")
+        for begin in range(0, len(BIG) - member, member):
+            for place, length in ((begin, 4), (begin + member - 4096, 4096), (begin + 30, 30),
+                                  (begin + gap, member - 2 * gap)):
+                file.seek(place)
+                assert file.read(length) == BIG[place : place + length]
+        file.close()
+        assert client._pool.bytes_held == 0, "all of it was given back"
+
+    with serve(OBJECTS).client() as client:
+        asked = requests(client, work)
+    blocks = [begin for begin, length in asked if length == BLOCK_BYTES]
+    # The first one, before anything shows how the file is read, and those beyond what is ahead.
+    assert len(blocks) <= 4, asked
+    assert sum(length for _, length in asked) < 1.1 * len(BIG), asked
+
+
+def test_what_nobody_comes_for_is_left(serve: Serve) -> None:
+    with serve(OBJECTS).client() as client:
+        file = client.open("s3://data/big")
+        for _ in range(3):
+            file.read(100_000)
+        assert file._ahead.begin >= 0 and client._pool.bytes_held > 0
+        for at in range(BLOCKS_KEPT + 1):
+            assert file._ahead.begin >= 0, "it waits for who looks elsewhere"
+            place = 3_000_000 + at * 2 * BLOCK_BYTES
+            file.seek(place)
+            assert file.read(10) == BIG[place : place + 10]
+        assert file._ahead.begin == -1 and client._pool.bytes_held == 0
+        file.seek(300_000)
+        assert file.read(1_000_000) == BIG[300_000:1_300_000]
 
 
 def test_few_blocks_of_a_file_are_kept(serve: Serve) -> None:
