@@ -1,5 +1,5 @@
 """The data of `tools/bench.py python`: images, tars of images, shards of them, tensors,
-one large object.
+checkpoints, one large object.
 
 There are sets of several sizes, each below a prefix of its own, so that a slow reader reads all of
 a small set where a fast one reads all of a large one.
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from lab.install import TOOLS
 from lab.process import LabError, must
 
 MADE, FILES = "made", "files"
@@ -29,6 +30,8 @@ TAR_SAMPLES = 1_640
 """64 MiB of such images."""
 MODULUS = 1 << 64
 TENSOR_BYTES = 64 << 20
+MODEL_FILES = 4
+CHECKPOINT_TENSOR_BYTES = 2_730 * 1_024 * 4
 STAMP_EVERY = 4 << 10
 CHUNK = 16 << 20
 
@@ -55,6 +58,7 @@ class Data:
     shards: Sequence[Set]
     """As many samples as `tars` has, in the format of mosaicml-streaming."""
     tensors: Sequence[Set]
+    checkpoint: Sequence[Set]
     array: Sequence[Set]
     words: Sequence[str | Path]
 
@@ -171,40 +175,75 @@ def shards(root: Path, counts: Sequence[int], sums: Sequence[int], python: Path)
 
 
 def tensors(root: Path, size: int) -> Set:
-    """One safetensors file of tensors of 64 MiB; the bytes of each depend on its place."""
-    count = size // TENSOR_BYTES
-    header = json.dumps({f"layer.{number:03}": {
-        "dtype": "BF16", "shape": [TENSOR_BYTES // 2 // 1024, 1024],
-        "data_offsets": [number * TENSOR_BYTES, (number + 1) * TENSOR_BYTES]}
-        for number in range(count)}).encode()
-    header += b" " * (-len(header) % 8)
-    path, total = root / FILES / "model/model.safetensors", 0
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Safetensors files of tensors of 64 MiB, and their index; the bytes of each depend on its
+    place."""
+    folder, total = root / FILES / "model", 0
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"model-{file + 1:05}-of-{MODEL_FILES:05}.safetensors" for file in range(MODEL_FILES)]
+    each = size // TENSOR_BYTES // MODEL_FILES
     chunk = bytearray(random.Random(1).randbytes(CHUNK))
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header)
-        for number in range(count):
-            checksum = 0
-            for offset in range(0, TENSOR_BYTES, CHUNK):
-                for at in range(0, CHUNK, STAMP_EVERY):
-                    struct.pack_into("<QQ", chunk, at, number, offset + at)
-                file.write(chunk)
-                checksum = zlib.crc32(chunk, checksum)
-            total += checksum
-    return Set(FILES, "model/", ["model/model.safetensors"], count, count * TENSOR_BYTES,
-               lambda _endpoint: total % MODULUS)
+    weights = {}
+    for name in names:
+        numbers = range(len(weights), len(weights) + each)
+        header = json.dumps({f"layer.{number:03}": {
+            "dtype": "BF16", "shape": [TENSOR_BYTES // 2 // 1024, 1024],
+            "data_offsets": [at * TENSOR_BYTES, (at + 1) * TENSOR_BYTES]}
+            for at, number in enumerate(numbers)}).encode()
+        header += b" " * (-len(header) % 8)
+        with (folder / name).open("wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header)
+            for number in numbers:
+                weights[f"layer.{number:03}"] = name
+                checksum = 0
+                for offset in range(0, TENSOR_BYTES, CHUNK):
+                    for at in range(0, CHUNK, STAMP_EVERY):
+                        struct.pack_into("<QQ", chunk, at, number, offset + at)
+                    file.write(chunk)
+                    checksum = zlib.crc32(chunk, checksum)
+                total += checksum
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": weights}))
+    return Set(FILES, "model/", [f"model/{name}" for name in names], len(weights),
+               len(weights) * TENSOR_BYTES, lambda _endpoint: total % MODULUS)
+
+
+WRITE_CHECKPOINT = """
+import json, sys, warnings, zlib
+import torch
+import torch.distributed.checkpoint as dcp
+sys.path.append(sys.argv[1])
+from lab.loops.checkpoint import COLUMNS, ROWS
+warnings.simplefilter("ignore")
+torch.manual_seed(1)
+state = {f"layer.{number:03}": torch.rand(ROWS, COLUMNS) for number in range(int(sys.argv[3]))}
+dcp.save(state, checkpoint_id=sys.argv[2])
+print(json.dumps([sum(zlib.crc32(tensor.numpy()) for tensor in state.values()),
+                  sum(tensor.nbytes for tensor in state.values()), list(state)]))
+"""
+
+
+def checkpoint(root: Path, size: int, python: Path) -> Set:
+    """What PyTorch saves: one file of tensors of 11 MB, and their metadata."""
+    count = size // CHECKPOINT_TENSOR_BYTES
+    printed = must([python, "-c", WRITE_CHECKPOINT, TOOLS, root / FILES / "checkpoint", str(count)],
+                   seconds=300)
+    total, length, names = json.loads(printed.splitlines()[-1])
+    # Its readers ask by the names of tensors.
+    return Set(FILES, "checkpoint/", names, count, length, lambda _endpoint: total % MODULUS)
 
 
 def write(root: Path, workloads: Sequence[str], *, image_counts: Sequence[int],
-          tar_counts: Sequence[int], large_bytes: int, mds_python: Path | None) -> Data:
-    """The sets of these workloads; `mds_python` has mosaicml-streaming."""
+          tar_counts: Sequence[int], large_bytes: int, python: Path, has_mds: bool) -> Data:
+    """The sets of these workloads, written by this interpreter, which may have
+    mosaicml-streaming."""
     os.makedirs(root / FILES, exist_ok=True)
     found, words = images(image_counts) if "images" in workloads else ([], [])
     tar_sets, sums = tars(root, tar_counts) if "tars" in workloads else ([], [])
-    mds = shards(root, tar_counts, sums, mds_python) if tar_sets and mds_python else []
-    model = [tensors(root, large_bytes)] if "tensors" in workloads else []
+    mds = shards(root, tar_counts, sums, python) if tar_sets and has_mds else []
+    model = [tensors(root, large_bytes // 2)] if "tensors" in workloads else []
+    saved = [checkpoint(root, large_bytes // 4, python)] if "checkpoint" in workloads else []
     large = []
     if "array" in workloads:
         made, more = array(large_bytes)
         large, words = [made], [*words, *more]
-    return Data(found, tar_sets, mds, model, large, [*words, "--root", root])
+    return Data(found, tar_sets, mds, model, saved, large, [*words, "--root", root])

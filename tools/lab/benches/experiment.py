@@ -2,7 +2,8 @@
 
 images    a loop over objects of 39,000 bytes
 tars      a loop over the files of tars of 64 MiB, images of 39,000 bytes
-tensors   the tensors of a safetensors file of 4 GiB
+tensors   the tensors of a model of 2 GiB: 4 safetensors files and their index
+checkpoint  a checkpoint of torch.distributed of 1 GiB into tensors that are there
 array     an object of 4 GiB into memory
 
 Each loop does nothing with its samples but count them and their bytes. It runs in a process of its
@@ -92,13 +93,20 @@ WAYS: dict[str, Sequence[Way]] = {
     "tensors": (
         Way("boto3, then load_file", ["safetensors"], 0),
         Way("runai-model-streamer", ["runai_model_streamer"], 0),
-        Way("inrush.safetensors.load", ["torch"], 0)),
+        Way("inrush.safetensors.load", ["torch"], 0),
+        Way("inrush.safetensors.open", ["torch"], 0)),
+    "checkpoint": (
+        Way("s3torchconnector", ["s3torchconnector"], 0),
+        Way("FsspecReader, s3fs", ["s3fs", "torch"], 0),
+        Way("inrush.fsspec, FsspecReader", ["torch"], 0),
+        Way("inrush.checkpoint", ["torch"], 0)),
     "array": (
         Way("boto3 download_fileobj", ["boto3"], 0), Way("s3dlio get", ["s3dlio"], 0),
         Way("obstore get_range_async", ["obstore", "numpy"], 0), Way(PROGRAM, first=0),
         Way("inrush read", first=0), Way("inrush read_into", ["numpy"], 0)),
 }
-LATENCIES = {"images": (0, 20), "tars": (0, 20), "tensors": (0,), "array": (0,)}
+LATENCIES = {"images": (0, 20), "tars": (0, 20), "tensors": (0, 20), "checkpoint": (0, 20),
+             "array": (0,)}
 
 
 @dataclass(frozen=True)
@@ -277,7 +285,7 @@ def measured(of: driver.Lab, workloads: Sequence[str]) -> dict[str, Any]:
         image_counts=QUICK_IMAGE_COUNTS if args.quick else IMAGE_COUNTS,
         tar_counts=QUICK_TAR_COUNTS if args.quick else TAR_COUNTS,
         large_bytes=QUICK_LARGE_BYTES if args.quick else LARGE_BYTES,
-        mds_python=venv.python if mds else None)
+        python=venv.python, has_mds=mds)
     lab = Lab(of, venv, programs)
     report: dict[str, Any] = {"machine": measure.machine(of.temp), "versions": venv.versions(),
                               "workloads": {}}
@@ -306,7 +314,7 @@ def as_document(found: Found) -> dict[str, Any]:
 def options(add: Add) -> None:
     """Of this measurement alone."""
     add("--latency", nargs="+", type=int, metavar="MS",
-        help="to the first byte (default: 0 and 20; of tensors and array 0)")
+        help="to the first byte (default: 0 and 20; of array 0)")
     add("--wheel", type=Path, help="the package (default: a release build of this checkout)")
     add("--venv", type=Path, default=install.build_folder() / "lab" / "experiment")
     add("--lend", nargs="+", type=Path, default=[], metavar="FOLDER")

@@ -12,11 +12,14 @@ COLUMNS = {"files_per_s": "samples/s", "gb_per_s": "GB/s", "cpu_s_per_tb": "CPU-
 SHOWN = {"images": ("files_per_s", "gb_per_s", "cpu_s_per_tb", "peak_rss_mib"),
          "tars": ("files_per_s", "gb_per_s", "cpu_s_per_tb", "peak_rss_mib"),
          "tensors": ("seconds", "cpu_seconds", "gb_per_s", "peak_rss_mib"),
+         "checkpoint": ("seconds", "cpu_seconds", "gb_per_s", "peak_rss_mib"),
          "array": ("seconds", "cpu_seconds", "gb_per_s", "peak_rss_mib")}
 TITLES = {"images": "Images of 39 KB, an object each", "tars": "Images of 39 KB in tars of 64 MiB",
-          "tensors": "A safetensors file of 4 GiB", "array": "An object of 4 GiB into memory"}
-OURS = {"images": "inrush read_many", "tars": "inrush open", "tensors": "inrush.safetensors.load",
-        "array": "inrush read_into"}
+          "tensors": "A model of 2 GiB in 4 safetensors files",
+          "checkpoint": "A checkpoint of 1 GiB in 96 tensors",
+          "array": "An object of 4 GiB into memory"}
+OURS = {"images": "inrush read_many", "tars": "inrush open", "tensors": "inrush.safetensors.open",
+        "checkpoint": "inrush.checkpoint", "array": "inrush read_into"}
 """The way that is compared with the peers."""
 PROGRAM = "inrush get --discard"
 OF_PROGRAM = 0.8

@@ -48,7 +48,7 @@ PACKAGES: dict[str, Package] = {
     "smart_open": Package([["smart_open[s3]==9.0.2", BOTO3]], versions=["smart_open"]),
     "obstore": Package([["obstore==0.12.1"]], versions=["obstore"]),
     "s3dlio": Package([["s3dlio==0.10.0", NUMPY]], versions=["s3dlio"]),
-    "s3torchconnector": Package([["s3torchconnector==1.5.0", NUMPY]], ["torch"],
+    "s3torchconnector": Package([["s3torchconnector[dcp]==1.5.0", NUMPY]], ["torch"],
                                 ["s3torchconnector"]),
     "torchdata": Package([["torchdata==0.11.0", NUMPY]], ["torch", "boto3"], ["torchdata"]),
     # The clients of other clouds, which it also asks for, have 400 MB.

@@ -1,4 +1,4 @@
-"""Loading the tensors of one safetensors file."""
+"""Loading the tensors of a model: safetensors files and their index."""
 
 from __future__ import annotations
 
@@ -21,11 +21,22 @@ def touched(tensor: Any) -> Any:
     return data
 
 
-def inrush(task: Task) -> Epoch:
+def inrush_load(task: Task) -> Epoch:
     """`inrush.safetensors.load`."""
     import inrush.safetensors as package
 
-    return lambda: map(touched, package.load(task.uris[0]).values())
+    return lambda: map(touched, package.load(task.folder).values())
+
+
+def inrush_open(task: Task) -> Epoch:
+    """`tensors` of `inrush.safetensors.open`: one tensor after the other, in bounded memory."""
+    import inrush.safetensors as package
+
+    def epoch() -> Iterator[Any]:
+        with package.open(task.folder) as model:
+            for _, tensor in model.tensors():
+                yield touched(tensor)
+    return epoch
 
 
 def runai(task: Task) -> Epoch:
@@ -34,8 +45,9 @@ def runai(task: Task) -> Epoch:
 
     def epoch() -> Iterator[Any]:
         with SafetensorsStreamer() as streamer:
-            streamer.stream_file(task.uris[0])
-            yield from map(touched, dict(streamer.get_tensors()).values())
+            streamer.stream_files(task.uris)
+            for _, tensor in streamer.get_tensors():
+                yield touched(tensor)
     return epoch
 
 
@@ -47,13 +59,13 @@ def downloaded(task: Task) -> Epoch:
 
     def epoch() -> Iterator[Any]:
         file = Path(task.temp) / "model.safetensors"
-        file.unlink(missing_ok=True)
-        client.download_file(task.bucket, task.keys[0], str(file))
-        yield from map(touched, load_file(file).values())
-        file.unlink()
+        for key in task.keys:
+            client.download_file(task.bucket, key, str(file))
+            yield from map(touched, load_file(file).values())
+            file.unlink()
     return epoch
 
 
 LOOPS: dict[str, Loop] = {
     "boto3, then load_file": downloaded, "runai-model-streamer": runai,
-    "inrush.safetensors.load": inrush}
+    "inrush.safetensors.load": inrush_load, "inrush.safetensors.open": inrush_open}
