@@ -124,6 +124,8 @@ pub struct Conn {
     accepts_gzip: bool,
     /// Framing of the current answer's body.
     framing: Framing,
+    /// The current answer has a Content-Encoding and not the length of the stored bytes.
+    is_encoded: bool,
     /// Bytes dropped from the current head.
     dropped: u32,
     /// Answers received over this socket.
@@ -148,6 +150,7 @@ impl Conn {
             comparison: Comparison::default(),
             needs_etag: false,
             accepts_gzip: false,
+            is_encoded: false,
             framing: Framing::Length,
             dropped: 0,
             answers: 0,
@@ -331,6 +334,7 @@ impl Conn {
     }
 
     fn fail(&mut self, failure: Failure, body: Option<BufferRange>) {
+        let failure = self.of_encoding(failure);
         if self.is_whole() {
             self.reached = 0;
         }
@@ -376,6 +380,9 @@ impl Conn {
                 && range.last == first + expected - 1
                 && range.size.is_none_or(|size| size == ask.size)
         };
+        // An object that is stored compressed is sent as it is, with this header and its length.
+        let stored = [Some(expected), Some(ask.size)];
+        self.is_encoded = head.content_encoded && !stored.contains(&head.content_length);
         let skipped = match (head.content_range, head.status) {
             (None, 200) if ask.range.length == ask.size => self.reached,
             (Some(range), 206) if is_right(range) => 0,

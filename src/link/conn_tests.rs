@@ -737,7 +737,7 @@ fn a_whole_object_in_chunks_is_taken_of_who_sends_what_is_stored() {
         for (accepts, answer, failure) in [
             (false, &answer, Some(Failure::Chunked)),
             (true, &answer, (manner == Manner::Stream).then_some(Failure::Chunked)),
-            (true, &packed, Some(Failure::Chunked)),
+            (true, &packed, Some(Failure::Encoded)),
         ] {
             let mut driver = Driver::new(ask);
             driver.conn.set_accepts_gzip(accepts);
@@ -745,6 +745,26 @@ fn a_whole_object_in_chunks_is_taken_of_who_sends_what_is_stored() {
             assert_eq!(driver.failure, failure, "{manner:?} {accepts}");
             assert_eq!(driver.bytes(offset) == body, failure.is_none(), "{manner:?}");
         }
+    }
+}
+
+/// Without a length its end may be the end of what was compressed: the next attempt must not go on
+/// behind it.
+#[test]
+fn an_encoded_body_of_unknown_length_counts_as_a_whole_or_not_at_all() {
+    let (first, last, size) = (OFFSET, OFFSET + 99_999, OFFSET + 100_009);
+    let range = format!("Content-Range: bytes {first}-{last}/{size}\r\n");
+    for (encoding, slots, failure, reached) in [
+        ("", 0, Failure::Truncated, 300),
+        ("Content-Encoding: gzip\r\n", 0, Failure::Encoded, 0),
+        ("Content-Encoding: gzip\r\n", 1, Failure::OtherLength, u64::from(SLOT) + 300),
+    ] {
+        let body = object(slots * SLOT as usize + 300);
+        let head = format!("HTTP/1.1 206 P\r\n{range}{encoding}\r\n");
+        let mut driver = Driver::new(range_ask(100_000));
+        driver.run(&[head.as_bytes(), &body].concat(), || 4096);
+        assert_eq!(driver.failure, Some(failure), "{encoding}");
+        assert_eq!(driver.conn.reached(), reached, "{encoding}");
     }
 }
 

@@ -42,6 +42,8 @@ pub enum Failure {
     WrongLength,
     /// The whole object was sent (200) although a range was requested.
     WholeAnswer,
+    /// The answer has a Content-Encoding, and not the length of the stored bytes.
+    Encoded,
     /// The answer has a Transfer-Encoding, and nothing shows before its end that its body is the
     /// range.
     Chunked,
@@ -116,7 +118,7 @@ pub enum RetryReason {
     Truncated,
     /// See [`Failure::is_change`] and [`Failure::IfMatch`].
     WrongEtag,
-    /// See [`Failure::WrongLength`].
+    /// See [`Failure::WrongLength`] and [`Failure::Encoded`].
     WrongLength,
     /// See [`Failure::WrongRange`] and [`Failure::WholeAnswer`].
     WrongRange,
@@ -219,7 +221,7 @@ impl Failure {
             | Self::Chunked
             | Self::BadChunks => RetryReason::BadHead,
             Self::WrongRange | Self::WholeAnswer => RetryReason::WrongRange,
-            Self::WrongLength => RetryReason::WrongLength,
+            Self::WrongLength | Self::Encoded => RetryReason::WrongLength,
             Self::Checksum | Self::NoChecksum => RetryReason::Checksum,
             Self::ExpiredToken => RetryReason::ExpiredToken,
             Self::ClockSkew => RetryReason::ClockSkew,
@@ -253,6 +255,7 @@ impl Failure {
             | Self::BadChunks
             | Self::WrongRange
             | Self::WholeAnswer
+            | Self::Encoded
             | Self::WrongLength
             | Self::Checksum
             | Self::ChecksumMode
@@ -305,13 +308,16 @@ impl Failure {
                 "run it again; where that does not help, the server sends other bytes than \
                       it lists",
             ),
-            Self::WholeAnswer => {
-                // A stream's ranges are shorter than a part while several are in flight.
-                Some(
-                    "raise --part-size, so that each object is downloaded by one request; \
-                     streams need --connections 1, too",
-                )
-            }
+            // A stream's ranges are shorter than a part while several are in flight.
+            Self::WholeAnswer => Some(
+                "whole objects alone can be read from it, each by one request: raise --part-size \
+                 above their sizes (pipe and cat need --connections 1, too); cat --range and mount \
+                 need a server with ranges",
+            ),
+            Self::Encoded => Some(
+                "configure the server, or the proxy in front of it, to send objects as they are \
+                 stored, without compression",
+            ),
             _ if self.is_of_server() => {
                 Some("check --endpoint-url: another server, or a proxy, may have answered")
             }
@@ -450,6 +456,10 @@ impl fmt::Display for Failure {
                 write!(f, "the answer has headers of more than {} KiB", HEAD_BYTES_MAX >> 10)
             }
             Self::WrongRange => f.write_str("the response is not the requested range"),
+            Self::Encoded => f.write_str(
+                "the answer has a Content-Encoding and not the stored bytes: the server, or a \
+                 proxy, compresses them",
+            ),
             Self::WrongLength => f.write_str("the answer is longer or shorter than the range"),
             Self::WholeAnswer => {
                 f.write_str("the server answered a range request with 200: it serves no ranges")

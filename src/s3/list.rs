@@ -131,6 +131,9 @@ impl Page {
     }
 }
 
+/// The first bytes of what is compressed by gzip (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// Parses one page.
 pub fn parse_page(bytes: &[u8]) -> Result<Page> {
     if bytes.len() > PAGE_BYTES_MAX {
@@ -138,6 +141,9 @@ pub fn parse_page(bytes: &[u8]) -> Result<Page> {
             "it has {} bytes of at most {PAGE_BYTES_MAX}",
             bytes.len()
         )));
+    }
+    if bytes.starts_with(&GZIP) {
+        return Err(unreadable("it is compressed (gzip), which was not asked for"));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8"))?;
     // Some servers begin their answer before they know whether they can give it.

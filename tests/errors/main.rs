@@ -24,6 +24,7 @@ mod skip;
 #[path = "../common/without.rs"]
 mod without;
 
+mod answers;
 mod destination;
 mod disk;
 mod expired;

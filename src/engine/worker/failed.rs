@@ -162,7 +162,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 job.without_if_match = true;
                 Failure::IfMatch
             }
-            Failure::Chunked => {
+            Failure::Chunked | Failure::Encoded => {
                 job.accept_gzip = Some(!job.sent.accept_gzip);
                 failure
             }

@@ -68,14 +68,34 @@ impl Conn {
         matches!(self.framing, Framing::Chunks(chunks) if chunks.is_complete())
     }
 
-    /// Fails because the body's length is not the requested one. If none of its bytes are used yet,
-    /// all are discarded, and another try may bring the right ones.
-    pub(super) fn fail_length(&mut self, otherwise: Failure) {
-        let is_unused = match self.current().manner {
+    /// True if no byte of the ask was delivered.
+    pub(super) fn is_unused(&self) -> bool {
+        match self.current().manner {
             Manner::Whole => true,
             Manner::Slots => self.reached < u64::from(self.slot_length),
             Manner::Stream => self.reached == 0,
-        };
+        }
+    }
+
+    /// The failure of an answer whose encoding may have caused it.
+    pub(super) fn of_encoding(&mut self, failure: Failure) -> Failure {
+        match failure {
+            _ if !self.is_encoded => failure,
+            Failure::WrongLength | Failure::WholeAnswer | Failure::Chunked => Failure::Encoded,
+            // Nothing shows whether such a body is cut off or compressed: none of it may count.
+            Failure::Truncated if !self.is_chunked() && self.is_unused() => {
+                self.reached = 0;
+                Failure::Encoded
+            }
+            Failure::Truncated if !self.is_chunked() => Failure::OtherLength,
+            failure => failure,
+        }
+    }
+
+    /// Fails because the body's length is not the requested one. If none of its bytes are used yet,
+    /// all are discarded, and another try may bring the right ones.
+    pub(super) fn fail_length(&mut self, otherwise: Failure) {
+        let is_unused = self.is_unused();
         let failure = match self.framing {
             Framing::Length => otherwise,
             _ if !is_unused => Failure::OtherLength,
