@@ -516,9 +516,9 @@ fn urls_of(
 ) -> Result<chain_http::Urls> {
     let mut urls = Vec::new();
     for service in services {
-        if let Some(Found { value, from }) = settings.endpoint_url(service.name())? {
-            EndpointUrl::parse(&value, Some(&from))?;
-            urls.push((service, value));
+        if let Some(found) = settings.endpoint_url(service.name())? {
+            EndpointUrl::parse(&found.value, Some(&found.from))?;
+            urls.push((service, found));
         }
     }
     Ok(urls)

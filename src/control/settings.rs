@@ -39,7 +39,7 @@ const CACHES: [&str; 3] = [".aws/sso/cache", ".aws/cli/cache", ".aws/login/cache
 const FILE_SETTINGS: [&str; 2] = ["ca_bundle", WEB_IDENTITY];
 
 /// The variable that says where all services are.
-const ENDPOINT_URL: &str = "AWS_ENDPOINT_URL";
+pub(super) const ENDPOINT_URL: &str = "AWS_ENDPOINT_URL";
 
 /// Disables all settings of endpoints.
 const IGNORED: (&str, &str) =

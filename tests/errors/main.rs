@@ -34,6 +34,7 @@ mod json;
 mod keys;
 mod ring;
 mod server;
+mod services;
 mod space;
 
 use std::fs;

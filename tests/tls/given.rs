@@ -201,8 +201,9 @@ fn a_role_that_sts_refuses_is_reported_by_code_message_and_request() {
     );
     let run = with_config(&server, &config).run().expect(ACCESS);
     let host = url.strip_prefix("http://").expect("no TLS");
-    let words = format!("{host} answers 403: AccessDenied (not you), request id R-1;");
+    let words = format!("{host} answers 403: AccessDenied (not you), request id R-1; check what");
     let run = run.expect_error(&["error: cannot get credentials: ", &words]);
+    run.check(!run.stderr.contains("endpoint_url"), "it is the right server");
     for word in ["Error", "rror {", "unhandled", "service error", "Sender"] {
         run.check(!run.stderr.contains(word), word);
     }

@@ -29,10 +29,11 @@ use crate::control::dns::resolver::{Resolver, is_local, reachable};
 use crate::control::limits::{
     ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX, CREDENTIALS_ANSWER_BYTES_MAX,
 };
+use crate::control::settings::{ENDPOINT_URL, Found};
 use crate::control::tls::{Trust, client_config};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::s3::Endpoint;
-use crate::s3::answer::ServerError;
+use crate::s3::answer::{self, ServerError};
 use crate::s3::proxy::{Proxies, Proxy};
 
 /// A service that gives credentials.
@@ -66,22 +67,28 @@ impl CredentialService {
     /// False if the body cannot be an answer of this service: then it is one of another server, or
     /// a page of a proxy.
     fn may_say(self, body: &[u8]) -> bool {
-        let is_html = |text: &str| {
-            let text = text.trim_start().to_ascii_lowercase();
-            text.starts_with("<!doctype html") || text.starts_with("<html")
-        };
         match (self, std::str::from_utf8(body)) {
             (_, Err(_)) => false,
+            // `AssumeRoleResponse`, `ErrorResponse`; errors of S3 are an `Error`.
             (Self::Sts, Ok(text)) => {
-                text.is_empty() || text.trim_start().starts_with('<') && !is_html(text)
+                text.is_empty() || root_of(text).is_some_and(|name| name.ends_with("Response"))
             }
             (_, Ok(text)) => text.is_empty() || text.trim_start().starts_with('{'),
         }
     }
 }
 
+/// The name of the outermost element of XML, with its prefix; `None` if the text begins otherwise.
+fn root_of(text: &str) -> Option<&str> {
+    let mut rest = text.trim_start();
+    if let Some(declared) = rest.strip_prefix("<?") {
+        rest = declared.split_once("?>")?.1.trim_start();
+    }
+    rest.strip_prefix('<')?.split(|end: char| end.is_whitespace() || "/>".contains(end)).next()
+}
+
 /// URLs of services by environment and profile; other services are at AWS.
-pub(crate) type Urls = Vec<(CredentialService, String)>;
+pub(crate) type Urls = Vec<(CredentialService, Found)>;
 
 /// The chain's HTTP connector.
 #[derive(Debug, Clone)]
@@ -89,6 +96,8 @@ pub(crate) struct ChainHttp {
     way: Arc<Way>,
     /// The service that is requested; `None` for the agents of a container and an instance.
     service: Option<CredentialService>,
+    /// The setting with the URL that is requested; `None`: that of AWS.
+    from: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -107,8 +116,11 @@ struct Asked {
     endpoint: Arc<Endpoint>,
     /// Its answer's status.
     status: Option<u16>,
-    /// The service that does not answer like this.
-    foreign_to: Option<CredentialService>,
+    service: Option<CredentialService>,
+    /// The service does not answer like this; code and message if S3 does.
+    foreign: Option<String>,
+    /// The setting with its URL.
+    from: Option<Arc<str>>,
     /// The error of its answer, if that is a redirect.
     redirect: Option<Error>,
 }
@@ -117,18 +129,30 @@ impl ChainHttp {
     pub(crate) fn new(trust: Trust, proxies: Proxies, urls: Urls) -> Self {
         let (tls, last) = (OnceLock::new(), Mutex::default());
         let way = Arc::new(Way { trust, proxies, urls, tls, last });
-        Self { way, service: None }
+        Self { way, service: None, from: None }
     }
 
     /// This way, for requests to `service`.
     pub(super) fn of(&self, service: CredentialService) -> Self {
-        Self { way: Arc::clone(&self.way), service: Some(service) }
+        let from = self.found(service).map(|found| found.from.as_str().into());
+        Self { way: Arc::clone(&self.way), service: Some(service), from }
+    }
+
+    /// This way, for requests to the URL of this setting.
+    pub(super) fn by(&self, setting: &str) -> Self {
+        Self { from: Some(setting.into()), ..self.clone() }
     }
 
     /// The error of a timeout after this time; `None` if no request was sent.
     pub(crate) fn late(&self, within: Duration) -> Option<Error> {
         let why = format!("no credentials within {} s", within.as_secs());
-        self.way.last().as_ref().map(|asked| away(&asked.endpoint, &why))
+        let last = self.way.last();
+        last.as_ref().map(|asked| away(&asked.endpoint, asked.from.as_deref(), &why))
+    }
+
+    /// The setting with the URL of the last request, if it is not AWS's.
+    pub(super) fn led_by(&self) -> Option<Arc<str>> {
+        self.way.last().as_ref().and_then(|asked| asked.from.clone())
     }
 
     /// Forgets the last request.
@@ -140,24 +164,31 @@ impl ChainHttp {
     /// status of 500 or more the server has failed, and the request is not at fault.
     pub(crate) fn failed(&self, reason: &str) -> Option<Error> {
         let last = self.way.last();
-        let Asked { endpoint, status, foreign_to, .. } = last.as_ref()?;
+        let Asked { endpoint, status, service, foreign, from, .. } = last.as_ref()?;
         let (status, host) = ((*status)?, &endpoint.host);
         let is_good = (200..300).contains(&status);
-        let message = match foreign_to.map(CredentialService::label) {
-            Some(service) if is_good => format!("the answer of {host} is not one of {service}"),
-            Some(service) => format!("{host} answers {status}, and not as {service} does"),
-            None if is_good => return None,
+        let service = service.map(CredentialService::label);
+        let message = match service.zip(foreign.as_ref()) {
+            Some((service, _)) if is_good => {
+                format!("the answer of {host} is not one of {service}")
+            }
+            Some((service, said)) => {
+                format!("{host} answers {status}{said}, and not as {service} does")
+            }
+            None if is_good && !reason.is_empty() => return None,
+            None if is_good => format!("the answer of {host} has no keys"),
             None if reason.is_empty() => format!("{host} answers {status}"),
             None => format!("{host} answers {status}: {reason}"),
         };
+        // Where the service itself refuses, it is the right one.
+        let is_right = service.is_some() && foreign.is_none() && !reason.is_empty();
+        let advice = check(from.as_deref().filter(|_| !is_right));
         if status < 500 {
-            let advice = "check what the profile or the environment names";
             return Some(Error::new(ErrorKind::Access, message).advise(advice));
         }
-        let error = Error::new(ErrorKind::Endpoint, message);
-        let advice = "try again later, or check the service that the profile or the environment \
-                      names";
-        Some(error.because(ErrorReason::Server).advise(endpoint.advice(advice)))
+        let error = Error::new(ErrorKind::Endpoint, message).because(ErrorReason::Server);
+        let advice = format!("try again later, or {advice}");
+        Some(error.advise(endpoint.advice(&advice)))
     }
 
     /// The error of the last request, if its answer is a redirect.
@@ -170,7 +201,7 @@ impl ChainHttp {
         self.way.last().as_ref().map(|asked| asked.endpoint.host.clone())
     }
 
-    /// Requests this URL once, with this token; returns status and body. With `addresses` its host
+    /// Requests a URL once, with this token; returns status and body. With `addresses` its host
     /// is asked there, through no proxy: a second look-up might find others.
     pub(super) async fn get(
         &self,
@@ -190,13 +221,17 @@ impl ChainHttp {
     }
 
     fn connector(&self, connect_timeout: Duration, answer_timeout: Duration) -> Connector {
-        let (way, service) = (Arc::clone(&self.way), self.service);
-        Connector { way, service, addresses: None, connect_timeout, answer_timeout }
+        let (way, service, from) = (Arc::clone(&self.way), self.service, self.from.clone());
+        Connector { way, service, from, addresses: None, connect_timeout, answer_timeout }
     }
 
     /// The URL of a service by environment and profile; `None`: at AWS.
     pub(crate) fn url(&self, service: CredentialService) -> Option<&str> {
-        self.way.urls.iter().find(|(named, _)| *named == service).map(|(_, url)| &**url)
+        self.found(service).map(|found| found.value.as_str())
+    }
+
+    fn found(&self, service: CredentialService) -> Option<&Found> {
+        self.way.urls.iter().find(|(named, _)| *named == service).map(|(_, found)| found)
     }
 }
 
@@ -218,6 +253,7 @@ impl HttpClient for ChainHttp {
 struct Connector {
     way: Arc<Way>,
     service: Option<CredentialService>,
+    from: Option<Arc<str>>,
     /// Those of the server; `None`: by its name, or through a proxy.
     addresses: Option<Vec<IpAddr>>,
     /// For the name, the connection and TLS together.
@@ -249,7 +285,9 @@ impl Connector {
         let begun = Asked {
             endpoint: Arc::clone(&endpoint),
             status: None,
-            foreign_to: None,
+            service: self.service,
+            foreign: None,
+            from: self.from.clone(),
             redirect: None,
         };
         *self.way.last() = Some(begun);
@@ -257,18 +295,22 @@ impl Connector {
         let method = request.method().clone();
         let (sender, address) = timeout(self.connect_timeout, self.connect(&endpoint))
             .await
-            .unwrap_or_else(|_| Err(late("connection to", &endpoint, self.connect_timeout)))?;
-        let answer = timeout(self.answer_timeout, exchange(sender, request, &endpoint))
+            .unwrap_or_else(|_| Err(self.late("connection to", &endpoint, self.connect_timeout)))?;
+        let answer = timeout(self.answer_timeout, exchange(sender, request))
             .await
-            .unwrap_or_else(|_| Err(late("answer from", &endpoint, self.answer_timeout)))?;
+            .map_err(|_| self.late("answer from", &endpoint, self.answer_timeout))?
+            .map_err(|trouble| self.failed(trouble, &endpoint))?;
         let (status, host) = (answer.status().as_u16(), &endpoint.host);
         debug!("credentials: {method} at {host} ({address}): {status}");
-        let foreign_to = self.service.filter(|service| !service.may_say(answer.body()));
-        let redirect = redirect(status, answer.headers(), host);
+        let foreign = self.service.filter(|service| !service.may_say(answer.body()));
+        let foreign = foreign.map(|_| said_as_s3(status, answer.body()));
+        let redirect = redirect(status, answer.headers(), host, self.from.as_deref());
         *self.way.last() = Some(Asked {
             endpoint: Arc::clone(&endpoint),
             status: Some(status),
-            foreign_to,
+            service: self.service,
+            foreign,
+            from: self.from.clone(),
             redirect,
         });
         if let Some(relay) = endpoint.relay().filter(|_| status == 407) {
@@ -293,7 +335,7 @@ impl Connector {
             None => Resolver::System.look_up(name).await.map(|found| found.addresses).map_err(
                 |not_found| {
                     let why = format!("the name {name} cannot be resolved: {}", not_found.why);
-                    ConnectorError::io(away(endpoint, &why).into())
+                    ConnectorError::io(self.away(endpoint, &why).into())
                 },
             )?,
         };
@@ -303,16 +345,35 @@ impl Connector {
         addresses.truncate(CONNECT_WAITS_MAX);
         let share = self.connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(1);
         let why = format!("{name} has no address");
-        let mut last = ConnectorError::io(away(endpoint, &why).into());
+        let mut last = ConnectorError::io(self.away(endpoint, &why).into());
         for address in addresses {
             match timeout(share, open(endpoint, address, None, tls.clone())).await {
                 Ok(Ok(sender)) => return Ok((sender, address)),
                 Ok(Err(Trouble::Lasting(error))) => return Err(lasting(error)),
-                Ok(Err(trouble)) => last = failed(trouble, endpoint),
-                Err(_) => last = late("connection to", endpoint, share),
+                Ok(Err(trouble)) => last = self.failed(trouble, endpoint),
+                Err(_) => last = self.late("connection to", endpoint, share),
             }
         }
         Err(last)
+    }
+
+    /// The failure for aws-config, which retries transient ones.
+    fn failed(&self, trouble: Trouble, endpoint: &Endpoint) -> ConnectorError {
+        match trouble {
+            Trouble::Passing(_, _, why) => {
+                ConnectorError::io(self.away(endpoint, why.message()).caused_as(&why).into())
+            }
+            Trouble::Lasting(error) => lasting(error),
+        }
+    }
+
+    fn late(&self, what: &str, endpoint: &Endpoint, within: Duration) -> ConnectorError {
+        let why = format!("no {what} it within {} s", within.as_secs_f32());
+        ConnectorError::timeout(self.away(endpoint, &why).into())
+    }
+
+    fn away(&self, endpoint: &Endpoint, why: &str) -> Error {
+        away(endpoint, self.from.as_deref(), why)
     }
 }
 
@@ -393,52 +454,61 @@ fn for_wire(
 async fn exchange(
     mut sender: SendRequest<Full<Bytes>>,
     request: Request<Full<Bytes>>,
-    endpoint: &Endpoint,
-) -> Result<Response<Bytes>, ConnectorError> {
-    let failed = |trouble| failed(trouble, endpoint);
-    let response = sender.send_request(request).await.map_err(|error| failed(passing(&error)))?;
+) -> Result<Response<Bytes>, Trouble> {
+    let response = sender.send_request(request).await.map_err(|error| passing(&error))?;
     let (head, body) = response.into_parts();
-    let body = read_body(body, CREDENTIALS_ANSWER_BYTES_MAX).await.map_err(failed)?;
+    let body = read_body(body, CREDENTIALS_ANSWER_BYTES_MAX).await?;
     Ok(Response::from_parts(head, body))
 }
 
-/// The failure for aws-config, which retries transient ones.
-fn failed(trouble: Trouble, endpoint: &Endpoint) -> ConnectorError {
-    match trouble {
-        Trouble::Passing(_, _, why) => {
-            ConnectorError::io(away(endpoint, why.message()).caused_as(&why).into())
-        }
-        Trouble::Lasting(error) => lasting(error),
+/// Code and message of an error as S3 words it, with a space in front; empty if it is none.
+fn said_as_s3(status: u16, body: &[u8]) -> String {
+    let ServerError { code, message, .. } = answer::explain(status, body, "");
+    match (code.is_empty(), message.is_empty()) {
+        (true, _) => String::new(),
+        (_, true) => format!(" {code}"),
+        _ => format!(" {code} ({message})"),
     }
 }
 
+/// What to check if the URL of this setting leads nowhere: then AWS's own service may be right.
+pub(super) fn check(from: Option<&str>) -> String {
+    match from {
+        None => "check what the profile or the environment names".to_owned(),
+        Some(ENDPOINT_URL) => format!(
+            "check {ENDPOINT_URL}: it is for all services, {ENDPOINT_URL}_S3 for S3 alone and \
+             {ENDPOINT_URL}_STS for STS"
+        ),
+        Some(from) => format!("check {from}"),
+    }
+}
+
+/// The advice if nobody answers there.
+pub(super) fn check_network(from: Option<&str>) -> String {
+    let named = "the service that the profile or the environment names";
+    format!("check the network and {}", from.unwrap_or(named))
+}
+
 /// The error of an answer that names another place. What is asked there would get secrets.
-fn redirect(status: u16, headers: &HeaderMap, host: &str) -> Option<Error> {
+fn redirect(status: u16, headers: &HeaderMap, host: &str, from: Option<&str>) -> Option<Error> {
     let mut refusal = ServerError { status, ..ServerError::default() };
     refusal.note_location(headers.get(header::LOCATION)?.to_str().ok()?);
     let to = Some(refusal.leads_to).filter(|to| !to.is_empty())?;
     let message = format!("{host} answers {status}, a redirect to {to}, which is not followed");
-    let advice = "check what the profile or the environment names";
-    Some(Error::new(ErrorKind::Access, message).advise(advice))
+    Some(Error::new(ErrorKind::Access, message).advise(check(from)))
 }
 
 fn lasting(error: Error) -> ConnectorError {
     ConnectorError::other(error.into(), None)
 }
 
-fn late(what: &str, endpoint: &Endpoint, within: Duration) -> ConnectorError {
-    let why = format!("no {what} it within {} s", within.as_secs_f32());
-    ConnectorError::timeout(away(endpoint, &why).into())
-}
-
 /// The error of a server that cannot be reached or does not answer.
-fn away(endpoint: &Endpoint, why: &str) -> Error {
+fn away(endpoint: &Endpoint, from: Option<&str>, why: &str) -> Error {
     let host = &endpoint.host;
     // An endpoint without a name is the address itself.
     let why = why.strip_prefix(&format!("{host}: ")).unwrap_or(why);
-    let advice = "check the network and the service that the profile or the environment names";
     Error::new(ErrorKind::Endpoint, format!("{host} does not answer: {why}"))
-        .advise(endpoint.advice(advice))
+        .advise(endpoint.advice(&check_network(from)))
 }
 
 fn unusable(why: &dyn std::fmt::Display) -> ConnectorError {

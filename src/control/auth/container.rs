@@ -57,7 +57,7 @@ pub(super) fn of_container(settings: &Settings, http: &ChainHttp) -> SharedCrede
         (None, None) => return SharedCredentialsProvider::new(Nothing),
     };
     let [token_file, token] = [TOKEN_FILE, TOKEN].map(|name| settings.in_variables(&[name]));
-    let http = http.clone();
+    let http = http.by(from);
     SharedCredentialsProvider::new(Container { url, from, token_file, token, http })
 }
 

@@ -456,8 +456,7 @@ impl KeySource {
         if let Some(redirect) = self.http.redirect() {
             return redirect.within(cannot_get(self.profile.as_ref())).caused_by_text_of(error);
         }
-        let failed = |reason: &str| self.http.failed(reason);
-        explain(error, self.profile.as_ref(), self.asks_instance, failed)
+        explain(error, self.profile.as_ref(), self.asks_instance, &self.http)
     }
 }
 
@@ -515,6 +514,7 @@ mod tests {
     use super::*;
     use crate::control::auth::chain_http::CredentialService;
     use crate::control::loopback::run;
+    use crate::control::settings::Found;
     use crate::control::tls::Trust;
     use crate::error::ErrorReason;
     use crate::s3::proxy::Proxies;
@@ -533,13 +533,17 @@ mod tests {
             hint: None,
             asks_instance: true,
             limit: CREDENTIALS_TIMEOUT,
-            http: ChainHttp::new(Trust::System, Proxies::default(), vec![]),
+            http: no_http(),
             whom: String::new(),
             retry_budget: RetryBudget::default(),
             retry_for: Duration::ZERO,
             keys_place: None,
             from: Cell::default(),
         }
+    }
+
+    fn no_http() -> ChainHttp {
+        ChainHttp::new(Trust::System, Proxies::default(), vec![])
     }
 
     /// Gives these keys, which are valid for an hour each, and then none.
@@ -683,7 +687,8 @@ mod tests {
     async fn chain_of(config: &'static str, sts: Option<String>) -> Result<KeySource> {
         let variables = [("AWS_CONFIG_FILE", "/config"), ("AWS_ACCESS_KEY_ID", "A")];
         let settings = Settings::of(&variables, &[("/config", config)], Some("default"));
-        let urls = sts.map(|url| (CredentialService::Sts, url)).into_iter().collect();
+        let found = |value| Found { value, from: "AWS_ENDPOINT_URL".to_owned() };
+        let urls = sts.map(|url| (CredentialService::Sts, found(url))).into_iter().collect();
         let http = ChainHttp::new(Trust::System, Proxies::default(), urls);
         let settings = settings.expect("words");
         chain(&Arc::new(settings), "us-east-1", http, RetryBudget::default()).await
@@ -735,7 +740,7 @@ mod tests {
         run(async {
             let keys = SigningKeys::new("A", "S", None, Some(at(1))).expect("keys");
             for source in [CredentialSource::Anonymous, CredentialSource::Fixed(keys)] {
-                let http = ChainHttp::new(Trust::System, Proxies::default(), vec![]);
+                let http = no_http();
                 let retry_budget = RetryBudget::default();
                 let keeper =
                     KeyRefresher::new(&source, None, "us-east-1", http, retry_budget).await;
@@ -765,7 +770,7 @@ mod tests {
     #[test]
     fn an_answer_that_stops_is_the_networks_failure() {
         let kind = |cause: ConnectorError| {
-            explain(&CredentialsError::provider_error(cause), None, true, |_| None).kind()
+            explain(&CredentialsError::provider_error(cause), None, true, &no_http()).kind()
         };
         assert_eq!(kind(ConnectorError::timeout("too slow".into())), ErrorKind::Endpoint);
         assert_eq!(kind(ConnectorError::io("it broke".into())), ErrorKind::Endpoint);
@@ -777,7 +782,7 @@ mod tests {
         let repeated = "SignatureDoesNotMatch: The Canonical String should have been 'POST\n/\n\n\
                         host:h\nx-amz-security-token:hunter2\n'";
         let error = CredentialsError::provider_error(std::io::Error::other(repeated));
-        let error = explain(&error, None, true, |_| None);
+        let error = explain(&error, None, true, &no_http());
         assert!(error.to_string().contains("host:h x-amz-security-token:..."), "{error}");
         assert!(!error.causes().is_empty(), "its causes are kept");
         let shown = format!("{error:#} {error:?} {:?}", error.causes());
@@ -788,9 +793,9 @@ mod tests {
     fn no_credentials_say_what_to_do() {
         let profile = NamedProfile { name: "p".to_owned(), by: "--profile" };
         let error =
-            explain(&CredentialsError::not_loaded_no_source(), Some(&profile), true, |_| None);
+            explain(&CredentialsError::not_loaded_no_source(), Some(&profile), true, &no_http());
         assert!(error.to_string().starts_with("the profile 'p' has no credentials"), "{error}");
-        let error = explain(&CredentialsError::not_loaded_no_source(), None, true, |_| None);
+        let error = explain(&CredentialsError::not_loaded_no_source(), None, true, &no_http());
         assert_eq!(error.kind(), ErrorKind::Access);
         let line = error.to_string();
         assert!(line.starts_with("no credentials found: not in the environment"), "{line}");

@@ -35,12 +35,16 @@ pub(super) fn of_instance(
     if is_disabled(settings) {
         return Ok(SharedCredentialsProvider::new(Nothing));
     }
-    let config = ProviderConfig::without_region().with_http_client(http.clone());
     let mode = settings.choice(METADATA_MODE.0, METADATA_MODE.1, ["IPv4", "IPv6"])?;
     let named = settings.find(&[METADATA_ENDPOINT.0], METADATA_ENDPOINT.1);
-    if let Some(Found { value, from }) = &named {
-        EndpointUrl::parse(value, Some(from))?;
-    }
+    let http = match &named {
+        Some(Found { value, from }) => {
+            EndpointUrl::parse(value, Some(from))?;
+            http.by(from)
+        }
+        None => http.clone(),
+    };
+    let config = ProviderConfig::without_region().with_http_client(http);
     let usual = || METADATA_URLS[usize::from(mode == Some("IPv6"))].to_owned();
     let url = named.map_or_else(usual, |found| found.value);
     // The attempt's timeout must be the first to pass: only then can a silent service be

@@ -7,6 +7,7 @@ use aws_sdk_sts::operation::assume_role_with_web_identity::AssumeRoleWithWebIden
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::error::metadata::{ErrorMetadata, ProvideErrorMetadata};
 
+use super::chain_http::{ChainHttp, check, check_network};
 use super::credentials::NamedProfile;
 use crate::control::settings::{BY_OPTION, environment, files_in_words};
 use crate::error::{Error, ErrorKind, without_secrets};
@@ -47,7 +48,8 @@ pub(super) fn reasons(error: &(dyn std::error::Error + 'static)) -> String {
     reasons.join(": ")
 }
 
-/// The refusal of a service, as those of S3 are shown: its own words are for debugging.
+/// The refusal of a service, as those of S3 are shown: its own words are for debugging. Empty if
+/// the answer has neither code nor message.
 fn of_service(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let role = error.downcast_ref::<AssumeRoleError>().map(ProvideErrorMetadata::meta);
     let identity = || Some(error.downcast_ref::<AssumeRoleWithWebIdentityError>()?.meta());
@@ -57,10 +59,14 @@ fn of_service(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let message = refusal.message().filter(|message| !message.is_empty());
     let words = match (refusal.code(), message) {
         (Some(code), Some(message)) => format!("{code} ({message})"),
-        (code, message) => code.or(message)?.to_owned(),
+        (code, message) => code.or(message).unwrap_or_default().to_owned(),
     };
     let request_id = refusal.extra("aws_request_id");
-    Some(request_id.map_or(words.clone(), |id| format!("{words}, request id {id}")))
+    Some(match request_id {
+        Some(id) if words.is_empty() => format!("request id {id}"),
+        Some(id) => format!("{words}, request id {id}"),
+        None => words,
+    })
 }
 
 /// Causes in one line, which is not too long.
@@ -118,16 +124,16 @@ pub(super) fn cannot_get(profile: Option<&NamedProfile>) -> String {
     }
 }
 
-/// The error for the user. `failed`: the error, if the last requested server has failed.
+/// The error for the user. `http`: by which the last server was asked.
 pub(super) fn explain(
     error: &CredentialsError,
     profile: Option<&NamedProfile>,
     asks_instance: bool,
-    failed: impl FnOnce(&str) -> Option<Error>,
+    http: &ChainHttp,
 ) -> Error {
     own(error).unwrap_or_else(|| {
         // The SDK's errors hold whole answers, with keys in them.
-        explained(error, profile, asks_instance, failed).caused_by_text_of(error)
+        explained(error, profile, asks_instance, http).caused_by_text_of(error)
     })
 }
 
@@ -135,8 +141,9 @@ fn explained(
     error: &CredentialsError,
     profile: Option<&NamedProfile>,
     asks_instance: bool,
-    failed: impl FnOnce(&str) -> Option<Error>,
+    http: &ChainHttp,
 ) -> Error {
+    let led_by = http.led_by();
     let reason = reasons(error);
     if is_of_none(error) {
         if let Some(profile) = profile {
@@ -146,31 +153,32 @@ fn explained(
         return no_credentials(asks_instance.then_some(""));
     }
     if profile.is_none_or(|profile| profile.by != BY_OPTION) && of_metadata(&reason) {
-        return no_credentials(Some(match reason.to_ascii_lowercase() {
-            why if why.contains("forbidden") => " (its metadata service refuses to give any)",
-            why if why.contains("timeout") || why.contains("timed out") => {
-                " (its metadata service does not answer)"
-            }
-            _ => " (its metadata service gives none)",
-        }));
+        let why = match reason.to_ascii_lowercase() {
+            why if why.contains("forbidden") => "refuses to give any",
+            why if why.contains("timeout") || why.contains("timed out") => "does not answer",
+            _ => "gives none",
+        };
+        let by = led_by.map_or_else(String::new, |by| format!(", named by {by},"));
+        return no_credentials(Some(&format!(" (its metadata service{by} {why})")));
     }
     if let Some(on_the_way) = on_the_way(error) {
         return on_the_way.within(cannot_get(profile));
     }
     let reason = reason_of(&reason);
-    if let Some(failed) = failed(&reason) {
-        let of_server = failed.kind() == ErrorKind::Endpoint;
+    if let Some(failed) = http.failed(&reason) {
+        // No setting of a URL is at fault.
+        let of_profile = failed.advice() == Some(check(None).as_str());
         let failed = failed.within(cannot_get(profile));
-        let check = profile.filter(|_| !of_server).map(NamedProfile::check);
+        let check = profile.filter(|_| of_profile).map(NamedProfile::check);
         return check.map_or(failed.clone(), |check| failed.advise(check));
     }
     if is_of_network(error) {
         let message = format!("{}: {reason}", cannot_get(profile));
-        return Error::new(ErrorKind::Endpoint, message)
-            .advise("check the network and the service that the profile or the environment names");
+        return Error::new(ErrorKind::Endpoint, message).advise(check_network(led_by.as_deref()));
     }
     let message = format!("{}: {reason}", cannot_get(profile));
-    let source = || "check what the profile or the environment names".to_owned();
+    let source = || check(led_by.as_deref());
+    let profile = profile.filter(|_| led_by.is_none());
     Error::new(ErrorKind::Access, message).advise(profile.map_or_else(source, NamedProfile::check))
 }
 

@@ -69,6 +69,7 @@ impl Services {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::settings::Found;
     use crate::control::tls::Trust;
     use crate::s3::proxy::Proxies;
 
@@ -82,7 +83,8 @@ mod tests {
             (Some(CredentialService::Sso), true),
             (Some(CredentialService::Sts), false),
         ] {
-            let urls = service.map(|service| (service, "http://host".to_owned()));
+            let found = Found { value: "http://host".to_owned(), from: "URL".to_owned() };
+            let urls = service.map(|service| (service, found));
             let http =
                 ChainHttp::new(Trust::System, Proxies::default(), urls.into_iter().collect());
             let services = Services::new(&settings, "us-east-1", http).expect("switches");
