@@ -12,6 +12,7 @@ use rustix::process::geteuid;
 use tempfile::NamedTempFile;
 
 use crate::download::own_files::LINKS_MAX;
+use crate::files::system_host::protection_at;
 
 /// Mode of a new file before the umask, as for a shell's redirection.
 const MODE: u32 = 0o666;
@@ -157,7 +158,7 @@ impl Unnamed {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(temporary_prefix);
         let builder = builder.permissions(Permissions::from_mode(MODE));
-        builder.tempfile_in(folder_of(path)).map(Self)
+        builder.tempfile_in(folder_of(path)).map(Self).map_err(|error| with_cause(error, path))
     }
 
     /// Waits until its bytes are on disk: after a crash its name leads to all of them.
@@ -174,8 +175,18 @@ impl Unnamed {
     /// If that fails; then nothing new is left.
     pub(super) fn name(self, path: &Path) -> io::Result<(u64, u64)> {
         let made = self.0.as_file().metadata()?;
-        self.0.persist(path)?;
+        self.0.persist(path).map_err(|failed| with_cause(failed.error, path))?;
         Ok((made.dev(), made.ino()))
+    }
+}
+
+/// Adds what an EPERM is due to, if that is known.
+fn with_cause(error: io::Error, path: &Path) -> io::Error {
+    let name = path.file_name().and_then(OsStr::to_str);
+    let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
+    match name.filter(|_| is_refused).and_then(|name| protection_at(folder_of(path), name)) {
+        Some(found) => io::Error::new(error.kind(), format!("{error}: {}", found.words())),
+        None => error,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::download::folder_lock::{FolderLock, SPREAD};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::file_download::{Cut, FileDownload};
 use crate::files::sink::Sink;
-use crate::files::system_host::{self, DiskSpace, Root};
+use crate::files::system_host::{self, DiskSpace, Root, protection_at};
 use crate::plan::folding::Folding;
 use crate::s3::uri::shown;
 
@@ -297,13 +297,17 @@ impl Target {
                 (
                     folder,
                     Hindrance::Refused(errno @ (Errno::ACCESS | Errno::ROFS | Errno::PERM)),
-                ) => Some((folder.display().to_string(), errno)),
+                ) => {
+                    let found = (errno == Errno::PERM).then(|| protection_at(folder, ""));
+                    let why = found.flatten().map(|found| format!(": {}", found.words()));
+                    Some((folder.display().to_string(), errno, why.unwrap_or_default()))
+                }
                 // If this cannot be determined, the first file will show it.
                 _ => None,
             })
         });
-        let Some((folder, errno)) = refused.await else { return Ok(()) };
-        let message = format!("cannot write to {folder}: {errno}");
+        let Some((folder, errno, why)) = refused.await else { return Ok(()) };
+        let message = format!("cannot write to {folder}: {errno}{why}");
         Err(Error::new(ErrorKind::Destination, message).advise(match is_foreign {
             true => {
                 "its files belong to another user or have several names (hard links), and are not \

@@ -388,9 +388,56 @@ pub struct FileError {
     pub path: String,
     /// The kernel's error.
     pub errno: Errno,
+    /// What it is due to, if that is known: of EPERM.
+    pub protection: Option<Protection>,
+}
+
+/// What keeps a name from being created, replaced or removed whatever its mode permits: the kernel
+/// answers EPERM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protection {
+    /// Nothing in the folder may change.
+    ImmutableFolder,
+    /// Names may only be added to the folder.
+    AppendOnlyFolder,
+    /// The file that has the name may not change.
+    ImmutableFile,
+    /// The file that has the name may only grow.
+    AppendOnlyFile,
+    /// The file that has the name is another user's, and so is the folder.
+    Sticky,
+}
+
+impl Protection {
+    /// The cause in words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::ImmutableFolder => "the folder is immutable (chattr +i)",
+            Self::AppendOnlyFolder => "the folder is append-only (chattr +a)",
+            Self::ImmutableFile => "the file is immutable (chattr +i)",
+            Self::AppendOnlyFile => "the file is append-only (chattr +a)",
+            Self::Sticky => "the file is another user's, in a sticky folder (chmod +t)",
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Sticky => "let its owner remove it, or choose another destination",
+            _ => "see lsattr and chattr, or choose another destination",
+        }
+    }
 }
 
 impl FileError {
+    /// An error of the kernel whose cause is not known.
+    #[must_use]
+    pub fn new(step: &'static str, path: String, errno: impl Into<Errno>) -> Self {
+        Self { step, path, errno: errno.into(), protection: None }
+    }
+
     /// True if every other object would fail at this destination, too; a run with one destination
     /// ends.
     #[must_use]
@@ -399,6 +446,9 @@ impl FileError {
     }
 
     fn advice(&self) -> &'static str {
+        if let Some(protection) = self.protection {
+            return protection.advice();
+        }
         match self.errno.named() {
             Named::INVAL if self.step == "write" => {
                 "its O_DIRECT alignment may be over 4,096 bytes; choose another destination"
@@ -433,7 +483,8 @@ impl fmt::Display for FileError {
                 self.step, self.path
             ),
             _ => write!(f, "{} {}: {}", self.step, self.path, self.errno),
-        }
+        }?;
+        self.protection.map_or(Ok(()), |protection| write!(f, ": {}", protection.words()))
     }
 }
 
@@ -457,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_refused_direct_write_names_its_alignment() {
-        let error = |step| FileError { step, path: "p".to_owned(), errno: Errno::INVALID };
+        let error = |step| FileError::new(step, "p".to_owned(), Errno::INVALID);
         assert!(error("write").advice().contains("O_DIRECT alignment"));
         assert!(!error("name").advice().contains("O_DIRECT"));
     }

@@ -14,6 +14,7 @@ mod names;
 mod network;
 mod obstacle;
 mod parts;
+mod protection;
 mod reader;
 mod sweep;
 
@@ -44,6 +45,7 @@ pub use disk::{
 pub use marks::{ATTRIBUTE, FileState, boot, changed_ns, moment, note_synced, synced};
 pub use names::{folding, folding_seen};
 pub use parts::{Left, Unfinished, WhenAll, read_resumed};
+pub use protection::{protection_at, protection_in};
 pub use reader::{Reader, There};
 pub use sweep::{Sweep, Swept, look_through};
 
@@ -297,7 +299,8 @@ impl Root {
             }
             _ => (step, path),
         };
-        FileError { step, path: self.place(path), errno: errno.into() }
+        let protection = (errno == Code::PERM).then(|| self.protection(step, path)).flatten();
+        FileError { step, path: self.place(path), errno: errno.into(), protection }
     }
 }
 

@@ -32,6 +32,7 @@ mod faults;
 mod host;
 mod json;
 mod keys;
+mod protected;
 mod ring;
 mod server;
 mod services;

@@ -81,7 +81,7 @@ impl World {
         self.count(step);
         let errno = [Errno::NO_SPACE, Errno::IO, Errno::new(24), Errno::new(13)];
         let errno = errno[usize::try_from(self.chance.below(4)).expect("small")];
-        Err(FileError { step, path: path.to_owned(), errno })
+        Err(FileError::new(step, path.to_owned(), errno))
     }
 
     pub(super) fn write(

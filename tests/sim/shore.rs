@@ -29,7 +29,7 @@ impl FeedHost {
             return Ok(());
         }
         world.count(what);
-        Err(FileError { step, path, errno: Errno::NO_SPACE }.into())
+        Err(FileError::new(step, path, Errno::NO_SPACE).into())
     }
 }
 

@@ -149,6 +149,7 @@ pub(crate) const ROOMS: [(&str, bool, &[&str]); 69] = [
             "s3",
             "schedule",
             "sys",
+            "system_host",
         ],
     ),
     ("config", false, &["error", "file_download", "lease", "limits", "pace", "plan", "sys"]),

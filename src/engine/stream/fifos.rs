@@ -16,6 +16,7 @@ use super::lock::ChannelLock;
 use super::opener::Opener;
 use crate::error::{Error, ErrorKind};
 use crate::files::host::{FileError, WholeEpoch};
+use crate::files::system_host::protection_in;
 use crate::limits::EPOCH_MARKERS_MAX;
 use crate::plan::path::OWN_PREFIX;
 use crate::sys::Handle;
@@ -144,7 +145,7 @@ impl Fifos {
     /// Creates the pipe of an epoch.
     pub(super) fn offer(&mut self, epoch: u64) -> Result<(), Error> {
         let (folder, name) = (&*self.folder, format!("{}_{epoch}", self.channel));
-        let at = |step, errno: Code| FileError { step, path: name.clone(), errno: errno.into() };
+        let at = |step, errno: Code| error_at(folder, step, &name, errno);
         let made = rustix::fs::mkfifoat(folder, &name, MODE);
         let is_others = made == Err(Code::EXIST) && self.takes_others;
         match made {
@@ -202,10 +203,7 @@ impl Fifos {
             Ok(_) | Err(Code::NOENT) => Err(replaced(made)),
             // It has no reader (fifo(7)).
             Err(Code::NXIO) => Ok(None),
-            Err(errno) => {
-                let (step, path) = ("open pipe", made.name.clone());
-                Err(FileError { step, path, errno: errno.into() }.into())
-            }
+            Err(errno) => Err(error_at(folder, "open pipe", &made.name, errno).into()),
         }
     }
 
@@ -282,7 +280,7 @@ impl Fifos {
         let text = format!("{{\"epoch\":{epoch},\"objects\":{objects},\"bytes\":{bytes}}}\n");
         // The lock keeps other processes from creating this one. A killed run may have left it.
         let unfinished = format!("{OWN_PREFIX}{}.ok", self.channel);
-        let at = |errno: Code| FileError { step: "make", path: name.clone(), errno: errno.into() };
+        let at = |errno: Code| error_at(folder, "make", &name, errno);
         remove(folder, &unfinished).map_err(at)?;
         let made = write(folder, &unfinished, text.as_bytes())
             .and_then(|()| rustix::fs::renameat(folder, &unfinished, folder, &name));
@@ -301,7 +299,7 @@ impl Fifos {
     pub(super) fn unmark(&self, epoch: u64) -> Result<(), Error> {
         let path = self.marker(epoch);
         remove(&self.folder, &path)
-            .map_err(|errno| FileError { step: "remove", path, errno: errno.into() }.into())
+            .map_err(|errno| error_at(&self.folder, "remove", &path, errno).into())
     }
 
     fn marker(&self, epoch: u64) -> String {
@@ -329,6 +327,12 @@ fn has_reader(writer: &OwnedFd) -> bool {
     // Does not block; the next write reports what this misses.
     let _ = poll(&mut polled, Some(&Timespec::default()));
     !polled[0].revents().contains(PollFlags::ERR)
+}
+
+/// The error at a name in the channel's folder.
+fn error_at(folder: &OwnedFd, step: &'static str, name: &str, errno: Code) -> FileError {
+    let protection = (errno == Code::PERM).then(|| protection_in(folder, name)).flatten();
+    FileError { protection, ..FileError::new(step, name.to_owned(), errno) }
 }
 
 /// Removes a file; succeeds if there is none.

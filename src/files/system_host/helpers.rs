@@ -134,7 +134,7 @@ impl SystemHost {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.outcome_of(&task)));
         let outcome = outcome.unwrap_or_else(|_| {
             let path = self.folders().root.place(&task.download.path);
-            Err(FileError { step: "see the bug reported above:", path, errno: Errno::IO })
+            Err(FileError::new("see the bug reported above:", path, Errno::IO))
         });
         FileDone { task, outcome, took_us: self.now_us() - before_us }
     }

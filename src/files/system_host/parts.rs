@@ -457,8 +457,7 @@ pub fn read_resumed(
     let (Some(done), Some(file)) = (download.resumed(), download.created_file()) else {
         return Ok(());
     };
-    let at =
-        |errno: Code| FileError { step: "read", path: file.place.clone(), errno: errno.into() };
+    let at = |errno: Code| FileError::new("read", file.place.clone(), errno);
     let reader = reopened(file).map_err(at)?;
     let size_bytes = download.object.listed.size_bytes;
     let mut piece = vec![0; CHECK_PIECE_BYTES];

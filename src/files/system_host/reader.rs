@@ -94,7 +94,7 @@ fn absent() -> There {
 }
 
 fn trouble(error: &FileError) -> Error {
-    let FileError { step, path, errno } = error;
+    let FileError { step, path, errno, .. } = error;
     let message = match *step {
         FOLDER_REFUSES => error.to_string(),
         _ => format!("cannot inspect '{path}': {errno}"),

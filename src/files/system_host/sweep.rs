@@ -13,6 +13,7 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use super::{Root, SystemHost, parts};
 use crate::error::{Error, ErrorKind};
+use crate::files::host::Protection;
 use crate::limits::SWEEP_DEPTH_MAX;
 use crate::plan::path::is_own;
 
@@ -188,7 +189,7 @@ fn sweep_below(
 
 /// Result for a destination that cannot be read.
 fn unread(typed: &Root, errno: Code) -> Swept {
-    let error = Some(refused(&format!("read {}", typed.place("")), errno));
+    let error = Some(refused(&format!("read {}", typed.place("")), errno, None));
     Swept { error, ..Swept::default() }
 }
 
@@ -373,11 +374,13 @@ impl<'a> Sweeper<'a> {
         removed.is_ok()
     }
 
-    fn failed(&mut self, step: &str, path: &str, errno: Code) {
+    fn failed(&mut self, step: &'static str, path: &str, errno: Code) {
         // Another process removed it first.
         if errno != Code::NOENT {
             let what = format!("{step} {}", self.typed.place(path));
-            self.swept.error.get_or_insert_with(|| refused(&what, errno));
+            let protection = (errno == Code::PERM).then(|| self.typed.protection(step, path));
+            let refused = || refused(&what, errno, protection.flatten());
+            self.swept.error.get_or_insert_with(refused);
             self.stopped |= self.sweep.whole;
         }
     }
@@ -387,10 +390,11 @@ fn below(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
 }
 
-fn refused(what: &str, errno: Code) -> Error {
+fn refused(what: &str, errno: Code, protection: Option<Protection>) -> Error {
     let advice =
         "some files that are not in the source may be left; check permissions and run it again";
-    Error::new(ErrorKind::Destination, format!("cannot {what}: {errno}"))
+    let why = protection.map_or_else(String::new, |found| format!(": {}", found.words()));
+    Error::new(ErrorKind::Destination, format!("cannot {what}: {errno}{why}"))
         .advise(advice)
         .of_call(Some(errno.raw_os_error()))
 }

@@ -128,7 +128,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 file.prefix.fail(state.offset);
             }
             let path = download.created_file().map_or(&download.path, |file| &file.place).clone();
-            self.file_failed(&download, FileError { step: "write", path, errno });
+            self.file_failed(&download, FileError::new("write", path, errno));
         }
         self.write_ended(state.range);
     }
