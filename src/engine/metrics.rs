@@ -67,6 +67,8 @@ counters! {
         pub bytes: u64,
         /// Objects finished.
         pub objects: u64,
+        /// Their bytes, without those of an earlier run.
+        pub complete_bytes: u64,
         /// Requests and what became of them.
         pub sent: RequestCounts,
         /// Successful answers.

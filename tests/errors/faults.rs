@@ -7,8 +7,8 @@ use inrush_origin::Operation::GetObject;
 use inrush_origin::{Fault, FaultPlan, Match, Origin, Profile};
 
 use crate::matrix::{Objects, bytes_of};
-use crate::program::Run;
-use crate::served::{config, get, object, serve, start};
+use crate::program::{Program, Run};
+use crate::served::{ACCESS_KEY, SECRET, config, get, object, serve, start};
 use crate::{ACCESS, DEADLINE, ENDPOINT, NOT_FOUND, Nowhere, OBJECTS, below, objects};
 
 const MIB: usize = 1 << 20;
@@ -125,6 +125,23 @@ fn an_object_that_fails_for_good_is_reported_and_the_others_arrive() {
     one_fails(Fault::InternalError, &["after 2 tries", "InternalError"]);
     one_fails(Fault::ResetBeforeHead, &["after 2 tries", "onnection"]);
     one_fails(Fault::Truncate { bytes: 10 }, &["after 2 tries", "in the middle of its body"]);
+}
+
+/// The bytes of an object that failed are not those of the others.
+#[test]
+fn the_summary_counts_the_bytes_of_complete_objects() {
+    let mut configuration = config(&objects(&[("a", MIB), ("bad", MIB)]));
+    let when =
+        Match { operation: Some(GetObject), key: Some("bad".to_owned()), ..Match::default() };
+    let bytes = 700_000;
+    configuration.faults = FaultPlan::none().with_rule(when, Fault::Truncate { bytes });
+    let origin = start(configuration);
+    let nowhere = Nowhere::new();
+    let program = Program::new(["get", "s3://lab/", "--max-attempts", "1", "--no-resume"]);
+    let program = program.with(["--memory", "4MiB"]).with([nowhere.path()]).asking(&origin);
+    let run = program.with_keys(ACCESS_KEY, SECRET).run().expect(OBJECTS);
+    let end = format!(" of incomplete ones -> {}", nowhere.path().display());
+    run.expect_words(&["1 object, 1.05 MB, and ", &end]);
 }
 
 #[test]

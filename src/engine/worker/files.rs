@@ -104,7 +104,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         };
-        self.metrics.objects += u64::from(result.is_ok());
+        if result.is_ok() {
+            self.metrics.objects += 1;
+            self.metrics.complete_bytes +=
+                download.object.listed.size_bytes - download.resumed_bytes();
+        }
         let elapsed_us =
             self.now_us.saturating_sub(download.object.begun_us().unwrap_or(self.now_us));
         self.scheduler.finish(Outcome { download: Arc::clone(download), elapsed_us, result });

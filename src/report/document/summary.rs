@@ -160,6 +160,9 @@ pub struct Summary {
     /// Body bytes received and delivered, including those of failed objects, in whole buffers. What
     /// a failed attempt had in its last buffer is received again.
     pub bytes: u64,
+    /// Those of the complete objects, for people; less than `bytes` if others are incomplete.
+    #[serde(skip)]
+    pub complete_bytes: u64,
     /// From the start of the program to the end of its work.
     pub seconds: f64,
     /// `bytes` over `seconds`, in 10^9; null if it took no time.
@@ -296,6 +299,7 @@ impl Summary {
             destination: inputs.destination.clone(),
             earlier: inputs.earlier,
             bytes: all.bytes,
+            complete_bytes: all.complete_bytes.min(all.bytes),
             seconds: elapsed,
             gigabytes_per_second: (inputs.elapsed_us > 0).then(|| gigabytes / elapsed),
             cpu_seconds_per_terabyte: (all.bytes > 0).then(|| inputs.cpu_seconds / terabytes),
@@ -397,7 +401,16 @@ impl Summary {
 
     fn headline(&self) -> String {
         let objects = counted(self.objects, "object", "objects");
-        let mut line = format!("{objects}, {}", Decimal(self.bytes));
+        // Without failures, repeated requests are the difference.
+        let (missing, _) = self.missing_sources;
+        let incomplete = match self.failed_objects.saturating_sub(missing) {
+            0 => 0,
+            _ => self.bytes - self.complete_bytes,
+        };
+        let mut line = format!("{objects}, {}", Decimal(self.bytes - incomplete));
+        if incomplete > 0 {
+            line += &format!(", and {} of incomplete ones", Decimal(incomplete));
+        }
         if self.is_all_present() {
             let kept = counted(self.earlier.kept_objects, "object", "objects");
             line =
@@ -664,6 +677,25 @@ mod tests {
         assert_eq!(json["retries"], serde_json::json!({}));
         let idle = SummaryInputs { elapsed_us: 100_000, ..empty() };
         assert_eq!(Summary::new(&idle).gigabytes_per_second, Some(0.0));
+    }
+
+    #[test]
+    fn what_came_of_incomplete_objects_is_a_number_of_its_own() {
+        let of = |failed_objects, missing| {
+            let (bytes, complete_bytes) = (7_000_000, 5_000_000);
+            let worker = WorkerMetrics { bytes, complete_bytes, objects: 1, ..worker() };
+            let missing_sources = (missing, 2);
+            let inputs =
+                SummaryInputs { workers: vec![worker], failed_objects, missing_sources, ..empty() };
+            Summary::new(&SummaryInputs { elapsed_us: 1_000_000, exit_code: 1, ..inputs })
+        };
+        let line = "1 object, 5 MB, and 2 MB of incomplete ones -> t1/ in 1.0 s (7 MB/s)";
+        assert_eq!(of(1, 0).lines(false)[0], line);
+        // What was requested twice is no incomplete object's.
+        for (failed, missing) in [(0, 0), (1, 1)] {
+            let line = "1 object, 7 MB -> t1/ in 1.0 s (7 MB/s)";
+            assert_eq!(of(failed, missing).lines(false)[0], line);
+        }
     }
 
     #[test]
