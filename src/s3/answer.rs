@@ -300,6 +300,16 @@ impl ServerError {
             }
             (_, 300..=399) => "check --endpoint-url and --region",
             (_, 429 | 503) => "the server asks to slow down: lower --connections or try later",
+            ("RequestTimeout", _) | (_, 408) => {
+                "check the network, or lower --connections, and run it again"
+            }
+            (_, 405 | 501) => {
+                "the server does not support this request: check --endpoint-url, and whether it is \
+                 a server of S3"
+            }
+            (_, 500..) => {
+                "the server has failed: run it again later; its log, or who runs it, knows why"
+            }
             _ => return None,
         };
         Some(fixed.to_owned())

@@ -122,7 +122,7 @@ fn one_fails(fault: Fault, words: &[&str]) {
 #[test]
 fn an_object_that_fails_for_good_is_reported_and_the_others_arrive() {
     one_fails(Fault::SlowDown, &["after 2 tries", "SlowDown", "lower --connections"]);
-    one_fails(Fault::InternalError, &["after 2 tries", "InternalError"]);
+    one_fails(Fault::InternalError, &["after 2 tries", "InternalError", "run it again later"]);
     one_fails(Fault::ResetBeforeHead, &["after 2 tries", "onnection"]);
     one_fails(Fault::Truncate { bytes: 10 }, &["after 2 tries", "in the middle of its body"]);
 }
