@@ -1,5 +1,5 @@
-//! Sources in a file or from standard input (`--files-from`), one per line; and lists of objects
-//! (`--manifest`).
+//! Sources in a file or from standard input (`--files-from`), one per line, as an address or as a
+//! line of `ls --json`; and lists of objects (`--manifest`).
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
+use serde::Deserialize;
 
 use crate::cli::{ManifestPlace, SelectionArgs};
 use crate::control::Control;
@@ -21,7 +22,7 @@ use crate::link::waiting::{Board, Ticket};
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::plan::manifest;
-use crate::s3::uri::{S3Uri, shown};
+use crate::s3::uri::{S3Uri, SCHEME, shown};
 
 /// The parser of an address.
 type ReadSource = fn(&str) -> Result<S3Uri>;
@@ -115,9 +116,49 @@ fn parse(
         if sources.len() == room {
             return Err(at(too_many_sources()));
         }
-        sources.push(reads(text).map_err(at)?);
+        match text.starts_with('{') {
+            true => sources.extend(read_listed(text).map_err(at)?),
+            false => sources.push(reads(text).map_err(at)?),
+        }
     }
     Ok(sources)
+}
+
+/// A line of `ls --json`, in which a key has every character.
+#[derive(Deserialize)]
+struct ListingLine {
+    kind: String,
+    #[serde(default)]
+    bucket: String,
+    #[serde(default)]
+    key: String,
+    #[serde(default)]
+    error: String,
+}
+
+/// The source that a line of `ls --json` lists; `None` for its total.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if it is none, or says that the listing failed: others are missing then.
+fn read_listed(line: &str) -> Result<Option<S3Uri>> {
+    let refuse = |why: &str| Err(Error::new(ErrorKind::Usage, why));
+    let Ok(ListingLine { kind, bucket, key, error }) = serde_json::from_str(line) else {
+        return refuse("it begins with {, but is no line of ls --json");
+    };
+    let address = format!("{SCHEME}{bucket}/{key}");
+    match kind.as_str() {
+        // The mark of a folder alone, without what is below it.
+        "object" if key.ends_with('/') => {
+            let name = key.trim_end_matches('/').rfind('/').map_or(0, |at| at + 1);
+            S3Uri::parse_exact(&address, key.len() - name).map(Some)
+        }
+        "object" if !key.is_empty() => S3Uri::parse_raw(&address).map(Some),
+        "folder" if key.ends_with('/') => S3Uri::parse_raw(&address).map(Some),
+        "object" | "folder" => refuse("it lists no key"),
+        "summary" => Ok(None),
+        "error" => refuse(&format!("the listing failed: {}", shown(&error))),
+        _ => refuse(&format!("'{}' is no kind of source", shown(&kind))),
+    }
 }
 
 /// The rest of the selection, for a walk.
@@ -229,6 +270,31 @@ mod tests {
         assert!(matches!(parse(S3Uri::parse_prefix), KeyPattern::Prefix(_)));
     }
 
+    /// Whatever characters a key has, it is that object and no other.
+    #[test]
+    fn lines_of_a_listing_have_every_key() {
+        use crate::report::document::{ListedFolder, ListedLine};
+        use crate::s3::Object;
+        for key in ["a\nb", "d/\u{1b}[2J\r", "d/a*[b]\\ ", "\u{202e}gpj.exe", "#", "d/mark/"] {
+            let object = Object { key: key.to_owned(), ..Object::default() };
+            let text = ListedLine::new("bkt", &object).to_json() + "\n";
+            let found = parse(text.as_bytes(), "list", S3Uri::parse, 3).expect(key).remove(0);
+            match found.key {
+                KeyPattern::Key(found) => assert_eq!(found, key),
+                KeyPattern::Exact { key: found, path_start } => {
+                    assert_eq!((found.as_str(), &found[..path_start]), (key, "d/"));
+                }
+                other => panic!("{key}: {other:?}"),
+            }
+        }
+        let folder = ListedFolder::new("bkt", "d/a\n*/").to_json();
+        let total = r#"{"kind":"summary","objects":1,"bytes":2}"#;
+        let text = format!("{folder}\n{total}\n");
+        let found = parse(text.as_bytes(), "list", S3Uri::parse, 3).expect("lines");
+        assert_eq!(found.len(), 1);
+        assert!(matches!(&found[0].key, KeyPattern::Folder(prefix) if prefix == "d/a\n*/"));
+    }
+
     #[test]
     fn a_wrong_line_is_reported_with_its_number() {
         let check = |text: &[u8], expected: &str| {
@@ -238,6 +304,11 @@ mod tests {
         };
         check(b"# no\n\nbucket/a\n", "list, line 3: 'bucket/a' is not an S3 address: it does not");
         check(b"s3://bkt/\xff\n", "list, line 1: it is not UTF-8");
+        check(b"{\"kind\":1}\n", "list, line 1: it begins with {, but is no line of ls --json");
+        check(br#"{"kind":"x"}"#, "list, line 1: 'x' is no kind of source");
+        check(br#"{"kind":"object","bucket":"b"}"#, "list, line 1: it lists no key");
+        let failed = br#"{"kind":"error","error":"no such bucket"}"#;
+        check(failed, "list, line 1: the listing failed: no such bucket");
         check(b"s3://bkt/a \n", "list, line 1: 's3://bkt/a ' is not an S3 address");
         let four = b"s3://bkt/1\ns3://bkt/2\ns3://bkt/3\n#\ns3://bkt/4\n";
         check(four, "list, line 5: more than 1000000 sources");

@@ -21,7 +21,7 @@ pub const VERSION_ID_BYTES_MAX: usize = 1024;
 /// Longest bucket name, in bytes: that of old S3 buckets.
 const BUCKET_BYTES_MAX: usize = 255;
 /// The scheme of every address.
-const SCHEME: &str = "s3://";
+pub const SCHEME: &str = "s3://";
 
 /// Characters that `SigV4` and S3 leave unchanged in a path: the unreserved characters and the
 /// slash.

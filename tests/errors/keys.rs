@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use crate::matrix::Objects;
-use crate::served::{get, serve};
+use crate::program::Program;
+use crate::served::{ACCESS_KEY, SECRET, get, serve};
 use crate::{DESTINATION, NOT_FOUND, Nowhere, OBJECTS, below, names, objects};
 
 /// Gets everything below `prefix`; the errors are those of `bad`, with these words, and nothing
@@ -200,4 +201,20 @@ fn two_sources_for_one_file_are_an_error_of_the_second() {
     let mut wanted = below("one/", &all);
     wanted.insert("b".to_owned(), all["two/b"].clone());
     nowhere.assert_holds(&wanted);
+}
+
+/// What the program lists, it reads: no character of a key is lost on the way.
+#[test]
+fn keys_that_no_line_can_hold_go_from_a_listing_to_a_download() {
+    let all = objects(&[("p/a\nb", 3), ("p/\u{1b}[2J", 4), ("p/*[x]\\", 5), ("p/end ", 6)]);
+    let origin = serve(&all);
+    let program = Program::new(["ls", "--recursive", "--json", "--summarize", "s3://lab/p/"]);
+    let listed = program.asking(&origin).with_keys(ACCESS_KEY, SECRET).run().expect(0);
+    let nowhere = Nowhere::new();
+    let list = nowhere.folder.path().join("list");
+    std::fs::write(&list, &listed.stdout).expect("written");
+    let words = ["--files-from", list.to_str().expect("UTF-8")];
+    get(&origin, words).with([nowhere.path()]).run().expect(0);
+    std::fs::remove_file(&list).expect("it is there");
+    nowhere.assert_holds(&crate::below("p/", &all));
 }

@@ -122,8 +122,9 @@ impl Args for SelectionArgs {
                     .conflicts_with("version_id")
                     .help_heading("Selection")
                     .help(
-                        "read sources from this file, one per line, besides those given; '-' is \
-                         standard input; empty lines and lines that start with # are skipped",
+                        "read sources from this file, one per line, besides those given: addresses \
+                         or lines of ls --json; '-' is standard input; empty lines and lines that \
+                         start with # are skipped",
                     ),
             );
         with_manifest(command)
