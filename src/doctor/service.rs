@@ -81,8 +81,15 @@ fn endpoint(service: &Service) -> Option<Finding> {
     };
     Some(match service.answered.as_ref() {
         Some(Err(trouble)) => {
-            let why = Trouble { why: format!("{named}: {}", trouble.why), ..trouble.clone() };
-            failed("endpoint", &why, fix)
+            // The error of a connection names its address itself.
+            let behind =
+                |name: &String| trouble.why.strip_prefix(name.as_str())?.strip_prefix(": ");
+            let is_of_one = addresses.len() > 1 && addresses.iter().any(|at| behind(at).is_some());
+            let named = if is_of_one { host } else { &named };
+            let only = addresses.first().filter(|_| addresses.len() == 1);
+            let why = only.and_then(behind).or_else(|| behind(&service.host));
+            let why = format!("{named}: {}", why.unwrap_or(&trouble.why));
+            failed("endpoint", &Trouble { why, ..trouble.clone() }, fix)
         }
         Some(Ok(())) => Finding::ok("endpoint", format!("{named} answers")),
         None => Finding::ok("endpoint", named),

@@ -409,6 +409,27 @@ fn faults_of_the_destination() {
     });
 }
 
+/// Errors of a connection name its address themselves.
+#[test]
+fn an_address_is_printed_once() {
+    for (addresses, host, why, expected) in [
+        (&["h:1"][..], "h:1", "h:1: refused", "h:1: refused"),
+        (&["192.0.2.1:443"], "h", "192.0.2.1:443: refused", "h (192.0.2.1:443): refused"),
+        (&["192.0.2.1:443", "b"], "h", "192.0.2.1:443: refused", "h: 192.0.2.1:443: refused"),
+        (&["192.0.2.1:443"], "h", "h: refused", "h (192.0.2.1:443): refused"),
+    ] {
+        let one = found(|facts| {
+            let service = facts.service.as_mut().expect("one");
+            let addresses = addresses.iter().map(|at| (*at).to_owned()).collect();
+            service.addresses = Some(Ok(addresses));
+            service.host = host.to_owned();
+            service.answered = Some(Err(trouble(why)));
+            service.object = None;
+        });
+        assert_eq!(one.found, expected);
+    }
+}
+
 #[test]
 fn faults_of_the_service() {
     use Verdict::{Bad, Warn};
