@@ -385,7 +385,9 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     }
 
     /// True once the reader has taken the epoch's last byte and the completion marker exists, which
-    /// precedes the end of file. No event reports an empty pipe, so it is polled.
+    /// precedes the end of file. No event reports an empty pipe: poll(2) reports room, and
+    /// inotify(7) on older kernels no reader that uses splice(2). So it is looked at again after
+    /// pauses that [`pause_us`] bounds, once the epoch's last byte was written.
     pub(super) fn is_marked(&mut self, outlet: &Handle, objects: u64) -> bool {
         let (look_us, since_us) = self.unread.unwrap_or((self.now_us, self.now_us));
         if self.now_us < look_us {
