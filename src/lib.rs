@@ -216,6 +216,8 @@
 //!
 //! * `unsafe` is in [`sys`] alone, each block with its reason: `unsafe_code = "deny"` and
 //!   clippy in `Cargo.toml`, `tests/tidy`.
+//! * The parts of a command share what is handed on to them ([`command::context`]); what belongs to
+//!   the whole process is in [`sys::process_state`], with its reasons: `tests/tidy`.
 //! * Pure rooms name no clock, file, socket or thread: `clippy.toml` and `tests/tidy`.
 //! * Rooms use only rooms below them, as a table says that names each exception, and so do the
 //!   folders: `tests/tidy`.

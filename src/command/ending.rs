@@ -5,13 +5,13 @@
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::context::Context;
 use crate::cli::{Args, refusal_in_words};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::document::failure_json;
 use crate::report::out;
-use crate::report::progress::Progress;
 use crate::report::stderr;
-use crate::sys::standard::is_stdout_closed;
+use crate::sys::process_state::is_stdout_closed;
 
 /// The result of a command.
 #[derive(Debug, Default)]
@@ -28,9 +28,10 @@ pub(super) fn exit_code(error: Option<&Error>) -> u8 {
 }
 
 /// The destination of the document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum OutputReader {
     /// None was requested.
+    #[default]
     Nobody,
     Stdout,
     /// Standard output has the stream.
@@ -72,30 +73,7 @@ impl OutputReader {
         }
     }
 
-    /// Reports the result of a command; returns the exit code.
-    pub(super) fn end(self, outcome: Result<Done>) -> u8 {
-        let (code, document) = match outcome {
-            Ok(Done { code, document }) => (code, document),
-            Err(error) => {
-                Progress::new(false).error(&error);
-                (error.kind().exit_code(), Some(failure_json(&error)))
-            }
-        };
-        match document.map_or(Ok(()), |document| self.print(&document)) {
-            Err(error) if code == 0 => {
-                Progress::new(false).error(&error);
-                error.kind().exit_code()
-            }
-            // The failure was already printed.
-            _ => code,
-        }
-    }
-
-    /// Prints a document, unless one was printed.
-    pub(super) fn print(self, document: &str) -> Result<()> {
-        if self == Self::Nobody || IS_PRINTED.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
+    fn print(self, document: &str) -> Result<()> {
         match self {
             Self::Nobody => Ok(()),
             Self::Stdout => out::print(format!("{document}\n").as_bytes()),
@@ -104,6 +82,48 @@ impl OutputReader {
                 Ok(())
             }
         }
+    }
+}
+
+/// The document of a command, which has only one: a run that is ended by force may end by itself at
+/// the same time.
+#[derive(Debug, Default)]
+pub(super) struct DocumentOutput {
+    reader: OutputReader,
+    is_printed: AtomicBool,
+}
+
+impl DocumentOutput {
+    pub(super) fn new(reader: OutputReader) -> Self {
+        Self { reader, is_printed: AtomicBool::new(false) }
+    }
+
+    /// Prints a document, unless one was printed.
+    pub(super) fn print(&self, document: &str) -> Result<()> {
+        match self.is_printed.swap(true, Ordering::SeqCst) {
+            true => Ok(()),
+            false => self.reader.print(document),
+        }
+    }
+}
+
+/// Reports the result of a command; returns the exit code.
+pub(super) fn end(context: &Context, outcome: Result<Done>) -> u8 {
+    let progress = context.messages.progress(false);
+    let (code, document) = match outcome {
+        Ok(Done { code, document }) => (code, document),
+        Err(error) => {
+            progress.error(&error);
+            (error.kind().exit_code(), Some(failure_json(&error)))
+        }
+    };
+    match document.map_or(Ok(()), |document| context.document.print(&document)) {
+        Err(error) if code == 0 => {
+            progress.error(&error);
+            error.kind().exit_code()
+        }
+        // The failure was already printed.
+        _ => code,
     }
 }
 
@@ -127,9 +147,6 @@ pub(super) fn require_stdout(args: &Args, reader: OutputReader) -> Result<()> {
     }
     Ok(())
 }
-
-/// A document was printed. A run that is ended by force may end by itself at the same time.
-static IS_PRINTED: AtomicBool = AtomicBool::new(false);
 
 /// Prints help or a usage error to its stream; returns the exit code.
 #[must_use]

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::context::Context;
 use super::whole_file;
 use crate::cli::MetricsArgs;
 use crate::engine::pace::{PaceSeen, Pacer};
@@ -41,83 +42,95 @@ type Watch = Box<dyn Fn() -> Watched + Send>;
 /// Returns the reads of mounts; `None` once they have ended.
 type ReadsWatch = Box<dyn Fn() -> Option<AllReads> + Send>;
 
-/// The workers of this process, and the channels. A command starts few: workers for its files and
-/// for its streams.
-static WATCHES: Mutex<Vec<Watch>> = Mutex::new(Vec::new());
-/// The reads of mounts, and their last result.
-static READS: Mutex<Option<(ReadsWatch, AllReads)>> = Mutex::new(None);
-static KNOWN_OBJECTS: AtomicU64 = AtomicU64::new(0);
-static KNOWN_BYTES: AtomicU64 = AtomicU64::new(0);
-static KEPT_OBJECTS: AtomicU64 = AtomicU64::new(0);
-static FAILED_OBJECTS: AtomicU64 = AtomicU64::new(0);
-static CONTROL_RETRIES: AtomicU64 = AtomicU64::new(0);
-
-/// Adds these workers.
-pub(super) fn watch(workers: &Workers) {
-    add(workers.watch());
+/// What a command's parts publish of themselves for its exports.
+#[derive(Default)]
+pub(super) struct Exported {
+    /// The workers, and the channels. A command starts few: workers for its files and for its
+    /// streams.
+    watches: Mutex<Vec<Watch>>,
+    /// The reads of mounts, and their last result.
+    reads: Mutex<Option<(ReadsWatch, AllReads)>>,
+    known_objects: AtomicU64,
+    known_bytes: AtomicU64,
+    kept_objects: AtomicU64,
+    failed_objects: AtomicU64,
+    control_retries: AtomicU64,
 }
 
-/// Adds workers whose channels have their own pace.
-pub(super) fn watch_streams(workers: &Workers) {
-    let watch = workers.watch();
-    add(move || Watched { pace: PaceSeen::default(), ..watch() });
-}
-
-/// Adds the counters of this pacer.
-pub(super) fn watch_pace(pacer: Arc<Pacer>) {
-    add(move || Watched { pace: pacer.seen(), ..Watched::default() });
-}
-
-fn add(watch: impl Fn() -> Watched + Send + 'static) {
-    WATCHES.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(watch));
-}
-
-/// Adds the reads of mounts.
-pub(super) fn watch_reads(reads: impl Fn() -> Option<AllReads> + Send + 'static) {
-    let mut watched = READS.lock().unwrap_or_else(PoisonError::into_inner);
-    *watched = Some((Box::new(reads), AllReads::default()));
-}
-
-/// Publishes the final reads of mounts that have ended.
-pub(super) fn show_reads(reads: AllReads) {
-    let mut watched = READS.lock().unwrap_or_else(PoisonError::into_inner);
-    *watched = Some((Box::new(|| None), reads));
-}
-
-/// The reads of mounts so far.
-fn reads() -> AllReads {
-    let mut watched = READS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some((watch, last)) = watched.as_mut() else { return AllReads::default() };
-    if let Some(now) = watch() {
-        *last = now;
+impl Exported {
+    /// Adds these workers.
+    pub(super) fn watch(&self, workers: &Workers) {
+        self.add(workers.watch());
     }
-    last.clone()
+
+    /// Adds workers whose channels have their own pace.
+    pub(super) fn watch_streams(&self, workers: &Workers) {
+        let watch = workers.watch();
+        self.add(move || Watched { pace: PaceSeen::default(), ..watch() });
+    }
+
+    /// Adds the counters of this pacer.
+    pub(super) fn watch_pace(&self, pacer: Arc<Pacer>) {
+        self.add(move || Watched { pace: pacer.seen(), ..Watched::default() });
+    }
+
+    fn add(&self, watch: impl Fn() -> Watched + Send + 'static) {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(watch));
+    }
+
+    /// Adds the reads of mounts.
+    pub(super) fn watch_reads(&self, reads: impl Fn() -> Option<AllReads> + Send + 'static) {
+        let mut watched = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        *watched = Some((Box::new(reads), AllReads::default()));
+    }
+
+    /// Publishes the final reads of mounts that have ended.
+    pub(super) fn show_reads(&self, reads: AllReads) {
+        let mut watched = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        *watched = Some((Box::new(|| None), reads));
+    }
+
+    /// The reads of mounts so far.
+    fn reads(&self) -> AllReads {
+        let mut watched = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((watch, last)) = watched.as_mut() else { return AllReads::default() };
+        if let Some(now) = watch() {
+            *last = now;
+        }
+        last.clone()
+    }
+
+    /// Publishes the progress of a download.
+    pub(super) fn show(&self, known: &ProgressState, failed_objects: u64) {
+        self.known_objects.store(known.objects_known, Ordering::Relaxed);
+        self.known_bytes.store(known.bytes_known, Ordering::Relaxed);
+        self.kept_objects.store(known.objects_kept, Ordering::Relaxed);
+        self.failed_objects.store(failed_objects, Ordering::Relaxed);
+    }
+
+    /// Publishes the final counters of a download, and the control plane's retries.
+    pub(super) fn show_end(
+        &self,
+        known: &ProgressState,
+        failed_objects: u64,
+        retries: &RetryCounts,
+    ) {
+        self.show(known, failed_objects);
+        self.show_control_retries(retries.iter().sum());
+    }
+
+    /// Publishes the control plane's retries.
+    pub(super) fn show_control_retries(&self, count: u64) {
+        self.control_retries.store(count, Ordering::Relaxed);
+    }
 }
 
-/// Publishes the progress of a download.
-pub(super) fn show(known: &ProgressState, failed_objects: u64) {
-    KNOWN_OBJECTS.store(known.objects_known, Ordering::Relaxed);
-    KNOWN_BYTES.store(known.bytes_known, Ordering::Relaxed);
-    KEPT_OBJECTS.store(known.objects_kept, Ordering::Relaxed);
-    FAILED_OBJECTS.store(failed_objects, Ordering::Relaxed);
-}
-
-/// Publishes the final counters of a download, and the control plane's retries.
-pub(super) fn show_end(known: &ProgressState, failed_objects: u64, retries: &RetryCounts) {
-    show(known, failed_objects);
-    show_control_retries(retries.iter().sum());
-}
-
-/// Publishes the control plane's retries.
-pub(super) fn show_control_retries(count: u64) {
-    CONTROL_RETRIES.store(count, Ordering::Relaxed);
-}
-
-/// The exported process.
-#[derive(Debug, Clone, Copy)]
+/// The exported command.
+#[derive(Clone)]
 struct Subject {
     command: &'static str,
     started_seconds: f64,
+    context: Arc<Context>,
 }
 
 /// Seconds since 1970.
@@ -127,19 +140,20 @@ fn seconds_now() -> f64 {
 }
 
 impl Subject {
-    fn numbers(self) -> Numbers {
+    fn numbers(&self) -> Numbers {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let tcp = tcp_memory::seen().unwrap_or_default();
-        let reads = reads();
+        let exported = &self.context.exported;
+        let reads = exported.reads();
         let cache = reads.cache.unwrap_or_default();
         let mut numbers = Numbers {
             command: self.command,
             started_seconds: self.started_seconds,
-            failed_objects: load(&FAILED_OBJECTS),
-            kept_objects: load(&KEPT_OBJECTS),
-            known_objects: load(&KNOWN_OBJECTS),
-            known_bytes: load(&KNOWN_BYTES),
-            control_retries: load(&CONTROL_RETRIES),
+            failed_objects: load(&exported.failed_objects),
+            kept_objects: load(&exported.kept_objects),
+            known_objects: load(&exported.known_objects),
+            known_bytes: load(&exported.known_bytes),
+            control_retries: load(&exported.control_retries),
             cpu_seconds: usage::process_cpu_seconds(),
             peak_rss_bytes: usage::peak_rss_bytes(),
             tcp_memory_bytes: tcp.used_bytes,
@@ -156,7 +170,7 @@ impl Subject {
             cache_misses: cache.misses,
             ..Numbers::default()
         };
-        for watch in WATCHES.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for watch in exported.watches.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let Watched { bytes, objects, retries, waiting, pace } = watch();
             numbers.bytes += bytes;
             numbers.objects += objects;
@@ -170,12 +184,12 @@ impl Subject {
         numbers
     }
 
-    fn text(self) -> String {
+    fn text(&self) -> String {
         text(&self.numbers()).expect("the names are tested")
     }
 
     /// The text with nothing in progress, at the end.
-    fn last_text(self, exit_code: u8) -> String {
+    fn last_text(&self, exit_code: u8) -> String {
         let ended = Numbers {
             waiting: 0,
             wanted: 0,
@@ -205,11 +219,13 @@ impl Exporter {
     pub(super) fn start(
         (command, args): (&'static str, &MetricsArgs),
         is_quiet: bool,
+        context: &Arc<Context>,
     ) -> Result<Option<Self>> {
         if *args == MetricsArgs::default() {
             return Ok(None);
         }
-        let subject = Subject { command, started_seconds: seconds_now() };
+        let context = Arc::clone(context);
+        let subject = Subject { command, started_seconds: seconds_now(), context };
         let trouble = |why: std::io::Error| {
             Error::new(ErrorKind::Host, format!("cannot serve metrics: {why}")).caused_by(why)
         };
@@ -224,7 +240,7 @@ impl Exporter {
         }
         if let Some(listener) = &listener {
             let at = listener.local_addr().map_err(trouble)?;
-            print_warning(at, &Progress::new(!is_quiet));
+            print_warning(at, &subject.context.messages.progress(!is_quiet));
         }
         let (ended, file) = (Arc::new(Notify::new()), args.metrics_file.clone());
         let (until, exit_code) = (Arc::clone(&ended), Arc::new(AtomicU8::new(0)));
@@ -232,13 +248,13 @@ impl Exporter {
         let thread = std::thread::Builder::new().name("inrush-metrics".to_owned());
         let thread = thread
             .spawn(move || {
-                runtime.block_on(export(subject, listener, file.as_deref(), &until));
+                runtime.block_on(export(&subject, listener, file.as_deref(), &until));
                 // Readers of the file recognize the end by these.
                 if let Some(path) = &file
                     && let Err(error) =
                         write(path, &subject.last_text(code.load(Ordering::Relaxed)))
                 {
-                    Progress::new(false).error(error);
+                    subject.context.messages.progress(false).error(error);
                 }
             })
             .map_err(Error::no_thread)?;
@@ -273,7 +289,7 @@ fn warning(at: SocketAddr) -> Option<String> {
 
 /// Serves and writes until the end.
 async fn export(
-    subject: Subject,
+    subject: &Subject,
     listener: Option<TcpListener>,
     file: Option<&Path>,
     until: &Notify,
@@ -301,7 +317,7 @@ async fn export(
     }
 }
 
-async fn serve(subject: Subject, listener: TcpListener) {
+async fn serve(subject: &Subject, listener: TcpListener) {
     let mut served: VecDeque<AbortHandle> = VecDeque::with_capacity(METRICS_CONNECTIONS_MAX);
     loop {
         match listener.accept().await {
@@ -313,6 +329,7 @@ async fn serve(subject: Subject, listener: TcpListener) {
                 {
                     oldest.abort();
                 }
+                let subject = subject.clone();
                 let answering = tokio::spawn(async move {
                     // A slower client is not Prometheus.
                     let _ = timeout(METRICS_CONNECTION_TIME, answer_all(subject, stream)).await;
@@ -326,7 +343,7 @@ async fn serve(subject: Subject, listener: TcpListener) {
 }
 
 async fn answer_all(subject: Subject, stream: TcpStream) {
-    let service = service_fn(move |request| std::future::ready(answer(subject, &request)));
+    let service = service_fn(move |request| std::future::ready(answer(&subject, &request)));
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).keep_alive(false).max_buf_size(METRICS_HEAD_BYTES_MAX);
     // A client that disconnects is not our failure.
@@ -334,7 +351,7 @@ async fn answer_all(subject: Subject, stream: TcpStream) {
 }
 
 fn answer(
-    subject: Subject,
+    subject: &Subject,
     request: &Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, http::Error> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::channel;
 
+use super::context::Context;
 use super::ending::exit_code;
 use super::failures::FailureMessages;
 use super::model;
@@ -14,7 +15,6 @@ use super::output::Output;
 use super::own_files::written_by;
 use super::ring;
 use super::session::{self, Interrupts};
-use super::sources::{self, Narrowed};
 use crate::cli::{GetArgs, GetVerb, TuningArgs};
 use crate::control::auth::credentials::CredentialSource;
 use crate::download::cancel::Cancel as _;
@@ -24,7 +24,7 @@ use crate::download::job::{DownloadJob, ReadyJob, Resolved, Rules, WantedFiles};
 use crate::download::mirror::Mirror;
 use crate::download::own_files::own_files;
 use crate::download::run::{Shares, first_file, settle};
-use crate::download::sources::require_whole;
+use crate::download::sources::{self, Narrowed, require_whole};
 use crate::download::space::Space;
 use crate::download::target::Target;
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
@@ -59,14 +59,15 @@ pub(super) async fn run(
     mut args: GetArgs,
     credentials: CredentialSource,
     begun: Instant,
+    context: &Arc<Context>,
 ) -> Result<Ended> {
-    let progress = Progress::new(!args.output.messages.quiet);
+    let progress = context.messages.progress(!args.output.messages.quiet);
     process::raise_descriptor_limit();
     let config = configure(&args)?;
     let filter = Filter::new(&args.selection.rules)?;
     let deadline = args.failures.deadline.map(|deadline| begun + deadline);
-    let mut interrupts = Interrupts::listen_until(deadline)?;
-    let mut output = Output::new(progress, None, None);
+    let mut interrupts = Interrupts::listen_until(deadline, context)?;
+    let mut output = Output::new(context, progress, None, None);
     let found = find(&mut args, credentials, filter, (&mut output, begun));
     let job = interrupts.unless(found).await?;
     fetch(job, &args, config, output, &mut interrupts, begun).await
@@ -84,7 +85,7 @@ pub(super) async fn fetch(
     let control = job.resolved.control.clone();
     let ready = job.ready(config, begun, interrupts).await?;
     if args.dry_run {
-        return interrupts.unless(plan_only(ready, args)).await;
+        return interrupts.unless(plan_only(ready, args, &interrupts.context())).await;
     }
     // Not earlier: a run that fails early leaves the report of an earlier one.
     if let Some(report) = &args.report {
@@ -140,21 +141,22 @@ async fn find(
     if deletes {
         require_whole(&args.selection)?;
     }
-    sources::add(&mut args.sources, &args.selection).await?;
+    let context = Arc::clone(output.context());
+    sources::add(&mut args.sources, &args.selection, &context.board).await?;
     let settings = match deletes {
-        true => Some(session::settings(&args.service, output.progress()).await),
+        true => Some(session::settings(&args.service, (&context, output.progress())).await),
         false => None,
     };
-    let progress = output.progress();
+    let outputs = (&context, output.progress());
     let control =
-        session::control_with(&args.service, credentials, progress, settings.clone()).await?;
+        session::control_with(&args.service, credentials, outputs, settings.clone()).await?;
     let filter = match args.verb {
         GetVerb::Load => model::narrow(&control, &args.sources, filter, output.progress()).await?,
         GetVerb::Get | GetVerb::Sync { .. } => filter,
     };
     let narrowed = Narrowed { filter, shard: args.shard };
-    let narrowed =
-        sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
+    let (uris, board) = (&mut args.sources, &context.board);
+    let narrowed = sources::add_manifest(&control, uris, &args.selection, narrowed, board).await?;
     let settings = settings.as_ref().and_then(|settings| settings.as_deref().ok());
     let (is_list, is_spread) = (args.selection.has_more(), !args.spread_to.is_empty());
     let rules = rules(args);
@@ -303,7 +305,7 @@ impl Plan<'_> {
 }
 
 /// `--dry-run`: lists the downloads.
-async fn plan_only(ready: ReadyJob, args: &GetArgs) -> Result<Ended> {
+async fn plan_only(ready: ReadyJob, args: &GetArgs, context: &Context) -> Result<Ended> {
     let ReadyJob { resolved, mut existing, mut taken, config, .. } = ready;
     let Resolved { target, mut walk, mut mirror, .. } = resolved;
     let (target, cut) = (&target, config.cut());
@@ -317,7 +319,7 @@ async fn plan_only(ready: ReadyJob, args: &GetArgs) -> Result<Ended> {
         kept: (0, 0),
         failures: Failures::default(),
         messages: FailureMessages::default(),
-        progress: Progress::new(!output.messages.quiet),
+        progress: context.messages.progress(!output.messages.quiet),
         blocked: Vec::new(),
         is_checked: false,
         space: Space::new(system_host::together(&disks), existing.may_replace),

@@ -5,24 +5,21 @@
 //! after a signal or the deadline, or at a second signal, it prints the state and exits. Workers
 //! are not joined then: the kernel may still use their memory.
 
-use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal as KernelSignal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
-use super::ending::OutputReader;
-use crate::command::train::child;
+use super::context::Context;
+use super::train::child::RunningCommand;
 use crate::download::cancel::{self, Cancel, until};
-use crate::download::sources;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{ENDING_GRACE, LAST_WORDS_TIME};
-use crate::link::waiting::{Board, Ticket};
 use crate::report::document::failure_json;
-use crate::report::progress::Progress;
 use crate::report::stderr;
 use crate::sys::orphans;
 
@@ -101,26 +98,32 @@ impl FirstSignal {
 
 /// Listens for Ctrl-C, SIGTERM and SIGHUP from here on: until then they end the process at once.
 /// SIGXFSZ is ignored from here on.
-#[derive(Debug)]
 pub(super) struct Interrupts {
     signals: Signals,
     deadline: Option<Instant>,
     /// Ends a run like a signal.
     halt: Arc<Notify>,
     is_halted: bool,
+    context: Arc<Context>,
 }
 
 impl Interrupts {
     /// Starts listening; must run inside the runtime.
-    pub(super) fn listen() -> Result<Self> {
-        Self::listen_until(None)
+    pub(super) fn listen(context: &Arc<Context>) -> Result<Self> {
+        Self::listen_until(None, context)
     }
 
     /// Starts listening, for a run with a deadline.
-    pub(super) fn listen_until(deadline: Option<Instant>) -> Result<Self> {
+    pub(super) fn listen_until(deadline: Option<Instant>, context: &Arc<Context>) -> Result<Self> {
         let signals = Signals::listen()?;
-        guard(deadline)?;
-        Ok(Self { signals, deadline, halt: Arc::default(), is_halted: false })
+        guard(deadline, context)?;
+        let (halt, context) = (Arc::default(), Arc::clone(context));
+        Ok(Self { signals, deadline, halt, is_halted: false, context })
+    }
+
+    /// The context of the command that they end.
+    pub(super) fn context(&self) -> Arc<Context> {
+        Arc::clone(&self.context)
     }
 
     /// To be notified to end the run like a signal.
@@ -157,54 +160,9 @@ impl Cancel for Interrupts {
         when: &str,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let deadline = self.deadline;
-        cancel::unless((self.next(), deadline), (when, blame), work).await
+        let (deadline, context) = (self.deadline, self.context());
+        cancel::unless((self.next(), deadline), (when, || context.blame()), work).await
     }
-}
-
-static BOARD: Mutex<Option<Arc<Board>>> = Mutex::new(None);
-
-/// Makes a passed deadline name the waits on this board from now on.
-pub(super) fn waits_for(board: Arc<Board>) {
-    // Of several control planes the latest counts: the one before was not created.
-    *BOARD.lock().unwrap_or_else(PoisonError::into_inner) = Some(board);
-}
-
-/// The board whose waits a passed deadline names.
-pub(super) fn board() -> Arc<Board> {
-    let mut board = BOARD.lock().unwrap_or_else(PoisonError::into_inner);
-    Arc::clone(board.get_or_insert_default())
-}
-
-/// Reports the read of a file as a wait, until the ticket is dropped.
-pub(super) fn reads(path: &Path) -> Ticket {
-    sources::note_read(path, &board())
-}
-
-/// The current wait, as a suffix of a message.
-pub(super) fn blame() -> String {
-    let board = BOARD.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let wait = board.and_then(|board| board.oldest());
-    wait.map(|wait| format!(": {}", wait.blame())).unwrap_or_default()
-}
-
-/// Describes the state that a process leaves when it ends without its run.
-type Left = Box<dyn Fn() -> String + Send>;
-
-static LEFT: Mutex<Option<Left>> = Mutex::new(None);
-
-/// Registers the description of blocked calls and the state left, for a process that must end
-/// without its run. It must not block.
-pub(super) fn leaves(describe: impl Fn() -> String + Send + 'static) {
-    *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(describe));
-}
-
-static READER: OnceLock<OutputReader> = OnceLock::new();
-
-/// Registers the reader of the document of a process that ends without its run.
-pub(super) fn set_reader(reader: OutputReader) {
-    // A process has one command.
-    let _ = READER.set(reader);
 }
 
 /// Why the process ends without its run.
@@ -216,38 +174,37 @@ enum Forced {
 }
 
 impl Forced {
-    fn error(self) -> Error {
+    fn error(self, context: &Context) -> Error {
         let (kind, why) = match self {
             Self::Signal => (ErrorKind::Interrupted, "interrupted"),
             Self::SecondSignal => (ErrorKind::Interrupted, "interrupted again, ended at once"),
             Self::Deadline => (ErrorKind::Deadline, "the deadline has passed"),
         };
-        let left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = left
-            .as_ref()
-            .map_or_else(|| "a system call has not returned".to_owned(), |describe| describe());
-        Error::new(kind, format!("{why}: {left}"))
+        Error::new(kind, format!("{why}: {}", context.left()))
     }
 
     /// Ends the process.
-    fn exit(self) -> ! {
+    fn exit(self, context: &Arc<Context>) -> ! {
         let kind = match self {
             Self::Signal | Self::SecondSignal => ErrorKind::Interrupted,
             Self::Deadline => ErrorKind::Deadline,
         };
-        child::end_by_force();
+        context.child.end_by_force();
         // Standard output may be the blocked call.
         let (said, saying) = sync_channel(1);
+        let context = Arc::clone(context);
         let say = move || {
-            let error = self.error();
-            Progress::new(false).error(&error);
-            let reader = READER.get().copied().unwrap_or(OutputReader::Nobody);
-            let _ = reader.print(&failure_json(&error));
+            let error = self.error(&context);
+            context.messages.progress(false).error(&error);
+            let _ = context.document.print(&failure_json(&error));
         };
         let thread = std::thread::Builder::new();
-        let blocking = thread.spawn(move || {
-            say();
-            let _ = said.send(());
+        let blocking = thread.spawn({
+            let say = say.clone();
+            move || {
+                say();
+                let _ = said.send(());
+            }
         });
         match blocking {
             Ok(_) => drop(saying.recv_timeout(LAST_WORDS_TIME)),
@@ -259,21 +216,21 @@ impl Forced {
     }
 }
 
-/// Starts the thread that ends the process if its run does not; one per process.
-fn guard(deadline: Option<Instant>) -> Result<()> {
-    static STARTED: OnceLock<()> = OnceLock::new();
-    if STARTED.set(()).is_err() {
+/// Starts the thread that ends the process if its run does not; one per command.
+fn guard(deadline: Option<Instant>, context: &Arc<Context>) -> Result<()> {
+    if context.is_guarded.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
+    let context = Arc::clone(context);
     let (ready, readiness) = sync_channel(1);
     let thread = std::thread::Builder::new().name("inrush-signals".to_owned());
-    thread.spawn(move || watch(deadline, &ready)).map_err(Error::no_thread)?;
+    thread.spawn(move || watch(deadline, &context, &ready)).map_err(Error::no_thread)?;
     let lost = || Err(Error::new(ErrorKind::Host, "the thread that listens for signals ended"));
     readiness.recv().unwrap_or_else(|_| lost())
 }
 
 /// Waits for a reason to end the process; a run that ends by itself ends this thread, too.
-fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
+fn watch(deadline: Option<Instant>, context: &Arc<Context>, ready: &SyncSender<Result<()>>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -284,6 +241,7 @@ fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
             return;
         }
     };
+    let child = &context.child;
     runtime.block_on(async {
         let mut signals = match Signals::listen() {
             Ok(signals) => signals,
@@ -295,23 +253,23 @@ fn watch(deadline: Option<Instant>, ready: &SyncSender<Result<()>>) {
         let _ = ready.send(Ok(()));
         let forced = async {
             tokio::select! {
-                first = signals.next() => after_signal(first, &mut signals).await,
-                forced = async { until(deadline).await; after_deadline().await } => forced,
+                first = signals.next() => after_signal(first, &mut signals, child).await,
+                forced = async { until(deadline).await; after_deadline(child).await } => forced,
             }
         };
         tokio::select! {
-            forced = forced => forced.exit(),
-            () = reap_orphans(), if orphans::is_reaper() => {}
+            forced = forced => forced.exit(context),
+            () = reap_orphans(child), if orphans::is_reaper() => {}
         }
     });
 }
 
 /// Reaps the orphans that this process inherits, for ever.
-async fn reap_orphans() {
+async fn reap_orphans(child: &RunningCommand) {
     // Without a listener they are noticed at the next look.
     let mut children = signal(SignalKind::child()).ok();
     loop {
-        let are_all_reaped = orphans::reap(child::running);
+        let are_all_reaped = orphans::reap(|| child.pid());
         let is_heard = are_all_reaped && children.is_some();
         tokio::select! {
             () = next_of(children.as_mut()) => {}
@@ -322,35 +280,39 @@ async fn reap_orphans() {
 
 /// The end of a process whose deadline has passed, if its run does not end. A running command gets
 /// its grace period first.
-async fn after_deadline() -> Forced {
-    tokio::time::sleep(ENDING_GRACE + child::grace().unwrap_or_default()).await;
+async fn after_deadline(child: &RunningCommand) -> Forced {
+    tokio::time::sleep(ENDING_GRACE + child.grace().unwrap_or_default()).await;
     Forced::Deadline
 }
 
 /// The end of a process after a signal, if its run does not end. While a command runs, signals are
 /// for it: it has its grace period, and its run handles a second one.
-async fn after_signal(first: KernelSignal, signals: &mut Signals) -> Forced {
+async fn after_signal(
+    first: KernelSignal,
+    signals: &mut Signals,
+    child: &RunningCommand,
+) -> Forced {
     let asked = FirstSignal { by: first, at: tokio::time::Instant::now() };
     let mut end = tokio::time::Instant::now() + ENDING_GRACE;
     let mut has_grace = false;
     loop {
-        if let Some(grace) = child::grace().filter(|_| !has_grace) {
+        if let Some(grace) = child.grace().filter(|_| !has_grace) {
             end += grace;
             has_grace = true;
         }
         tokio::select! {
             next = signals.next() => {
-                match child::grace() {
+                match child.grace() {
                     _ if !asked.is_again(next, tokio::time::Instant::now()) => {}
                     Some(_) => {}
-                    None if !child::has_started() => return Forced::SecondSignal,
+                    None if !child.has_started() => return Forced::SecondSignal,
                     // It may have killed the command: now the run ends by itself.
                     None => end = end.min(tokio::time::Instant::now() + ENDING_GRACE),
                 }
             }
             () = tokio::time::sleep_until(end) => {
                 // A command may have been started meanwhile.
-                if has_grace || child::grace().is_none() {
+                if has_grace || child.grace().is_none() {
                     return Forced::Signal;
                 }
             }
@@ -372,8 +334,8 @@ mod tests {
             let deadline = left.map(|left| Instant::now() + left);
             // Not with `listen`: its guard would end the process of the tests.
             let signals = Signals::listen()?;
-            let mut interrupts =
-                Interrupts { signals, deadline, halt: Arc::default(), is_halted: false };
+            let (halt, context) = (Arc::default(), Arc::default());
+            let mut interrupts = Interrupts { signals, deadline, halt, is_halted: false, context };
             interrupts.unless_reported("behind the last object", work).await
         })
     }

@@ -5,39 +5,40 @@ pub(super) mod complete;
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use super::context::Context;
 use super::session;
-use super::sources::{self, Narrowed};
 use crate::cli::LsArgs;
 use crate::control::Control;
 use crate::control::list::ahead::ResolveAhead;
 use crate::control::list::level::LevelPages;
 use crate::control::list::sources::{Depth, Source, SourceKind};
 use crate::control::list::walk::{Walk, leaves_nothing};
+use crate::download::sources::{self, Narrowed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::report::document::{ListedBucket, ListedFolder, ListedLine, ListedTotal, Sizes};
 use crate::report::out::Lines;
-use crate::report::progress::Progress;
 use crate::s3::cycle::CycleGuard;
 use crate::s3::list::Page;
 use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
 /// Lists the sources one after the other. If the output's reader is gone it ends successfully.
-pub(super) async fn run(mut args: LsArgs) -> Result<()> {
-    let progress = Progress::new(!args.messages.quiet);
+pub(super) async fn run(mut args: LsArgs, context: &Arc<Context>) -> Result<()> {
+    let progress = context.messages.progress(!args.messages.quiet);
     let filter = Filter::new(&args.selection.rules)?;
-    sources::add(&mut args.sources, &args.selection).await?;
+    sources::add(&mut args.sources, &args.selection, &context.board).await?;
     let credentials = session::credentials(&args.service);
-    let control = session::control(&args.service, credentials, &progress).await?;
+    let control = session::control(&args.service, credentials, (context, &progress)).await?;
     if args.buckets {
         return buckets(&control, args.json).await;
     }
     let narrowed = Narrowed { filter, shard: args.shard };
-    let narrowed =
-        sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
+    let (uris, board) = (&mut args.sources, &context.board);
+    let narrowed = sources::add_manifest(&control, uris, &args.selection, narrowed, board).await?;
     let Narrowed { filter, shard } = narrowed;
     let sizes = if args.human_readable { Sizes::Human } else { Sizes::Bytes };
     let mut listing = ListOutput {

@@ -1,6 +1,7 @@
 //! The commands: each runs from arguments to exit code, using the other modules.
 
 mod bench;
+pub mod context;
 mod demo;
 mod doctor;
 mod ending;
@@ -19,7 +20,6 @@ mod reporting;
 mod ring;
 mod runtime;
 mod session;
-mod sources;
 pub mod stream;
 mod train;
 mod verify;
@@ -27,11 +27,12 @@ mod whole_file;
 
 use std::ffi::OsString;
 use std::panic::resume_unwind;
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use self::runtime::on_runtime;
+use context::Context;
 pub use ending::refuse;
 use ending::{Done, OutputReader};
 use exporter::Exporter;
@@ -40,6 +41,7 @@ use crate::cli::{self, Args, LogFormat};
 use crate::error::Result;
 use crate::guide;
 use crate::report::out;
+use crate::report::progress::Messages;
 use crate::report::stderr;
 use crate::sys::choice::RingChoice;
 use crate::sys::process;
@@ -54,29 +56,36 @@ const STACK_BYTES: usize = 8 << 20;
 /// (`ulimit -s`), and an overflow ends the process without a message of ours.
 #[must_use]
 pub fn main(words: &[OsString], begun: Instant) -> u8 {
+    within(None, words, begun)
+}
+
+fn within(hosted: Option<&Hosted>, words: &[OsString], begun: Instant) -> u8 {
     let ended = thread::scope(|scope| {
         let named = thread::Builder::new().name("inrush-command".to_owned());
-        match named.stack_size(STACK_BYTES).spawn_scoped(scope, || on_this_thread(words, begun)) {
+        match named
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, || on_this_thread(hosted, words, begun))
+        {
             Ok(command) => command.join(),
             // No thread can be started, which a command that needs one reports.
-            Err(_) => Ok(on_this_thread(words, begun)),
+            Err(_) => Ok(on_this_thread(hosted, words, begun)),
         }
     });
     stderr::finish();
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-fn on_this_thread(words: &[OsString], begun: Instant) -> u8 {
+fn on_this_thread(hosted: Option<&Hosted>, words: &[OsString], begun: Instant) -> u8 {
     process::unblock_signals();
     match cli::parse(words.iter()) {
-        Ok(args) => run(args, begun),
+        Ok(args) => run(args, hosted, begun),
         // Help and version, or a usage error.
         Err(refusal) => refuse(&refusal, words),
     }
 }
 
 /// The program within another: an interpreter that has it as a module.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Hosted {
     /// The program and arguments that start it, to which its words are appended.
     program: Vec<OsString>,
@@ -84,92 +93,95 @@ struct Hosted {
     words: Vec<OsString>,
 }
 
-static HOSTED: OnceLock<Hosted> = OnceLock::new();
-
-fn hosted() -> Option<&'static Hosted> {
-    HOSTED.get()
-}
-
 /// Like [`main`], in the process of another program. `program` starts it: for commands that start
 /// themselves in the background.
 #[must_use]
 pub fn main_within(program: Vec<OsString>, words: Vec<OsString>, begun: Instant) -> u8 {
-    let hosted = HOSTED.get_or_init(|| Hosted { program, words });
-    main(&hosted.words, begun)
+    let hosted = Hosted { program, words: words.clone() };
+    within(Some(&hosted), &words, begun)
 }
 
 /// Runs the arguments; returns the exit code. `begun`: the process's start.
-#[must_use]
-pub fn run(args: Args, begun: Instant) -> u8 {
+fn run(args: Args, hosted: Option<&Hosted>, begun: Instant) -> u8 {
     crate::sys::threads::hide_refusals();
-    let messages = args.messages();
-    if messages.log_format == LogFormat::Json {
-        crate::report::progress::use_json_lines();
+    let typed = args.messages();
+    let mut messages = Messages::new(!typed.no_progress, typed.verbose > 0);
+    if typed.log_format == LogFormat::Json {
+        messages.use_json_lines();
     }
-    crate::report::log::start(messages.verbose);
-    if messages.no_progress {
-        crate::report::progress::draw_no_bar();
-    }
+    crate::report::log::start(typed.verbose, &messages);
     let reader = OutputReader::of(&args);
-    interrupts::set_reader(reader);
     if let Err(error) = ending::require_stdout(&args, reader) {
-        return OutputReader::Nobody.end(Err(error));
+        let context = Context::new(messages, OutputReader::Nobody, None);
+        return ending::end(&context, Err(error));
     }
-    if let Err(error) = own_files::require_distinct(&args) {
-        return reader.end(Err(error));
-    }
+    let context = Arc::new(Context::new(messages, reader, hosted.cloned()));
+    let done = run_exported(args, begun, &context);
+    ending::end(&context, done)
+}
+
+/// Runs the arguments, and exports its numbers meanwhile.
+fn run_exported(args: Args, begun: Instant, context: &Arc<Context>) -> Result<Done> {
+    own_files::require_distinct(&args)?;
     own_files::make_folder_of_metrics(&args);
-    let exporter = args.metrics().map(|wanted| Exporter::start(wanted, messages.quiet));
-    let exporter = match exporter.transpose() {
-        Ok(exporter) => exporter.flatten(),
-        Err(error) => return reader.end(Err(error)),
-    };
-    let done = match args {
-        Args::Get(args) => {
-            let credentials = session::credentials(&args.service);
-            let ring = ring::of_control_plane(args.tuning.ring);
-            let ended = start(ring, || get::run(*args, credentials, begun));
-            ended.map(|ended| Done { code: ended.code, document: ended.document })
-        }
-        Args::Verify(args) => start(ring::of_control_plane(None), || verify::run(*args, begun)),
-        Args::Ls(args) => nothing_more(start(ring::of_control_plane(None), || ls::run(*args))),
-        Args::Pipe(args) => {
-            let credentials = session::credentials(&args.service);
-            let ring = ring::of_control_plane(args.stream.ring);
-            start(ring, || stream::pipe(*args, credentials, begun))
-        }
-        Args::Cat(args) => {
-            let ring = ring::of_control_plane(args.stream.ring);
-            start(ring, || stream::cat(*args, begun))
-        }
-        Args::Train(args) => {
-            let credentials = session::credentials(&args.service);
-            let ring = ring::of_control_plane(args.tuning.ring);
-            start(ring, || train::run(*args, credentials, begun))
-        }
-        Args::Mount(args) => {
-            let ring = ring::of_control_plane(args.tuning.ring);
-            start(ring, || mount::run(*args, begun))
-        }
-        Args::Unmount(args) => mount::unmount(&args),
-        Args::Doctor(args) => start(RingChoice::Epoll, || doctor::run(*args)),
-        Args::Demo(args) => demo::run(&args),
-        Args::Bench(args) => bench::run(*args),
-        Args::Guide(topic) => {
-            let text = topic.map_or_else(guide::list, |topic| topic.text.to_owned());
-            nothing_more(out::print(text.as_bytes()))
-        }
-        Args::Completions(shell) => nothing_more(out::print(&crate::cli::completions(shell))),
-        Args::Complete(args) => nothing_more(ls::complete::run(*args)),
-        Args::Man => nothing_more(out::print(&crate::cli::man())),
-    };
+    let is_quiet = args.messages().quiet;
+    let exporter = args.metrics().map(|wanted| Exporter::start(wanted, is_quiet, context));
+    let exporter = exporter.transpose()?.flatten();
+    let done = run_alone(args, begun, context);
     if let Some(exporter) = exporter {
         exporter.end(match &done {
             Ok(done) => done.code,
             Err(error) => ending::exit_code(Some(error)),
         });
     }
-    reader.end(done)
+    done
+}
+
+fn run_alone(args: Args, begun: Instant, context: &Arc<Context>) -> Result<Done> {
+    match args {
+        Args::Get(args) => {
+            let credentials = session::credentials(&args.service);
+            let ring = ring::of_control_plane(args.tuning.ring);
+            let ended = start(ring, context, || get::run(*args, credentials, begun, context));
+            ended.map(|ended| Done { code: ended.code, document: ended.document })
+        }
+        Args::Verify(args) => {
+            start(ring::of_control_plane(None), context, || verify::run(*args, begun, context))
+        }
+        Args::Ls(args) => {
+            let ring = ring::of_control_plane(None);
+            nothing_more(start(ring, context, || ls::run(*args, context)))
+        }
+        Args::Pipe(args) => {
+            let credentials = session::credentials(&args.service);
+            let ring = ring::of_control_plane(args.stream.ring);
+            start(ring, context, || stream::pipe(*args, credentials, begun, context))
+        }
+        Args::Cat(args) => {
+            let ring = ring::of_control_plane(args.stream.ring);
+            start(ring, context, || stream::cat(*args, begun, context))
+        }
+        Args::Train(args) => {
+            let credentials = session::credentials(&args.service);
+            let ring = ring::of_control_plane(args.tuning.ring);
+            start(ring, context, || train::run(*args, credentials, begun, context))
+        }
+        Args::Mount(args) => {
+            let ring = ring::of_control_plane(args.tuning.ring);
+            start(ring, context, || mount::run(*args, begun, context))
+        }
+        Args::Unmount(args) => mount::unmount(&args),
+        Args::Doctor(args) => start(RingChoice::Epoll, context, || doctor::run(*args, context)),
+        Args::Demo(args) => demo::run(&args, context),
+        Args::Bench(args) => bench::run(*args, context),
+        Args::Guide(topic) => {
+            let text = topic.map_or_else(guide::list, |topic| topic.text.to_owned());
+            nothing_more(out::print(text.as_bytes()))
+        }
+        Args::Completions(shell) => nothing_more(out::print(&crate::cli::completions(shell))),
+        Args::Complete(args) => nothing_more(ls::complete::run(*args, context)),
+        Args::Man => nothing_more(out::print(&crate::cli::man())),
+    }
 }
 
 /// The end of a command that has reported everything.
@@ -178,9 +190,9 @@ fn nothing_more(ended: Result<()>) -> Result<Done> {
 }
 
 /// Runs a command on the control plane's runtime.
-fn start<T, F>(ring: RingChoice, command: impl FnOnce() -> F) -> Result<T>
+fn start<T, F>(ring: RingChoice, context: &Context, command: impl FnOnce() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    on_runtime(ring, command)?
+    on_runtime(ring, context, command)?
 }

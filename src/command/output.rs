@@ -2,16 +2,17 @@
 //! result.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 
+use super::context::Context;
 use super::ending::exit_code;
 use super::failures::FailureMessages;
-use super::interrupts;
 use super::log::{self, PaceLog};
 use super::reporting::{finish, keep_up, open, print_lines};
+use super::ring;
 use super::session::Interrupts;
-use super::{exporter, ring};
 use crate::control::list::sources::Source;
 use crate::download::job::Fetched;
 use crate::download::observer::{Observer, RunEvent, Subject};
@@ -24,6 +25,7 @@ use crate::report::progress::Progress;
 
 /// The output of a download.
 pub(super) struct Output {
+    context: Arc<Context>,
     progress: Progress,
     /// Prefix of the summary's lines, if other lines are printed, too.
     label: Option<String>,
@@ -38,12 +40,24 @@ pub(super) struct Output {
 impl Output {
     /// Prints here, and adds lines to this report, which is shared with other downloads.
     pub(super) fn new(
+        context: &Arc<Context>,
         progress: Progress,
         label: Option<String>,
         report: Option<ReportWriter>,
     ) -> Self {
-        let messages = FailureMessages::default();
-        Self { progress, label, report, report_error: None, messages, paces: PaceLog::default() }
+        Self {
+            context: Arc::clone(context),
+            progress,
+            label,
+            report,
+            report_error: None,
+            messages: FailureMessages::default(),
+            paces: PaceLog::default(),
+        }
+    }
+
+    pub(super) const fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// Opens the report if requested, unless it is shared.
@@ -134,7 +148,8 @@ impl Output {
         let error = failure.as_ref().map(RunFailure::error).or(self.report_error.as_ref());
         let mut error = error.cloned();
         inputs.exit_code = exit_code(error.as_ref());
-        exporter::show_end(&remarks.known, inputs.failed_objects, &inputs.control_retries);
+        let exported = &self.context.exported;
+        exported.show_end(&remarks.known, inputs.failed_objects, &inputs.control_retries);
         let mut summary = Summary::new(&inputs);
         log::ended(&summary);
         self.print_summary(&summary, (stats, explains), remarks);
@@ -176,10 +191,10 @@ impl Observer for Output {
             RunEvent::Found(sources) => self.sources(sources),
             RunEvent::Configured(config) => log::config(config),
             RunEvent::Started(workers, target) => {
-                exporter::watch(workers);
+                self.context.exported.watch(workers);
                 log::places(&workers.places_in_words());
-                ring::report_fallback(workers.ring(), &self.progress);
-                interrupts::leaves(workers.last_words(target.any_in_words()));
+                ring::report_fallback(workers.ring(), &self.context, &self.progress);
+                self.context.leaves(workers.last_words(target.any_in_words()));
             }
             RunEvent::Existing(subject, kept) => {
                 log::kept(subject.download, kept, subject.target);
@@ -187,7 +202,7 @@ impl Observer for Output {
             RunEvent::Progress(state, failed_objects, workers) => {
                 let names = || workers.scheduler.endpoints().names();
                 self.paces.log("", || (workers.pacer.timeline(), names()));
-                exporter::show(state, failed_objects);
+                self.context.exported.show(state, failed_objects);
                 self.progress.update(state);
             }
             RunEvent::Admitted(..) => {}

@@ -1,8 +1,8 @@
 //! What a run prints of its result, and its report.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
-use super::runtime::has_ring;
 use super::session::Interrupts;
 use crate::download::reporting;
 pub(super) use crate::download::reporting::{finish, keep_up};
@@ -26,5 +26,6 @@ pub(super) async fn open(
     path: Option<&Path>,
     interrupts: &mut Interrupts,
 ) -> Result<Option<ReportWriter>> {
-    reporting::open(path, has_ring(), interrupts).await
+    let has_ring = interrupts.context().has_ring.load(Ordering::Relaxed);
+    reporting::open(path, has_ring, interrupts).await
 }

@@ -1,7 +1,8 @@
 //! The ring of a run: the requested one, and messages about the one in use.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
+use super::context::Context;
 use super::runtime;
 use crate::cli::RingName;
 use crate::engine::threads::no_ring;
@@ -56,12 +57,11 @@ pub(super) fn probed(choice: RingChoice) -> Result<ChosenRing> {
     ChosenRing::new(choice, refused).map_err(|error| no_ring(&error))
 }
 
-/// Reports once that this process continues without io_uring, however many runs it has: those of
+/// Reports once that this command continues without io_uring, however many runs it has: those of
 /// the pipes and the files of a training job are two.
-pub(super) fn report_fallback(ring: &ChosenRing, progress: &Progress) {
-    static IS_REPORTED: AtomicBool = AtomicBool::new(false);
+pub(super) fn report_fallback(ring: &ChosenRing, context: &Context, progress: &Progress) {
     if let Some(line) = ring.fallback()
-        && !IS_REPORTED.swap(true, Ordering::Relaxed)
+        && !context.is_fallback_reported.swap(true, Ordering::Relaxed)
     {
         progress.note(format!("inrush: {line}"));
     }

@@ -1,11 +1,12 @@
 //! The control plane's runtime: one thread, with an io_uring for its report if available. Commands
 //! that transfer no objects run without.
 
-use std::cell::Cell;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering;
 
 use tokio::task::LocalSet;
 
+use super::context::Context;
 use crate::control::refresh::keep_helper;
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(not(target_env = "musl"))]
@@ -18,19 +19,9 @@ use crate::sys::{descriptor, tcp_memory};
 /// duplicate.
 const RUNTIME_DESCRIPTORS: usize = 6;
 
-thread_local! {
-    /// The runtime of this thread has a ring.
-    static HAS_RING: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Returns why io_uring is unavailable, if it is.
 pub(super) fn probe_io_uring() -> std::result::Result<(), SetupError> {
     Uring::new(2).map(drop)
-}
-
-/// True inside a runtime with a ring; without one files are written by helper threads.
-pub(super) fn has_ring() -> bool {
-    HAS_RING.get()
 }
 
 /// Runs the control plane on this thread: with a ring, unless epoll is selected. A seccomp profile
@@ -40,6 +31,7 @@ pub(super) fn has_ring() -> bool {
 /// which cannot be cancelled. The process ends next.
 pub(super) fn on_runtime<F: Future>(
     choice: RingChoice,
+    context: &Context,
     future: impl FnOnce() -> F,
 ) -> Result<F::Output> {
     check_descriptors().map_err(|error| trouble(&error))?;
@@ -47,13 +39,11 @@ pub(super) fn on_runtime<F: Future>(
     #[cfg(not(target_env = "musl"))]
     if let Some(runtime) = ring_runtime(choice).map_err(|error| trouble(&error))? {
         let runtime = ManuallyDrop::new(runtime);
-        HAS_RING.set(true);
-        let output = runtime.block_on(with_helper(future));
-        HAS_RING.set(false);
-        return output;
+        context.has_ring.store(true, Ordering::Relaxed);
+        return runtime.block_on(with_helper(future));
     }
     #[cfg(target_env = "musl")]
-    let _ = choice;
+    let _ = (choice, context);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = ManuallyDrop::new(runtime.map_err(|error| trouble(&error))?);
     let tasks = ManuallyDrop::new(LocalSet::new());

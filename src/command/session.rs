@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
-use super::interrupts;
+use super::context::Context;
 pub(super) use super::interrupts::Interrupts;
 use crate::cli::{self, ServiceArgs};
 use crate::control::auth::credentials::CredentialSource;
@@ -21,6 +21,7 @@ use crate::control::endpoint::AddressingStyle;
 pub(super) use crate::control::refresh::refresh;
 use crate::control::tls::Trust;
 use crate::control::{Control, ControlOptions, Settings};
+use crate::download::sources::note_read;
 use crate::engine::pace::part_bytes;
 use crate::error::Result;
 use crate::limits::{RETRY_FOR_US, WAIT_LOOK_US};
@@ -45,25 +46,25 @@ pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
 pub(super) async fn control(
     args: &ServiceArgs,
     credentials: CredentialSource,
-    progress: &Progress,
+    (context, progress): (&Arc<Context>, &Progress),
 ) -> Result<Rc<Control>> {
-    control_with(args, credentials, progress, None).await
+    control_with(args, credentials, (context, progress), None).await
 }
 
 /// The control plane by these options, with settings that were read earlier.
 pub(super) async fn control_with(
     args: &ServiceArgs,
     credentials: CredentialSource,
-    progress: &Progress,
+    (context, progress): (&Arc<Context>, &Progress),
     settings: Option<Result<Arc<Settings>>>,
 ) -> Result<Rc<Control>> {
     // Given credentials exclude everything else: the demo reads neither environment nor profile.
     let alone = matches!(credentials, CredentialSource::Fixed(_)).then_some(false);
-    let (mut waits, retries) = (WaitWatch::of(progress), retries(args, 1));
+    let (mut waits, retries) = (WaitWatch::of(context, progress), retries(args, 1));
     let key = async {
         match alone {
             Some(_) => Ok(None),
-            None => key_of(args).await,
+            None => key_of(args, &context.board).await,
         }
     };
     let customer_key = waits.during(key).await?;
@@ -83,7 +84,7 @@ pub(super) async fn control_with(
         sessions: alone,
         retry_for_us: retries.retry_for_us,
         timeouts: retries.timeouts,
-        board: Arc::clone(&waits.board),
+        board: Arc::clone(&context.board),
         list_requests: args.list_requests,
         requester_pays: args.request_payer.is_some(),
         customer_key,
@@ -108,16 +109,19 @@ pub(super) async fn control_with(
 }
 
 /// The settings of environment and profile.
-pub(super) async fn settings(args: &ServiceArgs, progress: &Progress) -> Result<Arc<Settings>> {
-    let mut waits = WaitWatch::of(progress);
-    let load = Settings::load(args.profile.clone(), Arc::clone(&waits.board));
+pub(super) async fn settings(
+    args: &ServiceArgs,
+    (context, progress): (&Arc<Context>, &Progress),
+) -> Result<Arc<Settings>> {
+    let mut waits = WaitWatch::of(context, progress);
+    let load = Settings::load(args.profile.clone(), Arc::clone(&context.board));
     waits.during(load).await.map(Arc::new)
 }
 
 /// The customer's key of SSE-C, whose file may be a pipe without a writer.
-async fn key_of(args: &ServiceArgs) -> Result<Option<CustomerKey>> {
+async fn key_of(args: &ServiceArgs, board: &Arc<Board>) -> Result<Option<CustomerKey>> {
     let path = args.sse_c_key_file.clone();
-    let _noted = path.as_deref().map(interrupts::reads);
+    let _noted = path.as_deref().map(|path| note_read(path, board));
     blocking(move || customer_key(path.as_deref())).await
 }
 
@@ -126,15 +130,13 @@ struct WaitWatch {
     wait_reporter: WaitReporter,
     /// Time at which the control plane began, the zero of the board's clock.
     begun: Instant,
-    board: Arc<Board>,
+    context: Arc<Context>,
 }
 
 impl WaitWatch {
-    /// Makes interrupts and deadlines name waits from this board.
-    fn of(progress: &Progress) -> Self {
-        let board = Arc::<Board>::default();
-        interrupts::waits_for(Arc::clone(&board));
-        Self { wait_reporter: progress.wait_reporter(), begun: Instant::now(), board }
+    fn of(context: &Arc<Context>, progress: &Progress) -> Self {
+        let (wait_reporter, context) = (progress.wait_reporter(), Arc::clone(context));
+        Self { wait_reporter, begun: Instant::now(), context }
     }
 
     /// Runs `work`, and checks its waits every [`WAIT_LOOK`].
@@ -150,7 +152,7 @@ impl WaitWatch {
 
     fn look(&mut self) {
         let now_us = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.wait_reporter.look(now_us, self.board.longest(now_us));
+        self.wait_reporter.look(now_us, self.context.board.longest(now_us));
     }
 }
 
@@ -160,11 +162,11 @@ fn report_waits(control: &Rc<Control>, mut waits: WaitWatch) {
     spawn_local(async move {
         loop {
             // After the last wait has ended it looks once more, and takes back what it has shown.
-            poll_fn(|context| waits.board.poll_wait(context)).await;
+            poll_fn(|task| waits.context.board.poll_wait(task)).await;
             tokio::time::sleep(WAIT_LOOK).await;
             let Some(control) = control.upgrade() else { return };
             waits.look();
-            super::exporter::show_control_retries(control.retries().iter().sum());
+            waits.context.exported.show_control_retries(control.retries().iter().sum());
         }
     });
 }

@@ -4,28 +4,28 @@ pub(super) mod channel;
 pub(super) mod framing;
 pub(super) mod lines;
 pub(super) mod report;
+mod standard_output;
 pub(super) mod supply;
 
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
-use rustix::fs::FileType;
 use rustls::ClientConfig;
 use tokio::task::spawn_local;
 
 use self::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use self::report::{StreamReport, conclude};
 use self::supply::{EpochOrder, Opening, WantedObjects, supply};
+use super::context::Context;
 use super::ending::{Done, exit_code};
 use super::session::{self, Interrupts};
-use super::{interrupts, ready, ring, sources, sources::Narrowed};
+use super::{ready, ring};
 use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 use crate::control::{Control, auth::credentials::CredentialSource, blocking::blocking};
 use crate::download::cancel::{Cancel as _, until};
+use crate::download::sources::{self, Narrowed};
 use crate::engine::backlog::BacklogBounds;
 use crate::engine::budget::StreamBudget;
 use crate::engine::config::{
@@ -34,19 +34,18 @@ use crate::engine::config::{
 use crate::engine::pace::{Bandwidth, Bounds};
 use crate::engine::stream::{fifos::Fifos, place::Place};
 use crate::engine::threads::{RunSetup, Workers};
-use crate::error::{Error, ErrorKind, ErrorReason, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host;
 use crate::limits::{
     BACKLOG_BYTES_MIN, BACKLOG_BYTES_PER_WORKER, CONNECTIONS_MAX, CONNECTIONS_PER_WORKER_MAX,
     DESCRIPTORS_PER_RANGE, MEMORY_CGROUP_SHARE, PART_BYTES_DEFAULT, PART_BYTES_MAX, PART_BYTES_MIN,
-    PIPE_BYTES, SLOT_BYTES_MAX, STREAM_BYTES_MAX, TLS_PIECE_BYTES, WORKERS_MAX,
+    SLOT_BYTES_MAX, STREAM_BYTES_MAX, TLS_PIECE_BYTES, WORKERS_MAX,
 };
 use crate::link::attempt::RetryPolicy;
 use crate::plan::{epoch::Shard, filter::Filter, ranges::PartSize};
 use crate::report::document::STDOUT_NAME;
 use crate::report::progress::Progress;
-use crate::sys::descriptor::write_all;
-use crate::sys::{Handle, choice::RingChoice, process};
+use crate::sys::{choice::RingChoice, process};
 
 /// Connections with which a single channel begins, and all together if there are more.
 const CONNECTIONS_START: usize = 32;
@@ -68,24 +67,26 @@ pub(super) async fn pipe(
     mut args: PipeArgs,
     credentials: CredentialSource,
     begun: Instant,
+    context: &Arc<Context>,
 ) -> Result<Done> {
-    let progress = Progress::new(!args.stream.messages.quiet);
+    let progress = context.messages.progress(!args.stream.messages.quiet);
     ring::require(ring::choice(args.stream.ring)?)?;
-    let mut interrupts = Interrupts::listen_until(args.stream.deadline.map(|after| begun + after))?;
+    let deadline = args.stream.deadline.map(|after| begun + after);
+    let mut interrupts = Interrupts::listen_until(deadline, context)?;
     let folder = args.folder.clone();
-    interrupts::leaves(move || {
+    context.leaves(move || {
         format!("a system call has not returned; named pipes may be left in {}", folder.display())
     });
     if let [Channel { sources, .. }] = args.channels.as_mut_slice()
         && args.augmented.is_none()
     {
-        interrupts.unless(sources::add(sources, &args.selection)).await?;
+        interrupts.unless(sources::add(sources, &args.selection, &context.board)).await?;
     }
     interrupts.unless(ready::warn_of_unused(&args, &progress)).await?;
     // Dropped after all others, which have pipes, locks and a report in these folders.
     let _made = system_host::MadeFolders::default().with(&args.folder);
     let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
-    let started = start_pipes(&mut args, credentials, begun, &progress);
+    let started = start_pipes(&mut args, credentials, begun, (context, &progress));
     let Served { control, engine, mut channels } = interrupts.unless(started).await?;
     let names: Vec<String> = args
         .channels
@@ -119,27 +120,18 @@ async fn start_pipes(
     args: &mut PipeArgs,
     credentials: CredentialSource,
     begun: Instant,
-    progress: &Progress,
+    (context, progress): (&Arc<Context>, &Progress),
 ) -> Result<Served> {
     let part = part_size(args.stream.part_size, args.stream.bandwidth_limit)?;
-    let mut filter = Filter::new(&args.selection.rules)?;
-    let control = session::control(&args.service, credentials, progress).await?;
+    let filter = Filter::new(&args.selection.rules)?;
+    let control = session::control(&args.service, credentials, (context, progress)).await?;
     let manifest = match &args.augmented {
         Some(AugmentedArgs { manifest, attributes }) => {
             Some(lines::read(&control, manifest, attributes).await?)
         }
         None => None,
     };
-    if let [channel] = args.channels.as_mut_slice() {
-        // A shuffle covers all objects.
-        let is_late = args.shuffle_seed.is_some() && args.selection.manifest.is_some();
-        let shard = if is_late { Shard::WHOLE } else { args.shard };
-        let narrowed = Narrowed { filter, shard };
-        let sources = &mut channel.sources;
-        let narrowed = sources::add_manifest(&control, sources, &args.selection, narrowed).await?;
-        filter = narrowed.filter;
-        args.shard = if is_late { args.shard } else { narrowed.shard };
-    }
+    let filter = narrow(args, filter, (context, &control)).await?;
     let sources = args.channels.iter().flat_map(|channel| &channel.sources);
     let sources = sources.chain(manifest.iter().flat_map(|manifest| manifest.buckets()));
     let tls = control.tls_for(sources).await?;
@@ -165,9 +157,15 @@ async fn start_pipes(
     let names = args.channels.iter().map(|channel| channel.name.as_str());
     let locks = lock_channels(names, (&args.folder, &folder), progress)?;
     let resources = Resources::of(&args.stream)?;
-    let StreamEngine { engine, connections, budget, room } =
-        start_engine(&resources, part, args.channels.len(), &control, (tls, retries), begun)?;
-    ring::report_fallback(engine.ring(), progress);
+    let StreamEngine { engine, connections, budget, room } = start_engine(
+        &resources,
+        part,
+        args.channels.len(),
+        (context, &control),
+        (tls, retries),
+        begun,
+    )?;
+    ring::report_fallback(engine.ring(), context, progress);
     let inflaters = inflaters(args.stream.gunzip, ADVICE_ON_GZIP)?;
     let bandwidth = Bandwidth::of(args.stream.bandwidth_limit);
     let parts = args.channels.iter().zip(openings).zip(locks);
@@ -187,20 +185,37 @@ async fn start_pipes(
         marks: args.epoch_markers,
         logs: args.stream.report.is_some(),
     });
-    let channels = start_channels(plans, &engine, begun).map_err(|(_, error)| error)?;
+    let channels = start_channels(plans, (context, &engine), begun).map_err(|(_, error)| error)?;
     Ok(Served { control, engine, channels })
+}
+
+/// Adds a manifest's objects to the only channel, if there is one; returns the filter that is left.
+async fn narrow(
+    args: &mut PipeArgs,
+    filter: Filter,
+    (context, control): (&Context, &Control),
+) -> Result<Filter> {
+    let [channel] = args.channels.as_mut_slice() else { return Ok(filter) };
+    // A shuffle covers all objects.
+    let is_late = args.shuffle_seed.is_some() && args.selection.manifest.is_some();
+    let shard = if is_late { Shard::WHOLE } else { args.shard };
+    let narrowed = Narrowed { filter, shard };
+    let (uris, board) = (&mut channel.sources, &context.board);
+    let narrowed = sources::add_manifest(control, uris, &args.selection, narrowed, board).await?;
+    args.shard = if is_late { args.shard } else { narrowed.shard };
+    Ok(narrowed.filter)
 }
 
 /// Starts channels, or none of them: then returns the name of the failed one, and the error.
 pub(super) fn start_channels(
     plans: impl Iterator<Item = ChannelPlan>,
-    engine: &Workers,
+    (context, engine): (&Arc<Context>, &Workers),
     begun: Instant,
 ) -> Result<Vec<Running>, (String, Error)> {
     let (mut channels, events) = (Vec::new(), Arc::default());
     for plan in plans {
         let name = plan.name.clone();
-        match Running::start(plan, &events, engine, begun) {
+        match Running::start(plan, &events, (context, engine), begun) {
             Ok(running) => channels.push(running),
             Err(error) => {
                 abandon(&mut channels);
@@ -257,7 +272,7 @@ pub(super) fn start_engine(
     args: &Resources,
     part: PartSize,
     channels: usize,
-    control: &Control,
+    (context, control): (&Context, &Control),
     (tls, retries): (Option<Arc<ClientConfig>>, RetryPolicy),
     begun: Instant,
 ) -> Result<StreamEngine> {
@@ -325,7 +340,7 @@ pub(super) fn start_engine(
         begun,
     })?;
     super::log::places(&engine.places_in_words());
-    super::exporter::watch_streams(&engine);
+    context.exported.watch_streams(&engine);
     Ok(StreamEngine {
         engine,
         connections,
@@ -357,28 +372,31 @@ fn bounds(args: &Resources, part: PartSize, most: usize, channels: usize) -> Bou
 }
 
 /// Writes to standard output.
-pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
-    let progress = Progress::new(!args.stream.messages.quiet);
-    let mut interrupts = Interrupts::listen_until(args.stream.deadline.map(|after| begun + after))?;
+pub(super) async fn cat(mut args: CatArgs, begun: Instant, context: &Arc<Context>) -> Result<Done> {
+    let progress = context.messages.progress(!args.stream.messages.quiet);
+    let deadline = args.stream.deadline.map(|after| begun + after);
+    let mut interrupts = Interrupts::listen_until(deadline, context)?;
     let part = part_size(args.stream.part_size, args.stream.bandwidth_limit)?;
     let resources = Resources::of(&args.stream)?;
     ring::require(resources.ring)?;
     let filter = Filter::new(&args.selection.rules)?;
-    interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
+    let board = &context.board;
+    interrupts.unless(sources::add(&mut args.sources, &args.selection, board)).await?;
     let credentials = session::credentials(&args.service);
-    let control = session::control(&args.service, credentials, &progress);
+    let control = session::control(&args.service, credentials, (context, &progress));
     let control = interrupts.unless(control).await?;
     let narrowed = Narrowed { filter, shard: Shard::WHOLE };
-    let added = sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed);
+    let uris = &mut args.sources;
+    let added = sources::add_manifest(&control, uris, &args.selection, narrowed, board);
     let Narrowed { filter, .. } = interrupts.unless(added).await?;
     let tls = interrupts.unless(control.tls_for(&args.sources)).await?;
     let mut report = StreamReport::open(args.stream.report.as_deref(), &mut interrupts).await?;
-    let (place, pump) = output()?;
+    let (place, pump) = standard_output::place()?;
     process::raise_descriptor_limit();
     let retries = session::retries(&args.service, args.stream.max_attempts);
     let StreamEngine { engine, connections, budget, room } =
-        start_engine(&resources, part, 1, &control, (tls, retries), begun)?;
-    ring::report_fallback(engine.ring(), &progress);
+        start_engine(&resources, part, 1, (context, &control), (tls, retries), begun)?;
+    ring::report_fallback(engine.ring(), context, &progress);
     let epochs = NonZeroU64::new(1);
     let order = EpochOrder { epochs, shuffle_seed: None, shard: Shard::WHOLE };
     let plan = ChannelPlan {
@@ -404,24 +422,11 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant) -> Result<Done> {
         marks: false,
         logs: args.stream.report.is_some(),
     };
-    let mut channels = vec![Running::start(plan, &Arc::default(), &engine, begun)?];
+    let mut channels = vec![Running::start(plan, &Arc::default(), (context, &engine), begun)?];
     let outputs = (&progress, &mut report);
     let failed = serve(&control, &engine, &mut channels, order, &mut interrupts, outputs).await;
-    let mut failed = report.finish(failed, &progress, &mut interrupts).await;
-    // After an interruption, an output without a reader is not waited for.
-    if let Some(pump) = pump
-        && !matches!(
-            failed.as_ref().map(Error::kind),
-            Some(ErrorKind::Interrupted | ErrorKind::Deadline)
-        )
-        && let Ok(Err(error)) = pump.join()
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-        && failed.is_none()
-    {
-        let error = output_error(&error);
-        progress.error(&error);
-        failed = Some(error);
-    }
+    let failed = report.finish(failed, &progress, &mut interrupts).await;
+    let failed = standard_output::end(pump, failed, &progress);
     if args.stream.json || args.stream.stats || args.stream.explain {
         let used = (&*control, engine);
         return Ok(conclude(used, &channels, &args.stream, begun, failed.as_ref(), &progress));
@@ -437,58 +442,6 @@ pub(super) fn part_size(given: Option<u64>, limit: Option<NonZeroU64>) -> Result
     }
     let whole = bytes.next_multiple_of(u64::from(SLOT_BYTES_MAX));
     Ok(PartSize::new(whole).expect("a multiple of the slot's length"))
-}
-
-fn output_error(error: &std::io::Error) -> Error {
-    let reason = match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => ErrorReason::NoSpace,
-        _ => ErrorReason::LocalIo,
-    };
-    let message = format!("cannot write to standard output: {error}");
-    Error::new(ErrorKind::Destination, message).because(reason).caused_by_io(error)
-}
-
-/// Copies a private pipe to an output that is not a pipe.
-type Pump = JoinHandle<std::io::Result<u64>>;
-
-/// The place for standard output: itself if it is a pipe, else a pipe that a thread copies to it.
-fn output() -> Result<(Place, Option<Pump>)> {
-    let trouble = |what: &str, errno: rustix::io::Errno| {
-        Error::new(ErrorKind::Destination, format!("{what}: {errno}"))
-            .advise("redirect standard output to a pipe or a file")
-            .of_call(Some(errno.raw_os_error()))
-    };
-    let stdout = rustix::io::dup(std::io::stdout())
-        .map_err(|errno| trouble("cannot use standard output", errno))?;
-    let found = rustix::fs::fstat(&stdout)
-        .map_err(|errno| trouble("cannot inspect standard output", errno))?;
-    if FileType::from_raw_mode(found.st_mode) == FileType::Fifo {
-        // If the kernel refuses a larger pipe the given one suffices.
-        let size = usize::try_from(PIPE_BYTES).unwrap_or(usize::MAX);
-        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, size);
-        return Ok((Place::Output(Handle::from(stdout)), None));
-    }
-    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|errno| trouble("cannot create a pipe", errno))?;
-    let thread = std::thread::Builder::new().name("inrush-output".to_owned());
-    let pump = thread.spawn(move || pump(&reader, &stdout)).map_err(Error::no_thread)?;
-    Ok((Place::Output(Handle::from(writer)), Some(pump)))
-}
-
-/// Copies until the end.
-fn pump(reader: &OwnedFd, writer: &OwnedFd) -> std::io::Result<u64> {
-    let mut buffer = vec![0; 1 << 20];
-    let mut total = 0;
-    loop {
-        let count = match rustix::io::read(reader, &mut buffer) {
-            Ok(0) => return Ok(total),
-            Ok(count) => count,
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(errno) => return Err(errno.into()),
-        };
-        write_all(writer.as_fd(), &buffer[..count])?;
-        total += count as u64;
-    }
 }
 
 fn stop_all(channels: &[Running]) {
@@ -547,7 +500,7 @@ async fn serve(
             }
             () = until(deadline), if late.is_none() => {
                 control.board().set_range(engine.longest_wait());
-                late = Some(interrupts::blame());
+                late = Some(interrupts.context().blame());
                 stop_all(channels);
             }
             () = report.wait(&events, engine, progress) => {}

@@ -13,17 +13,17 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use super::context::Context;
 use super::ending::{Done, exit_code};
 use super::failures::FailureMessages;
-use super::interrupts;
 use super::own_files::written;
 use super::reporting::{finish, keep_up, open};
 use super::session::{self, Interrupts};
-use super::sources::{self, Narrowed};
 use crate::control::blocking::{BlockingState, blocking};
 use crate::download::cancel::Cancel as _;
 use crate::download::failures::Failures;
 use crate::download::own_files::TakenPaths;
+use crate::download::sources::{self, Narrowed};
 use crate::download::target::Target;
 
 use crate::checksum::{Algorithm, InOrder, Sequence, unverified};
@@ -55,19 +55,23 @@ const NOTHING_YET: &str = "before any file was compared";
 const TICK: Duration = Duration::from_millis(100);
 
 /// Verifies the files.
-pub(super) async fn run(mut args: VerifyArgs, begun: Instant) -> Result<Done> {
-    let progress = Progress::new(!args.output.messages.quiet);
+pub(super) async fn run(
+    mut args: VerifyArgs,
+    begun: Instant,
+    context: &Arc<Context>,
+) -> Result<Done> {
+    let progress = context.messages.progress(!args.output.messages.quiet);
     process::raise_descriptor_limit();
     let filter = Filter::new(&args.selection.rules)?;
-    let mut interrupts = Interrupts::listen()?;
-    interrupts::leaves(|| {
+    let mut interrupts = Interrupts::listen(context)?;
+    context.leaves(|| {
         "a read of a file, or a write to the reader of the output, has not returned; no data was \
          changed"
             .to_owned()
     });
-    let added = sources::add(&mut args.sources, &args.selection);
+    let added = sources::add(&mut args.sources, &args.selection, &context.board);
     interrupts.unless_reported(NOTHING_YET, added).await?;
-    let found = find(&mut args, filter, &progress, begun);
+    let found = find(&mut args, filter, (context, &progress), begun);
     let found = interrupts.unless_reported(NOTHING_YET, found).await?;
     // Not earlier: a run that fails early leaves the report of an earlier one.
     let report = open(args.report.as_deref(), &mut interrupts).await?;
@@ -123,14 +127,14 @@ struct Intake {
 async fn find(
     args: &mut VerifyArgs,
     filter: Filter,
-    progress: &Progress,
+    (context, progress): (&Arc<Context>, &Progress),
     begun: Instant,
 ) -> Result<Intake> {
     let credentials = session::credentials(&args.service);
-    let control = session::control(&args.service, credentials, progress).await?;
+    let control = session::control(&args.service, credentials, (context, progress)).await?;
     let narrowed = Narrowed { filter, shard: args.shard };
-    let narrowed =
-        sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
+    let (uris, board) = (&mut args.sources, &context.board);
+    let narrowed = sources::add_manifest(&control, uris, &args.selection, narrowed, board).await?;
     let Narrowed { filter, shard } = narrowed;
     let sources = control.resolve_all(&args.sources).await?;
     super::log::sources(&sources);

@@ -43,40 +43,79 @@ const LOG_PAUSE: Duration = Duration::from_secs(30);
 /// Interval of the spinner's frames.
 const SPIN: Duration = Duration::from_millis(250);
 
-/// Makes all further lines JSON, and draws no bar.
-pub fn use_json_lines() {
-    draw_no_bar();
-    stderr::use_json_lines();
-}
-
-/// No bar is drawn: lines are JSON, or the log would interrupt it.
-static HAS_NO_BAR: AtomicBool = AtomicBool::new(false);
-
-/// Draws no bar from now on.
-pub fn draw_no_bar() {
-    HAS_NO_BAR.store(true, Ordering::Relaxed);
-}
-
-/// Lines for the stages are drawn below the bar.
-static HAS_STAGES: AtomicBool = AtomicBool::new(false);
-
-/// Draws lines for the stages below the bar from now on.
-pub fn show_stages() {
-    HAS_STAGES.store(true, Ordering::Relaxed);
+/// How a command's messages look: it makes each [`Progress`] of the command, and its log writes
+/// with it.
+#[derive(Debug, Clone, Default)]
+pub struct Messages {
+    /// No bar is drawn: lines are JSON, or the log would interrupt it.
+    has_no_bar: bool,
+    /// Lines for the stages are drawn below the bar.
+    has_stages: bool,
+    drawn: Arc<Drawn>,
 }
 
 /// The bar that the log's lines go above.
-static DRAWN: Mutex<Option<(ProgressBar, Arc<ShownWait>)>> = Mutex::new(None);
+type Drawn = Mutex<Option<(ProgressBar, Arc<ShownWait>)>>;
 
-/// Calls `write`, which writes to standard error, while the bar is hidden.
-pub(crate) fn above_bar<T>(write: impl FnOnce() -> T) -> T {
-    let drawn = lock(&DRAWN).clone();
-    match drawn {
-        Some((bar, waits)) => {
-            waits.clear_line();
-            bar.suspend(write)
+impl Messages {
+    /// Messages with a bar on a terminal or without, and with lines for the stages below it.
+    #[must_use]
+    pub fn new(has_bar: bool, has_stages: bool) -> Self {
+        Self { has_no_bar: !has_bar, has_stages, drawn: Arc::default() }
+    }
+
+    /// Makes all further lines of this process JSON, and draws no bar.
+    pub fn use_json_lines(&mut self) {
+        self.has_no_bar = true;
+        stderr::use_json_lines();
+    }
+
+    /// Progress on standard error; only errors if not `enabled`.
+    #[must_use]
+    pub fn progress(&self, enabled: bool) -> Progress {
+        self.progress_on(stderr::draw_target(), enabled, columns)
+    }
+
+    fn progress_on(
+        &self,
+        target: ProgressDrawTarget,
+        enabled: bool,
+        columns: fn() -> usize,
+    ) -> Progress {
+        let is_drawn = enabled && !self.has_no_bar && !target.is_hidden();
+        let bar = is_drawn.then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), target);
+            bar.set_style(style(if self.has_stages { TEMPLATE_STAGES } else { TEMPLATE }));
+            bar
+        });
+        let has_log = enabled && !self.has_no_bar && bar.is_none();
+        let waits = Arc::<ShownWait>::default();
+        let with_stages = bar.as_ref().filter(|_| self.has_stages);
+        let log_is_above = with_stages.map(|bar| {
+            *lock(&self.drawn) = Some((bar.clone(), Arc::clone(&waits)));
+            Arc::clone(&self.drawn)
+        });
+        Progress {
+            bar,
+            speed: Mutex::default(),
+            log: has_log.then(|| Mutex::new(Log::begin())),
+            columns,
+            waits,
+            quiet: !enabled,
+            log_is_above,
         }
-        None => write(),
+    }
+
+    /// Calls `write`, which writes to standard error, while the bar is hidden.
+    pub(crate) fn above_bar<T>(&self, write: impl FnOnce() -> T) -> T {
+        let drawn = lock(&self.drawn).clone();
+        match drawn {
+            Some((bar, waits)) => {
+                waits.clear_line();
+                bar.suspend(write)
+            }
+            None => write(),
+        }
     }
 }
 
@@ -92,7 +131,8 @@ pub struct Progress {
     columns: fn() -> usize,
     waits: Arc<ShownWait>,
     quiet: bool,
-    has_stages: bool,
+    /// With lines for the stages: where the log finds the bar.
+    log_is_above: Option<Arc<Drawn>>,
 }
 
 /// When progress lines are due where there is no bar.
@@ -193,45 +233,6 @@ impl WaitReporter {
 }
 
 impl Progress {
-    /// Progress on standard error; only errors if not `enabled`.
-    #[must_use]
-    pub fn new(enabled: bool) -> Self {
-        let progress = Self::on(stderr::draw_target(), enabled, columns);
-        match HAS_STAGES.load(Ordering::Relaxed) {
-            true => progress.with_stages(),
-            false => progress,
-        }
-    }
-
-    /// Adds lines for the stages below the bar, and lets the log print above it.
-    fn with_stages(mut self) -> Self {
-        if let Some(bar) = &self.bar {
-            bar.set_style(style(TEMPLATE_STAGES));
-            *lock(&DRAWN) = Some((bar.clone(), Arc::clone(&self.waits)));
-            self.has_stages = true;
-        }
-        self
-    }
-
-    fn on(target: ProgressDrawTarget, enabled: bool, columns: fn() -> usize) -> Self {
-        let has_none = HAS_NO_BAR.load(Ordering::Relaxed);
-        let bar = (enabled && !has_none && !target.is_hidden()).then(|| {
-            let bar = ProgressBar::with_draw_target(Some(0), target);
-            bar.set_style(style(TEMPLATE));
-            bar
-        });
-        let has_log = enabled && !has_none && bar.is_none();
-        Self {
-            bar,
-            speed: Mutex::default(),
-            log: has_log.then(|| Mutex::new(Log::begin())),
-            columns,
-            waits: Arc::default(),
-            quiet: !enabled,
-            has_stages: false,
-        }
-    }
-
     /// Makes a reporter that shows waits here.
     #[must_use]
     pub fn wait_reporter(&self) -> WaitReporter {
@@ -263,7 +264,7 @@ impl Progress {
         let mut speed = lock(&self.speed);
         speed.add(bar.elapsed().as_secs_f64(), state.bytes_done, state.objects_done);
         let wait = self.waits.now();
-        if self.has_stages {
+        if self.log_is_above.is_some() {
             bar.set_prefix(stages::lines(state, (self.columns)()).join("\n"));
         }
         bar.set_message(line(state, &speed, wait.as_ref(), (self.columns)()));
@@ -336,8 +337,8 @@ impl Progress {
 
     /// Detaches the bar from the log.
     fn forget(&mut self) {
-        if std::mem::take(&mut self.has_stages) {
-            let mut drawn = lock(&DRAWN);
+        if let Some(drawn) = self.log_is_above.take() {
+            let mut drawn = lock(&drawn);
             // Another bar may have replaced it.
             let is_own = |(_, waits): &mut (_, Arc<ShownWait>)| Arc::ptr_eq(waits, &self.waits);
             let _ = drawn.take_if(is_own);
@@ -444,9 +445,17 @@ mod tests {
     }
 
     fn screen(enabled: bool) -> (Screen, Progress) {
+        screen_of(&Messages::default(), enabled)
+    }
+
+    fn screen_of(messages: &Messages, enabled: bool) -> (Screen, Progress) {
         let screen = Screen::default();
         let target = ProgressDrawTarget::term_like(Box::new(screen.clone()));
-        (screen, Progress::on(target, enabled, || 100))
+        (screen, messages.progress_on(target, enabled, || 100))
+    }
+
+    fn hidden(enabled: bool) -> Progress {
+        Messages::default().progress_on(ProgressDrawTarget::hidden(), enabled, || 100)
     }
 
     const LISTING: ProgressState = ProgressState {
@@ -507,20 +516,23 @@ mod tests {
         let (screen, progress) = screen(true);
         progress.update(&LISTING);
         assert!(!screen.taken().contains("in flight"), "nobody asked for the stages");
-        let progress = progress.with_stages();
+        let messages = Messages::new(true, true);
+        let (screen, progress) = screen_of(&messages, true);
+        progress.update(&LISTING);
+        screen.taken();
         progress.update(&ProgressState { listing_complete: true, ..LISTING });
         let drawn = screen.taken();
         let at = |words: &str| drawn.find(words).unwrap_or_else(|| panic!("{words}: {drawn}"));
         assert!(at("1 GB of 4 GB, ") < at("list  "), "{drawn}");
         assert!(at("pace    [==================>     ] 3 of 4 requests in flight") < at("write  "));
         // The line is written while nothing is drawn, and then everything is drawn again.
-        let before = above_bar(|| screen.taken());
+        let before = messages.above_bar(|| screen.taken());
         assert!(!before.contains("in flight"), "{before}");
         let after = screen.taken();
         assert!(after.contains("1 GB of 4 GB, ") && after.contains("in flight"), "{after}");
         drop(progress);
         screen.taken();
-        above_bar(|| ());
+        messages.above_bar(|| ());
         assert_eq!(screen.taken(), "", "it is over");
     }
 
@@ -529,12 +541,14 @@ mod tests {
         let (screen, progress) = screen(false);
         progress.update(&LISTING);
         assert_eq!(screen.taken(), "");
-        assert!(Progress::on(ProgressDrawTarget::hidden(), true, || 100).bar.is_none());
+        assert!(hidden(true).bar.is_none());
+        let (screen, progress) = screen_of(&Messages::new(false, true), true);
+        progress.update(&LISTING);
+        assert_eq!(screen.taken(), "", "none is wanted");
     }
 
     #[test]
     fn a_long_run_without_a_terminal_reports_how_far_it_is() {
-        let hidden = |enabled| Progress::on(ProgressDrawTarget::hidden(), enabled, || 100);
         let progress = hidden(true);
         let printed: Vec<_> = (0..100)
             .filter_map(|second| {

@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -29,6 +28,8 @@ const DRAWINGS_PER_SECOND: u8 = 20;
 /// Longest time that a process waits at its end until its last messages are written.
 pub(crate) const FINISH_TIME: Duration = Duration::from_secs(5);
 
+/// A process has one standard error: any thread writes its lines here, and the end of the process
+/// waits for them.
 static QUEUE: Queue = Queue::new(rustix::stdio::stderr, dropped);
 
 /// Writes a line. Only a terminal gets colours, and none with `NO_COLOR`.
@@ -50,17 +51,14 @@ pub(crate) fn finish() {
     QUEUE.finish(FINISH_TIME);
 }
 
-/// Lines on standard error are JSON.
-static IS_JSON: AtomicBool = AtomicBool::new(false);
-
 /// Makes all further lines JSON.
 pub(crate) fn use_json_lines() {
-    IS_JSON.store(true, Ordering::Relaxed);
+    QUEUE.lock().is_json = true;
 }
 
 /// A line for programs, if lines are JSON.
 pub(crate) fn as_json(level: &str, message: &str) -> Option<String> {
-    IS_JSON.load(Ordering::Relaxed).then(|| json_line(level, message, now()))
+    QUEUE.lock().is_json.then(|| json_line(level, message, now()))
 }
 
 fn json_line(level: &str, message: &str, at: SystemTime) -> String {
@@ -109,6 +107,8 @@ struct QueueState {
     is_writing: bool,
     /// The thread ends when the queue is empty.
     ends: bool,
+    /// Lines are for programs.
+    is_json: bool,
 }
 
 impl QueueState {
@@ -134,6 +134,7 @@ impl Queue {
             has_thread: false,
             is_writing: false,
             ends: false,
+            is_json: false,
         };
         Self { target, dropped, state: Mutex::new(state), changed: Condvar::new() }
     }

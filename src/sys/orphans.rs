@@ -3,12 +3,11 @@
 //! waited for.
 
 use std::mem::MaybeUninit;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 
 use rustix::process::{Pid, WaitOptions, child_subreaper, getpid, waitpid};
 
-/// Number of children of our own that other code waits for.
-static AWAITED: Mutex<usize> = Mutex::new(0);
+use super::process_state::AWAITED;
 
 fn awaited() -> MutexGuard<'static, usize> {
     AWAITED.lock().unwrap_or_else(PoisonError::into_inner)

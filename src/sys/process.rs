@@ -7,7 +7,6 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::ptr;
-use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -16,15 +15,11 @@ use rustix::process::{
 };
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
+use super::process_state::{DESCRIPTORS, MASK};
+
 /// Signals that commands handle.
 const HANDLED: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2, Signal::CHILD];
-
-/// The signal mask that this process was started with.
-static MASK: OnceLock<libc::sigset_t> = OnceLock::new();
-
-/// The limit of descriptors that this process was started with.
-static DESCRIPTORS: OnceLock<Rlimit> = OnceLock::new();
 
 /// Unblocks the signals that commands handle, for this thread and those that it starts: a parent
 /// that blocks them in itself, to wait for them, leaves them blocked in its children. Ignored ones

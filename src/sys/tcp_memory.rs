@@ -4,11 +4,13 @@
 //! peers retransmit them: every connection of the machine becomes slow.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+
+use super::process_state::TCP_MEMORY;
 
 /// How long connections stay slow after drops, in seconds: a peer doubles its wait before each
 /// retransmission, from 0.2 s on, so six failed ones take 12.6 s. Measured: streams over 600
@@ -212,7 +214,7 @@ impl Files {
 
 /// The reader of this process: the memory is the machine's, so one serves all.
 #[derive(Debug)]
-struct Sampler {
+pub(super) struct Sampler {
     files: Option<Files>,
     /// The last sample, with its time in seconds.
     last: Option<(f64, TcpMemory)>,
@@ -220,13 +222,15 @@ struct Sampler {
     watch: Option<Watch>,
 }
 
-static READER: Mutex<Sampler> = Mutex::new(Sampler { files: None, last: None, watch: None });
-
 fn reader() -> MutexGuard<'static, Sampler> {
-    READER.lock().unwrap_or_else(PoisonError::into_inner)
+    TCP_MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sampler {
+    pub(super) const fn new() -> Self {
+        Self { files: None, last: None, watch: None }
+    }
+
     /// The last sample if it is younger than `period_seconds`, else another.
     fn sample(&mut self, period_seconds: f64) -> Option<TcpMemory> {
         let time = clock_gettime(ClockId::Monotonic);
@@ -261,7 +265,7 @@ pub fn begin() {
 /// Takes a sample if use is recorded and the last one is old. Does not wait for another thread that
 /// takes one.
 pub fn keep_up() {
-    if let Ok(mut reader) = READER.try_lock()
+    if let Ok(mut reader) = TCP_MEMORY.try_lock()
         && reader.watch.is_some()
     {
         let _ = reader.sample(PERIOD_SECONDS);

@@ -1,13 +1,9 @@
 //! Threads that libraries start.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::panic::{UnwindSafe, catch_unwind, set_hook, take_hook};
 
-thread_local! {
-    /// A library is starting a thread here, and may panic.
-    static IS_STARTING: Cell<bool> = const { Cell::new(false) };
-}
+use super::process_state::IS_STARTING;
 
 /// Hides the messages of panics in [`start_in_library`] from now on. Only for the owner of the
 /// process: all threads share one hook.

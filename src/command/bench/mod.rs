@@ -19,6 +19,7 @@ use std::time::Instant;
 use inrush_origin::{Config as OriginConfig, Credentials, Origin, SyntheticSet};
 use tempfile::TempDir;
 
+use super::context::Context;
 use super::ending::{Done, exit_code};
 use super::mount;
 use super::ring;
@@ -69,11 +70,11 @@ struct Bench {
 }
 
 /// Runs it.
-pub(super) fn run(args: BenchArgs) -> Result<Done> {
+pub(super) fn run(args: BenchArgs, context: &Arc<Context>) -> Result<Done> {
     if args.source.is_some() {
         require_files(&args.how.service)?;
     }
-    let progress = Progress::new(!args.how.quiet);
+    let progress = context.messages.progress(!args.how.quiet);
     let (count, each) = match &args.how.workload {
         Some(workload) => (workload.count, workload.bytes),
         None => (OBJECTS, (args.how.size / OBJECTS).max(1)),
@@ -108,7 +109,7 @@ pub(super) fn run(args: BenchArgs) -> Result<Done> {
         ..BenchReport::default()
     };
     let bench = Bench { args, progress, own, source, bytes, report };
-    let done = on_runtime(ring.choice, || bench.run()).and_then(|done| done);
+    let done = on_runtime(ring.choice, context, || bench.run(context)).and_then(|done| done);
     origin.stop();
     done
 }
@@ -166,9 +167,9 @@ fn start_origin(count: u64, each: u64) -> Result<Origin> {
 }
 
 impl Bench {
-    async fn run(mut self) -> Result<Done> {
+    async fn run(mut self, context: &Arc<Context>) -> Result<Done> {
         // From here on an interruption does not kill: the bench always removes its folders.
-        let mut signals = Interrupts::listen()?;
+        let mut signals = Interrupts::listen(context)?;
         self.check_space()?;
         // A file that cannot be written is reported before any measurement.
         self.write(false)?;
@@ -182,7 +183,7 @@ impl Bench {
             written?;
         }
         if let Some(error) = &failed {
-            Progress::new(false).error(error);
+            context.messages.progress(false).error(error);
         }
         let code = self.report.exit_code;
         if self.args.how.json {

@@ -20,6 +20,7 @@ use std::time::Instant;
 use inrush_origin::{Config as OriginConfig, Credentials, Origin, TlsConfig};
 use tempfile::NamedTempFile;
 
+use super::context::Context;
 use super::ending::Done;
 use super::get;
 use super::ring;
@@ -56,11 +57,11 @@ const QUIET: MessageArgs =
     MessageArgs { quiet: true, no_progress: true, verbose: 0, log_format: LogFormat::Text };
 
 /// Runs the demo.
-pub(super) fn run(args: &DemoArgs) -> Result<Done> {
-    let progress = Progress::new(!args.output.messages.quiet);
+pub(super) fn run(args: &DemoArgs, context: &Arc<Context>) -> Result<Done> {
+    let progress = context.messages.progress(!args.output.messages.quiet);
     let resources = get::options(&args.tuning)?;
     let ring = ring::probed(resources.ring)?;
-    ring::report_fallback(&ring, &progress);
+    ring::report_fallback(&ring, context, &progress);
     let config = Config::resolve(resources, HostFacts::read())?;
     let (slot, part) = (u64::from(config.slot_length_bytes), config.part.bytes());
     let others = dataset::sets(0, slot, part).iter().map(Set::bytes).sum();
@@ -78,13 +79,14 @@ pub(super) fn run(args: &DemoArgs) -> Result<Done> {
     ));
     let demo = Demo {
         args,
+        context,
         origin: &origin,
         progress: &progress,
         bundle: None,
         rows: Vec::new(),
         is_fallback_reported: ring.refused.is_some(),
     };
-    let done = on_runtime(ring.choice, || demo.run(&place, sets)).and_then(|done| done);
+    let done = on_runtime(ring.choice, context, || demo.run(&place, sets)).and_then(|done| done);
     origin.stop();
     done
 }
@@ -108,6 +110,7 @@ fn start_origin(sets: &[Set], tls: bool, ring: RingKind) -> Result<Origin> {
 /// The running demo.
 struct Demo<'a> {
     args: &'a DemoArgs,
+    context: &'a Arc<Context>,
     origin: &'a Origin,
     progress: &'a Progress,
     /// With TLS: the certificate authority of the origin.
@@ -121,7 +124,7 @@ impl Demo<'_> {
     /// Downloads and compares set by set, in a folder that is removed unless it is to be kept.
     async fn run(mut self, place: &UsableFolder, sets: Vec<Set>) -> Result<Done> {
         // From here on an interruption does not kill: the demo always removes its folder.
-        let mut signals = Interrupts::listen()?;
+        let mut signals = Interrupts::listen(self.context)?;
         self.bundle = self.origin.ca_pem().map(write_bundle).transpose()?;
         let begun = now();
         let folder = place.make()?;
@@ -185,7 +188,7 @@ impl Demo<'_> {
         let destination = folder.join(set.name);
         let keys = SigningKeys::new(ACCESS_KEY, SECRET, None, None)?;
         let args = self.get_args(&set, &destination);
-        let ended = get::run(args, CredentialSource::Fixed(keys), now()).await?;
+        let ended = get::run(args, CredentialSource::Fixed(keys), now(), self.context).await?;
         let Some(summary) = ended.summary.filter(|_| ended.code == 0) else {
             return Ok(ended.code);
         };
@@ -233,7 +236,10 @@ impl Demo<'_> {
             tokio::task::spawn_blocking(move || stream::read_epochs(&channel, &set))
         };
         let begun = now();
-        let code = super::stream::pipe(args, CredentialSource::Fixed(keys), begun).await?.code;
+        let code = {
+            let keys = CredentialSource::Fixed(keys);
+            super::stream::pipe(args, keys, begun, self.context).await?.code
+        };
         if code != 0 {
             return Ok(code);
         }

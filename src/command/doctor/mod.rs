@@ -6,6 +6,9 @@ mod machine;
 mod service;
 mod tree;
 
+use std::sync::Arc;
+
+use super::context::Context;
 use super::ending::Done;
 use super::session;
 use crate::cli::DoctorArgs;
@@ -15,12 +18,11 @@ use crate::doctor::{Diagnosis, Verdict};
 use crate::download::target::Target;
 use crate::error::Result;
 use crate::report::out::Lines;
-use crate::report::progress::Progress;
 use crate::sys::process;
 use tree::Tree;
 
 /// Checks, and prints one line for each finding.
-pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
+pub(super) async fn run(args: DoctorArgs, context: &Arc<Context>) -> Result<Done> {
     process::raise_descriptor_limit();
     let tree = Tree::of_environment();
     let mut facts = Facts {
@@ -29,11 +31,12 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Done> {
         ..Facts::default()
     };
     // Only once: a pipe can be read only once.
-    let progress = Progress::new(!args.output.messages.quiet);
-    let settings = session::settings(&args.service, &progress).await;
+    let progress = context.messages.progress(!args.output.messages.quiet);
+    let outputs = (context, &progress);
+    let settings = session::settings(&args.service, outputs).await;
     let has_endpoint = args.service.endpoint_url.is_some() || is_endpoint_set(&settings);
     if args.source.is_some() || has_endpoint {
-        facts.service = Some(service::look(&args, &settings, &progress).await);
+        facts.service = Some(service::look(&args, &settings, outputs).await);
     }
     if let Some(destination) = args.destination {
         let needed_bytes = match (&args.source, &facts.service) {

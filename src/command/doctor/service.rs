@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::cli::{DoctorArgs, ServiceArgs};
+use crate::command::context::Context;
 use crate::command::session;
 use crate::control::probe::{Probe, named};
 use crate::control::{Control, Settings, now};
@@ -24,7 +25,7 @@ pub(super) fn bytes_of_one(service: &Service, source: &S3Uri) -> Option<u64> {
 pub(super) async fn look(
     args: &DoctorArgs,
     settings: &Result<Arc<Settings>>,
-    progress: &Progress,
+    outputs: (&Arc<Context>, &Progress),
 ) -> Service {
     let given = || Some(settings.clone());
     let source = args.source.as_ref();
@@ -38,7 +39,7 @@ pub(super) async fn look(
         trusts_anyone: args.no_verify_ssl,
         ..Service::default()
     };
-    let control = match session::control_with(&args, session::credentials(&args), progress, given())
+    let control = match session::control_with(&args, session::credentials(&args), outputs, given())
         .await
     {
         Ok(control) => control,
@@ -46,7 +47,7 @@ pub(super) async fn look(
             // Everything else works without them, except access to private objects.
             let args = ServiceArgs { no_sign_request: true, ..args };
             let anonymous =
-                session::control_with(&args, session::credentials(&args), progress, given()).await;
+                session::control_with(&args, session::credentials(&args), outputs, given()).await;
             let is_access = error.kind() == ErrorKind::Access;
             // If a profile file is refused it gives no credentials either.
             match is_access || settings.is_err() || anonymous.is_ok() {

@@ -1,15 +1,17 @@
 //! `inrush complete`: the candidates for a word, for the scripts of `inrush completions`. It must
 //! not wait and cannot report: candidates that are not found soon, for any reason, are not offered.
 
+use std::sync::Arc;
+
 use tokio::time::timeout;
 
 use crate::cli::CompleteArgs;
+use crate::command::context::Context;
 use crate::command::{on_runtime, ring, session};
 use crate::control::limits::{COMPLETION_BUCKET_PAGES_MAX, COMPLETION_TIME};
 use crate::control::{Control, profile_names};
 use crate::error::Result;
 use crate::report::out;
-use crate::report::progress::Progress;
 use crate::s3::list::ListQuery;
 use crate::s3::uri::shown;
 
@@ -19,14 +21,14 @@ const SCHEME: &str = "s3://";
 const GLOB_CHARACTERS: [char; 4] = ['*', '?', '[', '\\'];
 
 /// Prints the candidates for the word, one per line.
-pub(in crate::command) fn run(args: CompleteArgs) -> Result<()> {
+pub(in crate::command) fn run(args: CompleteArgs, context: &Arc<Context>) -> Result<()> {
     let found = if let Some(start) = args.word.strip_prefix("--profile=") {
         profiles(start).into_iter().map(|name| format!("--profile={name}")).collect()
     } else if args.before == "--profile" {
         profiles(&args.word)
     } else if args.word.starts_with(SCHEME) {
-        let asked = on_runtime(ring::of_control_plane(None), || async {
-            timeout(COMPLETION_TIME, addresses(&args)).await
+        let asked = on_runtime(ring::of_control_plane(None), context, || async {
+            timeout(COMPLETION_TIME, addresses(&args, context)).await
         });
         asked.ok().and_then(|asked| asked.ok()?.ok()).unwrap_or_default()
     } else {
@@ -45,11 +47,11 @@ fn profiles(start: &str) -> Vec<String> {
 }
 
 /// The buckets with this prefix; or the folders and objects on the word's level. As addresses.
-async fn addresses(args: &CompleteArgs) -> Result<Vec<String>> {
+async fn addresses(args: &CompleteArgs, context: &Arc<Context>) -> Result<Vec<String>> {
     let typed = args.word.strip_prefix(SCHEME).unwrap_or_default();
-    let quiet = Progress::new(false);
+    let quiet = context.messages.progress(false);
     let credentials = session::credentials(&args.service);
-    let control = session::control(&args.service, credentials, &quiet).await?;
+    let control = session::control(&args.service, credentials, (context, &quiet)).await?;
     let Some((bucket, prefix)) = typed.split_once('/') else {
         return buckets(&control, typed).await;
     };

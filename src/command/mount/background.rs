@@ -5,10 +5,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::stdio;
 
+use crate::command::context::Context;
 use crate::command::ending::Done;
 use crate::control::blocking::blocking;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,8 +23,9 @@ const READY: &[u8] = b"ready\n";
 
 /// Starts the child and waits until it serves, or exits: then its exit code is ours, and it has
 /// printed the cause.
-pub(super) async fn start() -> Result<Done> {
-    blocking(|| {
+pub(super) async fn start(context: &Arc<Context>) -> Result<Done> {
+    let context = Arc::clone(context);
+    blocking(move || {
         let trouble = |error: std::io::Error| {
             Error::new(
                 ErrorKind::Host,
@@ -33,7 +36,7 @@ pub(super) async fn start() -> Result<Done> {
         };
         let mut words = std::env::args_os();
         let called = words.next().unwrap_or_default();
-        let (mut command, words) = match crate::command::hosted() {
+        let (mut command, words) = match &context.hosted {
             None => {
                 let program = std::env::current_exe().map_err(trouble)?;
                 (Command::new(program), words.collect::<Vec<_>>())

@@ -34,12 +34,11 @@ pub(super) use self::queues::Transport;
 pub(super) use self::reader::Reads;
 pub(super) use self::server::{Event, Server, Supply, hindrance};
 pub(super) use self::view::MountOptions;
+use super::context::Context;
 use super::ending::Done;
-use super::interrupts;
 use super::ready;
 use super::ring;
 use super::session::{self, Interrupts};
-use super::sources::{self, Narrowed};
 use crate::cli::{CacheArgs, MountArgs, UnmountArgs};
 use crate::control::Control;
 use crate::control::blocking::blocking;
@@ -48,6 +47,7 @@ use crate::control::list::entries::Entries;
 use crate::control::list::sources::{Depth, SourceKind};
 use crate::control::list::walk::Walk;
 use crate::download::cancel::{Cancel as _, until};
+use crate::download::sources::{self, Narrowed};
 use crate::engine::pace::Bandwidth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
@@ -70,36 +70,41 @@ pub(super) fn unmount(args: &UnmountArgs) -> Result<Done> {
 }
 
 /// Mounts, and serves until it is unmounted; or starts a background process for that.
-pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
+pub(super) async fn run(
+    mut args: MountArgs,
+    begun: Instant,
+    context: &Arc<Context>,
+) -> Result<Done> {
     if args.fake {
         return Ok(Done::default());
     }
     if !args.foreground && !args.child && !args.check {
-        return background::start().await;
+        return background::start(context).await;
     }
-    let progress = Progress::new(!args.messages.quiet);
+    let progress = context.messages.progress(!args.messages.quiet);
     ring::require(ring::choice(args.tuning.ring)?)?;
     let fuse = queues::choice(args.fuse)?;
     let deadline = args.deadline.map(|deadline| begun + deadline);
-    let mut interrupts = Interrupts::listen()?;
-    interrupts::leaves(|| "a system call has not returned; the mount may be left".to_owned());
+    let mut interrupts = Interrupts::listen(context)?;
+    context.leaves(|| "a system call has not returned; the mount may be left".to_owned());
     process::raise_descriptor_limit();
-    interrupts.unless(sources::add(&mut args.sources, &args.selection)).await?;
+    let added = sources::add(&mut args.sources, &args.selection, &context.board);
+    interrupts.unless(added).await?;
     let point = match &args.mountpoint {
         Some(point) if !args.check => Some(detach::empty_place(point)?),
         _ => None,
     };
-    let prepared = prepare_until(deadline, &mut args, &progress);
+    let prepared = prepare_until(deadline, &mut args, (context, &progress));
     let prepared = interrupts.unless_reported("before it was mounted", prepared).await?;
     let Prepared { control, names } = prepared;
     let Some(point) = point else { return check(&names) };
     let mut report = FileReport::open(args.report.as_deref(), &mut interrupts).await?;
     let transport = Transport::new(fuse, (!args.lazy).then(|| names.totals()));
-    let mut server = start(&args, &point, transport, &control, begun).await?;
+    let mut server = start(&args, &point, transport, (context, &control), begun).await?;
     if let Some(sender) = report.take_sender() {
         server.reads().report_closed(sender);
     }
-    ring::report_fallback(server.ring(), &progress);
+    ring::report_fallback(server.ring(), context, &progress);
     // While the terminal is there.
     server.report_uncached(&progress);
     let names = Arc::new(names);
@@ -112,7 +117,7 @@ pub(super) async fn run(mut args: MountArgs, begun: Instant) -> Result<Done> {
     // If it was not yet, and waiting reads have ended.
     let is_left = !server.unmount();
     server.report_uncached(&progress);
-    interrupts::leaves(|| "the cache has not been synced".to_owned());
+    context.leaves(|| "the cache has not been synced".to_owned());
     let failed = match (served, is_left) {
         (Ok(()), false) => None,
         (Ok(()), true) => Some(left(&point)),
@@ -203,12 +208,12 @@ struct Prepared {
 async fn prepare_until(
     deadline: Option<Instant>,
     args: &mut MountArgs,
-    progress: &Progress,
+    (context, progress): (&Arc<Context>, &Progress),
 ) -> Result<Prepared> {
     tokio::select! {
-        prepared = prepare(args, progress) => prepared,
+        prepared = prepare(args, (context, progress)) => prepared,
         () = until(deadline) => {
-            let blame = interrupts::blame();
+            let blame = context.blame();
             let message = format!("the deadline has passed before it was mounted{blame}");
             Err(Error::new(ErrorKind::Deadline, message).advise("give a longer --deadline"))
         }
@@ -216,17 +221,20 @@ async fn prepare_until(
 }
 
 /// Lists all sources, or only checks if there is one.
-async fn prepare(args: &mut MountArgs, progress: &Progress) -> Result<Prepared> {
+async fn prepare(
+    args: &mut MountArgs,
+    (context, progress): (&Arc<Context>, &Progress),
+) -> Result<Prepared> {
     let credentials = session::credentials(&args.service);
-    let control = session::control(&args.service, credentials, progress).await?;
+    let control = session::control(&args.service, credentials, (context, progress)).await?;
     if args.lazy {
         let names = Names::Lazy(lazy(&control, &args.sources).await?);
         return Ok(Prepared { control, names });
     }
     let filter = Filter::new(&args.selection.rules)?;
     let narrowed = Narrowed { filter, shard: args.shard };
-    let narrowed =
-        sources::add_manifest(&control, &mut args.sources, &args.selection, narrowed).await?;
+    let (uris, board) = (&mut args.sources, &context.board);
+    let narrowed = sources::add_manifest(&control, uris, &args.selection, narrowed, board).await?;
     let Narrowed { filter, shard } = narrowed;
     let found = control.resolve_all(&args.sources).await?;
     super::log::sources(&found);
@@ -343,11 +351,12 @@ async fn start(
     args: &MountArgs,
     point: &Path,
     fuse: Transport,
-    control: &Rc<Control>,
+    (context, control): (&Arc<Context>, &Rc<Control>),
     begun: Instant,
 ) -> Result<Server> {
     check_place(&args.cache, point)?;
     Server::start(Supply {
+        context,
         control,
         tuning: &args.tuning,
         tls: control.tls_for(&args.sources).await?,

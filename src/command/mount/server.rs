@@ -23,6 +23,7 @@ use super::reader::{Reader, Reads};
 use super::version_check::{self, VersionCheck, VersionRequest};
 use super::view::{Attributes, Device, MountOptions, View};
 use crate::cli::TuningArgs;
+use crate::command::context::Context;
 use crate::command::get;
 use crate::control::Control;
 use crate::control::blocking::blocking;
@@ -46,6 +47,7 @@ use crate::sys::orphans;
 
 /// The parameters of a server.
 pub(in crate::command) struct Supply<'a> {
+    pub(in crate::command) context: &'a Arc<Context>,
     pub(in crate::command) control: &'a Rc<Control>,
     pub(in crate::command) tuning: &'a TuningArgs,
     pub(in crate::command) tls: Option<Arc<ClientConfig>>,
@@ -76,6 +78,7 @@ pub(in crate::command) enum Event {
 
 /// Running mounts. Dropping this unmounts all of them, and fails waiting reads.
 pub(in crate::command) struct Server {
+    context: Arc<Context>,
     workers: Workers,
     reader: Option<Reader>,
     failures: mpsc::Receiver<(usize, Error)>,
@@ -133,8 +136,8 @@ impl Server {
     /// # Errors
     /// If the machine has not enough resources for them.
     pub(in crate::command) fn start(supply: Supply<'_>) -> Result<Self> {
-        let Supply { control, tuning, tls, retries, bandwidth, deadline, begun, cache, fuse } =
-            supply;
+        let Supply { context, control, tuning, tls, retries, bandwidth, .. } = supply;
+        let Supply { deadline, begun, cache, fuse, .. } = supply;
         let mut options = get::options(tuning)?;
         let facts = HostFacts::read();
         let queue_bytes = queues::memory_bytes(fuse, options.memory_bytes, facts.memory_bytes);
@@ -155,7 +158,7 @@ impl Server {
             begun,
         })?;
         crate::command::log::places(&workers.places_in_words());
-        crate::command::exporter::watch(&workers);
+        context.exported.watch(&workers);
         let (errors, failures) = mpsc::channel(MOUNT_ERRORS_PRINTED_MAX);
         let (report_uncached, uncached) = mpsc::channel(UNCACHED_REPORTS_MAX);
         let cache_writer =
@@ -163,10 +166,11 @@ impl Server {
         let kept = cache_writer.as_ref().map(CacheWriter::shared);
         let reader = Reader::start(&workers, deadline, errors.clone(), kept)?;
         let reads = Arc::downgrade(&reader.shared);
-        crate::command::exporter::watch_reads(move || reads.upgrade().map(|reads| reads.all()));
+        context.exported.watch_reads(move || reads.upgrade().map(|reads| reads.all()));
         let (asks, asked) = mpsc::channel(MOUNT_LOOKUPS_QUEUED_MAX);
         let names = spawn_local(version_check::answer(Rc::clone(control), asked, deadline, errors));
         Ok(Self {
+            context: Arc::clone(context),
             workers,
             reader: Some(reader),
             failures,
@@ -195,7 +199,7 @@ impl Server {
         if let Some(reader) = self.reader.take() {
             let reads = Arc::clone(&reader.shared);
             reader.stop();
-            crate::command::exporter::show_reads(reads.all());
+            self.context.exported.show_reads(reads.all());
         }
         if let Some(cache_writer) = &mut self.cache_writer {
             cache_writer.finish();

@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::supply::{Opening, WantedObjects};
-use crate::command::exporter;
+use crate::command::context::Context;
 use crate::command::log::PaceLog;
 use crate::engine::backlog::BacklogBounds;
 use crate::engine::budget::StreamBudget;
@@ -152,7 +152,7 @@ impl Running {
     pub(super) fn start(
         plan: ChannelPlan,
         events: &Arc<Notify>,
-        engine: &Workers,
+        (context, engine): (&Arc<Context>, &Workers),
         begun: Instant,
     ) -> Result<Self> {
         let ChannelPlan { name, wanted, opening, place, part, connections, .. } = plan;
@@ -166,6 +166,7 @@ impl Running {
         let (ready, readiness) = std::sync::mpsc::sync_channel(1);
         let their_feed = Arc::clone(&feed);
         let guard = EndGuard { ended: Arc::clone(&ended), events: Arc::clone(&events) };
+        let context = Arc::clone(context);
         let (scheduler, ring) = (Arc::clone(&engine.scheduler), engine.ring().clone());
         let work = move || {
             let _guard = guard;
@@ -190,7 +191,7 @@ impl Running {
                 });
             match made {
                 Ok(mut feeder) => {
-                    exporter::watch_pace(feeder.pacer());
+                    context.exported.watch_pace(feeder.pacer());
                     let _ = ready.send(Ok(feeder.pacer()));
                     let outcome = feeder.run();
                     (feeder.count().clone(), outcome)

@@ -8,13 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -25,6 +24,7 @@ use rustix::process::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
+use crate::command::context::Context;
 use crate::command::interrupts::FirstSignal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LAST_WORDS_TIME;
@@ -123,59 +123,55 @@ impl Ending {
     }
 }
 
-/// The command's process group while the number is certainly the command's; for [`end_by_force`].
-static GROUP: Mutex<Option<(Pid, Duration)>> = Mutex::new(None);
-
-fn group() -> MutexGuard<'static, Option<(Pid, Duration)>> {
-    GROUP.lock().unwrap_or_else(PoisonError::into_inner)
+/// The command as the thread of signals sees it.
+#[derive(Debug, Default)]
+pub(in crate::command) struct RunningCommand {
+    /// Its process group while the number is certainly the command's, and its grace period.
+    group: Mutex<Option<(Pid, Duration)>>,
+    /// It has been started, or is being started; stays true after its end.
+    has_started: AtomicBool,
 }
 
-/// A command has been started, or is being started; stays true after its end.
-static HAS_STARTED: AtomicBool = AtomicBool::new(false);
+impl RunningCommand {
+    fn group(&self) -> MutexGuard<'_, Option<(Pid, Duration)>> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-/// True if a command has been started, however long ago, or is being started.
-pub(in crate::command) fn has_started() -> bool {
-    HAS_STARTED.load(Ordering::Acquire)
-}
+    /// True if a command has been started, however long ago, or is being started.
+    pub(in crate::command) fn has_started(&self) -> bool {
+        self.has_started.load(Ordering::Acquire)
+    }
 
-/// The running command.
-pub(in crate::command) fn running() -> Option<Pid> {
-    group().map(|(pid, _)| pid)
-}
+    /// The process of the running command.
+    pub(in crate::command) fn pid(&self) -> Option<Pid> {
+        self.group().map(|(pid, _)| pid)
+    }
 
-/// Time for the running command to end; `None` if none runs.
-pub(in crate::command) fn grace() -> Option<Duration> {
-    group().map(|(_, grace)| grace)
-}
+    /// Time for the running command to end; `None` if none runs.
+    pub(in crate::command) fn grace(&self) -> Option<Duration> {
+        self.group().map(|(_, grace)| grace)
+    }
 
-/// Kills the running command, if any; for a process that ends without its run.
-pub(in crate::command) fn end_by_force() {
-    if let Some((group, _)) = *group() {
-        let _ = kill_process_group(group, KernelSignal::KILL);
+    /// Kills the running command, if any; for a process that ends without its run.
+    pub(in crate::command) fn end_by_force(&self) {
+        if let Some((group, _)) = *self.group() {
+            let _ = kill_process_group(group, KernelSignal::KILL);
+        }
     }
 }
 
 /// A running command; it is killed when this is dropped.
-#[derive(Debug)]
 pub(super) struct Child {
     pid: Pid,
+    context: Arc<Context>,
     /// It owns the terminal.
     has_terminal: bool,
     ending: Ending,
     signals: Vec<(Signal, KernelSignal, bool)>,
     children: Signal,
     exit: Option<Exit>,
-    at_kill: AtKill,
-}
-
-/// An action before a command is killed.
-#[derive(Default)]
-struct AtKill(Option<Box<dyn Fn()>>);
-
-impl fmt::Debug for AtKill {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("AtKill").field(&self.0.is_some()).finish()
-    }
+    /// An action before it is killed.
+    at_kill: Option<Box<dyn Fn()>>,
 }
 
 /// Why a command did not start, and the exit code of this process.
@@ -192,6 +188,7 @@ impl Child {
         words: &[OsString],
         variables: &BTreeMap<String, String>,
         grace: Duration,
+        context: Arc<Context>,
     ) -> Result<Self, NotStarted> {
         let [program, arguments @ ..] = words else { unreachable!("there is a command") };
         let ours = |error: Error| NotStarted { code: OWN_FAILURE, error };
@@ -205,26 +202,27 @@ impl Child {
         // Messages before it are not among its own.
         stderr::flush(LAST_WORDS_TIME);
         // It may run, and be asked to end, before this thread continues.
-        HAS_STARTED.store(true, Ordering::Release);
+        context.child.has_started.store(true, Ordering::Release);
         // Until it is known as the command it may be taken for an orphan.
         let _awaited = orphans::awaits_child();
         let spawned = command.spawn().map_err(|error| {
-            HAS_STARTED.store(false, Ordering::Release);
+            context.child.has_started.store(false, Ordering::Release);
             if has_terminal {
                 let _ = process::take_terminal();
             }
             not_started(program, &error)
         })?;
         let pid = Pid::from_child(&spawned);
-        *group() = Some((pid, grace));
+        *context.child.group() = Some((pid, grace));
         Ok(Self {
             pid,
+            context,
             has_terminal,
             ending: Ending::new(grace),
             signals,
             children,
             exit: None,
-            at_kill: AtKill::default(),
+            at_kill: None,
         })
     }
 
@@ -261,7 +259,7 @@ impl Child {
     /// Registers an action before it is killed: a process blocked in a request to our mount cannot
     /// end by a signal.
     pub(super) fn at_kill(&mut self, work: impl Fn() + 'static) {
-        self.at_kill = AtKill(Some(Box::new(work)));
+        self.at_kill = Some(Box::new(work));
     }
 
     /// True if it was asked to end.
@@ -283,7 +281,7 @@ impl Child {
             }
             Deed::Kill => {
                 tracing::info!("the command is killed");
-                self.at_kill.0.iter().for_each(|work| work());
+                self.at_kill.iter().for_each(|work| work());
                 kill_process_group(self.pid, KernelSignal::KILL)
             }
         };
@@ -299,7 +297,7 @@ impl Child {
             let _awaited = orphans::awaits_child();
             // Until it is awaited its number is not reused.
             let _ = kill_process_group(self.pid, KernelSignal::KILL);
-            *group() = None;
+            *self.context.child.group() = None;
             let (_, status) = waitpid(Some(self.pid), WaitOptions::empty()).ok().flatten()?;
             self.exit = Some(match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)),
@@ -340,7 +338,7 @@ impl Drop for Child {
         if self.look().is_none() {
             self.act(Deed::Kill);
             let _ = waitpid(Some(self.pid), WaitOptions::empty());
-            *group() = None;
+            *self.context.child.group() = None;
             if self.has_terminal {
                 let _ = process::take_terminal();
             }

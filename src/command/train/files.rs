@@ -24,7 +24,6 @@ use crate::engine::config::{Config, HostFacts};
 use crate::error::{Error, Result};
 use crate::plan::epoch::Shard;
 use crate::report::document::{AllFilesSummary, FilesSummary};
-use crate::report::progress::Progress;
 use crate::train::{Channel, InputMode, TrainingInput};
 
 /// The preflight of each channel in File or FastFile mode, in their order, and the other files in
@@ -167,7 +166,8 @@ impl Downloads<'_> {
         results: &mut AllFilesSummary,
     ) -> Result<Option<Ended>> {
         let Self { args, control, .. } = self;
-        let progress = Progress::new(!args.output.messages.quiet && !self.is_quiet);
+        let context = &self.shared.context;
+        let progress = context.messages.progress(!args.output.messages.quiet && !self.is_quiet);
         group.channels.iter().flat_map(WantedChannel::notes).for_each(|note| progress.note(note));
         if group.channels.iter().all(|wanted| wanted.entries() == Some(0)) {
             results.files.extend(group.channels.iter().map(WantedChannel::result));
@@ -204,7 +204,7 @@ impl Downloads<'_> {
         };
         let job = DownloadJob { resolved, present };
         let (label, report) = (Some(label.to_owned()), self.shared.report.clone());
-        let output = Output::new(progress, label, report);
+        let output = Output::new(context, progress, label, report);
         // Each run has its own times.
         let begun = self.begun + self.begun.elapsed();
         get::fetch(job, &args, config, output, interrupts, begun).await.map(Some)

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::super::whole_file;
 use super::layout::JobFolders;
 use crate::cli::{JobSource, ManifestPlace, TrainArgs};
+use crate::command::context::Context;
 use crate::command::stream::lines;
 use crate::control::Control;
 use crate::control::list::channel::{ChannelObjects, ChannelSource};
@@ -17,7 +18,6 @@ use crate::limits::JOB_BYTES_MAX;
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
 use crate::plan::manifest::Layout as ManifestLayout;
-use crate::report::progress::Progress;
 use crate::s3::uri::S3Uri;
 use crate::train::problem::{self, Problem};
 use crate::train::ranks::{self, Given, Rank, Unit};
@@ -38,7 +38,7 @@ pub(super) struct Described {
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] with all errors of the description, and for unsupported input.
-pub(super) fn of(args: &TrainArgs, layout: &JobFolders) -> Result<Described> {
+pub(super) fn of(args: &TrainArgs, layout: &JobFolders, context: &Context) -> Result<Described> {
     let (source, parsed, beside) = match &args.source {
         JobSource::Channels(channels) => {
             // With `--shard` and without a distribution every channel is sharded.
@@ -64,7 +64,7 @@ pub(super) fn of(args: &TrainArgs, layout: &JobFolders) -> Result<Described> {
     let listed = beside.filter(|path| path.exists());
     let listed = listed.map(|path| read(&path).map(|text| (name(&path), text))).transpose()?;
     let listed = listed.filter(|(_, text)| !layout.has_written(text));
-    let mut input = parsed.map_err(|problems| refused(&source, &problems))?;
+    let mut input = parsed.map_err(|problems| refused(&source, &problems, context))?;
     let instances = input.instance_groups.iter().map(|group| group.count);
     let given = Given {
         shard: args.shard,
@@ -76,7 +76,7 @@ pub(super) fn of(args: &TrainArgs, layout: &JobFolders) -> Result<Described> {
     if let Some(rank) = &rank {
         input.hosts = Some(rank.hosts.clone());
     }
-    check::hosts(&input).map_err(|problem| refused(&source, &[problem]))?;
+    check::hosts(&input).map_err(|problem| refused(&source, &[problem], context))?;
     let mut modes = input.channels.iter().map(|channel| channel.mode);
     if args.cache.cache.is_some() && !modes.any(|mode| mode == InputMode::FastFile) {
         let message = "--cache is for channels in FastFile mode, and there is none";
@@ -88,11 +88,11 @@ pub(super) fn of(args: &TrainArgs, layout: &JobFolders) -> Result<Described> {
 }
 
 /// Prints each of several problems on a line, and returns an error that summarizes them.
-fn refused(source: &str, problems: &[Problem]) -> Error {
+fn refused(source: &str, problems: &[Problem], context: &Context) -> Error {
     // Each problem of a command line names its option.
     let source = if source.is_empty() { "train" } else { source };
     if problems.len() > 1 {
-        let progress = Progress::new(false);
+        let progress = context.messages.progress(false);
         problems.iter().for_each(|problem| progress.error(format_args!("{source}: {problem}")));
     }
     problem::error(source, problems)

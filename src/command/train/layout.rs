@@ -232,7 +232,7 @@ impl JobFolders {
         {
             return None;
         }
-        let interface = &machine::this().network_interface;
+        let interface = &machine::look().network_interface;
         let text = files::resource_config(&hosts, &input.instance_groups, interface);
         written.note_resource_config(current.as_deref(), &text);
         Some(text)
@@ -269,7 +269,7 @@ impl JobFolders {
 
     /// The environment variables of the command.
     pub(super) fn variables(&self, input: &TrainingInput) -> BTreeMap<String, String> {
-        variables::variables(input, &hosts(input), &self.paths, machine::this())
+        variables::variables(input, &hosts(input), &self.paths, &machine::look())
     }
 }
 

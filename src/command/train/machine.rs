@@ -1,7 +1,6 @@
 //! Facts about the machine for a job's variables.
 
 use std::path::Path;
-use std::sync::OnceLock;
 
 use crate::train::variables::Machine;
 
@@ -14,14 +13,8 @@ const USUAL_INTERFACE: &str = "eth0";
 /// The destination of the default route, as in the table.
 const EVERYWHERE: &str = "00000000";
 
-/// This machine; its facts are read once.
-pub(super) fn this() -> &'static Machine {
-    static THIS: OnceLock<Machine> = OnceLock::new();
-    THIS.get_or_init(look)
-}
-
-/// Neuron cores are not counted: that requires a program of AWS.
-fn look() -> Machine {
+/// This machine. Neuron cores are not counted: that requires a program of AWS.
+pub(super) fn look() -> Machine {
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let gpus = std::fs::read_dir(Path::new(NVIDIA_GPUS)).map_or(0, Iterator::count);
@@ -59,7 +52,7 @@ mod tests {
 
     #[test]
     fn there_is_a_processor() {
-        let machine = this();
+        let machine = look();
         assert!(machine.cpus > 0 && !machine.network_interface.is_empty(), "{machine:?}");
     }
 }

@@ -2,6 +2,7 @@
 //! job's command.
 
 pub(super) mod child;
+mod failure;
 mod files;
 mod input;
 mod layout;
@@ -14,13 +15,16 @@ mod written;
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
-use self::child::{Child, Exit, NotStarted};
+use self::child::{Child, Exit};
+use self::failure::{Failure, INPUT_FAILED};
+use super::context::Context;
 use super::ending::Done;
 use super::reporting::{finish, open, print_lines};
 use super::session::{self, Interrupts};
-use super::{interrupts, mount, ring};
+use super::{mount, ring};
 use crate::cli::TrainArgs;
 use crate::command::stream::report::summary_of;
 use crate::control::Control;
@@ -46,74 +50,40 @@ use mounts::Mounts;
 use streams::{EndedStreams, SharedResources, Streams, StreamsEvent};
 use survey::Survey;
 
-/// The exit code of a run with a command whose input failed: that of env(1) and timeout(1) for
-/// their own failures.
-const INPUT_FAILED: u8 = 125;
-
-/// Why a run failed.
-struct Failure {
-    error: Error,
-    /// It was printed on standard error.
-    is_reported: bool,
-    /// Its exit code, if the kind of the error has another.
-    code: Option<u8>,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self { error, is_reported: false, code: None }
-    }
-}
-
-impl From<NotStarted> for Failure {
-    fn from(NotStarted { code, error }: NotStarted) -> Self {
-        Self { error, is_reported: false, code: Some(code) }
-    }
-}
-
-impl Failure {
-    /// The exit code of the process.
-    fn code(&self, has_command: bool) -> u8 {
-        let own = self.error.kind().exit_code();
-        let is_plain = matches!(self.error.kind(), ErrorKind::Usage | ErrorKind::Interrupted);
-        self.code.unwrap_or(if has_command && !is_plain { INPUT_FAILED } else { own })
-    }
-
-    /// True if the job's files get the failure, too: an invalid command line starts no job.
-    fn is_of_the_job(&self) -> bool {
-        let is_plain = matches!(self.error.kind(), ErrorKind::Usage | ErrorKind::Interrupted);
-        self.code.is_some() || !is_plain
-    }
-}
-
 /// Prepares the input, and runs the command.
 pub(super) async fn run(
     args: TrainArgs,
     credentials: CredentialSource,
     begun: Instant,
+    context: &Arc<Context>,
 ) -> Result<Done> {
     let layout = JobFolders::new(args.base_dir.as_deref())?;
-    let Described { input, rank } = match input::of(&args, &layout) {
+    let Described { input, rank } = match input::of(&args, &layout, context) {
         Ok(described) => described,
-        Err(refused) => return Ok(conclude(&args, Parts::default(), Some(refused.into()), begun)),
+        Err(refused) => {
+            return Ok(conclude(&args, Parts::default(), Some(refused.into()), begun, context));
+        }
     };
-    let mut progress = Progress::new(!args.output.messages.quiet);
+    let mut progress = context.messages.progress(!args.output.messages.quiet);
     if let Some(rank) = rank.filter(|rank| rank.hosts.count > 1) {
         progress.note(rank);
     }
-    let mut interrupts = Interrupts::listen_until(args.deadline.map(|after| begun + after))?;
+    let deadline = args.deadline.map(|after| begun + after);
+    let mut interrupts = Interrupts::listen_until(deadline, context)?;
     let data = layout.data();
-    interrupts::leaves(move || {
+    context.leaves(move || {
         let data = data.display();
         format!("a system call has not returned; named pipes and mounts may be left in {data}")
     });
     // The failure must not be written to the other run's files.
     let lock = match interrupts.unless(lock(&args, &layout)).await {
         Ok(lock) => lock,
-        Err(refused) => return Ok(conclude(&args, Parts::default(), Some(refused.into()), begun)),
+        Err(refused) => {
+            return Ok(conclude(&args, Parts::default(), Some(refused.into()), begun, context));
+        }
     };
     process::raise_descriptor_limit();
-    let mut job = Job::new((&args, &input, &layout), begun, &mut progress);
+    let mut job = Job::new((&args, &input, &layout), begun, (context, &mut progress));
     let outcome = job.run(credentials, &mut interrupts).await;
     let mut results = job.end();
     let (plan, failure) = match outcome {
@@ -131,7 +101,7 @@ pub(super) async fn run(
         write_failure(&layout, &failure.error, &progress).await;
     }
     blocking(move || drop(lock)).await;
-    Ok(conclude(&args, results, failure, begun))
+    Ok(conclude(&args, results, failure, begun, context))
 }
 
 /// Keeps other runs out of the base folder; a check does not conflict.
@@ -174,8 +144,14 @@ struct Parts {
 }
 
 /// Reports the result of a job to users and programs.
-fn conclude(args: &TrainArgs, job: Parts, failure: Option<Failure>, begun: Instant) -> Done {
-    let progress = Progress::new(!args.output.messages.quiet);
+fn conclude(
+    args: &TrainArgs,
+    job: Parts,
+    failure: Option<Failure>,
+    begun: Instant,
+    context: &Context,
+) -> Done {
+    let progress = context.messages.progress(!args.output.messages.quiet);
     let has_command = !args.command.is_empty() && !args.check;
     if let Some(failure) = failure.as_ref().filter(|failure| !failure.is_reported) {
         progress.error(&failure.error);
@@ -235,6 +211,7 @@ struct Job<'a> {
     input: &'a TrainingInput,
     layout: &'a JobFolders,
     begun: Instant,
+    context: &'a Arc<Context>,
     progress: &'a mut Progress,
     control: Option<Rc<Control>>,
     streams: Option<Streams>,
@@ -265,13 +242,14 @@ impl<'a> Job<'a> {
     fn new(
         (args, input, layout): (&'a TrainArgs, &'a TrainingInput, &'a JobFolders),
         begun: Instant,
-        progress: &'a mut Progress,
+        (context, progress): (&'a Arc<Context>, &'a mut Progress),
     ) -> Self {
         Self {
             args,
             input,
             layout,
             begun,
+            context,
             progress,
             control: None,
             streams: None,
@@ -299,7 +277,8 @@ impl<'a> Job<'a> {
                     .await?;
             }
             ring::require(ring::choice(args.tuning.ring)?)?;
-            let control = session::control(&args.service, credentials, self.progress).await?;
+            let outputs = (self.context, &*self.progress);
+            let control = session::control(&args.service, credentials, outputs).await?;
             let sources = input::sources(&control, input, args.manifest_layout).await;
             let parts = (args, input, layout);
             let survey = survey::survey(&control, parts, &sources).await?;
@@ -351,14 +330,15 @@ impl<'a> Job<'a> {
         let prepared = async {
             lists::write(control, (input, layout), sources, found).await?;
             let tls = control.tls_for(input::buckets(sources)).await?;
-            let shared = SharedResources { tls, bandwidth, report };
+            let context = Arc::clone(self.context);
+            let shared = SharedResources { context, tls, bandwidth, report };
             let mounts = Mounts::prepare(parts, control, found, &shared, self.begun).await?;
             Ok((shared, mounts))
         };
         let (shared, mounts) = interrupts.unless(prepared).await?;
         self.mounts = mounts;
         if let Some(mounts) = &mut self.mounts {
-            mounts.mount(self.progress).await?;
+            mounts.mount(self.context, self.progress).await?;
         }
         let streams = (shared.clone(), kept);
         let streams = Streams::start(parts, control, streams, self.begun, self.progress);
@@ -386,7 +366,8 @@ impl<'a> Job<'a> {
     fn start_command(&mut self) -> Result<(), Failure> {
         let (args, variables) = (self.args, self.layout.variables(self.input));
         self.progress.hush();
-        let mut child = Child::start(&args.command, &variables, args.grace)?;
+        let mut child =
+            Child::start(&args.command, &variables, args.grace, Arc::clone(self.context))?;
         if let Some(reads) = self.mounts.as_ref().map(Mounts::reads) {
             child.at_kill(move || reads.stop());
         }
@@ -401,7 +382,7 @@ impl<'a> Job<'a> {
         found: AllFound,
         interrupts: &mut Interrupts,
     ) -> Result<(), Failure> {
-        let mut theirs = Interrupts::listen()?;
+        let mut theirs = Interrupts::listen(self.context)?;
         let halt = theirs.halt();
         let mut results = AllFilesSummary::default();
         let outcome = {
@@ -500,7 +481,7 @@ impl<'a> Job<'a> {
             (None, true) => self.left_in_words(),
         };
         self.streams.iter().for_each(Streams::note_waits);
-        let message = format!("the deadline has passed: {left}{}", interrupts::blame());
+        let message = format!("the deadline has passed: {left}{}", self.context.blame());
         let error = Error::new(ErrorKind::Deadline, message);
         let error = error.advise("run it again with a longer --deadline");
         if self.child.is_some() {

@@ -16,6 +16,7 @@ use super::input::{self, Sources};
 use super::layout::JobFolders;
 use super::streams::SharedResources;
 use crate::cli::{TrainArgs, TuningArgs};
+use crate::command::context::Context;
 use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::control::list::channel::{ChannelSource, Preflight};
@@ -80,6 +81,7 @@ impl Mounts {
             cache: mount::cache(&args.cache).await?,
             // Each channel would need its own queues.
             fuse: Transport::Device("a channel of train"),
+            context: &shared.context,
             control,
             tuning: &tuning,
             tls: shared.tls.clone(),
@@ -94,8 +96,8 @@ impl Mounts {
     }
 
     /// Mounts all of them. The future must not be dropped, like that of [`Server::mount`].
-    pub(super) async fn mount(&mut self, progress: &Progress) -> Result<()> {
-        ring::report_fallback(self.server.ring(), progress);
+    pub(super) async fn mount(&mut self, context: &Context, progress: &Progress) -> Result<()> {
+        ring::report_fallback(self.server.ring(), context, progress);
         // The command of a job started by root may run as another user.
         let allow_other = rustix::process::geteuid().is_root();
         for Ready { name, point, source, names } in std::mem::take(&mut self.ready) {

@@ -17,6 +17,7 @@ use super::super::stream::{Resources, StreamEngine, part_size, start_channels, s
 use super::input::{self, InputSource, Sources};
 use super::layout::{JobFolders, is_number};
 use crate::cli::TrainArgs;
+use crate::command::context::Context;
 use crate::command::stream::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use crate::command::stream::report::{EndedEngine, StreamReport};
 use crate::command::stream::supply::{EpochOrder, Opening, WantedObjects, supply};
@@ -55,6 +56,7 @@ pub(super) enum StreamsEvent {
 /// The resources shared with channels in File mode.
 #[derive(Clone)]
 pub(super) struct SharedResources {
+    pub(super) context: Arc<Context>,
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) bandwidth: Option<Arc<Bandwidth>>,
     pub(super) report: Option<ReportWriter>,
@@ -93,7 +95,7 @@ impl Streams {
     pub(super) async fn start(
         (args, input, layout, sources): (&TrainArgs, &TrainingInput, &JobFolders, &Sources),
         control: &Rc<Control>,
-        (SharedResources { tls, bandwidth, report }, kept): (
+        (SharedResources { context, tls, bandwidth, report }, kept): (
             SharedResources,
             Vec<Option<KeptListing>>,
         ),
@@ -113,9 +115,15 @@ impl Streams {
         let locks = lock_channels(names.iter().copied(), (&path, &folder), progress)?;
         remove_left(&path, &names).await?;
         let retries = session::retries(&args.service, args.tuning.max_attempts);
-        let StreamEngine { engine, connections, budget, room } =
-            start_engine(&resources, part, names.len(), control, (tls, retries), begun)?;
-        ring::report_fallback(engine.ring(), progress);
+        let StreamEngine { engine, connections, budget, room } = start_engine(
+            &resources,
+            part,
+            names.len(),
+            (&context, control),
+            (tls, retries),
+            begun,
+        )?;
+        ring::report_fallback(engine.ring(), &context, progress);
         let is_gzip = |channel: &Channel| channel.compression == Compression::Gzip;
         let are_gzip = pipes.iter().any(|(channel, _)| is_gzip(channel));
         let inflaters = inflaters(are_gzip, ADVICE_ON_GZIP)?;
@@ -141,7 +149,7 @@ impl Streams {
             marks: false,
             logs: report.is_some(),
         });
-        let started = start_channels(plans, &engine, begun);
+        let started = start_channels(plans, (&context, &engine), begun);
         let mut channels =
             started.map_err(|(name, error)| error.within(format!("channel {name}")))?;
         let supplies = channels
