@@ -3,15 +3,13 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 
 use crate::engine::endpoints::EndpointNumber;
 use crate::engine::pace::Timeline;
 use crate::engine::snapshot::Snapshot;
 use crate::limits::ADDRESSES_KEPT_MAX;
 use crate::link::failure::{RetryCounts, RetryReason};
-use crate::link::waiting::Wait;
+use crate::link::waiting::Board;
 use crate::sys::choice::Features;
 use crate::sys::usage::ProcessorTime;
 
@@ -438,16 +436,9 @@ pub struct Gauge {
     writes: AtomicU64,
     file_jobs: AtomicU64,
     /// What the worker has been waiting for too long.
-    wait: Mutex<ShownWait>,
+    pub board: Board,
     /// All counts, on request.
     pub snapshot: Snapshot<WorkerMetrics>,
-}
-
-/// A wait for observers, and the task to wake when there is one.
-#[derive(Debug, Default)]
-struct ShownWait {
-    wait: Option<Wait>,
-    waker: Option<Waker>,
 }
 
 impl Gauge {
@@ -462,43 +453,6 @@ impl Gauge {
     pub fn objects_and_file_work(&self) -> (u64, u64, u64) {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (count(&self.objects), count(&self.writes), count(&self.file_jobs))
-    }
-
-    /// Publishes what has been waited for too long, or `None`.
-    pub fn show_wait(&self, wait: Option<Wait>) {
-        let mut shown = self.lock_wait();
-        shown.wait = wait;
-        let waker = if shown.wait.is_some() { shown.waker.take() } else { None };
-        drop(shown);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// What has been waited for too long.
-    #[must_use]
-    pub fn wait(&self) -> Option<Wait> {
-        self.lock_wait().wait.clone()
-    }
-
-    /// True if something has been waited for too long.
-    #[must_use]
-    pub fn shows_wait(&self) -> bool {
-        self.lock_wait().wait.is_some()
-    }
-
-    /// Like [`Self::shows_wait`]; if not, wakes this task once that is so.
-    pub fn poll_wait(&self, context: &Context<'_>) -> Poll<()> {
-        let mut shown = self.lock_wait();
-        if shown.wait.is_some() {
-            return Poll::Ready(());
-        }
-        shown.waker = Some(context.waker().clone());
-        Poll::Pending
-    }
-
-    fn lock_wait(&self) -> MutexGuard<'_, ShownWait> {
-        self.wait.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Publishes the worker's counts.

@@ -1,7 +1,8 @@
 //! The waits of a run: the server, the duration and the cause, for progress lines and errors. Pure.
 //!
-//! Requests of the control plane and ranges of the data plane are recorded on one board per run;
-//! the longest wait is reported once it has lasted [`WAIT_REPORTED_AFTER_US`].
+//! Requests of the control plane and ranges of the data plane are recorded on one board per run,
+//! and each worker has a board of its own; the longest wait is reported once it has lasted
+//! [`WAIT_REPORTED_AFTER_US`].
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,7 +52,7 @@ impl fmt::Display for Wait {
     }
 }
 
-/// The current waits of a run.
+/// The current waits of a run, or of one of its workers.
 #[derive(Debug, Default)]
 pub struct Board(Mutex<Notes>);
 
@@ -105,6 +106,18 @@ impl Board {
         let mut notes = self.lock();
         notes.range = wait;
         Self::wake(notes);
+    }
+
+    /// The data plane's wait, as it was set.
+    #[must_use]
+    pub fn range(&self) -> Option<Wait> {
+        self.lock().range.clone()
+    }
+
+    /// True if the data plane waits.
+    #[must_use]
+    pub fn has_range(&self) -> bool {
+        self.lock().range.is_some()
     }
 
     fn wake(mut notes: MutexGuard<'_, Notes>) {

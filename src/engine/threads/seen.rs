@@ -133,8 +133,8 @@ impl Workers {
     pub async fn stumbled(&self) {
         let waits = poll_fn(|context| {
             // Each is asked, so that each wakes this task.
-            let are_there = self.gauges.iter().filter(|gauge| gauge.poll_wait(context).is_ready());
-            if are_there.count() > 0 { Poll::Ready(()) } else { Poll::Pending }
+            let asked = self.gauges.iter().map(|gauge| gauge.board.poll_wait(context));
+            asked.fold(Poll::Pending, |all, one| if one.is_ready() { one } else { all })
         });
         tokio::select! {
             () = waits => {}
@@ -145,7 +145,7 @@ impl Workers {
     /// The longest wait of any worker, if it is long enough to be reported.
     #[must_use]
     pub fn longest_wait(&self) -> Option<Wait> {
-        let waits = self.gauges.iter().filter_map(|gauge| gauge.wait());
+        let waits = self.gauges.iter().filter_map(|gauge| gauge.board.range());
         waits.max_by_key(|wait| wait.elapsed_us)
     }
 }

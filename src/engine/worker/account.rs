@@ -70,7 +70,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             && !self.scheduler.is_stopped()
             && self.connections.iter().all(Connection::rests)
             // Nobody takes it back while it sleeps.
-            && !self.gauge.shows_wait()
+            && !self.gauge.board.has_range()
     }
 
     /// Publishes the counts if they were requested.

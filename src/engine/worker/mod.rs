@@ -350,7 +350,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         self.metrics.sent.addresses = self.addresses.counts();
         self.metrics.done_us = self.now_us;
         self.metrics.connections = self.connections.len() as u64;
-        self.gauge.show_wait(None);
+        self.gauge.board.set_range(None);
         while self.ring.in_flight() > 0 {
             self.ring.cancel(TOKEN_WAKE);
             self.ring.enter(TURN_WAIT_MAX_US)?;

@@ -39,7 +39,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             retry_for_us: self.retries.retry_for_us,
             why: job.last_failure.map_or_else(String::new, |failure| failure.to_string()),
         });
-        self.gauge.show_wait(wait);
+        self.gauge.board.set_range(wait);
     }
 }
 
