@@ -26,6 +26,7 @@ use std::io::Read;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use inrush_origin::{
@@ -44,6 +45,8 @@ const MIB: u64 = 1 << 20;
 const LEAST_MS: u64 = 1200;
 /// A program that ran for less of the time than this was not what kept the processors busy.
 const CROWDED_SHARE: f64 = 0.35;
+/// With less than this its clock hardly shows what it does when it runs.
+const STARVED_SHARE: f64 = 0.02;
 
 /// Numbers of a case, from a seed.
 struct Numbers(u64);
@@ -80,10 +83,15 @@ fn discard(origin: &Origin) -> Program {
     get(origin, ["s3://lab/p/", "--discard", "--json"])
 }
 
+/// True if the program had a processor for less than this share of its time.
+fn ran_less_than(summary: &Value, share: f64) -> bool {
+    let seconds = |name: &str| summary[name].as_f64().expect("seconds");
+    seconds("cpu_seconds") < seconds("seconds") * share
+}
+
 /// The verdict is the processors, and others had them: the program hardly ran.
 fn is_crowded(summary: &Value) -> bool {
-    let seconds = |name: &str| summary[name].as_f64().expect("seconds");
-    summary["limit"]["part"] == "cpu" && seconds("cpu_seconds") < seconds("seconds") * CROWDED_SHARE
+    summary["limit"]["part"] == "cpu" && ran_less_than(summary, CROWDED_SHARE)
 }
 
 /// Fails unless this part was the limit, and standard error has its sentence.
@@ -212,12 +220,19 @@ fn a_slow_reader() {
     assert_limit(&run, &serde_json::from_str(&report).expect("JSON"), "reader");
 }
 
+/// Held by the case that keeps a core busy: two of them would leave each other nothing.
+static BUSY: Mutex<()> = Mutex::new(());
+
 /// Processes that keep one core busy; they go when it is dropped.
-struct Burners(Vec<Child>);
+struct Burners {
+    children: Vec<Child>,
+    _alone: MutexGuard<'static, ()>,
+}
 
 impl Burners {
-    /// Keeps a core busy.
+    /// Keeps a core busy, when no other case does.
     fn start(core: u64) -> Self {
+        let alone = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
         let burn = || {
             Command::new("taskset")
                 .args(["-c", &core.to_string(), "sh", "-c", "while :; do :; done"])
@@ -225,13 +240,13 @@ impl Burners {
                 .spawn()
                 .expect("taskset")
         };
-        Self((0..2).map(|_| burn()).collect())
+        Self { children: (0..2).map(|_| burn()).collect(), _alone: alone }
     }
 }
 
 impl Drop for Burners {
     fn drop(&mut self) {
-        for child in &mut self.0 {
+        for child in &mut self.children {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -241,6 +256,7 @@ impl Drop for Burners {
 /// Runs a program on a core that others keep busy, and who is asked before it.
 fn crowded(program: Program, core: u64) -> (Burners, Program) {
     let core = core % std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    // The origin has a share of the processors that is many times as large, on a busy machine, too.
     let words = ["nice", "-n", "10", "taskset", "-c", &core.to_string()].map(str::to_owned);
     (Burners::start(core), program.by_way_of(words))
 }
@@ -282,8 +298,10 @@ fn verification() {
     let origin = start(config);
     let (_burners, program) = crowded(discard(&origin), numbers.between(0, 63));
     let run = check(program.with(["--verify", "strict"]), "cpu");
-    let work = &run.json()["limit"]["work"];
-    run.check(work == "verification", &format!("{work}"));
+    let summary = run.json();
+    let work = &summary["limit"]["work"];
+    let is_unknown = work.is_null() && ran_less_than(&summary, STARVED_SHARE);
+    run.check(work == "verification" || is_unknown, &format!("{work}"));
 }
 
 #[test]
