@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use tempfile::NamedTempFile;
 
@@ -183,9 +184,12 @@ impl Unnamed {
 /// Adds what an EPERM is due to, if that is known.
 fn with_cause(error: io::Error, path: &Path) -> io::Error {
     let name = path.file_name().and_then(OsStr::to_str);
+    // Errors of tempfile have the kind alone, which is that of EACCES, too.
     let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
-    match name.filter(|_| is_refused).and_then(|name| protection_at(folder_of(path), name)) {
-        Some(found) => io::Error::new(error.kind(), format!("{error}: {}", found.words())),
+    let found = name.filter(|_| is_refused);
+    let found = found.and_then(|name| protection_at(folder_of(path), name, Errno::PERM));
+    match found {
+        Some(found) => io::Error::new(error.kind(), format!("{error}{}", found.suffix())),
         None => error,
     }
 }

@@ -15,6 +15,7 @@ use crate::control::list::walk::Entry;
 use crate::download::folder_lock::{FolderLock, SPREAD};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::file_download::{Cut, FileDownload};
+use crate::files::host::Protection;
 use crate::files::sink::Sink;
 use crate::files::system_host::{self, DiskSpace, Root, protection_at};
 use crate::plan::folding::Folding;
@@ -298,9 +299,9 @@ impl Target {
                     folder,
                     Hindrance::Refused(errno @ (Errno::ACCESS | Errno::ROFS | Errno::PERM)),
                 ) => {
-                    let found = (errno == Errno::PERM).then(|| protection_at(folder, ""));
-                    let why = found.flatten().map(|found| format!(": {}", found.words()));
-                    Some((folder.display().to_string(), errno, why.unwrap_or_default()))
+                    let found = protection_at(folder, "", errno);
+                    let why = found.map(Protection::suffix).unwrap_or_default();
+                    Some((folder.display().to_string(), errno, why))
                 }
                 // If this cannot be determined, the first file will show it.
                 _ => None,

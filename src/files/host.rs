@@ -421,6 +421,12 @@ impl Protection {
         }
     }
 
+    /// The cause, as the end of a message.
+    #[must_use]
+    pub fn suffix(self) -> String {
+        format!(": {}", self.words())
+    }
+
     /// What to do about it.
     #[must_use]
     pub const fn advice(self) -> &'static str {
@@ -484,7 +490,7 @@ impl fmt::Display for FileError {
             ),
             _ => write!(f, "{} {}: {}", self.step, self.path, self.errno),
         }?;
-        self.protection.map_or(Ok(()), |protection| write!(f, ": {}", protection.words()))
+        self.protection.map_or(Ok(()), |protection| f.write_str(&protection.suffix()))
     }
 }
 

@@ -299,7 +299,7 @@ impl Root {
             }
             _ => (step, path),
         };
-        let protection = (errno == Code::PERM).then(|| self.protection(step, path)).flatten();
+        let protection = self.protection(step, path, errno);
         FileError { step, path: self.place(path), errno: errno.into(), protection }
     }
 }

@@ -331,7 +331,7 @@ fn has_reader(writer: &OwnedFd) -> bool {
 
 /// The error at a name in the channel's folder.
 fn error_at(folder: &OwnedFd, step: &'static str, name: &str, errno: Code) -> FileError {
-    let protection = (errno == Code::PERM).then(|| protection_in(folder, name)).flatten();
+    let protection = protection_in(folder, name, errno);
     FileError { protection, ..FileError::new(step, name.to_owned(), errno) }
 }
 

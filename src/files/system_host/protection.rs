@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Statx, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::{Root, open_folder, open_folder_at};
@@ -14,9 +15,12 @@ use crate::files::host::{FOLDER_REFUSES, Protection};
 const STICKY: u16 = 0o1000;
 
 impl Root {
-    /// What protects the name at this path below the destination, or for a step about a folder what
-    /// protects the folder there.
-    pub(super) fn protection(&self, step: &str, path: &str) -> Option<Protection> {
+    /// What this error at a path below the destination is due to: what protects the name there, or
+    /// for a step about a folder what protects the folder.
+    pub(super) fn protection(&self, step: &str, path: &str, errno: Errno) -> Option<Protection> {
+        if errno != Errno::PERM {
+            return None;
+        }
         let path = path.trim_end_matches('/');
         let (above, name) = match step {
             FOLDER_REFUSES => (path, ""),
@@ -31,19 +35,25 @@ impl Root {
                 Err(_) => return None,
             }
         }
-        protection_in(&folder, name)
+        protection_in(&folder, name, errno)
     }
 }
 
-/// What protects a name in the folder of this path; without a name, what protects the folder.
+/// Like [`protection_in`], in the folder of this path.
 #[must_use]
-pub fn protection_at(folder: &Path, name: &str) -> Option<Protection> {
-    protection_in(&open_folder_at(folder).ok()?, name)
+pub fn protection_at(folder: &Path, name: &str, errno: Errno) -> Option<Protection> {
+    // Nothing is opened for other errors.
+    let folder = (errno == Errno::PERM).then(|| open_folder_at(folder));
+    protection_in(&folder?.ok()?, name, errno)
 }
 
-/// What protects a name in this folder; without a name, what protects the folder.
+/// What this error at a name in a folder is due to: what protects the name, or without one the
+/// folder. `None` for other errors than EPERM.
 #[must_use]
-pub fn protection_in(folder: &OwnedFd, name: &str) -> Option<Protection> {
+pub fn protection_in(folder: &OwnedFd, name: &str, errno: Errno) -> Option<Protection> {
+    if errno != Errno::PERM {
+        return None;
+    }
     let above = look(folder, "")?;
     let has = |found: &Statx, attribute| found.stx_attributes.contains(attribute);
     if has(&above, StatxAttributes::IMMUTABLE) {

@@ -378,9 +378,8 @@ impl<'a> Sweeper<'a> {
         // Another process removed it first.
         if errno != Code::NOENT {
             let what = format!("{step} {}", self.typed.place(path));
-            let protection = (errno == Code::PERM).then(|| self.typed.protection(step, path));
-            let refused = || refused(&what, errno, protection.flatten());
-            self.swept.error.get_or_insert_with(refused);
+            let protection = self.typed.protection(step, path, errno);
+            self.swept.error.get_or_insert_with(|| refused(&what, errno, protection));
             self.stopped |= self.sweep.whole;
         }
     }
@@ -393,7 +392,7 @@ fn below(path: &str, name: &str) -> String {
 fn refused(what: &str, errno: Code, protection: Option<Protection>) -> Error {
     let advice =
         "some files that are not in the source may be left; check permissions and run it again";
-    let why = protection.map_or_else(String::new, |found| format!(": {}", found.words()));
+    let why = protection.map(Protection::suffix).unwrap_or_default();
     Error::new(ErrorKind::Destination, format!("cannot {what}: {errno}{why}"))
         .advise(advice)
         .of_call(Some(errno.raw_os_error()))
