@@ -161,8 +161,9 @@ impl ChainHttp {
     }
 
     /// The error of the last request, if its answer has no keys, with the answer's `reason`. With a
-    /// status of 500 or more the server has failed, and the request is not at fault.
-    pub(crate) fn failed(&self, reason: &str) -> Option<Error> {
+    /// status of 500 or more the server has failed, and the request is not at fault. `of_profile`:
+    /// the advice about it, where no setting of a URL is.
+    pub(crate) fn failed(&self, reason: &str, of_profile: Option<String>) -> Option<Error> {
         let last = self.way.last();
         let Asked { endpoint, status, service, foreign, from, .. } = last.as_ref()?;
         let (status, host) = ((*status)?, &endpoint.host);
@@ -182,8 +183,10 @@ impl ChainHttp {
         };
         // Where the service itself refuses, it is the right one.
         let is_right = service.is_some() && foreign.is_none() && !reason.is_empty();
-        let advice = check(from.as_deref().filter(|_| !is_right));
+        let from = from.as_deref().filter(|_| !is_right);
+        let advice = check(from);
         if status < 500 {
+            let advice = of_profile.filter(|_| from.is_none()).unwrap_or(advice);
             return Some(Error::new(ErrorKind::Access, message).advise(advice));
         }
         let error = Error::new(ErrorKind::Endpoint, message).because(ErrorReason::Server);

@@ -165,12 +165,8 @@ fn explained(
         return on_the_way.within(cannot_get(profile));
     }
     let reason = reason_of(&reason);
-    if let Some(failed) = http.failed(&reason) {
-        // No setting of a URL is at fault.
-        let of_profile = failed.advice() == Some(check(None).as_str());
-        let failed = failed.within(cannot_get(profile));
-        let check = profile.filter(|_| of_profile).map(NamedProfile::check);
-        return check.map_or(failed.clone(), |check| failed.advise(check));
+    if let Some(failed) = http.failed(&reason, profile.map(NamedProfile::check)) {
+        return failed.within(cannot_get(profile));
     }
     if is_of_network(error) {
         let message = format!("{}: {reason}", cannot_get(profile));

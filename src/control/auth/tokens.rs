@@ -275,7 +275,7 @@ impl RoleOfSession {
         let request = request.account_id(&self.of.account).role_name(&self.of.role);
         let answer = request.send().await.map_err(|error| {
             let error = CredentialsError::provider_error(error);
-            match self.http.failed(&reason_of(&reasons(&error))) {
+            match self.http.failed(&reason_of(&reasons(&error)), None) {
                 Some(refused)
                     if refused.kind() == ErrorKind::Access && self.http.redirect().is_none() =>
                 {
