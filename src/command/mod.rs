@@ -97,8 +97,8 @@ struct Hosted {
 /// themselves in the background.
 #[must_use]
 pub fn main_within(program: Vec<OsString>, words: Vec<OsString>, begun: Instant) -> u8 {
-    let hosted = Hosted { program, words: words.clone() };
-    within(Some(&hosted), &words, begun)
+    let hosted = Hosted { program, words };
+    within(Some(&hosted), &hosted.words, begun)
 }
 
 /// Runs the arguments; returns the exit code. `begun`: the process's start.

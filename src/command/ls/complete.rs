@@ -13,10 +13,8 @@ use crate::control::{Control, profile_names};
 use crate::error::Result;
 use crate::report::out;
 use crate::s3::list::ListQuery;
-use crate::s3::uri::shown;
+use crate::s3::uri::{SCHEME, shown};
 
-/// Prefix of an address.
-const SCHEME: &str = "s3://";
 /// Characters with a meaning in globs.
 const GLOB_CHARACTERS: [char; 4] = ['*', '?', '[', '\\'];
 

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from lab.install import TOOLS
+from lab.loops.checkpoint import COLUMNS, ROWS
 from lab.process import LabError, must
 
 MADE, FILES = "made", "files"
@@ -31,7 +32,7 @@ TAR_SAMPLES = 1_640
 MODULUS = 1 << 64
 TENSOR_BYTES = 64 << 20
 MODEL_FILES = 4
-CHECKPOINT_TENSOR_BYTES = 2_730 * 1_024 * 4
+CHECKPOINT_TENSOR_BYTES = ROWS * COLUMNS * 4
 STAMP_EVERY = 4 << 10
 CHUNK = 16 << 20
 

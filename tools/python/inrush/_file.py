@@ -224,10 +224,11 @@ class Ahead:
 class File(io.BufferedIOBase):
     """An object that is open for reading, as a binary file that may be sought in.
 
-    Who reads on from where the last read ended, or from little behind it, gets ever longer ranges
-    ahead, which wait for who looks elsewhere meanwhile. Who jumps gets what is asked for; of less
-    than 32 KiB the block that it is in, and eight of those are kept. `size` is in bytes, `info` is
-    what the server said. Not for several threads at once.
+    A read at the end of the last one, or up to 64 KiB behind it, reads on: ever longer ranges are
+    requested ahead, and kept while small reads elsewhere come between. Any other read requests its
+    own bytes; one of less than 32 KiB requests the block of 32 KiB around it, and the last eight
+    blocks are kept. `size` is in bytes, `info` is what the server said. Not for several threads at
+    once.
     """
 
     def __init__(
