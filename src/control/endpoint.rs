@@ -299,7 +299,7 @@ pub(crate) fn is_name_of_region(text: &str) -> bool {
 }
 
 /// True if the text can be a region of AWS; it becomes part of a host name.
-fn is_region_of_aws(text: &str) -> bool {
+pub(crate) fn is_region_of_aws(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let ends_well = !text.starts_with('-') && !text.ends_with('-');
     (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits) && ends_well

@@ -73,10 +73,10 @@ pub const PROCESS_STDERR_BYTES_MAX: usize = 280;
 pub const ROLE_SECONDS_MIN: i32 = 900;
 /// Longest answer of a server of credentials, in bytes: those of STS have a few thousand.
 pub const CREDENTIALS_ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Most requests to a container's agent for one set of keys.
-pub const AGENT_ATTEMPTS_MAX: u32 = 3;
+/// Most requests to a container's agent, and to AWS's sign-in service, for one set of keys.
+pub const KEYS_ATTEMPTS_MAX: u32 = 3;
 /// Longest pause before the second of these attempts; before the third it is twice as long.
-pub const AGENT_PAUSE: Duration = Duration::from_secs(1);
+pub const KEYS_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for one answer of the instance's metadata service.
 pub const METADATA_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest time for the metadata service in all: this soon its absence is known.

@@ -33,7 +33,9 @@ const CREDENTIALS: (&str, &str) = ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credenti
 const FILES: [(&str, &str); 2] = [CONFIG, CREDENTIALS];
 
 /// Folders below the home folder where the AWS CLI keeps sessions.
-const CACHES: [&str; 3] = [".aws/sso/cache", ".aws/cli/cache", ".aws/login/cache"];
+const CACHES: [&str; 2] = [".aws/sso/cache", ".aws/cli/cache"];
+/// The variable with the folder of sessions of `aws login`, and the default below the home folder.
+pub(super) const LOGIN_SESSIONS: (&str, &str) = ("AWS_LOGIN_CACHE_DIRECTORY", ".aws/login/cache");
 
 /// The settings that name a file.
 const FILE_SETTINGS: [&str; 2] = ["ca_bundle", WEB_IDENTITY];
@@ -252,6 +254,11 @@ impl Settings {
         (self.variable)(name)
     }
 
+    /// A path that a variable sets, or its default below the home folder; `None` without a home.
+    pub(super) fn place(&self, (named, usual): (&str, &str)) -> Option<PathBuf> {
+        place(&*self.variable, named, usual).map(|(path, _)| path)
+    }
+
     /// The selected profile.
     pub(crate) fn profile(&self) -> &str {
         &self.profile
@@ -457,10 +464,11 @@ pub(crate) fn profile_names() -> Vec<String> {
 pub(crate) fn aws_files(settings: Option<&Settings>) -> Vec<PathBuf> {
     let home = environment_and_home("HOME").map(PathBuf::from);
     let below_home = |path: &str| Some(home.as_ref()?.join(path));
-    let named = FILES.into_iter().filter_map(|(named, usual)| {
+    let places = || FILES.into_iter().chain([LOGIN_SESSIONS]);
+    let named = places().filter_map(|(named, usual)| {
         place(&environment_and_home, named, usual).map(|(path, _)| path)
     });
-    let usual = FILES.map(|(_, usual)| usual).into_iter().chain(CACHES).filter_map(below_home);
+    let usual = places().map(|(_, usual)| usual).chain(CACHES).filter_map(below_home);
     let of_profiles = settings.into_iter().flat_map(Settings::files).flat_map(|file| {
         let of_home = file.strip_prefix("~/").and_then(below_home);
         [Some(PathBuf::from(file)), of_home].into_iter().flatten()

@@ -44,7 +44,7 @@ fn credentials(service: &Service) -> Option<Finding> {
         Ok(Some(keys)) => keys,
     };
     let from = &keys.from;
-    const FIX: &str = "get new ones, for example: aws sso login";
+    const FIX: &str = "get new ones, for example: aws login or aws sso login";
     Some(match keys.left_seconds {
         Some(left) if left <= 0 => {
             let ago = span(left.unsigned_abs());

@@ -264,7 +264,7 @@ impl ServerError {
                 "check AWS_ACCESS_KEY_ID (or --profile), and that the key belongs to this endpoint"
             }
             ("ExpiredToken" | "TokenRefreshRequired", _) => {
-                "get new temporary credentials (for example: aws sso login)"
+                "get new temporary credentials (for example: aws login or aws sso login)"
             }
             ("InvalidToken", _) => {
                 "check the session token (AWS_SESSION_TOKEN, AWS_SECURITY_TOKEN, or that of the \

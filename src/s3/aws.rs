@@ -20,20 +20,75 @@ pub struct Partition {
     region_prefix: &'static str,
     /// Suffix of S3's host names, including dual-stack ones.
     suffix: &'static str,
+    /// Suffix of other services' dual-stack host names.
+    dualstack_suffix: &'static str,
+    /// Suffix of the sign-in service's host names.
+    sign_in_suffix: &'static str,
 }
 
 /// All partitions but the commercial one, which has all other regions.
 const PARTITIONS: [Partition; 7] = [
-    Partition { name: "aws-cn", region_prefix: "cn-", suffix: "amazonaws.com.cn" },
-    Partition { name: "aws-eusc", region_prefix: "eusc-", suffix: "amazonaws.eu" },
-    Partition { name: "aws-iso", region_prefix: "us-iso-", suffix: "c2s.ic.gov" },
-    Partition { name: "aws-iso-b", region_prefix: "us-isob-", suffix: "sc2s.sgov.gov" },
-    Partition { name: "aws-iso-e", region_prefix: "eu-isoe-", suffix: "cloud.adc-e.uk" },
-    Partition { name: "aws-iso-f", region_prefix: "us-isof-", suffix: "csp.hci.ic.gov" },
-    Partition { name: "aws-us-gov", region_prefix: "us-gov-", suffix: "amazonaws.com" },
+    Partition {
+        name: "aws-cn",
+        region_prefix: "cn-",
+        suffix: "amazonaws.com.cn",
+        dualstack_suffix: "api.amazonwebservices.com.cn",
+        sign_in_suffix: "signin.amazonaws.cn",
+    },
+    Partition {
+        name: "aws-eusc",
+        region_prefix: "eusc-",
+        suffix: "amazonaws.eu",
+        dualstack_suffix: "api.amazonwebservices.eu",
+        sign_in_suffix: "signin.amazonaws-eusc.eu",
+    },
+    Partition {
+        name: "aws-iso",
+        region_prefix: "us-iso-",
+        suffix: "c2s.ic.gov",
+        dualstack_suffix: "api.aws.ic.gov",
+        sign_in_suffix: "signin.c2shome.ic.gov",
+    },
+    Partition {
+        name: "aws-iso-b",
+        region_prefix: "us-isob-",
+        suffix: "sc2s.sgov.gov",
+        dualstack_suffix: "api.aws.scloud",
+        sign_in_suffix: "signin.sc2shome.sgov.gov",
+    },
+    Partition {
+        name: "aws-iso-e",
+        region_prefix: "eu-isoe-",
+        suffix: "cloud.adc-e.uk",
+        dualstack_suffix: "api.cloud-aws.adc-e.uk",
+        sign_in_suffix: "signin.csphome.adc-e.uk",
+    },
+    Partition {
+        name: "aws-iso-f",
+        region_prefix: "us-isof-",
+        suffix: "csp.hci.ic.gov",
+        dualstack_suffix: "api.aws.hci.ic.gov",
+        sign_in_suffix: "signin.csphome.hci.ic.gov",
+    },
+    Partition {
+        name: AWS_US_GOV,
+        region_prefix: "us-gov-",
+        suffix: "amazonaws.com",
+        dualstack_suffix: "api.aws",
+        sign_in_suffix: "signin.amazonaws-us-gov.com",
+    },
 ];
 
-const COMMERCIAL: Partition = Partition { name: "aws", region_prefix: "", suffix: "amazonaws.com" };
+const COMMERCIAL: Partition = Partition {
+    name: "aws",
+    region_prefix: "",
+    suffix: "amazonaws.com",
+    dualstack_suffix: "api.aws",
+    sign_in_suffix: "signin.aws.amazon.com",
+};
+
+/// The partition whose sign-in service has FIPS endpoints with names of their own.
+const AWS_US_GOV: &str = "aws-us-gov";
 
 impl Partition {
     /// The partition of a region.
@@ -67,6 +122,26 @@ impl Variant {
     /// The host of a zone's directory buckets.
     pub fn zone_host(self, zone: &str, region: &str) -> Result<String> {
         self.named("s3express", &format!("-{zone}"), region)
+    }
+
+    /// The host of the sign-in service, which renews the keys of a session of `aws login`: by the
+    /// endpoint rules of botocore 1.44.
+    #[must_use]
+    pub fn sign_in_host(self, region: &str) -> String {
+        let partition = Partition::of(region);
+        let Partition { suffix, dualstack_suffix, sign_in_suffix, .. } = partition;
+        match (self.fips, self.dualstack) {
+            (false, false) => format!("{region}.{sign_in_suffix}"),
+            (true, false) if region == "us-gov-west-1" => {
+                "signin-fips.amazonaws-us-gov.com".to_owned()
+            }
+            (true, false) if partition.name == AWS_US_GOV => {
+                format!("{region}.signin-fips.amazonaws-us-gov.com")
+            }
+            (true, false) => format!("signin-fips.{region}.{suffix}"),
+            (false, true) => format!("signin.{region}.{dualstack_suffix}"),
+            (true, true) => format!("signin-fips.{region}.{dualstack_suffix}"),
+        }
     }
 
     fn named(self, service: &str, zone: &str, region: &str) -> Result<String> {
@@ -274,6 +349,26 @@ mod tests {
 
     /// The table of
     /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/endpoint-directory-buckets-AZ.html>.
+    #[test]
+    fn the_sign_in_service_has_names_of_its_own() {
+        let check = |fips, dualstack, region, expected| {
+            assert_eq!(Variant { fips, dualstack }.sign_in_host(region), expected);
+        };
+        check(false, false, "us-east-1", "us-east-1.signin.aws.amazon.com");
+        check(false, false, "cn-north-1", "cn-north-1.signin.amazonaws.cn");
+        check(false, false, "us-gov-west-1", "us-gov-west-1.signin.amazonaws-us-gov.com");
+        check(false, false, "us-iso-east-1", "us-iso-east-1.signin.c2shome.ic.gov");
+        check(false, false, "us-isob-east-1", "us-isob-east-1.signin.sc2shome.sgov.gov");
+        check(false, false, "us-isof-south-1", "us-isof-south-1.signin.csphome.hci.ic.gov");
+        check(false, false, "eu-isoe-west-1", "eu-isoe-west-1.signin.csphome.adc-e.uk");
+        check(false, false, "eusc-de-east-1", "eusc-de-east-1.signin.amazonaws-eusc.eu");
+        check(true, false, "us-east-1", "signin-fips.us-east-1.amazonaws.com");
+        check(true, false, "us-gov-west-1", "signin-fips.amazonaws-us-gov.com");
+        check(true, false, "us-gov-east-1", "us-gov-east-1.signin-fips.amazonaws-us-gov.com");
+        check(false, true, "eu-west-1", "signin.eu-west-1.api.aws");
+        check(true, true, "cn-north-1", "signin-fips.cn-north-1.api.amazonwebservices.com.cn");
+    }
+
     #[test]
     fn zones_lie_in_regions() {
         for (zone, region) in [

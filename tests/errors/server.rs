@@ -335,7 +335,7 @@ fn a_profile_of_the_environment_that_gives_no_keys_is_reported() {
         ("gone", &["the profile 'gone' refers to the profile 'nowhere', which does not", &files]),
         ("alone", &["the profile 'alone' has role_arn, but neither source_profile nor", &files]),
         ("circle", &["the profile 'circle' is in a circle of source_profile: circle -> ", &files]),
-        ("signin", &["the profile 'signin' has a session of aws login, which is not", &files]),
+        ("signin", &["the profile 'signin': the session in ", "aws login --profile signin"]),
         ("odd", &["the profile 'odd' has ", "Nonsense", "AWS_PROFILE", &files]),
         ("login", &["the profile 'login': ", login]),
         ("unknown", &["the profile 'unknown' has sso_session = elsewhere, but there", &files]),

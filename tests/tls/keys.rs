@@ -10,9 +10,9 @@ use crate::{ACCESS, ENDPOINT, SECRET};
 
 /// The keys that are given, as the answers of STS, of metadata and of single sign-on name them.
 pub(crate) const GIVEN: &str = "AKIDGIVEN";
-const TOKEN: &str = "token-that-is-given";
+pub(crate) const TOKEN: &str = "token-that-is-given";
 /// When they end: not within this run.
-const UNTIL: &str = "2100-01-01T00:00:00Z";
+pub(crate) const UNTIL: &str = "2100-01-01T00:00:00Z";
 const UNTIL_MS: u64 = 4_102_444_800_000;
 
 pub(crate) const ROLE: &str = "arn:aws:iam::123456789012:role/train";

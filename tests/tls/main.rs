@@ -21,6 +21,7 @@ mod bytes;
 mod fake;
 mod given;
 mod keys;
+mod login;
 mod refusals;
 mod secrets;
 mod wire;

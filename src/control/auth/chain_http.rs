@@ -1,8 +1,8 @@
-//! HTTP of the credential chain: sends its requests to STS, single sign-on, a container's agent and
-//! the instance's metadata service.
+//! HTTP of the credential chain: sends its requests to STS, single sign-on, AWS's sign-in service,
+//! a container's agent and the instance's metadata service.
 //!
-//! aws-config decides on requests and retries. Requests use the certificates and proxies of the
-//! run, each on its own connection: a run makes a handful of them.
+//! Most of them are made and repeated by aws-config and the SDK's clients. All use the certificates
+//! and proxies of the run, each on its own connection: a run makes a handful of them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,7 +20,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, Uri, header, uri};
 use http_body_util::Full;
 use hyper::client::conn::http1::SendRequest;
 use rustls::ClientConfig;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::chain_answers;
@@ -28,6 +28,7 @@ use crate::control::client::{Trouble, open, passing, read_body};
 use crate::control::dns::resolver::{Resolver, is_local, reachable};
 use crate::control::limits::{
     ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX, CREDENTIALS_ANSWER_BYTES_MAX,
+    KEYS_ATTEMPTS_MAX, KEYS_PAUSE,
 };
 use crate::control::settings::{ENDPOINT_URL, Found};
 use crate::control::tls::{Trust, client_config};
@@ -44,6 +45,8 @@ pub(crate) enum CredentialService {
     Sso,
     /// Single sign-on: refreshes a session.
     SsoOidc,
+    /// Renews the keys of a session of `aws login`.
+    SignIn,
 }
 
 impl CredentialService {
@@ -53,6 +56,7 @@ impl CredentialService {
             Self::Sts => "sts",
             Self::Sso => "sso",
             Self::SsoOidc => "sso_oidc",
+            Self::SignIn => "signin",
         }
     }
 
@@ -61,6 +65,7 @@ impl CredentialService {
         match self {
             Self::Sts => "STS",
             Self::Sso | Self::SsoOidc => "single sign-on",
+            Self::SignIn => "AWS Sign-In",
         }
     }
 
@@ -204,23 +209,31 @@ impl ChainHttp {
         self.way.last().as_ref().map(|asked| asked.endpoint.host.clone())
     }
 
-    /// Requests a URL once, with this token; returns status and body. With `addresses` its host
-    /// is asked there, through no proxy: a second look-up might find others.
-    pub(super) async fn get(
+    /// Sends a request that no client of the SDK makes, again where it gets no answer or the server
+    /// fails; returns status and body. With `addresses` its host is asked there, through no proxy:
+    /// a second look-up might find others.
+    pub(super) async fn send(
         &self,
-        url: &Uri,
+        request: impl Fn() -> http::Result<Request<SdkBody>>,
         addresses: Option<&[IpAddr]>,
-        token: Option<HeaderValue>,
     ) -> Result<(u16, Bytes), ConnectorError> {
-        let mut request = Request::get(url).header(header::ACCEPT, "application/json");
-        if let Some(token) = token {
-            request = request.header(header::AUTHORIZATION, token);
-        }
-        let request = request.body(SdkBody::empty()).map_err(|error| unusable(&error))?;
         let connector = self.connector(CONNECT_TIMEOUT, ANSWER_TIMEOUT);
         let connector = Connector { addresses: addresses.map(<[_]>::to_vec), ..connector };
-        let answer = connector.exchange(request).await?;
-        Ok((answer.status().as_u16(), answer.into_body()))
+        let mut attempt = 1;
+        loop {
+            let request = request().map_err(|error| unusable(&error))?;
+            let outcome = connector.exchange(request).await;
+            let may_pass = match &outcome {
+                Ok(answer) => answer.status().is_server_error(),
+                Err(error) => error.is_io() || error.is_timeout(),
+            };
+            if attempt == KEYS_ATTEMPTS_MAX || !may_pass {
+                let answer = outcome?;
+                return Ok((answer.status().as_u16(), answer.into_body()));
+            }
+            sleep(KEYS_PAUSE.mul_f64(fastrand::f64()) * attempt).await;
+            attempt += 1;
+        }
     }
 
     fn connector(&self, connect_timeout: Duration, answer_timeout: Duration) -> Connector {
@@ -573,7 +586,8 @@ mod tests {
         let http = ChainHttp::new(Trust::System, proxies(), vec![]);
         let url = format!("http://agent.invalid:{}/c", server.address.port());
         let url: Uri = url.parse().expect("a URL");
-        let answer = run(http.get(&url, Some(&[server.address.ip()]), None));
+        let request = || Request::get(&url).body(SdkBody::empty());
+        let answer = run(http.send(request, Some(&[server.address.ip()])));
         assert_eq!(answer.expect("an answer").0, 200);
         assert!(server.seen()[0].starts_with("GET /c HTTP/1.1\r\n"), "{:?}", server.seen());
     }

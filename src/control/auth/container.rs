@@ -6,15 +6,14 @@ use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use aws_smithy_runtime_api::client::result::ConnectorError;
-use http::{HeaderValue, Uri};
-use tokio::time::sleep;
+use aws_smithy_types::body::SdkBody;
+use http::{HeaderValue, Request, Uri, header};
 
 use super::chain_http::ChainHttp;
-use super::fields::Fields;
+use super::fields::{EXPIRATION, Fields};
 use super::roles::Nothing;
 use super::tokens::read_token;
 use crate::control::dns::resolver::Resolver;
-use crate::control::limits::{AGENT_ATTEMPTS_MAX, AGENT_PAUSE};
 use crate::control::settings::{Found, Settings};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -75,19 +74,15 @@ impl Container {
         let (url, addresses) =
             self.place().await.map_err(CredentialsError::invalid_configuration)?;
         let token = self.token().await.map_err(CredentialsError::invalid_configuration)?;
-        let mut attempt = 1;
-        let (status, body) = loop {
-            let outcome = self.http.get(&url, addresses.as_deref(), token.clone()).await;
-            let may_pass = match &outcome {
-                Ok((status, _)) => *status >= 500,
-                Err(error) => error.is_io() || error.is_timeout(),
-            };
-            if attempt == AGENT_ATTEMPTS_MAX || !may_pass {
-                break outcome.map_err(CredentialsError::provider_error)?;
+        let request = || {
+            let mut request = Request::get(&url).header(header::ACCEPT, "application/json");
+            if let Some(token) = &token {
+                request = request.header(header::AUTHORIZATION, token);
             }
-            sleep(AGENT_PAUSE.mul_f64(fastrand::f64()) * attempt).await;
-            attempt += 1;
+            request.body(SdkBody::empty())
         };
+        let answer = self.http.send(request, addresses.as_deref()).await;
+        let (status, body) = answer.map_err(CredentialsError::provider_error)?;
         let fields = Fields::parse(&body, "has");
         if !(200..300).contains(&status) {
             let text = |name| fields.as_ref()?.get(name)?.as_str().map(str::to_owned);
@@ -95,7 +90,7 @@ impl Container {
             return Err(CredentialsError::provider_error(said.join(": ")));
         }
         let keys = fields.ok_or_else(|| "is no JSON object".to_owned());
-        let keys = keys.and_then(|fields| fields.keys("Token", "EcsContainer"));
+        let keys = keys.and_then(|fields| fields.keys("Token", EXPIRATION, "EcsContainer"));
         let mut keys = keys.map_err(|why| {
             let host = url.authority().map_or("", |authority| authority.as_str());
             let error = Error::new(ErrorKind::Access, format!("the answer of {host} {why}"));

@@ -489,6 +489,7 @@ fn origin(features: &[AwsCredentialFeature]) -> &'static str {
                 "from the profile's credential_process"
             }
             Feature::CredentialsSso | Feature::CredentialsProfileSso => "from single sign-on",
+            Feature::CredentialsProfileLogin => "from a session of aws login",
             Feature::CredentialsEnvVarsStsWebIdToken
             | Feature::CredentialsStsAssumeRoleWebId
             | Feature::CredentialsProfileStsWebIdToken => "from a web identity token",

@@ -2,18 +2,37 @@
 
 use aws_credential_types::Credentials;
 use serde_json::{Map, Value};
+use zeroize::Zeroize as _;
 
 use crate::s3::uri::shown;
 use crate::text::instant::parse_instant;
 
-/// The field with the expiry of keys.
-const EXPIRATION: &str = "Expiration";
+/// The usual field with the expiry of keys.
+pub(super) const EXPIRATION: &str = "Expiration";
 
-/// The fields of the object; their names are compared without case.
+/// The fields of the object; their names are compared without case. They are wiped when they are
+/// dropped.
 pub(super) struct Fields {
     fields: Map<String, Value>,
     /// Verb of messages: a command `prints` fields, an answer `has` them.
     verb: &'static str,
+}
+
+impl Drop for Fields {
+    fn drop(&mut self) {
+        wipe(&mut self.fields);
+    }
+}
+
+/// Wipes all texts below.
+pub(super) fn wipe(fields: &mut Map<String, Value>) {
+    for value in fields.values_mut() {
+        match value {
+            Value::String(text) => text.zeroize(),
+            Value::Object(inner) => wipe(inner),
+            _ => {}
+        }
+    }
 }
 
 impl Fields {
@@ -21,6 +40,11 @@ impl Fields {
     pub(super) fn parse(text: &[u8], verb: &'static str) -> Option<Self> {
         let fields = serde_json::from_slice(text).ok()?;
         Some(Self { fields, verb })
+    }
+
+    /// These fields.
+    pub(super) const fn of(fields: Map<String, Value>, verb: &'static str) -> Self {
+        Self { fields, verb }
     }
 
     /// The value of a field; `None` if it is missing or null.
@@ -46,11 +70,17 @@ impl Fields {
         self.text(name)?.ok_or_else(|| format!("{} no {name}", self.verb))
     }
 
-    /// The keys; `token` is the name of the session token's field.
+    /// The keys; `token` and `expiration` are the names of the fields with the session token and
+    /// with the expiry.
     ///
     /// # Errors
     /// The reason why there are none, without a value that could be secret.
-    pub(super) fn keys(&self, token: &str, provider: &'static str) -> Result<Credentials, String> {
+    pub(super) fn keys(
+        &self,
+        token: &str,
+        expiration: &str,
+        provider: &'static str,
+    ) -> Result<Credentials, String> {
         let mut builder = Credentials::builder()
             .provider_name(provider)
             .access_key_id(self.needed("AccessKeyId")?)
@@ -59,10 +89,10 @@ impl Fields {
         let is_none = self.get(token).is_some_and(|token| token == "");
         let token = if is_none { None } else { self.text(token)? };
         builder.set_session_token(token.map(str::to_owned));
-        let expiry = self.text(EXPIRATION)?.map(|text| {
+        let expiry = self.text(expiration)?.map(|text| {
             let verb = self.verb;
             parse_instant(text)
-                .ok_or_else(|| format!("{verb} {EXPIRATION}, which is no time: {}", shown(text)))
+                .ok_or_else(|| format!("{verb} {expiration}, which is no time: {}", shown(text)))
         });
         builder.set_expiry(expiry.transpose()?);
         Ok(builder.build())

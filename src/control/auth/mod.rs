@@ -9,6 +9,7 @@ mod environment;
 pub(super) mod express;
 mod fields;
 pub(super) mod instance;
+mod login;
 pub(super) mod process;
 mod reasons;
 pub(super) mod roles;

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::fields::Fields;
+use super::fields::{EXPIRATION, Fields};
 use crate::control::limits::{
     CREDENTIALS_ANSWER_BYTES_MAX, PROCESS_END_TIMEOUT, PROCESS_STDERR_BYTES_MAX, PROCESS_TIMEOUT,
 };
@@ -240,7 +240,7 @@ fn parse(printed: &[u8]) -> Result<Credentials, String> {
         Some(_) => return Err(format!("prints a Version that is not the number {VERSION}")),
         None => return Err("prints no Version".to_owned()),
     }
-    let mut keys = fields.keys(SESSION_TOKEN, "Process")?;
+    let mut keys = fields.keys(SESSION_TOKEN, EXPIRATION, "Process")?;
     keys.set_property(vec![AwsCredentialFeature::CredentialsProcess]);
     Ok(keys)
 }

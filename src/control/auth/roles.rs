@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::chain_http::CredentialService;
 use super::container::AGENT_VARIABLES;
 use super::environment::KEY_VARIABLES;
+use super::login::{LOGIN, Login};
 use super::process::Process;
 use super::services::Services;
 use super::tokens::{SSO, SingleSignOn, WEB_IDENTITY, WebIdentity};
@@ -34,9 +35,6 @@ pub(super) const ROLE_SESSION: &str = "role_session_name";
 const SOURCE_PROFILE: &str = "source_profile";
 const SOURCE: &str = "credential_source";
 const DURATION: &str = "duration_seconds";
-
-/// The setting that `aws login` leaves in a profile.
-const LOGIN: &str = "login_session";
 
 /// The source of a profile's credentials.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,6 +54,7 @@ enum Base {
     Process(String),
     WebIdentity(WebIdentity),
     SingleSignOn(SingleSignOn),
+    Login(Login),
     /// None: the profile's settings are wrong.
     Refused(Error),
     /// None: the profile has no such settings.
@@ -106,8 +105,12 @@ pub(in crate::control) fn services(settings: &Settings) -> Vec<CredentialService
         || chain.as_ref().is_some_and(Chain::has_role)
         || matches!(base, Some(Base::WebIdentity(_)));
     let mut services = if asks_sts { vec![CredentialService::Sts] } else { vec![] };
-    if let Some(Base::SingleSignOn(_)) = base {
-        services.extend([CredentialService::Sso, CredentialService::SsoOidc]);
+    match base {
+        Some(Base::SingleSignOn(_)) => {
+            services.extend([CredentialService::Sso, CredentialService::SsoOidc]);
+        }
+        Some(Base::Login(_)) => services.push(CredentialService::SignIn),
+        _ => {}
     }
     services
 }
@@ -244,6 +247,7 @@ impl Chain {
             }
             Base::WebIdentity(identity) => identity.provider(services),
             Base::SingleSignOn(session) => session.provider(services),
+            Base::Login(session) => session.provider(services),
             Base::Refused(error) => SharedCredentialsProvider::new(Refused(error)),
             Base::Nothing => SharedCredentialsProvider::new(Nothing),
         };
@@ -305,8 +309,7 @@ fn base(settings: &Settings, profile: &str) -> Base {
             .map_or_else(Base::Refused, Base::SingleSignOn),
         Some(keys) if keys.are_of_credentials_file => Base::Keys(name),
         _ if is_said(LOGIN) => {
-            let why = "has a session of aws login, which is not supported";
-            Base::Refused(refuse(settings, profile, LOGIN, why))
+            Login::of_profile(settings, profile).map_or_else(Base::Refused, Base::Login)
         }
         _ if is_said(PROCESS) => Base::Process(name),
         Some(_) => Base::Keys(name),

@@ -13,17 +13,17 @@ use super::chain_http::{ChainHttp, CredentialService};
 use super::roles;
 use crate::control::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
+use crate::s3::aws::Variant;
 
 /// The one variable that clients read in any case. They panic if it does not name a valid file.
 const PARTITIONS: &str = "SMITHY_CLIENT_SDK_CUSTOM_PARTITION";
 
 /// Settings that the clients of all services share.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Services {
     pub(super) http: ChainHttp,
     region: Region,
-    fips: bool,
-    dualstack: bool,
+    variant: Variant,
 }
 
 impl Services {
@@ -38,8 +38,11 @@ impl Services {
         Ok(Self {
             http,
             region: Region::new(region.to_owned()),
-            fips: settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?,
-            dualstack: settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?,
+            variant: Variant {
+                fips: settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?,
+                dualstack: settings
+                    .switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?,
+            },
         })
     }
 
@@ -59,10 +62,21 @@ impl Services {
             .time_source(SharedTimeSource::default())
             .http_client(self.http.of(service))
             .region(region)
-            .use_fips(self.fips && is_at_aws)
-            .use_dual_stack(self.dualstack && is_at_aws);
+            .use_fips(self.variant.fips && is_at_aws)
+            .use_dual_stack(self.variant.dualstack && is_at_aws);
         config.set_endpoint_url(url);
         config.build()
+    }
+
+    /// The URL that renews the keys of a session of `aws login`; at AWS in this region, or in that
+    /// of the run.
+    pub(super) fn sign_in_url(&self, region: Option<&str>) -> String {
+        let at_aws = || {
+            let region = region.unwrap_or(self.region.as_ref());
+            format!("https://{}", self.variant.sign_in_host(region))
+        };
+        let base = self.http.url(CredentialService::SignIn).map_or_else(at_aws, str::to_owned);
+        format!("{}/v1/token", base.trim_end_matches('/'))
     }
 }
 

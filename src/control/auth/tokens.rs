@@ -269,7 +269,7 @@ impl RoleOfSession {
     async fn ask(&self) -> provider::Result {
         let token = self.of.token(&self.oidc).await.map_err(|error| {
             let refused = Error::new(ErrorKind::Access, reason_of(&reasons_of_token(&error)));
-            CredentialsError::provider_error(self.to_renew(refused))
+            CredentialsError::provider_error(self.to_log_in(refused))
         })?;
         let request = self.client.get_role_credentials().access_token(token.token());
         let request = request.account_id(&self.of.account).role_name(&self.of.role);
@@ -279,7 +279,7 @@ impl RoleOfSession {
                 Some(refused)
                     if refused.kind() == ErrorKind::Access && self.http.redirect().is_none() =>
                 {
-                    CredentialsError::provider_error(self.to_renew(refused))
+                    CredentialsError::provider_error(self.to_log_in(refused))
                 }
                 _ => error,
             }
@@ -298,15 +298,18 @@ impl RoleOfSession {
         Ok(keys)
     }
 
-    /// The error of a session that gives no keys.
-    fn to_renew(&self, refused: Error) -> Error {
-        let profile = &self.of.profile;
-        let what = format!("cannot get credentials of the profile '{}'", shown(profile));
-        refused.within(what).advise(match &**profile {
-            PROFILE_DEFAULT => "to renew the session: aws sso login".to_owned(),
-            name => format!("to renew the session: aws sso login --profile {}", shown(name)),
-        })
+    fn to_log_in(&self, refused: Error) -> Error {
+        to_log_in(refused, &self.of.profile, "aws sso login")
     }
+}
+
+/// The error of a session that gives no keys; `command` begins another one.
+pub(super) fn to_log_in(refused: Error, profile: &str, command: &str) -> Error {
+    let what = format!("cannot get credentials of the profile '{}'", shown(profile));
+    refused.within(what).advise(match profile {
+        PROFILE_DEFAULT => format!("to renew the session: {command}"),
+        name => format!("to renew the session: {command} --profile {}", shown(name)),
+    })
 }
 
 /// The causes of an error of a session's token, with those of its file: aws-config returns them by
