@@ -82,16 +82,26 @@ pub(crate) fn overlap(one: &Path, other: &Path) -> bool {
 /// What is wrong with the input as a whole, once it is known which host this is.
 ///
 /// # Errors
-/// When a channel is sharded and the host is not known: it would get everything.
+/// When the host is not known and a channel is sharded, or for some instance groups: it would get
+/// everything.
 pub fn hosts(input: &TrainingInput) -> Result<(), Problem> {
-    let sharded = |channel: &&Channel| channel.distribution == Distribution::ShardedByS3Key;
-    match input.channels.iter().find(sharded) {
-        Some(channel) if input.hosts.is_none() => Err(Problem::new(
-            format!("channel {}", channel.name),
-            format!("it is ShardedByS3Key, but {}: {}", ranks::UNKNOWN, ranks::how_to_say("N")),
-        )),
-        _ => Ok(()),
+    if input.hosts.is_some() {
+        return Ok(());
     }
+    let divided = |channel: &Channel| {
+        let is_of_groups = !channel.instance_groups.is_empty() && input.instance_groups.len() > 1;
+        match channel.distribution {
+            Distribution::ShardedByS3Key => Some("it is ShardedByS3Key"),
+            Distribution::FullyReplicated if is_of_groups => Some("it has InstanceGroupNames"),
+            Distribution::FullyReplicated => None,
+        }
+    };
+    let found = input.channels.iter().find_map(|channel| Some((channel, divided(channel)?)));
+    let Some((channel, why)) = found else { return Ok(()) };
+    Err(Problem::new(
+        format!("channel {}", channel.name),
+        format!("{why}, but {}: {}", ranks::UNKNOWN, ranks::how_to_say("N")),
+    ))
 }
 
 /// The variables that a process can have: no name with `=`, no NUL.

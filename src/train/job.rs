@@ -27,6 +27,11 @@ const PATH_CHARS: RangeInclusive<usize> = 0..=4096;
 const ANY: RangeInclusive<usize> = 0..=usize::MAX;
 /// Most `InstanceGroups`.
 const GROUPS_MAX: usize = 5;
+/// Number and type of instances.
+const COUNT: &str = "InstanceCount";
+const TYPE: &str = "InstanceType";
+/// Those of a job whose instances Amazon selected.
+const SELECTED: [&str; 2] = ["SelectedInstanceCount", "SelectedInstanceType"];
 /// `InstanceGroupName`, in characters.
 const GROUP_CHARS: RangeInclusive<usize> = 1..=64;
 /// Most `HyperParameters`, and most variables in `Environment`.
@@ -35,7 +40,7 @@ const PAIRS_MAX: usize = 100;
 const CHECKPOINTS: &str = "/opt/ml/checkpoints";
 
 /// The fields of the request that are read.
-const REQUEST: [&str; 7] = [
+const REQUEST: [&str; 8] = [
     "TrainingJobName",
     "AlgorithmSpecification",
     "HyperParameters",
@@ -43,7 +48,13 @@ const REQUEST: [&str; 7] = [
     "ResourceConfig",
     "CheckpointConfig",
     "Environment",
+    SERVERLESS,
 ];
+
+/// A job that Amazon runs without instances of its own.
+const SERVERLESS: &str = "ServerlessJobConfig";
+/// The groups whose hosts get a channel.
+const GROUPS: &str = "InstanceGroupNames";
 
 /// `S3DataType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +65,12 @@ pub(super) enum DataType {
 }
 
 impl DataType {
-    pub(super) const ALL: [(&'static str, Self); 3] = [
+    /// Every value with its name in the API. The objects of `Converse` are those of a prefix.
+    pub(super) const ALL: [(&'static str, Self); 4] = [
         ("S3Prefix", Self::Prefix),
         ("ManifestFile", Self::Manifest),
         ("AugmentedManifestFile", Self::AugmentedManifest),
+        ("Converse", Self::Prefix),
     ];
 
     /// The data of a channel of this type.
@@ -100,11 +113,16 @@ fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
         algorithm.refuse_mistyped(&["TrainingInputMode"], problems);
         algorithm.choice("TrainingInputMode", &InputMode::ALL, Spelling::Api, problems)
     });
+    if request.value(SERVERLESS).is_some() {
+        let what = "not supported: SageMaker alone has its base model, and runs no command";
+        problems.add(request.at(SERVERLESS), what);
+    }
+    let groups = instance_groups(request, problems);
     let mut channels = Vec::new();
     for (path, value) in request.list("InputDataConfig", &(1..=CHANNELS_MAX), problems) {
         let before = problems.count();
         let Some(object) = Object::of(value, path, problems) else { continue };
-        let channel = channel(&object, mode.unwrap_or_default(), problems);
+        let channel = channel(&object, (mode.unwrap_or_default(), &groups), problems);
         // What is wrong with a part of it would make other parts look wrong.
         if let Some(channel) = channel.filter(|_| problems.count() == before) {
             channels.push((object.path, channel));
@@ -127,7 +145,7 @@ fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
         channels: channels.into_iter().map(|(_, channel)| channel).collect(),
         hyperparameters,
         environment,
-        instance_groups: instance_groups(request, problems),
+        instance_groups: groups,
         hosts: None,
     }
 }
@@ -158,7 +176,12 @@ fn is_variable(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-fn channel(object: &Object<'_>, mode: InputMode, problems: &mut Problems) -> Option<Channel> {
+/// A channel of a request with this mode and these groups.
+fn channel(
+    object: &Object<'_>,
+    (mode, groups): (InputMode, &[InstanceGroup]),
+    problems: &mut Problems,
+) -> Option<Channel> {
     const KNOWN: [&str; 7] = [
         "ChannelName",
         "DataSource",
@@ -184,11 +207,12 @@ fn channel(object: &Object<'_>, mode: InputMode, problems: &mut Problems) -> Opt
         shuffle.whole("Seed", &(i64::MIN..=i64::MAX), problems)
     });
     let source = object.object("DataSource", problems)?;
-    let (data, distribution) = source_of(&source, problems)?;
+    let (data, distribution, instance_groups) = source_of(&source, groups, problems)?;
     Some(Channel {
         mode,
         content_type: content_type.map(str::to_owned),
         distribution,
+        instance_groups,
         compression: compression.unwrap_or_default(),
         record_wrapper: record_wrapper.unwrap_or_default(),
         shuffle_seed: shuffle_seed.map(i64::cast_unsigned),
@@ -196,13 +220,27 @@ fn channel(object: &Object<'_>, mode: InputMode, problems: &mut Problems) -> Opt
     })
 }
 
-fn source_of(source: &Object<'_>, problems: &mut Problems) -> Option<(ChannelData, Distribution)> {
+/// What a channel has, how hosts share it, and the groups whose hosts get it; none for all.
+type Source = (ChannelData, Distribution, Vec<String>);
+
+fn source_of(
+    source: &Object<'_>,
+    groups: &[InstanceGroup],
+    problems: &mut Problems,
+) -> Option<Source> {
     const KNOWN: [&str; 2] = ["S3DataSource", "FileSystemDataSource"];
-    source.refuse_unknown(&KNOWN, problems);
+    const DATASET: &str = "DatasetSource";
+    source.refuse_unknown(&[KNOWN[0], KNOWN[1], DATASET], problems);
+    if source.value(DATASET).is_some() {
+        let what = "not supported: only SageMaker knows the objects of a hub's data set; give an \
+                    S3DataSource";
+        problems.add(source.at(DATASET), what);
+        return None;
+    }
     let s3 = source.object(KNOWN[0], problems);
     let folder = source.object(KNOWN[1], problems);
     match (s3, folder) {
-        (Some(s3), None) => s3_source(&s3, problems),
+        (Some(s3), None) => s3_source(&s3, groups, problems),
         (None, Some(folder)) => folder_source(&folder, problems),
         (Some(_), Some(_)) => {
             problems.add(&*source.path, "S3DataSource and FileSystemDataSource: give one of them");
@@ -217,23 +255,35 @@ fn source_of(source: &Object<'_>, problems: &mut Problems) -> Option<(ChannelDat
     }
 }
 
-fn s3_source(s3: &Object<'_>, problems: &mut Problems) -> Option<(ChannelData, Distribution)> {
-    // ModelAccessConfig accepts a licence.
-    const KNOWN: [&str; 5] =
-        ["S3DataType", "S3Uri", "S3DataDistributionType", "AttributeNames", "ModelAccessConfig"];
-    const GROUPS: &str = "InstanceGroupNames";
-    if s3.value(GROUPS).is_some() {
-        let what = "not supported: a channel is for all instance groups; leave it out of the \
-                    channels of other groups";
-        problems.add(s3.at(GROUPS), what);
-    }
-    s3.refuse_unknown(&[&KNOWN[..], &[GROUPS]].concat(), problems);
+fn s3_source(s3: &Object<'_>, groups: &[InstanceGroup], problems: &mut Problems) -> Option<Source> {
+    // ModelAccessConfig accepts a licence, and HubAccessConfig names the model that the objects
+    // are of: neither says which they are.
+    const KNOWN: [&str; 7] = [
+        "S3DataType",
+        "S3Uri",
+        "S3DataDistributionType",
+        "AttributeNames",
+        GROUPS,
+        "ModelAccessConfig",
+        "HubAccessConfig",
+    ];
+    s3.refuse_unknown(&KNOWN, problems);
     s3.required("S3DataType", problems);
     let kind = s3.choice("S3DataType", &DataType::ALL, Spelling::Api, problems);
     let location = location(s3, problems);
     let names = ["S3DataDistributionType", "AttributeNames"];
-    let (data, distribution) = s3_data(s3, (kind, location), names, Spelling::Api, problems)?;
-    Some((data, distribution.unwrap_or_default()))
+    let found = s3_data(s3, (kind, location), names, Spelling::Api, problems);
+    let mut named = Vec::new();
+    for (path, value) in s3.list(GROUPS, &(0..=GROUPS_MAX), problems) {
+        let Some(name) = text(value, &path, &GROUP_CHARS, problems) else { continue };
+        if !groups.iter().any(|group| group.name == name) {
+            let what = format!("ResourceConfig.InstanceGroups has no '{}'", shortened(name));
+            problems.add(path, what);
+        }
+        named.push(name.to_owned());
+    }
+    let (data, distribution) = found?;
+    Some((data, distribution.unwrap_or_default(), named))
 }
 
 /// What an object of S3 says beside its type and its place: how hosts share it, and the attributes.
@@ -263,10 +313,7 @@ fn location(object: &Object<'_>, problems: &mut Problems) -> Option<S3Location> 
     S3Location::parse(uri).map_err(|what| problems.add(object.at("S3Uri"), what)).ok()
 }
 
-fn folder_source(
-    folder: &Object<'_>,
-    problems: &mut Problems,
-) -> Option<(ChannelData, Distribution)> {
+fn folder_source(folder: &Object<'_>, problems: &mut Problems) -> Option<Source> {
     const KNOWN: [&str; 4] =
         ["FileSystemId", "FileSystemAccessMode", "FileSystemType", "DirectoryPath"];
     folder.refuse_unknown(&KNOWN, problems);
@@ -276,7 +323,7 @@ fn folder_source(
     let writable = folder.choice("FileSystemAccessMode", &all, Spelling::Api, problems);
     folder.choice("FileSystemType", &[("EFS", ()), ("FSxLustre", ())], Spelling::Api, problems);
     let (path, writable) = (PathBuf::from(path?), writable.unwrap_or_default());
-    Some((ChannelData::Folder { path, writable }, Distribution::FullyReplicated))
+    Some((ChannelData::Folder { path, writable }, Distribution::FullyReplicated, Vec::new()))
 }
 
 /// The channel of the checkpoints, which are there when the command starts. An empty prefix is no
@@ -324,18 +371,21 @@ fn pairs(
 
 fn instance_groups(request: &Object<'_>, problems: &mut Problems) -> Vec<InstanceGroup> {
     let Some(config) = request.object("ResourceConfig", problems) else { return Vec::new() };
-    config.refuse_mistyped(&["InstanceCount", "InstanceType", "InstanceGroups"], problems);
+    config.refuse_mistyped(&[COUNT, TYPE, "InstanceGroups"], problems);
     let groups = config.list("InstanceGroups", &(0..=GROUPS_MAX), problems);
     if groups.is_empty() {
-        return instance_group(&config, problems).into_iter().collect();
+        // A job with InstancePreferences is described with the one that was selected.
+        let is_selected = config.value(COUNT).is_none() && config.value(SELECTED[0]).is_some();
+        let names = if is_selected { SELECTED } else { [COUNT, TYPE] };
+        return instance_group(&config, names, problems).into_iter().collect();
     }
     let mut found = Vec::new();
     for (path, value) in groups {
         let Some(group) = Object::of(value, path, problems) else { continue };
-        for name in ["InstanceGroupName", "InstanceType", "InstanceCount"] {
+        for name in ["InstanceGroupName", TYPE, COUNT] {
             group.required(name, problems);
         }
-        let read = instance_group(&group, problems);
+        let read = instance_group(&group, [COUNT, TYPE], problems);
         let name = group.text("InstanceGroupName", &GROUP_CHARS, problems);
         let named = name.zip(read);
         found.extend(named.map(|(name, read)| InstanceGroup { name: name.to_owned(), ..read }));
@@ -343,9 +393,14 @@ fn instance_groups(request: &Object<'_>, problems: &mut Problems) -> Vec<Instanc
     found
 }
 
-fn instance_group(object: &Object<'_>, problems: &mut Problems) -> Option<InstanceGroup> {
-    let count = object.whole("InstanceCount", &(1..=i64::from(JOB_HOSTS_MAX)), problems);
-    let instance_type = object.text("InstanceType", &(1..=64), problems);
+/// A group by the names of these two fields.
+fn instance_group(
+    object: &Object<'_>,
+    [count, instance_type]: [&str; 2],
+    problems: &mut Problems,
+) -> Option<InstanceGroup> {
+    let count = object.whole(count, &(1..=i64::from(JOB_HOSTS_MAX)), problems);
+    let instance_type = object.text(instance_type, &(1..=64), problems);
     let count = u32::try_from(count?).expect("at most the most hosts");
     let instance_type = instance_type.unwrap_or_default().to_owned();
     Some(InstanceGroup { name: ONE_GROUP.to_owned(), instance_type, count })
@@ -517,16 +572,16 @@ mod tests {
             "TrainingJobName: expected letters and digits, with hyphens between them",
             "AlgorithmSpecification.TrainingInputMode: invalid value 'file': expected File, \
              Pipe or FastFile",
+            "ResourceConfig.InstanceCount: expected 1 to 65536, but it is 0",
             "InputDataConfig[1].InputMode: invalid value 'Fast': expected File, Pipe or FastFile",
             "InputDataConfig[2].DataSource.S3DataSource.S3DataType: invalid value 'S3Prefx': \
-             expected S3Prefix, ManifestFile or AugmentedManifestFile",
+             expected S3Prefix, ManifestFile, AugmentedManifestFile or Converse",
             "InputDataConfig[2].DataSource.S3DataSource.S3Uri: 'https://bucket/c' is not an S3 \
              address: it is a URL; give s3://BUCKET/KEY, and the server with --endpoint-url",
             "InputDataConfig[4]: expected an object, but it is 'x'",
             "InputDataConfig[3]: the name 'a' is that of InputDataConfig[0]",
             "HyperParameters.epochs: expected a string, but it is 5: put it between quotes",
             "Environment.1A: expected letters, digits and underscores, and no digit first",
-            "ResourceConfig.InstanceCount: expected 1 to 65536, but it is 0",
         ];
         assert_eq!(problems(&request), expected);
     }
@@ -552,12 +607,6 @@ mod tests {
         check("/ShuffleConfig", json!({}), ".ShuffleConfig.Seed: missing");
         check(&s3("S3Uri"), json!(null), ".DataSource.S3DataSource.S3Uri: missing");
         check(
-            &s3("S3DataType"),
-            json!("Converse"),
-            ".DataSource.S3DataSource.S3DataType: invalid value 'Converse': expected S3Prefix, \
-             ManifestFile or AugmentedManifestFile",
-        );
-        check(
             &s3("AttributeNames"),
             json!(["a"]),
             ".DataSource.S3DataSource.AttributeNames: only AugmentedManifestFile has attributes",
@@ -565,21 +614,85 @@ mod tests {
         check(
             &s3("InstanceGroupNames"),
             json!(["a"]),
-            ".DataSource.S3DataSource.InstanceGroupNames: not supported: a channel is for all \
-             instance groups; leave it out of the channels of other groups",
+            ".DataSource.S3DataSource.InstanceGroupNames[0]: ResourceConfig.InstanceGroups has no \
+             'a'",
         );
         check(
-            &s3("HubAccessConfig"),
-            json!({}),
-            ".DataSource.S3DataSource.HubAccessConfig: unknown field; it may change the data. \
-             Known are S3DataType, S3Uri, S3DataDistributionType, AttributeNames, \
-             ModelAccessConfig, InstanceGroupNames",
+            &s3("S3Region"),
+            json!("x"),
+            ".DataSource.S3DataSource.S3Region: unknown field; it may change the data. Known are \
+             S3DataType, S3Uri, S3DataDistributionType, AttributeNames, InstanceGroupNames, \
+             ModelAccessConfig, HubAccessConfig",
+        );
+        check(
+            "/DataSource/DatasetSource",
+            json!({"DatasetArn": "arn"}),
+            ".DataSource.DatasetSource: not supported: only SageMaker knows the objects of a hub's \
+             data set; give an S3DataSource",
         );
         check(
             "/RecordWrapperType",
             json!("RecordIO"),
             ": RecordIO is of Pipe mode only, and this is File mode",
         );
+    }
+
+    /// All fields of the request and of its configurations in the model of botocore 1.44.8 that say
+    /// nothing about the bytes.
+    #[test]
+    fn what_changes_no_data_is_accepted() {
+        let mut request = json!({
+            "TrainingJobName": "a", "RoleArn": "arn",
+            "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
+            "AlgorithmSpecification": {
+                "TrainingImage": "i", "AlgorithmName": "n", "TrainingInputMode": "File",
+                "MetricDefinitions": [], "EnableSageMakerMetricsTimeSeries": true,
+                "ContainerEntrypoint": ["e"], "ContainerArguments": ["a"],
+                "TrainingImageConfig": {"TrainingRepositoryAccessMode": "Vpc"},
+            },
+            "ResourceConfig": {
+                "VolumeSizeInGB": 1, "VolumeKmsKeyId": "k", "KeepAlivePeriodInSeconds": 1,
+                "TrainingPlanArn": "arn", "InstancePlacementConfig": {"EnableMultipleJobs": true},
+                "InstancePreferences": [{"InstanceType": "ml.c5.xlarge"}],
+                "SelectedInstanceType": "ml.c5.xlarge", "SelectedInstanceCount": 3,
+            },
+        });
+        for name in [
+            "VpcConfig",
+            "StoppingCondition",
+            "Tags",
+            "EnableNetworkIsolation",
+            "EnableInterContainerTrafficEncryption",
+            "EnableManagedSpotTraining",
+            "DebugHookConfig",
+            "DebugRuleConfigurations",
+            "TensorBoardOutputConfig",
+            "ExperimentConfig",
+            "ProfilerConfig",
+            "ProfilerRuleConfigurations",
+            "RetryStrategy",
+            "RemoteDebugConfig",
+            "InfraCheckConfig",
+            "SessionChainingConfig",
+            "MlflowConfig",
+            "ModelPackageConfig",
+        ] {
+            request[name] = json!({});
+        }
+        let mut channel = prefix("a");
+        let source = &mut channel["DataSource"]["S3DataSource"];
+        source["S3DataType"] = json!("Converse");
+        source["ModelAccessConfig"] = json!({"AcceptEula": true});
+        source["HubAccessConfig"] = json!({"HubContentArn": "arn"});
+        request["InputDataConfig"] = json!([channel]);
+        let input = parse(&request.to_string()).expect("a job");
+        assert_eq!(input.channels, [Channel::new("a", ChannelData::Prefix(location("a/")))]);
+        let selected = &input.instance_groups[0];
+        assert_eq!((&*selected.instance_type, selected.count), ("ml.c5.xlarge", 3));
+        request["ServerlessJobConfig"] = json!({"JobType": "FineTuning"});
+        let expected = "ServerlessJobConfig: not supported: SageMaker alone has its base model, \
+                        and runs no command";
+        assert_eq!(problems(&request), [expected]);
     }
 
     #[test]
@@ -619,6 +732,11 @@ mod tests {
         let named: Vec<_> =
             input.instance_groups.iter().map(|group| (&*group.name, group.count)).collect();
         assert_eq!(named, [("b", 1), ("a", 2)]);
+        let mut request = request;
+        let source = "/InputDataConfig/0/DataSource/S3DataSource";
+        request.pointer_mut(source).expect("a source")["InstanceGroupNames"] = json!(["a"]);
+        let input = parse(&request.to_string()).expect("a job");
+        assert_eq!(input.channels[0].instance_groups, ["a"]);
         let request = json!({"ResourceConfig": {"InstanceGroups": [{"InstanceCount": 1}]}});
         let expected = [
             "ResourceConfig.InstanceGroups[0].InstanceGroupName: missing",

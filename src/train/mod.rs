@@ -61,6 +61,30 @@ impl TrainingInput {
     pub fn inputs(&self) -> impl Iterator<Item = &Channel> {
         self.channels.iter().filter(|channel| channel.output_path.is_none())
     }
+
+    /// This host's place among those that get a channel, and their number; `None` if it is a
+    /// channel of other instance groups. A host that is not known is the only one.
+    ///
+    /// In the order of ranks the first hosts are those of the first group.
+    #[must_use]
+    pub fn place_of(&self, channel: &Channel) -> Option<(u32, u32)> {
+        let (rank, count) = self.hosts.as_ref().map_or((0, 1), |hosts| (hosts.rank, hosts.count));
+        if channel.instance_groups.is_empty() {
+            return Some((rank, count));
+        }
+        let (mut first, mut before, mut place) = (0_u32, 0_u32, None);
+        for group in &self.instance_groups {
+            let end = first.saturating_add(group.count);
+            if channel.instance_groups.contains(&group.name) {
+                if (first..end).contains(&rank) {
+                    place = Some(before + (rank - first));
+                }
+                before = before.saturating_add(group.count);
+            }
+            first = end;
+        }
+        Some((place?, before))
+    }
 }
 
 /// Instances of one type.
@@ -112,6 +136,8 @@ pub struct Channel {
     pub content_type: Option<String>,
     /// Which hosts get which objects.
     pub distribution: Distribution,
+    /// `InstanceGroupNames`: whose hosts get it; all hosts if it is empty.
+    pub instance_groups: Vec<String>,
     /// Whether objects are inflated on the way.
     pub compression: Compression,
     /// Whether each object becomes a record.
@@ -134,6 +160,7 @@ impl Channel {
             mode: InputMode::default(),
             content_type: None,
             distribution: Distribution::default(),
+            instance_groups: Vec::new(),
             compression: Compression::default(),
             record_wrapper: RecordWrapper::default(),
             shuffle_seed: None,
@@ -319,6 +346,37 @@ mod tests {
             checked += 1;
         }
         assert_eq!(checked, 3);
+    }
+
+    #[test]
+    fn hosts_of_some_groups_share_a_channel_among_themselves() {
+        let group = |name: &str, count| InstanceGroup {
+            name: name.to_owned(),
+            instance_type: "ml.c5.xlarge".to_owned(),
+            count,
+        };
+        let mut input = TrainingInput {
+            instance_groups: vec![group("a", 2), group("b", 1), group("c", 2)],
+            ..TrainingInput::default()
+        };
+        let mut places = |of: &[&str]| -> Vec<Option<(u32, u32)>> {
+            let data = ChannelData::Folder { path: "/x".into(), writable: false };
+            let instance_groups = of.iter().map(|name| (*name).to_owned()).collect();
+            let channel = Channel { instance_groups, ..Channel::new("c", data) };
+            let mut place = |rank| {
+                input.hosts = Some(Hosts::numbered(rank, 5));
+                input.place_of(&channel)
+            };
+            (0..5).map(&mut place).collect()
+        };
+        let of = |count: u32, places: [i64; 5]| -> Vec<Option<(u32, u32)>> {
+            places.map(|place| u32::try_from(place).ok().map(|place| (place, count))).to_vec()
+        };
+        assert_eq!(places(&[]), of(5, [0, 1, 2, 3, 4]));
+        assert_eq!(places(&["a"]), of(2, [0, 1, -1, -1, -1]));
+        assert_eq!(places(&["b"]), of(1, [-1, -1, 0, -1, -1]));
+        assert_eq!(places(&["c", "a"]), of(4, [0, 1, -1, 2, 3]));
+        assert_eq!(places(&["d"]), of(0, [-1; 5]));
     }
 
     #[test]

@@ -45,6 +45,47 @@ fn lists_are_those_of_a_captured_job() {
 }
 
 #[test]
+fn hosts_of_instance_groups_get_their_own_channels() {
+    let origin = serve(&objects(&[("all/a", 1), ("cpu/a", 2), ("gpu/a", 3), ("gpu/b", 4)]));
+    let groups = ["cpu", "gpu"].map(|name| {
+        let count = if name == "gpu" { 2 } else { 1 };
+        json!({"InstanceGroupName": name, "InstanceType": "ml.c5.xlarge", "InstanceCount": count})
+    });
+    let of = |name: &str| json!({"InstanceGroupNames": [name]});
+    let mut shared = of("gpu");
+    shared["S3DataDistributionType"] = json!("ShardedByS3Key");
+    let channels = json!([
+        channel("all", "all/", &json!({})),
+        channel("cpu", "cpu/", &of("cpu")),
+        channel("gpu", "gpu/", &shared),
+    ]);
+    let job = json!({"InputDataConfig": channels, "ResourceConfig": {"InstanceGroups": groups}});
+    for (rank, folders, group, others) in [
+        ("0/3", "all:\na\ncpu:\na\n", "cpu", "gpu"),
+        ("1/3", "all:\na\ngpu:\na\n", "gpu", "cpu"),
+        ("2/3", "all:\na\ngpu:\nb\n", "gpu", "cpu"),
+    ] {
+        let stage = Stage::new();
+        let words = ["--job", &write_job(&stage, &job), "--shard", rank];
+        let script = "cd $d; for c in all cpu gpu; do [ ! -e $c ] || { echo $c:; ls $c; }; done \
+                      > $o/files; cat ../config/inputdataconfig.json > $o/config; \
+                      echo $SM_CHANNELS $SM_CURRENT_INSTANCE_GROUP > $o/variables";
+        let run = stage.end(stage.shell(&origin, &words, script).start(), 0);
+        assert_eq!(stage.output("files"), folders, "{rank}");
+        let config: Value = serde_json::from_str(&stage.output("config")).expect("JSON");
+        let names: Vec<_> = config.as_object().expect("an object").keys().cloned().collect();
+        assert_eq!(names, ["all", group]);
+        assert_eq!(stage.output("variables"), format!("[\"all\",\"{group}\"] {group}\n"));
+        run.expect_words(&[&format!("only hosts of other instance groups get: {others}")]);
+    }
+    // Whose host this is must be known.
+    let stage = Stage::new();
+    let path = write_job(&stage, &job);
+    let run = stage.train(&origin, &["--job", &path]).run().expect(2);
+    run.expect_error(&["3 instances", "nothing says which host this is"]);
+}
+
+#[test]
 fn a_manifests_list_has_its_order_and_pipes_have_none() {
     let mut all = objects(&[("data/a", 3), ("data/b", 4), ("data/c", 5), ("data/d/", 0)]);
     let list = json!([{"prefix": format!("s3://{BUCKET}/data/")}, "c", "a", "b"]);

@@ -13,7 +13,7 @@ pub(crate) fn channel(name: &str, key: &str, more: &Value) -> Value {
     let mut channel = json!({"ChannelName": name, "DataSource": {"S3DataSource": source}});
     for (name, value) in more.as_object().expect("fields") {
         match name.as_str() {
-            "S3DataType" | "S3DataDistributionType" | "AttributeNames" => {
+            "S3DataType" | "S3DataDistributionType" | "AttributeNames" | "InstanceGroupNames" => {
                 channel["DataSource"]["S3DataSource"][name] = value.clone();
             }
             _ => channel[name] = value.clone(),

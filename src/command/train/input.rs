@@ -22,7 +22,7 @@ use crate::s3::uri::S3Uri;
 use crate::train::problem::{self, Problem};
 use crate::train::ranks::{self, Given, Rank, Unit};
 use crate::train::{
-    Channel, ChannelData, Distribution, Hosts, InputMode, S3Location, TrainingInput, check, files,
+    Channel, ChannelData, Distribution, InputMode, S3Location, TrainingInput, check, files,
     init_config, job, typed,
 };
 
@@ -32,6 +32,8 @@ pub(super) struct Described {
     pub(super) input: TrainingInput,
     /// This host's rank and its source; `None` if unknown.
     pub(super) rank: Option<Rank>,
+    /// Names of channels that only other instance groups get.
+    pub(super) of_others: Vec<String>,
 }
 
 /// The described input.
@@ -77,6 +79,11 @@ pub(super) fn of(args: &TrainArgs, layout: &JobFolders, context: &Context) -> Re
         input.hosts = Some(rank.hosts.clone());
     }
     check::hosts(&input).map_err(|problem| refused(&source, &[problem], context))?;
+    let all = std::mem::take(&mut input.channels);
+    let (own, of_others): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|channel| input.place_of(channel).is_some());
+    input.channels = own;
+    let of_others = of_others.into_iter().map(|channel| channel.name).collect();
     let mut modes = input.channels.iter().map(|channel| channel.mode);
     if args.cache.cache.is_some() && !modes.any(|mode| mode == InputMode::FastFile) {
         let message = "--cache is for channels in FastFile mode, and there is none";
@@ -84,7 +91,7 @@ pub(super) fn of(args: &TrainArgs, layout: &JobFolders, context: &Context) -> Re
         return Err(error.advise("give a channel mode=FastFile, or leave --cache out"));
     }
     layout.require(args.base_dir.is_some())?;
-    Ok(Described { input, rank })
+    Ok(Described { input, rank, of_others })
 }
 
 /// Prints each of several problems on a line, and returns an error that summarizes them.
@@ -210,10 +217,8 @@ pub(super) fn buckets(sources: &Sources) -> Vec<&S3Uri> {
 
 /// This host's part of a channel's objects.
 fn shard(channel: &Channel, input: &TrainingInput) -> Shard {
-    match (channel.distribution, &input.hosts) {
-        (Distribution::ShardedByS3Key, Some(Hosts { rank, count, .. })) => {
-            Shard { index: *rank, count: *count }
-        }
+    match (channel.distribution, input.place_of(channel)) {
+        (Distribution::ShardedByS3Key, Some((index, count))) => Shard { index, count },
         _ => Shard::WHOLE,
     }
 }
@@ -259,6 +264,7 @@ pub(super) fn streams<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::Hosts;
 
     fn channel() -> Channel {
         let place = S3Location { bucket: "bkt".to_owned(), key: "a/".to_owned() };

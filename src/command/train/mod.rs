@@ -58,7 +58,7 @@ pub(super) async fn run(
     context: &Arc<Context>,
 ) -> Result<Done> {
     let layout = JobFolders::new(args.base_dir.as_deref())?;
-    let Described { input, rank } = match input::of(&args, &layout, context) {
+    let Described { input, rank, of_others } = match input::of(&args, &layout, context) {
         Ok(described) => described,
         Err(refused) => {
             return Ok(conclude(&args, Parts::default(), Some(refused.into()), begun, context));
@@ -67,6 +67,10 @@ pub(super) async fn run(
     let mut progress = context.messages.progress(!args.output.messages.quiet);
     if let Some(rank) = rank.filter(|rank| rank.hosts.count > 1) {
         progress.note(rank);
+    }
+    if !of_others.is_empty() {
+        let channels = of_others.join(", ");
+        progress.note(format_args!("only hosts of other instance groups get: {channels}"));
     }
     let deadline = args.deadline.map(|after| begun + after);
     let mut interrupts = Interrupts::listen_until(deadline, context)?;
