@@ -42,6 +42,8 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "moto": ("moto_server", ("moto[server]==5.2.5",)),
     "awscli": ("aws", (AWSCLI,)),
     "awscrt": ("python", (AWSCRT,)),
+    # With the library that it needs for sessions of aws login.
+    "awscli-login": ("aws", (AWSCLI, AWSCRT)),
     # What drives a browser, and Prometheus's own reader of metrics.
     "selenium": ("python", ("selenium==4.51.0",)),
     "prometheus": ("python", ("prometheus_client==0.26.0",)),

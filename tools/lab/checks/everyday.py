@@ -39,7 +39,7 @@ from lab.process import LabError, Outcome, say
 
 RUN_SECONDS = 60.0
 TOTAL_SECONDS = 900.0
-PEERS = {"aws": lambda: install.program("awscli"), "s5cmd": install.s5cmd,
+PEERS = {"aws": lambda: install.program("awscli-login"), "s5cmd": install.s5cmd,
          "rclone": lambda: Path(install.system_program("rclone")),
          "curl": lambda: Path(install.system_program("curl"))}
 OURS = "inrush"

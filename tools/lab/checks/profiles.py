@@ -7,6 +7,8 @@ AWS that are meant, which nobody reaches.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
 import threading
@@ -34,6 +36,9 @@ ASSUMED = ("<{0}Response xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><{0}R
 KEYS = "aws_access_key_id = AKIDONE\naws_secret_access_key = s\n"
 HERE = "region = eu-west-1\nendpoint_url = $A\n"
 LISTED = ("list A AKIDONE eu-west-1",)
+# Sessions of aws login, and until when their keys are valid.
+SESSIONS = {"valid": "2100-01-01T00:00:00Z", "ended": "2026-01-01T00:00:00Z"}
+REFRESH_TOKEN = "refresh"
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,10 @@ class Form:
 
 def _role(lines: str) -> str:
     return f"[default]\n{HERE}role_arn = {ROLE}\n{lines}"
+
+
+def _login(session: str) -> str:
+    return f"[default]\n{HERE}login_session = {session}\n"
 
 
 ASSUME = f"assume A AKIDONE {ROLE}"
@@ -191,6 +200,16 @@ FORMS = [
     Form("a session of single sign-on that has ended", REFUSED,
          f"[default]\n{HERE}sso_session = s\nsso_account_id = 111122223333\nsso_role_name = r\n"
          "[sso-session s]\nsso_region = us-east-1\nsso_start_url = https://lab.invalid/start\n"),
+    Form("a session of aws login", ("list A AKIDLOGIN eu-west-1",), _login("valid")),
+    Form("a session of aws login that is renewed",
+         (f"renew A {REFRESH_TOKEN}", "list A AKIDROLE eu-west-1"), _login("ended")),
+    Form("a session of aws login before credential_process", ("list A AKIDLOGIN eu-west-1",),
+         _login("valid") + "credential_process = false\n"),
+    Form("keys of the configuration file after a session of aws login",
+         ("list A AKIDLOGIN eu-west-1",), _login("valid") + KEYS),
+    Form("keys of the credentials file before a session of aws login", LISTED,
+         _login("valid"), f"[default]\n{KEYS}"),
+    Form("no such session of aws login", REFUSED, _login("nobody")),
     Form("no such session of single sign-on", REFUSED,
          f"[default]\n{HERE}sso_session = s\nsso_account_id = 111122223333\nsso_role_name = r\n"),
     Form("half a pair of keys", REFUSED, f"[default]\n{HERE}aws_access_key_id = AKIDONE\n"),
@@ -228,8 +247,15 @@ class _Recorder(BaseHTTPRequestHandler):
         self._answer(200, LISTING)
 
     def do_POST(self) -> None:
-        """A question to STS."""
-        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"] or 0)).decode())
+        """A question to STS, or to the sign-in service."""
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
+        if self.path == "/v1/token":
+            self.server.note("renew", json.loads(body)["refreshToken"])
+            keys = {"accessKeyId": "AKIDROLE", "secretAccessKey": "s", "sessionToken": "t"}
+            return self._answer(200, json.dumps({
+                "accessToken": keys, "tokenType": "aws_sigv4", "expiresIn": 900,
+                "refreshToken": "newer"}))
+        form = parse_qs(body)
         action = form["Action"][0]
         names = ["DurationSeconds", "ExternalId", "RoleSessionName"]
         more = [form[name][0] for name in names if name in form]
@@ -239,7 +265,7 @@ class _Recorder(BaseHTTPRequestHandler):
         who = ["identify"] if is_web else ["assume"]
         self.server.note(*who, *([] if is_web else self._credential()[:1]), form["RoleArn"][0],
                          *more)
-        self._answer(200, ASSUMED.format(action))
+        return self._answer(200, ASSUMED.format(action))
 
     def do_CONNECT(self) -> None:
         """A way to AWS, which there is not."""
@@ -292,6 +318,10 @@ class Lab:
         self._urls = {f"${name}": stack.enter_context(_serving(name, self._seen)) for name in "ABP"}
         home.mkdir()
         (home / "token").write_text("token")
+        openssl = install.system_program("openssl")
+        key = process.run([openssl, "ecparam", "-name", "prime256v1", "-genkey", "-noout"],
+                          seconds=RUN_SECONDS)
+        self._private_key = key.well("openssl").stdout
         (home / "printed").write_text(
             '{"Version": 1, "AccessKeyId": "AKIDONE", "SecretAccessKey": "s"}')
 
@@ -299,6 +329,19 @@ class Lab:
         for name, value in {**self._urls, "$HOME": str(self._home)}.items():
             text = text.replace(name, value)
         return text
+
+    def _log_in(self) -> None:
+        """Begins the sessions of aws login, as if nobody had renewed them."""
+        folder = self._home / "logins"
+        folder.mkdir(exist_ok=True)
+        for name, ends in SESSIONS.items():
+            keys = {"accessKeyId": "AKIDLOGIN", "secretAccessKey": "s", "sessionToken": "t",
+                    "accountId": "111122223333", "expiresAt": ends}
+            session = {"accessToken": keys, "refreshToken": REFRESH_TOKEN, "tokenType": "aws_sigv4",
+                       "clientId": "arn:aws:signin:::devtools/same-device",
+                       "dpopKey": self._private_key}
+            file = folder / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
+            file.write_text(json.dumps(session))
 
     def asked(self, program: str, form: Form) -> tuple[Sequence[str], str]:
         """What a program asks for by a form, and its last words."""
@@ -308,6 +351,7 @@ class Lab:
             "PATH": f"{self._programs}:{install.SYSTEM_PATH}", "LC_ALL": "C.UTF-8",
             "AWS_CONFIG_FILE": str(self._home / "config"), "AWS_MAX_ATTEMPTS": "1",
             "AWS_SHARED_CREDENTIALS_FILE": str(self._home / "credentials"),
+            "AWS_LOGIN_CACHE_DIRECTORY": str(self._home / "logins"),
             "HTTPS_PROXY": self._urls["$P"],
             **{name: self._filled(value) for name, value in form.variables.items()}})
         words = {"aws": ["aws", "s3", "ls", "s3://lab/"],
@@ -315,6 +359,7 @@ class Lab:
         named = ["--profile", form.profile] if form.profile else []
         # The AWS command line keeps the keys of a role there.
         shutil.rmtree(self._home / ".aws", ignore_errors=True)
+        self._log_in()
         self._seen.clear()
         outcome = process.run([*words, *named], seconds=RUN_SECONDS, env=env)
         seen = tuple(self._seen)
