@@ -45,11 +45,13 @@ pub struct Probe {
 }
 
 impl Control {
-    /// Source and expiry of the credentials; `None` if requests are not signed.
+    /// The credentials' source, their expiry, and true if the source gives newer ones before it;
+    /// `None` if requests are not signed.
     #[must_use]
-    pub fn credentials(&self) -> Option<(&'static str, Option<SystemTime>)> {
+    pub fn credentials(&self) -> Option<(&'static str, Option<SystemTime>, bool)> {
         let keys = self.key_refresher.published().get()?;
-        Some((self.key_refresher.from().unwrap_or("given"), keys.expires()))
+        let from = self.key_refresher.from().unwrap_or("given");
+        Some((from, keys.expires(), self.key_refresher.renews()))
     }
 
     /// Looks up the bucket, and requests one byte of an object of this address.

@@ -217,4 +217,6 @@ pub struct Keys {
     pub from: String,
     /// Seconds until they end; below 0 they have.
     pub left_seconds: Option<i64>,
+    /// Their source gives newer ones before they end.
+    pub renews: bool,
 }

@@ -39,7 +39,7 @@ pub const CHECKS: [(&str, &str); 29] = [
     ("direct-io", "O_DIRECT at DEST, by a write"),
     ("space", "free bytes and inodes at DEST"),
     ("block-device", "the scheduler and the RAID below DEST"),
-    ("credentials", "which provider gave credentials, and until when"),
+    ("credentials", "which provider gave credentials, until when, and if it renews them"),
     ("endpoint", "its addresses, and whether one answers"),
     ("tls", "whether its certificate is trusted; with --no-verify-ssl nobody knows"),
     ("clock", "this machine's clock against the server's Date"),

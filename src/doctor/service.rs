@@ -50,13 +50,14 @@ fn credentials(service: &Service) -> Option<Finding> {
             let ago = span(left.unsigned_abs());
             Finding::bad("credentials", format!("{from}: they have expired {ago} ago"), FIX)
         }
-        Some(left) if left < LEFT_SECONDS_LEAST => {
+        Some(left) if left < LEFT_SECONDS_LEAST && !keys.renews => {
             let left = span(left.unsigned_abs());
             Finding::warn("credentials", format!("{from}: they expire in {left}"), FIX)
         }
         Some(left) => {
             let left = span(left.unsigned_abs());
-            Finding::ok("credentials", format!("{from}, for {left}"))
+            let then = if keys.renews { ", and are renewed then" } else { "" };
+            Finding::ok("credentials", format!("{from}, for {left}{then}"))
         }
         None => Finding::ok("credentials", format!("{from}, without an end")),
     })

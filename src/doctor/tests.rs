@@ -70,7 +70,8 @@ fn disk() -> Disk {
 }
 
 fn service() -> Service {
-    let keys = Keys { from: "from the environment".to_owned(), left_seconds: Some(3600) };
+    let keys =
+        Keys { from: "from the environment".to_owned(), left_seconds: Some(3600), renews: false };
     Service {
         credentials: Some(Ok(Some(keys))),
         bucket: "bkt".to_owned(),
@@ -437,7 +438,8 @@ fn faults_of_the_service() {
         facts.service.as_mut().expect("one")
     }
     fn left(facts: &mut Facts, seconds: i64) {
-        let keys = Keys { from: "from the profile".to_owned(), left_seconds: Some(seconds) };
+        let from = "from the profile".to_owned();
+        let keys = Keys { from, left_seconds: Some(seconds), renews: false };
         at(facts).credentials = Some(Ok(Some(keys)));
     }
     check("credentials", Bad, ["none found", "mend it"], |facts| {
@@ -591,11 +593,14 @@ fn what_is_next_to_another_fault_is_none() {
     // A file system without inodes of a fixed number has 0 of 0.
     fine(|facts| facts.disk.as_mut().expect("one").inodes = Some((0, 0)));
     let keys = |facts: &mut Facts, seconds| {
-        let keys = Keys { from: "from the profile".to_owned(), left_seconds: seconds };
+        let renews = seconds == Some(60);
+        let keys = Keys { from: "from somewhere".to_owned(), left_seconds: seconds, renews };
         facts.service.as_mut().expect("one").credentials = Some(Ok(Some(keys)));
     };
     check("credentials", Verdict::Bad, ["expired 0s ago", "sso"], |facts| keys(facts, Some(0)));
     fine(|facts| keys(facts, Some(15 * 60)));
+    // Of a session of aws login, whose keys are valid for 15 minutes at most.
+    fine(|facts| keys(facts, Some(60)));
     fine(|facts| keys(facts, None));
     fine(|facts| facts.service.as_mut().expect("one").server_ahead_seconds = Some(59));
     fine(|facts| {

@@ -62,9 +62,11 @@ pub(super) async fn look(
             return service;
         }
     };
-    service.credentials = Some(Ok(control
-        .credentials()
-        .map(|(from, ends)| Keys { from: from.to_owned(), left_seconds: ends.map(left_seconds) })));
+    let keys = control.credentials().map(|(from, ends, renews)| {
+        let left_seconds = ends.map(left_seconds);
+        Keys { from: from.to_owned(), left_seconds, renews }
+    });
+    service.credentials = Some(Ok(keys));
     let probe = probe(&control, source).await;
     note(&mut service, &control, probe);
     service

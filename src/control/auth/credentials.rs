@@ -43,6 +43,8 @@ const ACCESS_DENIED: &str = "AccessDenied";
 const OF_ENVIRONMENT: &str = "from the environment";
 /// The origin of keys that a profile itself has.
 const OF_PROFILE: &str = "from the profile";
+/// The origin of keys that a command prints.
+const OF_PROCESS: &str = "from the profile's credential_process";
 
 /// The source of credentials.
 #[derive(Debug, Clone, Default)]
@@ -169,6 +171,12 @@ impl KeyRefresher {
     /// Source of the current credentials, in words; `None` if there is none.
     pub(crate) fn from(&self) -> Option<&'static str> {
         self.source.as_ref().map(|source| source.from.get())
+    }
+
+    /// True if the source itself gives newer credentials before these expire. The environment has
+    /// none, and a profile's file and its command only have what others renew.
+    pub(crate) fn renews(&self) -> bool {
+        self.from().is_some_and(|from| ![OF_ENVIRONMENT, OF_PROFILE, OF_PROCESS].contains(&from))
     }
 
     /// Replaces the credentials if they expire soon; true if there are new ones.
@@ -485,9 +493,7 @@ fn origin(features: &[AwsCredentialFeature]) -> &'static str {
             Feature::CredentialsEnvVars => OF_ENVIRONMENT,
             Feature::CredentialsImds => "from the role of this instance",
             Feature::CredentialsHttp => "from the role of this container",
-            Feature::CredentialsProcess | Feature::CredentialsProfileProcess => {
-                "from the profile's credential_process"
-            }
+            Feature::CredentialsProcess | Feature::CredentialsProfileProcess => OF_PROCESS,
             Feature::CredentialsSso | Feature::CredentialsProfileSso => "from single sign-on",
             Feature::CredentialsProfileLogin => "from a session of aws login",
             Feature::CredentialsEnvVarsStsWebIdToken
