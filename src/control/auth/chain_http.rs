@@ -24,7 +24,8 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::chain_answers;
-use crate::control::client::{Trouble, open, passing, read_body};
+use crate::control::client::connecting::open;
+use crate::control::client::{Trouble, passing, read_body};
 use crate::control::dns::resolver::{Resolver, is_local, reachable};
 use crate::control::limits::{
     ANSWER_TIMEOUT, CONNECT_TIMEOUT, CONNECT_WAITS_MAX, CREDENTIALS_ANSWER_BYTES_MAX,
