@@ -9,11 +9,11 @@ mod layout;
 mod lists;
 mod machine;
 mod mounts;
+mod results;
 mod streams;
 mod survey;
 mod written;
 
-use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,11 +22,10 @@ use self::child::{Child, Exit};
 use self::failure::{Failure, INPUT_FAILED};
 use super::context::Context;
 use super::ending::Done;
-use super::reporting::{finish, open, print_lines};
+use super::reporting::open;
 use super::session::{self, Interrupts};
 use super::{mount, ring};
 use crate::cli::TrainArgs;
-use crate::command::stream::report::summary_of;
 use crate::control::Control;
 use crate::control::auth::credentials::CredentialSource;
 use crate::control::blocking::blocking;
@@ -35,10 +34,8 @@ use crate::download::folder_lock::{FolderLock, TRAIN};
 use crate::engine::pace::Bandwidth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::kept::KeptListing;
-use crate::report::document::{
-    AllFilesSummary, CacheCounts, CommandExit, TrainPlan, TrainSummary, summary_json,
-};
-use crate::report::out::{Lines, ReportWriter};
+use crate::report::document::{AllFilesSummary, TrainPlan};
+use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 use crate::sys::process;
 use crate::text::size::counted;
@@ -47,7 +44,8 @@ use files::{AllFound, Downloads};
 use input::{Described, Sources};
 use layout::JobFolders;
 use mounts::Mounts;
-use streams::{EndedStreams, SharedResources, Streams, StreamsEvent};
+use results::{Parts, conclude, end_report, print_plan, write_failure};
+use streams::{SharedResources, Streams, StreamsEvent};
 use survey::Survey;
 
 /// Prepares the input, and runs the command.
@@ -120,93 +118,6 @@ async fn lock(args: &TrainArgs, layout: &JobFolders) -> Result<FolderLock> {
         tracing::info!("{base} has no lock: {why}; start no second run with this --base-dir");
     }
     Ok(lock)
-}
-
-/// Writes the rest of the report to its file; returns why the run fails if that fails.
-async fn end_report(
-    report: Option<ReportWriter>,
-    failure: Option<&Failure>,
-    interrupts: &mut Interrupts,
-) -> Option<Failure> {
-    // A run that failed before its first object leaves an older report unchanged.
-    let report = report.filter(|report| failure.is_none() || !report.is_empty())?;
-    let stopped = failure.map(|failure| failure.error.kind());
-    let ended = finish(report, stopped, interrupts).await;
-    ended.err().map(|error| Failure { error, is_reported: false, code: None })
-}
-
-/// The results of a job's parts.
-#[derive(Default)]
-struct Parts {
-    files: AllFilesSummary,
-    pipes: EndedStreams,
-    mounts: Option<Mounts>,
-    cache: Option<CacheCounts>,
-    exit: Option<(Exit, f64)>,
-    retries: crate::link::failure::RetryCounts,
-    report: Option<ReportWriter>,
-}
-
-/// Reports the result of a job to users and programs.
-fn conclude(
-    args: &TrainArgs,
-    job: Parts,
-    failure: Option<Failure>,
-    begun: Instant,
-    context: &Context,
-) -> Done {
-    let progress = context.messages.progress(!args.output.messages.quiet);
-    let has_command = !args.command.is_empty() && !args.check;
-    if let Some(failure) = failure.as_ref().filter(|failure| !failure.is_reported) {
-        progress.error(&failure.error);
-    }
-    let of_command = job.exit.map_or(0, |(exit, _)| exit.code());
-    if let (Some((Exit::Signal(signal), _)), None) = (&job.exit, &failure) {
-        progress.note(format!("COMMAND was killed by signal {signal}"));
-    }
-    let code = failure.as_ref().map_or(of_command, |failure| failure.code(has_command));
-    let command = job.exit.map(|(exit, seconds)| match exit {
-        Exit::Code(code) => CommandExit { exit_code: Some(code), signal: None, seconds },
-        Exit::Signal(signal) => CommandExit { exit_code: None, signal: Some(signal), seconds },
-    });
-    let EndedStreams { counts, engine } = job.pipes;
-    let named = counts.iter().map(|(name, count)| (name.as_str(), count));
-    let mut pipes = summary_of(named, begun, &job.retries, code);
-    if let Some(engine) = engine {
-        engine.explain(&mut pipes, counts.iter().map(|(_, count)| count));
-    }
-    if !args.check {
-        print_lines(&progress, &pipes.lines(args.stats), &pipes.lines(false));
-        job.cache.iter().for_each(|cache| progress.note(cache.in_words()));
-    }
-    // The cache is synced only now: the result is reported earlier.
-    job.mounts.into_iter().for_each(|mut mounts| mounts.close(&progress));
-    let summary = TrainSummary::new(job.files, pipes, job.cache, command, begun.elapsed(), code);
-    let error = failure.as_ref().map(|failure| &failure.error);
-    let document = args.output.json.then(|| summary_json(&summary, error));
-    Done { code, document }
-}
-
-/// Prints the plan.
-fn print_plan(plan: &TrainPlan, args: &TrainArgs) -> Result<Done> {
-    let mut lines = Lines::stdout();
-    if args.output.json {
-        return Ok(Done { code: plan.exit_code, document: Some(summary_json(plan, None)) });
-    }
-    for line in plan.lines() {
-        if lines.line(&line)? == ControlFlow::Break(()) {
-            break;
-        }
-    }
-    let _ = lines.flush()?;
-    Ok(Done::default())
-}
-
-async fn write_failure(layout: &JobFolders, error: &Error, progress: &Progress) {
-    let (layout, error) = (layout.clone(), error.clone());
-    if let Err(unwritten) = blocking(move || layout.report_failure(&error)).await {
-        progress.error(unwritten);
-    }
 }
 
 /// A running job.
