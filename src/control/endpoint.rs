@@ -350,6 +350,9 @@ impl Configured {
 }
 
 #[cfg(test)]
+mod cases;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
