@@ -73,6 +73,8 @@ pub const PROCESS_STDERR_BYTES_MAX: usize = 280;
 pub const ROLE_SECONDS_MIN: i32 = 900;
 /// Longest answer of a server of credentials, in bytes: those of STS have a few thousand.
 pub const CREDENTIALS_ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Longest wait for AWS's sign-in service while the keys of a session are still valid.
+pub const RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most requests to a container's agent, and to AWS's sign-in service, for one set of keys.
 pub const KEYS_ATTEMPTS_MAX: u32 = 3;
 /// Longest pause before the second of these attempts; before the third it is twice as long.

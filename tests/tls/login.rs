@@ -240,8 +240,13 @@ fn a_session_that_gives_no_keys_is_begun_again() {
             ACCESS,
             &["answers 400: INSUFFICIENT_PERMISSIONS", "allow signin:CreateOAuth2Token"],
         ),
-        (page("{}"), ACCESS, &["has no expiresIn"]),
-        (page("<html>"), ACCESS, &["is no JSON object"]),
+        (
+            refusal("INVALID_REQUEST"),
+            ACCESS,
+            &["answers 400: INVALID_REQUEST", "check this machine's clock"],
+        ),
+        (page("{}"), ACCESS, &["has no expiresIn", "check AWS_ENDPOINT_URL_SIGNIN"]),
+        (page("<html>"), ACCESS, &["is no JSON object", "check AWS_ENDPOINT_URL_SIGNIN"]),
         (
             "HTTP/1.1 404 No\r\nContent-Length: 3\r\n\r\nbah".to_owned(),
             ACCESS,

@@ -16,7 +16,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, Uri, header, uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header, uri};
 use http_body_util::Full;
 use hyper::client::conn::http1::SendRequest;
 use rustls::ClientConfig;
@@ -225,7 +225,10 @@ impl ChainHttp {
             let request = request().map_err(|error| unusable(&error))?;
             let outcome = connector.exchange(request).await;
             let may_pass = match &outcome {
-                Ok(answer) => answer.status().is_server_error(),
+                Ok(answer) => {
+                    let status = answer.status();
+                    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+                }
                 Err(error) => error.is_io() || error.is_timeout(),
             };
             if attempt == KEYS_ATTEMPTS_MAX || !may_pass {

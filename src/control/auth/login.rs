@@ -28,6 +28,7 @@ use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tracing::warn;
 use zeroize::Zeroizing;
 
@@ -39,7 +40,7 @@ use super::services::Services;
 use super::tokens::to_log_in;
 use crate::checksum::Algorithm;
 use crate::control::endpoint::is_region_of_aws;
-use crate::control::limits::REFRESH_AHEAD;
+use crate::control::limits::{CREDENTIALS_TIMEOUT, REFRESH_AHEAD, RENEWAL_TIMEOUT};
 use crate::control::settings::{LOGIN_SESSIONS, Settings, read_bounded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::uri::shown;
@@ -62,6 +63,10 @@ const EXPIRES_AT: &str = "expiresAt";
 /// The field of an answer: for how many seconds its keys are valid.
 const EXPIRES_IN: &str = "expiresIn";
 
+/// The fields of keys, in a session and in an answer.
+const KEYS: [&str; 3] = ["accessKeyId", "secretAccessKey", SESSION_TOKEN];
+/// Codes of answers to a session that has ended.
+const ENDED: [&str; 3] = ["TOKEN_EXPIRED", "USER_CREDENTIALS_CHANGED", "AUTHCODE_EXPIRED"];
 /// The code of an answer to a user who may not renew keys.
 const NOT_ALLOWED: &str = "INSUFFICIENT_PERMISSIONS";
 /// What such a user needs: SignInLocalDevelopmentAccess is a policy that AWS manages.
@@ -110,6 +115,9 @@ impl Session {
         let token = token.ok_or_else(|| format!("has no {ACCESS_TOKEN}"))?;
         let fields = Fields::of(token.clone(), "has");
         let mut keys = fields.keys(SESSION_TOKEN, EXPIRES_AT, PROVIDER)?;
+        if keys.session_token().is_none() {
+            return Err(format!("has no {SESSION_TOKEN}"));
+        }
         if keys.expiry().is_none() {
             return Err(format!("has no {EXPIRES_AT}"));
         }
@@ -123,25 +131,23 @@ impl Session {
     /// What the answer lacks, without a value of it.
     fn renewed(&self, answer: &[u8], now: SystemTime) -> Result<Self, String> {
         let mut answer = Self::parse(answer).ok_or_else(|| "is no JSON object".to_owned())?;
-        let seconds = answer.0.get(EXPIRES_IN).and_then(Value::as_u64);
-        let ends = seconds.and_then(|seconds| now.checked_add(Duration::from_secs(seconds)));
+        let seconds = answer.0.get(EXPIRES_IN).and_then(Value::as_f64);
+        let lasts = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let ends = lasts.and_then(|lasts| now.checked_add(lasts));
         let ends = ends.and_then(instant_text).ok_or_else(|| format!("has no {EXPIRES_IN}"))?;
         let token = answer.0.remove(REFRESH_TOKEN).filter(Value::is_string);
         let token = token.ok_or_else(|| format!("has no {REFRESH_TOKEN}"))?;
-        let Some(Value::Object(mut keys)) = answer.0.remove(ACCESS_TOKEN) else {
-            return Err(format!("has no {ACCESS_TOKEN}"));
-        };
-        keys.insert(EXPIRES_AT.to_owned(), ends.into());
+        let mut given = answer.0.get_mut(ACCESS_TOKEN).and_then(Value::as_object_mut);
         let mut newer = self.clone();
-        // The older keys have the user's account, which no answer has.
-        match newer.0.get_mut(ACCESS_TOKEN).and_then(Value::as_object_mut) {
-            Some(older) => {
-                // What the answer lacks must not be that of the older keys.
-                Fields::of(keys.clone(), "has").keys(SESSION_TOKEN, EXPIRES_AT, PROVIDER)?;
-                older.extend(keys);
-            }
-            None => drop(newer.0.insert(ACCESS_TOKEN.to_owned(), keys.into())),
+        // The older keys have the user's account, too, which no answer has.
+        let older = newer.0.entry(ACCESS_TOKEN).or_insert_with(|| json!({}));
+        let older = older.as_object_mut().ok_or_else(|| format!("is for no {ACCESS_TOKEN}"))?;
+        for name in KEYS {
+            let key = given.as_mut().and_then(|given| given.remove(name));
+            let key = key.filter(|key| key.as_str().is_some_and(|key| !key.is_empty()));
+            older.insert(name.to_owned(), key.ok_or_else(|| format!("has no {name}"))?);
         }
+        older.insert(EXPIRES_AT.to_owned(), ends.into());
         newer.0.insert(REFRESH_TOKEN.to_owned(), token);
         Ok(newer)
     }
@@ -179,7 +185,15 @@ impl Login {
             http: services.http.of(CredentialService::SignIn),
             services: services.clone(),
             renewed: Mutex::default(),
+            renewal_timeout: RENEWAL_TIMEOUT,
         })
+    }
+
+    /// True if there is no session any more.
+    async fn is_gone(&self) -> bool {
+        let path = self.file.clone();
+        let found = spawn_blocking(move || path.metadata()).await.expect("no panic");
+        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     /// The session, as its file has it now: other programs renew it, too.
@@ -222,6 +236,8 @@ struct KeysOfSession {
     services: Services,
     /// The session as it was renewed last: its file may be on a read-only file system.
     renewed: Mutex<Option<Session>>,
+    /// Longest wait for the service while the keys are valid.
+    renewal_timeout: Duration,
 }
 
 impl fmt::Debug for KeysOfSession {
@@ -247,32 +263,38 @@ impl KeysOfSession {
         if outlasts(&keys, REFRESH_AHEAD) {
             return Ok(keys);
         }
-        let error = match self.renew(&session).await {
-            Ok(newer) => {
+        // A service that does not answer must not keep valid keys from being used.
+        let is_valid = outlasts(&keys, Duration::ZERO);
+        let limit = if is_valid { self.renewal_timeout } else { CREDENTIALS_TIMEOUT };
+        let error = match timeout(limit, self.renew(&session)).await {
+            Ok(Ok(newer)) => {
                 let keys = self.login.keys(&newer).map_err(refused)?;
-                self.save(newer.clone()).await;
+                self.save(session, newer.clone()).await;
                 *renewed = Some(newer);
                 return Ok(keys);
             }
-            Err(error) => error,
+            Ok(Err(error)) => error,
+            Err(_) => CredentialsError::provider_timed_out(limit),
         };
-        // Another program may have renewed the session: then its older refresh token is refused.
+        // Another program may have renewed the session meanwhile.
         match self.newest(renewed.as_ref()).await {
             Ok((keys, _)) if outlasts(&keys, Duration::ZERO) => Ok(keys),
             _ => Err(error),
         }
     }
 
-    /// The session of the file or the one renewed here, whose keys last longer.
+    /// The session of the file or the one renewed here, whose keys last longer. Without a file the
+    /// user has logged out.
     async fn newest(&self, renewed: Option<&Session>) -> Result<(Credentials, Session)> {
         let with_keys = |session: Session| Ok((self.login.keys(&session)?, session));
         let of_file = self.login.read().await.and_then(with_keys);
-        match renewed.map(|session| with_keys(session.clone())) {
-            Some(Ok(renewed)) => Ok(match of_file {
-                Ok(of_file) if of_file.0.expiry() > renewed.0.expiry() => of_file,
-                _ => renewed,
-            }),
-            _ => of_file,
+        let Some(Ok(renewed)) = renewed.map(|session| with_keys(session.clone())) else {
+            return of_file;
+        };
+        match of_file {
+            Ok(of_file) if of_file.0.expiry() > renewed.0.expiry() => Ok(of_file),
+            Err(error) if self.login.is_gone().await => Err(error),
+            _ => Ok(renewed),
         }
     }
 
@@ -290,7 +312,7 @@ impl KeysOfSession {
         let key = key.ok_or_else(|| {
             refused(self.login.damaged(&format!("has a {PRIVATE_KEY} that is no key of P-256")))
         })?;
-        let region = session.text(SIGN_IN_REGION);
+        let region = session.text(SIGN_IN_REGION).filter(|region| !region.is_empty());
         if region.is_some_and(|region| !is_region_of_aws(region)) {
             let why = format!("has a {SIGN_IN_REGION} that is no region");
             return Err(refused(self.login.damaged(&why)));
@@ -322,6 +344,10 @@ impl KeysOfSession {
         session.renewed(&answer, crate::control::now()).map_err(|why| {
             let host = url.authority().map_or("", |authority| authority.as_str());
             let error = Error::new(ErrorKind::Access, format!("the answer of {host} {why}"));
+            let error = match self.http.led_by() {
+                Some(setting) => error.advise(format!("check {setting}")),
+                None => error.advise("try again later"),
+            };
             CredentialsError::provider_error(ConnectorError::other(error.into(), None))
         })
     }
@@ -336,18 +362,31 @@ impl KeysOfSession {
         let reason = reason_of(&said.join(": "));
         let failed = self.http.failed(&reason, None);
         let failed = failed.filter(|error| error.kind() == ErrorKind::Access);
-        match (failed, code.as_deref()) {
-            (Some(error), Some(NOT_ALLOWED)) => refused(self.login.to_log_in(error).advise(ALLOW)),
-            (Some(error), Some(_)) => refused(self.login.to_log_in(error)),
-            _ => CredentialsError::provider_error(reason),
-        }
+        let Some((error, code)) = failed.zip(code.as_deref()) else {
+            return CredentialsError::provider_error(reason);
+        };
+        let error = self.login.to_log_in(error);
+        refused(match code {
+            NOT_ALLOWED => error.advise(ALLOW),
+            code if ENDED.contains(&code) => error,
+            _ => error.advise("try again later, and check this machine's clock"),
+        })
     }
 
-    /// Writes the session into its file for other programs, whose refresh token this one has used.
-    async fn save(&self, session: Session) {
+    /// Writes the session into its file for other programs, unless the file has another one by now
+    /// than the `older` that was renewed.
+    async fn save(&self, older: Session, newer: Session) {
         let file = self.login.file.clone();
-        let saved = spawn_blocking(move || save(&file, &session)).await;
-        if let Err(error) = saved.expect("writing does not panic") {
+        let saved = spawn_blocking(move || {
+            let there = read_bounded(&file).map(Zeroizing::new)?;
+            let there = Session::parse(there.as_bytes());
+            match there.is_some_and(|there| there.text(REFRESH_TOKEN) == older.text(REFRESH_TOKEN))
+            {
+                true => write(&file, &newer),
+                false => Ok(()),
+            }
+        });
+        if let Err(error) = saved.await.expect("writing does not panic") {
             let file = self.login.shown_file();
             warn!("the renewed session cannot be written into {file}: {error}");
         }
@@ -365,11 +404,12 @@ fn outlasts(keys: &Credentials, least: Duration) -> bool {
 
 /// Replaces a session's file atomically; only its user may read it. The target of a link is
 /// replaced.
-fn save(file: &Path, session: &Session) -> io::Result<()> {
+fn write(file: &Path, session: &Session) -> io::Result<()> {
     let file = file.canonicalize()?;
     let folder = file.parent().unwrap_or(Path::new("/"));
     let mut temporary = NamedTempFile::new_in(folder)?;
     temporary.write_all(session.written().as_bytes())?;
+    temporary.as_file().sync_all()?;
     temporary.persist(file)?;
     Ok(())
 }
@@ -407,6 +447,7 @@ mod tests {
     use aws_lc_rs::encoding::{AsDer as _, EcPrivateKeyRfc5915Der};
 
     use super::*;
+    use crate::control::auth::reasons::reasons;
     use crate::control::loopback::{Reply, Server, run};
     use crate::control::settings::Found;
     use crate::control::tls::Trust;
@@ -449,32 +490,82 @@ mod tests {
             http: services.http.of(CredentialService::SignIn),
             services,
             renewed: Mutex::default(),
+            renewal_timeout: RENEWAL_TIMEOUT,
         }
     }
 
-    /// A run may be longer than its keys are valid, on a file system that nobody may write.
+    /// A run may be longer than its keys are valid, and the file that of another login by then, or
+    /// on a file system that nobody may write.
     #[test]
     fn keys_are_renewed_again_and_again_without_the_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("session.json");
         let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
         std::fs::write(&file, &*session_with(&key, "R").written()).expect("room");
-        let count = AtomicUsize::new(0);
-        let gone = file.clone();
+        let other = session_with(&key, "other").written();
+        let (count, changed, others) = (AtomicUsize::new(0), file.clone(), other.clone());
         let server = Server::start(move |_| {
-            // From now on it can be neither read nor written.
-            let _ = std::fs::remove_file(&gone);
+            std::fs::write(&changed, &*others).expect("room");
             let before = count.fetch_add(1, Ordering::SeqCst);
             Reply::new(200, answer(before, if before < 2 { 299 } else { 900 }))
         });
         let keys = keys_of(file.clone(), &server);
-        let asked = || run(keys.provide_credentials()).expect("keys").access_key_id().to_owned();
+        let asked = || run(keys.provide_credentials()).map(|keys| keys.access_key_id().to_owned());
         // The first two sets are to be renewed at once, the third is kept.
-        assert_eq!([asked(), asked(), asked(), asked()], ["0", "1", "2", "2"]);
+        let expected = ["0", "1", "2", "2"].map(str::to_owned);
+        assert_eq!([asked(), asked(), asked(), asked()].map(|keys| keys.expect("keys")), expected);
         assert_eq!(server.seen().len(), 3);
-        assert!(!file.exists(), "it is not made anew");
+        let there = std::fs::read_to_string(&file).expect("a file");
+        assert_eq!(there, *other, "another login is not replaced");
         let renewed = keys.renewed.try_lock().expect("nobody asks").clone().expect("a session");
         assert_eq!(renewed.text(REFRESH_TOKEN), Some("R2"), "each answer's own is used");
+        // Logged out.
+        std::fs::remove_file(&file).expect("it is there");
+        let error = asked().expect_err("no session");
+        assert!(reasons(&error).contains("No such file or directory"), "{error:?}");
+    }
+
+    #[test]
+    fn an_answer_that_lacks_a_part_of_the_keys_is_none() {
+        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
+        let session = session_with(&key, "R");
+        let now = crate::control::now();
+        let without = |name: &str| {
+            let mut answer: Value = serde_json::from_str(&answer(0, 900)).expect("JSON");
+            let keys = answer[ACCESS_TOKEN].as_object_mut().expect("keys");
+            // Another spelling is another field.
+            let value = keys.remove(name).expect("a field");
+            keys.insert(name.to_uppercase(), value);
+            session.renewed(answer.to_string().as_bytes(), now).map(|_| ())
+        };
+        for name in KEYS {
+            assert_eq!(without(name), Err(format!("has no {name}")));
+        }
+        let newer = session.renewed(answer(0, 900).as_bytes(), now).expect("a session");
+        assert_eq!(newer.keys().expect("keys").access_key_id(), "0");
+    }
+
+    #[test]
+    fn a_service_that_hangs_does_not_keep_valid_keys_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("session.json");
+        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
+        let soon = crate::control::now() + REFRESH_AHEAD / 2;
+        let mut session = session_with(&key, "R");
+        session.0[ACCESS_TOKEN][EXPIRES_AT] = instant_text(soon).expect("a time").into();
+        std::fs::write(&file, &*session.written()).expect("room");
+        let (answers, waits) = std::sync::mpsc::channel::<()>();
+        let waits = std::sync::Mutex::new(waits);
+        let server = Server::start(move |_| {
+            // Until the test is over.
+            let _ = waits.lock().expect("no panic").recv();
+            Reply::new(200, "")
+        });
+        let keys =
+            KeysOfSession { renewal_timeout: Duration::from_millis(50), ..keys_of(file, &server) };
+        let given = run(keys.provide_credentials()).expect("keys");
+        assert_eq!(given.access_key_id(), "A");
+        drop(answers);
     }
 
     #[test]
