@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
+use super::files;
 use super::layout::BASE;
 use super::problem::{Problem, Problems};
 use super::ranks;
@@ -83,10 +84,19 @@ pub(crate) fn overlap(one: &Path, other: &Path) -> bool {
 ///
 /// # Errors
 /// When the host is not known and a channel is sharded, or for some instance groups: it would get
-/// everything.
+/// everything. When nobody is known to be of these groups: all would get nothing.
 pub fn hosts(input: &TrainingInput) -> Result<(), Problem> {
-    if input.hosts.is_some() {
-        return Ok(());
+    if let Some(hosts) = &input.hosts {
+        let of_groups = input.channels.iter().find(|channel| !channel.instance_groups.is_empty());
+        let is_known = !files::hosts_of_groups(hosts, &input.instance_groups).is_empty();
+        return match of_groups.filter(|_| !is_known) {
+            Some(channel) => Err(Problem::new(
+                format!("channel {}", channel.name),
+                "it has InstanceGroupNames, but the groups of resourceconfig.json are not those of \
+                 ResourceConfig.InstanceGroups",
+            )),
+            None => Ok(()),
+        };
     }
     let divided = |channel: &Channel| {
         let is_of_groups = !channel.instance_groups.is_empty() && input.instance_groups.len() > 1;

@@ -122,12 +122,20 @@ pub(super) fn resource_config_tree(
     tree
 }
 
-/// The hosts of each group: in the order of their numbers the first hosts are those of the first
-/// group. None where the groups have other types or other hosts than these.
-fn hosts_of_groups<'a>(
+/// The hosts of each group: those that [`Hosts::groups`] names, or else in the order of their
+/// numbers the first hosts for the first group. None where the groups have other types or other
+/// hosts than these.
+pub(super) fn hosts_of_groups<'a>(
     hosts: &'a Hosts,
     groups: &'a [InstanceGroup],
 ) -> Vec<(&'a InstanceGroup, Vec<&'a str>)> {
+    if !hosts.groups.is_empty() {
+        let of_group = |group: &'a InstanceGroup| {
+            let (_, names) = hosts.groups.iter().find(|(name, _)| *name == group.name)?;
+            Some((group, names.iter().map(String::as_str).collect()))
+        };
+        return groups.iter().map(of_group).collect::<Option<_>>().unwrap_or_default();
+    }
     let count: u64 = groups.iter().map(|group| u64::from(group.count)).sum();
     let is_known = groups.iter().all(|group| !group.instance_type.is_empty());
     if !is_known || count != u64::from(hosts.count) {
@@ -218,7 +226,34 @@ pub fn hosts_of_resource_config(text: &str) -> Result<Hosts, String> {
     let rank = rank.and_then(|rank| u32::try_from(rank).ok());
     let rank =
         rank.ok_or_else(|| format!("current_host '{}' is not one of hosts", shortened(current)))?;
-    Ok(Hosts { rank, count, names, current: current.to_owned() })
+    let groups = groups_of_resource_config(&tree, &names)?;
+    Ok(Hosts { rank, count, names, current: current.to_owned(), groups })
+}
+
+/// The hosts of each instance group; none in files of jobs that are older than groups.
+fn groups_of_resource_config(
+    tree: &Value,
+    names: &[String],
+) -> Result<Vec<(String, Vec<String>)>, String> {
+    let Some(groups) = tree.get("instance_groups").filter(|groups| !groups.is_null()) else {
+        return Ok(Vec::new());
+    };
+    let group = |group: &Value| {
+        let hosts = group["hosts"].as_array()?.iter();
+        let hosts = hosts.map(|host| host.as_str().map(str::to_owned)).collect::<Option<_>>()?;
+        Some((group["instance_group_name"].as_str()?.to_owned(), hosts))
+    };
+    let groups = groups.as_array().and_then(|groups| groups.iter().map(group).collect());
+    let groups: Vec<(String, Vec<String>)> =
+        groups.ok_or("instance_groups is no list of names and hosts")?;
+    let mut grouped: Vec<&String> = groups.iter().flat_map(|(_, hosts)| hosts).collect();
+    let mut all: Vec<&String> = names.iter().collect();
+    grouped.sort_unstable();
+    all.sort_unstable();
+    match grouped == all {
+        true => Ok(groups),
+        false => Err("instance_groups has not each host once".to_owned()),
+    }
 }
 
 #[cfg(test)]

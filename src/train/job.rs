@@ -5,7 +5,7 @@
 //! is not known is refused, for it may change which bytes the job gets. Other fields are ignored,
 //! unless their name is nearly that of one that is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -117,12 +117,15 @@ fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
         let what = "not supported: SageMaker alone has its base model, and runs no command";
         problems.add(request.at(SERVERLESS), what);
     }
+    let before = problems.count();
     let groups = instance_groups(request, problems);
+    // A group that is wrong is not known to be missing.
+    let known = (problems.count() == before).then_some(&*groups);
     let mut channels = Vec::new();
     for (path, value) in request.list("InputDataConfig", &(1..=CHANNELS_MAX), problems) {
         let before = problems.count();
         let Some(object) = Object::of(value, path, problems) else { continue };
-        let channel = channel(&object, (mode.unwrap_or_default(), &groups), problems);
+        let channel = channel(&object, (mode.unwrap_or_default(), known), problems);
         // What is wrong with a part of it would make other parts look wrong.
         if let Some(channel) = channel.filter(|_| problems.count() == before) {
             channels.push((object.path, channel));
@@ -179,7 +182,7 @@ fn is_variable(name: &str) -> bool {
 /// A channel of a request with this mode and these groups.
 fn channel(
     object: &Object<'_>,
-    (mode, groups): (InputMode, &[InstanceGroup]),
+    (mode, groups): (InputMode, Option<&[InstanceGroup]>),
     problems: &mut Problems,
 ) -> Option<Channel> {
     const KNOWN: [&str; 7] = [
@@ -225,7 +228,7 @@ type Source = (ChannelData, Distribution, Vec<String>);
 
 fn source_of(
     source: &Object<'_>,
-    groups: &[InstanceGroup],
+    groups: Option<&[InstanceGroup]>,
     problems: &mut Problems,
 ) -> Option<Source> {
     const KNOWN: [&str; 2] = ["S3DataSource", "FileSystemDataSource"];
@@ -255,7 +258,11 @@ fn source_of(
     }
 }
 
-fn s3_source(s3: &Object<'_>, groups: &[InstanceGroup], problems: &mut Problems) -> Option<Source> {
+fn s3_source(
+    s3: &Object<'_>,
+    groups: Option<&[InstanceGroup]>,
+    problems: &mut Problems,
+) -> Option<Source> {
     // ModelAccessConfig accepts a licence, and HubAccessConfig names the model that the objects
     // are of: neither says which they are.
     const KNOWN: [&str; 7] = [
@@ -276,7 +283,7 @@ fn s3_source(s3: &Object<'_>, groups: &[InstanceGroup], problems: &mut Problems)
     let mut named = Vec::new();
     for (path, value) in s3.list(GROUPS, &(0..=GROUPS_MAX), problems) {
         let Some(name) = text(value, &path, &GROUP_CHARS, problems) else { continue };
-        if !groups.iter().any(|group| group.name == name) {
+        if groups.is_some_and(|groups| groups.iter().all(|group| group.name != name)) {
             let what = format!("ResourceConfig.InstanceGroups has no '{}'", shortened(name));
             problems.add(path, what);
         }
@@ -374,12 +381,15 @@ fn instance_groups(request: &Object<'_>, problems: &mut Problems) -> Vec<Instanc
     config.refuse_mistyped(&[COUNT, TYPE, "InstanceGroups"], problems);
     let groups = config.list("InstanceGroups", &(0..=GROUPS_MAX), problems);
     if groups.is_empty() {
-        // A job with InstancePreferences is described with the one that was selected.
-        let is_selected = config.value(COUNT).is_none() && config.value(SELECTED[0]).is_some();
-        let names = if is_selected { SELECTED } else { [COUNT, TYPE] };
+        // A job with InstancePreferences is described with what was selected.
+        let name = |(given, selected)| match config.value(given) {
+            None if config.value(selected).is_some() => selected,
+            _ => given,
+        };
+        let names = [(COUNT, SELECTED[0]), (TYPE, SELECTED[1])].map(name);
         return instance_group(&config, names, problems).into_iter().collect();
     }
-    let mut found = Vec::new();
+    let (mut found, mut names) = (Vec::new(), BTreeSet::new());
     for (path, value) in groups {
         let Some(group) = Object::of(value, path, problems) else { continue };
         for name in ["InstanceGroupName", TYPE, COUNT] {
@@ -387,6 +397,10 @@ fn instance_groups(request: &Object<'_>, problems: &mut Problems) -> Vec<Instanc
         }
         let read = instance_group(&group, [COUNT, TYPE], problems);
         let name = group.text("InstanceGroupName", &GROUP_CHARS, problems);
+        if let Some(name) = name.filter(|name| !names.insert(*name)) {
+            let what = format!("'{}' is the name of another group", shortened(name));
+            problems.add(group.at("InstanceGroupName"), what);
+        }
         let named = name.zip(read);
         found.extend(named.map(|(name, read)| InstanceGroup { name: name.to_owned(), ..read }));
     }
@@ -689,6 +703,10 @@ mod tests {
         assert_eq!(input.channels, [Channel::new("a", ChannelData::Prefix(location("a/")))]);
         let selected = &input.instance_groups[0];
         assert_eq!((&*selected.instance_type, selected.count), ("ml.c5.xlarge", 3));
+        request["ResourceConfig"]["InstanceCount"] = json!(2);
+        let input = parse(&request.to_string()).expect("a job");
+        let both = &input.instance_groups[0];
+        assert_eq!((&*both.instance_type, both.count), ("ml.c5.xlarge", 2));
         request["ServerlessJobConfig"] = json!({"JobType": "FineTuning"});
         let expected = "ServerlessJobConfig: not supported: SageMaker alone has its base model, \
                         and runs no command";
@@ -743,5 +761,10 @@ mod tests {
             "ResourceConfig.InstanceGroups[0].InstanceType: missing",
         ];
         assert_eq!(problems(&request), expected);
+        let group = json!({"InstanceGroupName": "a", "InstanceType": "x", "InstanceCount": 1});
+        let request = json!({"ResourceConfig": {"InstanceGroups": [group, group]}});
+        let expected = "ResourceConfig.InstanceGroups[1].InstanceGroupName: 'a' is the name of \
+                        another group";
+        assert_eq!(problems(&request), [expected]);
     }
 }

@@ -27,6 +27,7 @@ pub mod typed;
 pub mod variables;
 pub mod written;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -64,26 +65,19 @@ impl TrainingInput {
 
     /// This host's place among those that get a channel, and their number; `None` if it is a
     /// channel of other instance groups. A host that is not known is the only one.
-    ///
-    /// In the order of ranks the first hosts are those of the first group.
     #[must_use]
     pub fn place_of(&self, channel: &Channel) -> Option<(u32, u32)> {
-        let (rank, count) = self.hosts.as_ref().map_or((0, 1), |hosts| (hosts.rank, hosts.count));
+        let alone = || Cow::Owned(Hosts::numbered(0, 1));
+        let hosts = self.hosts.as_ref().map_or_else(alone, Cow::Borrowed);
         if channel.instance_groups.is_empty() {
-            return Some((rank, count));
+            return Some((hosts.rank, hosts.count));
         }
-        let (mut first, mut before, mut place) = (0_u32, 0_u32, None);
-        for group in &self.instance_groups {
-            let end = first.saturating_add(group.count);
-            if channel.instance_groups.contains(&group.name) {
-                if (first..end).contains(&rank) {
-                    place = Some(before + (rank - first));
-                }
-                before = before.saturating_add(group.count);
-            }
-            first = end;
-        }
-        Some((place?, before))
+        let groups = files::hosts_of_groups(&hosts, &self.instance_groups);
+        let named =
+            groups.iter().filter(|(group, _)| channel.instance_groups.contains(&group.name));
+        let names: Vec<&str> = named.flat_map(|(_, names)| names.iter().copied()).collect();
+        let place = names.iter().position(|name| *name == hosts.current)?;
+        Some((u32::try_from(place).ok()?, u32::try_from(names.len()).ok()?))
     }
 }
 
@@ -110,6 +104,9 @@ pub struct Hosts {
     pub names: Vec<String>,
     /// The name of this one, which is one of them.
     pub current: String,
+    /// The names of each instance group's hosts, where `resourceconfig.json` has them; else the
+    /// first hosts, by their numbers, are those of the description's first group.
+    pub groups: Vec<(String, Vec<String>)>,
 }
 
 impl Hosts {
@@ -119,7 +116,7 @@ impl Hosts {
         let name = |rank: u32| format!("algo-{}", u64::from(rank) + 1);
         let mut names: Vec<String> = (0..count).map(name).collect();
         names.sort_unstable();
-        Self { rank, count, names, current: name(rank) }
+        Self { rank, count, names, current: name(rank), groups: Vec::new() }
     }
 }
 
@@ -377,6 +374,45 @@ mod tests {
         assert_eq!(places(&["b"]), of(1, [-1, -1, 0, -1, -1]));
         assert_eq!(places(&["c", "a"]), of(4, [0, 1, -1, 2, 3]));
         assert_eq!(places(&["d"]), of(0, [-1; 5]));
+    }
+
+    /// A list of hosts has the order of bytes: algo-10 stands before algo-2.
+    #[test]
+    fn the_group_of_a_host_is_that_of_its_name() {
+        let group = |name: &str, count| InstanceGroup {
+            name: name.to_owned(),
+            instance_type: "ml.c5.xlarge".to_owned(),
+            count,
+        };
+        let groups = vec![group("a", 2), group("b", 9)];
+        let listed = |current: &str, more: &str| {
+            let hosts = Hosts::numbered(0, 11).names;
+            let names: Vec<String> = hosts.iter().map(|name| format!("\"{name}\"")).collect();
+            let names = names.join(",");
+            let text = format!("{{\"current_host\":\"{current}\",\"hosts\":[{names}]{more}}}");
+            files::hosts_of_resource_config(&text)
+        };
+        let data = ChannelData::Folder { path: "/x".into(), writable: false };
+        let of_a = Channel { instance_groups: vec!["a".to_owned()], ..Channel::new("c", data) };
+        let place = |current: &str, more: &str| {
+            let hosts = Some(listed(current, more).expect("hosts"));
+            let instance_groups = groups.clone();
+            TrainingInput { hosts, instance_groups, ..TrainingInput::default() }.place_of(&of_a)
+        };
+        assert_eq!(place("algo-2", ""), Some((1, 2)));
+        assert_eq!(place("algo-10", ""), None);
+        // What the file says counts.
+        let of_b: Vec<String> = (1..10).map(|number| format!("\"algo-{number}\"")).collect();
+        let of_b = of_b.join(",");
+        let said = format!(
+            ",\"instance_groups\":[{{\"instance_group_name\":\"a\",\"hosts\":[\"algo-10\",\
+             \"algo-11\"]}},{{\"instance_group_name\":\"b\",\"hosts\":[{of_b}]}}]"
+        );
+        assert_eq!(place("algo-2", &said), None);
+        assert_eq!(place("algo-11", &said), Some((1, 2)));
+        let half = ",\"instance_groups\":[{\"instance_group_name\":\"a\",\"hosts\":[]}]";
+        let error = listed("algo-1", half).expect_err("hosts of no group");
+        assert_eq!(error, "instance_groups has not each host once");
     }
 
     #[test]

@@ -79,11 +79,6 @@ pub(super) fn of(args: &TrainArgs, layout: &JobFolders, context: &Context) -> Re
         input.hosts = Some(rank.hosts.clone());
     }
     check::hosts(&input).map_err(|problem| refused(&source, &[problem], context))?;
-    let all = std::mem::take(&mut input.channels);
-    let (own, of_others): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|channel| input.place_of(channel).is_some());
-    input.channels = own;
-    let of_others = of_others.into_iter().map(|channel| channel.name).collect();
     let mut modes = input.channels.iter().map(|channel| channel.mode);
     if args.cache.cache.is_some() && !modes.any(|mode| mode == InputMode::FastFile) {
         let message = "--cache is for channels in FastFile mode, and there is none";
@@ -91,6 +86,11 @@ pub(super) fn of(args: &TrainArgs, layout: &JobFolders, context: &Context) -> Re
         return Err(error.advise("give a channel mode=FastFile, or leave --cache out"));
     }
     layout.require(args.base_dir.is_some())?;
+    let all = std::mem::take(&mut input.channels);
+    let (own, of_others): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|channel| input.place_of(channel).is_some());
+    input.channels = own;
+    let of_others = of_others.into_iter().map(|channel| channel.name).collect();
     Ok(Described { input, rank, of_others })
 }
 
