@@ -405,7 +405,10 @@ def run_slurm(lab: Lab) -> None:
         missing = {**env, "SOURCE": f"s3://{BUCKET}/missing/"}
         outcome = process.run([*batch, "true"], seconds=RUN_SECONDS, env=missing)
         log = (out / "log").read_text()
-        expect(outcome.code != 0 and "missing/" in log, f"a job without input fails: {log}")
+        # srun kills the step at once, and on a busy machine leaves out the task's last line: then
+        # it is the code by which inrush says that the input failed.
+        named = "missing/" in log or "exit code 125" in log
+        expect(outcome.code != 0 and named, f"a job without input fails: {log}")
         say("ok    slurm       train.sbatch: without its input the job fails")
 
 
