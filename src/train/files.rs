@@ -259,6 +259,7 @@ fn groups_of_resource_config(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::tests::group;
     use crate::train::{Compression, Distribution, ONE_GROUP, RecordWrapper, S3Location};
 
     fn prefix(name: &str, key: &str) -> Channel {
@@ -334,11 +335,6 @@ mod tests {
                                  "instance_type": "ml.c5.xlarge"}],
             "network_interface_name": "eth0",
         });
-        let group = |name: &str, count| InstanceGroup {
-            name: name.to_owned(),
-            instance_type: "ml.c5.xlarge".to_owned(),
-            count,
-        };
         let hosts = Hosts::numbered(0, 1);
         let text = resource_config(&hosts, &[group(ONE_GROUP, 1)], "eth0");
         assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), newer);

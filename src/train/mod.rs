@@ -345,13 +345,12 @@ mod tests {
         assert_eq!(checked, 3);
     }
 
+    pub(super) fn group(name: &str, count: u32) -> InstanceGroup {
+        InstanceGroup { name: name.to_owned(), instance_type: "ml.c5.xlarge".to_owned(), count }
+    }
+
     #[test]
     fn hosts_of_some_groups_share_a_channel_among_themselves() {
-        let group = |name: &str, count| InstanceGroup {
-            name: name.to_owned(),
-            instance_type: "ml.c5.xlarge".to_owned(),
-            count,
-        };
         let mut input = TrainingInput {
             instance_groups: vec![group("a", 2), group("b", 1), group("c", 2)],
             ..TrainingInput::default()
@@ -379,11 +378,6 @@ mod tests {
     /// A list of hosts has the order of bytes: algo-10 stands before algo-2.
     #[test]
     fn the_group_of_a_host_is_that_of_its_name() {
-        let group = |name: &str, count| InstanceGroup {
-            name: name.to_owned(),
-            instance_type: "ml.c5.xlarge".to_owned(),
-            count,
-        };
         let groups = vec![group("a", 2), group("b", 9)];
         let listed = |current: &str, more: &str| {
             let hosts = Hosts::numbered(0, 11).names;

@@ -200,6 +200,13 @@ impl ChainHttp {
         Some(error.advise(endpoint.advice(&advice)))
     }
 
+    /// The error of the last request, whose good answer has no keys for this reason.
+    pub(super) fn without_keys(&self, why: &str) -> ConnectorError {
+        let host = self.last_host().unwrap_or_default();
+        let error = Error::new(ErrorKind::Access, format!("the answer of {host} {why}"));
+        lasting(error.advise(check(self.from.as_deref())))
+    }
+
     /// The error of the last request, if its answer is a redirect.
     pub(super) fn redirect(&self) -> Option<Error> {
         self.way.last().as_ref().and_then(|asked| asked.redirect.clone())

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
-use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
 use http::{HeaderValue, Request, Uri, header};
 
@@ -85,18 +84,13 @@ impl Container {
         let (status, body) = answer.map_err(CredentialsError::provider_error)?;
         let fields = Fields::parse(&body, "has");
         if !(200..300).contains(&status) {
-            let text = |name| fields.as_ref()?.get(name)?.as_str().map(str::to_owned);
-            let said: Vec<String> = ["code", "message"].into_iter().filter_map(text).collect();
-            return Err(CredentialsError::provider_error(said.join(": ")));
+            let said = fields.map(|fields| fields.said(["code", "message"]));
+            return Err(CredentialsError::provider_error(said.unwrap_or_default()));
         }
         let keys = fields.ok_or_else(|| "is no JSON object".to_owned());
         let keys = keys.and_then(|fields| fields.keys("Token", EXPIRATION, "EcsContainer"));
-        let mut keys = keys.map_err(|why| {
-            let host = url.authority().map_or("", |authority| authority.as_str());
-            let error = Error::new(ErrorKind::Access, format!("the answer of {host} {why}"));
-            let error = error.advise(format!("check {}", self.from));
-            CredentialsError::provider_error(ConnectorError::other(error.into(), None))
-        })?;
+        let mut keys =
+            keys.map_err(|why| CredentialsError::provider_error(self.http.without_keys(&why)))?;
         keys.set_property(vec![AwsCredentialFeature::CredentialsHttp]);
         Ok(keys)
     }

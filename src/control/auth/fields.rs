@@ -54,6 +54,13 @@ impl Fields {
         found.map(|(_, value)| value).filter(|value| !value.is_null())
     }
 
+    /// The code and the message of a refusal, by the names of their fields; those that there are.
+    pub(super) fn said(&self, names: [&str; 2]) -> String {
+        let said: Vec<&str> =
+            names.into_iter().filter_map(|name| self.get(name)?.as_str()).collect();
+        said.join(": ")
+    }
+
     fn text(&self, name: &str) -> Result<Option<&str>, String> {
         let verb = self.verb;
         match self.get(name) {

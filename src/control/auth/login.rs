@@ -17,7 +17,6 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
-use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_types::body::SdkBody;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -65,6 +64,8 @@ const EXPIRES_IN: &str = "expiresIn";
 
 /// The fields of keys, in a session and in an answer.
 const KEYS: [&str; 3] = ["accessKeyId", "secretAccessKey", SESSION_TOKEN];
+/// The field with the code of a refusal.
+const CODE: &str = "error";
 /// Codes of answers to a session that has ended.
 const ENDED: [&str; 3] = ["TOKEN_EXPIRED", "USER_CREDENTIALS_CHANGED", "AUTHCODE_EXPIRED"];
 /// The code of an answer to a user who may not renew keys.
@@ -341,28 +342,20 @@ impl KeysOfSession {
         if !(200..300).contains(&status) {
             return Err(self.refusal(&answer));
         }
-        session.renewed(&answer, crate::control::now()).map_err(|why| {
-            let host = url.authority().map_or("", |authority| authority.as_str());
-            let error = Error::new(ErrorKind::Access, format!("the answer of {host} {why}"));
-            let error = match self.http.led_by() {
-                Some(setting) => error.advise(format!("check {setting}")),
-                None => error.advise("try again later"),
-            };
-            CredentialsError::provider_error(ConnectorError::other(error.into(), None))
-        })
+        let newer = session.renewed(&answer, crate::control::now());
+        newer.map_err(|why| CredentialsError::provider_error(self.http.without_keys(&why)))
     }
 
     /// The error of a refusal. Without a code another server has answered, which is asked by a
     /// setting.
     fn refusal(&self, answer: &[u8]) -> CredentialsError {
         let fields = Fields::parse(answer, "has");
-        let text = |name| fields.as_ref()?.get(name)?.as_str().map(str::to_owned);
-        let code = text("error");
-        let said: Vec<String> = [code.clone(), text("message")].into_iter().flatten().collect();
-        let reason = reason_of(&said.join(": "));
+        let code = fields.as_ref().and_then(|fields| fields.get(CODE)?.as_str());
+        let said = fields.as_ref().map(|fields| fields.said([CODE, "message"]));
+        let reason = reason_of(&said.unwrap_or_default());
         let failed = self.http.failed(&reason, None);
         let failed = failed.filter(|error| error.kind() == ErrorKind::Access);
-        let Some((error, code)) = failed.zip(code.as_deref()) else {
+        let Some((error, code)) = failed.zip(code) else {
             return CredentialsError::provider_error(reason);
         };
         let error = self.login.to_log_in(error);
@@ -445,6 +438,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use aws_lc_rs::encoding::{AsDer as _, EcPrivateKeyRfc5915Der};
+    use tempfile::TempDir;
 
     use super::*;
     use crate::control::auth::reasons::reasons;
@@ -477,6 +471,25 @@ mod tests {
         answer.to_string()
     }
 
+    /// A folder with a session in a file, until when its keys are valid if not until long ago, and
+    /// the session's private key.
+    fn file_with_session(until: Option<SystemTime>) -> (TempDir, PathBuf, EcdsaKeyPair) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("session.json");
+        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
+        let mut session = session_with(&key, "R");
+        if let Some(until) = until {
+            session.0[ACCESS_TOKEN][EXPIRES_AT] = instant_text(until).expect("a time").into();
+        }
+        std::fs::write(&file, &*session.written()).expect("room");
+        (folder, file, key)
+    }
+
+    /// Within the time in which keys are renewed.
+    fn soon() -> Option<SystemTime> {
+        Some(crate::control::now() + REFRESH_AHEAD / 2)
+    }
+
     /// The keys of a session in `file`, at this server.
     fn keys_of(file: PathBuf, server: &Server) -> KeysOfSession {
         let value = format!("http://{}", server.address);
@@ -498,10 +511,7 @@ mod tests {
     /// on a file system that nobody may write.
     #[test]
     fn keys_are_renewed_again_and_again_without_the_file() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("session.json");
-        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
-        std::fs::write(&file, &*session_with(&key, "R").written()).expect("room");
+        let (_folder, file, key) = file_with_session(None);
         let other = session_with(&key, "other").written();
         let (count, changed, others) = (AtomicUsize::new(0), file.clone(), other.clone());
         let server = Server::start(move |_| {
@@ -547,13 +557,7 @@ mod tests {
 
     #[test]
     fn a_service_that_hangs_does_not_keep_valid_keys_back() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("session.json");
-        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
-        let soon = crate::control::now() + REFRESH_AHEAD / 2;
-        let mut session = session_with(&key, "R");
-        session.0[ACCESS_TOKEN][EXPIRES_AT] = instant_text(soon).expect("a time").into();
-        std::fs::write(&file, &*session.written()).expect("room");
+        let (_folder, file, _) = file_with_session(soon());
         let (answers, waits) = std::sync::mpsc::channel::<()>();
         let waits = std::sync::Mutex::new(waits);
         let server = Server::start(move |_| {
@@ -570,13 +574,7 @@ mod tests {
 
     #[test]
     fn valid_keys_are_used_while_the_service_fails() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("session.json");
-        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
-        let soon = crate::control::now() + REFRESH_AHEAD / 2;
-        let mut session = session_with(&key, "R");
-        session.0[ACCESS_TOKEN][EXPIRES_AT] = instant_text(soon).expect("a time").into();
-        std::fs::write(&file, &*session.written()).expect("room");
+        let (_folder, file, _) = file_with_session(soon());
         let server = Server::start(|_| Reply::new(400, "{\"error\":\"TOKEN_EXPIRED\"}"));
         let keys = run(keys_of(file, &server).provide_credentials()).expect("keys");
         assert_eq!(keys.access_key_id(), "A");
