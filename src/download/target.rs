@@ -140,6 +140,14 @@ impl Target {
                 return Err(Error::new(ErrorKind::Destination, message)
                     .advise("give a file or a folder; to write nothing, use --discard"));
             }
+            // Later it would be found when the bytes are there.
+            Err(Errno::NAMETOOLONG) => {
+                let shown = path.display();
+                let message = format!("{shown}: a name, or all of it, is too long for a path");
+                return Err(
+                    Error::new(ErrorKind::Destination, message).advise("choose a shorter name")
+                );
+            }
             _ => ordinary?,
         }
         if !one || as_folder {

@@ -359,6 +359,10 @@ fn what_stands_where_the_destination_is_to_be_is_named() {
         (link.join(""), dangling.clone()),
         (link.join("below"), dangling),
         (file.join("below"), format!("{} is a file, not a folder", file.display())),
+        (
+            folder.path().join("n".repeat(300)),
+            "a name, or all of it, is too long for a path; choose".to_owned(),
+        ),
     ] {
         for words in [&["s3://lab/p/"][..], &["--dry-run", "s3://lab/p/"]] {
             let run = get(&origin, words).with([&place]).run().expect(DESTINATION);
