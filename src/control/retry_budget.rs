@@ -16,6 +16,8 @@ pub(crate) struct RetryBudget {
     retry_for_us: u64,
     timeouts: Timeouts,
     board: Arc<Board>,
+    /// See [`Wait::may_prompt`].
+    may_prompt: bool,
 }
 
 impl Default for RetryBudget {
@@ -27,7 +29,7 @@ impl Default for RetryBudget {
 
 impl RetryBudget {
     pub(crate) fn new(retry_for_us: u64, timeouts: Timeouts, board: Arc<Board>) -> Self {
-        Self { begun: Instant::now(), retry_for_us, timeouts, board }
+        Self { begun: Instant::now(), retry_for_us, timeouts, board, may_prompt: false }
     }
 
     /// Time since creation, in microseconds.
@@ -38,6 +40,12 @@ impl RetryBudget {
     /// The policy for an action that ends within this time.
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.retry_for_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        self
+    }
+
+    /// For a program that may ask its user on the terminal.
+    pub(crate) fn of_prompt(mut self, may_prompt: bool) -> Self {
+        self.may_prompt = may_prompt;
         self
     }
 
@@ -65,6 +73,7 @@ impl RetryBudget {
             elapsed_us: 0,
             retry_for_us: self.retry_for_us,
             why: String::new(),
+            may_prompt: self.may_prompt,
         };
         self.board.begin(self.now_us(), wait)
     }

@@ -25,6 +25,8 @@ pub struct Wait {
     pub retry_for_us: u64,
     /// Why the last try failed; empty during the first.
     pub why: String,
+    /// True if it is a program that may ask its user on the terminal: nothing is drawn over that.
+    pub may_prompt: bool,
 }
 
 impl Wait {
@@ -98,7 +100,9 @@ impl Board {
     /// Records the read of a file since the clock began: it may be a pipe without a writer.
     pub fn begin_file(self: &Arc<Self>, name: String) -> Ticket {
         let (what, why) = ("to be readable".to_owned(), String::new());
-        self.begin(0, Wait { whom: name, what, tries: 1, elapsed_us: 0, retry_for_us: 0, why })
+        let (elapsed_us, retry_for_us, may_prompt) = (0, 0, false);
+        let wait = Wait { whom: name, what, tries: 1, elapsed_us, retry_for_us, why, may_prompt };
+        self.begin(0, wait)
     }
 
     /// Sets the data plane's wait; `None` while bytes come.
@@ -222,6 +226,7 @@ mod tests {
             elapsed_us: 0,
             retry_for_us: 60 * SECOND_US,
             why: why.to_owned(),
+            may_prompt: false,
         }
     }
 

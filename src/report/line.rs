@@ -362,6 +362,7 @@ mod tests {
             elapsed_us: 4_000_000,
             retry_for_us: 60_000_000,
             why: "connect failed: refused".to_owned(),
+            may_prompt: false,
         };
         for columns in 40..=200 {
             let text = line(&KNOWN, &speed(), None, columns);

@@ -176,6 +176,11 @@ impl ShownWait {
         lock(&self.now).clone()
     }
 
+    /// True while a program may ask its user on the terminal.
+    fn may_prompt(&self) -> bool {
+        lock(&self.now).as_ref().is_some_and(|wait| wait.may_prompt)
+    }
+
     fn clear_line(&self) {
         if let Some(line) = lock(&self.line).take() {
             line.finish_and_clear();
@@ -212,7 +217,7 @@ impl WaitReporter {
             Some(_) if self.is_terminal && self.waits.is_drawn.load(Ordering::Relaxed) => {
                 self.waits.clear_line();
             }
-            Some(wait) if self.is_terminal => {
+            Some(wait) if self.is_terminal && !wait.may_prompt => {
                 let mut line = lock(&self.waits.line);
                 let line = line.get_or_insert_with(|| {
                     let line = ProgressBar::new_spinner().with_style(style(TEMPLATE_WAITING));
@@ -223,6 +228,7 @@ impl WaitReporter {
                 let room = columns().saturating_sub(SPINNER_COLUMNS + 1);
                 line.set_message(waiting(&wait, room).unwrap_or_default());
             }
+            Some(_) if self.is_terminal => self.waits.clear_line(),
             Some(wait) => {
                 if self.pauses.is_due(now_us, &wait) {
                     stderr::line(&plain("info", wait));
@@ -257,7 +263,7 @@ impl Progress {
             let elapsed = lock(log).begun.elapsed();
             return self.log_at(elapsed, state).into_iter().for_each(|line| self.note(line));
         };
-        if stderr::is_behind() {
+        if stderr::is_behind() || self.waits.may_prompt() {
             return;
         }
         self.waits.is_drawn.store(true, Ordering::Relaxed);
@@ -282,6 +288,9 @@ impl Progress {
     /// Shows the progress of streams.
     pub fn update_stream(&self, received_bytes: u64, channels: impl Iterator<Item = ChannelState>) {
         let Some(bar) = self.bar.as_ref().filter(|_| !stderr::is_behind()) else { return };
+        if self.waits.may_prompt() {
+            return;
+        }
         self.waits.is_drawn.store(true, Ordering::Relaxed);
         let mut speed = lock(&self.speed);
         speed.add(bar.elapsed().as_secs_f64(), received_bytes, 0);
@@ -500,6 +509,7 @@ mod tests {
             elapsed_us: 4_000_000,
             retry_for_us: 60_000_000,
             why: "refused".to_owned(),
+            may_prompt: false,
         };
         wait_reporter.look(0, Some(wait));
         progress.update(&LISTING);
@@ -509,6 +519,28 @@ mod tests {
         progress.update(&LISTING);
         let drawn = screen.taken();
         assert!(drawn.rfind("listing") > drawn.rfind("waiting"), "{drawn}");
+    }
+
+    #[test]
+    fn nothing_is_drawn_over_the_question_of_a_program() {
+        let (screen, progress) = screen(true);
+        let mut wait_reporter = progress.wait_reporter();
+        let wait = Wait {
+            whom: "the credential_process of the profile 'p'".to_owned(),
+            what: "to give credentials".to_owned(),
+            tries: 1,
+            elapsed_us: 4_000_000,
+            retry_for_us: 60_000_000,
+            why: String::new(),
+            may_prompt: true,
+        };
+        wait_reporter.look(0, Some(wait));
+        screen.taken();
+        progress.update(&LISTING);
+        assert_eq!(screen.taken(), "");
+        wait_reporter.look(1, None);
+        progress.update(&LISTING);
+        assert!(screen.taken().contains("listing"));
     }
 
     #[test]

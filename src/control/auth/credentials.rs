@@ -4,6 +4,7 @@
 //! (see `tokens.rs`), container, instance metadata. Signing is in [`crate::s3::sign`].
 
 use std::cell::Cell;
+use std::fs::File;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, SystemTime};
@@ -15,7 +16,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::chain_http::ChainHttp;
 use super::container::of_container;
@@ -191,7 +192,11 @@ impl KeyRefresher {
             return Ok(false);
         }
         match self.renew(self.published.version()).await {
-            Err(_) if now < expires => Ok(false),
+            Err(error) if now < expires => {
+                let until = instant_text(expires).unwrap_or_default();
+                warn!("credentials: no newer ones yet, these are used until {until}: {error}");
+                Ok(false)
+            }
             outcome => outcome.map(|renewal| renewal == Renewal::New),
         }
     }
@@ -332,6 +337,8 @@ async fn chain(
     let followed = roles::Chain::of(settings);
     let process = followed.as_ref().ok().and_then(roles::Chain::profile_of_process);
     let (limit, reported_limit, whom) = waited_for(process);
+    // It asks there, whatever its standard input is.
+    let may_prompt = process.is_some() && File::open("/dev/tty").is_ok();
     if followed.as_ref().is_ok_and(roles::Chain::is_of_environment) {
         require_whole_pair(settings)?;
     }
@@ -369,7 +376,7 @@ async fn chain(
         }
     };
     let retry_for = Duration::from_micros(retry_budget.policy(1).retry_for_us);
-    let retry_budget = retry_budget.within(reported_limit);
+    let retry_budget = retry_budget.within(reported_limit).of_prompt(may_prompt);
     let asks_instance = !is_disabled(settings);
     Ok(KeySource {
         provider,
@@ -597,9 +604,17 @@ mod tests {
             assert_eq!(keeper.refresh_if_needed(at(3301)).await, Ok(true));
             assert_eq!(keeper.published().version(), version + 1);
             assert_eq!(keeper.published().get().expect("keys").access_key(), "KEY1");
-            // The source has failed, but the credentials are still valid.
+            // The source has failed, but the credentials are still valid: `-v` says so.
+            let log = tempfile::NamedTempFile::new().expect("a file");
+            let writer = Arc::new(log.reopen().expect("the same file"));
+            let lines = tracing_subscriber::fmt().with_writer(writer).finish();
+            let logs = tracing::subscriber::set_default(lines);
             keeper.not_before.set(Instant::now());
             assert_eq!(keeper.refresh_if_needed(at(7000)).await, Ok(false));
+            drop(logs);
+            let said = std::fs::read_to_string(log.path()).expect("UTF-8");
+            let expected = "are used until 1970-01-01T02:00:00Z: ";
+            assert!(said.contains(expected) && said.contains("the service is down"), "{said}");
             assert_eq!(keeper.refresh_if_needed(at(7001)).await, Ok(false));
             keeper.not_before.set(Instant::now());
             let error = keeper.refresh_if_needed(at(7200)).await.expect_err("they ended");

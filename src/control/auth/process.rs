@@ -92,6 +92,9 @@ impl Process {
         let ended = match timeout(self.limit, ending).await {
             Ok(Ok(ended)) => Ok(ended),
             Ok(Err(error)) => Err(format!("cannot be read: {error}")),
+            Err(_) if matches!(child.try_wait(), Ok(Some(_))) => {
+                Err("has ended, but a process that it started keeps its output open".to_owned())
+            }
             Err(_) => Err(format!("did not end within {} s", self.limit.as_secs())),
         };
         let (printed, said, status) = match ended {
@@ -416,6 +419,11 @@ mod tests {
                 let path = format!("/proc/{}", pid.trim());
                 assert!(!std::path::Path::new(&path).exists(), "{path}");
             }
+            let left = super::tests::process("sh -c 'sleep 9 & exit 0'");
+            let left = Process { limit: Duration::from_secs(3), ..left };
+            let error = left.ask().await.expect_err("no end of its output");
+            let expected = "(sh) has ended, but a process that it started keeps its output open";
+            assert!(error.to_string().contains(expected), "{error}");
             let endless = super::tests::process("yes").ask().await.expect_err("too much");
             assert!(endless.to_string().contains("it prints more than 1048576 bytes"), "{endless}");
         });

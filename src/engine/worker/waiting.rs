@@ -38,6 +38,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             elapsed_us,
             retry_for_us: self.retries.retry_for_us,
             why: job.last_failure.map_or_else(String::new, |failure| failure.to_string()),
+            may_prompt: false,
         });
         self.gauge.board.set_range(wait);
     }
