@@ -22,10 +22,9 @@ use times::{
 };
 
 /// Position of the bucket's name in requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AddressingStyle {
     /// path style for IP addresses, custom endpoints and names with dots; otherwise virtual
-    #[default]
     Auto,
     /// In the path.
     #[value(help = "path style: https://host/bucket/key")]
@@ -90,9 +89,9 @@ pub struct ServiceArgs {
     /// do not verify TLS certificates; anyone on the network path can then read and change the data
     #[arg(long)]
     pub no_verify_ssl: bool,
-    /// where requests put the bucket's name
-    #[arg(long, value_name = "STYLE", value_enum, default_value_t)]
-    pub addressing_style: AddressingStyle,
+    /// where requests put the bucket's name [default: the profile's s3.addressing_style, or auto]
+    #[arg(long, value_name = "STYLE", value_enum)]
+    pub addressing_style: Option<AddressingStyle>,
     /// use AWS endpoints that have IPv4 and IPv6 addresses
     #[arg(long)]
     pub use_dualstack_endpoint: bool,
@@ -161,7 +160,7 @@ impl ServiceArgs {
     #[must_use]
     pub fn to_words(&self) -> Vec<String> {
         let path = |path: &PathBuf| path.display().to_string();
-        let style = self.addressing_style.to_possible_value();
+        let style = self.addressing_style.and_then(|style| style.to_possible_value());
         let values = [
             ("--endpoint-url", self.endpoint_url.clone()),
             ("--region", self.region.clone()),

@@ -330,21 +330,21 @@ fn service() {
         region: Some("r".to_owned()),
         profile: Some("p".to_owned()),
         no_sign_request: false,
-        addressing_style: AddressingStyle::Path,
+        addressing_style: Some(AddressingStyle::Path),
         ..ServiceArgs::default()
     };
     assert_eq!(args.service, expected);
     assert!(get("--no-sign-request").service.no_sign_request);
     assert!(refusal("--no-sign-request --profile p").contains("cannot be used with"));
     let style = get("--addressing-style virtual").service.addressing_style;
-    assert_eq!(style, AddressingStyle::Virtual);
+    assert_eq!(style, Some(AddressingStyle::Virtual));
     assert!(refusal("--addressing-style host").contains("auto, path, virtual"));
     assert!(refusal("--region=").contains("a value is required"));
     assert_eq!(get("--ca-bundle ca.pem").service.ca_bundle, Some("ca.pem".into()));
     assert!(get("--no-verify-ssl").service.no_verify_ssl);
     assert_eq!(get("--interface eth0,eth1 --interface ib0").service.interface, INTERFACES);
     assert_eq!(
-        get("--interface eth0,eth1,ib0").service.to_words()[2..],
+        get("--interface eth0,eth1,ib0").service.to_words(),
         ["--interface", "eth0", "--interface", "eth1", "--interface", "ib0"]
     );
     for name in ["", "eth0,", "a/b", "a234567890123456"] {

@@ -72,11 +72,11 @@ pub(super) async fn control_with(
         endpoint_url: args.endpoint_url.clone(),
         region: args.region.clone(),
         profile: args.profile.clone(),
-        addressing: match args.addressing_style {
+        addressing: args.addressing_style.map(|style| match style {
             cli::AddressingStyle::Auto => AddressingStyle::Auto,
             cli::AddressingStyle::Path => AddressingStyle::Path,
             cli::AddressingStyle::Virtual => AddressingStyle::Virtual,
-        },
+        }),
         credentials,
         trust: trust(args),
         dualstack: args.use_dualstack_endpoint.then_some(true).or(alone),

@@ -13,7 +13,7 @@ use super::settings::{Found, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::arn::{ARN, AccessPoint};
-use crate::s3::aws::{self, Variant};
+use crate::s3::aws::{self, ACCELERATE, Variant};
 use crate::s3::headers::{CustomerKey, ExtraHeaders};
 use crate::s3::proxy::Proxies;
 use crate::s3::sign::{DIRECTORY_SERVICE, PublishedKeys};
@@ -36,6 +36,18 @@ pub enum AddressingStyle {
     Path,
     /// In the host name: `https://bucket.host/key`.
     Virtual,
+}
+
+impl AddressingStyle {
+    /// # Errors
+    /// [`ErrorKind::Usage`] for an unknown word.
+    fn of(found: &Found) -> Result<Self> {
+        Ok(match found.word(&["auto", "path", "virtual"])? {
+            "path" => Self::Path,
+            "virtual" => Self::Virtual,
+            _ => Self::Auto,
+        })
+    }
 }
 
 /// A server's URL from the user.
@@ -102,6 +114,8 @@ pub(crate) struct Service {
     pub(crate) addressing: AddressingStyle,
     /// The variant of AWS's own endpoints.
     pub(crate) variant: Variant,
+    /// Transfer Acceleration, for buckets that have it.
+    pub(crate) accelerate: bool,
     /// Directory buckets use sessions.
     pub(crate) sessions: bool,
     pub(crate) requester_pays: bool,
@@ -148,10 +162,22 @@ impl Service {
                 "check the bucket name, or give the server with --endpoint-url",
             );
         }
-        let host = || self.variant.host(region);
-        let (own, url) = (self.url.is_some(), self.url_or(host)?);
+        let host = || match self.accelerate {
+            true => self.variant.accelerate_host(region),
+            false => self.variant.host(region),
+        };
+        let url = self.url_or(host)?;
+        let own = self.url.is_some() && !url.is_accelerated();
+        let is_label = !bucket.contains('.') && aws::is_host_name(bucket);
+        if url.is_accelerated() && (!is_label || self.addressing == AddressingStyle::Path) {
+            return refuse(
+                bucket,
+                "with Transfer Acceleration a bucket without dots is named in the host",
+                "omit use_accelerate_endpoint, or the endpoint of Transfer Acceleration",
+            );
+        }
         let virtual_style = match self.addressing {
-            AddressingStyle::Auto => !own && !bucket.contains('.') && aws::is_host_name(bucket),
+            AddressingStyle::Auto => !own && is_label,
             AddressingStyle::Path => false,
             AddressingStyle::Virtual if !url.is_address && !aws::is_host_name(bucket) => {
                 return refuse(
@@ -168,6 +194,7 @@ impl Service {
 
     /// In the region of its ARN, whatever region is configured.
     fn place_access_point(&self, arn: &str) -> Result<Endpoint> {
+        self.refuse_accelerated(arn, "access points have")?;
         let point = match AccessPoint::parse(arn) {
             Ok(point) => point,
             Err(why) => return refuse(arn, &why, "give the bucket name"),
@@ -186,6 +213,7 @@ impl Service {
 
     /// In its zone, in the zone's region; or at the given endpoint, like the SDKs.
     fn place_directory_bucket(&self, bucket: &str, region: &str) -> Result<Endpoint> {
+        self.refuse_accelerated(bucket, "directory buckets have")?;
         let Some(zone) = aws::zone(bucket) else {
             return refuse(
                 bucket,
@@ -234,16 +262,27 @@ impl Service {
         Ok(endpoint)
     }
 
+    fn refuse_accelerated(&self, name: &str, what: &str) -> Result<()> {
+        match self.accelerate {
+            true => {
+                let why = format!("{what} no Transfer Acceleration");
+                refuse(name, &why, "omit use_accelerate_endpoint").map(|_| ())
+            }
+            false => Ok(()),
+        }
+    }
+
     /// The given server, or AWS's with this name.
     fn url_or(&self, host: impl FnOnce() -> Result<String>) -> Result<EndpointUrl> {
         match &self.url {
-            Some(_) if self.variant != Variant::default() => Err(Error::new(
+            Some(_) if self.variant != Variant::default() || self.accelerate => Err(Error::new(
                 ErrorKind::Usage,
-                "dual-stack and FIPS endpoints exist only in AWS, but another endpoint is given",
+                "dual-stack, FIPS and accelerated endpoints exist only in AWS, but another \
+                 endpoint is given",
             )
             .advise(
-                "omit either the endpoint URL or --use-dualstack-endpoint and \
-                 --use-fips-endpoint; they may stand in AWS_ variables and the profile too",
+                "omit either the endpoint URL or --use-dualstack-endpoint, --use-fips-endpoint and \
+                 use_accelerate_endpoint; they may stand in AWS_ variables and the profile too",
             )),
             Some(url) => Ok(url.clone()),
             None => {
@@ -257,6 +296,14 @@ impl EndpointUrl {
     /// The path of the URL, without its trailing slash; `None` if there is none.
     pub(crate) fn given_path(&self) -> Option<&str> {
         Some(self.path.trim_end_matches('/')).filter(|path| !path.is_empty())
+    }
+
+    /// True for an endpoint of Transfer Acceleration, where requests name the bucket in the host.
+    fn is_accelerated(&self) -> bool {
+        self.host.split_once('.').is_some_and(|(first, suffix)| {
+            first == ACCELERATE
+                && suffix.trim_start_matches("dualstack.").starts_with("amazonaws.com")
+        })
     }
 
     pub(crate) const fn is_tls(&self) -> bool {
@@ -305,6 +352,9 @@ pub(crate) fn is_region_of_aws(text: &str) -> bool {
     (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits) && ends_well
 }
 
+/// The setting of dual-stack endpoints, of all services or of S3.
+const DUALSTACK: &str = "use_dualstack_endpoint";
+
 /// Settings for checksums of downloads, named as in the AWS tools.
 const WHEN_SUPPORTED: &str = "when_supported";
 const WHEN_REQUIRED: &str = "when_required";
@@ -316,6 +366,9 @@ pub(crate) struct Configured {
     pub(crate) region: Option<Found>,
     /// File of certificates that are trusted instead of the system's.
     pub(crate) ca_bundle: Option<PathBuf>,
+    pub(crate) addressing: AddressingStyle,
+    /// Transfer Acceleration.
+    pub(crate) accelerate: bool,
     pub(crate) dualstack: bool,
     pub(crate) fips: bool,
     /// Directory buckets use no sessions.
@@ -330,17 +383,27 @@ impl Configured {
     /// # Errors
     /// [`ErrorKind::Usage`] for an unknown value.
     pub(crate) fn of(settings: &Settings) -> Result<Self> {
-        let checksums = settings.choice(
-            "AWS_RESPONSE_CHECKSUM_VALIDATION",
-            "response_checksum_validation",
-            [WHEN_SUPPORTED, WHEN_REQUIRED],
-        )?;
+        let checksums = settings
+            .find(&["AWS_RESPONSE_CHECKSUM_VALIDATION"], "response_checksum_validation")
+            .map(|found| found.word(&[WHEN_SUPPORTED, WHEN_REQUIRED]))
+            .transpose()?;
+        let addressing = match settings.in_s3("addressing_style") {
+            Some(found) => AddressingStyle::of(&found)?,
+            None => AddressingStyle::Auto,
+        };
+        let in_s3 = |key| settings.in_s3(key).map(|found| found.switch()).transpose();
+        let dualstack = match in_s3(DUALSTACK)? {
+            Some(is_on) => is_on,
+            None => settings.switch("AWS_USE_DUALSTACK_ENDPOINT", DUALSTACK)?,
+        };
         let bundle = settings.find(&["AWS_CA_BUNDLE"], "ca_bundle");
         Ok(Self {
             endpoint_url: settings.endpoint_url("s3")?,
             region: settings.find(&["AWS_REGION", "AWS_DEFAULT_REGION"], "region"),
             ca_bundle: bundle.map(|found| PathBuf::from(found.value)),
-            dualstack: settings.switch("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint")?,
+            addressing,
+            accelerate: in_s3("use_accelerate_endpoint")?.unwrap_or(false),
+            dualstack,
             fips: settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?,
             checksums_only_when_required: checksums == Some(WHEN_REQUIRED),
             no_sessions: settings

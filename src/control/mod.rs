@@ -75,8 +75,8 @@ pub struct ControlOptions {
     pub region: Option<String>,
     /// The profile from the command line; without it `AWS_PROFILE` is read.
     pub profile: Option<String>,
-    /// Position of the bucket's name in requests.
-    pub addressing: AddressingStyle,
+    /// Position of the bucket's name in requests; by the profile if `None`.
+    pub addressing: Option<AddressingStyle>,
     /// Source of the credentials.
     pub credentials: CredentialSource,
     /// Trusted certificates; environment and profile may name a bundle instead of
@@ -185,7 +185,8 @@ impl Control {
                 .await?,
             service: Service {
                 url,
-                addressing: options.addressing,
+                addressing: options.addressing.unwrap_or(configured.addressing),
+                accelerate: configured.accelerate,
                 variant: Variant {
                     dualstack: options.dualstack.unwrap_or(configured.dualstack),
                     fips: options.fips.unwrap_or(configured.fips),

@@ -95,6 +95,26 @@ impl Found {
     pub(super) fn named(&self) -> String {
         format!("{} ({})", self.from, shown(&self.value))
     }
+
+    /// The one of these words that it is, in any case.
+    ///
+    /// # Errors
+    /// If it is another word.
+    pub(crate) fn word(&self, words: &[&'static str]) -> Result<&'static str> {
+        let mut known = words.iter().filter(|word| self.value.eq_ignore_ascii_case(word));
+        known.next().copied().ok_or_else(|| {
+            Error::new(ErrorKind::Usage, format!("{} is '{}'", self.from, shown(&self.value)))
+                .advise(format!("expected {}", words.join(" or ")))
+        })
+    }
+
+    /// True if it is on.
+    ///
+    /// # Errors
+    /// If it is neither `true` nor `false`.
+    pub(crate) fn switch(&self) -> Result<bool> {
+        Ok(self.word(&["true", "false"])? == "true")
+    }
 }
 
 /// The value of a variable by its name.
@@ -303,26 +323,15 @@ impl Settings {
     /// # Errors
     /// If it is neither `true` nor `false`.
     pub(crate) fn switch(&self, variable: &str, key: &str) -> Result<bool> {
-        Ok(self.choice(variable, key, ["true", "false"])?.is_some_and(|found| found == "true"))
+        Ok(self.find(&[variable], key).map(|found| found.switch()).transpose()?.unwrap_or(false))
     }
 
-    /// The one of these words that is set, in any case.
-    ///
-    /// # Errors
-    /// If another word is set.
-    pub(crate) fn choice(
-        &self,
-        variable: &str,
-        key: &str,
-        words: [&'static str; 2],
-    ) -> Result<Option<&'static str>> {
-        let Some(Found { value, from }) = self.find(&[variable], key) else { return Ok(None) };
-        let known = words.into_iter().find(|word| value.eq_ignore_ascii_case(word));
-        known.map(Some).ok_or_else(|| {
-            let [first, second] = words;
-            Error::new(ErrorKind::Usage, format!("{from} is '{}'", shown(&value)))
-                .advise(format!("expected {first} or {second}"))
-        })
+    /// A setting of S3 alone in the profile: below its `s3 =`, as `aws configure set
+    /// default.s3.addressing_style path` writes it.
+    pub(crate) fn in_s3(&self, key: &str) -> Option<Found> {
+        let Found { value, from } = self.in_profile("s3")?;
+        let value = nested(&value, key)?.to_owned();
+        Some(Found { value, from: format!("{key} of {from}") })
     }
 
     /// A setting, and its section; of the credentials file if both have it.
@@ -426,15 +435,20 @@ impl Settings {
         let Some((nested, section)) = self.setting(Kind::Services, &services, service) else {
             return Ok(None);
         };
-        let lines = nested.lines().rev().filter_map(|line| line.split_once('='));
-        let mut found = lines.filter(|(name, _)| name.trim() == key);
-        let value = found.next().map(|(_, value)| value.trim().to_owned());
+        let value = self::nested(nested, key).map(str::to_owned);
         let (services, file) = (shown(&services), self.file_in_words(section));
-        Ok(value.filter(|value| !value.is_empty()).map(|value| Found {
+        Ok(value.map(|value| Found {
             value,
             from: format!("{key} of {service} in [services {services}] of {file}"),
         }))
     }
+}
+
+/// A setting among the lines below another; the last one counts.
+fn nested<'a>(lines: &'a str, key: &str) -> Option<&'a str> {
+    let mut settings = lines.lines().rev().filter_map(|line| line.split_once('='));
+    let (_, value) = settings.find(|(name, _)| name.trim() == key)?;
+    Some(value.trim()).filter(|value| !value.is_empty())
 }
 
 impl std::fmt::Debug for Settings {

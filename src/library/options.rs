@@ -38,8 +38,8 @@ pub struct ClientOptions {
     /// Do not verify TLS certificates: anyone on the network path can read and change the data.
     /// Certificates of the servers that issue credentials are still verified.
     pub no_verify_ssl: bool,
-    /// Where requests put the bucket's name.
-    pub addressing_style: AddressingStyle,
+    /// Where requests put the bucket's name [default: the profile, or `Auto`].
+    pub addressing_style: Option<AddressingStyle>,
     /// Use AWS endpoints with IPv4 and IPv6 addresses [default: the environment, the profile].
     pub use_dualstack_endpoint: bool,
     /// Use AWS endpoints with FIPS 140 validated cryptography [default: as above].

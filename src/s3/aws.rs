@@ -108,10 +108,29 @@ pub struct Variant {
     pub fips: bool,
 }
 
+/// The name of Transfer Acceleration in host names.
+pub const ACCELERATE: &str = "s3-accelerate";
+
 impl Variant {
     /// The host of a region's general purpose buckets.
     pub fn host(self, region: &str) -> Result<String> {
         self.named("s3", "", region)
+    }
+
+    /// The host of buckets with Transfer Acceleration, whatever their region.
+    pub fn accelerate_host(self, region: &str) -> Result<String> {
+        let partition = Partition::of(region);
+        let refuse = |why: String| {
+            Err(Error::new(ErrorKind::Usage, why).advise("omit use_accelerate_endpoint"))
+        };
+        if self.fips {
+            return refuse("there is no Transfer Acceleration with FIPS endpoints".to_owned());
+        }
+        if partition.name != COMMERCIAL.name {
+            return refuse(format!("there is no Transfer Acceleration in {region}"));
+        }
+        let dualstack = if self.dualstack { ".dualstack" } else { "" };
+        Ok(format!("{ACCELERATE}{dualstack}.{}", partition.suffix))
     }
 
     /// The host that an access point's name and account are prepended to.

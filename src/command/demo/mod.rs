@@ -313,7 +313,7 @@ impl Demo<'_> {
                 endpoint_url: Some(self.origin.url()),
                 ca_bundle: self.bundle.as_ref().map(|file| file.path().to_path_buf()),
                 region: Some(REGION.to_owned()),
-                addressing_style: AddressingStyle::Path,
+                addressing_style: Some(AddressingStyle::Path),
                 ..ServiceArgs::default()
             },
             tuning: self.args.tuning.clone(),

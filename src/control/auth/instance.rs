@@ -35,7 +35,8 @@ pub(super) fn of_instance(
     if is_disabled(settings) {
         return Ok(SharedCredentialsProvider::new(Nothing));
     }
-    let mode = settings.choice(METADATA_MODE.0, METADATA_MODE.1, ["IPv4", "IPv6"])?;
+    let mode = settings.find(&[METADATA_MODE.0], METADATA_MODE.1);
+    let mode = mode.map(|found| found.word(&["IPv4", "IPv6"])).transpose()?;
     let named = settings.find(&[METADATA_ENDPOINT.0], METADATA_ENDPOINT.1);
     let http = match &named {
         Some(Found { value, from }) => {

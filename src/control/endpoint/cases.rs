@@ -26,6 +26,7 @@ fn endpoint_of(region: &str, bucket: &str, options: &str, url: &str) -> Result<S
         url,
         addressing,
         variant: Variant { dualstack: has("dualstack"), fips: has("fips") },
+        accelerate: has("accelerate"),
         sessions: !has("no-sessions"),
         ..Service::default()
     };

@@ -158,6 +158,18 @@ FORMS = [
          f"[default]\nregion = us-east-2\nuse_dualstack_endpoint = true\n{KEYS}"),
     Form("AWS_USE_FIPS_ENDPOINT", ("connect lab.s3-fips.us-east-2.amazonaws.com:443",),
          f"[default]\nregion = us-east-2\n{KEYS}", variables={"AWS_USE_FIPS_ENDPOINT": "true"}),
+    Form("s3.use_dualstack_endpoint", ("connect lab.s3.dualstack.us-east-2.amazonaws.com:443",),
+         f"[default]\nregion = us-east-2\ns3 =\n  use_dualstack_endpoint = true\n{KEYS}"),
+    Form("s3.use_accelerate_endpoint", ("connect lab.s3-accelerate.amazonaws.com:443",),
+         f"[default]\nregion = us-east-2\ns3 =\n  use_accelerate_endpoint = true\n{KEYS}"),
+    Form("the endpoint of Transfer Acceleration", ("connect lab.s3-accelerate.amazonaws.com:443",),
+         "[default]\nregion = us-east-2\nendpoint_url = https://s3-accelerate.amazonaws.com\n"
+         f"{KEYS}"),
+    Form("s3.addressing_style = path", ("connect s3.us-east-2.amazonaws.com:443",),
+         f"[default]\nregion = us-east-2\ns3 =\n  addressing_style = path\n{KEYS}"),
+    Form("s3.addressing_style = virtual", ("connect lab.store.example.com:443",),
+         f"[default]\nendpoint_url = https://store.example.com\ns3 =\n"
+         f"  addressing_style = virtual\n{KEYS}"),
     # Roles.
     Form("source_profile", (ASSUME, ROLE_LISTED), _role(f"source_profile = base\n{BASE}")),
     Form("source_profile in the credentials file", (ASSUME, ROLE_LISTED),

@@ -110,11 +110,12 @@ fn engine_options(options: &Bound<'_, PyDict>) -> PyResult<EngineOptions> {
     Ok(engine)
 }
 
-fn addressing_style(options: &Bound<'_, PyDict>) -> PyResult<inrush::AddressingStyle> {
+fn addressing_style(options: &Bound<'_, PyDict>) -> PyResult<Option<inrush::AddressingStyle>> {
     match option::<String>(options, "addressing_style")?.as_deref() {
-        None | Some("auto") => Ok(inrush::AddressingStyle::Auto),
-        Some("path") => Ok(inrush::AddressingStyle::Path),
-        Some("virtual") => Ok(inrush::AddressingStyle::Virtual),
+        None => Ok(None),
+        Some("auto") => Ok(Some(inrush::AddressingStyle::Auto)),
+        Some("path") => Ok(Some(inrush::AddressingStyle::Path)),
+        Some("virtual") => Ok(Some(inrush::AddressingStyle::Virtual)),
         Some(other) => {
             let message = format!("addressing_style: '{other}' is not auto, path or virtual");
             Err(PyValueError::new_err(message))
