@@ -9,8 +9,8 @@ use inrush_origin::{ObjectContent, ObjectSpec, SyntheticSet, synthetic_bytes};
 
 use crate::matrix::{Objects, many, names};
 use crate::mount::Mount;
-use crate::program::Run;
-use crate::served::{BUCKET, config, get, serve, start};
+use crate::program::{Program, Run};
+use crate::served::{ACCESS_KEY, BUCKET, SECRET, config, get, serve, start};
 use crate::without::without;
 use crate::{Place, objects, pick};
 
@@ -219,6 +219,28 @@ fn sizes_around_every_boundary() {
         assert_eq!((&summary["bytes"], &summary["objects"]), (&total.into(), &all.len().into()));
         assert_eq!(summary["sink"], "discard");
     }
+}
+
+/// 50 TB (<https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html>).
+#[test]
+fn the_largest_object_of_s3_is_an_object_like_any_other() {
+    const HUGE_BYTES: u64 = 50_000_000_000_000;
+    let content = ObjectContent::Synthetic { length_bytes: HUGE_BYTES };
+    let mut configuration = config(&Objects::new());
+    configuration.objects = vec![ObjectSpec::new(BUCKET, "huge", content)];
+    let origin = start(configuration);
+    let mut last = [0; 20];
+    synthetic_bytes("huge", HUGE_BYTES - 20, &mut last);
+    let range = format!("{}-", HUGE_BYTES - 20);
+    let cat = Program::new(["cat", "s3://lab/huge", "--range", &range]).asking(&origin);
+    let run = cat.with_keys(ACCESS_KEY, SECRET).run().expect(0);
+    run.check(run.stdout == String::from_utf8_lossy(&last), "its last bytes");
+    let place = Place::new();
+    let run = get(&origin, ["s3://lab/huge"]).with([place.path()]).run().expect(5);
+    run.expect_error(&["the download needs at least 50 TB"]).check(!place.path().exists(), "none");
+    let words = ["s3://lab/huge", "--discard", "--json", "--deadline", "3s"];
+    let summary = get(&origin, words).run().expect(8).json();
+    assert!(summary["peak_rss_bytes"].as_f64().expect("a number") < 4e8, "{summary}");
 }
 
 #[test]
