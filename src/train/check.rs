@@ -8,10 +8,10 @@
 //! it would decide which host gets which, and the documentation does not say how.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use super::files;
-use super::layout::BASE;
+use super::layout::{BASE, Layout};
 use super::problem::{Problem, Problems};
 use super::ranks;
 use super::{
@@ -72,6 +72,18 @@ pub(super) fn output_path(path: &Path) -> Option<String> {
             shortened(&path.display().to_string()),
             input.display()
         )
+    })
+}
+
+/// What is wrong with the path of an input or an output of a Processing job.
+pub(super) fn local_path(path: &Path) -> Option<String> {
+    if let Some(what) = folder_problem(path) {
+        return Some(what.to_owned());
+    }
+    let above = Path::new(BASE).join("processing");
+    (!path.starts_with(&above) || path == above).then(|| {
+        let path = shortened(&path.display().to_string());
+        format!("'{path}' does not begin with {}/", above.display())
     })
 }
 
@@ -230,32 +242,40 @@ fn options(place: &str, channel: &Channel, problems: &mut Problems) {
     }
 }
 
-/// Names in the folder of the channels that two of them would have.
+/// Paths that two channels would have.
 fn clashes(placed: &[(String, Channel)], problems: &mut Problems) {
+    let layout = Layout::default();
+    let shown = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
     // Each with the place of its channel and what it is.
-    let mut fixed: BTreeMap<String, (usize, &str)> = BTreeMap::new();
+    let mut fixed: BTreeMap<PathBuf, (usize, &str)> = BTreeMap::new();
     for (at, (place, channel)) in placed.iter().enumerate() {
         let is_pipe = channel.mode == InputMode::Pipe;
+        let (above, name) = layout.pipes(channel);
         let folder = (!is_pipe && channel.output_path.is_none())
-            .then(|| (channel.name.clone(), "the folder"));
-        let lock = is_pipe.then(|| (format!(".inrush-{}.lock", channel.name), "the lock file"));
-        let list = (format!("{}-manifest", channel.name), "the list of the objects");
-        for (name, what) in folder.into_iter().chain(lock).chain([list]) {
-            match fixed.get(&name) {
+            .then(|| (layout.channel(channel), "the folder"));
+        let lock = above.join(format!(".inrush-{name}.lock"));
+        let lock = is_pipe.then_some((lock, "the lock file"));
+        let list = (layout.manifest(channel), "the list of the objects");
+        for (path, what) in folder.into_iter().chain(lock).chain([list]) {
+            match fixed.get(&path) {
                 // Two channels of one name have been refused.
                 Some((other, _)) if placed[*other].1.name == channel.name => {}
                 Some((other, theirs)) => {
                     let other = &placed[*other].0;
+                    let name = shown(&path);
                     let what = format!("{what}, {name}, has the name of {theirs} of {other}");
                     problems.add(place, what);
                 }
-                None => drop(fixed.insert(name, (at, what))),
+                None => drop(fixed.insert(path, (at, what))),
             }
         }
     }
     for (place, channel) in placed.iter().filter(|(_, channel)| channel.mode == InputMode::Pipe) {
-        for (name, (other, theirs)) in &fixed {
-            if placed[*other].1.name != channel.name && is_pipe_of(&channel.name, name) {
+        let (above, own) = layout.pipes(channel);
+        for (path, (other, theirs)) in &fixed {
+            let name = shown(path);
+            let is_there = path.parent() == Some(&above) && is_pipe_of(&own, &name);
+            if is_there && placed[*other].1.name != channel.name {
                 let other = &placed[*other].0;
                 let what = format!("its pipe {name} has the name of {theirs} of {other}");
                 problems.add(place, what);
@@ -327,6 +347,30 @@ mod tests {
         }
         assert_eq!(problem("a").as_deref(), Some("must be absolute"));
         assert_eq!(problem("/opt/ml/a/../input").as_deref(), Some("contains '..'"));
+    }
+
+    #[test]
+    fn paths_of_a_processing_job_are_below_its_folder() {
+        let problem = |path: &str| local_path(Path::new(path));
+        assert_eq!(problem("/opt/ml/processing/in/"), None);
+        for bad in ["/opt/ml/processing/", "/opt/ml/processing2/a", "/opt/ml/input/data", "/data"] {
+            let what = problem(bad).expect(bad);
+            assert!(what.ends_with("does not begin with /opt/ml/processing/"), "{bad}: {what}");
+        }
+        assert_eq!(problem("in").as_deref(), Some("must be absolute"));
+        assert_eq!(problem("/opt/ml/processing/../a").as_deref(), Some("contains '..'"));
+        let at = |name: &str, mode: InputMode, path: &str| {
+            let local_path = Some(PathBuf::from(format!("/opt/ml/processing/{path}")));
+            Channel { local_path, ..prefix(name, mode) }
+        };
+        let (file, pipe) = (InputMode::File, InputMode::Pipe);
+        // One in the other, and the same last name elsewhere.
+        let apart = [at("a", file, "in"), at("b", file, "in/b"), at("c", pipe, "b")];
+        assert_eq!(problems_of(apart.to_vec()), [""; 0]);
+        let found = problems_of(vec![at("a", file, "in"), at("b", file, "in")]);
+        assert_eq!(found, ["channel 1: the folder, in, has the name of the folder of channel 0"]);
+        let found = problems_of(vec![at("a", file, "in_0"), at("b", pipe, "in")]);
+        assert_eq!(found, ["channel 1: its pipe in_0 has the name of the folder of channel 0"]);
     }
 
     #[test]

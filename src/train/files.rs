@@ -1,6 +1,6 @@
 //! The files that a training container finds, byte for byte as real jobs had them where such bytes
 //! are known: `inputdataconfig.json`, `hyperparameters.json` and lists of objects end as they do
-//! there, the JSON without and the lists with an end of line.
+//! there, the JSON without and the lists with an end of line. And those of a Processing container.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,7 +8,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::document;
-use super::{Channel, ChannelData, Hosts, InputMode, InstanceGroup, TrainingInput};
+use super::layout::{BASE, Layout};
+use super::{Channel, ChannelData, Hosts, InputMode, InstanceGroup, Processing, TrainingInput};
 use crate::limits::JOB_HOSTS_MAX;
 use crate::text::shown::shortened;
 
@@ -29,6 +30,29 @@ pub const CHECKPOINT_CONFIG: &str = "checkpointconfig.json";
 #[must_use]
 pub fn checkpoint_config(path: &Path) -> String {
     json!({"LocalPath": path.to_string_lossy()}).to_string()
+}
+
+/// The name of the file of [`processing_job_config`].
+pub const PROCESSING_JOB_CONFIG: &str = "processingjobconfig.json";
+
+/// The text of `processingjobconfig.json`: the description, whose paths move with the base folder.
+#[must_use]
+pub fn processing_job_config(processing: &Processing, layout: &Layout) -> String {
+    let mut config = processing.config.clone();
+    for list in ["/ProcessingInputs", "/ProcessingOutputConfig/Outputs"] {
+        let items = config.pointer_mut(list).and_then(Value::as_array_mut);
+        for item in items.into_iter().flatten() {
+            for part in ["S3Input", "DatasetDefinition", "S3Output"] {
+                let Some(path) = item.pointer_mut(&format!("/{part}/LocalPath")) else { continue };
+                // As text: a slash at its end stays.
+                let below = path.as_str().and_then(|text| text.strip_prefix(BASE));
+                if let Some(below) = below.filter(|below| below.starts_with('/')) {
+                    *path = json!(format!("{}{below}", layout.base.display()));
+                }
+            }
+        }
+    }
+    config.to_string()
 }
 
 /// The text of `inputdataconfig.json`: the channels in the order of the description.

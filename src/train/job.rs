@@ -1,5 +1,6 @@
 //! The request of `CreateTrainingJob`, as JSON or YAML: what `aws sagemaker create-training-job
-//! --cli-input-json` takes, and what `describe-training-job` prints.
+//! --cli-input-json` takes, and what `describe-training-job` prints. Other kinds of job are known
+//! by their fields, and are read by `processing`.
 //!
 //! Bounds and names are those of the model of the API in botocore 1.44. A field of a channel that
 //! is not known is refused, for it may change which bytes the job gets. Other fields are ignored,
@@ -9,12 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::check::{self, ATTRIBUTE_CHARS_MAX, ATTRIBUTES_MAX, CONTENT_TYPE_CHARS_MAX};
 use super::field::{Object, Spelling, read_description, text};
 use super::problem::{Problem, Problems};
 use super::{
     CHANNELS_MAX, Channel, ChannelData, Compression, Distribution, InputMode, InstanceGroup,
-    ONE_GROUP, RecordWrapper, S3Location, TrainingInput,
+    ONE_GROUP, RecordWrapper, S3Location, TrainingInput, processing,
 };
 use crate::limits::JOB_HOSTS_MAX;
 use crate::text::shown::shortened;
@@ -24,18 +27,16 @@ const URI_CHARS: RangeInclusive<usize> = 0..=1024;
 /// `DirectoryPath`, in characters.
 const PATH_CHARS: RangeInclusive<usize> = 0..=4096;
 /// Any number of characters: what is read is compared with names.
-const ANY: RangeInclusive<usize> = 0..=usize::MAX;
+pub(super) const ANY: RangeInclusive<usize> = 0..=usize::MAX;
 /// Most `InstanceGroups`.
 const GROUPS_MAX: usize = 5;
 /// Number and type of instances.
-const COUNT: &str = "InstanceCount";
-const TYPE: &str = "InstanceType";
+pub(super) const COUNT: &str = "InstanceCount";
+pub(super) const TYPE: &str = "InstanceType";
 /// Those of a job whose instances Amazon selected.
 const SELECTED: [&str; 2] = ["SelectedInstanceCount", "SelectedInstanceType"];
 /// `InstanceGroupName`, in characters.
 const GROUP_CHARS: RangeInclusive<usize> = 1..=64;
-/// Most `HyperParameters`, and most variables in `Environment`.
-const PAIRS_MAX: usize = 100;
 /// `CheckpointConfig.LocalPath`, if it is not given.
 const CHECKPOINTS: &str = "/opt/ml/checkpoints";
 
@@ -73,6 +74,9 @@ impl DataType {
         ("Converse", Self::Prefix),
     ];
 
+    /// The values that the other kinds of job have.
+    pub(super) const OF_FILES: [(&'static str, Self); 2] = [Self::ALL[0], Self::ALL[1]];
+
     /// The data of a channel of this type.
     ///
     /// # Errors
@@ -101,7 +105,23 @@ pub fn parse(text: &str) -> Result<TrainingInput, Vec<Problem>> {
     read_description(text, read)
 }
 
+/// The field of each kind of job that has its channels.
+const INPUTS: [&str; 2] = ["InputDataConfig", processing::INPUTS];
+
 fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
+    let has = |name: &&str| request.value(name).is_some();
+    if let [first, second, ..] = INPUTS.into_iter().filter(has).collect::<Vec<_>>()[..] {
+        problems.add(request.at(second), format!("{first} is of another job: describe one"));
+        return TrainingInput::default();
+    }
+    if processing::FIELDS.iter().any(has) {
+        processing::read(request, problems)
+    } else {
+        training(request, problems)
+    }
+}
+
+fn training(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
     request.refuse_mistyped(&REQUEST, problems);
     let job_name = request.text("TrainingJobName", &(1..=63), problems);
     if job_name.is_some_and(|name| !is_job_name(name)) {
@@ -121,50 +141,64 @@ fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
     let groups = instance_groups(request, problems);
     // A group that is wrong is not known to be missing.
     let known = (problems.count() == before).then_some(&*groups);
+    let given = request.list(INPUTS[0], &(1..=CHANNELS_MAX), problems);
+    let read = |object: &Object<'_>, problems: &mut Problems| {
+        channel(object, (mode.unwrap_or_default(), known), problems)
+    };
+    let mut channels = channels(given, read, problems);
+    let configured = checkpoints(request, problems);
+    if configured.is_none() {
+        require_channels(request, INPUTS[0], problems);
+    }
+    channels.extend(configured);
+    check::channels(&channels, problems);
+    let hyperparameters = pairs(request, "HyperParameters", [256, 2500, 100], problems);
+    TrainingInput {
+        job_name: job_name.map(str::to_owned),
+        channels: channels.into_iter().map(|(_, channel)| channel).collect(),
+        hyperparameters,
+        environment: environment(request, [512, 512, 100], problems),
+        instance_groups: groups,
+        ..TrainingInput::default()
+    }
+}
+
+/// The channels of a list, each with its place. Objects that `read` has no channel of are none.
+pub(super) fn channels(
+    given: Vec<(String, &Value)>,
+    read: impl Fn(&Object<'_>, &mut Problems) -> Option<Channel>,
+    problems: &mut Problems,
+) -> Vec<(String, Channel)> {
     let mut channels = Vec::new();
-    for (path, value) in request.list("InputDataConfig", &(1..=CHANNELS_MAX), problems) {
+    for (path, value) in given {
         let before = problems.count();
         let Some(object) = Object::of(value, path, problems) else { continue };
-        let channel = channel(&object, (mode.unwrap_or_default(), known), problems);
+        let channel = read(&object, problems);
         // What is wrong with a part of it would make other parts look wrong.
         if let Some(channel) = channel.filter(|_| problems.count() == before) {
             channels.push((object.path, channel));
         }
     }
-    let configured = checkpoints(request, problems);
-    if configured.is_none() && request.value("InputDataConfig").is_none() {
-        missing(request, problems);
-    }
-    channels.extend(configured);
-    check::channels(&channels, problems);
-    let hyperparameters = pairs(request, "HyperParameters", 256, 2500, problems);
-    let environment = pairs(request, "Environment", 512, 512, problems);
-    for name in environment.keys().filter(|name| !is_variable(name)) {
-        let what = "expected letters, digits and underscores, and no digit first";
-        problems.add(format!("Environment.{}", shortened(name)), what);
-    }
-    TrainingInput {
-        job_name: job_name.map(str::to_owned),
-        channels: channels.into_iter().map(|(_, channel)| channel).collect(),
-        hyperparameters,
-        environment,
-        instance_groups: groups,
-        hosts: None,
-    }
+    channels
 }
 
-/// Says that there are no channels. A job of its checkpoints alone has no need of any; what is
-/// described otherwise would run without its data.
-fn missing(request: &Object<'_>, problems: &mut Problems) {
+/// Refuses a job without this field. A job of its checkpoints alone has no need of any channels;
+/// what is described otherwise would run without its data.
+pub(super) fn require_channels(request: &Object<'_>, field: &str, problems: &mut Problems) {
     let has = |name: &str| request.value(name).is_some();
+    if has(field) {
+        return;
+    }
+    let around =
+        ["TrainingJob", "ProcessingJob", "TransformJob"].into_iter().find(|name| has(name));
     let hint = if ["channels", "checkpointChannel", "hostConfig"].into_iter().any(has) {
-        ": this looks like an init-config.json: use --init-config"
-    } else if has("TrainingJob") {
-        ": give what TrainingJob has, without it around"
+        "this looks like an init-config.json: use --init-config".to_owned()
+    } else if let Some(around) = around {
+        format!("give what {around} has, without it around")
     } else {
-        ": a job without channels has no data"
+        "a job without channels has no data".to_owned()
     };
-    problems.add(request.at("InputDataConfig"), format!("is missing{hint}"));
+    problems.add(request.at(field), format!("is missing: {hint}"));
 }
 
 fn is_job_name(name: &str) -> bool {
@@ -314,7 +348,7 @@ pub(super) fn s3_data(
 }
 
 /// `S3Uri`, which must be there.
-fn location(object: &Object<'_>, problems: &mut Problems) -> Option<S3Location> {
+pub(super) fn location(object: &Object<'_>, problems: &mut Problems) -> Option<S3Location> {
     object.required("S3Uri", problems);
     let uri = object.text("S3Uri", &URI_CHARS, problems)?;
     S3Location::parse(uri).map_err(|what| problems.add(object.at("S3Uri"), what)).ok()
@@ -351,11 +385,25 @@ fn checkpoints(request: &Object<'_>, problems: &mut Problems) -> Option<(String,
     Some((config.path, channel))
 }
 
+/// `Environment`, with the bounds of [`pairs`].
+pub(super) fn environment(
+    request: &Object<'_>,
+    most: [usize; 3],
+    problems: &mut Problems,
+) -> BTreeMap<String, String> {
+    let environment = pairs(request, "Environment", most, problems);
+    for name in environment.keys().filter(|name| !is_variable(name)) {
+        let what = "expected letters, digits and underscores, and no digit first";
+        problems.add(format!("Environment.{}", shortened(name)), what);
+    }
+    environment
+}
+
+/// Names and values: most characters of each, and most of them.
 fn pairs(
     request: &Object<'_>,
     name: &str,
-    name_chars_max: usize,
-    value_chars_max: usize,
+    [name_chars_max, value_chars_max, pairs_max]: [usize; 3],
     problems: &mut Problems,
 ) -> BTreeMap<String, String> {
     let Some(object) = request.object(name, problems) else { return BTreeMap::new() };
@@ -369,8 +417,8 @@ fn pairs(
             pairs.insert(key.clone(), value.to_owned());
         }
     }
-    if pairs.len() > PAIRS_MAX {
-        problems.add(&*object.path, format!("{} items; 0 to {PAIRS_MAX} are allowed", pairs.len()));
+    if pairs.len() > pairs_max {
+        problems.add(&*object.path, format!("{} items; 0 to {pairs_max} are allowed", pairs.len()));
     }
     check::variables(&object.path, &pairs, problems);
     pairs
@@ -381,13 +429,7 @@ fn instance_groups(request: &Object<'_>, problems: &mut Problems) -> Vec<Instanc
     config.refuse_mistyped(&[COUNT, TYPE, "InstanceGroups"], problems);
     let groups = config.list("InstanceGroups", &(0..=GROUPS_MAX), problems);
     if groups.is_empty() {
-        // A job with InstancePreferences is described with what was selected.
-        let name = |(given, selected)| match config.value(given) {
-            None if config.value(selected).is_some() => selected,
-            _ => given,
-        };
-        let names = [(COUNT, SELECTED[0]), (TYPE, SELECTED[1])].map(name);
-        return instance_group(&config, names, problems).into_iter().collect();
+        return one_group(&config, problems).into_iter().collect();
     }
     let (mut found, mut names) = (Vec::new(), BTreeSet::new());
     for (path, value) in groups {
@@ -407,6 +449,17 @@ fn instance_groups(request: &Object<'_>, problems: &mut Problems) -> Vec<Instanc
     found
 }
 
+/// The group of a job whose instances are all of one type.
+pub(super) fn one_group(config: &Object<'_>, problems: &mut Problems) -> Option<InstanceGroup> {
+    // A job with InstancePreferences is described with what was selected.
+    let name = |(given, selected)| match config.value(given) {
+        None if config.value(selected).is_some() => selected,
+        _ => given,
+    };
+    let names = [(COUNT, SELECTED[0]), (TYPE, SELECTED[1])].map(name);
+    instance_group(config, names, problems)
+}
+
 /// A group by the names of these two fields.
 fn instance_group(
     object: &Object<'_>,
@@ -422,7 +475,7 @@ fn instance_group(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -449,6 +502,8 @@ mod tests {
         check(json!({"InputDataConfig": null}), "a job without channels has no data");
         let within = json!({"TrainingJob": {"InputDataConfig": [prefix("a")]}});
         check(within, "give what TrainingJob has, without it around");
+        let within = json!({"ProcessingJob": {"ProcessingInputs": []}});
+        check(within, "give what ProcessingJob has, without it around");
         for name in ["channels", "checkpointChannel", "hostConfig"] {
             let hint = "this looks like an init-config.json: use --init-config";
             check(json!({name: {}}), hint);

@@ -1,11 +1,13 @@
 //! The input of a SageMaker training job: its channels, as a job's description has them, and the
-//! files under `/opt/ml/input/config` and the variables that a training container finds. Pure.
+//! files under `/opt/ml/input/config` and the variables that a training container finds. The inputs
+//! of a Processing job are channels as well. Pure.
 //!
 //! Names and values are those of Amazon's `CreateTrainingJob` API and of the "Amazon SageMaker
 //! training storage folders" page of its developer guide, if a comment does not say otherwise.
 //!
 //! * `document`, `field`: JSON or YAML as one kind of tree, and its fields with their places.
 //! * [`job`], [`init_config`], [`typed`]: the three descriptions, read into a [`TrainingInput`].
+//! * `processing`: the other kind of job that [`job`] reads.
 //! * [`check`]: all that can be refused without a request; every reader ends with it.
 //! * [`problem`]: what is wrong, all of it at once.
 //! * [`ranks`]: which host of how many this is.
@@ -21,6 +23,7 @@ pub mod init_config;
 pub mod job;
 pub mod layout;
 pub mod problem;
+mod processing;
 mod python;
 pub mod ranks;
 pub mod typed;
@@ -29,7 +32,9 @@ pub mod written;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 use crate::s3::uri::S3Uri;
 
@@ -54,6 +59,17 @@ pub struct TrainingInput {
     pub instance_groups: Vec<InstanceGroup>,
     /// Which host this is of which; `None` where the description does not say.
     pub hosts: Option<Hosts>,
+    /// What only a Processing job has; `None` for other jobs.
+    pub processing: Option<Processing>,
+}
+
+/// What the container of a Processing job finds beside its inputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Processing {
+    /// The description as `processingjobconfig.json` has it.
+    pub config: Value,
+    /// `LocalPath` of each output: a folder that exists when the command starts.
+    pub outputs: Vec<PathBuf>,
 }
 
 impl TrainingInput {
@@ -145,6 +161,8 @@ pub struct Channel {
     pub allow_empty: bool,
     /// Where the files go instead of the channel's folder: only that of the checkpoints has it.
     pub output_path: Option<PathBuf>,
+    /// `LocalPath` of a Processing job's input, which takes the place of the channel's folder.
+    pub local_path: Option<PathBuf>,
 }
 
 impl Channel {
@@ -163,7 +181,14 @@ impl Channel {
             shuffle_seed: None,
             allow_empty: false,
             output_path: None,
+            local_path: None,
         }
+    }
+
+    /// The path in a container that a channel has instead of its folder.
+    #[must_use]
+    pub fn own_path(&self) -> Option<&Path> {
+        self.output_path.as_deref().or(self.local_path.as_deref())
     }
 }
 

@@ -6,7 +6,8 @@
 //! them (`environment.py`, `mapping.py`). Left out are those that only have a meaning inside of the
 //! toolkit, which finds and starts the script by them: `SM_USER_ENTRY_POINT`, `SM_MODULE_NAME`,
 //! `SM_MODULE_DIR`, `SM_FRAMEWORK_MODULE`, and `SM_TRAINING_ENV`, which has all of them again; and
-//! `SM_TOPOLOGY`, which no description has.
+//! `SM_TOPOLOGY`, which no description has. A Processing container has no such toolkit: its command
+//! gets `Environment` alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,6 +73,9 @@ pub fn variables(
     found.extend(input.job_name.iter().map(|name| ("TRAINING_JOB_NAME".to_owned(), name.clone())));
     if layout.is_elsewhere() {
         found.insert("SAGEMAKER_BASE_DIR".to_owned(), shown(&layout.base));
+    }
+    if input.processing.is_some() {
+        return found;
     }
     let mut set = |name: &str, value: String| {
         found.insert(format!("SM_{}", name.to_uppercase()), value);
@@ -205,7 +209,9 @@ fn shown(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::{Channel, ChannelData, Distribution, InputMode, InstanceGroup, S3Location};
+    use crate::train::{
+        Channel, ChannelData, Distribution, InputMode, InstanceGroup, Processing, S3Location,
+    };
 
     fn machine() -> Machine {
         Machine { cpus: 2, gpus: 0, neurons: 0, network_interface: "eth0".to_owned() }
@@ -297,7 +303,7 @@ mod tests {
             environment: [pair("NCCL_DEBUG", "INFO"), pair("SM_NUM_CPUS", "7")].into(),
             ..TrainingInput::default()
         };
-        let layout = Layout { base: "/tmp/ml".into() };
+        let layout = Layout { base: "/tmp/ml".into(), ..Layout::default() };
         let found = variables(&input, &Hosts::numbered(0, 1), &layout, &machine());
         let value = |name: &str| found.get(name).map(String::as_str);
         assert_eq!(value("TRAINING_JOB_NAME"), Some("job-1"));
@@ -305,5 +311,9 @@ mod tests {
         assert_eq!(value("SM_NUM_CPUS"), Some("2"), "as with the toolkit");
         assert_eq!(value("SAGEMAKER_BASE_DIR"), Some("/tmp/ml"));
         assert_eq!(value("SM_MODEL_DIR"), Some("/tmp/ml/model"));
+        let processing = Some(Processing { config: Value::Null, outputs: Vec::new() });
+        let input = TrainingInput { job_name: None, processing, ..input };
+        let found = variables(&input, &Hosts::numbered(0, 1), &Layout::default(), &machine());
+        assert_eq!(lines(&found), ["NCCL_DEBUG INFO", "SM_NUM_CPUS 7"]);
     }
 }

@@ -28,6 +28,7 @@ mod failures;
 mod files;
 mod golden;
 mod jobs;
+mod kinds;
 mod lines;
 mod mounts;
 mod order;

@@ -130,7 +130,8 @@ impl Downloads<'_> {
     }
 
     /// The channels by the folder of their run, the smallest group first: a small channel does not
-    /// wait for a large one. A channel with its own path or file system has its own run.
+    /// wait for a large one. A channel with its own path or file system has its own run. One that
+    /// is in the folder of another comes after it: of two files of one path its own remains.
     async fn groups(&self, found: AllFound) -> Vec<Group<'_>> {
         let data = self.layout.data();
         let mut groups: Vec<Group<'_>> = Vec::new();
@@ -138,7 +139,7 @@ impl Downloads<'_> {
         let files = files.zip(found).filter(|((channel, _), _)| channel.mode == InputMode::File);
         for ((channel, source), (found, others)) in files {
             let folder = self.layout.channel(channel);
-            let is_apart = channel.output_path.is_some() || is_mounted(&folder, &data).await;
+            let is_apart = channel.own_path().is_some() || is_mounted(&folder, &data).await;
             let mut source = source.clone();
             if is_apart {
                 source.folder.clear();
@@ -153,7 +154,12 @@ impl Downloads<'_> {
         for group in &mut groups {
             group.channels.sort_by_key(|wanted| wanted.found.shard_bytes);
         }
-        groups.sort_by_key(Group::bytes);
+        let folders: Vec<PathBuf> = groups.iter().map(|group| group.folder.clone()).collect();
+        let above = |group: &Group<'_>| {
+            let is_above = |path: &&PathBuf| **path != data && group.folder.starts_with(path);
+            folders.iter().filter(is_above).count().saturating_sub(1)
+        };
+        groups.sort_by_key(|group| (above(group), group.bytes()));
         groups
     }
 

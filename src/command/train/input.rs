@@ -40,7 +40,11 @@ pub(super) struct Described {
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] with all errors of the description, and for unsupported input.
-pub(super) fn of(args: &TrainArgs, layout: &JobFolders, context: &Context) -> Result<Described> {
+pub(super) fn of(
+    args: &TrainArgs,
+    layout: &mut JobFolders,
+    context: &Context,
+) -> Result<Described> {
     let (source, parsed, beside) = match &args.source {
         JobSource::Channels(channels) => {
             // With `--shard` and without a distribution every channel is sharded.
@@ -53,7 +57,11 @@ pub(super) fn of(args: &TrainArgs, layout: &JobFolders, context: &Context) -> Re
         }
         JobSource::Job(path) => {
             let path = local(path);
-            (name(path), job::parse(&read(path)?), Some(layout.resource_config()))
+            let parsed = job::parse(&read(path)?);
+            if parsed.as_ref().is_ok_and(|input| input.processing.is_some()) {
+                layout.use_processing();
+            }
+            (name(path), parsed, Some(layout.resource_config()))
         }
         JobSource::InitConfig(path) => {
             let path = local(path);

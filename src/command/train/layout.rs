@@ -37,7 +37,12 @@ impl JobFolders {
         let Some(base) = base else { return Ok(Self { paths: Paths::default() }) };
         let base = std::path::absolute(base)
             .map_err(|error| unusable(base, &error).advise("give --base-dir another folder"))?;
-        Ok(Self { paths: Paths { base } })
+        Ok(Self { paths: Paths { base, ..Paths::default() } })
+    }
+
+    /// The folders are those of a Processing job.
+    pub(super) fn use_processing(&mut self) {
+        self.paths.is_processing = true;
     }
 
     /// Refuses a missing base folder that was not given explicitly: a SageMaker container has one
@@ -66,6 +71,20 @@ impl JobFolders {
     /// The folder of a channel in File or FastFile mode, and the link to a local one.
     pub(super) fn channel(&self, channel: &Channel) -> PathBuf {
         self.paths.channel(channel)
+    }
+
+    /// The folder of a channel's pipes, and what their names begin with.
+    pub(super) fn pipes(&self, channel: &Channel) -> (PathBuf, String) {
+        self.paths.pipes(channel)
+    }
+
+    /// True if other files than a channel's own belong in its folder: those of the command beside
+    /// checkpoints, and those of an input below it.
+    pub(super) fn is_shared(&self, channel: &Channel, input: &TrainingInput) -> bool {
+        let folder = self.channel(channel);
+        let is_below = |path: PathBuf| path != folder && path.starts_with(&folder);
+        channel.output_path.is_some()
+            || input.channels.iter().any(|other| is_below(self.channel(other)))
     }
 
     /// The folders of the channels that have one.
@@ -188,7 +207,12 @@ impl JobFolders {
     pub(super) fn make(&self, input: &TrainingInput) -> Result<()> {
         let paths = &self.paths;
         let fixed = [paths.config(), paths.data(), paths.model(), paths.output_data()];
-        let folders = fixed.into_iter().chain(self.folders(input));
+        // A channel with a path of its own has its pipes beside it.
+        let own = input.channels.iter().filter(|channel| channel.local_path.is_some());
+        let own = own.map(|channel| self.pipes(channel).0);
+        let outputs = input.processing.iter().flat_map(|processing| &processing.outputs);
+        let outputs = outputs.map(|path| paths.moved(path));
+        let folders = fixed.into_iter().chain(self.folders(input)).chain(own).chain(outputs);
         for folder in folders {
             make_folders(&folder).map_err(|error| unusable(&folder, &error))?;
         }
@@ -211,7 +235,7 @@ impl JobFolders {
         let resources = self.new_resource_config(input, &mut written);
         written::write(&paths.config(), &written)?;
         let resources = resources.map(|text| (files::RESOURCE_CONFIG, text));
-        for (name, text) in config_files(input).into_iter().chain(resources).chain(more) {
+        for (name, text) in self.config_files(input).into_iter().chain(resources).chain(more) {
             let path = self.paths.config().join(name);
             whole_file::write(&path, text.as_bytes(), TEMPORARY_PREFIX)
                 .map_err(|error| unusable(&path, &error))?;
@@ -236,6 +260,18 @@ impl JobFolders {
         let text = files::resource_config(&hosts, &input.instance_groups, interface);
         written.note_resource_config(current.as_deref(), &text);
         Some(text)
+    }
+
+    /// Configuration files without information about hosts: name and text.
+    fn config_files(&self, input: &TrainingInput) -> Vec<(&'static str, String)> {
+        if let Some(processing) = &input.processing {
+            let text = files::processing_job_config(processing, &self.paths);
+            return vec![(files::PROCESSING_JOB_CONFIG, text)];
+        }
+        vec![
+            (files::INPUT_DATA_CONFIG, files::input_data_config(input)),
+            (files::HYPERPARAMETERS, files::hyperparameters(input)),
+        ]
     }
 
     fn link(&self, channel: &Channel, path: &Path) -> Result<()> {
@@ -276,14 +312,6 @@ impl JobFolders {
 /// The hosts of a job; without any this host alone.
 fn hosts(input: &TrainingInput) -> Hosts {
     input.hosts.clone().unwrap_or_else(|| Hosts::numbered(0, 1))
-}
-
-/// Files of `input/config` without information about hosts: name and text.
-fn config_files(input: &TrainingInput) -> [(&'static str, String); 2] {
-    [
-        (files::INPUT_DATA_CONFIG, files::input_data_config(input)),
-        (files::HYPERPARAMETERS, files::hyperparameters(input)),
-    ]
 }
 
 /// Removes a file of an earlier job.

@@ -55,8 +55,8 @@ pub(super) async fn run(
     begun: Instant,
     context: &Arc<Context>,
 ) -> Result<Done> {
-    let layout = JobFolders::new(args.base_dir.as_deref())?;
-    let Described { input, rank, of_others } = match input::of(&args, &layout, context) {
+    let mut layout = JobFolders::new(args.base_dir.as_deref())?;
+    let Described { input, rank, of_others } = match input::of(&args, &mut layout, context) {
         Ok(described) => described,
         Err(refused) => {
             return Ok(conclude(&args, Parts::default(), Some(refused.into()), begun, context));

@@ -1,8 +1,9 @@
 //! The channels in Pipe mode: served until the command has ended. If an epoch fails its reader gets
 //! no end of file, so that it is not taken for the whole epoch.
 
+use std::iter;
 use std::num::NonZeroU64;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -109,11 +110,11 @@ impl Streams {
         }
         let resources = resources(args, names.len())?;
         let part = part_size(args.tuning.part_size, args.tuning.bandwidth_limit)?;
-        let path = layout.data();
-        let folder = Arc::new(system_host::open_destination(&path)?);
         let (openings, orders) = begin(args, pipes.iter().zip(kept), control).await?;
-        let locks = lock_channels(names.iter().copied(), (&path, &folder), progress)?;
-        remove_left(&path, &names).await?;
+        let mut places = Vec::new();
+        for (channel, _) in &pipes {
+            places.push(lock(layout.pipes(channel), progress).await?);
+        }
         let retries = session::retries(&args.service, args.tuning.max_attempts);
         let StreamEngine { engine, connections, budget, room } = start_engine(
             &resources,
@@ -128,16 +129,13 @@ impl Streams {
         let are_gzip = pipes.iter().any(|(channel, _)| is_gzip(channel));
         let inflaters = inflaters(are_gzip, ADVICE_ON_GZIP)?;
         let gzip = pipes.iter().map(|(channel, _)| is_gzip(channel));
-        let parts = names.iter().zip(openings).zip(locks).zip(gzip);
-        let plans = parts.map(|(((name, (wanted, opening)), lock), is_gzip)| ChannelPlan {
+        let parts = names.iter().zip(openings).zip(places).zip(gzip);
+        let plans = parts.map(|(((name, (wanted, opening)), fifos), is_gzip)| ChannelPlan {
             name: (*name).to_owned(),
             wanted,
             opening: Some(opening),
             // COMMAND is ended when a channel fails; until then it finds its pipes.
-            place: Place::Fifos(
-                Fifos::new(Arc::clone(&folder), (*name).to_owned(), lock)
-                    .keeping_names(!args.command.is_empty()),
-            ),
+            place: Place::Fifos(fifos.keeping_names(!args.command.is_empty())),
             part,
             connections,
             budget: Arc::clone(&budget),
@@ -265,21 +263,26 @@ fn spawn_supply(control: &Rc<Control>, channel: &mut Running, order: EpochOrder)
     })
 }
 
+/// The pipes of a channel in this folder and with this beginning of their names: locked, and none
+/// of them exists.
+async fn lock((path, name): (PathBuf, String), progress: &Progress) -> Result<Fifos> {
+    let folder = Arc::new(system_host::open_destination(&path)?);
+    let mut locks = lock_channels(iter::once(name.as_str()), (&path, &folder), progress)?;
+    remove_left(&path, &name).await?;
+    Ok(Fifos::new(folder, name, locks.pop().flatten()))
+}
+
 /// Removes pipes left by a run that was killed: a command would block on them, or take a part of an
-/// old stream for an epoch. The channels are locked.
-async fn remove_left(folder: &Path, channels: &[&str]) -> Result<()> {
-    let at = folder.to_owned();
-    let names: Vec<String> = channels.iter().map(|name| format!("{name}_")).collect();
+/// old stream for an epoch. The channel is locked.
+async fn remove_left(folder: &Path, channel: &str) -> Result<()> {
+    let (at, begin) = (folder.to_owned(), format!("{channel}_"));
     let removed = blocking(move || {
         for entry in std::fs::read_dir(&at)? {
             let entry = entry?;
             let name = entry.file_name();
-            let is_epoch = |channel: &String| {
-                let number = name.to_str().and_then(|name| name.strip_prefix(channel.as_str()));
-                number.is_some_and(is_number)
-            };
+            let number = name.to_str().and_then(|name| name.strip_prefix(begin.as_str()));
             use std::os::unix::fs::FileTypeExt as _;
-            if entry.file_type()?.is_fifo() && names.iter().any(is_epoch) {
+            if entry.file_type()?.is_fifo() && number.is_some_and(is_number) {
                 std::fs::remove_file(entry.path())?;
             }
         }

@@ -117,8 +117,7 @@ pub(super) async fn survey(
             let shard = source.kept_shard();
             let (listed, there) = look_at(folder, listed, shard, is_occupied).await;
             disks.add(&there);
-            // Other files beside checkpoints are the command's own.
-            others = if channel.output_path.is_none() { there.others } else { others };
+            others = if layout.is_shared(channel, input) { others } else { there.others };
             found.files = Some(listed);
         }
         plan.channels.push(planned(args, channel, &found, &others));
