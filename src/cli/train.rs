@@ -22,7 +22,7 @@ use crate::plan::manifest::Layout;
 pub enum JobSource {
     /// Channels as typed, `NAME=SOURCE[,KEY=VALUE...]`; never empty.
     Channels(Vec<String>),
-    /// A file with the request of `CreateTrainingJob`, or that of a Processing job.
+    /// A file with the request of `CreateTrainingJob`, or that of a Processing or Transform job.
     Job(PathBuf),
     /// An `init-config.json`.
     InitConfig(PathBuf),
@@ -87,8 +87,8 @@ pub(super) struct TrainTyped {
     /// (see 'inrush guide training'); repeatable
     #[arg(long, value_name = "NAME=SOURCE", conflicts_with_all = ["job", "init_config"])]
     channel: Vec<String>,
-    /// read the job from this file, or '-' for standard input: the request of CreateTrainingJob
-    /// or CreateProcessingJob, as JSON or YAML
+    /// read the job from this file, or '-' for standard input: the request of CreateTrainingJob,
+    /// CreateProcessingJob or CreateTransformJob, as JSON or YAML
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     job: Option<PathBuf>,
     /// read the job from this init-config.json of a SageMaker instance

@@ -1,6 +1,6 @@
 //! The request of `CreateTrainingJob`, as JSON or YAML: what `aws sagemaker create-training-job
 //! --cli-input-json` takes, and what `describe-training-job` prints. Other kinds of job are known
-//! by their fields, and are read by `processing`.
+//! by their fields, and are read by `processing` and `transform`.
 //!
 //! Bounds and names are those of the model of the API in botocore 1.44. A field of a channel that
 //! is not known is refused, for it may change which bytes the job gets. Other fields are ignored,
@@ -17,7 +17,7 @@ use super::field::{Object, Spelling, read_description, text};
 use super::problem::{Problem, Problems};
 use super::{
     CHANNELS_MAX, Channel, ChannelData, Compression, Distribution, InputMode, InstanceGroup,
-    ONE_GROUP, RecordWrapper, S3Location, TrainingInput, processing,
+    ONE_GROUP, RecordWrapper, S3Location, TrainingInput, processing, transform,
 };
 use crate::limits::JOB_HOSTS_MAX;
 use crate::text::shown::shortened;
@@ -106,7 +106,7 @@ pub fn parse(text: &str) -> Result<TrainingInput, Vec<Problem>> {
 }
 
 /// The field of each kind of job that has its channels.
-const INPUTS: [&str; 2] = ["InputDataConfig", processing::INPUTS];
+const INPUTS: [&str; 3] = ["InputDataConfig", processing::INPUTS, transform::INPUT];
 
 fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
     let has = |name: &&str| request.value(name).is_some();
@@ -116,6 +116,8 @@ fn read(request: &Object<'_>, problems: &mut Problems) -> TrainingInput {
     }
     if processing::FIELDS.iter().any(has) {
         processing::read(request, problems)
+    } else if transform::FIELDS.iter().any(has) {
+        transform::read(request, problems)
     } else {
         training(request, problems)
     }

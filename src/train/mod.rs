@@ -1,13 +1,13 @@
 //! The input of a SageMaker training job: its channels, as a job's description has them, and the
 //! files under `/opt/ml/input/config` and the variables that a training container finds. The inputs
-//! of a Processing job are channels as well. Pure.
+//! of a Processing job and of a Transform job are channels as well. Pure.
 //!
 //! Names and values are those of Amazon's `CreateTrainingJob` API and of the "Amazon SageMaker
 //! training storage folders" page of its developer guide, if a comment does not say otherwise.
 //!
 //! * `document`, `field`: JSON or YAML as one kind of tree, and its fields with their places.
 //! * [`job`], [`init_config`], [`typed`]: the three descriptions, read into a [`TrainingInput`].
-//! * `processing`: the other kind of job that [`job`] reads.
+//! * `processing`, `transform`: the other kinds of job that [`job`] reads.
 //! * [`check`]: all that can be refused without a request; every reader ends with it.
 //! * [`problem`]: what is wrong, all of it at once.
 //! * [`ranks`]: which host of how many this is.
@@ -26,6 +26,7 @@ pub mod problem;
 mod processing;
 mod python;
 pub mod ranks;
+mod transform;
 pub mod typed;
 pub mod variables;
 pub mod written;

@@ -1,4 +1,4 @@
-//! Processing jobs: what the command finds.
+//! Processing jobs and Transform jobs: what the command finds.
 
 use std::fs;
 
@@ -119,4 +119,26 @@ fn what_a_processing_job_cannot_have_here_is_refused_by_name() {
         "ProcessingInputs[3]: the folder, same, has the name of the folder of ProcessingInputs[2]",
     ]);
     run.check(!stage.base().exists(), "nothing is begun");
+}
+
+#[test]
+fn the_objects_of_a_transform_job_are_divided_among_its_hosts() {
+    let origin = serve(&objects(&[("in/a.csv", 1), ("in/b.csv", 2), ("in/c.csv", 3)]));
+    let stage = Stage::new();
+    let source = json!({"S3DataType": "S3Prefix", "S3Uri": format!("s3://{BUCKET}/in/")});
+    let job = json!({
+        "TransformJobName": "t", "ModelName": "m", "MaxPayloadInMB": 6,
+        "TransformInput": {
+            "DataSource": {"S3DataSource": source}, "ContentType": "text/csv", "SplitType": "Line",
+        },
+        "TransformOutput": {"S3OutputPath": "s3://lab/out/"},
+        "TransformResources": {"InstanceType": "ml.m4.xlarge", "InstanceCount": 2},
+    });
+    let path = write_job(&stage, &job);
+    let script = "ls $SM_CHANNEL_TRANSFORM > $o/files; cat $d/transform-manifest >> $o/files";
+    stage.shell(&origin, &["--job", &path, "--shard", "0/2"], script).run().expect(0);
+    let list = ["a", "b", "c"].map(|name| format!("s3://{BUCKET}/in/{name}.csv\n")).concat();
+    assert_eq!(stage.output("files"), format!("a.csv\nc.csv\nin/\n{list}"));
+    let run = stage.shell(&origin, &["--job", &path], script).run().expect(2);
+    run.expect_words(&["the description asks for 2 instances (InstanceCount), but nothing says"]);
 }
