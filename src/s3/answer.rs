@@ -117,9 +117,12 @@ fn read_body(body: &str, refusal: &mut ServerError) {
     loop {
         match reader.read_event() {
             Ok(Event::Start(start)) => {
-                names.push(start.local_name().as_ref().to_owned());
-                if names.len() == 1 && names[0] != "Error" {
-                    return;
+                let name = start.local_name().as_ref().to_owned();
+                match (names.is_empty(), name.as_str()) {
+                    // STS and S3 Control wrap it.
+                    (true, "ErrorResponse") => continue,
+                    (true, "Error") | (false, _) => names.push(name),
+                    (true, _) => return,
                 }
                 text.clear();
             }
@@ -357,6 +360,16 @@ mod tests {
         assert!(line.starts_with("get s3://b/k: the server answered 403 AccessDenied"), "{line}");
         assert!(line.contains("request id R1") && line.contains("s3:GetObject"), "{line}");
         assert_eq!(explain(403, DENIED, "").into_error("get").request_id(), Some("R1"));
+    }
+
+    #[test]
+    fn errors_of_other_services_are_wrapped() {
+        let wrapped = b"<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code>\
+            <Message>No.</Message></Error><RequestId>R1</RequestId></ErrorResponse>";
+        let refusal = explain(403, wrapped, "");
+        assert_eq!((refusal.code.as_str(), refusal.message.as_str()), ("AccessDenied", "No"));
+        assert!(!refusal.is_foreign);
+        assert!(explain(403, b"<Page><Error><Code>X</Code></Error></Page>", "").is_foreign);
     }
 
     #[test]

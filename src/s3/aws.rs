@@ -163,6 +163,21 @@ impl Variant {
         }
     }
 
+    /// The host of S3 Control, which an account is prepended to.
+    pub fn s3_control_host(self, region: &str) -> Result<String> {
+        self.named("s3-control", "", region)
+    }
+
+    /// The host of STS: by the endpoint rules of botocore 1.43.
+    #[must_use]
+    pub fn sts_host(self, region: &str) -> String {
+        let Partition { name, suffix, dualstack_suffix, .. } = Partition::of(region);
+        // The ordinary endpoints of this partition are validated.
+        let is_plain = !self.fips || name == AWS_US_GOV && !self.dualstack;
+        let service = if is_plain { "sts" } else { "sts-fips" };
+        format!("{service}.{region}.{}", if self.dualstack { dualstack_suffix } else { suffix })
+    }
+
     fn named(self, service: &str, zone: &str, region: &str) -> Result<String> {
         let partition = Partition::of(region);
         if self.fips && partition.name == "aws-cn" {
@@ -309,6 +324,53 @@ mod tests {
                 "{bucket}"
             );
         }
+    }
+
+    /// By the endpoint rules of s3control and sts of botocore 1.43.67.
+    #[test]
+    fn services_of_access_grants_have_their_names() {
+        for (variant, region, s3_control, sts) in [
+            (
+                PLAIN,
+                "eu-west-1",
+                "s3-control.eu-west-1.amazonaws.com",
+                "sts.eu-west-1.amazonaws.com",
+            ),
+            (
+                DUAL,
+                "eu-west-1",
+                "s3-control.dualstack.eu-west-1.amazonaws.com",
+                "sts.eu-west-1.api.aws",
+            ),
+            (
+                FIPS,
+                "us-east-1",
+                "s3-control-fips.us-east-1.amazonaws.com",
+                "sts-fips.us-east-1.amazonaws.com",
+            ),
+            (
+                BOTH,
+                "us-east-1",
+                "s3-control-fips.dualstack.us-east-1.amazonaws.com",
+                "sts-fips.us-east-1.api.aws",
+            ),
+            (
+                FIPS,
+                "us-gov-west-1",
+                "s3-control-fips.us-gov-west-1.amazonaws.com",
+                "sts.us-gov-west-1.amazonaws.com",
+            ),
+            (
+                PLAIN,
+                "cn-north-1",
+                "s3-control.cn-north-1.amazonaws.com.cn",
+                "sts.cn-north-1.amazonaws.com.cn",
+            ),
+        ] {
+            assert_eq!(variant.s3_control_host(region).as_deref(), Ok(s3_control));
+            assert_eq!(variant.sts_host(region), sts);
+        }
+        assert!(FIPS.s3_control_host("cn-north-1").is_err());
     }
 
     const PLAIN: Variant = Variant { dualstack: false, fips: false };

@@ -5,8 +5,10 @@ pub mod arn;
 pub mod aws;
 pub mod buckets;
 pub mod cycle;
+pub mod grants;
 pub mod habit;
 pub mod headers;
+mod leaves;
 pub mod list;
 pub mod proxy;
 pub mod session;
@@ -17,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::UNIX_EPOCH;
 
+use grants::Grant;
 use habit::{Habit, Habits};
 use headers::ExtraHeaders;
 use proxy::Proxy;
@@ -126,8 +129,11 @@ pub struct Endpoint {
     pub service: &'static str,
     /// Headers from the user's options.
     pub headers: ExtraHeaders,
-    /// The keys of a directory bucket's session, which sign here instead of the run's keys.
+    /// The keys of a directory bucket's session or of an access grant, which sign here instead of
+    /// the run's keys.
     pub session: Option<Arc<PublishedKeys>>,
+    /// The access grant that these keys are from.
+    pub grant: Option<Grant>,
     /// The proxy in front of it.
     pub proxy: Option<Arc<Proxy>>,
     /// Its known deviations from S3.
@@ -155,6 +161,7 @@ impl Endpoint {
             service: sign::SERVICE,
             headers: ExtraHeaders::default(),
             session: None,
+            grant: None,
             proxy: None,
             habits: Habits::default(),
         }

@@ -2,13 +2,9 @@
 //!
 //! Pure. An unreadable answer is never quoted: it may contain a secret.
 
-use quick_xml::Reader;
-use quick_xml::events::Event;
-use zeroize::Zeroizing;
-
 use crate::error::{Error, ErrorKind, Result};
+use crate::s3::leaves::{KeyFields, NO_KEYS, read_leaves};
 use crate::s3::sign::SigningKeys;
-use crate::text::instant::parse_instant;
 
 /// Longest answer in bytes; a session's token has up to some thousand.
 pub const SESSION_ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -22,50 +18,17 @@ pub fn parse_session(body: &[u8]) -> Result<SigningKeys> {
                  AWS_S3_DISABLE_EXPRESS_SESSION_AUTH=true",
             )
     };
-    let text = std::str::from_utf8(body).map_err(|_| unreadable("it is not UTF-8"))?;
-    let mut reader = Reader::from_str(text);
-    let mut path: Vec<String> = Vec::new();
-    let mut piece = String::new();
-    let (mut access_key, mut secret, mut token, mut expiration) = (None, None, None, None);
-    loop {
-        match reader.read_event().map_err(|_| unreadable("it is not XML"))? {
-            Event::Start(start) => {
-                path.push(start.local_name().as_ref().to_owned());
-                piece.clear();
-            }
-            Event::Text(text) => piece.push_str(&text.xml10_content()),
-            Event::CData(text) => piece.push_str(&text.xml10_content()),
-            Event::GeneralRef(reference) => {
-                piece.extend(crate::s3::list::resolve_reference(&reference));
-            }
-            Event::End(_) => {
-                let names: Vec<&str> = path.iter().map(String::as_str).collect();
-                let field = match names.as_slice() {
-                    ["CreateSessionResult", "Credentials", name] => *name,
-                    ["CreateSessionResult"] => break,
-                    _ => "",
-                };
-                let text = Some(std::mem::take(&mut piece));
-                match field {
-                    "AccessKeyId" => access_key = text,
-                    "SecretAccessKey" => secret = text.map(Zeroizing::new),
-                    "SessionToken" => token = text.map(Zeroizing::new),
-                    "Expiration" => expiration = text,
-                    _ => {}
-                }
-                path.pop();
-            }
-            Event::Eof => return Err(unreadable("it holds no complete session")),
-            _ => {}
+    let mut keys = KeyFields::default();
+    read_leaves(body, "CreateSessionResult", |path, text| {
+        if let ["Credentials", name] = path {
+            keys.take(name, text);
         }
-    }
-    let (Some(access_key), Some(secret), Some(token)) = (access_key, secret, token) else {
-        return Err(unreadable("a part of the keys is missing"));
-    };
-    let expires = expiration.and_then(|text| parse_instant(&text));
-    let expires = expires.ok_or_else(|| unreadable("it does not say when the session ends"))?;
-    SigningKeys::of_session(&access_key, &secret, &token, expires)
-        .map_err(|_| unreadable("its keys cannot be keys"))
+    })
+    .and_then(|()| keys.parts())
+    .and_then(|(access_key, secret, token, expires)| {
+        SigningKeys::of_session(access_key, secret, token, expires).map_err(|_| NO_KEYS)
+    })
+    .map_err(unreadable)
 }
 
 #[cfg(test)]
@@ -108,7 +71,8 @@ mod tests {
         };
         check("AccessKeyId", "Other", "a part of the keys is missing");
         check("2023-11-28", "soon", "does not say when");
+        check("EXPRESS&#x2B;TOKEN", " ", "cannot be keys");
         check("EXPRESS_53cr37", "EXPRESS 53cr37", "cannot be keys");
-        check("CreateSessionResult", "ListBucketResult", "no complete session");
+        check("CreateSessionResult", "ListBucketResult", "no complete answer");
     }
 }

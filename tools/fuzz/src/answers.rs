@@ -1,6 +1,7 @@
-//! What servers say beside objects: refusals, and the keys of a session.
+//! What servers say beside objects: refusals, and the keys of a session and of an access grant.
 
 use inrush::s3::answer::{ServerError, explain};
+use inrush::s3::grants::{includes, parse_caller, parse_data_access, parse_instance};
 use inrush::s3::session::parse_session;
 
 /// Longest text taken over from a refusal, in characters.
@@ -66,4 +67,41 @@ pub fn session(data: &[u8]) {
     let end = data.first().map_or(0, |byte| usize::from(*byte)).min(text.len() - 1);
     let refused = parse_session(&text.as_bytes()[..end]).expect_err("cut short").to_string();
     assert!(!refused.contains("53cr37"), "{refused}");
+}
+
+/// The answers about access grants: keys and their scope, or an account, or an error that holds
+/// nothing of the answer.
+pub fn grant(data: &[u8]) {
+    let refusals = [
+        parse_data_access(data).map(|(_, scope)| {
+            assert!(scope.starts_with("s3://") && includes(&scope, &scope), "{scope:?}");
+        }),
+        parse_caller(data).map(|account| is_account(&account)),
+        parse_instance(data).map(|account| is_account(&account)),
+    ];
+    for refused in refusals.into_iter().filter_map(Result::err) {
+        let line = refused.to_string();
+        assert!(line.starts_with("the answer of "), "{line}");
+        assert!(line.is_ascii() && line.len() < 300, "{line}");
+    }
+    let secret: String = data.iter().take(20).map(|byte| format!("{byte:02x}")).collect();
+    let text = format!(
+        "<GetDataAccessResult><Credentials><SessionToken>70k3n{secret}</SessionToken>\
+         <SecretAccessKey>53cr37{secret}</SecretAccessKey><AccessKeyId>name</AccessKeyId>\
+         <Expiration>2023-11-28T01:46:39Z</Expiration></Credentials>\
+         <MatchedGrantTarget>s3://b/{secret}*</MatchedGrantTarget></GetDataAccessResult>"
+    );
+    let (keys, scope) = parse_data_access(text.as_bytes()).expect("keys");
+    let shown = format!("{keys:?}");
+    assert_eq!((keys.access_key(), scope), ("name", format!("s3://b/{secret}*")));
+    assert!(!shown.contains("53cr37") && !shown.contains("70k3n"), "a secret is shown");
+    // Cut anywhere: nothing half.
+    let end = data.first().map_or(0, |byte| usize::from(*byte)).min(text.len() - 1);
+    let refused = parse_data_access(&text.as_bytes()[..end]).expect_err("cut short").to_string();
+    assert!(!refused.contains("53cr37"), "{refused}");
+}
+
+/// It becomes part of a host name.
+fn is_account(account: &str) {
+    assert!(account.len() == 12 && account.bytes().all(|byte| byte.is_ascii_digit()));
 }

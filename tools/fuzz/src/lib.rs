@@ -19,7 +19,7 @@ mod journals;
 mod listings;
 mod names;
 
-pub use answers::{error, session};
+pub use answers::{error, grant, session};
 pub use heads::{chunks, content_range, head};
 pub use journals::journal;
 pub use listings::list;
@@ -29,10 +29,11 @@ pub use names::{paths, uri};
 pub type Target = fn(&[u8]);
 
 /// All functions by name.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("chunks", chunks),
     ("content_range", content_range),
     ("error", error),
+    ("grant", grant),
     ("head", head),
     ("journal", journal),
     ("list", list),
