@@ -50,8 +50,8 @@ pub use options::cache::CacheArgs;
 pub use options::metrics::MetricsArgs;
 pub use options::selection::{ManifestPlace, SelectionArgs};
 pub use options::{
-    AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, LogFormat, MessageArgs, OnChange,
-    OutputArgs, Overwrite, RingName, ServiceArgs, TuningArgs, VerifyMode,
+    AccessGrantsMode, AddressingStyle, Compare, Durability, FailureArgs, KeepArgs, LogFormat,
+    MessageArgs, OnChange, OutputArgs, Overwrite, RingName, ServiceArgs, TuningArgs, VerifyMode,
 };
 pub use pipe::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
 pub use train::{JobSource, TrainArgs};

@@ -355,6 +355,22 @@ fn service() {
 }
 
 #[test]
+fn keys_may_be_those_of_access_grants() {
+    for (typed, expected) in [
+        ("--access-grants", AccessGrantsMode::Only),
+        ("--access-grants=only", AccessGrantsMode::Only),
+        ("--access-grants=fallback", AccessGrantsMode::Fallback),
+    ] {
+        let args = get(typed).service;
+        assert_eq!(args.access_grants, Some(expected), "{typed}");
+        assert_eq!(get(&args.to_words().join(" ")).service, args, "{typed}");
+    }
+    assert_eq!(get("").service.access_grants, None);
+    assert!(refusal("--access-grants=maybe").contains("only, fallback"));
+    assert!(refusal("--access-grants --no-sign-request").contains("cannot be used with"));
+}
+
+#[test]
 fn endpoints_and_what_requests_carry() {
     let args = get("--use-dualstack-endpoint --use-fips-endpoint --sse-c-key-file k").service;
     assert!(args.use_dualstack_endpoint && args.use_fips_endpoint);
