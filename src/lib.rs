@@ -87,7 +87,7 @@
 //!   channels of Pipe mode, [`command::interrupts`] ends runs, [`command::log`] notes decisions.
 //! * [`control`]: the control plane. It asks; what to ask and what follows is [`plan`]'s.
 //!   * [`control::settings`]: the environment and the profile files. [`control::auth`]: the keys,
-//!     helper processes and sessions; it refreshes what expires.
+//!     helper processes, sessions and access grants; it refreshes what expires.
 //!   * [`control::list`]: LIST and HEAD. [`control::dns`]: names of hosts, whose addresses it keeps
 //!     fresh. [`control::endpoint`]: the URL, region and addressing style of a bucket.
 //! * [`download`]: File mode: from the objects of a listing to files at their destinations. It
@@ -316,6 +316,8 @@
 //! * What a listing says of a manifest's objects changes nothing but the number of requests:
 //!   order, bytes and errors are those of HEADs: tests of [`control::list::heads`],
 //!   `tests/pipe/lines.rs`.
+//! * The keys of an access grant sign requests for what it includes, and no others; with them the
+//!   run's own keys sign no request to a bucket: tests of [`control::auth::grants`], `tests/tls`.
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
 //! * No worker logs: events are of the control plane's thread, and have no secret: `tests/get`.

@@ -15,6 +15,7 @@ pub(super) use super::interrupts::Interrupts;
 use crate::cli::{self, ServiceArgs};
 use crate::control::auth::credentials::CredentialSource;
 use crate::control::auth::customer_key::customer_key;
+use crate::control::auth::grants::AccessGrants;
 use crate::control::blocking::blocking;
 use crate::control::dns::interfaces::named;
 use crate::control::endpoint::AddressingStyle;
@@ -82,6 +83,10 @@ pub(super) async fn control_with(
         dualstack: args.use_dualstack_endpoint.then_some(true).or(alone),
         fips: args.use_fips_endpoint.then_some(true).or(alone),
         sessions: alone,
+        access_grants: args.access_grants.filter(|_| alone.is_none()).map(|mode| match mode {
+            cli::AccessGrantsMode::Only => AccessGrants::Only,
+            cli::AccessGrantsMode::Fallback => AccessGrants::Fallback,
+        }),
         retry_for_us: retries.retry_for_us,
         timeouts: retries.timeouts,
         board: Arc::clone(&context.board),

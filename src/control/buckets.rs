@@ -4,6 +4,7 @@ use super::client::Question;
 use super::{Ask, Control, refusal, server_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::buckets::{BucketPage, buckets_query, parse_buckets};
+use crate::s3::grants::GrantTarget;
 use crate::s3::list::PAGE_BYTES_MAX;
 
 /// Stands for the service itself instead of a bucket's name; no bucket has this name.
@@ -17,7 +18,8 @@ impl Control {
     pub async fn list_buckets(&self, token: Option<&str>) -> Result<BucketPage> {
         let what = "list buckets";
         let question = Question::of_bucket(format!("?{}", buckets_query(token)), PAGE_BYTES_MAX);
-        let answer = self.ask(Ask { bucket: SERVICE, question, what }).await?;
+        let answer =
+            self.ask(Ask { bucket: SERVICE, about: GrantTarget::ALL, question, what }).await?;
         if answer.status != 200 {
             let error = refusal(&answer, what);
             return Err(match answer.status {

@@ -11,6 +11,7 @@ use crate::checksum::{Algorithm, Form, Stored, etag_md5, unverified};
 use crate::error::Result;
 use crate::s3::Object;
 use crate::s3::answer::{CHECKSUM_MODE, ERROR_BODY_BYTES_MAX, may_refuse_header};
+use crate::s3::grants::GrantTarget;
 use crate::s3::habit::Habit;
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 
@@ -152,16 +153,17 @@ impl Control {
             target.push(sign);
             target.push_str(pair);
         }
-        let endpoint = self.endpoint(bucket).await?;
+        let about = GrantTarget::Object(&object.key);
+        let endpoint = self.endpoint(bucket, about).await?;
         let ask = async |with_mode: bool| {
             let question = Question {
                 method: Method::HEAD,
                 target: target.clone(),
                 of_object: true,
-                header: with_mode.then(|| (CHECKSUM_MODE, "ENABLED".into())),
+                headers: with_mode.then(|| (CHECKSUM_MODE, "ENABLED".into())).into_iter().collect(),
                 body_bytes_max: ERROR_BODY_BYTES_MAX,
             };
-            self.ask(Ask { bucket, question, what }).await
+            self.ask(Ask { bucket, about, question, what }).await
         };
         let with_mode = !endpoint.habits.has(Habit::RefusesChecksumMode);
         let mut answer = ask(with_mode).await?;

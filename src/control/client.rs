@@ -49,12 +49,13 @@ use crate::sys::topology::Over;
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) method: Method,
-    /// The part after the endpoint's path prefix: the encoded key, or `?` and a query.
+    /// The part after the endpoint's path prefix: the encoded key, or `?` and a query; empty for a
+    /// bucket itself.
     pub(crate) target: String,
     /// The request is for an object, not for a bucket.
     pub(crate) of_object: bool,
-    /// An additional header: its name and value.
-    pub(crate) header: Option<(&'static str, Cow<'static, str>)>,
+    /// Additional headers: names and values.
+    pub(crate) headers: Vec<(&'static str, Cow<'static, str>)>,
     /// Most bytes of an answer's body.
     pub(crate) body_bytes_max: usize,
 }
@@ -62,7 +63,7 @@ pub(crate) struct Question {
 impl Question {
     /// A GET of a bucket, or of the service.
     pub(crate) const fn of_bucket(target: String, body_bytes_max: usize) -> Self {
-        Self { method: Method::GET, target, of_object: false, header: None, body_bytes_max }
+        Self { method: Method::GET, target, of_object: false, headers: Vec::new(), body_bytes_max }
     }
 }
 
@@ -363,7 +364,7 @@ fn build(
 ) -> Result<Request<Empty<Bytes>>> {
     let target = match question.target.as_str() {
         // A bucket in path style is `/bucket`, not `/bucket/`, which some servers take for a key.
-        query if query.starts_with('?') => {
+        query if query.starts_with('?') || query.is_empty() && !question.of_object => {
             let place = endpoint.path_prefix.trim_end_matches('/');
             format!("{}{query}", if place.is_empty() { "/" } else { place })
         }
@@ -379,7 +380,7 @@ fn build(
         .uri(&target)
         .header(header::HOST, &endpoint.host)
         .header(header::USER_AGENT, USER_AGENT);
-    if let Some((name, value)) = &question.header {
+    for (name, value) in &question.headers {
         request = request.header(*name, value.as_ref());
     }
     for (name, value) in endpoint.headers.iter(question.of_object) {

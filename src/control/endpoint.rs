@@ -285,14 +285,48 @@ impl Service {
                  use_accelerate_endpoint; they may stand in AWS_ variables and the profile too",
             )),
             Some(url) => Ok(url.clone()),
-            None => {
-                Ok(EndpointUrl { tls: true, host: host()?, is_address: false, path: "/".into() })
-            }
+            None => host().map(EndpointUrl::of_aws),
         }
     }
 }
 
+impl Service {
+    /// STS, at this URL or at AWS.
+    pub(crate) fn place_sts(&self, url: Option<&EndpointUrl>, region: &str) -> Result<Endpoint> {
+        let url = url.cloned();
+        let url = url.unwrap_or_else(|| EndpointUrl::of_aws(self.variant.sts_host(region)));
+        let mut endpoint = url.service(region);
+        endpoint.service = "sts";
+        endpoint.proxy = self.proxies.of(&endpoint)?;
+        Ok(endpoint)
+    }
+
+    /// S3 Control for an account, at this URL or at AWS. As in the AWS SDKs, the account is the
+    /// first part of the host; an address has no such names.
+    pub(crate) fn place_s3_control(
+        &self,
+        url: Option<&EndpointUrl>,
+        account: &str,
+        region: &str,
+    ) -> Result<Endpoint> {
+        let mut url = match url {
+            Some(url) => url.clone(),
+            None => EndpointUrl::of_aws(self.variant.s3_control_host(region)?),
+        };
+        if !url.is_address {
+            url.host = format!("{account}.{}", url.host);
+        }
+        let mut endpoint = url.service(region);
+        endpoint.proxy = self.proxies.of(&endpoint)?;
+        Ok(endpoint)
+    }
+}
+
 impl EndpointUrl {
+    fn of_aws(host: String) -> Self {
+        Self { tls: true, host, is_address: false, path: "/".to_owned() }
+    }
+
     /// The path of the URL, without its trailing slash; `None` if there is none.
     pub(crate) fn given_path(&self) -> Option<&str> {
         Some(self.path.trim_end_matches('/')).filter(|path| !path.is_empty())
@@ -414,6 +448,7 @@ impl Configured {
 
 #[cfg(test)]
 mod cases;
+mod known;
 
 #[cfg(test)]
 mod tests {

@@ -90,9 +90,13 @@ pub const REFRESH_AHEAD: Duration = Duration::from_secs(300);
 pub const REFRESH_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Longest pause between two such attempts while a server refuses the credentials.
 pub const REFRESH_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// Time before its expiry at which a directory bucket's session is replaced; it is valid for five
-/// minutes.
+/// Time before its expiry at which a directory bucket's session is replaced, which is valid for
+/// five minutes, and the keys of an access grant, which are valid for an hour.
 pub const SESSION_REFRESH_AHEAD: Duration = Duration::from_secs(120);
+/// Most access grants whose keys a run has: readers keep the keys of as many.
+pub const GRANTS_MAX: usize = 64;
+/// Most prefixes and objects that are remembered to have no access grant; about 100 bytes each.
+pub const GRANT_REFUSALS_MAX: usize = 1_024;
 /// Most near matches in an error.
 pub const NEAR_MATCHES_MAX: usize = 3;
 /// Most entries that [`super::list::walk::Walk::next_batch`] returns at once.

@@ -5,7 +5,8 @@
 //! [`crate::plan`].
 //!
 //! * `settings`: the environment and the profile files.
-//! * [`auth`]: the chain of credentials, its roles and tokens, and sessions of directory buckets.
+//! * [`auth`]: the chain of credentials, its roles and tokens, sessions of directory buckets, and
+//!   access grants.
 //! * [`endpoint`], [`dns`], [`tls`]: the server of a bucket, its addresses, and whom TLS trusts.
 //! * `client`: HTTP, one bounded answer for each request.
 //! * [`list`]: from a source to its objects, page by page; [`checksum`]: what HEAD says of one.
@@ -30,6 +31,7 @@ pub mod tls;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -44,6 +46,7 @@ use crate::link::failure::{RetryCounts, RetryReason};
 use crate::link::waiting::{Board, Wait};
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
 use crate::s3::aws::Variant;
+use crate::s3::grants::GrantTarget;
 use crate::s3::headers::CustomerKey;
 use crate::s3::list::{ListQuery, Page, parse_page};
 use crate::s3::proxy::Proxies;
@@ -53,6 +56,7 @@ use crate::s3::{Endpoint, Object, iso_date};
 use crate::sys::topology::Interface;
 use auth::chain_http::{self, ChainHttp};
 use auth::credentials::{CredentialSource, KeyRefresher};
+use auth::grants::{AccessGrants, Grants};
 use client::{Answer, Client, Question};
 use dns::hosts::Names;
 use endpoint::{
@@ -88,6 +92,8 @@ pub struct ControlOptions {
     pub fips: Option<bool>,
     /// Sessions for directory buckets; by environment and profile if `None`.
     pub sessions: Option<bool>,
+    /// S3 Access Grants give the keys of buckets; the credentials sign the requests for them.
+    pub access_grants: Option<AccessGrants>,
     /// Time for which an endpoint that does not answer is retried, in microseconds.
     pub retry_for_us: u64,
     /// Timeouts of an attempt.
@@ -117,7 +123,9 @@ pub struct Control {
     region: String,
     list_requests: usize,
     checksums_only_when_required: bool,
-    /// Known buckets, each in its final region.
+    /// Access grants give the keys of buckets.
+    grants: Option<Grants>,
+    /// Those of known buckets, each in its final region, by their names and grants.
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
     /// Notified when there is another one.
     met: Notify,
@@ -131,6 +139,8 @@ pub struct Control {
 /// A request about a bucket, and its name in errors.
 struct Ask<'a> {
     bucket: &'a str,
+    /// What it is about, for an access grant.
+    about: GrantTarget<'a>,
     question: Question,
     what: &'a str,
 }
@@ -142,8 +152,9 @@ impl Control {
         let named = options.endpoint_url.is_some() && options.region.is_some();
         let switches = [options.dualstack, options.fips, options.sessions];
         let is_all_named = named && switches.iter().all(Option::is_some);
-        let needs_settings =
-            !is_all_named || matches!(options.credentials, CredentialSource::Chain);
+        let needs_settings = !is_all_named
+            || options.access_grants.is_some()
+            || matches!(options.credentials, CredentialSource::Chain);
         let settings = match needs_settings {
             true => Some(match options.settings {
                 Some(settings) => settings?,
@@ -158,27 +169,24 @@ impl Control {
         };
         let url = chosen(options.endpoint_url, configured.endpoint_url);
         let (url, region) = place(url, chosen(options.region, configured.region))?;
-        let configured_trust = configured.ca_bundle.map_or(Trust::System, Trust::Bundle);
-        let trust = match options.trust {
-            Trust::System => configured_trust.clone(),
-            trust => trust,
-        };
-        let chain_trust = match &trust {
-            // Servers of credentials get secrets, too: their certificates are verified
-            // nevertheless.
-            Trust::Anyone => configured_trust,
-            trust => trust.clone(),
-        };
+        let (trust, chain_trust) = trusted(options.trust, configured.ca_bundle);
         let urls = match (&options.credentials, &settings) {
             (CredentialSource::Chain, Some(settings)) => {
                 urls_of(settings, auth::roles::services(settings))?
             }
             _ => vec![],
         };
-        let http = ChainHttp::new(chain_trust, options.proxies.clone(), urls);
-        let source = &options.credentials;
-        let waits = retry_budget.clone();
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
+        let source = &options.credentials;
+        let grants = match (options.access_grants, &settings) {
+            (Some(mode), Some(settings)) => {
+                let client = Client::new(chain_trust.clone(), retry_budget.clone());
+                Some(Grants::new(mode, source, settings, client.over(interface.clone()))?)
+            }
+            _ => None,
+        };
+        let http = ChainHttp::new(chain_trust, options.proxies.clone(), urls);
+        let waits = retry_budget.clone();
         Ok(Self {
             client: Client::new(trust, retry_budget).over(interface),
             key_refresher: KeyRefresher::new(source, settings.as_ref(), &region, http, waits)
@@ -199,6 +207,7 @@ impl Control {
             region,
             checksums_only_when_required: configured.checksums_only_when_required,
             list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
+            grants,
             endpoints: RefCell::default(),
             met: Notify::new(),
             names: Names::over(&options.interfaces),
@@ -267,12 +276,6 @@ impl Control {
         self.interfaces.clone()
     }
 
-    /// All known buckets' endpoints.
-    #[must_use]
-    pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
-        self.endpoints.borrow().values().cloned().collect()
-    }
-
     /// Retried requests (LIST, HEAD and the like) so far, by reason.
     #[must_use]
     pub fn retries(&self) -> RetryCounts {
@@ -301,43 +304,10 @@ impl Control {
         self.client.retry_budget().board()
     }
 
-    /// The bucket's endpoint, as far as known; its name is resolved once.
-    pub async fn endpoint(&self, bucket: &str) -> Result<Arc<Endpoint>> {
-        let known = self.endpoints.borrow().get(bucket).cloned();
-        match known {
-            Some(endpoint) => Ok(endpoint),
-            None => self.settle(bucket, &self.region).await,
-        }
-    }
-
     /// Looks up again the names of all endpoints whose TTL has passed; failures are retried later,
     /// and older addresses are used meanwhile. Cheap to call often.
     pub async fn refresh_addresses(&self) {
         self.names.refresh(&self.endpoints(), self.client.retry_budget().now_us()).await;
-    }
-
-    /// True if the bucket is known.
-    pub(crate) fn has_met(&self, bucket: &str) -> bool {
-        self.endpoints.borrow().contains_key(bucket)
-    }
-
-    async fn settle(&self, bucket: &str, region: &str) -> Result<Arc<Endpoint>> {
-        let endpoint = Arc::new(self.service.place(bucket, region)?);
-        self.names.resolve(&endpoint, self.client.retry_budget()).await?;
-        dns::interfaces::try_each(&self.interfaces, &endpoint).await?;
-        self.open_session(&endpoint).await?;
-        info!(
-            "bucket {bucket}: {}://{}{} in {}{}: {:?}",
-            if endpoint.tls { "https" } else { "http" },
-            endpoint.host,
-            endpoint.path_prefix,
-            endpoint.region,
-            if endpoint.proxy.is_some() { " by a proxy" } else { "" },
-            endpoint.addresses(),
-        );
-        self.endpoints.borrow_mut().insert(bucket.to_owned(), endpoint.clone());
-        self.met.notify_waiters();
-        Ok(endpoint)
     }
 
     /// The object's size, ETag and date; `None` if there is none of this key and version. An empty
@@ -352,18 +322,20 @@ impl Control {
             method: Method::HEAD,
             target,
             of_object: true,
-            header: None,
+            headers: Vec::new(),
             body_bytes_max: ERROR_BODY_BYTES_MAX,
         };
-        let ask = Ask { bucket, question: question.clone(), what: &what };
+        let about = GrantTarget::Object(key);
+        let ask = Ask { bucket, about, question: question.clone(), what: &what };
         let mut answer = self.ask(ask).await?;
         let has_no_length =
             |answer: &Answer| answer.status == 200 && answer.header("content-length").is_none();
         if has_no_length(&answer) {
             // Servers that decompress gzip objects for clients that do not accept gzip know no
             // length.
-            question.header = Some(("accept-encoding", "gzip, identity".into()));
-            answer = self.ask(Ask { bucket, question: question.clone(), what: &what }).await?;
+            question.headers = vec![("accept-encoding", "gzip, identity".into())];
+            let question = question.clone();
+            answer = self.ask(Ask { bucket, about, question, what: &what }).await?;
         }
         let answer = match answer.status {
             404 => return Ok(None),
@@ -371,8 +343,8 @@ impl Control {
             200 | 400 | 401 | 403 | 405 => {
                 // An answer to HEAD has no body, so the reason is requested with the smallest GET.
                 question.method = Method::GET;
-                question.header = Some(("range", "bytes=0-0".into()));
-                self.ask(Ask { bucket, question, what: &what }).await?
+                question.headers = vec![("range", "bytes=0-0".into())];
+                self.ask(Ask { bucket, about, question, what: &what }).await?
             }
             _ => answer,
         };
@@ -402,7 +374,8 @@ impl Control {
         let what = format!("list s3://{bucket}/{}", shown(&query.prefix));
         let target = format!("?{}", query.to_query());
         let question = Question::of_bucket(target, query.page_bytes_max());
-        let answer = self.ask(Ask { bucket, question, what: &what }).await?;
+        let about = GrantTarget::Prefix(&query.prefix);
+        let answer = self.ask(Ask { bucket, about, question, what: &what }).await?;
         if answer.status != 200 {
             let path = self.service.url.as_ref().and_then(EndpointUrl::given_path);
             let error = refusal(&answer, &what);
@@ -429,7 +402,7 @@ impl Control {
         let mut refused_since = None;
         let mut may_set_clock = true;
         loop {
-            let endpoint = self.endpoint(ask.bucket).await?;
+            let endpoint = self.endpoint(ask.bucket, ask.about).await?;
             let keys = endpoint.session.as_ref().unwrap_or(self.key_refresher.published());
             let keys_version = keys.version();
             let answer = self.client.ask(&endpoint, &ask.question, keys, ask.what).await;
@@ -444,7 +417,8 @@ impl Control {
                 region_moves += 1;
                 info!("redirect: bucket {} is in {}", ask.bucket, refusal.region);
                 // A bucket whose name includes its region does not move.
-                if self.settle(ask.bucket, &refusal.region).await?.region == endpoint.region {
+                let moved = self.settle(ask.bucket, ask.about, &refusal.region).await?;
+                if moved.region == endpoint.region {
                     return Ok(answer);
                 }
             } else if refusal.wants_newer_keys(keys, keys_version) {
@@ -471,6 +445,17 @@ impl Control {
 #[expect(clippy::disallowed_methods, reason = "the control plane's only look at the clock")]
 pub(crate) fn now() -> SystemTime {
     SystemTime::now()
+}
+
+/// The certificates that servers of buckets, and those that servers of credentials are verified
+/// with. The latter get secrets, too: they are verified in any case.
+fn trusted(given: Trust, bundle: Option<PathBuf>) -> (Trust, Trust) {
+    let configured = bundle.map_or(Trust::System, Trust::Bundle);
+    match given {
+        Trust::System => (configured.clone(), configured),
+        Trust::Anyone => (Trust::Anyone, configured),
+        trust => (trust.clone(), trust),
+    }
 }
 
 /// The endpoint and the region from these settings.
@@ -697,7 +682,8 @@ mod tests {
                 let control = control(&server).await;
                 let page = control.list_page("bkt", &ListQuery::new("")).await.expect("a page");
                 assert_eq!(page.objects.len(), 1);
-                let endpoint = control.endpoint("bkt").await.expect("an endpoint");
+                let endpoint =
+                    control.endpoint("bkt", GrantTarget::ALL).await.expect("an endpoint");
                 assert_eq!(endpoint.region, "eu-west-1");
             });
             assert_eq!(server.seen().len(), 2);

@@ -15,6 +15,7 @@ use crate::link::failure::RetryReason;
 use crate::s3::Endpoint;
 use crate::s3::answer::ERROR_BODY_BYTES_MAX;
 use crate::s3::buckets::buckets_query;
+use crate::s3::grants::{Grant, GrantTarget};
 use crate::s3::list::{ListQuery, PAGE_BYTES_MAX, parse_page};
 use crate::s3::uri::{KeyPattern, S3Uri, encode_key, encode_query, shown};
 
@@ -32,6 +33,9 @@ const FOLLOWS_MAX: usize = 2;
 pub struct Probe {
     /// The bucket's endpoint, or why its name has no address.
     pub endpoint: Option<Result<Arc<Endpoint>>>,
+    /// The access grant and when its keys expire, `None` inside if the run's own keys are used, or
+    /// why there is none. Only with access grants.
+    pub access_grant: Option<Result<Option<(Grant, SystemTime)>>>,
     /// `Ok` if an answer came, else the reason.
     pub answered: Option<Result<()>>,
     /// `Ok` if the server's certificate is trusted, else the reason. Only over TLS.
@@ -57,19 +61,36 @@ impl Control {
     /// Looks up the bucket, and requests one byte of an object of this address.
     pub async fn probe(&self, uri: &S3Uri) -> Probe {
         let mut probe = Probe::default();
-        let found = self.endpoint(&uri.bucket).await;
-        let is_found = found.is_ok();
-        probe.endpoint = Some(found);
-        if !is_found {
-            return probe;
-        }
-        let (key, prefix) = match &uri.key {
+        let (mut key, prefix) = match &uri.key {
             KeyPattern::Bucket => (None, String::new()),
             KeyPattern::Folder(prefix) | KeyPattern::Prefix(prefix) => (None, prefix.clone()),
             KeyPattern::Glob(glob) => (None, glob.list_prefix.clone()),
             KeyPattern::Key(key) => (Some(key.clone()), format!("{key}/")),
             KeyPattern::Exact { key, .. } => (Some(key.clone()), String::new()),
         };
+        let about = key.as_deref().map_or(GrantTarget::Prefix(&prefix), GrantTarget::Object);
+        let mut found = self.endpoint(&uri.bucket, about).await;
+        if let (Err(refused), KeyPattern::Key(_), Some(_)) = (&found, &uri.key, &self.grants)
+            && refused.kind() == ErrorKind::Access
+            && let Ok(folder) = self.endpoint(&uri.bucket, GrantTarget::Prefix(&prefix)).await
+        {
+            (found, key) = (Ok(folder), None);
+        }
+        if self.grants.is_some() {
+            probe.access_grant = match &found {
+                Ok(endpoint) => Some(Ok(endpoint.grant.clone().zip(expires(endpoint)))),
+                Err(error) if error.kind() == ErrorKind::Access => {
+                    probe.access_grant = Some(Err(error.clone()));
+                    return probe;
+                }
+                Err(_) => None,
+            };
+        }
+        let is_found = found.is_ok();
+        probe.endpoint = Some(found);
+        if !is_found {
+            return probe;
+        }
         if let Some(key) = key {
             let read = self.probe_object(&mut probe, uri, &key).await;
             let is_other = matches!(&read, Some(Err(error)) if error.kind() == ErrorKind::NotFound
@@ -104,13 +125,13 @@ impl Control {
     /// Looks up the service, and requests its list of buckets: any answer, even a refusal, shows
     /// that it is reachable.
     pub async fn probe_service(&self) -> Probe {
-        let found = self.endpoint(SERVICE).await;
+        let found = self.endpoint(SERVICE, GrantTarget::ALL).await;
         let is_found = found.is_ok();
         let mut probe = Probe { endpoint: Some(found), ..Probe::default() };
         if is_found {
             let target = format!("?{}", buckets_query(None));
             let question = Question::of_bucket(target, PAGE_BYTES_MAX);
-            let _ = self.ask_plainly(&mut probe, SERVICE, &question).await;
+            let _ = self.ask_plainly(&mut probe, (SERVICE, GrantTarget::ALL), &question).await;
         }
         // Without a bucket.
         Probe { bucket_region: None, ..probe }
@@ -132,7 +153,8 @@ impl Control {
         let mut query = ListQuery { keys_max, ..ListQuery::new(prefix) };
         for _ in 0..PAGES_LISTED_MAX {
             let question = Question::of_bucket(format!("?{}", query.to_query()), PAGE_BYTES_MAX);
-            let answer = self.ask_plainly(probe, &uri.bucket, &question).await?;
+            let about = GrantTarget::Prefix(prefix);
+            let answer = self.ask_plainly(probe, (&uri.bucket, about), &question).await?;
             if answer.status != 200 {
                 return Some(Err(refusal(&answer, what)));
             }
@@ -167,10 +189,11 @@ impl Control {
             method: Method::GET,
             target,
             of_object: true,
-            header: Some(("range", "bytes=0-0".into())),
+            headers: vec![("range", "bytes=0-0".into())],
             body_bytes_max: ERROR_BODY_BYTES_MAX,
         };
-        let answer = self.ask_plainly(probe, &uri.bucket, &question).await?;
+        let about = GrantTarget::Object(key);
+        let answer = self.ask_plainly(probe, (&uri.bucket, about), &question).await?;
         Some(match answer.status {
             206 | 416 => super::object_of(key, &answer)
                 .map(|found| found.size_bytes)
@@ -189,11 +212,11 @@ impl Control {
     async fn ask_plainly(
         &self,
         probe: &mut Probe,
-        bucket: &str,
+        (bucket, about): (&str, GrantTarget<'_>),
         question: &Question,
     ) -> Option<Answer> {
         for _ in 0..=FOLLOWS_MAX {
-            let endpoint = self.endpoint(bucket).await.ok()?;
+            let endpoint = self.endpoint(bucket, about).await.ok()?;
             let keys = endpoint.session.as_ref().unwrap_or(self.key_refresher.published());
             let at = Cell::new(None);
             let what = format!("to answer {}", question.method);
@@ -213,7 +236,7 @@ impl Control {
             let is_fit = is_region(self.service.url.as_ref(), &refusal.region);
             if is_fit && answer.status != 200 {
                 probe.bucket_region = Some(refusal.region.clone());
-                let moved = self.settle(bucket, &refusal.region).await;
+                let moved = self.settle(bucket, about, &refusal.region).await;
                 if moved.is_ok_and(|moved| moved.region != endpoint.region) {
                     continue;
                 }
@@ -226,6 +249,11 @@ impl Control {
         }
         None
     }
+}
+
+/// When the keys of an endpoint's own expire.
+fn expires(endpoint: &Endpoint) -> Option<SystemTime> {
+    endpoint.session.as_ref()?.get()?.expires()
 }
 
 /// The name of an object in [`Probe::object`].

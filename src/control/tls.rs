@@ -17,6 +17,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use self::bundle::Bundle;
 use super::Control;
 use crate::error::{Error, ErrorKind, Result};
+use crate::s3::grants::GrantTarget;
 use crate::s3::uri::S3Uri;
 
 /// The trusted certificates.
@@ -125,7 +126,12 @@ impl Control {
         uris: impl IntoIterator<Item = &S3Uri>,
     ) -> Result<Option<Arc<ClientConfig>>> {
         for uri in uris {
-            if self.endpoint(&uri.bucket).await?.tls {
+            let endpoint = match &self.grants {
+                None => self.endpoint(&uri.bucket, GrantTarget::ALL).await?,
+                // A grant is asked for when it is known what the source is.
+                Some(_) => Arc::new(self.service.place(&uri.bucket, &self.region)?),
+            };
+            if endpoint.tls {
                 return self.tls_config().map(Some);
             }
         }

@@ -175,6 +175,9 @@ pub struct Service {
     /// Where credentials are from and how many seconds they last; `None` inside: requests are not
     /// signed.
     pub credentials: Option<Result<Option<Keys>, Trouble>>,
+    /// The access grant for the source, `None` inside where the credentials are used without one,
+    /// or why there is none. Only with access grants.
+    pub access_grant: Option<Result<Option<Grant>, Trouble>>,
     /// The bucket.
     pub bucket: String,
     /// The host, as it is addressed.
@@ -208,6 +211,17 @@ pub struct Proxy {
     pub place: String,
     /// What to look at when it does not lead on.
     pub advice: String,
+}
+
+/// An access grant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// What its keys are for.
+    pub scope: String,
+    /// The account that gives it.
+    pub account: String,
+    /// How many seconds its keys last.
+    pub left_seconds: i64,
 }
 
 /// Credentials, without what is secret of them.

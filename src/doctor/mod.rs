@@ -15,7 +15,7 @@ mod tests;
 use facts::Facts;
 
 /// All checks by their names in `--json`, which stay: what each looks at.
-pub const CHECKS: [(&str, &str); 29] = [
+pub const CHECKS: [(&str, &str); 30] = [
     ("kernel", "the release of Linux"),
     ("io_uring", "io_uring or epoll, as --ring or INRUSH_RING asks, and why"),
     ("seccomp", "a filter of system calls"),
@@ -40,6 +40,7 @@ pub const CHECKS: [(&str, &str); 29] = [
     ("space", "free bytes and inodes at DEST"),
     ("block-device", "the scheduler and the RAID below DEST"),
     ("credentials", "which provider gave credentials, until when, and if it renews them"),
+    ("access-grant", "with --access-grants: the grant for SOURCE, its account, until when"),
     ("endpoint", "its addresses, and whether one answers"),
     ("tls", "whether its certificate is trusted; with --no-verify-ssl nobody knows"),
     ("clock", "this machine's clock against the server's Date"),

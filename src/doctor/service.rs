@@ -19,6 +19,7 @@ const LEFT_SECONDS_LEAST: i64 = 15 * 60;
 pub(super) fn judge(service: &Service) -> Vec<Finding> {
     let findings = [
         credentials(service),
+        access_grant(service),
         endpoint(service),
         tls(service),
         clock(service),
@@ -60,6 +61,25 @@ fn credentials(service: &Service) -> Option<Finding> {
             Finding::ok("credentials", format!("{from}, for {left}{then}"))
         }
         None => Finding::ok("credentials", format!("{from}, without an end")),
+    })
+}
+
+fn access_grant(service: &Service) -> Option<Finding> {
+    const CHECK: &str = "access-grant";
+    Some(match service.access_grant.as_ref()? {
+        Err(trouble) => failed(CHECK, trouble, "ask for a grant with READ for the source"),
+        Ok(None) => Finding::warn(
+            CHECK,
+            "none for the source: the credentials are used without one",
+            "ask for a grant with READ for the source, or omit --access-grants",
+        ),
+        Ok(Some(grant)) => {
+            let left = span(u64::try_from(grant.left_seconds).unwrap_or(0));
+            let (scope, account) = (&grant.scope, &grant.account);
+            let message =
+                format!("{scope} of account {account}, for {left}, and its keys are renewed then");
+            Finding::ok(CHECK, message)
+        }
     })
 }
 

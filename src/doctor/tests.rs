@@ -1,7 +1,7 @@
 //! Tests of the findings: facts are planted, one fault at a time.
 
 use super::facts::{
-    Block, Disk, Interface, Keys, Machine, Network, Proxy, RingTried, Service, Trouble,
+    Block, Disk, Grant, Interface, Keys, Machine, Network, Proxy, RingTried, Service, Trouble,
 };
 use super::*;
 use crate::sys::choice::RingChoice;
@@ -74,6 +74,11 @@ fn service() -> Service {
         Keys { from: "from the environment".to_owned(), left_seconds: Some(3600), renews: false };
     Service {
         credentials: Some(Ok(Some(keys))),
+        access_grant: Some(Ok(Some(Grant {
+            scope: "s3://bkt/*".to_owned(),
+            account: "111122223333".to_owned(),
+            left_seconds: 3600,
+        }))),
         bucket: "bkt".to_owned(),
         host: "s3.example".to_owned(),
         proxy: None,
@@ -447,6 +452,12 @@ fn faults_of_the_service() {
     });
     check("credentials", Bad, ["expired 2m ago", "sso login"], |facts| left(facts, -120));
     check("credentials", Warn, ["expire in 1m", "sso login"], |facts| left(facts, 60));
+    check("access-grant", Bad, ["none found", "mend it"], |facts| {
+        at(facts).access_grant = Some(Err(trouble("none found")));
+    });
+    check("access-grant", Warn, ["none for the source", "grant with READ"], |facts| {
+        at(facts).access_grant = Some(Ok(None));
+    });
     check("endpoint", Bad, ["no such name", "mend it"], |facts| {
         at(facts).addresses = Some(Err(trouble("no such name")));
     });

@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::ENDING_GRACE;
 use crate::link::object::ObjectRef;
 use crate::plan::filter::Filter;
+use crate::s3::grants::GrantTarget;
 use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::{KEY_BYTES_MAX, KeyPattern, S3Uri, quote_etag, shown};
 use crate::s3::{Endpoint, OBJECT_BYTES_MAX, Object};
@@ -391,14 +392,15 @@ async fn head(control: &Control, uri: &S3Uri) -> Result<FoundObject> {
             .advise("check bucket and key")
     })?;
     // The requests above may have found another region.
-    Ok((object, control.endpoint(&uri.bucket).await?))
+    Ok((object, control.endpoint(&uri.bucket, GrantTarget::Object(key)).await?))
 }
 
 /// Finds the bucket's endpoint: a HEAD follows redirects to its region.
 async fn bucket(control: &Control, shared: Arc<Shared>, uri: &S3Uri) -> Result<Bucket> {
     let KeyPattern::Exact { key, .. } = &uri.key else { unreachable!("it was parsed so") };
     let _ = control.head(&uri.bucket, key, "").await?;
-    Ok(Bucket { endpoint: control.endpoint(&uri.bucket).await?, shared })
+    let endpoint = control.endpoint(&uri.bucket, GrantTarget::Object(key)).await?;
+    Ok(Bucket { endpoint, shared })
 }
 
 async fn list(

@@ -15,6 +15,7 @@ use crate::control::list::sources::{Depth, listed_prefix};
 use crate::control::list::walk::Walk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::filter::Filter;
+use crate::s3::grants::GrantTarget;
 use crate::s3::list::Page;
 use crate::s3::uri::{KeyPattern, S3Uri, shown};
 use crate::s3::{Endpoint, Object, is_folder_mark};
@@ -126,12 +127,13 @@ impl Pages {
 
     async fn level(&self, control: &Control, shared: &Arc<Shared>, uri: &S3Uri) -> Result<()> {
         let KeyPattern::Prefix(prefix) = &uri.key else { unreachable!("it was parsed so") };
-        let endpoint = control.endpoint(&uri.bucket).await?;
+        let about = GrantTarget::Prefix(prefix);
+        let endpoint = control.endpoint(&uri.bucket, about).await?;
         let listed = listed_prefix(prefix, &endpoint).to_owned();
         let mut pages = LevelPages::new(control, &uri.bucket, &listed);
         while let Some(page) = pages.next().await? {
             // The request may have found another region.
-            let endpoint = control.endpoint(&uri.bucket).await?;
+            let endpoint = control.endpoint(&uri.bucket, about).await?;
             let wanted = Wanted { uri, listed: &listed, prefix };
             let page = wanted.of(in_order(page), &endpoint, shared)?;
             if !page.is_empty() && !self.hand_on(Ok(page)).await {

@@ -20,6 +20,7 @@ mod served;
 mod bytes;
 mod fake;
 mod given;
+mod grants;
 mod keys;
 mod login;
 mod refusals;

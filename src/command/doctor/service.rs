@@ -8,7 +8,7 @@ use crate::command::context::Context;
 use crate::command::session;
 use crate::control::probe::{Probe, named};
 use crate::control::{Control, Settings, now};
-use crate::doctor::facts::{Keys, Proxy, Service, Trouble};
+use crate::doctor::facts::{Grant, Keys, Proxy, Service, Trouble};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::progress::Progress;
 use crate::s3::uri::{KeyPattern, S3Uri};
@@ -45,7 +45,7 @@ pub(super) async fn look(
         Ok(control) => control,
         Err(error) => {
             // Everything else works without them, except access to private objects.
-            let args = ServiceArgs { no_sign_request: true, ..args };
+            let args = ServiceArgs { no_sign_request: true, access_grants: None, ..args };
             let anonymous =
                 session::control_with(&args, session::credentials(&args), outputs, given()).await;
             let is_access = error.kind() == ErrorKind::Access;
@@ -90,6 +90,14 @@ fn note(service: &mut Service, control: &Control, probe: Probe) {
             .as_ref()
             .map(|proxy| Proxy { place: proxy.to_string(), advice: proxy.advice() });
         Ok(endpoint.addresses().iter().map(ToString::to_string).collect())
+    });
+    service.access_grant = probe.access_grant.map(|found| {
+        let found = found.map_err(trouble)?.map(|(grant, ends)| Grant {
+            scope: grant.scope,
+            account: grant.account,
+            left_seconds: left_seconds(ends),
+        });
+        Ok(found)
     });
     service.answered = probe.answered.map(|answered| answered.map_err(trouble));
     service.trusted = probe.trusted.map(|trusted| trusted.map_err(trouble));

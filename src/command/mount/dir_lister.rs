@@ -16,6 +16,7 @@ use crate::control::list::level::LevelPages;
 use crate::error::{Error, Result};
 use crate::mount::lazy::{Content, Turn};
 use crate::mount::tree::{Hidden, Inode, Tree};
+use crate::s3::grants::GrantTarget;
 use crate::s3::uri::shown;
 
 /// The listing of a folder. Dropping it unfinished fails its waiting requests.
@@ -107,7 +108,7 @@ fn what(names: &LazyNames, key: &str) -> String {
 
 /// Lists the folder of this prefix.
 async fn content(control: &Control, names: &LazyNames, key: &str) -> Result<(Tree, Hidden)> {
-    let endpoint = control.endpoint(&names.bucket).await?;
+    let endpoint = control.endpoint(&names.bucket, GrantTarget::Prefix(key)).await?;
     let mut content = Content::new(key.to_owned(), endpoint);
     let mut pages = LevelPages::new(control, &names.bucket, key);
     while let Some(page) = pages.next().await? {

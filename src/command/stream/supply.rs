@@ -67,9 +67,7 @@ pub(in crate::command) async fn supply(
     // sorted.
     let unordered = match wanted.sources.as_slice() {
         // One object has no order.
-        [source] if wanted.range.is_none() => {
-            control.endpoint(&source.bucket).await?.is_directory()
-        }
+        [source] if wanted.range.is_none() => Control::is_directory(&source.bucket),
         _ => false,
     };
     let mut epoch = 0u64;

@@ -18,43 +18,32 @@ use crate::s3::session::{SESSION_ANSWER_BYTES_MAX, parse_session};
 use crate::s3::sign::PublishedKeys;
 
 impl Control {
-    /// Opens a session if the bucket uses them, and publishes its credentials. Without credentials
-    /// there are no sessions.
+    /// Opens a session if the bucket uses them, and publishes its credentials; those of an access
+    /// grant are asked for again. Without credentials there are no sessions.
     pub(in crate::control) async fn open_session(&self, endpoint: &Endpoint) -> Result<()> {
         let Some(session) = &endpoint.session else { return Ok(()) };
         if self.key_refresher.published().get().is_none() {
             return Ok(());
         }
+        if let Some(grant) = &endpoint.grant {
+            return self.renew_grant(endpoint, session, grant).await;
+        }
         let what = format!("open a session with s3://{}", endpoint.bucket);
         let question = Question::of_bucket("?session".to_owned(), SESSION_ANSWER_BYTES_MAX);
-        let mut refused_since = None;
-        loop {
-            let keys = self.key_refresher.published();
-            let version = keys.version();
-            let answer = self.client.ask(endpoint, &question, keys, &what).await;
-            let mut answer = answer.map_err(|error| error.within(&what))?;
-            if answer.status == 200 {
-                let keys = parse_session(&answer.body).map_err(|error| error.within(&what))?;
-                session.publish(Some(keys));
-                self.key_refresher.published().note_accepted(version);
-                return Ok(());
-            }
-            if server_error(&answer).wants_newer_keys(keys, version) {
-                let since = *refused_since.get_or_insert_with(Instant::now);
-                if self.key_refresher.await_newer(version, since).await {
-                    continue;
-                }
-                answer.refused_keys = (since.elapsed(), keys.outlook());
-            }
-            return Err(match answer.status {
-                401 | 403 if server_error(&answer).code == "AccessDenied" => {
-                    Error::new(server_error(&answer).kind(), server_error(&answer).to_string())
-                        .within(what)
-                        .advise("the credentials need s3express:CreateSession on this bucket")
-                }
-                _ => refusal(&answer, &what),
-            });
+        let answer = self.ask_by_own_keys(&self.client, endpoint, &question, &what).await?;
+        if answer.status == 200 {
+            let keys = parse_session(&answer.body).map_err(|error| error.within(&what))?;
+            session.publish(Some(keys));
+            return Ok(());
         }
+        Err(match answer.status {
+            401 | 403 if server_error(&answer).code == "AccessDenied" => {
+                Error::new(server_error(&answer).kind(), server_error(&answer).to_string())
+                    .within(what)
+                    .advise("the credentials need s3express:CreateSession on this bucket")
+            }
+            _ => refusal(&answer, &what),
+        })
     }
 
     /// Waits for newer keys than this version, which a bucket's server refuses; false if there are
@@ -76,7 +65,7 @@ impl Control {
         Ok(session.version() != version)
     }
 
-    /// Replaces the sessions that expire soon; true if there are new ones.
+    /// Replaces the keys of sessions and access grants that expire soon; true if any are new.
     ///
     /// A failure is an error only once a session has expired: until then its credentials are used.
     pub(in crate::control) async fn refresh_sessions(&self, now: SystemTime) -> Result<bool> {
@@ -108,6 +97,7 @@ mod tests {
     use crate::control::auth::credentials;
     use crate::control::loopback::{Reply, Server, control, run};
     use crate::control::{ErrorKind, ListQuery};
+    use crate::s3::grants::GrantTarget;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, UNIX_EPOCH};
 
@@ -182,7 +172,7 @@ mod tests {
         run(async {
             let control = control(&server).await;
             listed(&control).await.expect("a page");
-            let endpoint = control.endpoint(BUCKET).await.expect("it is known");
+            let endpoint = control.endpoint(BUCKET, GrantTarget::ALL).await.expect("it is known");
             let session = endpoint.session.clone().expect("a session");
             let key = || session.get().expect("keys").access_key().to_owned();
             assert_eq!(control.refresh_if_needed(at(179)).await, Ok(false));
@@ -191,7 +181,10 @@ mod tests {
             assert_eq!(key(), "K2");
             assert_eq!(control.refresh_if_needed(at(200)).await, Ok(false));
             // Every holder of the endpoint has the new credentials, the data plane too.
-            assert!(Arc::ptr_eq(&endpoint, &control.endpoint(BUCKET).await.expect("known")));
+            assert!(Arc::ptr_eq(
+                &endpoint,
+                &control.endpoint(BUCKET, GrantTarget::ALL).await.expect("known")
+            ));
         });
         assert_eq!(server.seen().iter().filter(|head| is_session(head)).count(), 2);
     }

@@ -14,6 +14,7 @@ use crate::control::Control;
 use crate::control::limits::{FOUND_AHEAD_MAX, HEADS_ASKED_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::named::Named;
+use crate::s3::grants::GrantTarget;
 use crate::s3::uri::S3Uri;
 use crate::s3::{Endpoint, Object};
 
@@ -103,7 +104,8 @@ impl HeadsAhead {
                 Error::new(ErrorKind::NotFound, message)
             })?;
             // The request may have found another region.
-            Ok((object, control.endpoint(&uri.bucket).await?))
+            let about = GrantTarget::Object(uri.literal_key());
+            Ok((object, control.endpoint(&uri.bucket, about).await?))
         })));
         None
     }

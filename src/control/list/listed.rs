@@ -26,6 +26,7 @@ use crate::control::limits::{
 use crate::error::Result;
 use crate::plan::listing::Listing;
 use crate::plan::named::{Named, NamedKeys};
+use crate::s3::grants::GrantTarget;
 use crate::s3::list::ListQuery;
 use crate::s3::uri::S3Uri;
 use crate::s3::{Endpoint, Object};
@@ -317,7 +318,7 @@ async fn list_folder(
 ) -> Result<()> {
     let first = control.list_page(&tables.bucket, &ListQuery::new(folder)).await?;
     // The request may have found another region.
-    let endpoint = control.endpoint(&tables.bucket).await?;
+    let endpoint = control.endpoint(&tables.bucket, GrantTarget::Prefix(folder)).await?;
     let mut pages = ListingPages::new(Rc::clone(control), &endpoint, folder, first, listings);
     while let Some(objects) = pages.next().await? {
         if !tables.take(at, &objects, &endpoint) {

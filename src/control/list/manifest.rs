@@ -12,6 +12,7 @@ use crate::control::{Ask, Control, refusal, server_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::AUGMENTED_BYTES_MAX;
 use crate::plan::manifest::{Layout, parse};
+use crate::s3::grants::GrantTarget;
 use crate::s3::uri::{S3Uri, encode_key, shown};
 
 impl Control {
@@ -75,11 +76,13 @@ impl Control {
                 method: Method::GET,
                 target: encode_key(key).to_string(),
                 of_object: true,
-                header: Some(("range", asked.to_string().into())),
+                headers: vec![("range", asked.to_string().into())],
                 // A server without ranges sends all of it.
                 body_bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
             };
-            let answer = self.ask(Ask { bucket, question, what: &what }).await?;
+            let answer = self
+                .ask(Ask { bucket, about: GrantTarget::Object(key), question, what: &what })
+                .await?;
             match answer.status {
                 // The manifest is empty.
                 416 if bytes.is_empty() && server_error(&answer).code == "InvalidRange" => {

@@ -10,6 +10,7 @@ use super::ahead::ResolveAhead;
 use crate::control::Control;
 use crate::control::limits::{LISTED_SOURCES_MAX, NEAR_MATCHES_MAX, SOURCES_MAX};
 use crate::error::{Error, ErrorKind, Result};
+use crate::s3::grants::GrantTarget;
 use crate::s3::list::{ListQuery, Page};
 use crate::s3::uri::{KEY_BYTES_MAX, KeyGlob, KeyPattern, S3Uri, shown};
 use crate::s3::{Endpoint, Object};
@@ -203,15 +204,23 @@ impl Control {
             KeyPattern::Bucket => self.folder(uri, "", depth, helps).await?,
             KeyPattern::Folder(prefix) => self.folder(uri, prefix, depth, helps).await?,
             KeyPattern::Glob(glob) => self.glob_or_literal(uri, glob, depth).await?,
-            KeyPattern::Key(key) => match self.head_key(uri, key).await? {
-                Some(object) => (SourceKind::Object(object), None),
-                None if !uri.version_id.is_empty() => {
+            KeyPattern::Key(key) => match self.head_key(uri, key).await {
+                Ok(Some(object)) => (SourceKind::Object(object), None),
+                Ok(None) if !uri.version_id.is_empty() => {
                     let message = format!("{uri}: there is no version {}", shown(&uri.version_id));
                     return Err(Error::new(ErrorKind::NotFound, message)
                         .advise("check the key and --version-id")
                         .into());
                 }
-                None => self.folder(uri, &format!("{key}/"), depth, helps).await?,
+                Ok(None) => self.folder(uri, &format!("{key}/"), depth, helps).await?,
+                // An access grant of a folder is none of an object with its name.
+                Err(refused) if self.grants.is_some() && refused.kind() == ErrorKind::Access => {
+                    match self.folder(uri, &format!("{key}/"), depth, helps).await {
+                        Err(Unresolved::Failed(_)) => return Err(refused.into()),
+                        outcome => outcome?,
+                    }
+                }
+                Err(error) => return Err(error.into()),
             },
             KeyPattern::Prefix(prefix) => self.prefix(uri, prefix, helps).await?,
             KeyPattern::Exact { key, .. } => match self.head(bucket, key, "").await? {
@@ -220,7 +229,14 @@ impl Control {
             },
         };
         // The request may have found another region.
-        let endpoint = self.endpoint(bucket).await?;
+        let about = match &found {
+            SourceKind::Object(object) => GrantTarget::Object(&object.key),
+            SourceKind::Folder { prefix } | SourceKind::Prefix { prefix } => {
+                GrantTarget::Prefix(prefix)
+            }
+            SourceKind::Glob(glob) => GrantTarget::Prefix(&glob.list_prefix),
+        };
+        let endpoint = self.endpoint(bucket, about).await?;
         Ok(Source { uri: uri.clone(), endpoint, found, first_page })
     }
 
@@ -239,7 +255,7 @@ impl Control {
     }
 
     async fn prefix(&self, uri: &S3Uri, prefix: &str, helps: bool) -> Result<Found, Unresolved> {
-        let endpoint = self.endpoint(&uri.bucket).await?;
+        let endpoint = self.endpoint(&uri.bucket, GrantTarget::Prefix(prefix)).await?;
         let listed = listed_prefix(prefix, &endpoint);
         let page = self.list_page(&uri.bucket, &ListQuery::new(listed)).await?;
         if page.has_nothing() {
@@ -251,7 +267,7 @@ impl Control {
     /// The error that nothing exists at this address.
     async fn missing(&self, uri: &S3Uri, prefix: &str, helps: bool) -> Result<Unresolved> {
         let error = self.nothing_there(uri, prefix, helps).await;
-        let endpoint = self.endpoint(&uri.bucket).await?;
+        let endpoint = self.endpoint(&uri.bucket, GrantTarget::Prefix(prefix)).await?;
         Ok(Unresolved::Missing(Box::new(Missing { uri: uri.clone(), endpoint, error })))
     }
 
@@ -269,7 +285,7 @@ impl Control {
     /// listing mostly shows if there is one.
     async fn glob_or_literal(&self, uri: &S3Uri, glob: &KeyGlob, depth: Depth) -> Result<Found> {
         let (bucket, key) = (uri.bucket.as_str(), uri.literal_key());
-        let endpoint = self.endpoint(bucket).await?;
+        let endpoint = self.endpoint(bucket, GrantTarget::Prefix(&glob.list_prefix)).await?;
         let prefix = listed(glob, &endpoint);
         let page = match self.list_page(bucket, &ListQuery::new(prefix)).await {
             Ok(page) => page,
@@ -346,7 +362,7 @@ impl Control {
         let half = name.chars().count() / 2;
         let start: String = name.chars().take(half).collect();
         let mut prefixes = vec![format!("{folder}{start}"), folder.to_owned()];
-        if self.endpoint(bucket).await?.is_directory() {
+        if Self::is_directory(bucket) {
             prefixes.remove(0);
         }
         for prefix in prefixes {
