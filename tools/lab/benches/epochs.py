@@ -181,7 +181,7 @@ def tensors(root: Path, size: int) -> Set:
     folder, total = root / FILES / "model", 0
     folder.mkdir(parents=True, exist_ok=True)
     names = [f"model-{file + 1:05}-of-{MODEL_FILES:05}.safetensors" for file in range(MODEL_FILES)]
-    each = size // TENSOR_BYTES // MODEL_FILES
+    each = max(1, size // TENSOR_BYTES // MODEL_FILES)
     chunk = bytearray(random.Random(1).randbytes(CHUNK))
     weights = {}
     for name in names:
