@@ -165,8 +165,11 @@ impl Control {
             };
             self.ask(Ask { bucket, about, question, what }).await
         };
-        let with_mode = !endpoint.habits.has(Habit::RefusesChecksumMode);
+        let with_mode = !endpoint.habits.omits_checksum_mode();
         let mut answer = ask(with_mode).await?;
+        if with_mode && (200..300).contains(&answer.status) {
+            endpoint.habits.note(Habit::AcceptsChecksumMode);
+        }
         if with_mode && may_refuse_header(answer.status) {
             // The answer to a HEAD does not name the cause: it is the checksum header only if
             // nothing else differs.

@@ -150,8 +150,6 @@ pub enum Objection {
     },
     /// The clocks differ; the server's time, if it sent it.
     Clock(Option<SystemTime>),
-    /// It rejects the request for the stored checksum.
-    ChecksumMode,
 }
 
 impl Objection {
@@ -161,7 +159,6 @@ impl Objection {
         match failure {
             Failure::ExpiredToken => Some(Self::Expired { keys_version }),
             Failure::ClockSkew => Some(Self::Clock(error.and_then(ServerError::server_clock))),
-            Failure::ChecksumMode => Some(Self::ChecksumMode),
             _ => None,
         }
     }

@@ -55,10 +55,9 @@ pub enum Failure {
     Interim,
     /// The bytes do not match the stored checksum.
     Checksum,
-    /// The server refuses requests for the stored checksum.
-    ChecksumMode,
-    /// The server answers 412, and has not shown yet that it understands `If-Match`.
-    IfMatch,
+    /// The server refuses the request, and has not shown yet that it understands one of its
+    /// optional headers, which the next one omits.
+    OptionalHeader,
     /// The session token has expired or was revoked.
     ExpiredToken,
     /// The clocks of server and client differ too much for a signature.
@@ -110,13 +109,13 @@ pub enum RetryReason {
     Stale,
     /// See [`Failure::Stall`].
     Stall,
-    /// Any other status: a permanent refusal; [`Failure::ChecksumMode`].
+    /// Any other status: a permanent refusal; [`Failure::OptionalHeader`].
     Refused,
     /// See [`Failure::TlsBroken`], [`Failure::TlsEnded`] and [`Failure::TlsRefused`].
     Tls,
     /// See [`Failure::Truncated`] and [`Failure::ClosedUnanswered`].
     Truncated,
-    /// See [`Failure::is_change`] and [`Failure::IfMatch`].
+    /// See [`Failure::is_change`].
     WrongEtag,
     /// See [`Failure::WrongLength`] and [`Failure::Encoded`].
     WrongLength,
@@ -225,14 +224,12 @@ impl Failure {
             Self::Checksum | Self::NoChecksum => RetryReason::Checksum,
             Self::ExpiredToken => RetryReason::ExpiredToken,
             Self::ClockSkew => RetryReason::ClockSkew,
-            Self::WrongEtag | Self::OtherLength | Self::IfMatch | Self::Status(412 | 416) => {
-                RetryReason::WrongEtag
-            }
+            Self::WrongEtag | Self::OtherLength | Self::Status(412 | 416) => RetryReason::WrongEtag,
             Self::TlsBroken | Self::TlsEnded | Self::TlsRefused => RetryReason::Tls,
             Self::Proxy(_) => RetryReason::Proxy,
             Self::Status(429 | 503) => RetryReason::SlowDown,
             Self::Status(500 | 502..) => RetryReason::ServerError,
-            Self::ChecksumMode | Self::Status(_) => RetryReason::Refused,
+            Self::OptionalHeader | Self::Status(_) => RetryReason::Refused,
         }
     }
 
@@ -240,7 +237,7 @@ impl Failure {
     #[must_use]
     pub const fn remedy(self) -> Remedy {
         match self {
-            Self::Stale | Self::IfMatch => Remedy::Repeat,
+            Self::Stale | Self::OptionalHeader => Remedy::Repeat,
             Self::Connect(_)
             | Self::ConnectTimeout
             | Self::Broken(_)
@@ -258,7 +255,6 @@ impl Failure {
             | Self::Encoded
             | Self::WrongLength
             | Self::Checksum
-            | Self::ChecksumMode
             | Self::ExpiredToken
             | Self::ClockSkew
             | Self::TlsBroken
@@ -404,7 +400,6 @@ impl ServerError {
             "RequestTimeTooSkewed" => Failure::ClockSkew,
             // S3 sends it with status 400; its meaning is 408.
             "RequestTimeout" => Failure::Status(408),
-            _ if self.is_about_checksum_mode() => Failure::ChecksumMode,
             _ => Failure::Status(self.status),
         }
     }
@@ -471,8 +466,7 @@ impl fmt::Display for Failure {
             Self::OtherLength => f.write_str("the object is longer or shorter than it was listed"),
             Self::Interim => f.write_str("the server switched to another protocol (101)"),
             Self::Checksum => f.write_str("the data does not match the stored checksum"),
-            Self::ChecksumMode => f.write_str("the server refuses x-amz-checksum-mode"),
-            Self::IfMatch => f.write_str("the server answered 412 to If-Match"),
+            Self::OptionalHeader => f.write_str("the server may refuse an optional header"),
             Self::ExpiredToken => f.write_str("the credentials have expired"),
             Self::ClockSkew => f.write_str("the server's clock and this machine's differ too much"),
             Self::WrongEtag => {
@@ -511,7 +505,7 @@ mod tests {
         for failure in [Failure::WrongEtag, Failure::Status(412), Failure::Status(416)] {
             assert!(failure.is_change() && failure.reason() == RetryReason::WrongEtag);
         }
-        assert_eq!(Failure::IfMatch.reason(), RetryReason::WrongEtag);
+        assert_eq!(Failure::OptionalHeader.reason(), RetryReason::Refused);
         assert_eq!(Failure::Status(403).reason(), RetryReason::Refused);
         let words = ["wrong_etag", "bad_head", "slow_down"].map(RetryReason::words);
         assert_eq!(words, ["object changed", "invalid response header", "slow down"]);
@@ -564,14 +558,6 @@ mod tests {
         assert_eq!(failure(400, "ExpiredToken"), Failure::ExpiredToken);
         assert_eq!(failure(403, "RequestTimeTooSkewed"), Failure::ClockSkew);
         assert_eq!(failure(501, "NotImplemented"), Failure::Status(501));
-        for (status, code, message) in [
-            (400, "InvalidArgument", "Unsupported header 'x-amz-checksum-mode' received"),
-            (501, "NotImplemented", "Header 'X-Amz-Checksum-Mode' is not implemented"),
-        ] {
-            let body = format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>");
-            let failure = explain(status, body.as_bytes(), "").failure();
-            assert_eq!((failure, failure.remedy()), (Failure::ChecksumMode, Remedy::Backoff));
-        }
         assert_eq!(failure(400, "RequestTimeout"), Failure::Status(408));
         assert_eq!(failure(403, "AccessDenied"), Failure::Status(403));
         assert_eq!(failure(503, ""), Failure::Status(503));

@@ -161,14 +161,6 @@ fn said(text: &str) -> String {
 }
 
 impl ServerError {
-    /// True if the server does not know the header that requests a checksum, and therefore refuses
-    /// the request.
-    #[must_use]
-    pub fn is_about_checksum_mode(&self) -> bool {
-        let message = self.message.to_ascii_lowercase();
-        may_refuse_header(self.status) && message.contains(CHECKSUM_MODE)
-    }
-
     /// The kind of error for the exit code.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

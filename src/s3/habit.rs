@@ -12,11 +12,16 @@ pub enum Habit {
     /// It decompresses objects with `Content-Encoding: gzip` for clients that do not accept gzip,
     /// or sends every body in chunks as if it did; later requests accept gzip.
     UnpacksGzip = 2,
-    /// It answered 412 although the object had the ETag of `If-Match`; later requests omit
-    /// `If-Match`, and answers must have the ETag.
+    /// It refused `If-Match` although the object had that ETag; later requests omit `If-Match`, and
+    /// answers must have the ETag.
     MisreadsIfMatch = 4,
     /// It has answered a request with `If-Match`, so a 412 from it can be trusted.
     ReadsIfMatch = 8,
+    /// It has answered a request with `x-amz-checksum-mode`, so a refusal has another cause.
+    AcceptsChecksumMode = 16,
+    /// It has once refused a request with `x-amz-checksum-mode`, and answered it without: whatever
+    /// is between may have done so.
+    MayRefuseChecksumMode = 32,
 }
 
 impl Habit {
@@ -31,10 +36,12 @@ impl Habit {
             Self::UnpacksGzip => "the server may unpack objects with Content-Encoding: gzip; it \
                                   is asked for them as they are stored"
                 .to_owned(),
-            Self::MisreadsIfMatch => "the server answers 412 to If-Match; it is asked without, \
-                                      and its answers must have the ETag"
+            Self::MisreadsIfMatch => "the server refuses If-Match; it is asked without, and its \
+                                      answers must have the ETag"
                 .to_owned(),
             Self::ReadsIfMatch => "the server understands If-Match".to_owned(),
+            Self::AcceptsChecksumMode => format!("the server accepts {CHECKSUM_MODE}"),
+            Self::MayRefuseChecksumMode => format!("the server may refuse {CHECKSUM_MODE}"),
         }
     }
 }
@@ -48,6 +55,12 @@ impl Habits {
     #[must_use]
     pub fn has(&self, habit: Habit) -> bool {
         self.0.load(Ordering::Relaxed) & habit as u8 != 0
+    }
+
+    /// True if requests omit `x-amz-checksum-mode`: it was refused, and never accepted.
+    #[must_use]
+    pub fn omits_checksum_mode(&self) -> bool {
+        self.has(Habit::RefusesChecksumMode) && !self.has(Habit::AcceptsChecksumMode)
     }
 
     /// Records a deviation; true if it is new.
@@ -69,6 +82,8 @@ mod tests {
             Habit::UnpacksGzip,
             Habit::MisreadsIfMatch,
             Habit::ReadsIfMatch,
+            Habit::AcceptsChecksumMode,
+            Habit::MayRefuseChecksumMode,
         ];
         for (at, habit) in all.into_iter().enumerate() {
             assert!(!habits.has(habit) && habits.note(habit) && !habits.note(habit), "{habit:?}");

@@ -120,7 +120,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn write_request(&mut self, index: usize, range: Option<ByteRange>) {
         let connection = &mut self.connections[index];
         let job = connection.state.job_mut();
-        let headers = job.headers();
+        let headers = job.headers(range);
         job.sent = headers;
         connection.conn.set_needs_etag(job.names_version() && !headers.if_match);
         connection.conn.set_accepts_gzip(headers.accept_gzip);

@@ -21,7 +21,6 @@ use crate::link::failure::{Failure, Remedy, RetryReason};
 use crate::link::http;
 use crate::link::tls::session::explain_failure;
 use crate::s3::answer::{self, ServerError};
-use crate::s3::habit::Habit;
 use crate::sys::Ring;
 use crate::sys::topology::Over;
 
@@ -146,22 +145,19 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     ///
     /// A 412 from a server that has never answered `If-Match` correctly does not prove that the
     /// object changed: the next request omits the header, and compares the ETag of its answer. A
-    /// chunked body may mean that the server compresses or decompresses the object for this
-    /// request: the next one reverses `Accept-Encoding`.
+    /// 400 or 501 may mean that the server does not know an optional header. A chunked body may
+    /// mean that the server compresses or decompresses the object for this request: the next one
+    /// reverses `Accept-Encoding`.
     fn judge(&mut self, index: usize, failure: Failure, refusal: Option<&ServerError>) -> Failure {
         let job = self.connections[index].state.job_mut();
         let (object, version) = (job.object(), job.keys_version());
-        let is_known = object.endpoint.habits.has(Habit::ReadsIfMatch);
         match failure {
             _ if refusal
                 .is_some_and(|refusal| self.host.wants_newer_keys(object, refusal, version)) =>
             {
                 Failure::ExpiredToken
             }
-            Failure::Status(412) if job.sent.if_match && !is_known => {
-                job.without_if_match = true;
-                Failure::IfMatch
-            }
+            Failure::Status(status) if job.leave_out(status) => Failure::OptionalHeader,
             Failure::Chunked | Failure::Encoded => {
                 job.accept_gzip = Some(!job.sent.accept_gzip);
                 failure
@@ -236,6 +232,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_of_client = job.into.ticket().is_some();
         if ceiling_us == 0 {
             job.state = JobState::Failed(AfterFailure::Resume);
+            self.retries_excused += u64::from(failure == Failure::OptionalHeader);
             return self.log_retry(index, failure, 0);
         }
         let is_last = failure.is_of_server() && job.alike() + 1 >= ALIKE_TRIES_MAX;

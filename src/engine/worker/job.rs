@@ -17,6 +17,7 @@ use crate::link::conn::{Action, Manner};
 use crate::link::failure::Failure;
 use crate::link::object::ObjectRef;
 use crate::s3::ByteRange;
+use crate::s3::answer::may_refuse_header;
 use crate::s3::habit::Habit;
 use crate::sys::Slot;
 
@@ -175,8 +176,12 @@ pub(super) struct Job {
     pub(super) late_end: Option<LateEnd>,
     /// The optional headers of its last request.
     pub(super) sent: OptionalHeaders,
-    /// The server answered 412, and has not shown that it supports `If-Match`.
-    pub(super) without_if_match: bool,
+    /// The server refused a request with `If-Match`, and has not shown that it supports it.
+    without_if_match: bool,
+    /// As above, for `x-amz-checksum-mode`.
+    without_checksum: bool,
+    /// The optional headers of the request that was refused last.
+    refused: Option<OptionalHeaders>,
     /// The last answer was chunked: the value of accept-encoding for the next request.
     pub(super) accept_gzip: Option<bool>,
     /// The next connect avoids this address, if there is another one.
@@ -209,22 +214,44 @@ impl Job {
             late_end: None,
             sent: OptionalHeaders { if_match: true, accept_gzip: false, with_checksum: false },
             without_if_match: false,
+            without_checksum: false,
+            refused: None,
             accept_gzip: None,
             other_than: None,
             request: None,
         }
     }
 
-    /// The optional headers of its next request.
-    pub(super) fn headers(&self) -> OptionalHeaders {
+    /// The optional headers of its next request, for this range or the whole object.
+    pub(super) fn headers(&self, range: Option<ByteRange>) -> OptionalHeaders {
         let habits = &self.object().endpoint.habits;
         let asks = self.into.download().is_some_and(|download| download.verification.asks());
-        let is_refused = self.without_if_match || habits.has(Habit::MisreadsIfMatch);
+        let without_checksum = self.without_checksum || habits.omits_checksum_mode();
+        let without_if_match = self.without_if_match || habits.has(Habit::MisreadsIfMatch);
         OptionalHeaders {
-            if_match: self.names_version() && !is_refused,
+            if_match: self.names_version() && !without_if_match,
             accept_gzip: self.accept_gzip.unwrap_or(habits.has(Habit::UnpacksGzip)),
-            with_checksum: asks && !habits.has(Habit::RefusesChecksumMode),
+            with_checksum: range.is_none() && asks && !without_checksum,
         }
+    }
+
+    /// Leaves out of the next request an optional header that may have caused an answer with this
+    /// status, which rarely names it: `If-Match` after 412, else the request for a checksum, then
+    /// `If-Match` in its place, then both. False if the server is known to understand those that
+    /// were sent.
+    pub(super) fn leave_out(&mut self, status: u16) -> bool {
+        let habits = &self.object().endpoint.habits;
+        let if_match = self.sent.if_match && !habits.has(Habit::ReadsIfMatch);
+        let checksum = self.sent.with_checksum && !habits.has(Habit::AcceptsChecksumMode);
+        match status {
+            412 if if_match => self.without_if_match = true,
+            status if !may_refuse_header(status) => return false,
+            _ if checksum => self.without_checksum = true,
+            _ if if_match => (self.without_if_match, self.without_checksum) = (true, false),
+            _ => return false,
+        }
+        self.refused = Some(self.sent);
+        true
     }
 
     /// True if the ETag of its object is known.
@@ -240,15 +267,32 @@ impl Job {
         } else if self.without_if_match {
             endpoint.note_habit(Habit::MisreadsIfMatch);
         }
+        if self.sent.with_checksum {
+            endpoint.habits.note(Habit::AcceptsChecksumMode);
+        } else if self.shows_refused_checksum()
+            && !endpoint.habits.note(Habit::MayRefuseChecksumMode)
+        {
+            endpoint.note_habit(Habit::RefusesChecksumMode);
+        }
         if self.sent.accept_gzip && self.accept_gzip.is_some() {
             endpoint.note_habit(Habit::UnpacksGzip);
         }
+    }
+
+    /// True if nothing but the request for a checksum distinguishes the request that was answered
+    /// from the one that was refused.
+    fn shows_refused_checksum(&self) -> bool {
+        let without =
+            |refused: OptionalHeaders| OptionalHeaders { with_checksum: false, ..refused };
+        self.refused.is_some_and(|it| it.with_checksum && without(it) == self.sent)
     }
 
     /// A job for this range on another connection, which requests these bytes.
     pub(super) fn for_rest(&self, bytes: ByteRange, attempts: Attempts) -> Self {
         Self {
             without_if_match: self.without_if_match,
+            without_checksum: self.without_checksum,
+            refused: self.refused,
             accept_gzip: self.accept_gzip,
             ..Self::new((self.into.of_rival(), self.endpoint), bytes, self.range, attempts)
         }

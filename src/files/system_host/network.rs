@@ -10,7 +10,6 @@ use crate::files::host::{Host, Objection, OptionalHeaders};
 use crate::link::object::ObjectRef;
 use crate::s3::ByteRange;
 use crate::s3::answer::ServerError;
-use crate::s3::habit::Habit;
 use crate::s3::sign::{Get, PublishedKeys};
 use crate::sys::usage::ProcessorTime;
 use crate::sys::{Errno, Handle, descriptor, tcp_memory};
@@ -79,7 +78,7 @@ impl Host for SystemHost {
             version_id: &object.listed.version_id,
             range,
             if_match: if headers.if_match { &object.listed.etag } else { "" },
-            with_checksum: range.is_none() && headers.with_checksum,
+            with_checksum: headers.with_checksum,
             accepts_gzip: headers.accept_gzip,
         };
         let length = self.writer.write_get(out, &get, keys, now);
@@ -116,10 +115,6 @@ impl Host for SystemHost {
             Objection::Expired { keys_version } => publisher.refuse(keys_version),
             Objection::Clock(Some(server)) => publisher.set_clock(server, wall_clock()),
             Objection::Clock(None) => false,
-            Objection::ChecksumMode => {
-                object.endpoint.note_habit(Habit::RefusesChecksumMode);
-                true
-            }
         }
     }
 }

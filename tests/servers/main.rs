@@ -6,7 +6,8 @@
     reason = "a test has a clock, servers and files of its own"
 )]
 
-#[path = "common/program.rs"]
+mod headers;
+#[path = "../common/program.rs"]
 #[expect(dead_code, reason = "signals and usage errors belong to other tests")]
 mod program;
 
@@ -248,36 +249,6 @@ fn etags_have_quotes_or_none_or_are_weak() {
 const ASKED_AT_FIRST_MAX: usize = 32 + 10;
 
 #[test]
-fn who_knows_if_match_without_quotes_alone_is_asked_without_it() {
-    let heads = check(|request, bytes| {
-        let wanted = request.head.lines().find_map(|line| line.strip_prefix("if-match: "));
-        match wanted {
-            Some(wanted) if wanted != etag(bytes) => refused(412),
-            _ => right(request, bytes),
-        }
-    });
-    let with = heads.iter().filter(|head| head.contains("if-match")).count();
-    assert!(0 < with && with <= ASKED_AT_FIRST_MAX, "{with} of {}", heads.len());
-}
-
-#[test]
-fn an_object_that_changed_is_reported_by_its_etag() {
-    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
-    let (address, _) = serve(&objects, |request, bytes| {
-        let answer = right(request, bytes);
-        match (request.key.as_str(), request.head.contains("if-match")) {
-            ("small", true) => refused(412),
-            ("small", false) => replaced(answer, &etag(bytes), "another"),
-            _ => answer,
-        }
-    });
-    let to = folder.path().join("data");
-    let run = asking(address, &["get", "s3://lab/", to.to_str().expect("UTF-8")]).run();
-    let run = run.expect(1).expect_words(&["s3://lab/small", "the object changed"]);
-    run.check(!to.join("small").exists() && to.join("large").exists(), "the others are there");
-}
-
-#[test]
 fn bodies_without_a_length_end_with_their_connection() {
     check(|request, bytes| {
         let right = right(request, bytes);
@@ -411,26 +382,6 @@ fn longer_bodies_without_a_length_are_no_objects() {
         let words = ["get", "--part-size", "8MiB", "s3://lab/", to.to_str().expect("UTF-8")];
         let run = asking(address, &words).with(["--max-attempts", "2"]).run();
         run.expect(code).expect_words(&[why]).check(!to.join(key).exists(), "it has no name");
-    }
-}
-
-/// Without `If-Match` only the ETag distinguishes one version from another.
-#[test]
-fn who_misreads_if_match_and_sends_no_etag_is_not_believed() {
-    let (objects, folder) = (objects(), tempfile::tempdir().expect("a folder"));
-    let (address, _) = serve(&objects, |request, bytes| {
-        let answer = right(request, bytes);
-        let etag = format!("ETag: \"{}\"\r\n", etag(bytes));
-        match request.head.contains("if-match") {
-            true => refused(412),
-            false => replaced(answer, &etag, ""),
-        }
-    });
-    let to = folder.path().join("data");
-    let run = asking(address, &["get", "s3://lab/", to.to_str().expect("UTF-8")]).run();
-    run.expect(1).expect_words(&["the object changed"]);
-    for key in objects.keys() {
-        assert!(!to.join(key).exists(), "{key}");
     }
 }
 
