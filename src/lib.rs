@@ -97,7 +97,7 @@
 //! * [`plan`]: which objects, under which paths, in which ranges and order: filters, manifests
 //!   (augmented ones, too), shards, and how several requests share a listing. Pure.
 //! * [`mount`]: a mounted view of objects: its names, and what is fetched when programs read. Pure.
-//! * [`train`]: the input of a training job: its channels, configuration files, variables. Pure.
+//! * [`train`]: the input of a SageMaker job: its channels, configuration files, variables. Pure.
 //! * [`doctor`]: facts of a machine, a destination and a service, each judged. Pure.
 //! * [`engine`]: the data plane: requests, the workers that download them, their concurrency, and
 //!   the streams into pipes.
@@ -206,7 +206,7 @@
 //!   the ring: create, write whole, note, publish. It has an end, which nobody waits for.
 //! * **worker**: one thread, one ring, one loop. **turn**: one pass of that loop.
 //! * **origin**: an S3-compatible server.
-//! * **channel**: a named input of a training job. **epoch**: one pass over it, one named pipe.
+//! * **channel**: a named input of a job. **epoch**: one pass over it, one named pipe.
 //! * **request**: one range that a client asked for by itself; a GET or, after failures, several.
 //! * **recipient**: whom a range is fetched for: its object's file, or the client of a request.
 //! * **backlog**: decrypted bytes of a stream in memory, before they are handed on in order.

@@ -331,7 +331,7 @@ enum TypedCommand {
     /// write objects to standard output
     #[command(override_usage = help::CAT_USAGE)]
     Cat(CatTyped),
-    /// prepare the input of a training job as SageMaker does, and run the job's command
+    /// prepare the input of a job as SageMaker does, and run the job's command
     #[command(override_usage = help::TRAIN_USAGE)]
     Train(TrainTyped),
     /// mount objects as a read-only file system
