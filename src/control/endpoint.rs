@@ -128,7 +128,11 @@ impl Service {
     /// session.
     pub(crate) fn place(&self, bucket: &str, region: &str) -> Result<Endpoint> {
         if bucket == SERVICE {
-            let mut endpoint = self.url_or(|| self.variant.host(region))?.service(region);
+            let mut url = self.url_or(|| self.variant.host(region))?;
+            if url.is_accelerated() {
+                url = EndpointUrl::of_aws(self.variant.host(region)?);
+            }
+            let mut endpoint = url.service(region);
             endpoint.proxy = self.proxies.of(&endpoint)?;
             return Ok(endpoint);
         }
@@ -173,7 +177,7 @@ impl Service {
             return refuse(
                 bucket,
                 "with Transfer Acceleration a bucket without dots is named in the host",
-                "omit use_accelerate_endpoint, or the endpoint of Transfer Acceleration",
+                "omit use_accelerate_endpoint or its endpoint, or --addressing-style path",
             );
         }
         let virtual_style = match self.addressing {
@@ -263,13 +267,11 @@ impl Service {
     }
 
     fn refuse_accelerated(&self, name: &str, what: &str) -> Result<()> {
-        match self.accelerate {
-            true => {
-                let why = format!("{what} no Transfer Acceleration");
-                refuse(name, &why, "omit use_accelerate_endpoint").map(|_| ())
-            }
-            false => Ok(()),
+        if !self.accelerate && !self.url.as_ref().is_some_and(EndpointUrl::is_accelerated) {
+            return Ok(());
         }
+        let why = format!("{what} no Transfer Acceleration");
+        refuse(name, &why, "omit use_accelerate_endpoint, or its endpoint").map(|_| ())
     }
 
     /// The given server, or AWS's with this name.
@@ -293,8 +295,10 @@ impl Service {
 impl Service {
     /// STS, at this URL or at AWS.
     pub(crate) fn place_sts(&self, url: Option<&EndpointUrl>, region: &str) -> Result<Endpoint> {
-        let url = url.cloned();
-        let url = url.unwrap_or_else(|| EndpointUrl::of_aws(self.variant.sts_host(region)));
+        let url = match url {
+            Some(url) => url.clone(),
+            None => EndpointUrl::of_aws(self.variant.sts_host(region_of_aws(region)?)),
+        };
         let mut endpoint = url.service(region);
         endpoint.service = "sts";
         endpoint.proxy = self.proxies.of(&endpoint)?;
@@ -311,7 +315,7 @@ impl Service {
     ) -> Result<Endpoint> {
         let mut url = match url {
             Some(url) => url.clone(),
-            None => EndpointUrl::of_aws(self.variant.s3_control_host(region)?),
+            None => EndpointUrl::of_aws(self.variant.s3_control_host(region_of_aws(region)?)?),
         };
         if !url.is_address {
             url.host = format!("{account}.{}", url.host);
@@ -319,6 +323,18 @@ impl Service {
         let mut endpoint = url.service(region);
         endpoint.proxy = self.proxies.of(&endpoint)?;
         Ok(endpoint)
+    }
+}
+
+/// The region, which becomes part of a host that gets the run's own keys.
+fn region_of_aws(region: &str) -> Result<&str> {
+    match is_region_of_aws(region) {
+        true => Ok(region),
+        false => Err(Error::new(
+            ErrorKind::Usage,
+            format!("'{}' is no region of AWS, whose access grants are asked for", shown(region)),
+        )
+        .advise("check --region, or set AWS_ENDPOINT_URL_S3_CONTROL and AWS_ENDPOINT_URL_STS")),
     }
 }
 
@@ -334,10 +350,8 @@ impl EndpointUrl {
 
     /// True for an endpoint of Transfer Acceleration, where requests name the bucket in the host.
     fn is_accelerated(&self) -> bool {
-        self.host.split_once('.').is_some_and(|(first, suffix)| {
-            first == ACCELERATE
-                && suffix.trim_start_matches("dualstack.").starts_with("amazonaws.com")
-        })
+        let suffix = self.host.strip_prefix(ACCELERATE);
+        matches!(suffix, Some(".amazonaws.com" | ".dualstack.amazonaws.com"))
     }
 
     pub(crate) const fn is_tls(&self) -> bool {
@@ -404,6 +418,9 @@ pub(crate) struct Configured {
     /// Transfer Acceleration.
     pub(crate) accelerate: bool,
     pub(crate) dualstack: bool,
+    /// As above, in the profile's settings of S3: as in botocore, it is passed over where an
+    /// endpoint is given.
+    pub(crate) dualstack_of_s3: bool,
     pub(crate) fips: bool,
     /// Directory buckets use no sessions.
     pub(crate) no_sessions: bool,
@@ -421,14 +438,14 @@ impl Configured {
             .find(&["AWS_RESPONSE_CHECKSUM_VALIDATION"], "response_checksum_validation")
             .map(|found| found.word(&[WHEN_SUPPORTED, WHEN_REQUIRED]))
             .transpose()?;
-        let addressing = match settings.in_s3("addressing_style") {
+        let in_s3 = |key| -> Result<bool> {
+            Ok(settings.in_s3(key).map(|found| found.switch()).transpose()?.unwrap_or(false))
+        };
+        let accelerate = in_s3("use_accelerate_endpoint")?;
+        // As in botocore, which passes over the style with Transfer Acceleration.
+        let addressing = match settings.in_s3("addressing_style").filter(|_| !accelerate) {
             Some(found) => AddressingStyle::of(&found)?,
             None => AddressingStyle::Auto,
-        };
-        let in_s3 = |key| settings.in_s3(key).map(|found| found.switch()).transpose();
-        let dualstack = match in_s3(DUALSTACK)? {
-            Some(is_on) => is_on,
-            None => settings.switch("AWS_USE_DUALSTACK_ENDPOINT", DUALSTACK)?,
         };
         let bundle = settings.find(&["AWS_CA_BUNDLE"], "ca_bundle");
         Ok(Self {
@@ -436,8 +453,9 @@ impl Configured {
             region: settings.find(&["AWS_REGION", "AWS_DEFAULT_REGION"], "region"),
             ca_bundle: bundle.map(|found| PathBuf::from(found.value)),
             addressing,
-            accelerate: in_s3("use_accelerate_endpoint")?.unwrap_or(false),
-            dualstack,
+            accelerate,
+            dualstack_of_s3: in_s3(DUALSTACK)?,
+            dualstack: settings.switch("AWS_USE_DUALSTACK_ENDPOINT", DUALSTACK)?,
             fips: settings.switch("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint")?,
             checksums_only_when_required: checksums == Some(WHEN_REQUIRED),
             no_sessions: settings

@@ -169,6 +169,7 @@ impl Control {
         };
         let url = chosen(options.endpoint_url, configured.endpoint_url);
         let (url, region) = place(url, chosen(options.region, configured.region))?;
+        let dualstack = configured.dualstack || configured.dualstack_of_s3 && url.is_none();
         let (trust, chain_trust) = trusted(options.trust, configured.ca_bundle);
         let urls = match (&options.credentials, &settings) {
             (CredentialSource::Chain, Some(settings)) => {
@@ -196,7 +197,7 @@ impl Control {
                 addressing: options.addressing.unwrap_or(configured.addressing),
                 accelerate: configured.accelerate,
                 variant: Variant {
-                    dualstack: options.dualstack.unwrap_or(configured.dualstack),
+                    dualstack: options.dualstack.unwrap_or(dualstack),
                     fips: options.fips.unwrap_or(configured.fips),
                 },
                 sessions: options.sessions.unwrap_or(!configured.no_sessions),
@@ -243,11 +244,12 @@ impl Control {
     }
 
     async fn renew_refused_sessions(&self) {
-        for endpoint in self.endpoints() {
-            let Some(session) = &endpoint.session else { continue };
-            if session.are_refused()
-                && let Err(error) = self.open_session(&endpoint).await
-            {
+        let is_refused = |endpoint: &Arc<Endpoint>| {
+            endpoint.session.as_ref().is_some_and(|session| session.are_refused())
+        };
+        let refused = self.endpoints().into_iter().filter(is_refused).collect();
+        for (endpoint, renewed) in self.renew_sessions(refused).await {
+            if let (Some(session), Err(error)) = (&endpoint.session, renewed) {
                 session.set_outlook(error.message().to_owned());
             }
         }

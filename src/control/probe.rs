@@ -70,9 +70,13 @@ impl Control {
         };
         let about = key.as_deref().map_or(GrantTarget::Prefix(&prefix), GrantTarget::Object);
         let mut found = self.endpoint(&uri.bucket, about).await;
-        if let (Err(refused), KeyPattern::Key(_), Some(_)) = (&found, &uri.key, &self.grants)
-            && refused.kind() == ErrorKind::Access
+        let has_no_grant = match &found {
+            Ok(endpoint) => self.grants.is_some() && endpoint.grant.is_none(),
+            Err(refused) => self.may_lack_grant(refused),
+        };
+        if let (true, KeyPattern::Key(_)) = (has_no_grant, &uri.key)
             && let Ok(folder) = self.endpoint(&uri.bucket, GrantTarget::Prefix(&prefix)).await
+            && folder.grant.is_some()
         {
             (found, key) = (Ok(folder), None);
         }

@@ -4,7 +4,6 @@
 //! (see `tokens.rs`), container, instance metadata. Signing is in [`crate::s3::sign`].
 
 use std::cell::Cell;
-use std::fs::File;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, SystemTime};
@@ -14,6 +13,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::credential_feature::AwsCredentialFeature;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use rustix::fs::{Mode, OFlags};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
@@ -300,6 +300,12 @@ enum Renewal {
     Never,
 }
 
+/// True if this process has a terminal, on which a program may ask its user.
+fn has_terminal() -> bool {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok()
+}
+
 /// How long all of the chain is waited for, and whom, by what limit of its own.
 fn waited_for(process: Option<&str>) -> (Duration, Duration, String) {
     match process {
@@ -338,7 +344,7 @@ async fn chain(
     let process = followed.as_ref().ok().and_then(roles::Chain::profile_of_process);
     let (limit, reported_limit, whom) = waited_for(process);
     // It asks there, whatever its standard input is.
-    let may_prompt = process.is_some() && File::open("/dev/tty").is_ok();
+    let may_prompt = process.is_some() && has_terminal();
     if followed.as_ref().is_ok_and(roles::Chain::is_of_environment) {
         require_whole_pair(settings)?;
     }

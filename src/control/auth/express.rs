@@ -7,15 +7,18 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tokio::time::Instant;
+use futures_util::{StreamExt as _, stream};
+use tokio::time::{Instant, timeout};
+use tracing::warn;
 
 use crate::control::client::Question;
-use crate::control::limits::SESSION_REFRESH_AHEAD;
+use crate::control::limits::{CREDENTIALS_TIMEOUT, GRANTS_MAX, SESSION_REFRESH_AHEAD};
 use crate::control::{Control, refusal, server_error};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::session::{SESSION_ANSWER_BYTES_MAX, parse_session};
 use crate::s3::sign::PublishedKeys;
+use crate::s3::uri::shown;
 
 impl Control {
     /// Opens a session if the bucket uses them, and publishes its credentials; those of an access
@@ -71,19 +74,39 @@ impl Control {
     pub(in crate::control) async fn refresh_sessions(&self, now: SystemTime) -> Result<bool> {
         let mut has_new = false;
         let mut failure = None;
-        for endpoint in self.endpoints() {
-            let Some(expires) = endpoint.session.as_ref().and_then(expires) else { continue };
-            if now + SESSION_REFRESH_AHEAD < expires {
-                continue;
-            }
-            // One bucket's failure does not affect the others.
-            match self.open_session(&endpoint).await {
+        let ends = |endpoint: &Endpoint| endpoint.session.as_ref().and_then(expires);
+        let is_due = |expires: SystemTime| now + SESSION_REFRESH_AHEAD >= expires;
+        let endpoints = self.endpoints().into_iter();
+        let due = endpoints.filter(|endpoint| ends(endpoint).is_some_and(is_due)).collect();
+        for (endpoint, renewed) in self.renew_sessions(due).await {
+            match renewed {
                 Ok(()) => has_new = true,
-                Err(_) if now < expires => {}
+                Err(error) if ends(&endpoint).is_some_and(|expires| now < expires) => {
+                    let bucket = shown(&endpoint.bucket);
+                    warn!("credentials of bucket {bucket}: no newer ones yet: {error}");
+                }
                 Err(error) => failure = Some(error),
             }
         }
         failure.map_or(Ok(has_new), Err)
+    }
+
+    /// Asks for newer keys of these endpoints, all at the same time: one that gets no answer holds
+    /// up no other.
+    pub(in crate::control) async fn renew_sessions(
+        &self,
+        due: Vec<Arc<Endpoint>>,
+    ) -> Vec<(Arc<Endpoint>, Result<()>)> {
+        let renewals = due.into_iter().map(async |endpoint| {
+            let renewed = timeout(CREDENTIALS_TIMEOUT, self.open_session(&endpoint)).await;
+            let renewed = renewed.unwrap_or_else(|_| {
+                let seconds = CREDENTIALS_TIMEOUT.as_secs();
+                let message = format!("no newer credentials within {seconds} s");
+                Err(Error::new(ErrorKind::Endpoint, message))
+            });
+            (endpoint, renewed)
+        });
+        stream::iter(renewals).buffer_unordered(GRANTS_MAX).collect().await
     }
 }
 
@@ -94,9 +117,9 @@ fn expires(session: &Arc<PublishedKeys>) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::ListQuery;
     use crate::control::auth::credentials;
     use crate::control::loopback::{Reply, Server, control, run};
-    use crate::control::{ErrorKind, ListQuery};
     use crate::s3::grants::GrantTarget;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, UNIX_EPOCH};

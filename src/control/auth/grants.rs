@@ -31,6 +31,9 @@ use crate::text::instant::instant_text;
 const STS: &str = "sts";
 const S3_CONTROL: &str = "s3_control";
 
+/// All targets.
+const EVERYTHING: &str = "s3://*";
+
 /// Where the keys of buckets come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessGrants {
@@ -53,7 +56,7 @@ pub(in crate::control) struct Grants {
     caller: OnceCell<String>,
     /// Held during a request for a grant: others wait for its result.
     pub(in crate::control) asking: Mutex<()>,
-    /// Targets for which the run's own keys are used, the latest last.
+    /// Targets for which the run's own keys are used, the latest last; or [`EVERYTHING`].
     refused: RefCell<VecDeque<String>>,
 }
 
@@ -80,9 +83,10 @@ impl Grants {
         Ok(Self { mode, client, sts, s3_control, caller, asking, refused })
     }
 
-    /// True if the run's own keys are used for this target.
+    /// True if the run's own keys are used for this target. That a folder has no grant says nothing
+    /// of what is in it.
     pub(in crate::control) fn has_refused(&self, target: &str) -> bool {
-        self.refused.borrow().iter().any(|refused| includes(refused, target))
+        self.refused.borrow().iter().any(|refused| [target, EVERYTHING].contains(&&**refused))
     }
 
     fn note_refused(&self, target: String) {
@@ -119,7 +123,9 @@ impl Control {
                 if grants.mode == AccessGrants::Fallback && error.kind() != ErrorKind::Usage =>
             {
                 info!("{error}: the run's own credentials are used");
-                grants.note_refused(target);
+                // A service that gives no answer would be waited for again at each target.
+                let is_of_target = error.kind() == ErrorKind::Access;
+                grants.note_refused(if is_of_target { target } else { EVERYTHING.to_owned() });
                 Ok(())
             }
             Err(error) => Err(error),
@@ -547,7 +553,9 @@ mod tests {
         let asked = services.seen();
         let targets: Vec<_> = asked.iter().map(|head| target_of(head)).collect();
         let is_of_c = |target: &&String| target.starts_with("s3://bkt/c/");
-        assert_eq!(targets.iter().filter(is_of_c).count(), 2, "once by each: {targets:?}");
+        let of_c: Vec<_> = targets.iter().filter(is_of_c).map(String::as_str).collect();
+        // By the first run, and by the second each once.
+        assert_eq!(of_c, ["s3://bkt/c/*", "s3://bkt/c/*", "s3://bkt/c/d*"]);
     }
 
     #[test]
@@ -596,6 +604,44 @@ mod tests {
         let seen = services.seen();
         assert!(seen[2].contains("&targetType=Object"), "{}", seen[2]);
         assert!(!seen[3].contains("&targetType"), "{}", seen[3]);
+    }
+
+    #[test]
+    fn what_is_refused_is_not_called_missing_nor_the_reverse() {
+        let services = services(|head| match target_of(head).as_str() {
+            "s3://bkt/o/k" => given("K", "s3://bkt/o/k", 5),
+            _ => of_folders(head),
+        });
+        let bucket = Server::start(|head| match head.contains("\r\nauthorization:") {
+            true if is_for(head, "/bkt/a/x") => Reply::new(403, ""),
+            true if head.starts_with("HEAD") => Reply::new(404, ""),
+            true => Reply::new(200, Server::page(&[], None)),
+            false => Reply::new(403, ""),
+        });
+        run(async {
+            let control = Rc::new(control(&services, &bucket, AccessGrants::Only).await);
+            for (text, kind, words) in [
+                ("s3://bkt/a/x", ErrorKind::Access, "head s3://bkt/a/x"),
+                ("s3://bkt/o/k", ErrorKind::NotFound, "there is no object with this key"),
+            ] {
+                let uri = S3Uri::parse(text).expect("an address");
+                let error = control.resolve(&uri).await.map(drop).expect_err(text);
+                assert_eq!(error.kind(), kind, "{error}");
+                assert!(error.to_string().contains(words), "{error}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_service_that_gives_no_keys_at_all_is_asked_once() {
+        let (services, bucket) = (Server::start(|_| Reply::new(400, "")), bucket());
+        run(async {
+            let control = control(&services, &bucket, AccessGrants::Fallback).await;
+            for prefix in ["c/", "d/"] {
+                listed(&control, prefix).await.expect("a page");
+            }
+        });
+        assert_eq!(services.seen().len(), 1);
     }
 
     #[test]

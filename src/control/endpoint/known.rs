@@ -58,6 +58,16 @@ impl Control {
         nearest.or_else(|| of_bucket.filter(|_| grants.has_refused(&target)))
     }
 
+    /// True if this error may be that an access grant does not reach so far.
+    pub(in crate::control) fn may_lack_grant(&self, error: &Error) -> bool {
+        self.grants.is_some() && error.kind() == ErrorKind::Access
+    }
+
+    /// True if requests about these objects have the keys of an access grant.
+    pub(in crate::control) fn has_grant(&self, bucket: &str, about: GrantTarget<'_>) -> bool {
+        self.known(bucket, about).is_some_and(|endpoint| endpoint.grant.is_some())
+    }
+
     /// True if the bucket is known.
     pub(crate) fn has_met(&self, bucket: &str) -> bool {
         let endpoints = self.endpoints.borrow();

@@ -64,7 +64,10 @@ impl HeadsAhead {
 
     fn listing_within(mut self, named: Arc<Named>, hosts: u64, limits: ListedLimits) -> Self {
         let control = Rc::clone(&self.control);
-        self.listed = Some(Listed::new(control, named, hosts, limits));
+        // A folder that is listed may have no access grant where its objects have some.
+        if control.grants.is_none() {
+            self.listed = Some(Listed::new(control, named, hosts, limits));
+        }
         self
     }
 

@@ -212,13 +212,21 @@ impl Control {
                         .advise("check the key and --version-id")
                         .into());
                 }
-                Ok(None) => self.folder(uri, &format!("{key}/"), depth, helps).await?,
-                // An access grant of a folder is none of an object with its name.
-                Err(refused) if self.grants.is_some() && refused.kind() == ErrorKind::Access => {
-                    match self.folder(uri, &format!("{key}/"), depth, helps).await {
-                        Err(Unresolved::Failed(_)) => return Err(refused.into()),
-                        outcome => outcome?,
+                Ok(None) => match self.folder(uri, &format!("{key}/"), depth, helps).await {
+                    // An access grant of the object alone is none of a folder with its name.
+                    Err(Unresolved::Failed(error)) if self.may_lack_grant(&error) => {
+                        return Err(self.missing(uri, key, false).await?);
                     }
+                    outcome => outcome?,
+                },
+                // An access grant of a folder is none of an object with its name.
+                Err(refused)
+                    if self.may_lack_grant(&refused)
+                        && uri.version_id.is_empty()
+                        && !self.has_grant(bucket, GrantTarget::Object(key)) =>
+                {
+                    let folder = self.folder(uri, &format!("{key}/"), depth, false).await;
+                    folder.map_err(|_| refused)?
                 }
                 Err(error) => return Err(error.into()),
             },
@@ -267,7 +275,12 @@ impl Control {
     /// The error that nothing exists at this address.
     async fn missing(&self, uri: &S3Uri, prefix: &str, helps: bool) -> Result<Unresolved> {
         let error = self.nothing_there(uri, prefix, helps).await;
-        let endpoint = self.endpoint(&uri.bucket, GrantTarget::Prefix(prefix)).await?;
+        let endpoint = match self.endpoint(&uri.bucket, GrantTarget::Prefix(prefix)).await {
+            Err(refused) if self.may_lack_grant(&refused) => {
+                self.endpoint(&uri.bucket, GrantTarget::Object(prefix)).await?
+            }
+            outcome => outcome?,
+        };
         Ok(Unresolved::Missing(Box::new(Missing { uri: uri.clone(), endpoint, error })))
     }
 
@@ -285,10 +298,14 @@ impl Control {
     /// listing mostly shows if there is one.
     async fn glob_or_literal(&self, uri: &S3Uri, glob: &KeyGlob, depth: Depth) -> Result<Found> {
         let (bucket, key) = (uri.bucket.as_str(), uri.literal_key());
-        let endpoint = self.endpoint(bucket, GrantTarget::Prefix(&glob.list_prefix)).await?;
-        let prefix = listed(glob, &endpoint);
-        let page = match self.list_page(bucket, &ListQuery::new(prefix)).await {
-            Ok(page) => page,
+        let listing = async {
+            let endpoint = self.endpoint(bucket, GrantTarget::Prefix(&glob.list_prefix)).await?;
+            let prefix = listed(glob, &endpoint);
+            let page = self.list_page(bucket, &ListQuery::new(prefix)).await?;
+            Ok::<_, Error>((endpoint, prefix, page))
+        };
+        let (endpoint, prefix, page) = match listing.await {
+            Ok(listing) => listing,
             // Without permission to list, the object may still be readable.
             Err(refused) if refused.kind() == ErrorKind::Access && !key.ends_with('/') => {
                 return match self.head(bucket, key, "").await {
@@ -357,6 +374,10 @@ impl Control {
 
     /// The names beside the key that are most similar: first among those with a common prefix.
     async fn near_matches(&self, bucket: &str, key: &str) -> Result<Vec<String>> {
+        // Of what is beside the source there may be no access grant.
+        if self.grants.is_some() {
+            return Ok(Vec::new());
+        }
         let folder_end = key.rfind('/').map_or(0, |at| at + 1);
         let (folder, name) = key.split_at(folder_end);
         let half = name.chars().count() / 2;
