@@ -49,7 +49,8 @@ def test_they_are_options_of_the_command() -> None:
     names = set(inspect.signature(inrush.Client).parameters)
     assert {name.replace("_", "-") for name in names - OWN} <= of_command
     # And it has all of them that are not about files, runs and their reports.
-    for title, others in (("Server", set()), ("Resources", {"part_size"})):
+    # A client has one set of credentials for a bucket, and grants are of folders.
+    for title, others in (("Server", {"access_grants"}), ("Resources", {"part_size"})):
         part = re.search(rf"^{title}:\n((?: .*\n|\n)*)", text, re.MULTILINE)
         assert part, text
         options = re.findall(r"^ +(?:-\w, )?--([a-z-]+)", part[1], re.MULTILINE)
