@@ -82,7 +82,7 @@ impl Control {
         }
         if self.grants.is_some() {
             probe.access_grant = match &found {
-                Ok(endpoint) => Some(Ok(endpoint.grant.clone().zip(expires(endpoint)))),
+                Ok(endpoint) => Some(Ok(endpoint.grant.clone().zip(endpoint.keys_expire()))),
                 Err(error) if error.kind() == ErrorKind::Access => {
                     probe.access_grant = Some(Err(error.clone()));
                     return probe;
@@ -253,11 +253,6 @@ impl Control {
         }
         None
     }
-}
-
-/// When the keys of an endpoint's own expire.
-fn expires(endpoint: &Endpoint) -> Option<SystemTime> {
-    endpoint.session.as_ref()?.get()?.expires()
 }
 
 /// The name of an object in [`Probe::object`].

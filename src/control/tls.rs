@@ -128,7 +128,7 @@ impl Control {
         for uri in uris {
             let endpoint = match &self.grants {
                 None => self.endpoint(&uri.bucket, GrantTarget::ALL).await?,
-                // A grant is asked for when it is known what the source is.
+                // A grant is requested when it is known what the source is.
                 Some(_) => Arc::new(self.service.place(&uri.bucket, &self.region)?),
             };
             if endpoint.tls {

@@ -44,12 +44,12 @@ pub fn includes(scope: &str, target: &str) -> bool {
     scope == target || prefix.is_some_and(|prefix| target.starts_with(prefix))
 }
 
-/// The grant that the keys of an endpoint are from, and how it is asked for again.
+/// The grant that the keys of an endpoint are from, and how it is requested again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The account of the Access Grants instance.
     pub account: String,
-    /// What was asked for, in the form of `GetDataAccess`.
+    /// What was requested, in the form of `GetDataAccess`.
     pub target: String,
     /// The target is one object.
     pub is_object: bool,

@@ -17,7 +17,7 @@ pub mod uri;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use grants::Grant;
 use habit::{Habit, Habits};
@@ -141,6 +141,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// When its own keys expire, those of a session or of an access grant.
+    #[must_use]
+    pub fn keys_expire(&self) -> Option<SystemTime> {
+        self.session.as_ref()?.get()?.expires()
+    }
+
     /// An endpoint with these fields.
     #[must_use]
     pub fn new(

@@ -17,7 +17,6 @@ use crate::control::{Control, refusal, server_error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::session::{SESSION_ANSWER_BYTES_MAX, parse_session};
-use crate::s3::sign::PublishedKeys;
 use crate::s3::uri::shown;
 
 impl Control {
@@ -74,14 +73,13 @@ impl Control {
     pub(in crate::control) async fn refresh_sessions(&self, now: SystemTime) -> Result<bool> {
         let mut has_new = false;
         let mut failure = None;
-        let ends = |endpoint: &Endpoint| endpoint.session.as_ref().and_then(expires);
         let is_due = |expires: SystemTime| now + SESSION_REFRESH_AHEAD >= expires;
         let endpoints = self.endpoints().into_iter();
-        let due = endpoints.filter(|endpoint| ends(endpoint).is_some_and(is_due)).collect();
+        let due = endpoints.filter(|endpoint| endpoint.keys_expire().is_some_and(is_due)).collect();
         for (endpoint, renewed) in self.renew_sessions(due).await {
             match renewed {
                 Ok(()) => has_new = true,
-                Err(error) if ends(&endpoint).is_some_and(|expires| now < expires) => {
+                Err(error) if endpoint.keys_expire().is_some_and(|expires| now < expires) => {
                     let bucket = shown(&endpoint.bucket);
                     warn!("credentials of bucket {bucket}: no newer ones yet: {error}");
                 }
@@ -108,10 +106,6 @@ impl Control {
         });
         stream::iter(renewals).buffer_unordered(GRANTS_MAX).collect().await
     }
-}
-
-fn expires(session: &Arc<PublishedKeys>) -> Option<SystemTime> {
-    session.get()?.expires()
 }
 
 #[cfg(test)]
