@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{Algorithm, DIGEST_BYTES_MAX, Digest};
+use crate::error::{Error, ErrorKind, ErrorReason};
 
 /// Most parts of an upload (S3, multipart upload limits).
 pub(super) const PARTS_MAX: u32 = 10_000;
@@ -103,6 +104,27 @@ pub struct Mismatch {
     pub stored: Stored,
     /// The computed one.
     pub computed: Digest,
+}
+
+impl Mismatch {
+    /// The error of an object with such bytes; `alike` if two downloads gave the same bytes.
+    #[must_use]
+    pub fn error(&self, alike: bool) -> Error {
+        let message = format!("the bytes have another checksum: {self}");
+        let error = Error::new(ErrorKind::Objects, message).because(ErrorReason::Integrity);
+        error.advise(match self.stored.form {
+            Form::Etag => {
+                "run it again; if it stays so, the server's ETags may not be MD5s, and --verify \
+                 auto takes such objects"
+            }
+            _ if alike => {
+                "two downloads gave the same bytes: the object, or what serves it (a cache, a \
+                 proxy, or a node of the server), differs from the stored checksum; upload it \
+                 again, or download it as it is with --verify off"
+            }
+            _ => "run it again; if it stays so, the object is damaged where it is stored",
+        })
+    }
 }
 
 impl fmt::Display for Mismatch {

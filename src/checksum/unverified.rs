@@ -2,6 +2,7 @@
 //! later run reports how a kept file was verified.
 
 use super::Algorithm;
+use crate::error::{Error, ErrorKind, ErrorReason};
 
 /// There are no bytes to check.
 pub const NO_BYTES: &str = "it is empty";
@@ -27,6 +28,14 @@ pub const UNSUPPORTED: &str = "the checksum algorithm is not supported";
 pub const NOT_STORED: &str = "the server stores no checksum for it";
 /// No checksum has been requested yet.
 pub const NOT_REQUESTED: &str = "no checksum was requested";
+
+/// The error of an object that must be verified and cannot be.
+#[must_use]
+pub fn error(reason: &str) -> Error {
+    Error::new(ErrorKind::Objects, format!("it cannot be verified: {reason}"))
+        .because(ErrorReason::Integrity)
+        .advise("--verify auto takes such objects and says so")
+}
 
 /// The reason, in the plural if there are several objects.
 #[must_use]

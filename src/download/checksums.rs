@@ -230,7 +230,7 @@ fn settle(download: FileDownload, answer: Result<StoredChecksums>, verify: Verif
 }
 
 fn refused(download: FileDownload, reason: &'static str) -> Settled {
-    let error = FileDownload::unverified(reason).within(format!("get {}", download.object.name()));
+    let error = unverified::error(reason).within(format!("get {}", download.object.name()));
     Err(Box::new((download, error)))
 }
 

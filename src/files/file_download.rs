@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::checksum::{Algorithm, Form, Mismatch, Verification, unverified};
-use crate::error::{Error, ErrorKind, ErrorReason};
+use crate::checksum::{Algorithm, Mismatch, Verification, unverified};
+use crate::error::{Error, ErrorKind};
 use crate::files::mark::Identity;
 use crate::files::sink::file::OpenFile;
 use crate::limits::{WHOLE_BYTES_MAX, fits_whole};
@@ -323,46 +323,18 @@ impl FileDownload {
             Err(mismatch) => {
                 let _ = self.mismatch.set(mismatch);
                 let alike = self.is_wrong_alike();
-                let error = Self::wrong_bytes(&mismatch, alike)
-                    .within(format!("get {}", self.object.name()));
+                let error = mismatch.error(alike).within(format!("get {}", self.object.name()));
                 self.fail_for_now(Again::Checksum, error);
             }
         }
-    }
-
-    /// The error for a checksum mismatch; `alike` if two downloads gave the same bytes.
-    #[must_use]
-    pub fn wrong_bytes(mismatch: &Mismatch, alike: bool) -> Error {
-        let message = format!("the bytes have another checksum: {mismatch}");
-        let error = Error::new(ErrorKind::Objects, message).because(ErrorReason::Integrity);
-        error.advise(match mismatch.stored.form {
-            Form::Etag => {
-                "run it again; if it stays so, the server's ETags may not be MD5s, and --verify \
-                 auto takes such objects"
-            }
-            _ if alike => {
-                "two downloads gave the same bytes: the object, or what serves it (a cache, a \
-                 proxy, or a node of the server), differs from the stored checksum; upload it \
-                 again, or download it as it is with --verify off"
-            }
-            _ => "run it again; if it stays so, the object is damaged where it is stored",
-        })
     }
 
     /// Records why its bytes cannot be verified; it fails if they must be.
     pub fn take_unverified(&self, reason: &'static str) {
         self.verification.not_validated(reason);
         if self.verification.is_strict() {
-            self.fail(Self::unverified(reason).within(format!("get {}", self.object.name())));
+            self.fail(unverified::error(reason).within(format!("get {}", self.object.name())));
         }
-    }
-
-    /// The error for bytes that must be validated and cannot be.
-    #[must_use]
-    pub fn unverified(reason: &str) -> Error {
-        Error::new(ErrorKind::Objects, format!("it cannot be verified: {reason}"))
-            .because(ErrorReason::Integrity)
-            .advise("--verify auto takes such objects and says so")
     }
 
     /// Settles one range; true for the caller that settled the last one and must finish the object.
@@ -413,7 +385,7 @@ fn to_the_second(time: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checksum::Stored;
+    use crate::checksum::{Form, Stored};
     use crate::sys::Handle;
 
     fn download(key: &str, size_bytes: u64) -> FileDownload {

@@ -7,9 +7,10 @@ use super::Worker;
 use super::connection::Connection;
 use super::job::{AfterFailure, JobState, Rivalry};
 use super::link::Link;
+use crate::checksum::unverified;
 use crate::engine::peers::LateEnd;
 use crate::error::{Error, ErrorKind, ErrorReason};
-use crate::files::file_download::{Again, FileDownload};
+use crate::files::file_download::Again;
 use crate::files::host::{FileHost, Objection};
 use crate::limits::{
     ALIKE_PAUSE_US, ALIKE_TRIES_MAX, RETRIES_BASE_MAX, RETRIES_LOGGED_MAX,
@@ -385,11 +386,11 @@ impl Connection {
             }
             (Failure::Checksum, _) => {
                 let mismatch = self.conn.comparison().mismatch().expect("it was compared");
-                FileDownload::wrong_bytes(&mismatch, job.is_wrong_alike).within(context)
+                mismatch.error(job.is_wrong_alike).within(context)
             }
             (Failure::NoChecksum, _) => {
                 let reason = self.conn.comparison().basis().and_then(Result::err);
-                FileDownload::unverified(reason.unwrap_or("it has none")).within(context)
+                unverified::error(reason.unwrap_or("it has none")).within(context)
             }
             // Like a 412: the object has changed.
             (Failure::WrongEtag | Failure::OtherLength, _) => {
