@@ -115,13 +115,13 @@
 //!   * [`engine::peers`]: how connections and addresses fare beside each other: who is late, and
 //!     where to connect next, by what all workers know. Pure.
 //!   * [`engine::stream`]: Pipe mode: one stream per epoch, into named pipes or standard output.
-//!     Its [`engine::stream::feeder`] asks the workers for ranges, each into a pipe of its own or
-//!     over TLS into memory, and hands them on in order (those of memory through a pipe of the
-//!     feeder's); a range whose turn it is gets the reader's pipe itself. Objects of gzip go to
-//!     threads that inflate them, several at the same time.
+//!     Its [`engine::stream::feeder`] asks the workers for ranges, each into a pipe of its own or,
+//!     over TLS or to be compared with a checksum, into memory, and hands them on in order (those
+//!     of memory through a pipe of the feeder's); a range whose turn it is gets the reader's pipe
+//!     itself. Objects of gzip go to threads that inflate them, several at the same time.
 //!   * [`engine::budget`]: the bytes that streams may have requested and not handed on, for all
 //!     channels of a process. Pure.
-//!   * [`engine::backlog`]: what of a stream stands decrypted in memory, ahead of its turn. Pure.
+//!   * [`engine::backlog`]: what of a stream stands in memory, ahead of its turn. Pure.
 //!   * [`engine::gunzip`]: what a gzip file holds, while its bytes come in pieces. Pure.
 //!   * [`engine::handover`]: the pipes of a stream's range: its own, and in its turn the reader's.
 //!     Pure.
@@ -209,7 +209,7 @@
 //! * **channel**: a named input of a job. **epoch**: one pass over it, one named pipe.
 //! * **request**: one range that a client asked for by itself; a GET or, after failures, several.
 //! * **recipient**: whom a range is fetched for: its object's file, or the client of a request.
-//! * **backlog**: decrypted bytes of a stream in memory, before they are handed on in order.
+//! * **backlog**: bytes of a stream in memory, before they are handed on in order.
 //! * **ceiling**: what one stage could do alone.
 //!
 //! # What must stay true, and what holds it
@@ -278,6 +278,8 @@
 //!   tests of [`mount::versions`], `tests/mount_more`.
 //! * A folder of a lazy mount is listed once, for all who wait for it, each of whom is answered
 //!   once; its numbers are no other's: tests of [`mount::lazy`], `tests/mount_more`.
+//! * A stream that is verified has no whole object that differs from its checksum: tests of
+//!   [`engine::stream::feeder`], `tests/sim`, `tests/pipe/verified.rs`.
 //! * A gzip file that is damaged or cut short is no short epoch, and what is decompressed ahead of
 //!   a reader is bounded, however small its objects are: tests of [`engine::gunzip`] and
 //!   [`engine::stream::inflate`], `tests/pipe/gzip.rs`, `tests/pipe/slow.rs`.

@@ -64,15 +64,14 @@ pub const TLS_OUT_BYTES: u32 = CONTROL_SLOT_BYTES + (4 << 10);
 /// 1 MiB (two cores with 2 MiB of cache each).
 pub const TLS_SLOT_BYTES: u32 = 512 << 10;
 
-/// Length of a buffer for a stream's plaintext, in bytes: the content of a full buffer of
-/// ciphertext. Each write of it costs a system call, and may wake the reader.
+/// Length of a buffer for a stream's bytes in memory: the content of a full buffer of ciphertext. Each write of it costs a system call, and may wake the reader.
 pub const TLS_PIECE_BYTES: u32 = 256 << 10;
 
-/// Plaintext of a channel's ranges ahead of their turn, in bytes, if memory is not scarce: all
-/// cores decrypt the next ranges while one is handed on.
+/// Bytes in memory of a channel's ranges ahead of their turn, if memory is not scarce: all cores
+/// receive, or decrypt, the next ranges while one is handed on.
 pub const BACKLOG_BYTES_MIN: u64 = 64 << 20;
 
-/// Plaintext ahead of its turn per core that decrypts, in bytes, if that is more.
+/// Bytes in memory ahead of their turn per core that receives them, if that is more.
 pub const BACKLOG_BYTES_PER_WORKER: u64 = 16 << 20;
 
 /// Buffers that the range whose turn it is may always fill: one is handed on while others are
@@ -83,7 +82,7 @@ pub const BACKLOG_BUFFERS_AT_TURN: usize = 4;
 /// read.
 pub const BACKLOG_BUFFERS_FAR: usize = 2;
 
-/// Number of ranges after the one whose turn it is that may be decrypted completely, however long.
+/// Number of ranges after the one whose turn it is that may be in memory as a whole, however long.
 pub const BACKLOG_RANGES_NEAR_MIN: u64 = 2;
 
 /// Ciphertext takes at most one part in this many of a run's memory, unless the user sets the

@@ -10,7 +10,7 @@ use clap::{ValueEnum, ValueHint};
 use super::operands::{parse_source, sources};
 use super::options::metrics::MetricsArgs;
 use super::options::selection::parse_manifest;
-use super::{ManifestPlace, MessageArgs, SelectionArgs, ServiceArgs, options, usage};
+use super::{ManifestPlace, MessageArgs, SelectionArgs, ServiceArgs, VerifyMode, options, usage};
 use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::plan::typed_range::TypedRange;
@@ -137,6 +137,13 @@ impl CatTyped {
         if self.range.is_some() && !is_one {
             return Err(usage("--range takes a single source that is one object"));
         }
+        if self.range.is_some() && self.stream.verify != VerifyMode::Off {
+            return Err(usage(
+                "--range and --verify do not go together: the stored checksum is of the whole \
+                 object",
+            ));
+        }
+        self.stream.check()?;
         Ok(CatArgs {
             sources,
             range: self.range,
@@ -202,6 +209,10 @@ pub struct StreamArgs {
     /// stream
     #[arg(long)]
     pub gunzip: bool,
+    /// whether each object is compared with its stored checksum; the stream fails before the end
+    /// of an object that differs
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = VerifyMode::Off)]
+    pub verify: VerifyMode,
     /// stop the run after this time, such as 90s or 1h30m; objects that are not complete by then
     /// have failed
     #[arg(
@@ -235,6 +246,18 @@ pub struct StreamArgs {
     /// print which part of the machine, the network or the server was the limit
     #[arg(long)]
     pub explain: bool,
+}
+
+impl StreamArgs {
+    fn check(&self) -> Result<(), clap::Error> {
+        if self.gunzip && self.verify != VerifyMode::Off {
+            return Err(usage(
+                "--gunzip and --verify do not go together: decompression already compares the \
+                 CRC-32 that gzip stores with the data",
+            ));
+        }
+        Ok(())
+    }
 }
 
 fn help_memory() -> String {
@@ -354,6 +377,7 @@ fn augmented(
 
 impl PipeTyped {
     pub(super) fn settle(self) -> Result<PipeArgs, clap::Error> {
+        self.stream.check()?;
         if self.stream.gunzip && self.record_wrapper == RecordWrapper::Recordio {
             return Err(usage(
                 "--gunzip and --record-wrapper recordio do not go together: a record begins with \

@@ -1,6 +1,7 @@
 //! `inrush pipe` and `inrush cat`: a feeder per channel, and workers that serve all feeders.
 
 pub(super) mod channel;
+mod checksums;
 pub(super) mod framing;
 pub(super) mod lines;
 pub(super) mod report;
@@ -149,6 +150,7 @@ async fn start_pipes(
             allows_none: false,
             filter: filter.clone(),
             range: None,
+            verify: args.stream.verify,
         };
         let opening = Opening::of(&control, &wanted, order_of(args), 0).await;
         let opening = opening.map_err(|error| error.within(format!("channel {name}")))?;
@@ -263,7 +265,7 @@ pub(super) struct StreamEngine {
     pub(super) connections: Bounds,
     /// The budget of bytes in flight of all channels.
     pub(super) budget: Arc<StreamBudget>,
-    /// Each channel's memory for decrypted bytes ahead of their turn.
+    /// Each channel's memory for bytes ahead of their turn.
     pub(super) room: BacklogBounds,
 }
 
@@ -319,7 +321,7 @@ pub(super) fn start_engine(
             .advise("raise the limit of open files (ulimit -n) or of memory, or serve fewer"));
     }
     let connections = bounds(args, part, config.connections() / channels, channels);
-    // The memory that a download would use for slots is for plaintext.
+    // The memory that a download would use for slots is for bytes ahead of their turn.
     let ahead_bytes = memory_bytes.saturating_sub(config.memory_bytes) / channels as u64;
     let usual_bytes = (config.workers as u64 * BACKLOG_BYTES_PER_WORKER).max(BACKLOG_BYTES_MIN);
     let room = BacklogBounds {
@@ -408,6 +410,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant, context: &Arc<Context
             allows_none: false,
             filter,
             range: args.range,
+            verify: args.stream.verify,
         },
         opening: None,
         place,

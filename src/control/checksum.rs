@@ -5,9 +5,11 @@ use futures_util::{StreamExt as _, stream};
 use http::Method;
 
 use super::client::Question;
+#[cfg(doc)]
+use super::limits::CHECKSUMS_ASKED_MAX;
 use super::limits::PARTS_ASKED_MAX;
 use super::{Ask, Control, object_of, refusal};
-use crate::checksum::{Algorithm, Form, Stored, etag_md5, unverified};
+use crate::checksum::{Algorithm, Form, InOrder, Stored, etag_md5, unverified};
 use crate::error::Result;
 use crate::s3::Object;
 use crate::s3::answer::{CHECKSUM_MODE, ERROR_BODY_BYTES_MAX, may_refuse_header};
@@ -28,6 +30,21 @@ pub struct StoredChecksums {
     pub etag: Option<Stored>,
 }
 
+impl StoredChecksums {
+    /// The checksum to compare bytes with that come in order; if `strict`, an ETag that is an MD5
+    /// counts.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn in_order(&self, strict: bool) -> Result<InOrder, &'static str> {
+        let stored = match (self.stored, self.etag) {
+            (Err(_), Some(etag)) if strict => etag,
+            (stored, _) => stored?,
+        };
+        InOrder::new(stored, self.part_bytes).ok_or(unverified::PARTS_DIFFER)
+    }
+}
+
 /// The parts of an object whose length is requested, by a HEAD each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartsAsked {
@@ -40,13 +57,14 @@ pub enum PartsAsked {
 impl Control {
     /// The stored checksum of an object. An object that has changed since its listing has none: its
     /// GETs will notice. For a checksum of parts, `asked` selects the parts whose length is
-    /// requested.
+    /// requested. At most [`CHECKSUMS_ASKED_MAX`] objects at once; others wait.
     pub async fn checksum(
         &self,
         bucket: &str,
         object: &Object,
         asked: PartsAsked,
     ) -> Result<StoredChecksums> {
+        let _turn = self.checksums_asked.acquire().await.expect("it is never closed");
         let what = format!("head s3://{bucket}/{}", shown(&object.key));
         let answer = self.ask_head(bucket, object, "", &what).await?;
         let found = object_of(&object.key, &answer).map_err(|error| error.within(&what))?;

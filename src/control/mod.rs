@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::Method;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tracing::info;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -63,7 +63,7 @@ use endpoint::{
     AddressingStyle, Configured, EndpointUrl, Service, is_name_of_region, is_region,
     region_or_default,
 };
-use limits::REGION_MOVES_MAX;
+use limits::{CHECKSUMS_ASKED_MAX, REGION_MOVES_MAX};
 use retry_budget::RetryBudget;
 use settings::Found;
 pub(crate) use settings::profile_names;
@@ -123,6 +123,8 @@ pub struct Control {
     region: String,
     list_requests: usize,
     checksums_only_when_required: bool,
+    /// Limits the objects whose checksums are requested at once.
+    checksums_asked: Semaphore,
     /// Access grants give the keys of buckets.
     grants: Option<Grants>,
     /// Those of known buckets, each in its final region, by their names and grants.
@@ -207,6 +209,7 @@ impl Control {
             },
             region,
             checksums_only_when_required: configured.checksums_only_when_required,
+            checksums_asked: Semaphore::new(CHECKSUMS_ASKED_MAX),
             list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
             grants,
             endpoints: RefCell::default(),

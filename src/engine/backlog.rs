@@ -1,5 +1,5 @@
-//! Decrypted bytes of a stream, between the workers that receive its ranges and the channel that
-//! passes them to the reader in order.
+//! Bytes of a stream in user memory, between the workers that receive its ranges and the channel
+//! that passes them to the reader in order: bytes that are decrypted, or compared with a checksum.
 //!
 //! Ranges arrive concurrently and take turns. The current range may always have a few buffers, so
 //! the stream advances however much the others hold. The next ranges may be buffered whole, so that
@@ -27,7 +27,7 @@ pub struct BacklogBounds {
     pub range_bytes: u64,
 }
 
-/// The decrypted bytes of one stream. All atomics are sequentially consistent: a waiter and a
+/// The bytes of one stream in memory. All atomics are sequentially consistent: a waiter and a
 /// thread that frees room each write one value and then read the other's.
 #[derive(Debug)]
 pub struct Backlog {
@@ -123,7 +123,7 @@ struct Queue {
     waker: Option<Handle>,
 }
 
-/// The decrypted bytes of one range: its worker pushes, the channel pops.
+/// The bytes of one range: its worker pushes, the channel pops.
 #[derive(Debug)]
 pub struct RangeBacklog {
     backlog: Arc<Backlog>,

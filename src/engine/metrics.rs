@@ -1,6 +1,7 @@
 //! Plain counters: one set per worker, added up at the end; and a few that are watched during the
 //! run.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -406,13 +407,17 @@ pub struct FeedCount {
     pub earlier_epochs: u64,
     /// Bytes of earlier epochs.
     pub earlier_bytes: u64,
+    /// Objects that match their stored checksums.
+    pub validated_objects: u64,
+    /// Objects with bytes that were compared with no checksum, by reason.
+    pub not_validated: BTreeMap<&'static str, u64>,
     /// Its requests and what became of them.
     pub sent: RequestCounts,
     /// What was waited for while a reader waited for bytes.
     pub waits: Waits,
     /// Size of the smallest private pipe, in bytes.
     pub pipe_bytes_min: Option<u64>,
-    /// Most decrypted or inflated bytes in memory.
+    /// Most bytes in memory: decrypted, inflated, or to be compared with a checksum.
     pub backlog_bytes_max: u64,
     /// Turns of its loop.
     pub turns: u64,

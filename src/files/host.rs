@@ -58,6 +58,14 @@ pub trait Host {
         descriptor::set_nonblocking(socket, is_on)
     }
 
+    /// Reads from a non-blocking socket (read(2)). 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] if the socket is empty, or the error of the connection.
+    fn receive(&mut self, socket: &Handle, into: &mut [u8]) -> Result<usize, Errno> {
+        descriptor::read(socket, into)
+    }
+
     /// Writes into a pipe without blocking (write(2)).
     ///
     /// # Errors
@@ -298,7 +306,7 @@ pub trait PipeHost {
     /// # Errors
     /// [`Errno::AGAIN`] if the pipe is empty.
     fn read_pipe(&mut self, pipe: &Handle, into: &mut [u8]) -> Result<usize, Errno> {
-        descriptor::read_pipe(pipe, into)
+        descriptor::read(pipe, into)
     }
 
     /// Creates a pipe of our own, as large as the kernel allows up to `wish_bytes`.

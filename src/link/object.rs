@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::checksum::{InOrder, unverified};
 use crate::link::conn::EtagDigest;
 use crate::s3::{Endpoint, Object};
 
@@ -21,6 +22,9 @@ pub struct ObjectRef {
     seen_etag: OnceLock<EtagDigest>,
     /// `Last-Modified` of the first range's answer without an ETag.
     seen_last_modified: OnceLock<EtagDigest>,
+    /// The stored checksum with which a stream compares its bytes, or why it has none. Boxed: most
+    /// have none.
+    checksum: OnceLock<Result<Box<InOrder>, &'static str>>,
     retries: AtomicU32,
     begun_us: AtomicU64,
 }
@@ -36,6 +40,7 @@ impl ObjectRef {
             etag,
             seen_etag: OnceLock::new(),
             seen_last_modified: OnceLock::new(),
+            checksum: OnceLock::new(),
             retries: AtomicU32::new(0),
             begun_us: AtomicU64::new(u64::MAX),
         }
@@ -67,6 +72,24 @@ impl ObjectRef {
             seen.is_none_or(|seen| *first.get_or_init(|| seen) == seen)
         };
         is_alike(&self.seen_etag, etag) && is_alike(&self.seen_last_modified, last_modified)
+    }
+
+    /// Makes a stream compare its bytes with this checksum, or says why it cannot; the first call
+    /// counts.
+    pub fn compare_with(&self, checksum: Result<InOrder, &'static str>) {
+        let _ = self.checksum.set(checksum.map(Box::new));
+    }
+
+    /// The checksum with which a stream compares its bytes.
+    ///
+    /// # Errors
+    /// Why it compares them with none.
+    pub fn checksum(&self) -> Result<InOrder, &'static str> {
+        match self.checksum.get() {
+            Some(Ok(checksum)) => Ok(**checksum),
+            Some(Err(reason)) => Err(reason),
+            None => Err(unverified::OFF),
+        }
     }
 
     /// Counts a failed attempt of a range that is retried.

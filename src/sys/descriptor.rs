@@ -204,12 +204,12 @@ pub fn wait_writable(to: BorrowedFd<'_>) -> std::io::Result<()> {
     }
 }
 
-/// Reads from a non-blocking pipe (read(2)).
+/// Reads from a non-blocking pipe or socket (read(2)). 0 is the end.
 ///
 /// # Errors
-/// [`Errno::AGAIN`] if the pipe is empty.
-pub fn read_pipe(pipe: &Handle, into: &mut [u8]) -> Result<usize, Errno> {
-    Ok(rustix::io::read(owned(pipe)?, into)?)
+/// [`Errno::AGAIN`] if it is empty, or the error of a socket's connection.
+pub fn read(from: &Handle, into: &mut [u8]) -> Result<usize, Errno> {
+    Ok(rustix::io::read(owned(from)?, into)?)
 }
 
 /// Moves bytes into or out of a pipe without copying them to user memory and without blocking

@@ -42,6 +42,7 @@ mod resting;
 mod ring;
 mod slow;
 mod slow_reader;
+mod verified;
 
 use std::path::{Path, PathBuf};
 

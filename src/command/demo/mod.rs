@@ -279,6 +279,7 @@ impl Demo<'_> {
                 memory: self.args.tuning.memory,
                 ring: self.args.tuning.ring,
                 gunzip: false,
+                verify: VerifyMode::Off,
                 deadline: None,
                 report: None,
                 messages: QUIET,

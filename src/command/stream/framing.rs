@@ -3,8 +3,12 @@
 //! The end of a record and the header of the next are one piece of the stream, so that an object
 //! costs one write besides its own bytes; texts are joined up to [`INLINE_BYTES_MAX`].
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
+
+use super::checksums::StreamChecksums;
 use super::supply::room;
 use crate::engine::stream::feed::{FeedItem, StreamFeed};
 use crate::engine::stream::inline::InlineBytes;
@@ -44,20 +48,26 @@ pub(super) struct Framer<'a> {
     feed: &'a StreamFeed,
     /// Advice about objects that are too long for a record; `None` without records.
     wraps: Option<&'static str>,
+    /// Where objects get the checksums from that they are compared with.
+    checksums: Option<StreamChecksums>,
     /// Bytes after the last item of the batch.
     pending: Vec<u8>,
     batch: Vec<FeedItem>,
 }
 
 impl<'a> Framer<'a> {
-    pub(in crate::command) fn new(feed: &'a StreamFeed, wraps: Option<&'static str>) -> Self {
-        Self { feed, wraps, pending: Vec::new(), batch: Vec::new() }
+    pub(in crate::command) fn new(
+        feed: &'a StreamFeed,
+        wraps: Option<&'static str>,
+        checksums: Option<StreamChecksums>,
+    ) -> Self {
+        Self { feed, wraps, checksums, pending: Vec::new(), batch: Vec::new() }
     }
 
     /// Adds an object. A folder marker makes no record.
     ///
     /// # Errors
-    /// If it is too long for a record.
+    /// If it is too long for a record, or as [`Self::send`].
     pub(super) async fn object(&mut self, object: Arc<ObjectRef>) -> Result<()> {
         let length = object.listed.size_bytes;
         let wraps = self.wraps.filter(|_| !is_folder_mark(&object.listed.key, length));
@@ -71,7 +81,7 @@ impl<'a> Framer<'a> {
             self.pending.extend_from_slice(recordio::padding(length));
         }
         if self.batch.len() >= BATCH_ITEMS_MAX {
-            self.send().await;
+            self.send().await?;
         }
         Ok(())
     }
@@ -83,7 +93,10 @@ impl<'a> Framer<'a> {
     }
 
     /// Adds a text, shorter than the longest record.
-    pub(super) async fn text(&mut self, text: &str) {
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(super) async fn text(&mut self, text: &str) -> Result<()> {
         let length = text.len() as u64;
         if self.wraps.is_some() {
             self.pending.extend(recordio::header(length).expect("no line is as long"));
@@ -94,8 +107,9 @@ impl<'a> Framer<'a> {
         }
         if self.pending.len() >= INLINE_BYTES_MAX {
             self.close();
-            self.send().await;
+            self.send().await?;
         }
+        Ok(())
     }
 
     fn close(&mut self) {
@@ -105,17 +119,41 @@ impl<'a> Framer<'a> {
     }
 
     /// Sends the batch, except the bytes after the last object.
-    pub(super) async fn send(&mut self) {
+    ///
+    /// # Errors
+    /// If the checksum of an object that must be compared is not known.
+    pub(super) async fn send(&mut self) -> Result<()> {
+        if let Some(checksums) = &self.checksums {
+            let mut items = std::pin::pin!(checksums.add(std::mem::take(&mut self.batch)));
+            let (mut ready, mut is_over) = (VecDeque::new(), false);
+            while !is_over || !ready.is_empty() {
+                // Requests that are under way continue while the feed is full: a server's answer must
+                // not wait for the reader.
+                tokio::select! {
+                    item = items.next(), if !is_over => match item {
+                        Some(item) => ready.push_back(item?),
+                        None => is_over = true,
+                    },
+                    count = room(self.feed), if !ready.is_empty() => {
+                        self.feed.push(ready.drain(..count.min(ready.len())));
+                    }
+                }
+            }
+        }
         while !self.batch.is_empty() {
             let count = room(self.feed).await.min(self.batch.len());
             self.feed.push(self.batch.drain(..count));
         }
+        Ok(())
     }
 
     /// Ends the epoch.
-    pub(super) async fn finish(mut self) {
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub(super) async fn finish(mut self) -> Result<()> {
         self.close();
-        self.send().await;
+        self.send().await
     }
 }
 
@@ -155,9 +193,9 @@ mod tests {
         let feed = StreamFeed::new(Handle::Simulated(0), PART);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
-            let mut framer = Framer::new(&feed, wraps.then_some("do without"));
+            let mut framer = Framer::new(&feed, wraps.then_some("do without"), None);
             fill(&mut framer).await;
-            framer.finish().await;
+            framer.finish().await.expect("no checksum is requested");
         });
         taken(&feed)
     }
@@ -178,13 +216,13 @@ mod tests {
     #[test]
     fn texts_join_what_is_around_them_and_are_cut_where_they_are_long() {
         let fill = async |framer: &mut Framer<'_>| {
-            framer.text("12345").await;
+            framer.text("12345").await.expect("no checksum");
             framer.object(object("a", 3)).await.expect("short enough");
-            framer.text("").await;
-            framer.text("1").await;
+            framer.text("").await.expect("no checksum");
+            framer.text("1").await.expect("no checksum");
             framer.object(object("b", 4)).await.expect("short enough");
-            framer.text(&"x".repeat(INLINE_BYTES_MAX + 1)).await;
-            framer.text("last").await;
+            framer.text(&"x".repeat(INLINE_BYTES_MAX + 1)).await.expect("no checksum");
+            framer.text("last").await.expect("no checksum");
         };
         let long = INLINE_BYTES_MAX.to_string();
         assert_eq!(framed(true, fill), ["24", "a", "29", "b", &long, "12", "12"]);

@@ -174,14 +174,14 @@ impl LineWalk {
                 None => break,
                 Some(Item::Text(text)) => {
                     self.text_bytes -= text.len() + size_of::<Item>();
-                    framer.text(&text).await;
+                    framer.text(&text).await?;
                 }
                 Some(Item::Object { line, attribute }) => {
                     let (object, endpoint) = match self.first.take() {
                         Some(first) => first,
                         None => {
                             if !self.heads.is_ready() {
-                                framer.send().await;
+                                framer.send().await?;
                             }
                             self.found(line, attribute).await?
                         }
@@ -191,7 +191,7 @@ impl LineWalk {
                 }
             }
         }
-        framer.finish().await;
+        framer.finish().await?;
         Ok(objects)
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::channel::Running;
-use crate::cli::StreamArgs;
+use crate::cli::{StreamArgs, VerifyMode};
 use crate::command::ending::{Done, exit_code};
 use crate::command::reporting::{finish, open, print_lines};
 use crate::command::session::Interrupts;
@@ -204,6 +204,9 @@ pub(super) fn conclude(
     let ended = EndedEngine::of(engine, part, args.connections.is_some(), args.bandwidth_limit);
     ended.explain(&mut summary, channels.iter().map(|channel| &channel.count));
     let mut lines = summary.lines(args.stats);
+    if args.verify != VerifyMode::Off {
+        lines.extend(summary.verified_lines());
+    }
     if args.explain {
         lines.extend(summary.limit.as_ref().map(|limit| limit.sentence.clone()));
     }

@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::checksums::StreamChecksums;
 use super::framing::{Framer, check_record};
 use super::lines::LineWalk;
+use crate::cli::VerifyMode;
 use crate::control::Control;
 use crate::control::list::entries::Entries;
 use crate::control::list::sources::{Source, SourceKind};
@@ -52,6 +54,8 @@ pub(in crate::command) struct WantedObjects {
     pub(in crate::command) filter: Filter,
     /// These bytes of the only source, which is one object.
     pub(in crate::command) range: Option<TypedRange>,
+    /// Which objects are compared with their stored checksums.
+    pub(in crate::command) verify: VerifyMode,
 }
 
 /// Fills a channel's feed, epoch by epoch, at most one ahead of the reader. Each epoch has its own
@@ -84,7 +88,8 @@ pub(in crate::command) async fn supply(
                 }
                 outcome => outcome?,
             };
-            let framer = Framer::new(feed, wanted.wraps);
+            let framer =
+                Framer::new(feed, wanted.wraps, StreamChecksums::of(control, wanted.verify));
             match opened {
                 Opening::Lines(lines) => lines.hand_on(framer).await,
                 Opening::Listing(listing) => listing.hand_on(framer, order.shard).await,
@@ -164,8 +169,7 @@ async fn hand_on_in_order(
         let endpoint = Arc::clone(listing.endpoint(index));
         framer.object(Arc::new(ObjectRef::new(listing.object(index), endpoint))).await?;
     }
-    framer.finish().await;
-    Ok(())
+    framer.finish().await
 }
 
 /// Waits for space in the feed.
@@ -279,10 +283,10 @@ impl OpenListing {
             for entry in mine {
                 framer.object(object(entry)).await?;
             }
-            framer.send().await;
+            framer.send().await?;
             next = walk.next_batch().await?;
         }
-        framer.finish().await;
+        framer.finish().await?;
         Ok(place)
     }
 
@@ -349,6 +353,7 @@ mod tests {
             allows_none: false,
             filter,
             range: None,
+            verify: VerifyMode::Off,
         }
     }
 

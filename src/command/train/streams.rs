@@ -17,7 +17,7 @@ use super::super::session;
 use super::super::stream::{Resources, StreamEngine, part_size, start_channels, start_engine};
 use super::input::{self, InputSource, Sources};
 use super::layout::{JobFolders, is_number};
-use crate::cli::TrainArgs;
+use crate::cli::{TrainArgs, VerifyMode};
 use crate::command::context::Context;
 use crate::command::stream::channel::{ChannelPlan, Running, inflaters, lock_channels};
 use crate::command::stream::report::{EndedEngine, StreamReport};
@@ -325,6 +325,7 @@ async fn begin<'a>(
             allows_none,
             filter: Filter::default(),
             range: None,
+            verify: VerifyMode::Off,
         };
         let order = EpochOrder { epochs: args.epochs, shuffle_seed: channel.shuffle_seed, shard };
         orders.push(order);

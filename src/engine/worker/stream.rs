@@ -2,7 +2,8 @@
 //!
 //! Without TLS, `splice` moves bytes from the socket into a pipe, outside of user memory. With TLS,
 //! bytes are decrypted into the stream's memory ([`crate::engine::backlog`]), or decrypted and
-//! written into a client's pipe.
+//! written into a client's pipe. Bytes that the stream compares with a checksum are always received
+//! into its memory.
 //!
 //! A range waiting for its turn fills a pipe of its own. In its turn, that pipe is emptied into the
 //! reader's pipe, and the rest is spliced there directly ([`crate::engine::handover`]).
@@ -37,7 +38,7 @@ pub(super) enum FlowInto {
     Pipe(Handle),
     /// The range's own pipe; the reader's pipe in its turn.
     Handover(Arc<Handover>),
-    /// The stream's memory; only over TLS.
+    /// The stream's memory: over TLS, or to be compared with a checksum.
     Memory(Arc<RangeBacklog>),
 }
 
@@ -353,7 +354,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             // For bytes that came with the head; the rest is spliced below.
             FlowInto::Handover(pipes) => pipes.writer(),
             FlowInto::Memory(range) if !range.has_room() => return Moved::AwaitsRoom,
-            FlowInto::Memory(_) if flow.with_head.is_empty() => return self.push_plaintext(index),
+            FlowInto::Memory(_) if flow.with_head.is_empty() => return self.push_received(index),
             FlowInto::Memory(range) => {
                 let count = push(range, &control.bytes()[flow.with_head.clone()]);
                 flow.with_head.start += count;
@@ -412,7 +413,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 pipes.count_moved(|| host.splice(socket, outlet, length))
             }
             (FlowInto::Handover(pipes), None) => host.splice(socket, pipes.writer(), length),
-            (FlowInto::Memory(_), _) => unreachable!("only over TLS"),
+            (FlowInto::Memory(_), _) => unreachable!("it is received into memory"),
         };
         match moved {
             Ok(count) => Moved::Bytes(count),
@@ -423,13 +424,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
     }
 
-    /// Decrypts received bytes into the stream's memory.
-    fn push_plaintext(&mut self, index: usize) -> Moved {
+    /// Receives bytes into the stream's memory, or decrypts received ones.
+    fn push_received(&mut self, index: usize) -> Moved {
         let flow = self.connections[index].state.job_mut().flow_mut();
         let FlowInto::Memory(range) = &flow.into else { unreachable!("only into memory") };
         let range = Arc::clone(range);
         let mut piece = range.backlog().take_buffer();
-        match self.decrypt(index, &mut piece) {
+        let received = match self.connections[index].is_secure() {
+            true => self.decrypt(index, &mut piece),
+            false => self.receive(index, &mut piece),
+        };
+        match received {
             Ok(count) => {
                 range.push(piece, count);
                 Moved::Bytes(count as u64)
@@ -438,6 +443,20 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 range.backlog().put_back(piece);
                 moved
             }
+        }
+    }
+
+    /// Reads bytes of a socket without TLS. Returns their number; as an error, what to do instead.
+    fn receive(&mut self, index: usize, into: &mut [u8]) -> Result<usize, Moved> {
+        let Connection { conn, link, .. } = &self.connections[index];
+        let left = usize::try_from(conn.body_left()).unwrap_or(usize::MAX);
+        let room = left.min(into.len());
+        let socket = &link.as_ref().expect("it is connected").socket;
+        match self.host.receive(socket, &mut into[..room]) {
+            Ok(0) => Err(Moved::Bytes(0)),
+            Ok(count) => Ok(count),
+            Err(errno) if errno.is_transient() => Err(Moved::AwaitsBytes),
+            Err(errno) => Err(Moved::Failed(errno)),
         }
     }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::endpoints::{AddressLine, EndpointLine};
 use super::{PaceReport, RequestLine, RingReport, asked_again, by_name, clock_corrected};
 use super::{out_of_order, tcp_memory_in_words, tried_again};
+use crate::checksum::unverified::of_many;
 use crate::engine::metrics::{EpochCount, FeedCount, WorkerMetrics};
 use crate::limits::PIPE_BYTES;
 use crate::link::failure::RetryCounts;
@@ -66,6 +67,12 @@ pub struct ChannelSummary {
     pub earlier_bytes: u64,
     /// Each opened epoch; only the last ones if there were very many.
     pub epochs: Vec<EpochSummary>,
+    /// Objects that match their stored checksums, over all epochs.
+    pub validated_objects: u64,
+    /// Objects with bytes that were compared with no checksum.
+    pub not_validated_objects: u64,
+    /// Number of these objects, by reason.
+    pub not_validated: BTreeMap<&'static str, u64>,
     /// Requests, and what was sent again.
     #[serde(flatten)]
     pub sent: RequestLine,
@@ -79,7 +86,7 @@ pub struct ChannelSummary {
     /// Size of the smallest private pipe; null if none was needed. Below 1 MiB the kernel refused a
     /// larger one (pipe-user-pages-soft, pipe-max-size), which only costs speed.
     pub pipe_bytes_min: Option<u64>,
-    /// Maximum decrypted bytes held in memory out of order.
+    /// Most bytes held in memory ahead of their turn.
     pub backlog_bytes_max: u64,
 }
 
@@ -178,6 +185,22 @@ impl StreamSummary {
         self.limit = Some(Limit::of(&facts));
     }
 
+    /// How many objects match their checksums, and why others were not compared, for people.
+    #[must_use]
+    pub fn verified_lines(&self) -> Vec<String> {
+        let validated = self.channels.iter().map(|channel| channel.validated_objects).sum();
+        let mut reasons = BTreeMap::new();
+        for (reason, objects) in self.channels.iter().flat_map(|channel| &channel.not_validated) {
+            *reasons.entry(*reason).or_default() += *objects;
+        }
+        let named = |objects| counted(objects, "object", "objects");
+        let mut lines = vec![format!("{} verified", named(validated))];
+        lines.extend(reasons.into_iter().map(|(reason, objects): (&str, u64)| {
+            format!("{} not verified: {}", named(objects), of_many(reason, objects))
+        }));
+        lines
+    }
+
     /// A line for each epoch, for people; with `stats`, also what the run cost.
     #[must_use]
     pub fn lines(&self, stats: bool) -> Vec<String> {
@@ -238,6 +261,9 @@ impl ChannelSummary {
             earlier_epochs: count.earlier_epochs,
             earlier_bytes: count.earlier_bytes,
             epochs: count.epochs.iter().map(EpochSummary::new).collect(),
+            validated_objects: count.validated_objects,
+            not_validated_objects: count.not_validated.values().sum(),
+            not_validated: count.not_validated.clone(),
             sent: RequestLine::new(&count.sent),
             endpoints: EndpointLine::all(&count.sent.addresses, &count.endpoints),
             addresses: AddressLine::all(&count.sent.addresses, &count.endpoints),

@@ -8,6 +8,7 @@
 //! polled, and waiting ranges cost nothing. Generic over ring and host, like the workers.
 
 mod broken;
+mod comparison;
 mod offer;
 mod outlet;
 mod range_length;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use super::feed::{NextStep, StreamFeed, StreamStep};
 use super::inflate::Inflaters;
+use crate::checksum::Mismatch;
 use crate::engine::backlog::BacklogBounds;
 use crate::engine::budget::{ChannelBudget, StreamBudget};
 use crate::engine::metrics::{EpochCount, FeedCount, WaitFor};
@@ -34,6 +36,7 @@ use crate::plan::ranges::PartSize;
 use crate::s3::ByteRange;
 use crate::sys::{Completion, Errno, Handle, Ring, descriptor};
 use broken::Broken;
+use comparison::Comparison;
 use offer::offer;
 use outlet::Outlet;
 use range_length::RangeLength;
@@ -68,7 +71,7 @@ pub struct FeederParts<R, H> {
     pub part: PartSize,
     /// The byte budget of all streams of the process.
     pub budget: Arc<StreamBudget>,
-    /// Memory for bytes decrypted from TLS.
+    /// Memory for bytes decrypted from TLS, or compared with a checksum.
     pub room: BacklogBounds,
     /// Threads that inflate the objects, if they are to be inflated.
     pub inflaters: Option<Arc<Inflaters>>,
@@ -109,6 +112,7 @@ pub struct Feeder<R, H> {
     window: Window,
     outlet: Outlet,
     staging: Staging,
+    comparison: Comparison,
     epoch: u64,
     /// Epochs whose FIFO was created: at most one after the current one.
     offered: u64,
@@ -173,6 +177,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             window,
             outlet: Outlet::Wanted { since_us: 0, look_us: 0 },
             staging: Staging::default(),
+            comparison: Comparison::default(),
             epoch: 0,
             offered: u64::from(epochs != Some(0)),
             offer_look_us: 0,
@@ -221,6 +226,7 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
         self.note_pace();
         self.share.pacer().rest();
         self.count.endpoints = self.window.endpoint_names();
+        self.count.validated_objects = self.comparison.validated();
         (self.count.sent, self.count.pipe_bytes_min) = self.window.counts();
         self.count.pipe_bytes_min =
             self.count.pipe_bytes_min.into_iter().chain(self.staging.capacity_bytes()).min();
@@ -399,6 +405,14 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
 
     fn note_broken(&mut self, lost: Lost) {
         self.broken.note(self.epoch + lost.epochs, lost.object, lost.error);
+    }
+
+    /// The front object differs from its checksum: its last bytes are not passed on, and the
+    /// stream fails.
+    fn note_difference(&mut self, object: Arc<ObjectRef>, mismatch: &Mismatch) {
+        let error = mismatch.error(false).within(format!("get {}", object.name()));
+        self.note_broken(Lost { error, has_no_reader: false, object, epochs: 0 });
+        self.meet_broken();
     }
 
     /// Passes received bytes to the inflaters. An object that cannot be inflated counts as failed.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::comparison::Unmoved;
 use super::window::{Inlet, StreamPiece, no_pipe};
 use super::{Feeder, TOKEN_GONE, TOKEN_READER, TOKEN_ROOM, TOKEN_WAKE, pause_us};
 use crate::engine::metrics::EpochCount;
@@ -111,6 +112,11 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
     /// Removes what was passed on.
     fn pop(&mut self) {
         if let Some(object) = self.window.pop() {
+            if object.listed.size_bytes > 0
+                && let Err(reason) = object.checksum()
+            {
+                *self.count.not_validated.entry(reason).or_default() += 1;
+            }
             self.feed.note_end(self.epoch, object, self.now_us, Ok(()));
         }
     }
@@ -142,9 +148,13 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                 }
                 Inlet::Pipe { own, handover } => {
                     handover.offer(out);
-                    self.host.splice(&own.reader, out, range.left)
+                    self.host.splice(&own.reader, out, range.left).map_err(Unmoved::from)
                 }
-                Inlet::Memory(memory) => self.staging.hand_on(&mut self.host, memory, out),
+                Inlet::Memory(memory) => {
+                    let (object, offset) = (&range.object, range.end - range.left);
+                    let look = |bytes: &[u8]| Ok(self.comparison.add(object, offset, bytes)?);
+                    self.staging.hand_on(&mut self.host, memory, out, look)
+                }
             };
             match moved {
                 Ok(count) if count > 0 => {
@@ -156,13 +166,18 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
                         return false;
                     }
                 }
-                Err(errno) if errno.is_transient() => {
+                Err(Unmoved::Failed(errno)) if errno.is_transient() => {
                     if self.is_held_up() {
                         return false;
                     }
                 }
-                Err(errno) => {
+                Err(Unmoved::Failed(errno)) => {
                     self.write_failed(errno);
+                    return false;
+                }
+                Err(Unmoved::Differs(mismatch)) => {
+                    let object = Arc::clone(&range.object);
+                    self.note_difference(object, &mismatch);
                     return false;
                 }
                 Ok(_) => {
@@ -180,7 +195,8 @@ impl<R: Ring, H: PipeHost> Feeder<R, H> {
             if range.is_over() && !self.staging.has_bytes() {
                 return true;
             }
-            match self.staging.hand_on(&mut self.host, range.inflation.output(), out) {
+            let output = range.inflation.output();
+            match self.staging.hand_on(&mut self.host, output, out, |_| Ok::<_, Errno>(())) {
                 Ok(count) if count > 0 => {
                     self.handed_on(count);
                 }

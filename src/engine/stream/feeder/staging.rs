@@ -31,17 +31,19 @@ impl Staging {
         self.capacity_bytes
     }
 
-    /// Moves bytes of this range to the reader; returns their number.
+    /// Moves bytes of this range to the reader; returns their number. `look` sees them first, some
+    /// of them perhaps twice, and may refuse them.
     ///
     /// # Errors
     /// [`Errno::AGAIN`] if there is nothing to move or no room, [`Errno::PIPE`] if there is no
-    /// reader, EMFILE if no pipe can be created.
-    pub(super) fn hand_on(
+    /// reader, EMFILE if no pipe can be created; or the error of `look`.
+    pub(super) fn hand_on<E: From<Errno>>(
         &mut self,
         host: &mut impl PipeHost,
         range: &RangeBacklog,
         out: &Handle,
-    ) -> Result<u64, Errno> {
+        look: impl FnOnce(&[u8]) -> Result<(), E>,
+    ) -> Result<u64, E> {
         let pipe = match &mut self.pipe {
             Some(pipe) => pipe,
             none => {
@@ -52,6 +54,10 @@ impl Staging {
         };
         if self.staged == 0 {
             let chunk = range.pop().ok_or(Errno::AGAIN)?;
+            if let Err(error) = look(chunk.bytes()) {
+                range.hand_on(chunk, 0);
+                return Err(error);
+            }
             let written = host.write_pipe(&pipe.writer, chunk.bytes());
             let count = *written.as_ref().unwrap_or(&0);
             range.hand_on(chunk, count);

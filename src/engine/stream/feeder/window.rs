@@ -28,14 +28,16 @@ use inflating::Inflating;
 pub(super) enum Inlet {
     /// They are spliced into its own pipe, and in its turn into the reader's.
     Pipe { own: PrivatePipe, handover: Arc<Handover> },
-    /// They are decrypted into memory.
+    /// They are received, or decrypted, into memory.
     Memory(Arc<RangeBacklog>),
 }
 
 /// A range of the stream.
 #[derive(Debug)]
 pub(super) struct Range {
-    object: Arc<ObjectRef>,
+    pub(super) object: Arc<ObjectRef>,
+    /// Its end in the object.
+    pub(super) end: u64,
     /// It is the last range of its object.
     is_last: bool,
     ticket: Arc<Ticket>,
@@ -236,7 +238,7 @@ impl Window {
             return Ok(());
         }
         let token = self.first + self.pieces.len() as u64;
-        let (inlet, into) = if object.endpoint.tls {
+        let (inlet, into) = if object.endpoint.tls || object.checksum().is_ok() {
             let number = self.requested();
             let range = Arc::new(RangeBacklog::new(Arc::clone(&self.backlog), number, room));
             (Inlet::Memory(Arc::clone(&range)), Destination::Backlog(range))
@@ -249,11 +251,13 @@ impl Window {
         let ticket = Arc::new(Ticket::new(token, Arc::clone(&self.inbox)));
         let request = ClientRequest::new(Arc::clone(&ticket), into);
         let left = range.length;
-        let is_last = range.offset + range.length == object.listed.size_bytes;
+        let end = range.offset + range.length;
+        let is_last = end == object.listed.size_bytes;
         let inflating = self.inflating.as_mut();
         let inflation = inflating.map(|inflating| inflating.inflation(range.offset == 0));
         self.pieces.push_back(StreamPiece::Range(Range {
             object: Arc::clone(&object),
+            end,
             is_last,
             ticket,
             inlet,
