@@ -51,7 +51,7 @@ impl World {
         if !fresh || !self.chance.hits(rate) {
             return;
         }
-        if self.plumbing.arrives && self.chance.hits(200) {
+        if self.chance.hits(200) {
             self.alert(socket);
             return self.count("alert in a handshake");
         }
@@ -104,7 +104,7 @@ impl World {
         if wrong {
             self.count("wrong bit");
         }
-        if self.plumbing.arrives && self.sockets[socket].end.is_none() && self.chance.hits(rate) {
+        if self.sockets[socket].end.is_none() && self.chance.hits(rate) {
             self.alert(socket);
             self.count("alert");
         }

@@ -67,6 +67,14 @@ impl Host for SimHost {
         Ok(())
     }
 
+    fn receive(&mut self, socket: &Handle, into: &mut [u8]) -> Result<usize, Errno> {
+        let mut world = self.world.borrow_mut();
+        let from = world.end(socket);
+        let End::Socket(socket) = from else { unreachable!("a socket") };
+        assert!(world.sockets[socket].nonblocking, "a call on it may not wait");
+        world.read_socket(from, into)
+    }
+
     fn write_pipe(&mut self, pipe: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
         self.world.borrow_mut().write_pipe(pipe, bytes)
     }

@@ -51,7 +51,7 @@ use chance::Chance;
 use crew::{Crew, Simulated};
 use origin::Rates;
 use pieces::Pieces;
-use seeds::seeds;
+use seeds::{DISK, FATAL, NETWORK, TLS, assert_happened, seeds};
 use world::{Shared, World};
 
 /// Turns after which a run counts as hanging: virtual time makes a sane run take a few thousand.
@@ -296,6 +296,8 @@ fn check(seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
 
 fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
     let metrics = run(&mut bench, seed, scenario.stop);
+    seeds::note_recovery(&metrics.sent);
+    seeds::note("second won", metrics.hedges_won);
     bench.world.borrow_mut().late = [metrics.sent.hedges, metrics.hedges_won, metrics.sent.moves];
     for download in bench.scheduler.abandon() {
         if let Some(file) = download.created_file() {
@@ -416,6 +418,7 @@ fn faults_that_a_retry_heals_lose_nothing() {
             assert!(outcome.result.is_ok(), "{:?}", outcome.result);
         }
     });
+    assert_happened(&[NETWORK, &["short write", "write again"]]);
 }
 
 #[test]
@@ -431,6 +434,7 @@ fn a_hostile_network_gives_right_bytes_or_a_named_error() {
         let sink = if seed % 5 == 0 { Sink::Null } else { Sink::File };
         check(seed, Scenario { rates, stop: seed % 4 == 1, sink, tls: false, verify: false });
     });
+    assert_happened(&[NETWORK, DISK, FATAL]);
 }
 
 #[test]
@@ -485,6 +489,7 @@ fn faults_of_tls_lose_nothing() {
             assert!(error.to_string().contains("TLS"), "{error}");
         }
     });
+    assert_happened(&[NETWORK, TLS]);
 }
 
 #[test]
@@ -502,6 +507,7 @@ fn a_hostile_network_under_tls_gives_right_bytes_or_a_named_error() {
             Scenario { rates, stop: seed % 4 == 1, sink: Sink::File, tls: true, verify: false },
         );
     });
+    assert_happened(&[NETWORK, TLS, DISK, FATAL]);
 }
 
 #[test]
@@ -555,6 +561,7 @@ fn wrong_bytes_are_never_taken_for_right_ones() {
             assert_eq!(download.verification.verdict().is_ok(), validated, "{key}");
         }
     });
+    assert_happened(&[&["begun anew", "checksum", "wrong bit in a body"]]);
 }
 
 #[test]

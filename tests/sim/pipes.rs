@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use inrush::error::{Error, ErrorKind, ErrorReason};
 use inrush::limits::{ALIKE_TRIES_MAX, ATTEMPTS_MAX, EPOCHS_REPORTED_MAX};
 
+use super::CALM;
 use super::chance::Chance;
 use super::origin::Rates;
 use super::places::Manner;
 use super::plumbing::small;
-use super::{CALM, seeds};
+use super::seeds::{FATAL, NETWORK, PIPES, TLS, assert_happened, note, seeds};
 use run::{Course, PATIENT, check};
 
 /// A reader as the seed draws it, for an epoch of `bytes` bytes.
@@ -74,6 +75,7 @@ fn course(seed: u64, rates: Rates, leaves: bool) -> Course {
         stop_us: None,
         holds: false,
         marks: false,
+        verified_per_mille: if Chance(seed ^ 0xcec5).hits(300) { 500 } else { 0 },
         pace_us: [1, 5_000, 1_000_000][small(chance.below(3))],
         tls: false,
         down_us: None,
@@ -155,6 +157,7 @@ fn each_fault_of_a_stream_is_one_retry() {
             exact.fetch_add(u32::from(faults > 0), Ordering::Relaxed);
         }
     });
+    assert_happened(&[NETWORK]);
     let [runs, exact] = [runs, exact].map(AtomicU32::into_inner);
     assert!(exact * 10 > runs || runs < 100, "{exact} of {runs} were exact");
 }
@@ -229,6 +232,28 @@ fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
             assert!(!is_final || unseen, "no error after {injected:?}");
         }
     });
+    assert_happened(&[NETWORK, FATAL, PIPES]);
+}
+
+#[test]
+fn a_verified_stream_has_no_whole_object_that_differs() {
+    seeds("a_verified_stream_has_no_whole_object_that_differs", 600, |seed| {
+        let rates = Rates { flip_per_mille: 100, ..CALM };
+        let tls = seed % 4 == 0;
+        let course = course(seed, rates, seed % 3 == 0);
+        let ran = check(seed, &Course { verified_per_mille: 1000, tls, ..course });
+        let is_flipped = !ran.world.borrow().flipped.is_empty();
+        for error in ran.errors() {
+            let is_named = error.to_string().contains("the bytes have another checksum: the ");
+            assert!(is_flipped && is_named && error.reason() == ErrorReason::Integrity, "{error}");
+            note("stream that differs", 1);
+        }
+        for fed in &ran.fed {
+            assert!(fed.count.not_validated.is_empty(), "each is compared");
+            note("verified object", fed.count.validated_objects);
+        }
+    });
+    assert_happened(&[&["stream that differs", "verified object"]]);
 }
 
 /// Half a minute in which nobody listens is survived, whatever the number of tries.
@@ -313,6 +338,7 @@ fn faults_of_a_stream_under_tls_lose_nothing() {
             assert!(hit && is_refusal_of_tls(error), "{error} after {injected:?}");
         }
     });
+    assert_happened(&[NETWORK, TLS]);
 }
 
 #[test]
@@ -339,6 +365,7 @@ fn a_hostile_network_under_tls_gives_a_right_stream_or_a_named_error() {
             assert!(ends || is_wrong_alike(error), "{error} after {injected:?}");
         }
     });
+    assert_happened(&[NETWORK, TLS, FATAL, PIPES]);
 }
 
 /// At every byte of a small stream the reader leaves; the next epoch's reader gets all the same.
@@ -384,6 +411,7 @@ fn lost_cancels_and_wake_ups_keep_nobody_waiting() {
             count.fetch_add(u32::from(ran.injected(&what) > 0), Ordering::Relaxed);
         }
     });
+    assert_happened(&[&["cancel lost", "hang", "hedge", "lost cancel", "lost wake-up"]]);
     let [runs, cancels, wake_ups] = [runs, cancels, wake_ups].map(AtomicU32::into_inner);
     let many = |count: u32| count * 10 > runs || runs < 100;
     assert!(many(cancels) && many(wake_ups), "{cancels} and {wake_ups} of {runs}");

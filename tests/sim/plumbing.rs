@@ -248,6 +248,29 @@ impl World {
         Ok(moved)
     }
 
+    /// Reads from a socket, as read(2) does.
+    pub(super) fn read_socket(&mut self, from: End, into: &mut [u8]) -> Result<usize, Errno> {
+        assert!(!into.is_empty(), "a read of nothing");
+        if self.interrupted() {
+            return Err(if self.chance.hits(500) { Errno::INTERRUPTED } else { Errno::AGAIN });
+        }
+        let mut left = into.len().min(self.available(from)?);
+        if left > 0 && self.chance.hits(300) {
+            left = 1 + small(self.chance.below(left as u64));
+        }
+        let mut received = 0;
+        while left > 0 {
+            let piece = self.take_slot(from, left);
+            left -= piece.len();
+            for byte in piece {
+                into[received] = byte;
+                received += 1;
+            }
+        }
+        self.plumbing.events += 1;
+        Ok(received)
+    }
+
     /// At most a page out of a socket, or out of a pipe's first slot.
     fn take_slot(&mut self, from: End, length: usize) -> VecDeque<u8> {
         match from {

@@ -22,6 +22,7 @@ use super::origin::{Fault, Rates, answer, object_bytes, size};
 use super::pieces::Pieces;
 use super::plumbing::{End, Plumbing};
 use super::secure::{Server, Sides};
+use super::seeds;
 
 /// What a receive leaves where nothing came.
 const SCRIBBLE: u8 = 0xee;
@@ -178,6 +179,7 @@ impl World {
 
     pub(crate) fn count(&mut self, what: &'static str) {
         *self.injected.entry(what).or_default() += 1;
+        seeds::note(what, 1);
         self.plumbing.events += 1;
     }
 
