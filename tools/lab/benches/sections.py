@@ -310,6 +310,34 @@ def verify_disk(bench: Bench) -> Figures:
     return verified(bench, "verify-disk", to_disk=True)
 
 
+def verify_stream(bench: Bench) -> Figures:
+    """The large objects through a named pipe, `--verify auto` beside `--verify off`.
+
+    Without it no byte is copied to user memory, so that this is the price of the copies, too."""
+    return verified_stream(bench, "verify-stream", [], ())
+
+
+def verify_stream_tls(bench: Bench) -> Figures:
+    """That comparison over TLS, where the bytes are in memory anyway. `--check` wants at most 1.1
+    of the CPU time of off."""
+    authority = bench.lab.folder("authority") / "ca.pem"
+    return verified_stream(bench, "verify-stream-tls", ["--tls", "--ca-out", authority],
+                           ("--ca-bundle", authority),
+                           Bound("inrush / off", "cpu_s_per_tb", 1.1, is_most=True))
+
+
+def verified_stream(bench: Bench, name: str, served: Sequence[Word], trust: Sequence[Word],
+                    *bounds: Bound) -> Figures:
+    """A stream that is compared with checksums beside one that is not."""
+    title = f"{name}: {large_objects(bench)} to a reader, --verify auto beside off"
+    words = ["--root", bench.root, "--checksum", "crc64nvme", *served]
+    with bench.lab.serving(*words) as url:
+        url = url.replace("http:", "https:") if served else url
+        contenders = {name: piped(bench, "--verify", mode, *trust, url=url)
+                      for name, mode in ((OURS, "auto"), ("off", "off"))}
+        return bench.finish(title, contenders, SECURE, tuple(SECURE), *bounds)
+
+
 def ring(bench: Bench) -> Figures:
     """`--ring epoll` beside `--ring io_uring`, and, to files, beside other programs.
 
@@ -346,7 +374,8 @@ def large_bytes(bench: Bench) -> int:
 SECTIONS: dict[str, Callable[[Bench], Figures]] = {
     "large": large, "small": small, "discard": discard, "rss": rss,
     "pipe": pipe, "stdout": stdout, "tls": tls, "tls-disk": tls_disk,
-    "tls-cat": tls_cat, "verify": verify, "verify-disk": verify_disk, "stalls": stalls,
+    "tls-cat": tls_cat, "verify": verify, "verify-disk": verify_disk, "verify-stream": verify_stream,
+    "verify-stream-tls": verify_stream_tls, "stalls": stalls,
     "stalls-stream": stalls_stream, "list": listings.list_keys, "ring": ring, "gzip": gzips.one,
     "gzip-many": gzips.many, "lines": lines.in_order, "lines-latency": lines.late,
     "startup": startup.run, **pace.SECTIONS, **slow_reader.SECTIONS}
