@@ -347,7 +347,7 @@ pub(crate) const EXCEPTIONS: [(&str, &str, &str); 1] =
     [("file_download", "sink", "a download holds its sink's open file, a sink asks for its shape")];
 
 /// The files of `tools/origin/src/`, each with those it uses, which are all above it.
-pub(crate) const FLOORS: [(&str, &[&str]); 27] = [
+pub(crate) const FLOORS: [(&str, &[&str]); 28] = [
     ("error", &[]),
     ("parse", &[]),
     ("map", &[]),
@@ -362,7 +362,8 @@ pub(crate) const FLOORS: [(&str, &[&str]); 27] = [
     ("certificate", &["error", "parse"]),
     ("tls", &["certificate", "error", "parse"]),
     ("config", &["checksum", "pace", "parse", "plan", "request", "tls"]),
-    ("signature", &["config", "dates", "error", "request"]),
+    ("v4a", &[]),
+    ("signature", &["config", "dates", "error", "request", "v4a"]),
     (
         "store",
         &["checksum", "config", "error", "map", "request", "signature", "source", "synthetic"],

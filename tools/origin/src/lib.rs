@@ -25,7 +25,8 @@
 //! * [`pace`]: requests and bytes a second, and who shares them. Pure; waited for in [`body`].
 //! * [`certificate`]: an authority and what it signs. [`tls`]: how TLS is spoken.
 //! * [`config`]: what is served, to whom, and how badly. Pure.
-//! * [`signature`]: SigV4, the verifying side. Pure; shares no code with any client.
+//! * [`v4a`]: the keys and regions of SigV4A. [`signature`]: SigV4 and SigV4A, the verifying side.
+//!   Pure; share no code with any client.
 //! * [`store`]: which objects exist. [`list`]: ListObjectsV2. [`buckets`]:
 //!   ListBuckets. [`respond`]: what S3 would answer.
 //! * [`stats`]: counters of what happened.
@@ -69,6 +70,7 @@ mod store;
 mod synthetic;
 mod tls;
 mod tunnel;
+mod v4a;
 mod wire;
 
 use std::net::SocketAddr;

@@ -1,12 +1,13 @@
-//! Signature Version 4, the verifying side: headers or a presigned query.
+//! Signature Version 4, the verifying side: headers or a presigned query; and 4A in headers.
 //!
 //! Written from S3's documentation and on purpose without the library that clients sign with, so
 //! that a mistake there is not repeated here. A pure function of request, credentials and time, but
 //! for credentials that end after a number of requests.
 //!
-//! Out of scope: chunked uploads (this origin is read-only) and SigV4A.
+//! Out of scope: chunked uploads (this origin is read-only), and SigV4A in a presigned query.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
@@ -19,10 +20,13 @@ use crate::config::Credentials;
 use crate::dates::{basic_of_http, iso, parse_basic, seconds};
 use crate::error::{Code, S3Error};
 use crate::request::{Query, decode};
+use crate::v4a;
 
 type HmacSha256 = Hmac<Sha256>;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+/// Hosts of multi-region access points, whose requests are for no region.
+const GLOBAL_HOSTS: &str = ".accesspoint.s3-global.amazonaws.com";
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 /// The SHA-256 of nothing: the payload of every request that only reads.
 const EMPTY_HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -52,6 +56,8 @@ pub(crate) struct Signed<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct KeyCache {
     entries: Vec<(CacheName, HmacSha256)>,
+    /// Those of SigV4A, by the credentials.
+    public_keys: BTreeMap<usize, v4a::PublicKey>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -75,8 +81,10 @@ pub(crate) struct Verifier {
 
 /// What a request says about its own signature.
 struct Claim<'a> {
+    algorithm: &'static str,
     access_key: &'a str,
     date: &'a str,
+    /// With SigV4A the regions that it is for.
     region: &'a str,
     signed_headers: &'a str,
     signature: &'a str,
@@ -99,7 +107,17 @@ impl Verifier {
             return Ok(());
         }
         let claim = Claim::read(request)?;
-        if claim.region != self.region {
+        let is_for_several = claim.algorithm == v4a::ALGORITHM;
+        let host = request.headers.get(HOST).and_then(|host| host.to_str().ok());
+        if !is_for_several && host.is_some_and(|host| host.ends_with(GLOBAL_HOSTS)) {
+            let why = "requests to a multi-region access point are signed with SigV4A";
+            return Err(S3Error::new(Code::InvalidRequest, why));
+        }
+        let is_here = match is_for_several {
+            true => v4a::includes(claim.region, &self.region),
+            false => claim.region == self.region,
+        };
+        if !is_here {
             return Err(self.wrong_region(&claim));
         }
         let Some(index) = self.find(&claim) else {
@@ -111,25 +129,43 @@ impl Verifier {
         check_time(&claim, request)?;
         let headers = check_signed_headers(&claim, request.headers)?;
         let canonical = canonical_request(&claim, request, &headers);
-        let scope = format!("{}/{}/s3/aws4_request", claim.date, claim.region);
-        let to_sign =
-            format!("{ALGORITHM}\n{}\n{scope}\n{}", claim.time, hex(&Sha256::digest(&canonical)));
-        let name = CacheName {
-            credentials: index,
-            date: claim.date.to_owned(),
-            region: claim.region.to_owned(),
+        let scope = match is_for_several {
+            true => format!("{}/s3/aws4_request", claim.date),
+            false => format!("{}/{}/s3/aws4_request", claim.date, claim.region),
         };
-        let mut mac = cache.key(name, &credentials.secret_key);
-        mac.update(to_sign.as_bytes());
-        // verify_slice compares in constant time.
+        let (algorithm, hash) = (claim.algorithm, hex(&Sha256::digest(&canonical)));
+        let to_sign = format!("{algorithm}\n{}\n{scope}\n{hash}", claim.time);
         match unhex(claim.signature) {
-            Some(given) if mac.verify_slice(&given).is_ok() => self.count(index),
+            Some(given) if self.is_signature(cache, &claim, index, &to_sign, &given) => {
+                self.count(index)
+            }
             _ => Err(S3Error::from(Code::SignatureDoesNotMatch)
                 .with("AWSAccessKeyId", claim.access_key)
                 .with("StringToSign", to_sign)
                 .with("SignatureProvided", claim.signature)
                 .with("CanonicalRequest", canonical)),
         }
+    }
+
+    fn is_signature(
+        &self,
+        cache: &mut KeyCache,
+        claim: &Claim<'_>,
+        index: usize,
+        to_sign: &str,
+        given: &[u8],
+    ) -> bool {
+        let Credentials { access_key, secret_key, .. } = &self.credentials[index];
+        if claim.algorithm == v4a::ALGORITHM {
+            let derive = || v4a::public_key(access_key, secret_key);
+            let key = cache.public_keys.entry(index).or_insert_with(derive);
+            return v4a::is_signature(key, to_sign.as_bytes(), given);
+        }
+        let (date, region) = (claim.date.to_owned(), claim.region.to_owned());
+        let mut mac = cache.key(CacheName { credentials: index, date, region }, secret_key);
+        mac.update(to_sign.as_bytes());
+        // It compares in constant time.
+        mac.verify_slice(given).is_ok()
     }
 
     /// Whose signature it says it is: of several of one name those with the right token.
@@ -201,7 +237,11 @@ impl<'a> Claim<'a> {
             let message = format!("The authorization header is malformed; {why}");
             S3Error::new(Code::AuthorizationHeaderMalformed, message)
         };
-        let Some(fields) = text.strip_prefix(ALGORITHM).filter(|rest| rest.starts_with(' ')) else {
+        let known = [ALGORITHM, v4a::ALGORITHM].into_iter().find_map(|algorithm| {
+            let fields = text.strip_prefix(algorithm)?;
+            fields.starts_with(' ').then_some((algorithm, fields))
+        });
+        let Some((algorithm, fields)) = known else {
             let message = "Unsupported Authorization Type";
             return Err(S3Error::new(Code::InvalidArgument, message));
         };
@@ -219,7 +259,9 @@ impl<'a> Claim<'a> {
         else {
             return Err(malformed("Credential, SignedHeaders and Signature are required"));
         };
-        let (access_key, date, region) = scope(credential)
+        let is_for_several = algorithm == v4a::ALGORITHM;
+        let named = if is_for_several { scope_of_all(credential) } else { scope(credential) };
+        let (access_key, date, region) = named
             .ok_or_else(|| malformed("expecting \"<key>/YYYYMMDD/REGION/s3/aws4_request\""))?;
         let header = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
         let time = match (header("x-amz-date"), header(DATE.as_str())) {
@@ -237,9 +279,15 @@ impl<'a> Claim<'a> {
         if payload != UNSIGNED && payload != EMPTY_HASH {
             return Err(Code::XAmzContentSha256Mismatch.into());
         }
+        let region = match is_for_several {
+            true => header(v4a::REGION_SET)
+                .ok_or_else(|| malformed("SigV4A requires x-amz-region-set"))?,
+            false => region,
+        };
         let token = header("x-amz-security-token");
         let presigned = false;
         Ok(Self {
+            algorithm,
             access_key,
             date,
             region,
@@ -265,6 +313,7 @@ impl<'a> Claim<'a> {
         let (access_key, date, region) = scope(need("X-Amz-Credential")?)
             .ok_or_else(|| error("Error parsing the X-Amz-Credential parameter".to_owned()))?;
         Ok(Self {
+            algorithm: ALGORITHM,
             access_key,
             date,
             region,
@@ -285,6 +334,14 @@ fn scope(credential: &str) -> Option<(&str, &str, &str)> {
     let (access_key, date) = rest.rsplit_once('/')?;
     let is_date = date.len() == 8 && date.bytes().all(|byte| byte.is_ascii_digit());
     (is_date && !access_key.is_empty()).then_some((access_key, date, region))
+}
+
+/// `key/20130524/s3/aws4_request`: a signature for several regions names none here.
+fn scope_of_all(credential: &str) -> Option<(&str, &str, &str)> {
+    let rest = credential.strip_suffix("/s3/aws4_request")?;
+    let (access_key, date) = rest.rsplit_once('/')?;
+    let is_date = date.len() == 8 && date.bytes().all(|byte| byte.is_ascii_digit());
+    (is_date && !access_key.is_empty()).then_some((access_key, date, ""))
 }
 
 fn check_token(

@@ -191,6 +191,50 @@ fn session_tokens() {
     assert_eq!(expired.refused(), Code::ExpiredToken);
 }
 
+/// Signatures of the listing for these regions, by the integers, hashlib and hmac of Python: from
+/// the definition of the curve, and a number of its own.
+const FOR_ALL: &str = "304402204f975e35e8990a04138d70ffdd7e7be828c78a6a42064754be7311802bb46ac3\
+    022024428b1ffd9649357d9084c091f0e5f5a9f211b65adeb213b3bcc015a5e9d6cb";
+const FOR_TWO: &str = "30450221009dcf40479a4f64eca7158756db8942d4f924dc4a44977592bb0900c546923a6b\
+    0220662fd8507a4c4753a062f6e1fdddbbd635d55d1fec2aa16a2873321a6b8dbc8a";
+const FOR_ANOTHER: &str = "3045022100f8d41c4ae49476296d92245a38f235b56a151624f58af2e6bd40b45fafcc\
+    acab0220558d3384b04e2ead04be86fa5c6e0146abe0d554bfbaa4b630032c7753044526";
+/// A host of multi-region access points.
+const GLOBAL: &str = "x.mrap.accesspoint.s3-global.amazonaws.com";
+
+/// The listing, signed with SigV4A for these regions.
+fn for_regions(regions: &str, signature: &str) -> Example {
+    let authorization = format!(
+        "AWS4-ECDSA-P256-SHA256 Credential={ACCESS_KEY}/20130524/s3/aws4_request,\
+         SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-region-set,Signature={signature}"
+    );
+    let example = Example::list().set("authorization", &authorization);
+    example.set("x-amz-region-set", regions).set("host", GLOBAL)
+}
+
+#[test]
+fn signatures_for_several_regions() {
+    assert_eq!(for_regions("*", FOR_ALL).verify(), Ok(()));
+    assert_eq!(for_regions("us-east-1,eu-west-3", FOR_TWO).verify(), Ok(()));
+    let elsewhere = for_regions("eu-west-3", FOR_ANOTHER);
+    assert_eq!(elsewhere.refused(), Code::AuthorizationHeaderMalformed);
+    let other_text = for_regions("us-*", FOR_ALL);
+    assert_eq!(other_text.refused(), Code::SignatureDoesNotMatch);
+    assert_eq!(for_regions("*", FOR_TWO).refused(), Code::SignatureDoesNotMatch);
+    assert_eq!(for_regions("*", "3044").refused(), Code::SignatureDoesNotMatch);
+    let secret = Credentials::new(ACCESS_KEY, "other");
+    let other = Example { credentials: secret, ..for_regions("*", FOR_ALL) };
+    assert_eq!(other.refused(), Code::SignatureDoesNotMatch);
+    let mut without = for_regions("*", FOR_ALL);
+    without.headers.retain(|(name, _)| *name != "x-amz-region-set");
+    assert_eq!(without.refused(), Code::AuthorizationHeaderMalformed);
+}
+
+#[test]
+fn multi_region_access_points_take_no_signature_of_a_region() {
+    assert_eq!(Example::list().set("host", GLOBAL).refused(), Code::InvalidRequest);
+}
+
 #[test]
 fn paths_are_encoded_once_and_not_normalised() {
     let query = Query::parse("");
@@ -207,6 +251,7 @@ fn paths_are_encoded_once_and_not_normalised() {
         let now = SystemTime::UNIX_EPOCH;
         let request = Signed { method: "GET", path, query: &query, headers: &headers, now };
         let claim = Claim {
+            algorithm: ALGORITHM,
             access_key: "",
             date: "",
             region: "",
