@@ -120,7 +120,7 @@ pub struct Endpoint {
     /// Prefix of the encoded key in a request target: `/` (virtual-hosted style) or `/bucket/`
     /// (path style), percent-encoded.
     pub path_prefix: String,
-    /// The region for signatures.
+    /// The region for signatures; [`sign::ALL_REGIONS`] for a multi-region access point.
     pub region: String,
     /// All resolved addresses, of the proxy if there is one; never empty. The control plane
     /// refreshes them.
@@ -184,6 +184,12 @@ impl Endpoint {
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.service == sign::DIRECTORY_SERVICE
+    }
+
+    /// True for a multi-region access point, whose requests are signed for all regions.
+    #[must_use]
+    pub fn is_multi_region(&self) -> bool {
+        self.region == sign::ALL_REGIONS
     }
 
     /// The host name or address without the port: the name in its certificate.

@@ -3,8 +3,10 @@
 //! Pure: the time is an argument. [`sign_request`] is general and takes 10 to 12 µs.
 //! [`RequestWriter`], for the data plane, writes into the caller's memory, caches the day's signing
 //! key, and takes 2 to 3 µs. A test checks that both agree. [`crate::control`] provides the keys.
+//! Both sign for all regions, too ([`ALL_REGIONS`], `v4a`), which takes longer.
 
 mod keys;
+mod v4a;
 mod writer;
 
 use std::fmt;
@@ -30,6 +32,10 @@ pub const SERVICE: &str = "s3";
 /// The service's name in signatures for directory buckets.
 pub const DIRECTORY_SERVICE: &str = "s3express";
 
+/// The region of an endpoint whose requests are signed for all regions: by `SigV4A`. No region has
+/// this name.
+pub const ALL_REGIONS: &str = "*";
+
 /// Signs a request without a body, which has a `Host` header and an encoded target.
 pub fn sign_request<B>(
     request: &mut http::Request<B>,
@@ -37,6 +43,9 @@ pub fn sign_request<B>(
     keys: &SigningKeys,
     now: SystemTime,
 ) -> Result<()> {
+    if endpoint.is_multi_region() {
+        return v4a::sign_request(request, endpoint, keys, now);
+    }
     let trouble = |why: &dyn fmt::Display| {
         Error::new(ErrorKind::Usage, format!("the request cannot be signed: {why}"))
     };

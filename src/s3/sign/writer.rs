@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
-use super::{SigningKeys, USER_AGENT};
+use super::{ALL_REGIONS, SigningKeys, USER_AGENT, v4a};
 use crate::s3::proxy::Proxy;
 use crate::s3::uri::{encode_key, encode_query};
 use crate::s3::{ByteRange, Endpoint};
@@ -25,7 +25,8 @@ const DAY_KEYS_MAX: usize = 64;
 
 /// SHA-256 of no bytes. Every S3-compatible server accepts it, over http and https, signed or not,
 /// unlike `UNSIGNED-PAYLOAD`.
-const EMPTY_BODY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+pub(super) const EMPTY_BODY_SHA256: &str =
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// The parameters of a range GET.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +61,7 @@ pub enum HeadProblem {
 /// Writes heads of signed GETs.
 ///
 /// It reuses its buffers and the day's signing keys. One allocation per request remains: aws-sigv4
-/// returns the signature as a `String` of 64 bytes.
+/// returns the signature as a `String` of 64 bytes. One for all regions has some more.
 #[derive(Default)]
 pub struct RequestWriter {
     /// Wiped on drop: the session token is part of what is signed.
@@ -75,7 +76,7 @@ impl fmt::Debug for RequestWriter {
     }
 }
 
-/// The key that signs everything of one day in one region; wiped on drop.
+/// The key that signs everything of one day in one region, or in all of them; wiped on drop.
 struct DayKey {
     access_key: String,
     secret: Zeroizing<String>,
@@ -84,7 +85,36 @@ struct DayKey {
     region: String,
     service: &'static str,
     date: [u8; 8],
-    key: Zeroizing<[u8; 32]>,
+    key: SigningKey,
+}
+
+/// What signs; wiped on drop.
+enum SigningKey {
+    /// The key of a region.
+    OfRegion(Zeroizing<[u8; 32]>),
+    /// The key pair for all regions.
+    OfAll(v4a::KeyPair),
+}
+
+impl SigningKey {
+    fn derive(keys: &SigningKeys, endpoint: &Endpoint, now: SystemTime) -> Self {
+        if endpoint.is_multi_region() {
+            return Self::OfAll(v4a::KeyPair::derive(keys));
+        }
+        let Endpoint { region, service, .. } = endpoint;
+        let made = v4::generate_signing_key(&keys.secret, now, region, service);
+        let mut key = Zeroizing::new([0; 32]);
+        key.copy_from_slice(made.as_ref());
+        Self::OfRegion(key)
+    }
+
+    /// The signature in hexadecimal.
+    fn sign(&self, text: &[u8]) -> String {
+        match self {
+            Self::OfRegion(key) => v4::calculate_signature(&key[..], text),
+            Self::OfAll(pair) => pair.sign(text),
+        }
+    }
 }
 
 impl DayKey {
@@ -98,10 +128,10 @@ impl DayKey {
 }
 
 /// The time as `YYYYMMDDTHHMMSSZ`, for `SigV4`.
-struct Stamp([u8; 16]);
+pub(super) struct Stamp([u8; 16]);
 
 impl Stamp {
-    fn new(now: SystemTime) -> Self {
+    pub(super) fn new(now: SystemTime) -> Self {
         let now = OffsetDateTime::from(now);
         let mut stamp = [b'0'; 16];
         let year = now.year().clamp(0, 9_999);
@@ -121,7 +151,7 @@ impl Stamp {
         date
     }
 
-    fn as_str(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("a stamp is ASCII")
     }
 }
@@ -186,18 +216,22 @@ impl RequestWriter {
         let mut hash = [0; 64];
         hex::encode_to_slice(Sha256::digest(&self.canonical), &mut hash)
             .expect("32 bytes are 64 digits");
-        let at = stamp.as_str();
+        let (at, date) = (stamp.as_str(), &stamp.as_str()[..8]);
         let Endpoint { region, service, .. } = get.endpoint;
         self.to_sign.clear();
-        write!(
-            self.to_sign,
-            "AWS4-HMAC-SHA256\n{at}\n{}/{region}/{service}/aws4_request\n",
-            &at[..8]
-        )
+        match get.endpoint.is_multi_region() {
+            false => write!(
+                self.to_sign,
+                "AWS4-HMAC-SHA256\n{at}\n{date}/{region}/{service}/aws4_request\n"
+            ),
+            true => {
+                write!(self.to_sign, "{}\n{at}\n{date}/{service}/aws4_request\n", v4a::ALGORITHM)
+            }
+        }
         .expect("writing to a Vec does not fail");
         self.to_sign.extend_from_slice(&hash);
         let day = self.day_key(keys, get.endpoint, stamp.date(), now);
-        v4::calculate_signature(&self.day_keys[day].key[..], &self.to_sign)
+        self.day_keys[day].key.sign(&self.to_sign)
     }
 
     /// Index of the day's signing key; derives it if it is new.
@@ -224,9 +258,6 @@ impl RequestWriter {
         if self.day_keys.len() == DAY_KEYS_MAX {
             self.day_keys.clear();
         }
-        let made = v4::generate_signing_key(&keys.secret, now, region, service);
-        let mut key = Zeroizing::new([0; 32]);
-        key.copy_from_slice(made.as_ref());
         self.day_keys.push(DayKey {
             access_key: keys.access_key.clone(),
             secret: keys.secret.clone(),
@@ -234,7 +265,7 @@ impl RequestWriter {
             region: region.clone(),
             service,
             date,
-            key,
+            key: SigningKey::derive(keys, endpoint, now),
         });
         self.day_keys.len() - 1
     }
@@ -283,20 +314,27 @@ fn write_signed(
     stamp: &Stamp,
     signature: &str,
 ) -> std::io::Result<()> {
-    let at = stamp.as_str();
+    let (at, date) = (stamp.as_str(), &stamp.as_str()[..8]);
     write!(out, "x-amz-content-sha256: {EMPTY_BODY_SHA256}\r\nx-amz-date: {at}\r\n")?;
+    if let Some((name, value)) = region_set(get.endpoint) {
+        write!(out, "{name}: {value}\r\n")?;
+    }
     if let Some(token) = &keys.session_token {
         write!(out, "{}: {}\r\n", keys.token_header, token.as_str())?;
     }
-    write!(
-        out,
-        "authorization: AWS4-HMAC-SHA256 Credential={}/{}/{}/{}/aws4_request, \
-         SignedHeaders=",
-        keys.access_key,
-        &at[..8],
-        get.endpoint.region,
-        get.endpoint.service
-    )?;
+    let (key, Endpoint { region, service, .. }) = (&keys.access_key, get.endpoint);
+    match get.endpoint.is_multi_region() {
+        false => write!(
+            out,
+            "authorization: AWS4-HMAC-SHA256 Credential={key}/{date}/{region}/{service}/\
+             aws4_request, SignedHeaders="
+        ),
+        true => write!(
+            out,
+            "authorization: {} Credential={key}/{date}/{service}/aws4_request, SignedHeaders=",
+            v4a::ALGORITHM
+        ),
+    }?;
     write_signed_names(out, get, keys)?;
     write!(out, ", Signature={signature}\r\n")
 }
@@ -359,8 +397,13 @@ fn write_signed_names(
     Ok(())
 }
 
-/// The signed headers whose names follow `x-amz-date`, in order: the endpoint's own, and the
-/// session token among them.
+/// The header of a signature for all regions.
+fn region_set(endpoint: &Endpoint) -> Option<(&'static str, &'static str)> {
+    endpoint.is_multi_region().then_some((v4a::REGION_SET_HEADER, ALL_REGIONS))
+}
+
+/// The signed headers whose names follow `x-amz-date`, in order: the regions, the endpoint's own,
+/// and the session token among them.
 fn last_headers<'a>(
     get: &Get<'a>,
     keys: &'a SigningKeys,
@@ -369,7 +412,7 @@ fn last_headers<'a>(
     let headers = &get.endpoint.headers;
     let before = headers.iter(true).filter(|(name, _)| *name < keys.token_header);
     let after = headers.iter(true).filter(|(name, _)| *name > keys.token_header);
-    before.chain(token).chain(after)
+    region_set(get.endpoint).into_iter().chain(before).chain(token).chain(after)
 }
 
 /// First and last byte for the `Range` header.
@@ -412,7 +455,8 @@ mod tests {
         for line in lines {
             let (name, value) = line.split_once(": ").expect("a header");
             let made = ["x-amz-content-sha256", "x-amz-date", "authorization", keys.token_header];
-            if !made.contains(&name) && name != "accept-encoding" {
+            let is_made = made.contains(&name) || name == v4a::REGION_SET_HEADER;
+            if !is_made && name != "accept-encoding" {
                 request = request.header(name, value);
             }
         }
@@ -548,7 +592,8 @@ mod tests {
         assert_eq!(sign(&here, &long, start + day), [pair(ACCESS, "one")], "another day");
         let day = &writer.day_keys[0];
         wiped(&day.secret);
-        wiped(&day.key);
+        let SigningKey::OfRegion(key) = &day.key else { panic!("the key of a region") };
+        wiped(key);
         wiped(&writer.canonical);
     }
 
@@ -606,24 +651,88 @@ mod tests {
 
     #[test]
     fn the_longest_head_fits() {
-        let mut endpoint =
-            endpoint(&"h".repeat(253), &format!("/{}/", "b".repeat(63)), "ap-southeast-2");
-        endpoint.headers = ExtraHeaders::new(true, Some(&customer_key()));
-        endpoint.proxy = proxy(&format!("http://me:{}@p", "x".repeat(509)), &endpoint);
-        let get = Get {
-            endpoint: &endpoint,
-            key: &"ü".repeat(512),
-            version_id: &"v".repeat(VERSION_ID_BYTES_MAX),
-            range: Some(ByteRange { offset: u64::MAX - 9, length: 9 }),
-            if_match: "\"e\"",
-            with_checksum: true,
-            accepts_gzip: false,
-        };
-        let keys = keys(Some(&"t".repeat(SESSION_TOKEN_BYTES_MAX)));
-        let mut out = [0; REQUEST_HEAD_BYTES_MAX];
-        assert!(
-            RequestWriter::new().write_get(&mut out, &get, Some(&keys), published_time()).is_ok()
+        for region in ["ap-southeast-2", ALL_REGIONS] {
+            let path_prefix = format!("/{}/", "b".repeat(63));
+            let mut endpoint = endpoint(&"h".repeat(253), &path_prefix, region);
+            endpoint.headers = ExtraHeaders::new(true, Some(&customer_key()));
+            endpoint.proxy = proxy(&format!("http://me:{}@p", "x".repeat(509)), &endpoint);
+            let get = Get {
+                endpoint: &endpoint,
+                key: &"ü".repeat(512),
+                version_id: &"v".repeat(VERSION_ID_BYTES_MAX),
+                range: Some(ByteRange { offset: u64::MAX - 9, length: 9 }),
+                if_match: "\"e\"",
+                with_checksum: true,
+                accepts_gzip: false,
+            };
+            let keys = keys(Some(&"t".repeat(SESSION_TOKEN_BYTES_MAX)));
+            let mut out = [0; REQUEST_HEAD_BYTES_MAX];
+            let written =
+                RequestWriter::new().write_get(&mut out, &get, Some(&keys), published_time());
+            assert!(written.is_ok(), "{region}");
+        }
+    }
+
+    /// A head without its signature.
+    fn unsigned(head: &str) -> String {
+        let lines = head.split_inclusive("\r\n");
+        lines.filter(|line| !line.starts_with("authorization: ")).collect()
+    }
+
+    /// The signature is of the canonical request that [`v4a::sign_request`] would sign.
+    #[track_caller]
+    fn check_for_all_regions(head: &str, keys: &SigningKeys, token: Option<&str>) {
+        let mut lines = unsigned(head);
+        lines.truncate(lines.trim_end().len());
+        let mut lines = lines.split("\r\n");
+        let target = lines.next().and_then(|line| line.split(' ').nth(1)).expect("a target");
+        let headers = lines.map(|line| line.split_once(": ").expect("a header"));
+        let request = headers
+            .fold(http::Request::get(target), |request, (name, value)| request.header(name, value));
+        let (canonical, names) = v4a::canonical_request(&request.body(()).expect("a request"));
+        let token_name = if token.is_some() { ";x-amz-security-token" } else { "" };
+        assert!(names.contains("x-amz-date;x-amz-region-set"), "{names}");
+        assert!(names.contains(token_name), "{names}");
+        let start = format!(
+            "AWS4-ECDSA-P256-SHA256 Credential={ACCESS}/20130524/s3/aws4_request, \
+             SignedHeaders={names}, Signature="
         );
+        let signature = authorization(head).strip_prefix(&start).expect("its parts");
+        let hash = hex::encode(Sha256::digest(canonical.as_bytes()));
+        let to_sign =
+            format!("AWS4-ECDSA-P256-SHA256\n20130524T000000Z\n20130524/s3/aws4_request\n{hash}");
+        assert!(v4a::is_signature(keys, to_sign.as_bytes(), signature), "{head}");
+        let other = to_sign.replace("/s3/", "/s4/");
+        assert!(!v4a::is_signature(keys, other.as_bytes(), signature), "{head}");
+    }
+
+    #[test]
+    fn a_key_pair_signs_for_all_regions_and_is_kept() {
+        let host = "mfzwi23gnjvgw.mrap.accesspoint.s3-global.amazonaws.com";
+        let mut endpoint = endpoint(host, "/", ALL_REGIONS);
+        endpoint.headers = ExtraHeaders::new(true, Some(&customer_key()));
+        let mut writer = RequestWriter::new();
+        for token in [None, Some("TOKEN"), None] {
+            let keys = keys(token);
+            let get = Get {
+                endpoint: &endpoint,
+                key: "a/b c",
+                version_id: "v+1",
+                range: Some(ByteRange { offset: 2, length: 3 }),
+                if_match: "\"a  b\"",
+                with_checksum: true,
+                accepts_gzip: true,
+            };
+            let mut out = [0; REQUEST_HEAD_BYTES_MAX];
+            let length = writer
+                .write_get(&mut out, &get, Some(&keys), published_time())
+                .expect("there is room");
+            let head = std::str::from_utf8(&out[..length]).expect("text");
+            assert!(head.contains("\r\nx-amz-region-set: *\r\n"), "{head}");
+            check_for_all_regions(head, &keys, token);
+            assert_eq!(writer.day_keys.len(), 1, "it is derived once");
+            assert!(matches!(writer.day_keys[0].key, SigningKey::OfAll(_)));
+        }
     }
 
     /// A directory bucket's request, whose signature was computed with Python's hashlib and hmac
