@@ -13,10 +13,10 @@ use super::settings::{Found, Settings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::Endpoint;
 use crate::s3::arn::{ARN, AccessPoint};
-use crate::s3::aws::{self, ACCELERATE, Variant};
+use crate::s3::aws::{self, ACCELERATE, Partition, Variant};
 use crate::s3::headers::{CustomerKey, ExtraHeaders};
 use crate::s3::proxy::Proxies;
-use crate::s3::sign::{DIRECTORY_SERVICE, PublishedKeys};
+use crate::s3::sign::{ALL_REGIONS, DIRECTORY_SERVICE, PublishedKeys};
 use crate::s3::uri::{encode_key, shown};
 
 /// The region without a setting; S3 corrects it.
@@ -118,6 +118,8 @@ pub(crate) struct Service {
     pub(crate) accelerate: bool,
     /// Directory buckets use sessions.
     pub(crate) sessions: bool,
+    /// ARNs of multi-region access points are refused.
+    pub(crate) no_multi_region: bool,
     pub(crate) requester_pays: bool,
     pub(crate) customer_key: Option<CustomerKey>,
     pub(crate) proxies: Proxies,
@@ -137,7 +139,7 @@ impl Service {
             return Ok(endpoint);
         }
         let mut endpoint = if bucket.starts_with(ARN) {
-            self.place_access_point(bucket)?
+            self.place_access_point(bucket, region)?
         } else if aws::is_directory_bucket(bucket) {
             self.place_directory_bucket(bucket, region)?
         } else {
@@ -196,14 +198,20 @@ impl Service {
         Ok(url.endpoint(bucket, label, region))
     }
 
-    /// In the region of its ARN, whatever region is configured.
-    fn place_access_point(&self, arn: &str) -> Result<Endpoint> {
+    /// In the region of its ARN, whatever region is configured; without one for all regions.
+    fn place_access_point(&self, arn: &str, region: &str) -> Result<Endpoint> {
         self.refuse_accelerated(arn, "access points have")?;
         let point = match AccessPoint::parse(arn) {
             Ok(point) => point,
             Err(why) => return refuse(arn, &why, "give the bucket name"),
         };
-        let url = self.url_or(|| self.variant.access_point_host(point.region))?;
+        let url = match point.is_multi_region() {
+            true => {
+                self.refuse_multi_region(arn, &point, region)?;
+                EndpointUrl::of_aws(self.variant.multi_region_host(region)?)
+            }
+            false => self.url_or(|| self.variant.access_point_host(point.region))?,
+        };
         if self.addressing == AddressingStyle::Path || url.is_address {
             return refuse(
                 arn,
@@ -211,8 +219,37 @@ impl Service {
                 "omit --addressing-style, or give the bucket name",
             );
         }
+        if point.is_multi_region() {
+            return Ok(url.endpoint(arn, Some(point.name), ALL_REGIONS));
+        }
         let label = format!("{}-{}", point.name, point.account);
         Ok(url.endpoint(arn, Some(&label), point.region))
+    }
+
+    /// As botocore, but for an endpoint that is given: botocore passes over it, and sends the
+    /// request past the server that the user has named.
+    fn refuse_multi_region(&self, arn: &str, point: &AccessPoint<'_>, region: &str) -> Result<()> {
+        let partition = Partition::of(region).name;
+        let elsewhere =
+            format!("it is in the partition {}, but {region} is in {partition}", point.partition);
+        let (why, advice) = if self.no_multi_region {
+            (
+                "multi-region access points are disabled by a setting",
+                "omit AWS_S3_DISABLE_MULTIREGION_ACCESS_POINTS, and \
+                 s3_disable_multiregion_access_points in the profile; or give one of its buckets",
+            )
+        } else if self.url.is_some() {
+            (
+                "multi-region access points exist only in AWS, but another endpoint is given",
+                "omit the endpoint URL, which may be in AWS_ variables and the profile, too; or \
+                 give one of its buckets",
+            )
+        } else if partition != point.partition {
+            (elsewhere.as_str(), "give a region of its partition with --region")
+        } else {
+            return Ok(());
+        };
+        refuse(arn, why, advice).map(|_| ())
     }
 
     /// In its zone, in the zone's region; or at the given endpoint, like the SDKs.
@@ -403,6 +440,11 @@ pub(crate) fn is_region_of_aws(text: &str) -> bool {
 /// The setting of dual-stack endpoints, of all services or of S3.
 const DUALSTACK: &str = "use_dualstack_endpoint";
 
+/// The setting against multi-region access points: a variable, and a setting of the profile, of S3
+/// too (botocore reads it there alone).
+const NO_MULTI_REGION: (&str, &str) =
+    ("AWS_S3_DISABLE_MULTIREGION_ACCESS_POINTS", "s3_disable_multiregion_access_points");
+
 /// Settings for checksums of downloads, named as in the AWS tools.
 const WHEN_SUPPORTED: &str = "when_supported";
 const WHEN_REQUIRED: &str = "when_required";
@@ -424,6 +466,8 @@ pub(crate) struct Configured {
     pub(crate) fips: bool,
     /// Directory buckets use no sessions.
     pub(crate) no_sessions: bool,
+    /// ARNs of multi-region access points are refused.
+    pub(crate) no_multi_region: bool,
     /// Checksums are requested only if required.
     pub(crate) checksums_only_when_required: bool,
 }
@@ -460,6 +504,10 @@ impl Configured {
             checksums_only_when_required: checksums == Some(WHEN_REQUIRED),
             no_sessions: settings
                 .switch("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "s3_disable_express_session_auth")?,
+            no_multi_region: match settings.find(&[NO_MULTI_REGION.0], NO_MULTI_REGION.1) {
+                Some(found) => found.switch()?,
+                None => in_s3(NO_MULTI_REGION.1)?,
+            },
         })
     }
 }
@@ -597,6 +645,45 @@ mod tests {
         }
     }
 
+    const ALL: &str = "arn:aws:s3::123456789012:accesspoint:mfzwi23gnjvgw.mrap";
+
+    /// As botocore 1.43.67 places and refuses them, but for another endpoint.
+    #[test]
+    fn multi_region_access_points_are_in_no_region() {
+        let host = "https://mfzwi23gnjvgw.mrap.accesspoint.s3-global.amazonaws.com/ s3 *";
+        for region in ["us-east-1", "eu-west-3", REGION_DEFAULT] {
+            for arn in [ALL, "arn:aws:s3::123456789012:accesspoint/mfzwi23gnjvgw.mrap"] {
+                assert_eq!(placed_by(&at(None), arn, region).as_deref(), Ok(host));
+            }
+        }
+        let (china, gov) = (ALL.replace(":aws:", ":aws-cn:"), ALL.replace(":aws:", ":aws-us-gov:"));
+        let in_china = host.replace(".com/", ".com.cn/");
+        assert_eq!(placed_by(&at(None), &china, "cn-north-1"), Ok(in_china));
+        assert_eq!(placed_by(&at(None), &gov, "us-gov-west-1").as_deref(), Ok(host));
+        let refused = |service: Service, arn: &str, expected: [&str; 2]| {
+            let error = placed_by(&service, arn, "us-east-1").expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            for expected in expected {
+                assert!(error.to_string().contains(expected), "{error}");
+            }
+        };
+        refused(at(None), &china, ["in the partition aws-cn, but us-east-1 is in aws", "--region"]);
+        refused(at(None), &gov, ["in the partition aws-us-gov", "--region"]);
+        let variant =
+            |dualstack, fips| Service { variant: Variant { dualstack, fips }, ..at(None) };
+        refused(variant(true, false), ALL, ["no dual-stack endpoints", "--use-dualstack-endpoint"]);
+        refused(variant(false, true), ALL, ["no FIPS endpoints", "--use-fips-endpoint"]);
+        let accelerated = Service { accelerate: true, ..at(None) };
+        refused(accelerated, ALL, ["no Transfer Acceleration", "use_accelerate_endpoint"]);
+        let disabled = Service { no_multi_region: true, ..at(None) };
+        refused(disabled, ALL, ["disabled by a setting", "AWS_S3_DISABLE_MULTIREGION_ACCESS"]);
+        let path = Service { addressing: AddressingStyle::Path, ..at(None) };
+        refused(path, ALL, ["not in the path", "--addressing-style"]);
+        for url in ["http://127.0.0.1:9000", "https://s3.us-west-2.amazonaws.com"] {
+            refused(at(Some(url)), ALL, ["only in AWS", "omit the endpoint URL"]);
+        }
+    }
+
     /// From the SDKs' common endpoint tests; and the zone's region if known.
     #[test]
     fn directory_buckets_have_hosts() {
@@ -726,6 +813,18 @@ mod tests {
         assert_eq!(load(&env, "dual"), Ok((false, true, false)));
         let env = [("AWS_S3_DISABLE_EXPRESS_SESSION_AUTH", "true")];
         assert_eq!(load(&env, "dual"), Ok((true, false, true)));
+        let regions = |file, variables: &[(&str, &str)]| {
+            let found = configured(variables, file, None)?;
+            Ok::<_, Error>(found.no_multi_region)
+        };
+        const OF_S3: &str = "[default]\ns3 =\n  s3_disable_multiregion_access_points = true\n";
+        const OF_ALL: &str = "[default]\ns3_disable_multiregion_access_points = true\n";
+        assert_eq!(regions("[default]\n", &[]), Ok(false));
+        assert_eq!((regions(OF_S3, &[]), regions(OF_ALL, &[])), (Ok(true), Ok(true)));
+        let variable = |value| [("AWS_S3_DISABLE_MULTIREGION_ACCESS_POINTS", value)];
+        assert_eq!(regions(OF_S3, &variable("false")), Ok(false));
+        assert_eq!(regions("[default]\n", &variable("true")), Ok(true));
+        assert!(regions(OF_S3, &variable("yes")).is_err());
         let checksums = |value| {
             let found = configured(&[("AWS_RESPONSE_CHECKSUM_VALIDATION", value)], FILE, None)?;
             Ok::<_, Error>(found.checksums_only_when_required)

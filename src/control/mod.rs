@@ -50,7 +50,7 @@ use crate::s3::grants::GrantTarget;
 use crate::s3::headers::CustomerKey;
 use crate::s3::list::{ListQuery, Page, parse_page};
 use crate::s3::proxy::Proxies;
-use crate::s3::sign::PublishedKeys;
+use crate::s3::sign::{ALL_REGIONS, PublishedKeys};
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
 use crate::s3::{Endpoint, Object, iso_date};
 use crate::sys::topology::Interface;
@@ -172,6 +172,7 @@ impl Control {
         let url = chosen(options.endpoint_url, configured.endpoint_url);
         let (url, region) = place(url, chosen(options.region, configured.region))?;
         let dualstack = configured.dualstack || configured.dualstack_of_s3 && url.is_none();
+        let variant = variant([options.dualstack, options.fips], [dualstack, configured.fips]);
         let (trust, chain_trust) = trusted(options.trust, configured.ca_bundle);
         let urls = match (&options.credentials, &settings) {
             (CredentialSource::Chain, Some(settings)) => {
@@ -198,11 +199,9 @@ impl Control {
                 url,
                 addressing: options.addressing.unwrap_or(configured.addressing),
                 accelerate: configured.accelerate,
-                variant: Variant {
-                    dualstack: options.dualstack.unwrap_or(dualstack),
-                    fips: options.fips.unwrap_or(configured.fips),
-                },
+                variant,
                 sessions: options.sessions.unwrap_or(!configured.no_sessions),
+                no_multi_region: configured.no_multi_region,
                 requester_pays: options.requester_pays,
                 customer_key: options.customer_key,
                 proxies: options.proxies,
@@ -452,6 +451,12 @@ pub(crate) fn now() -> SystemTime {
     SystemTime::now()
 }
 
+/// The variant of AWS's endpoints by options and settings: dual-stack, and FIPS.
+fn variant(given: [Option<bool>; 2], configured: [bool; 2]) -> Variant {
+    let chosen = |at: usize| given[at].unwrap_or(configured[at]);
+    Variant { dualstack: chosen(0), fips: chosen(1) }
+}
+
 /// The certificates that servers of buckets, and those that servers of credentials are verified
 /// with. The latter get secrets, too: they are verified in any case.
 fn trusted(given: Trust, bundle: Option<PathBuf>) -> (Trust, Trust) {
@@ -532,8 +537,9 @@ fn without_user(url: &str) -> &str {
 fn server_error(answer: &Answer) -> ServerError {
     let mut refusal = explain_answer(answer.status, &answer.headers, &answer.body);
     // A server that names the region that was asked names no other place, and what is no region is
-    // no advice.
-    if refusal.region == answer.region || !is_name_of_region(&refusal.region) {
+    // no advice. A request that was signed for all regions is in no wrong one.
+    let is_in_place = answer.region == ALL_REGIONS || refusal.region == answer.region;
+    if is_in_place || !is_name_of_region(&refusal.region) {
         refusal.region.clear();
     }
     let (_, keys_outlook) = answer.refused_keys.clone();

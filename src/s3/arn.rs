@@ -8,17 +8,21 @@ use crate::s3::aws::Partition;
 pub(crate) const ARN: &str = "arn:";
 /// Longest name of an access point, in bytes.
 const NAME_BYTES_MAX: usize = 50;
+/// Longest part of a host name between dots, in bytes (RFC 1035).
+const LABEL_BYTES_MAX: usize = 63;
 /// Digits of an account.
 const ACCOUNT_DIGITS: usize = 12;
 
-/// An access point of a general purpose bucket.
+/// An access point of a general purpose bucket, or of buckets in several regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessPoint<'a> {
-    /// Its region, for which requests are signed.
+    /// Its partition.
+    pub partition: &'a str,
+    /// Its region, for which requests are signed; empty for a multi-region access point.
     pub region: &'a str,
     /// Its owner's account.
     pub account: &'a str,
-    /// Its name.
+    /// Its name; the alias of a multi-region access point, which has dots.
     pub name: &'a str,
 }
 
@@ -43,7 +47,8 @@ pub(crate) fn split(text: &str) -> Result<(&str, &str), String> {
 }
 
 impl<'a> AccessPoint<'a> {
-    /// Parses `arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME`, or with a colon before the name.
+    /// Parses `arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME`, or with a colon before the name. A
+    /// multi-region access point has no region, and its alias in place of a name.
     ///
     /// # Errors
     /// Why it is not an access point.
@@ -58,23 +63,37 @@ impl<'a> AccessPoint<'a> {
         let is_word = |text: &str, fits: fn(u8) -> bool| {
             !text.is_empty() && text.bytes().all(fits) && !text.ends_with('-')
         };
-        if !is_word(region, |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-')) {
+        let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        let is_multi_region = region.is_empty();
+        if !is_multi_region && !is_word(region, fits) {
             return Err("the ARN has no valid region".to_owned());
         }
-        let known = Partition::of(region).name;
+        let known = if is_multi_region { partition } else { Partition::of(region).name };
         if known != partition {
             return Err(format!("the ARN's partition is wrong for {region}, which is in {known}"));
         }
         if account.len() != ACCOUNT_DIGITS || !is_word(account, |byte| byte.is_ascii_digit()) {
             return Err("the account in the ARN must have 12 digits".to_owned());
         }
-        let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-        if !is_word(name, fits) || name.starts_with('-') || name.len() > NAME_BYTES_MAX {
+        let is_label = |label: &str| is_word(label, fits) && !label.starts_with('-');
+        let is_short_label = |label: &str| is_label(label) && label.len() <= LABEL_BYTES_MAX;
+        if is_multi_region && !name.split('.').all(is_short_label) {
+            return Err("a multi-region access point is named by its alias, such as \
+                        mfzwi23gnjvgw.mrap: lower-case letters, digits, hyphens and dots"
+                .to_owned());
+        }
+        if !is_multi_region && (!is_label(name) || name.len() > NAME_BYTES_MAX) {
             return Err("an access point's name has lower-case letters, digits and hyphens, at \
                         most 50"
                 .to_owned());
         }
-        Ok(Self { region, account, name })
+        Ok(Self { partition, region, account, name })
+    }
+
+    /// True for an access point of buckets in several regions.
+    #[must_use]
+    pub const fn is_multi_region(&self) -> bool {
+        self.region.is_empty()
     }
 }
 
@@ -100,9 +119,9 @@ fn check_kind(
         ("s3", _) if region.is_empty() && account.is_empty() => {
             refuse("it is the ARN of a bucket; give the bucket name")
         }
-        ("s3", "accesspoint") if region.is_empty() || name.ends_with(".mrap") => refuse(
-            "multi-region access points are not supported: they need SigV4A \
-             signatures; give one of their buckets, or its access point",
+        ("s3", "accesspoint") if !region.is_empty() && name.ends_with(".mrap") => refuse(
+            "the ARN of a multi-region access point has no region: \
+             arn:aws:s3::ACCOUNT:accesspoint:ALIAS.mrap",
         ),
         ("s3", "accesspoint") => Ok(()),
         _ => refuse("it is not the ARN of an S3 access point"),
@@ -121,7 +140,9 @@ mod tests {
             "arn:aws:s3:us-west-2:123456789012:accesspoint/test",
             "arn:aws:s3:us-west-2:123456789012:accesspoint:test",
         ] {
-            let point = AccessPoint { region: "us-west-2", account: "123456789012", name: "test" };
+            let (partition, region, account) = ("aws", "us-west-2", "123456789012");
+            let point = AccessPoint { partition, region, account, name: "test" };
+            assert!(!point.is_multi_region());
             assert_eq!(AccessPoint::parse(arn), Ok(point));
             assert_eq!(split(arn), Ok((arn, "")));
             assert_eq!(split(&format!("{arn}/")), Ok((arn, "")));
@@ -131,6 +152,24 @@ mod tests {
         assert_eq!(AccessPoint::parse(china).map(|point| point.name), Ok("my-endpoint"));
     }
 
+    /// As botocore 1.43.67 takes them (`tests/functional/test_s3.py`): some names have no dot.
+    #[test]
+    fn multi_region_access_points_have_no_region() {
+        for name in ["mfzwi23gnjvgw.mrap", "myendpoint", "my.bucket"] {
+            for separator in [':', '/'] {
+                let arn = format!("arn:aws:s3::123456789012:accesspoint{separator}{name}");
+                let (partition, region, account) = ("aws", "", "123456789012");
+                let point = AccessPoint { partition, region, account, name };
+                assert_eq!(AccessPoint::parse(&arn), Ok(point));
+                assert!(point.is_multi_region());
+                assert_eq!(split(&format!("{arn}/a/b:c")), Ok((&*arn, "a/b:c")));
+                assert_eq!(split(&arn), Ok((&*arn, "")));
+            }
+        }
+        let china = "arn:aws-cn:s3::123456789012:accesspoint:x.mrap";
+        assert_eq!(AccessPoint::parse(china).map(|point| point.partition), Ok("aws-cn"));
+    }
+
     #[test]
     fn others_are_refused_by_name() {
         let check = |arn: &str, expected: &str| {
@@ -138,7 +177,14 @@ mod tests {
             assert!(why.contains(expected), "{arn}: {why}");
         };
         check("arn:aws:s3:::bucket/key", "the ARN of a bucket");
-        check("arn:aws:s3::123456789012:accesspoint:mfzwi23gnjvgw.mrap/k", "multi-region");
+        check("arn:aws:s3:us-west-2:123456789012:accesspoint:x.mrap/k", "has no region");
+        check("arn:aws:s3::12345678901:accesspoint:x.mrap/k", "12 digits");
+        check("arn:aws:s3:::accesspoint:x.mrap/k", "the ARN of a bucket");
+        for name in ["", "A.mrap", "x..mrap", "-x.mrap", "x-.mrap", "x.mrap:y", "x_y.mrap", "x@y"] {
+            check(&format!("arn:aws:s3::123456789012:accesspoint:{name}/k"), "by its alias");
+        }
+        let long = "x".repeat(LABEL_BYTES_MAX + 1);
+        check(&format!("arn:aws:s3::123456789012:accesspoint:{long}.mrap"), "by its alias");
         check("arn:aws:s3-outposts:us-east-1:123456789012:outpost/op-1/accesspoint/r", "Outposts");
         check("arn:aws:s3-object-lambda:us-east-1:123456789012:accesspoint/p", "Object Lambda");
         check("arn:aws:s3express:us-west-2:123456789012:bucket/b--usw2-az1--x-s3", "directory");

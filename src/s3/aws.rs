@@ -138,6 +138,25 @@ impl Variant {
         self.named("s3-accesspoint", "", region)
     }
 
+    /// The host that the alias of a multi-region access point is prepended to: by the endpoint
+    /// rules of botocore 1.43.67, in the partition of this region.
+    pub fn multi_region_host(self, region: &str) -> Result<String> {
+        let refuse = |what: &str, advice: &str| {
+            let message = format!("multi-region access points have no {what} endpoints");
+            Err(Error::new(ErrorKind::Usage, message).advise(advice))
+        };
+        if self.dualstack {
+            return refuse(
+                "dual-stack",
+                "omit --use-dualstack-endpoint and use_dualstack_endpoint",
+            );
+        }
+        if self.fips {
+            return refuse("FIPS", "omit --use-fips-endpoint and use_fips_endpoint");
+        }
+        Ok(format!("accesspoint.s3-global.{}", Partition::of(region).suffix))
+    }
+
     /// The host of a zone's directory buckets.
     pub fn zone_host(self, zone: &str, region: &str) -> Result<String> {
         self.named("s3express", &format!("-{zone}"), region)
@@ -269,8 +288,8 @@ pub fn unsupported(bucket: &str) -> Option<(&'static str, &'static str)> {
         Some(("table buckets are not supported", "give a general purpose bucket"))
     } else if bucket.ends_with(".mrap") {
         Some((
-            "multi-region access points are not supported: they need SigV4A signatures",
-            "give one of their buckets, or its access point",
+            "this is the alias of a multi-region access point, which is named by its ARN",
+            "give s3://arn:aws:s3::ACCOUNT:accesspoint:ALIAS.mrap",
         ))
     } else {
         None

@@ -395,6 +395,8 @@ mod tests {
         check(&format!("s3://{arn}/a/*.tar"), &format!("{arn} glob a/ a/"));
         let arn = "arn:aws:s3:us-west-2:123456789012:accesspoint:test";
         check(&format!("s3://{arn}/a/"), &format!("{arn} folder a/"));
+        let arn = "arn:aws:s3::123456789012:accesspoint:mfzwi23gnjvgw.mrap";
+        check(&format!("s3://{arn}/a/b"), &format!("{arn} key a/b"));
         check("s3://my-point-abcdefgh-s3alias/k", "my-point-abcdefgh-s3alias key k");
     }
 
@@ -469,7 +471,7 @@ mod tests {
         check("https://bucket.s3.amazonaws.com/k", "--endpoint-url");
         check("arn:aws:s3:::bucket/k", "put s3:// before");
         check("s3://arn:aws:s3:::bucket/k", "the ARN of a bucket");
-        check("s3://arn:aws:s3::123456789012:accesspoint/x.mrap/k", "multi-region");
+        check("s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/x.mrap/k", "has no region");
         check("bucket/key", "does not start with s3://");
         check("s3:/bucket/key", "two slashes");
         check("S3://bucket/key", "written s3://");

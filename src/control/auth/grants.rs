@@ -699,9 +699,11 @@ mod tests {
             let error = Control::new(unsigned).await.map(drop).expect_err("no keys");
             assert_eq!(error.kind(), ErrorKind::Usage);
             let control = Control::new(options).await.expect("a control");
-            for name in
-                ["lab--use1-az4--x-s3", "arn:aws:s3:us-east-1:111122223333:accesspoint/point"]
-            {
+            for name in [
+                "lab--use1-az4--x-s3",
+                "arn:aws:s3:us-east-1:111122223333:accesspoint/point",
+                "arn:aws:s3::111122223333:accesspoint/mfzwi23gnjvgw.mrap",
+            ] {
                 let error = control.list_page(name, &ListQuery::new("")).await.expect_err(name);
                 assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
                 assert!(error.to_string().contains("access grants are of buckets"), "{error}");

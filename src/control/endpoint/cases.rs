@@ -28,6 +28,7 @@ fn endpoint_of(region: &str, bucket: &str, options: &str, url: &str) -> Result<S
         variant: Variant { dualstack: has("dualstack"), fips: has("fips") },
         accelerate: has("accelerate"),
         sessions: !has("no-sessions"),
+        no_multi_region: has("no-multi-region"),
         ..Service::default()
     };
     let placed = service.place(bucket, &region)?;

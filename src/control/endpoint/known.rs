@@ -99,7 +99,7 @@ impl Control {
             if endpoint.tls { "https" } else { "http" },
             endpoint.host,
             endpoint.path_prefix,
-            endpoint.region,
+            if endpoint.is_multi_region() { "all regions" } else { &endpoint.region },
             if endpoint.proxy.is_some() { " by a proxy" } else { "" },
             endpoint.addresses(),
         );

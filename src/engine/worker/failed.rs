@@ -380,7 +380,13 @@ impl Connection {
             return error.within(context);
         }
         match (failure, refusal) {
-            (_, Some(refusal)) => refusal.into_error(&context),
+            (_, Some(mut refusal)) => {
+                // A request that was signed for all regions is in no wrong one.
+                if endpoint.is_multi_region() {
+                    refusal.region.clear();
+                }
+                refusal.into_error(&context)
+            }
             (Failure::Status(status), None) => {
                 answer::explain(status, &[], "").into_error(&context)
             }
