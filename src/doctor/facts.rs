@@ -200,6 +200,8 @@ pub struct Service {
     pub region: String,
     /// The region that the bucket is in.
     pub bucket_region: Option<String>,
+    /// The source is a multi-region access point.
+    pub is_multi_region: bool,
     /// What was asked for, and what came of it.
     pub object: Option<(String, Result<u64, Trouble>)>,
 }

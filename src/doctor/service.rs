@@ -157,6 +157,12 @@ fn clock(service: &Service) -> Option<Finding> {
 fn region(service: &Service) -> Option<Finding> {
     service.answered.as_ref()?.as_ref().ok()?;
     let (asked, bucket) = (&service.region, &service.bucket);
+    if service.is_multi_region {
+        let is_signed = matches!(service.credentials, Some(Ok(Some(_))));
+        let how = if is_signed { "signed for all regions (SigV4A)" } else { "not signed" };
+        let found = format!("{bucket} is a multi-region access point, and requests are {how}");
+        return Some(Finding::ok("region", found));
+    }
     Some(match &service.bucket_region {
         Some(other) if other != asked => Finding::warn(
             "region",

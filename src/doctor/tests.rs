@@ -90,6 +90,7 @@ fn service() -> Service {
         server_ahead_seconds: Some(-1),
         region: "us-east-1".to_owned(),
         bucket_region: None,
+        is_multi_region: false,
         object: Some(("s3://bkt/k".to_owned(), Ok(9))),
     }
 }
@@ -503,6 +504,24 @@ fn faults_of_the_service() {
     check("object", Bad, ["403 AccessDenied", "mend it"], |facts| {
         at(facts).object = Some(("s3://bkt/k".to_owned(), Err(trouble("403 AccessDenied"))));
     });
+}
+
+#[test]
+fn a_multi_region_access_point_is_in_no_region() {
+    let region = |credentials| {
+        let mut facts = healthy();
+        let service = facts.service.as_mut().expect("one");
+        (service.is_multi_region, service.credentials) = (true, Some(credentials));
+        let mut checks = Diagnosis::of(&facts).checks.into_iter();
+        let found = checks.find(|found| found.check == "region").expect("a finding");
+        assert_eq!(found.verdict, Verdict::Ok);
+        found.found
+    };
+    let start = "bkt is a multi-region access point, and requests are";
+    let keys = Keys { from: "given".to_owned(), left_seconds: None, renews: false };
+    assert_eq!(region(Ok(Some(keys))), format!("{start} signed for all regions (SigV4A)"));
+    assert_eq!(region(Ok(None)), format!("{start} not signed"));
+    assert_eq!(region(Err(trouble("no keys"))), format!("{start} not signed"));
 }
 
 #[test]

@@ -85,6 +85,7 @@ fn note(service: &mut Service, control: &Control, probe: Probe) {
         let endpoint = found.map_err(trouble)?;
         service.host = endpoint.host.clone();
         service.is_tls = endpoint.tls;
+        service.is_multi_region = endpoint.is_multi_region();
         service.proxy = endpoint
             .proxy
             .as_ref()
