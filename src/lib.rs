@@ -320,6 +320,8 @@
 //!   `tests/pipe/lines.rs`.
 //! * The keys of an access grant sign requests for what it includes, and no others; with them the
 //!   run's own keys sign no request to a bucket: tests of [`control::auth::grants`], `tests/tls`.
+//! * Requests to a multi-region access point are signed for all regions and go to its host alone:
+//!   tests of [`s3::sign`], `tests/proxy`.
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
 //! * No worker logs: events are of the control plane's thread, and have no secret: `tests/get`.

@@ -1,5 +1,6 @@
 //! The real program through an HTTP proxy: every byte, through tunnels and with whole URLs; whose
-//! refusal it was; who is asked directly; and no password in anything that is printed.
+//! refusal it was; who is asked directly; and no password in anything that is printed. A tunnel
+//! also leads to hosts of AWS that are not there: multi-region access points.
 
 #![expect(
     clippy::disallowed_methods,
@@ -11,6 +12,7 @@ mod between;
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of names belongs to other tests")]
 mod matrix;
+mod multi_region;
 #[path = "../common/program.rs"]
 #[expect(dead_code, reason = "signals belong to other tests")]
 mod program;
@@ -32,6 +34,7 @@ use served::{ACCESS_KEY, SECRET, config, serve, start};
 
 /// The documented exit codes.
 const USAGE: i32 = 2;
+const ACCESS: i32 = 3;
 const ENDPOINT: i32 = 6;
 
 /// The proxy's user, with what must be percent-encoded, and what it is sent as: `printf
