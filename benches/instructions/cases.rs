@@ -183,6 +183,7 @@ fn signing(times: u64) {
             let get = Get {
                 endpoint: &endpoint,
                 key: "set/part-000/shard 000001.tar",
+                target: None,
                 version_id: "",
                 range: Some(ByteRange { offset: index * PART, length: PART }),
                 if_match: ETAG,

@@ -180,6 +180,7 @@ impl Host for InstantHost {
         let get = Get {
             endpoint: &object.endpoint,
             key: &object.listed.key,
+            target: None,
             version_id: "",
             range,
             if_match: if headers.if_match { &object.listed.etag } else { "" },

@@ -461,8 +461,7 @@ impl Target {
         match error {
             None => Ok(download),
             Some(error) => {
-                let key = shown(&download.object.listed.key);
-                let error = error.within(format!("s3://{}/{key}", download.object.endpoint.bucket));
+                let error = error.within(shown(&download.object.name()));
                 Err(Box::new((download, error)))
             }
         }

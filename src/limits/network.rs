@@ -52,3 +52,7 @@ pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// Waits for an endpoint's request rate are not counted, up to this many times the retry time. With
 /// 32 requests in turn at one per second, one was refused 26 times in 328 s.
 pub const RATE_WAITS_FACTOR: u64 = 10;
+
+/// Most times in a row that the redirects of a URL are followed again because a server refuses
+/// their last target, without an accepted request between.
+pub const URL_RENEWALS_IN_ROW_MAX: u32 = 5;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::checksum::{InOrder, unverified};
 use crate::link::conn::EtagDigest;
-use crate::s3::{Endpoint, Object};
+use crate::s3::{Endpoint, Object, address};
 
 /// An object, where it is served, and what the requests for it have shown.
 #[derive(Debug)]
@@ -57,10 +57,20 @@ impl ObjectRef {
         }
     }
 
-    /// Its name in messages: `s3://bucket/key`.
+    /// Its name in messages: `s3://bucket/key`, or its URL without the query.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("s3://{}/{}", self.endpoint.bucket, self.listed.key)
+        match &self.listed.web {
+            Some(web) => web.source().to_string(),
+            None => address(&self.endpoint.bucket, &self.listed.key),
+        }
+    }
+
+    /// True if it is of a URL whose server gives a weak ETag, which matches no `If-Match` (RFC 9110
+    /// section 13.1.1); answers are compared with it all the same.
+    #[must_use]
+    pub fn has_weak_etag(&self) -> bool {
+        self.listed.web.is_some() && self.listed.etag.starts_with("W/")
     }
 
     /// Compares the ETag of one range's answer, or its `Last-Modified` if it has none, with those

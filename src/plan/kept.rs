@@ -196,6 +196,7 @@ mod tests {
             last_modified: last_modified.to_owned(),
             version_id: String::new(),
             checksum,
+            web: None,
         };
         let md5 = "\"0123456789abcdef0123456789abcdef-12\"";
         let objects = [

@@ -29,6 +29,12 @@ pub const fn may_refuse_header(status: u16) -> bool {
     matches!(status, 400 | 501)
 }
 
+/// True for a redirect that names another URL to be requested by GET (RFC 9110 section 15.4).
+#[must_use]
+pub const fn leads_elsewhere(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
+}
+
 /// A server's error response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerError {
@@ -92,6 +98,28 @@ impl ServerError {
         if matches!(self.status, 300..=399) && self.leads_to.is_empty() {
             self.leads_to = origin_of(location);
         }
+    }
+}
+
+impl ServerError {
+    /// The answer to a request of a URL: any server may have sent a page, and a message may repeat
+    /// the request, whose query is a secret.
+    #[must_use]
+    pub fn of_url(mut self) -> Self {
+        self.is_foreign = false;
+        if self.message.contains(['?', '=', '&', '%']) {
+            self.message.clear();
+        }
+        self
+    }
+
+    /// True if another URL of the object may help against this answer: where its redirects lead
+    /// was signed for a time that has passed, or is elsewhere now.
+    #[must_use]
+    pub fn wants_newer_url(&self) -> bool {
+        matches!(self.status, 401 | 403 | 410)
+            || leads_elsewhere(self.status)
+            || self.code == "ExpiredToken"
     }
 }
 
@@ -380,6 +408,25 @@ mod tests {
         assert_eq!(wrong.map(|code| wants(code, version + 1)), [true; 3], "half of them is new");
         keys.note_accepted(version + 1);
         assert!(!wants("SignatureDoesNotMatch", version + 1) && !wants("AccessDenied", version));
+    }
+
+    #[test]
+    fn answers_to_urls_repeat_no_query() {
+        let refusal = |message: &str| {
+            let body = format!("<Error><Code>X</Code><Message>{message}</Message></Error>");
+            explain(403, body.as_bytes(), "").of_url().to_string()
+        };
+        assert_eq!(refusal("Expired"), "the server answered 403 X (Expired)");
+        assert_eq!(refusal("no /f?sig=hunter2"), "the server answered 403 X");
+        assert_eq!(explain(403, b"<html>", "").of_url().to_string(), "the server answered 403");
+        let wants = |status, code: &str| {
+            let (code, rest) = (code.to_owned(), ServerError::default());
+            ServerError { status, code, ..rest }.wants_newer_url()
+        };
+        let refused = [301, 302, 303, 307, 308, 401, 403, 410];
+        assert!(refused.iter().all(|status| wants(*status, "")));
+        assert!([304, 400, 404, 412, 416, 503].iter().all(|status| !wants(*status, "")));
+        assert!(wants(400, "ExpiredToken"));
     }
 
     #[test]

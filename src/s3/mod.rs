@@ -14,6 +14,7 @@ pub mod proxy;
 pub mod session;
 pub mod sign;
 pub mod uri;
+pub mod web;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -25,6 +26,7 @@ use headers::ExtraHeaders;
 use proxy::Proxy;
 use sign::PublishedKeys;
 use tracing::info;
+use web::WebTarget;
 
 /// One object, from a listing or a HEAD.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,6 +44,8 @@ pub struct Object {
     pub version_id: String,
     /// What is known of its stored checksum.
     pub checksum: ListedChecksum,
+    /// Where the object of a URL is; `None` for objects of buckets, which their keys name.
+    pub web: Option<Arc<WebTarget>>,
 }
 
 /// What a listing says about an object's stored checksum.
@@ -72,6 +76,12 @@ impl Object {
         if size > OBJECT_BYTES_MAX { Err("is over 2^53 bytes") } else { Ok(size) }
     }
 
+    /// True if its server sends the whole object whatever range is requested.
+    #[must_use]
+    pub fn is_whole_only(&self) -> bool {
+        self.web.as_ref().is_some_and(|web| web.is_whole_only())
+    }
+
     /// Modification time in seconds since the Epoch. A HEAD has whole seconds, so a listing's time
     /// is truncated to seconds, too. `None` if it is invalid, and for the Epoch itself, which some
     /// servers send instead of an unknown time.
@@ -88,6 +98,15 @@ impl Object {
 #[must_use]
 pub fn is_folder_mark(key: &str, size_bytes: u64) -> bool {
     key.ends_with('/') && size_bytes == 0
+}
+
+/// The address of an object for users: `s3://bucket/key`, or its URL without a query.
+#[must_use]
+pub fn address(bucket: &str, key: &str) -> String {
+    match web::is_url(bucket) {
+        true => format!("{bucket}/{key}"),
+        false => format!("{}{bucket}/{key}", uri::SCHEME),
+    }
 }
 
 /// Converts the date of an HTTP header (RFC 9110 section 5.6.7) to the format of S3's listings, ISO
@@ -111,7 +130,7 @@ pub struct ByteRange {
 /// The server of one bucket, as the data plane needs it.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// The bucket's name, for messages.
+    /// The bucket's name, for messages; of a URL's server, scheme and host of the URL.
     pub bucket: String,
     /// True for https.
     pub tls: bool,
@@ -125,7 +144,7 @@ pub struct Endpoint {
     /// All resolved addresses, of the proxy if there is one; never empty. The control plane
     /// refreshes them.
     pub addresses: RwLock<Vec<SocketAddr>>,
-    /// The service for signatures.
+    /// The service for signatures; [`sign::NO_SERVICE`] for a URL's server.
     pub service: &'static str,
     /// Headers from the user's options.
     pub headers: ExtraHeaders,
@@ -190,6 +209,12 @@ impl Endpoint {
     #[must_use]
     pub fn is_multi_region(&self) -> bool {
         self.region == sign::ALL_REGIONS
+    }
+
+    /// True for a server that is named by a URL: requests to it are never signed.
+    #[must_use]
+    pub fn is_web(&self) -> bool {
+        self.service == sign::NO_SERVICE
     }
 
     /// The host name or address without the port: the name in its certificate.
@@ -271,6 +296,12 @@ mod tests {
         ] {
             assert_eq!(seconds(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn addresses_are_those_that_users_give() {
+        assert_eq!(address("b", "k/x"), "s3://b/k/x");
+        assert_eq!(address("https://h:1", "k/x"), "https://h:1/k/x");
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! Parses `s3://bucket/key` as users write it, and encodes keys for request targets.
 //!
 //! Pure. Only a request ([`crate::control`]) can find out whether a key is an object or a folder.
-//! An access point's ARN may replace the bucket's name; `https://` addresses are refused with a
-//! message.
+//! An access point's ARN may replace the bucket's name. `https://` addresses are those of
+//! [`super::web`], where a command takes them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::arn::{self, ARN};
+use crate::s3::web::{WebUrl, is_url, without_query};
 use crate::text::glob::{Glob, GlobSet};
 /// Escapes a name from outside for a message.
 pub use crate::text::shown::shortened as shown;
@@ -55,10 +57,11 @@ pub fn quote_etag(etag: &str) -> Option<String> {
     Some(if quoted || etag.is_empty() { etag.to_owned() } else { format!("\"{etag}\"") })
 }
 
-/// A parsed `s3://` address.
+/// A parsed `s3://` address, or a URL.
 #[derive(Debug, Clone)]
 pub struct S3Uri {
-    /// The bucket's name, checked against S3's rules; or the ARN of an access point.
+    /// The bucket's name, checked against S3's rules; or the ARN of an access point. Of a URL,
+    /// scheme and host.
     pub bucket: String,
     /// Which keys of the bucket.
     pub key: KeyPattern,
@@ -66,6 +69,8 @@ pub struct S3Uri {
     pub version_id: String,
     /// Why the key, in spite of its wildcards, is not a glob and taken literally.
     pub not_a_glob: Option<String>,
+    /// The URL, if it is one; then the key is its path, exactly.
+    pub url: Option<Arc<WebUrl>>,
     text: String,
 }
 
@@ -131,6 +136,35 @@ impl S3Uri {
             }
         })?;
         Ok(Self { not_a_glob, ..uri })
+    }
+
+    /// Like [`S3Uri::parse`], or a URL of one object.
+    ///
+    /// # Errors
+    /// Those of [`S3Uri::parse`] and of [`WebUrl::parse`].
+    pub fn parse_or_url(text: &str) -> Result<Self> {
+        if is_url(text) { Self::of_url(text) } else { Self::parse(text) }
+    }
+
+    /// Like [`S3Uri::parse_raw`], or a URL of one object.
+    ///
+    /// # Errors
+    /// Those of [`S3Uri::parse_raw`] and of [`WebUrl::parse`].
+    pub fn parse_raw_or_url(text: &str) -> Result<Self> {
+        if is_url(text) { Self::of_url(text) } else { Self::parse_raw(text) }
+    }
+
+    fn of_url(text: &str) -> Result<Self> {
+        let url = WebUrl::parse(text.trim_end())?;
+        let (key, path_start) = url.name().map_err(|why| malformed(text, &why))?;
+        Ok(Self {
+            bucket: url.origin(),
+            key: KeyPattern::Exact { key, path_start },
+            version_id: String::new(),
+            not_a_glob: None,
+            text: url.to_string(),
+            url: Some(Arc::new(url)),
+        })
     }
 
     /// Like [`S3Uri::parse`], but every character of the key is literal.
@@ -200,12 +234,15 @@ impl S3Uri {
         }
         let key = key_pattern(key).map_err(|why| malformed(text, &why))?;
         let (bucket, text) = (bucket.to_owned(), text.to_owned());
-        Ok(Self { bucket, key, version_id: String::new(), not_a_glob: None, text })
+        Ok(Self { bucket, key, version_id: String::new(), not_a_glob: None, url: None, text })
     }
 
     /// The key as typed, if no character of it is a wildcard.
     #[must_use]
     pub fn literal_key(&self) -> &str {
+        if let (Some(_), KeyPattern::Exact { key, .. }) = (&self.url, &self.key) {
+            return key;
+        }
         let rest = &self.text[SCHEME.len() + self.bucket.len()..];
         rest.strip_prefix('/').unwrap_or(rest)
     }
@@ -236,14 +273,18 @@ impl S3Uri {
 }
 
 fn malformed(text: &str, why: &str) -> Error {
-    Error::new(ErrorKind::Usage, format!("'{}' is not an S3 address: {why}", shown(text))).advise(
-        "expected s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob such as s3://BUCKET/a/*.tar",
-    )
+    // The query of a URL may be a signature.
+    let named = shown(&without_query(text));
+    let expected =
+        "expected s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob such as s3://BUCKET/a/*.tar";
+    let more = if is_url(text) { "; only get and cat take URLs, without --prefix" } else { "" };
+    Error::new(ErrorKind::Usage, format!("'{named}' is not an S3 address: {why}"))
+        .advise(format!("{expected}{more}"))
 }
 
 fn other_scheme(text: &str) -> &'static str {
     let lower = text.to_ascii_lowercase();
-    if lower.starts_with("https://") || lower.starts_with("http://") {
+    if is_url(text) {
         "it is a URL; give s3://BUCKET/KEY, and the server with --endpoint-url"
     } else if lower.starts_with("arn:") {
         "it is an ARN; put s3:// before the ARN of an access point, or give the bucket name"
@@ -484,6 +525,27 @@ mod tests {
         check(&format!("s3://{}/key", "b".repeat(256)), "255");
         check("s3://buck*/key", "wildcard");
         check(&format!("s3://bucket/{}", "k".repeat(1025)), "1025 bytes");
+    }
+
+    #[test]
+    fn urls_are_taken_where_they_are_wanted() {
+        for parse in [S3Uri::parse_or_url, S3Uri::parse_raw_or_url] {
+            let uri = parse("https://h.test:1/a%20b/c*.bin?sig=hunter2").expect("a URL");
+            assert_eq!(
+                (uri.bucket.as_str(), uri.literal_key()),
+                ("https://h.test:1", "a b/c*.bin")
+            );
+            assert!(matches!(&uri.key, KeyPattern::Exact { path_start: 4, .. }), "{uri:?}");
+            assert_eq!(uri.to_string(), "https://h.test:1/a%20b/c*.bin?...");
+            assert!(!format!("{uri:?}").contains("hunter2"));
+            assert!(parse("s3://bucket/key").expect("an address").url.is_none());
+            let error = uri.with_version("v").expect_err("it has none").to_string();
+            assert!(error.contains("has no version"), "{error}");
+        }
+        let refused = S3Uri::parse("https://u:hunter2@h/k?sig=hunter2").expect_err("no address");
+        let refused = refused.to_string();
+        assert!(refused.contains("'https://h/k?...' is not an S3 address"), "{refused}");
+        assert!(!refused.contains("hunter2"), "{refused}");
     }
 
     #[test]

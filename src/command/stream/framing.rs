@@ -17,7 +17,7 @@ use crate::limits::INLINE_BYTES_MAX;
 use crate::link::object::ObjectRef;
 use crate::plan::recordio::{self, RECORD_BYTES_MAX};
 use crate::s3::uri::shown;
-use crate::s3::{ByteRange, Endpoint, Object, is_folder_mark};
+use crate::s3::{ByteRange, Endpoint, Object, address, is_folder_mark};
 
 /// Most items added to the feed at once.
 const BATCH_ITEMS_MAX: usize = 256;
@@ -34,9 +34,9 @@ pub(super) fn check_record(
     if object.size_bytes <= RECORD_BYTES_MAX {
         return Ok(());
     }
-    let (bucket, key) = (&endpoint.bucket, shown(&object.key));
+    let name = address(&endpoint.bucket, &shown(&object.key));
     let message = format!(
-        "s3://{bucket}/{key}: it has {} bytes, and a RecordIO record at most {RECORD_BYTES_MAX}",
+        "{name}: it has {} bytes, and a RecordIO record at most {RECORD_BYTES_MAX}",
         object.size_bytes
     );
     Err(Error::new(ErrorKind::Objects, message).advise(advice))

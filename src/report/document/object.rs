@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::files::file_download::{FileDownload, Outcome, Shape};
 use crate::limits::SLOT_BYTES_MAX;
 use crate::link::object::ObjectRef;
-use crate::s3::Object;
+use crate::s3::{Object, address};
 use crate::text::shown::shown;
 use crate::text::size::{Binary, Decimal};
 
@@ -419,10 +419,10 @@ impl<'a> PlannedLine<'a> {
 /// A download in words; `place` is the full path of the file.
 #[must_use]
 pub fn moved(bucket: &str, key: &str, place: Option<&str>, bytes: u64) -> String {
-    let (key, bytes) = (shown(key), Decimal(bytes));
+    let (name, bytes) = (address(bucket, &shown(key)), Decimal(bytes));
     match place {
-        Some(place) => format!("get: s3://{bucket}/{key} -> {} ({bytes})", shown(place)),
-        None => format!("get: s3://{bucket}/{key} ({bytes})"),
+        Some(place) => format!("get: {name} -> {} ({bytes})", shown(place)),
+        None => format!("get: {name} ({bytes})"),
     }
 }
 

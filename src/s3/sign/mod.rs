@@ -36,6 +36,9 @@ pub const DIRECTORY_SERVICE: &str = "s3express";
 /// this name.
 pub const ALL_REGIONS: &str = "*";
 
+/// In place of a service's name: requests are not signed.
+pub const NO_SERVICE: &str = "";
+
 /// Signs a request without a body, which has a `Host` header and an encoded target.
 pub fn sign_request<B>(
     request: &mut http::Request<B>,

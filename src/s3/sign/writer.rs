@@ -35,6 +35,9 @@ pub struct Get<'a> {
     pub endpoint: &'a Endpoint,
     /// The key, decoded.
     pub key: &'a str,
+    /// Path and query of a URL as they are requested, in place of the key; such a request has no
+    /// keys.
+    pub target: Option<&'a str>,
     /// Version ID; empty for the newest.
     pub version_id: &'a str,
     /// Byte range; `None` for the whole object.
@@ -279,7 +282,10 @@ fn write_plain(out: &mut &mut [u8], get: &Get<'_>) -> std::io::Result<()> {
     if relay.is_some() {
         write!(out, "http://{host}")?;
     }
-    write!(out, "{path_prefix}{}", encode_key(get.key))?;
+    match get.target {
+        Some(target) => out.write_all(target.as_bytes())?,
+        None => write!(out, "{path_prefix}{}", encode_key(get.key))?,
+    }
     if !get.version_id.is_empty() {
         write!(out, "?versionId={}", encode_query(get.version_id))?;
     }
@@ -483,6 +489,31 @@ mod tests {
 
     /// A proxy gets the whole URL; the signature does not change.
     #[test]
+    fn a_url_is_requested_as_it_is_without_keys() {
+        let endpoint = endpoint("cdn.test", "/", "us-east-1");
+        let get = Get {
+            endpoint: &endpoint,
+            key: "a b",
+            target: Some("/a%20b?X-Amz-Signature=x%2f"),
+            version_id: "",
+            range: Some(ByteRange { offset: 5, length: 3 }),
+            if_match: "\"e\"",
+            with_checksum: false,
+            accepts_gzip: false,
+        };
+        let mut out = [0; REQUEST_HEAD_BYTES_MAX];
+        let length = RequestWriter::new().write_get(&mut out, &get, None, UNIX_EPOCH);
+        let head = std::str::from_utf8(&out[..length.expect("room")]).expect("ASCII");
+        assert_eq!(
+            head,
+            format!(
+                "GET /a%20b?X-Amz-Signature=x%2f HTTP/1.1\r\nhost: cdn.test\r\n\
+                 user-agent: {USER_AGENT}\r\nrange: bytes=5-7\r\nif-match: \"e\"\r\n\r\n"
+            )
+        );
+    }
+
+    #[test]
     fn a_proxy_is_asked_for_the_whole_url() {
         for host in ["b.s3.x", "[fd00::1]:9000", "h:9000"] {
             let mut endpoint = endpoint(host, "/bucket/", "r");
@@ -490,6 +521,7 @@ mod tests {
                 let get = Get {
                     endpoint,
                     key: "a/b c",
+                    target: None,
                     version_id: "v+1",
                     range: Some(ByteRange { offset: 2, length: 3 }),
                     if_match: "\"e\"",
@@ -531,6 +563,7 @@ mod tests {
         let get = Get {
             endpoint: &endpoint,
             key: "test.txt",
+            target: None,
             version_id: "",
             range,
             if_match: "",
@@ -564,6 +597,7 @@ mod tests {
             let get = Get {
                 endpoint,
                 key: "k",
+                target: None,
                 version_id: "",
                 range: None,
                 if_match: "",
@@ -605,6 +639,7 @@ mod tests {
         let get = Get {
             endpoint: &endpoint,
             key: "k",
+            target: None,
             version_id: "",
             range: None,
             if_match: "",
@@ -628,6 +663,7 @@ mod tests {
         let get = Get {
             endpoint: &endpoint,
             key: "k",
+            target: None,
             version_id: "",
             range: None,
             if_match: "\"e\"",
@@ -659,6 +695,7 @@ mod tests {
             let get = Get {
                 endpoint: &endpoint,
                 key: &"ü".repeat(512),
+                target: None,
                 version_id: &"v".repeat(VERSION_ID_BYTES_MAX),
                 range: Some(ByteRange { offset: u64::MAX - 9, length: 9 }),
                 if_match: "\"e\"",
@@ -717,6 +754,7 @@ mod tests {
             let get = Get {
                 endpoint: &endpoint,
                 key: "a/b c",
+                target: None,
                 version_id: "v+1",
                 range: Some(ByteRange { offset: 2, length: 3 }),
                 if_match: "\"a  b\"",
@@ -748,6 +786,7 @@ mod tests {
         let get = Get {
             endpoint: &endpoint,
             key: "a/b c",
+            target: None,
             version_id: "",
             range: None,
             if_match: "",
@@ -822,6 +861,7 @@ mod tests {
             let get = Get {
                 endpoint,
                 key: &key,
+                target: None,
                 version_id,
                 range,
                 if_match: etag,

@@ -244,15 +244,13 @@ impl Window {
 
 /// The error of an object that cannot be inflated.
 fn faulty(object: &ObjectRef, failure: &InflateFailure, advice: &'static str) -> Error {
-    let (bucket, key) = (&object.endpoint.bucket, shown(&object.listed.key));
+    let name = shown(&object.name());
     match failure {
         InflateFailure::Faulty(fault) => {
-            let message = format!("s3://{bucket}/{key}: {fault}");
+            let message = format!("{name}: {fault}");
             Error::new(ErrorKind::Objects, message).because(ErrorReason::Integrity).advise(advice)
         }
-        InflateFailure::Bug => {
-            Error::bug(format!("s3://{bucket}/{key}: a thread that inflates panicked"))
-        }
+        InflateFailure::Bug => Error::bug(format!("{name}: a thread that inflates panicked")),
     }
 }
 
