@@ -180,6 +180,7 @@ impl Control {
                 of_object: true,
                 headers: with_mode.then(|| (CHECKSUM_MODE, "ENABLED".into())).into_iter().collect(),
                 body_bytes_max: ERROR_BODY_BYTES_MAX,
+                leaves_rest: false,
             };
             self.ask(Ask { bucket, about, question, what }).await
         };

@@ -58,12 +58,22 @@ pub(crate) struct Question {
     pub(crate) headers: Vec<(&'static str, Cow<'static, str>)>,
     /// Most bytes of an answer's body.
     pub(crate) body_bytes_max: usize,
+    /// Of a longer body the rest is left unread, and the connection is closed; otherwise such a
+    /// body is an error.
+    pub(crate) leaves_rest: bool,
 }
 
 impl Question {
     /// A GET of a bucket, or of the service.
     pub(crate) const fn of_bucket(target: String, body_bytes_max: usize) -> Self {
-        Self { method: Method::GET, target, of_object: false, headers: Vec::new(), body_bytes_max }
+        Self {
+            method: Method::GET,
+            target,
+            of_object: false,
+            headers: Vec::new(),
+            body_bytes_max,
+            leaves_rest: false,
+        }
     }
 }
 
@@ -274,10 +284,7 @@ impl Client {
         while let Some(connection) = self.idle.take(endpoint) {
             at.set(Some(connection.address));
             let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
-            match self
-                .exchange((endpoint, keys), connection, request, question.body_bytes_max)
-                .await
-            {
+            match self.exchange((endpoint, keys), connection, request, question).await {
                 Err(Trouble::Passing(_, RetryReason::Broken, _)) => self.count(RetryReason::Stale),
                 Err(Trouble::Passing(_, reason, _)) => self.count(reason),
                 outcome => return outcome,
@@ -285,7 +292,7 @@ impl Client {
         }
         let connection = self.connect(endpoint, at).await?;
         let request = build(endpoint, question, keys).map_err(Trouble::Lasting)?;
-        self.exchange((endpoint, keys), connection, request, question.body_bytes_max).await
+        self.exchange((endpoint, keys), connection, request, question).await
     }
 
     async fn exchange(
@@ -293,17 +300,20 @@ impl Client {
         (endpoint, keys): (&Endpoint, &PublishedKeys),
         mut connection: HttpConnection,
         request: Request<Empty<Bytes>>,
-        body_bytes_max: usize,
+        question: &Question,
     ) -> Result<Answer, Trouble> {
         let exchange = async {
             connection.sender.ready().await.map_err(|error| passing(&error))?;
             let response =
                 connection.sender.send_request(request).await.map_err(|error| passing(&error))?;
             let (head, body) = response.into_parts();
-            let bytes_max = body_bytes_max.min(body_bytes_of(head.status.as_u16()));
-            let body = read_body(body, bytes_max).await?;
+            let bytes_max = question.body_bytes_max.min(body_bytes_of(head.status.as_u16()));
+            let (body, is_all) = match question.leaves_rest {
+                true => read_start(body, bytes_max).await?,
+                false => (read_body(body, bytes_max).await?, true),
+            };
             let (status, headers) = (head.status.as_u16(), head.headers);
-            Ok(Answer {
+            let answer = Answer {
                 status,
                 headers,
                 body,
@@ -311,15 +321,18 @@ impl Client {
                 is_unsigned: keys.get().is_none(),
                 region: endpoint.region.clone(),
                 refused_keys: Default::default(),
-            })
+            };
+            Ok((answer, is_all))
         };
         let limit = self.retry_budget.answer_timeout();
-        let answer = timeout(limit, exchange).await.unwrap_or_else(|_| {
+        let (answer, is_all) = timeout(limit, exchange).await.unwrap_or_else(|_| {
             let why = format!("no answer within {} s", limit.as_secs_f64());
             Err(unreachable(RetryReason::FirstByteTimeout, why))
         })?;
         self.silent.borrow_mut().remove(&connection.address);
-        self.idle.put(endpoint, connection);
+        if is_all {
+            self.idle.put(endpoint, connection);
+        }
         Ok(answer)
     }
 
@@ -389,7 +402,9 @@ fn build(
         request = request.header(name, value);
     }
     let mut request = request.body(Empty::new()).map_err(|error| {
-        Error::new(ErrorKind::Usage, format!("cannot request '{target}': {error}"))
+        // The target of a URL may be a signature.
+        let named = if endpoint.is_web() { &endpoint.host } else { &target };
+        Error::new(ErrorKind::Usage, format!("cannot request '{named}': {error}"))
     })?;
     let server_time = keys.server_time(super::now());
     if let Some(keys) = keys.get() {
@@ -425,6 +440,24 @@ pub(super) async fn read_body(mut body: Incoming, bytes_max: usize) -> Result<By
         }
     }
     Ok(whole.into())
+}
+
+/// The start of a body, and true if that is all of it. Of one that is declared longer nothing is
+/// read.
+async fn read_start(mut body: Incoming, bytes_max: usize) -> Result<(Bytes, bool), Trouble> {
+    let mut start = Vec::new();
+    if body.size_hint().lower() > bytes_max as u64 {
+        return Ok((start.into(), false));
+    }
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|error| passing(&error))?.into_data() else { continue };
+        let room = bytes_max - start.len();
+        start.extend_from_slice(&data[..data.len().min(room)]);
+        if data.len() > room {
+            return Ok((start.into(), false));
+        }
+    }
+    Ok((start.into(), true))
 }
 
 /// Most bytes of a body with this status: of a partial answer as many as were requested, of an

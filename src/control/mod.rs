@@ -9,6 +9,7 @@
 //!   access grants.
 //! * [`endpoint`], [`dns`], [`tls`]: the server of a bucket, its addresses, and whom TLS trusts.
 //! * `client`: HTTP, one bounded answer for each request.
+//! * `web`: objects that are named by a URL.
 //! * [`list`]: from a source to its objects, page by page; [`checksum`]: what HEAD says of one.
 //! * [`refresh`]: renews keys, sessions and addresses while the data plane works.
 
@@ -28,6 +29,7 @@ pub mod refresh;
 mod retry_budget;
 pub mod settings;
 pub mod tls;
+pub mod web;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -69,6 +71,7 @@ use settings::Found;
 pub(crate) use settings::profile_names;
 pub(crate) use settings::{Settings, aws_files};
 use tls::Trust;
+use web::WebObjects;
 
 /// Settings of the server from the command line and the environment. The profile adds missing ones.
 #[derive(Debug, Clone, Default)]
@@ -131,6 +134,7 @@ pub struct Control {
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
     /// Notified when there is another one.
     met: Notify,
+    web: WebObjects,
     names: Names,
     interfaces: Vec<Interface>,
     /// Bytes of the augmented manifests fetched so far.
@@ -181,7 +185,7 @@ impl Control {
             _ => vec![],
         };
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
-        let source = &options.credentials;
+        let (source, waits) = (&options.credentials, retry_budget.clone());
         let grants = match (options.access_grants, &settings) {
             (Some(mode), Some(settings)) => {
                 let client = Client::new(chain_trust.clone(), retry_budget.clone());
@@ -190,7 +194,6 @@ impl Control {
             _ => None,
         };
         let http = ChainHttp::new(chain_trust, options.proxies.clone(), urls);
-        let waits = retry_budget.clone();
         Ok(Self {
             client: Client::new(trust, retry_budget).over(interface),
             key_refresher: KeyRefresher::new(source, settings.as_ref(), &region, http, waits)
@@ -213,6 +216,7 @@ impl Control {
             grants,
             endpoints: RefCell::default(),
             met: Notify::new(),
+            web: WebObjects::default(),
             names: Names::over(&options.interfaces),
             interfaces: options.interfaces,
             augmented_bytes: Cell::default(),
@@ -242,12 +246,14 @@ impl Control {
 
     /// Replaces credentials and sessions that the data plane's servers rejected as expired.
     pub async fn renew_refused(&self) {
-        tokio::join!(self.key_refresher.renew_refused(), self.renew_refused_sessions());
+        let (keys, sessions) = (self.key_refresher.renew_refused(), self.renew_refused_sessions());
+        tokio::join!(keys, sessions, self.renew_refused_urls());
     }
 
     async fn renew_refused_sessions(&self) {
         let is_refused = |endpoint: &Arc<Endpoint>| {
-            endpoint.session.as_ref().is_some_and(|session| session.are_refused())
+            let session = endpoint.session.as_ref().filter(|_| !endpoint.is_web());
+            session.is_some_and(|session| session.are_refused())
         };
         let refused = self.endpoints().into_iter().filter(is_refused).collect();
         for (endpoint, renewed) in self.renew_sessions(refused).await {
@@ -328,6 +334,7 @@ impl Control {
             of_object: true,
             headers: Vec::new(),
             body_bytes_max: ERROR_BODY_BYTES_MAX,
+            leaves_rest: false,
         };
         let about = GrantTarget::Object(key);
         let ask = Ask { bucket, about, question: question.clone(), what: &what };

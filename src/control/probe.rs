@@ -195,6 +195,7 @@ impl Control {
             of_object: true,
             headers: vec![("range", "bytes=0-0".into())],
             body_bytes_max: ERROR_BODY_BYTES_MAX,
+            leaves_rest: false,
         };
         let about = GrantTarget::Object(key);
         let answer = self.ask_plainly(probe, (&uri.bucket, about), &question).await?;

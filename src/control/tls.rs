@@ -125,7 +125,12 @@ impl Control {
         &self,
         uris: impl IntoIterator<Item = &S3Uri>,
     ) -> Result<Option<Arc<ClientConfig>>> {
+        let mut has_urls = false;
         for uri in uris {
+            if uri.url.is_some() {
+                has_urls = true;
+                continue;
+            }
             let endpoint = match &self.grants {
                 None => self.endpoint(&uri.bucket, GrantTarget::ALL).await?,
                 // A grant is requested when it is known what the source is.
@@ -135,7 +140,11 @@ impl Control {
                 return self.tls_config().map(Some);
             }
         }
-        Ok(None)
+        let endpoints = self.endpoints();
+        let mut known = endpoints.iter().filter(|endpoint| endpoint.is_web()).peekable();
+        // Where a URL leads to is known when it was looked up.
+        let may_be = has_urls && (known.peek().is_none() || known.any(|known| known.tls));
+        may_be.then(|| self.tls_config()).transpose()
     }
 }
 

@@ -70,8 +70,8 @@ impl Undecided {
             let (control, download) = (Rc::clone(&self.control), first.download.clone());
             let (on_change, verify) = (self.on_change, self.verify);
             Box::pin(async move {
-                let (bucket, object) = (&download.object.endpoint.bucket, &download.object.listed);
-                let found = control.head(bucket, &object.key, &object.version_id).await;
+                let (endpoint, object) = (&download.object.endpoint, &download.object.listed);
+                let found = control.object_now(endpoint, object).await;
                 let anew = decide(&download, found, on_change, cut)?;
                 // Its parts may not have the assumed length.
                 let parts = match download.again() {

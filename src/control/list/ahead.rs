@@ -75,7 +75,7 @@ impl ResolveAhead {
             // An unknown bucket is requested alone: so its name is resolved, its region found and
             // its session opened once, not by all requests.
             let Some(uri) = self.rest.peek() else { return };
-            let is_new = !self.control.has_met(&uri.bucket);
+            let is_new = uri.url.is_none() && !self.control.has_met(&uri.bucket);
             if is_new && !self.under_way.is_empty() {
                 return;
             }

@@ -79,6 +79,7 @@ impl Control {
                 headers: vec![("range", asked.to_string().into())],
                 // A server without ranges sends all of it.
                 body_bytes_max: usize::try_from(bytes_max).unwrap_or(usize::MAX),
+                leaves_rest: false,
             };
             let answer = self
                 .ask(Ask { bucket, about: GrantTarget::Object(key), question, what: &what })

@@ -86,7 +86,7 @@ impl Missing {
 
 /// Why an address has no source.
 #[derive(Debug)]
-pub(super) enum Unresolved {
+pub(in crate::control) enum Unresolved {
     /// Nothing exists there.
     Missing(Box<Missing>),
     /// It cannot be determined.
@@ -199,6 +199,9 @@ impl Control {
         depth: Depth,
         helps: bool,
     ) -> Result<Source, Unresolved> {
+        if let Some(url) = &uri.url {
+            return self.resolve_url(uri, url).await;
+        }
         let bucket = uri.bucket.as_str();
         let (found, first_page) = match &uri.key {
             KeyPattern::Bucket => self.folder(uri, "", depth, helps).await?,
