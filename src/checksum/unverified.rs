@@ -28,6 +28,8 @@ pub const UNSUPPORTED: &str = "the checksum algorithm is not supported";
 pub const NOT_STORED: &str = "the server stores no checksum for it";
 /// No checksum has been requested yet.
 pub const NOT_REQUESTED: &str = "no checksum was requested";
+/// Servers of URLs have no checksums that are known; their ETags may be anything.
+pub const OF_URL: &str = "no checksum comes with a URL";
 
 /// The error of an object that must be verified and cannot be.
 #[must_use]
@@ -62,7 +64,7 @@ const ALGORITHMS_AT: u8 = 1;
 const REASONS_AT: u8 = 16;
 
 /// The reasons in the order of their codes, which marks of earlier runs contain: only append.
-const REASONS: [&str; 12] = [
+const REASONS: [&str; 13] = [
     NO_BYTES,
     OFF,
     NOT_LISTED,
@@ -75,6 +77,7 @@ const REASONS: [&str; 12] = [
     UNSUPPORTED,
     NOT_STORED,
     NOT_REQUESTED,
+    OF_URL,
 ];
 
 /// The algorithms in the order of their codes: only append. [`Algorithm::ALL`] is ordered by cost.
@@ -146,5 +149,6 @@ mod tests {
         assert_eq!((encode(Ok(Algorithm::Crc64Nvme)), encode(Ok(Algorithm::Md5))), (1, 6));
         assert_eq!((encode(Ok(Algorithm::Sha512)), encode(Ok(Algorithm::Xxhash128))), (7, 10));
         assert_eq!((encode(Err(NO_BYTES)), encode(Err(NOT_REQUESTED))), (16, 27));
+        assert_eq!(encode(Err(OF_URL)), 28);
     }
 }

@@ -177,6 +177,7 @@ fn plan(download: &FileDownload, verify: VerifyMode) -> VerifyStep {
     match (download.shape, verify, download.object.listed.checksum) {
         (Shape::Folder | Shape::Empty, ..) => VerifyStep::Nothing(unverified::NO_BYTES),
         (_, VerifyMode::Off, _) => VerifyStep::Nothing(unverified::OFF),
+        _ if download.object.listed.web.is_some() => VerifyStep::Nothing(unverified::OF_URL),
         (Shape::Ranges, _, ListedChecksum::Named { composite: true, crc: true }) => VerifyStep::Ask,
         // The answer has no part lengths.
         (Shape::Ranges, VerifyMode::Strict, ListedChecksum::Named { composite: true, .. })

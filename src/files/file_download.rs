@@ -111,8 +111,10 @@ impl FileDownload {
     fn of(object: ObjectRef, path: String, cut: Cut) -> Self {
         let size = object.listed.size_bytes;
         let shape = Shape::of(&object.listed, cut.slot_length_bytes, !path.is_empty());
+        let whole = PartSize::new(size.next_multiple_of(ALIGNMENT_BYTES));
+        let part = whole.filter(|_| object.listed.is_whole_only()).unwrap_or(cut.part);
         let ranges = match shape {
-            Shape::Ranges => Ranges::count_of(size, cut.part),
+            Shape::Ranges => Ranges::count_of(size, part),
             Shape::Folder | Shape::Empty | Shape::Whole => 1,
         };
         Self {
@@ -121,7 +123,7 @@ impl FileDownload {
             place: None,
             stays: false,
             shape,
-            part: cut.part,
+            part,
             verification: Verification::none(unverified::NOT_REQUESTED),
             replaced_bytes: 0,
             file: OnceLock::new(),

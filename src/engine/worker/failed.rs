@@ -123,8 +123,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             }
             NextTry::GiveUp => {
                 let is_away = is_unreachable || failure.is_overload();
-                let is_gone = is_away && self.is_endpoint_gone() || cause == Cause::ExpiredKeys;
-                self.fail_range(index, failure, refusal, !hopeful || is_gone);
+                let is_gone = is_away && self.is_endpoint_gone();
+                let is_keyless = !hopeful || cause == Cause::ExpiredKeys;
+                // A URL that has expired says nothing of others.
+                let is_of_all = self.connections[index].state.job().object().listed.web.is_none();
+                self.fail_range(index, failure, refusal, is_gone || is_keyless && is_of_all);
             }
         }
     }
@@ -348,7 +351,10 @@ impl Connection {
         let mut refusal = answer::explain(status, self.piece(body), "");
         let head = BufferRange { at: 0, length: body.at, ..body };
         refusal.note_location(http::location(self.piece(head)).unwrap_or(""));
-        refusal
+        match self.state.job().object().listed.web {
+            Some(_) => refusal.of_url(),
+            None => refusal,
+        }
     }
 
     /// The error of a range that has failed finally.
@@ -358,8 +364,13 @@ impl Connection {
         refusal: Option<ServerError>,
         now_us: u64,
     ) -> Error {
-        let tries = self.state.job().attempts.tries();
+        let job = self.state.job();
+        let tries = job.attempts.tries();
         let error = self.explained(failure, refusal, now_us).attempted(tries);
+        let error = match &job.object().listed.web {
+            Some(web) => web.source().advise(error, None),
+            None => error,
+        };
         match failure.errno() {
             Some(errno) => error.caused_by(std::io::Error::from(errno)),
             None => error,

@@ -64,6 +64,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let has_free = has_free[usize::from(by_client)] && has_slot && !is_slowed;
             let remedy = match (job.rival(), has_free) {
                 _ if self.is_stuck(index) => LateRemedy::End,
+                // Another request for the rest would get all of it again.
+                _ if job.object().listed.is_whole_only() => continue,
                 // The second one is no better; the one that stays may get another rival.
                 (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
                 (None, true) if left => LateRemedy::Hedge,

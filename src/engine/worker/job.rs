@@ -227,7 +227,9 @@ impl Job {
         let habits = &self.object().endpoint.habits;
         let asks = self.into.download().is_some_and(|download| download.verification.asks());
         let without_checksum = self.without_checksum || habits.omits_checksum_mode();
-        let without_if_match = self.without_if_match || habits.has(Habit::MisreadsIfMatch);
+        let without_if_match = self.without_if_match
+            || habits.has(Habit::MisreadsIfMatch)
+            || self.object().has_weak_etag();
         OptionalHeaders {
             if_match: self.names_version() && !without_if_match,
             accept_gzip: self.accept_gzip.unwrap_or(habits.has(Habit::UnpacksGzip)),

@@ -72,9 +72,11 @@ impl Host for SystemHost {
         let publisher = object.endpoint.session.as_ref().unwrap_or(&self.published);
         let now = publisher.server_time(wall_clock());
         let keys = self.keys.get(publisher);
+        let target = object.listed.web.as_ref().map(|web| web.current());
         let get = Get {
             endpoint: &object.endpoint,
             key: &object.listed.key,
+            target: target.as_ref().map(|target| target.as_str()),
             version_id: &object.listed.version_id,
             range,
             if_match: if headers.if_match { &object.listed.etag } else { "" },
@@ -94,6 +96,7 @@ impl Host for SystemHost {
 
     fn note_accepted(&mut self, object: &ObjectRef, keys_version: u64) {
         self.publisher(object).note_accepted(keys_version);
+        object.listed.web.iter().for_each(|web| web.note_accepted());
     }
 
     fn wants_newer_keys(
@@ -102,17 +105,31 @@ impl Host for SystemHost {
         refusal: &ServerError,
         keys_version: u64,
     ) -> bool {
-        refusal.wants_newer_keys(self.publisher(object), keys_version)
+        match object.listed.web {
+            Some(_) => refusal.wants_newer_url(),
+            None => refusal.wants_newer_keys(self.publisher(object), keys_version),
+        }
     }
 
     fn keys_outlook(&self, object: &ObjectRef) -> String {
-        self.publisher(object).outlook()
+        match &object.listed.web {
+            Some(web) => web.failure(),
+            None => self.publisher(object).outlook(),
+        }
     }
 
     fn on_objection(&mut self, object: &ObjectRef, objection: Objection) -> bool {
         let publisher = self.publisher(object);
         match objection {
-            Objection::Expired { keys_version } => publisher.refuse(keys_version),
+            Objection::Expired { keys_version } => {
+                // An answer to an earlier target says nothing of the current one.
+                let web =
+                    object.listed.web.as_ref().filter(|web| {
+                        keys_version == publisher.version() || !web.failure().is_empty()
+                    });
+                let is_hopeful = web.is_none_or(|web| web.refuse());
+                publisher.refuse(keys_version) && is_hopeful
+            }
             Objection::Clock(Some(server)) => publisher.set_clock(server, wall_clock()),
             Objection::Clock(None) => false,
         }

@@ -182,12 +182,13 @@ fn unlink(folder: &OwnedFd, name: &str) {
 impl SystemHost {
     /// The journal header of an object that is cut into parts of this length. None without an ETag:
     /// nothing would show that the object was replaced between its listing and the ranges that are
-    /// still to be fetched.
+    /// still to be fetched. And none from a server that sends no ranges.
     fn header(&self, download: &FileDownload, part: PartSize) -> Option<Header> {
         let is_of_a_version =
             download.object.etag.is_some() || !download.object.listed.version_id.is_empty();
         let ranges = Ranges::count_of(download.object.listed.size_bytes, part);
-        let can_resume = is_of_a_version && ranges <= JOURNAL_RANGES_MAX;
+        let is_ranged = !download.object.listed.is_whole_only();
+        let can_resume = is_of_a_version && is_ranged && ranges <= JOURNAL_RANGES_MAX;
         let identity = download.identity().filter(|_| can_resume)?;
         Some(Header {
             boot: self.keeping.boot,
