@@ -13,6 +13,7 @@ use super::options::{
 use super::usage;
 use crate::limits::{BENCH_BYTES_DEFAULT, BENCH_RUNS_MAX};
 use crate::s3::uri::S3Uri;
+use crate::s3::web::is_url;
 use crate::text::size;
 
 /// The description of the command.
@@ -201,7 +202,8 @@ impl BenchTyped {
     pub(super) fn settle(mut self) -> Result<BenchArgs, clap::Error> {
         let (mut source, mut destination) = (None, None);
         for operand in std::mem::take(&mut self.operands) {
-            let is_remote = operand.as_encoded_bytes().starts_with(b"s3://");
+            let is_remote = operand.as_encoded_bytes().starts_with(b"s3://")
+                || is_url(&operand.to_string_lossy());
             if is_remote && source.is_none() && destination.is_none() {
                 let text = operand.to_str().ok_or_else(|| usage("the source is not UTF-8"))?;
                 source = Some(S3Uri::parse(text).map_err(|error| usage(&error.to_string()))?);

@@ -7,7 +7,8 @@ use clap::ValueHint;
 
 use super::operands::parse_destination;
 use super::{OutputArgs, RingName, ServiceArgs, usage};
-use crate::s3::uri::S3Uri;
+use crate::s3::uri::{S3Uri, SCHEME};
+use crate::s3::web::is_url;
 
 /// Arguments of `doctor`.
 #[derive(Debug, Clone)]
@@ -44,7 +45,7 @@ impl DoctorTyped {
     pub(super) fn settle(self) -> Result<DoctorArgs, clap::Error> {
         let (mut source, mut destination) = (None, None);
         for operand in self.operands {
-            let text = operand.to_str().filter(|text| text.starts_with("s3://"));
+            let text = operand.to_str().filter(|text| text.starts_with(SCHEME) || is_url(text));
             match (text, &source, &destination) {
                 (Some(text), None, None) => {
                     let uri = S3Uri::parse(text).map_err(|error| usage(&error.to_string()))?;

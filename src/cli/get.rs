@@ -152,7 +152,8 @@ impl LoadTyped {
 }
 
 impl FetchTyped {
-    fn settle(self, verb: GetVerb, discard: bool) -> Result<GetArgs, clap::Error> {
+    fn settle(mut self, verb: GetVerb, discard: bool) -> Result<GetArgs, clap::Error> {
+        self.selection.urls = verb == GetVerb::Get;
         // Everything below a folder is downloaded anyway.
         let _ = (self.recursive, self.exact_timestamps);
         let name = verb.name();

@@ -77,7 +77,8 @@ pub(super) const COMMANDS: [About; 16] = [
                 &[
                     "what to download: s3://BUCKET/FOLDER/ (everything below it), s3://BUCKET/KEY",
                     "(the object, or else the folder of that name) or a glob such as",
-                    "'s3://BUCKET/a/*.tar', quoted so that the shell does not expand it",
+                    "'s3://BUCKET/a/*.tar', quoted so that the shell does not expand it;",
+                    "or the URL of one file, https://HOST/PATH/FILE, which may be presigned",
                 ],
             ),
             ("DEST", &["local folder; for one object a folder or a file name"]),
@@ -89,8 +90,9 @@ pub(super) const COMMANDS: [About; 16] = [
             A source that is one object goes to the last name of its key: of several objects with \
             the same last name all but the first fail. Each source costs one request before the \
             download starts. A source that does not exist fails by itself if there are others. \
-            Shard I/N is every N-th object in the order of their paths, starting \
-            at object I, as pipe takes them without --shuffle-seed.\n\n\
+            The URL of a file is requested without credentials, its redirects are followed, \
+            and its query is not printed. Shard I/N is every N-th object in the order of their \
+            paths, starting at object I, as pipe takes them without --shuffle-seed.\n\n\
             To resume an interrupted run, run the same command again: complete and unchanged \
             files are skipped, and large unfinished files continue where they stopped.\n\n\
             A file gets the Last-Modified time of its object as its modification time. A file \
@@ -127,6 +129,10 @@ pub(super) const COMMANDS: [About; 16] = [
                 "inrush get s3://bucket/train/ data/ --include '*.tar' --exclude 'old/'",
             ),
             ("list what would be downloaded", "inrush get s3://bucket/train/ data/ --dry-run"),
+            (
+                "download a file by its URL",
+                "inrush get 'https://example.com/data.tar?signature=...' data/",
+            ),
             (
                 "measure the network without writing to disk",
                 "inrush get s3://bucket/train/ --discard",

@@ -30,6 +30,8 @@ use clap_complete::Shell;
 use crate::guide::{self, Topic};
 use crate::plan::epoch::Shard;
 use crate::s3::uri::S3Uri;
+use crate::s3::web::{is_url, without_query};
+use crate::text::shown::shown;
 use bench::BenchTyped;
 use doctor::DoctorTyped;
 use get::{GetTyped, LoadTyped, SyncTyped};
@@ -236,6 +238,11 @@ fn familiar(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
         Some("help") => {
             words.remove(1);
             words.push("--help".into());
+        }
+        Some(url) if is_url(url) => {
+            let message =
+                format!("the command is missing: inrush get {} DEST\n", shown(&without_query(url)));
+            return Err(clap::Error::raw(ErrorKind::InvalidSubcommand, message));
         }
         Some(other) => {
             if let Some(instead) = elsewhere::guess::of_command(other) {

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::{SelectionArgs, usage};
-use crate::s3::uri::S3Uri;
+use crate::s3::uri::{S3Uri, SCHEME};
+use crate::s3::web::{is_url, without_query};
 use crate::text::shown::shown;
 
 /// The operands that are sources, for the command of this name; none if a file lists them.
@@ -51,7 +52,7 @@ pub(super) fn check_direction(
         [local, ..] if is_remote(last) && !sources.iter().any(is_remote) => Err(usage(&format!(
             "inrush does not upload, and '{}' is not an S3 address: give \
              s3://BUCKET/KEY first, then the folder or file that it goes to",
-            shown(&local.display().to_string())
+            shown(&without_query(&local.display().to_string()))
         ))),
         [.., source] if is_remote(last) && bucket(source) != bucket(last) => Err(usage(&format!(
             "inrush does not copy between buckets: give a local folder or file after the sources \
@@ -66,11 +67,12 @@ pub(super) fn parse_destination(
     operand: OsString,
     or_discards: bool,
 ) -> Result<PathBuf, clap::Error> {
-    let named = shown(&operand.display().to_string());
+    let typed = operand.display().to_string();
+    let named = shown(&without_query(&typed));
     if operand.is_empty() {
         return Err(usage("the destination is empty: give a folder or a file, such as '.'"));
     }
-    if operand.as_encoded_bytes().starts_with(b"s3://") {
+    if typed.starts_with(SCHEME) || is_url(&typed) {
         let discard = ", or use --discard to download and verify without writing";
         let (what, discard) =
             if or_discards { ("a folder or a file", discard) } else { ("a folder", "") };

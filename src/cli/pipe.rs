@@ -15,6 +15,7 @@ use crate::limits;
 use crate::plan::epoch::Shard;
 use crate::plan::typed_range::TypedRange;
 use crate::s3::uri::{KeyPattern, S3Uri};
+use crate::s3::web::without_query;
 use crate::text::shown::shown;
 
 /// Most channels of one process: the limit of a SageMaker training job.
@@ -109,8 +110,8 @@ pub struct CatArgs {
 /// `cat` before its sources are parsed.
 #[derive(Debug, clap::Args)]
 pub(super) struct CatTyped {
-    /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob; several are merged by the
-    /// path below each
+    /// what to write: s3://BUCKET/KEY, s3://BUCKET/FOLDER/, a glob or the URL of a file; several
+    /// are merged by the path below each
     #[arg(value_name = "SOURCE", required_unless_present_any = ["files_from", "manifest"])]
     sources: Vec<OsString>,
     /// write only these bytes of a single object: START-END with END included, START- or -SUFFIX
@@ -130,10 +131,12 @@ pub(super) struct CatTyped {
 }
 
 impl CatTyped {
-    pub(super) fn settle(self) -> Result<CatArgs, clap::Error> {
+    pub(super) fn settle(mut self) -> Result<CatArgs, clap::Error> {
+        self.selection.urls = true;
         let mut sources = sources("cat", self.sources, false, &self.selection)?;
         self.service.with_version(sources.iter_mut())?;
-        let is_one = matches!(sources.as_slice(), [one] if matches!(one.key, KeyPattern::Key(_)));
+        let is_object = |one: &S3Uri| matches!(one.key, KeyPattern::Key(_)) || one.url.is_some();
+        let is_one = matches!(sources.as_slice(), [one] if is_object(one));
         if self.range.is_some() && !is_one {
             return Err(usage("--range takes a single source that is one object"));
         }
@@ -454,7 +457,8 @@ fn channels(typed: &[String], selection: &SelectionArgs) -> Result<Vec<Channel>,
     for text in typed {
         let Some((name, source)) = text.split_once('=') else {
             return Err(usage(&format!(
-                "'{text}' is not a channel: expected NAME=s3://BUCKET/FOLDER/"
+                "'{}' is not a channel: expected NAME=s3://BUCKET/FOLDER/",
+                without_query(text)
             )));
         };
         let name = check_name(name)?;

@@ -46,7 +46,7 @@ fn what_is_not_typed_is_not_there() {
     assert_eq!(args.destination, Destination::Local("out".into()));
     assert!(!args.dry_run);
     assert_eq!(args.report, None);
-    assert_eq!(args.selection, SelectionArgs::default());
+    assert_eq!(args.selection, SelectionArgs { urls: true, ..SelectionArgs::default() });
     assert_eq!(args.service, ServiceArgs::default());
     assert_eq!(args.tuning, TuningArgs::default());
     assert_eq!(args.output, OutputArgs::default());

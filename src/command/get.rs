@@ -24,7 +24,7 @@ use crate::download::job::{DownloadJob, ReadyJob, Resolved, Rules, WantedFiles};
 use crate::download::mirror::Mirror;
 use crate::download::own_files::own_files;
 use crate::download::run::{Shares, first_file, settle};
-use crate::download::sources::{self, Narrowed, require_whole};
+use crate::download::sources::{self, Narrowed, require_names_apart, require_whole};
 use crate::download::space::Space;
 use crate::download::target::Target;
 use crate::engine::config::{Config, HostFacts, ResourceOptions};
@@ -143,6 +143,8 @@ async fn find(
     }
     let context = Arc::clone(output.context());
     sources::add(&mut args.sources, &args.selection, &context.board).await?;
+    require_names_apart(&args.sources)?;
+    let credentials = session::credentials_for(&args.sources, &mut args.service, credentials);
     let settings = match deletes {
         true => Some(session::settings(&args.service, (&context, output.progress())).await),
         false => None,

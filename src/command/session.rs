@@ -31,6 +31,7 @@ use crate::link::waiting::Board;
 use crate::report::progress::{Progress, WaitReporter};
 use crate::s3::headers::CustomerKey;
 use crate::s3::proxy::Proxies;
+use crate::s3::uri::S3Uri;
 
 /// Interval of the checks for waits.
 const WAIT_LOOK: Duration = Duration::from_micros(WAIT_LOOK_US);
@@ -41,6 +42,20 @@ pub(super) fn credentials(args: &ServiceArgs) -> CredentialSource {
         true => CredentialSource::Anonymous,
         false => CredentialSource::Chain,
     }
+}
+
+/// None are looked for if all sources are URLs, whose requests are not signed; otherwise the given
+/// ones.
+pub(super) fn credentials_for(
+    sources: &[S3Uri],
+    args: &mut ServiceArgs,
+    given: CredentialSource,
+) -> CredentialSource {
+    if sources.is_empty() || sources.iter().any(|source| source.url.is_none()) {
+        return given;
+    }
+    args.access_grants = None;
+    CredentialSource::Anonymous
 }
 
 /// The control plane by these options.

@@ -385,6 +385,7 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant, context: &Arc<Context
     let board = &context.board;
     interrupts.unless(sources::add(&mut args.sources, &args.selection, board)).await?;
     let credentials = session::credentials(&args.service);
+    let credentials = session::credentials_for(&args.sources, &mut args.service, credentials);
     let control = session::control(&args.service, credentials, (context, &progress));
     let control = interrupts.unless(control).await?;
     let narrowed = Narrowed { filter, shard: Shard::WHOLE };

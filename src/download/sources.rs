@@ -1,6 +1,7 @@
 //! Sources in a file or from standard input (`--files-from`), one per line, as an address or as a
 //! line of `ls --json`; and lists of objects (`--manifest`).
 
+use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -22,7 +23,7 @@ use crate::link::waiting::{Board, Ticket};
 use crate::plan::epoch::Shard;
 use crate::plan::filter::Filter;
 use crate::plan::manifest;
-use crate::s3::uri::{S3Uri, SCHEME, shown};
+use crate::s3::uri::{KeyPattern, S3Uri, SCHEME, shown};
 
 /// The parser of an address.
 type ReadSource = fn(&str) -> Result<S3Uri>;
@@ -71,6 +72,29 @@ pub(crate) fn require_whole(selection: &SelectionArgs) -> Result<()> {
         .advise("write the list to a file first")),
         _ => Ok(()),
     }
+}
+
+/// Refuses URLs of one name: their files would be one.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] with the first two.
+pub(crate) fn require_names_apart(sources: &[S3Uri]) -> Result<()> {
+    let mut names = HashMap::new();
+    for source in sources {
+        let (Some(url), KeyPattern::Exact { key, path_start }) = (&source.url, &source.key) else {
+            continue;
+        };
+        let name = &key[*path_start..];
+        let first = *names.entry(name).or_insert(url);
+        // What is given twice is downloaded once.
+        if first != url {
+            let message = format!("{first} and {url}: both have the name '{}'", shown(name));
+            return Err(Error::new(ErrorKind::Usage, message).advise(
+                "download one of them by itself, to another name: inrush get URL DEST/NAME",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn read(path: &Path, reads: ReadSource, room: usize) -> Result<Vec<S3Uri>> {
@@ -245,7 +269,6 @@ impl Read for Descriptor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::s3::uri::KeyPattern;
 
     fn parsed(text: &[u8], reads: ReadSource) -> Result<Vec<String>> {
         let sources = parse(text, "list", reads, 3)?;
@@ -268,6 +291,26 @@ mod tests {
         assert!(matches!(parse(S3Uri::parse), KeyPattern::Glob(_)));
         assert!(matches!(parse(S3Uri::parse_raw), KeyPattern::Key(_)));
         assert!(matches!(parse(S3Uri::parse_prefix), KeyPattern::Prefix(_)));
+    }
+
+    #[test]
+    fn urls_of_one_name_are_refused_before_anything_is_requested() {
+        let sources = |urls: &[&str]| -> Vec<S3Uri> {
+            urls.iter().map(|url| S3Uri::parse_or_url(url).expect(url)).collect()
+        };
+        let error = require_names_apart(&sources(&[
+            "s3://bkt/x/f",
+            "https://a/f?sig=hunter2",
+            "https://a/g",
+            "https://b/x/f?sig=hunter3",
+        ]));
+        let error = error.expect_err("one name").to_string();
+        assert!(error.starts_with("https://a/f?... and https://b/x/f?...: both have"), "{error}");
+        assert!(error.contains("the name 'f'") && !error.contains("hunter"), "{error}");
+        let same = require_names_apart(&sources(&["https://a/f?id=1", "https://a/f?id=2"]));
+        same.expect_err("two objects of one path");
+        require_names_apart(&sources(&["https://a/f?x", "https://a/f?x"])).expect("one object");
+        require_names_apart(&sources(&["https://a/f", "s3://bkt/f"])).expect("seen later");
     }
 
     /// Whatever characters a key has, it is that object and no other.

@@ -34,6 +34,8 @@ pub struct SelectionArgs {
     pub manifest: Option<ManifestPlace>,
     /// The part of that list's keys that becomes the path.
     pub manifest_layout: Layout,
+    /// Sources may be URLs, too: by the command.
+    pub urls: bool,
 }
 
 /// The location of a manifest.
@@ -49,12 +51,14 @@ impl SelectionArgs {
     /// The parser of addresses for these options.
     ///
     /// # Errors
-    /// Those of [`S3Uri::parse`].
+    /// Those of [`S3Uri::parse_or_url`].
     pub fn read_source(&self) -> fn(&str) -> Result<S3Uri, Error> {
-        match (self.prefix, self.raw) {
-            (true, _) => S3Uri::parse_prefix,
-            (false, true) => S3Uri::parse_raw,
-            (false, false) => S3Uri::parse,
+        match (self.prefix, self.raw, self.urls) {
+            (true, ..) => S3Uri::parse_prefix,
+            (false, true, false) => S3Uri::parse_raw,
+            (false, false, false) => S3Uri::parse,
+            (false, true, true) => S3Uri::parse_raw_or_url,
+            (false, false, true) => S3Uri::parse_or_url,
         }
     }
 
@@ -190,6 +194,7 @@ impl FromArgMatches for SelectionArgs {
             files_from: matches.get_one::<PathBuf>(FILES_FROM).cloned(),
             manifest: matches.get_one::<ManifestPlace>(MANIFEST).cloned(),
             manifest_layout: matches.get_one::<Layout>(LAYOUT).copied().unwrap_or_default(),
+            urls: false,
         })
     }
 
