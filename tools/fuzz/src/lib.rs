@@ -23,13 +23,13 @@ pub use answers::{error, grant, session};
 pub use heads::{chunks, content_range, head};
 pub use journals::journal;
 pub use listings::list;
-pub use names::{paths, uri};
+pub use names::{paths, uri, web};
 
 /// What takes any bytes and panics when something does not hold.
 pub type Target = fn(&[u8]);
 
 /// All functions by name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("chunks", chunks),
     ("content_range", content_range),
     ("error", error),
@@ -40,6 +40,7 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("paths", paths),
     ("session", session),
     ("uri", uri),
+    ("web", web),
 ];
 
 /// Most places at which an input is cut in two.

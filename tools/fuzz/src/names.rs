@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use inrush::plan::merge::PathGuard;
 use inrush::plan::path::{NAME_BYTES_MAX, PATH_BYTES_MAX, PathProblem, RelativePath};
 use inrush::s3::uri::{KEY_BYTES_MAX, KeyPattern, S3Uri};
+use inrush::s3::web::{WebUrl, is_url, without_query};
 
 /// Most keys of one input that are checked together.
 const KEYS_MAX: usize = 24;
@@ -66,6 +67,33 @@ fn means_itself(key: &str) {
         KeyPattern::Key(other) => assert_eq!(other, key),
         KeyPattern::Glob(_) => panic!("{text:?} has no wildcard"),
         KeyPattern::Prefix(_) | KeyPattern::Exact { .. } => panic!("{text:?} is an address"),
+    }
+}
+
+/// URLs, and behind a line end the `Location` of a redirect: a request of one is one line, its text
+/// has no query, it names a file, it is read again as what it is, and nothing leads from https to
+/// http.
+pub fn web(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (first, location) = text.split_once('\n').unwrap_or((&text, "/"));
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+    let left = without_query(first);
+    assert!(!is_url(first) || left.matches('?').count() <= 1, "{left:?}");
+    assert!(!is_url(first) || !left.contains('?') || left.ends_with("?..."), "{left:?}");
+    let Ok(url) = WebUrl::parse(first) else { return };
+    assert!(url.target().starts_with('/') && is_plain(url.target()), "{url:?}");
+    assert!(is_plain(&url.origin()) && !url.origin().contains(['?', '@']), "{url:?}");
+    let shown = url.to_string();
+    assert_eq!(shown.ends_with("?..."), url.target().contains('?'), "{shown:?}");
+    assert_eq!(shown.matches('?').count(), usize::from(url.target().contains('?')), "{shown:?}");
+    let (key, start) = url.name().expect("it was read so");
+    assert!(!key[start..].is_empty() && !key[start..].contains(['/', '\0']), "{key:?}");
+    let again = format!("{}{}", url.origin(), url.target());
+    assert_eq!(WebUrl::parse(&again).as_ref().ok(), Some(&url), "{again:?}");
+    let _ = url.ends();
+    if let Ok(next) = url.follow(location) {
+        assert!(next.is_tls() || !url.is_tls(), "{url:?} leads to {next:?}");
+        assert!(next.target().starts_with('/') && is_plain(next.target()), "{next:?}");
     }
 }
 

@@ -148,4 +148,4 @@ macro_rules! smoke_tests {
     };
 }
 
-smoke_tests!(chunks, content_range, error, grant, head, journal, list, paths, session, uri);
+smoke_tests!(chunks, content_range, error, grant, head, journal, list, paths, session, uri, web);
