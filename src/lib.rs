@@ -88,6 +88,7 @@
 //! * [`control`]: the control plane. It asks; what to ask and what follows is [`plan`]'s.
 //!   * [`control::settings`]: the environment and the profile files. [`control::auth`]: the keys,
 //!     helper processes, sessions and access grants; it refreshes what expires.
+//!   * [`control::web`]: the objects of URLs, and their redirects.
 //!   * [`control::list`]: LIST and HEAD. [`control::dns`]: names of hosts, whose addresses it keeps
 //!     fresh. [`control::endpoint`]: the URL, region and addressing style of a bucket.
 //! * [`download`]: File mode: from the objects of a listing to files at their destinations. It
@@ -322,6 +323,8 @@
 //!   run's own keys sign no request to a bucket: tests of [`control::auth::grants`], `tests/tls`.
 //! * Requests to a multi-region access point are signed for all regions and go to its host alone:
 //!   tests of [`s3::sign`], `tests/proxy`.
+//! * A server of a URL gets the URL that leads to it, and nothing else that is secret; no query is
+//!   printed or written: tests of [`s3::web`] and [`control::web`], `tests/web`.
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
 //! * No worker logs: events are of the control plane's thread, and have no secret: `tests/get`.
