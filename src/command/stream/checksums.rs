@@ -53,6 +53,7 @@ impl StreamChecksums {
             return Ok(());
         }
         let checksum = match listed.checksum {
+            _ if listed.web.is_some() => Err(unverified::OF_URL),
             ListedChecksum::Unnamed if !self.is_strict => Err(unverified::NOT_LISTED),
             _ => self.ask(object).await?,
         };
