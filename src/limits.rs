@@ -64,7 +64,8 @@ pub const TLS_OUT_BYTES: u32 = CONTROL_SLOT_BYTES + (4 << 10);
 /// 1 MiB (two cores with 2 MiB of cache each).
 pub const TLS_SLOT_BYTES: u32 = 512 << 10;
 
-/// Length of a buffer for a stream's bytes in memory: the content of a full buffer of ciphertext. Each write of it costs a system call, and may wake the reader.
+/// Length of a buffer for a stream's bytes in memory: the content of a full buffer of ciphertext.
+/// Each write of it costs a system call, and may wake the reader.
 pub const TLS_PIECE_BYTES: u32 = 256 << 10;
 
 /// Bytes in memory of a channel's ranges ahead of their turn, if memory is not scarce: all cores

@@ -643,11 +643,12 @@ fn an_option_means_the_same_everywhere() {
     for child in command.get_subcommands().filter(|child| child.get_name() != "ls") {
         let streams = matches!(child.get_name(), "pipe" | "cat");
         for arg in child.get_arguments().filter(|arg| !arg.is_positional()) {
-            // A stream's connections are per channel, and cat's standard output is the stream.
+            // A stream's connections are per channel, cat's standard output is the stream, and what
+            // was passed on is not downloaded again.
             if streams
                 && matches!(
                     arg.get_id().as_str(),
-                    "connections" | "max_connections" | "memory" | "json" | "shard"
+                    "connections" | "max_connections" | "memory" | "json" | "shard" | "verify"
                 )
             {
                 continue;
@@ -807,7 +808,7 @@ fn completions_know_the_options() {
 
 /// Options that not all commands with sources have: which commands have them, and why the others do
 /// not.
-const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 18] = [
+const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 19] = [
     (
         &["get", "sync", "load", "pipe", "cat"],
         "ls and verify bring no object: there is nothing to watch",
@@ -842,8 +843,12 @@ const NOT_EVERYWHERE: [(&[&str], &str, &[&str]); 18] = [
             "on_change",
             "overwrite",
             "size_only",
-            "verify",
         ],
+    ),
+    (
+        &["get", "sync", "load", "pipe", "cat"],
+        "a mount reads parts of objects, and train compares the files of its channels alone",
+        &["verify"],
     ),
     (&["get", "sync", "load"], "streams have a worker for each core that they need", &["workers"]),
     (

@@ -168,6 +168,11 @@ const _: () = assert!(2 * NAME_SERVER_TIMEOUT_MAX.as_millis() < RESOLVE_TIMEOUT.
 const _: () = assert!(LOOKUP_PAUSE_MIN.as_millis() <= LOOKUP_PAUSE_DEFAULT.as_millis());
 const _: () = assert!(LOOKUP_PAUSE_DEFAULT.as_millis() <= LOOKUP_PAUSE_MAX.as_millis());
 
+/// Longest time for looking up a URL again, with its redirects.
+pub const URL_RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two rounds of looking up URLs again: a server may repeat a redirect that it keeps
+/// for some seconds.
+pub const URL_RENEWAL_PAUSE: Duration = Duration::from_secs(2);
 /// Pause before credentials that servers refuse are checked again.
 pub const REFUSED_PAUSE: Duration = Duration::from_millis(250);
 

@@ -246,8 +246,7 @@ impl Control {
 
     /// Replaces credentials and sessions that the data plane's servers rejected as expired.
     pub async fn renew_refused(&self) {
-        let (keys, sessions) = (self.key_refresher.renew_refused(), self.renew_refused_sessions());
-        tokio::join!(keys, sessions, self.renew_refused_urls());
+        tokio::join!(self.key_refresher.renew_refused(), self.renew_refused_sessions());
     }
 
     async fn renew_refused_sessions(&self) {

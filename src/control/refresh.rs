@@ -29,10 +29,10 @@ pub fn keep_helper() -> Result<()> {
     Ok(())
 }
 
-/// Refreshes credentials, sessions and addresses while it is polled. Name servers that do not
-/// answer do not delay new credentials.
+/// Refreshes credentials, sessions, targets of URLs and addresses while it is polled. Name servers
+/// and servers of URLs that do not answer do not delay new credentials.
 pub async fn refresh(control: Rc<Control>) {
-    tokio::join!(refresh_keys(&control), refresh_addresses(&control));
+    tokio::join!(refresh_keys(&control), refresh_urls(&control), refresh_addresses(&control));
 }
 
 async fn refresh_keys(control: &Control) {
@@ -45,12 +45,26 @@ async fn refresh_keys(control: &Control) {
                 let _ = control.refresh_if_needed(super::now()).await;
                 check_at = Instant::now() + limits::EXPIRY_CHECK_PAUSE;
             }
-            () = control.refused() => {
+            () = control.refused(false) => {
                 control.renew_refused().await;
                 // Credentials that could not be replaced are still refused.
                 sleep(limits::REFUSED_PAUSE).await;
             }
             // Its session may be refused, too.
+            () = control.met_bucket() => {}
+        }
+    }
+}
+
+async fn refresh_urls(control: &Control) {
+    loop {
+        tokio::select! {
+            biased;
+            () = control.refused(true) => {
+                control.renew_refused_urls().await;
+                sleep(limits::URL_RENEWAL_PAUSE).await;
+            }
+            // Its target may be refused, too.
             () = control.met_bucket() => {}
         }
     }
@@ -68,13 +82,14 @@ async fn refresh_addresses(control: &Control) {
 
 impl Control {
     /// Waits until the data plane's servers reject the credentials as expired, or a known bucket's
-    /// session.
-    async fn refused(&self) {
+    /// session; if `of_urls`, the target of a URL instead.
+    async fn refused(&self, of_urls: bool) {
         poll_fn(|context| {
             let waker = context.waker();
-            let mut are_refused = self.key_refresher.are_refused(waker);
-            for session in self.endpoints().iter().filter_map(|endpoint| endpoint.session.as_ref())
-            {
+            let mut are_refused = !of_urls && self.key_refresher.are_refused(waker);
+            let endpoints = self.endpoints();
+            let mine = endpoints.iter().filter(|endpoint| endpoint.is_web() == of_urls);
+            for session in mine.filter_map(|endpoint| endpoint.session.as_ref()) {
                 session.wake_when_refused(waker);
                 are_refused |= session.are_refused();
             }

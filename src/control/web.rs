@@ -9,10 +9,11 @@ use std::sync::{Arc, Weak};
 
 use futures_util::{StreamExt as _, stream};
 use http::Method;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::client::{Answer, Question};
-use super::limits::{SOURCES_ASKED_MAX, URL_REDIRECTS_MAX};
+use super::limits::{SOURCES_ASKED_MAX, URL_REDIRECTS_MAX, URL_RENEWAL_TIMEOUT};
 use super::list::sources::{Missing, Source, SourceKind, Unresolved};
 use super::{Control, dns, now, object_of, server_error};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
@@ -52,6 +53,11 @@ impl Landing {
         matches!(self.answer.status, 404 | 410)
     }
 
+    /// True if the server refuses this URL, which says nothing of others.
+    fn is_refused(&self) -> bool {
+        (400..500).contains(&self.answer.status) && self.answer.status != 416
+    }
+
     /// The object.
     ///
     /// # Errors
@@ -88,7 +94,7 @@ impl Control {
         source: &WebUrl,
     ) -> Result<Source, Unresolved> {
         let landing = self.look_up(source).await?;
-        if landing.is_missing() {
+        if landing.is_refused() {
             let (uri, error) = (uri.clone(), landing.refusal());
             let endpoint = Arc::new(landing.endpoint);
             return Err(Unresolved::Missing(Box::new(Missing { uri, endpoint, error })));
@@ -132,7 +138,11 @@ impl Control {
         let refused = self.web.take_refused();
         let renewals = refused.into_iter().map(async |(web, endpoint)| {
             let renewed = match web.renew() {
-                true => self.renewed(&web, &endpoint).await,
+                true => match timeout(URL_RENEWAL_TIMEOUT, self.renewed(&web, &endpoint)).await {
+                    Ok(renewed) => renewed,
+                    // Its ranges are refused again, and it is looked up again.
+                    Err(_) => return endpoint.session.iter().for_each(|it| it.publish(None)),
+                },
                 false => {
                     let message = "the server refuses it again each time that it is looked up";
                     Err(Error::new(ErrorKind::Access, message))
@@ -386,7 +396,7 @@ mod tests {
                 let version = session.version();
                 session.refuse(version);
                 assert!(session.are_refused());
-                control.renew_refused().await;
+                control.renew_refused_urls().await;
                 assert!(session.version() == version + 1 && !session.are_refused());
             };
             refuse("/x?n=2").await;

@@ -373,8 +373,11 @@ pub struct Outcome {
 /// See [`FileDownload::identity`].
 #[must_use]
 pub fn identity_of(bucket: &str, object: &Object) -> Option<Identity> {
-    let Object { key, etag, last_modified, version_id, .. } = object;
+    let Object { key, etag, last_modified, version_id, web, .. } = object;
     let version = if etag.is_empty() { to_the_second(last_modified) } else { etag };
+    // Without an ETag, a query may be all that distinguishes two objects.
+    let target = web.as_ref().filter(|_| etag.is_empty()).map(|web| web.source().target());
+    let version_id = target.unwrap_or(version_id);
     (!version.is_empty()).then(|| Identity::of(&[bucket, key, version, version_id]))
 }
 

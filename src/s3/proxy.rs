@@ -299,6 +299,8 @@ impl Endpoint {
         let of_relay = match answer.status {
             407 => true,
             404 | 412 | 416 => false,
+            // The errors of servers of URLs are pages, too.
+            _ if self.is_web() => false,
             status => status >= 400 && answer.is_foreign,
         };
         of_relay.then(|| relay.refusal(answer.status, &self.host))

@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_e
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::arn::{self, ARN};
-use crate::s3::web::{WebUrl, is_url, without_query};
+use crate::s3::web::{WebUrl, is_url, location_without_query, without_query};
 use crate::text::glob::{Glob, GlobSet};
 /// Escapes a name from outside for a message.
 pub use crate::text::shown::shortened as shown;
@@ -273,8 +273,14 @@ impl S3Uri {
 }
 
 fn malformed(text: &str, why: &str) -> Error {
-    // The query of a URL may be a signature.
-    let named = shown(&without_query(text));
+    // The query of a URL may be a signature, also that of one with a typing error.
+    let is_address = text.starts_with(SCHEME) || text.starts_with("arn:");
+    let named = match (is_address, is_url(text)) {
+        (true, _) => text.to_owned(),
+        (false, true) => without_query(text),
+        (false, false) => location_without_query(text),
+    };
+    let named = shown(&named);
     let expected =
         "expected s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob such as s3://BUCKET/a/*.tar";
     let more = if is_url(text) { "; only get and cat take URLs, without --prefix" } else { "" };
@@ -409,6 +415,17 @@ mod tests {
                 other => panic!("{text}: {other:?}"),
             },
         }
+    }
+
+    #[test]
+    fn a_url_with_a_typing_error_is_named_without_its_query() {
+        for text in [" https://h/f?sig=hunter2", "https:/h/f?sig=hunter2", "'https://h/f?hunter2'"]
+        {
+            let error = S3Uri::parse_or_url(text).expect_err("it is none").to_string();
+            assert!(error.contains("h/f?...") && !error.contains("hunter2"), "{error}");
+        }
+        let error = S3Uri::parse("s3:///a?b").expect_err("no bucket").to_string();
+        assert!(error.contains("s3:///a?b"), "an address of S3 is as it was typed: {error}");
     }
 
     #[test]

@@ -49,6 +49,18 @@ pub fn without_query(text: &str) -> String {
     format!("{scheme}://{host}{path}{}", if end.is_some() { "?..." } else { "" })
 }
 
+/// The `Location` of a redirect, or a text that was meant as a URL, without its user and its query,
+/// whatever its scheme, if it has one: it may be relative, too.
+#[must_use]
+pub fn location_without_query(text: &str) -> String {
+    let end = text.find(['?', '#']);
+    let path = &text[..end.unwrap_or(text.len())];
+    // A user and a password stand before the last `@`.
+    let shown =
+        path.rsplit_once('@').map_or_else(|| path.to_owned(), |(_, rest)| format!("...{rest}"));
+    if end.is_some() { shown + "?..." } else { shown }
+}
+
 /// One URL. Its query is never shown, and wiped from memory on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebUrl {
@@ -124,7 +136,7 @@ impl WebUrl {
     pub fn follow(&self, location: &str) -> Result<Self, String> {
         let base = Zeroizing::new(format!("{}{}", self.origin(), self.target.as_str()));
         let base = Url::parse(&base).map_err(|error| error.to_string())?;
-        let named = || shortened(&without_query(location));
+        let named = || shortened(&location_without_query(location));
         let next = Self::read(location, Some(&base))
             .map_err(|why| format!("it leads to '{}': {why}", named()))?;
         if self.is_tls && !next.is_tls {
@@ -434,6 +446,11 @@ mod tests {
         };
         check("https://cdn.test/x?sig=other2", Ok("https://cdn.test/x?sig=other2"));
         check("//cdn.test/x", Ok("https://cdn.test/x"));
+        check("//me:other2@cdn.test/x?sig=other2", Err("'...cdn.test/x?...': it has a user"));
+        check("ftp://h/x?sig=other2", Err("'ftp://h/x?...': it does not begin with http"));
+        check("//h:99999/x?sig=other2", Err("port"));
+        let long = format!("/x?{}&sig=other2", "y".repeat(URL_BYTES_MAX));
+        check(&long, Err("'/x?...': it has more than 8192 bytes"));
         check("/x?y", Ok("https://h.test/x?y"));
         check("c", Ok("https://h.test/a/c"));
         check("../c", Ok("https://h.test/c"));

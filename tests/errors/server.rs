@@ -161,7 +161,7 @@ fn malformed_addresses_are_refused_before_anything_is_asked() {
         ("s3://la?/a", "wildcard"),
         ("s3://../a", "does not keep this bucket name"),
         ("s3:/lab/a", "two slashes"),
-        ("https://lab.s3.amazonaws.com/a", "--endpoint-url"),
+        ("https://lab.s3.amazonaws.com/", "its path names no file"),
         ("arn:aws:s3:::lab/a", "ARN"),
         (" s3://lab/a", "white space"),
         ("s3://lab/a ", "with --raw it is taken as written"),

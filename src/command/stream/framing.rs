@@ -127,8 +127,7 @@ impl<'a> Framer<'a> {
             let mut items = std::pin::pin!(checksums.add(std::mem::take(&mut self.batch)));
             let (mut ready, mut is_over) = (VecDeque::new(), false);
             while !is_over || !ready.is_empty() {
-                // Requests that are under way continue while the feed is full: a server's answer must
-                // not wait for the reader.
+                // Requests continue while the feed is full: an answer must not wait for a reader.
                 tokio::select! {
                     item = items.next(), if !is_over => match item {
                         Some(item) => ready.push_back(item?),

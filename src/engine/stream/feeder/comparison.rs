@@ -33,7 +33,7 @@ impl From<Mismatch> for Unmoved {
 
 /// What is known of the current object.
 #[derive(Debug, Default)]
-enum State {
+enum Compared {
     /// All of its bytes were added, and match. So it is before the first object.
     #[default]
     Matches,
@@ -48,7 +48,7 @@ enum State {
 pub(super) struct Comparison {
     /// Each epoch has objects of its own.
     object: Option<Arc<ObjectRef>>,
-    state: State,
+    state: Compared,
     /// Bytes of the object that were added.
     added: u64,
     /// Objects that match.
@@ -75,13 +75,13 @@ impl Comparison {
         let Ok(checksum) = object.checksum() else { return Ok(()) };
         if !self.object.as_ref().is_some_and(|current| Arc::ptr_eq(current, object)) {
             self.object = Some(Arc::clone(object));
-            (self.state, self.added) = (State::Partial(Box::new(Sequence::new(checksum))), 0);
+            (self.state, self.added) = (Compared::Partial(Box::new(Sequence::new(checksum))), 0);
         }
         let mut sequence = match std::mem::take(&mut self.state) {
-            State::Matches => return Ok(()),
-            State::Partial(sequence) => sequence,
-            State::Differs(mismatch) => {
-                self.state = State::Differs(mismatch);
+            Compared::Matches => return Ok(()),
+            Compared::Partial(sequence) => sequence,
+            Compared::Differs(mismatch) => {
+                self.state = Compared::Differs(mismatch);
                 return Err(mismatch);
             }
         };
@@ -89,13 +89,13 @@ impl Comparison {
         sequence.update(&bytes[known..]);
         self.added += (bytes.len() - known) as u64;
         if self.added < object.listed.size_bytes {
-            self.state = State::Partial(sequence);
+            self.state = Compared::Partial(sequence);
             return Ok(());
         }
         match sequence.finish() {
             Ok(()) => self.validated += 1,
             Err(mismatch) => {
-                self.state = State::Differs(mismatch);
+                self.state = Compared::Differs(mismatch);
                 return Err(mismatch);
             }
         }
