@@ -88,8 +88,9 @@ pub(super) const COMMANDS: [About; 16] = [
             recreated below DEST. An existing file is replaced when the new one is \
             complete.\n\n\
             A source that is one object goes to the last name of its key: of several objects with \
-            the same last name all but the first fail. Each source costs one request before the \
-            download starts. A source that does not exist fails by itself if there are others. \
+            the same last name all but the first fail; two such URLs are an error. Each source \
+            costs one request before the download starts. A source that does not exist fails by \
+            itself if there are others. \
             The URL of a file is requested without credentials, its redirects are followed, \
             and its query is not printed. Shard I/N is every N-th object in the order of their \
             paths, starting at object I, as pipe takes them without --shuffle-seed.\n\n\

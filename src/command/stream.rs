@@ -23,7 +23,9 @@ use super::context::Context;
 use super::ending::{Done, exit_code};
 use super::session::{self, Interrupts};
 use super::{ready, ring};
-use crate::cli::{AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs};
+use crate::cli::{
+    AugmentedArgs, CatArgs, Channel, OnFailure, PipeArgs, RecordWrapper, StreamArgs, VerifyMode,
+};
 use crate::control::{Control, auth::credentials::CredentialSource, blocking::blocking};
 use crate::download::cancel::{Cancel as _, until};
 use crate::download::sources::{self, Narrowed};
@@ -44,7 +46,7 @@ use crate::limits::{
 };
 use crate::link::attempt::RetryPolicy;
 use crate::plan::{epoch::Shard, filter::Filter, ranges::PartSize};
-use crate::report::document::STDOUT_NAME;
+use crate::report::document::{STDOUT_NAME, not_verified_lines};
 use crate::report::progress::Progress;
 use crate::sys::{choice::RingChoice, process};
 
@@ -434,6 +436,9 @@ pub(super) async fn cat(mut args: CatArgs, begun: Instant, context: &Arc<Context
     if args.stream.json || args.stream.stats || args.stream.explain {
         let used = (&*control, engine);
         return Ok(conclude(used, &channels, &args.stream, begun, failed.as_ref(), &progress));
+    }
+    if args.stream.verify != VerifyMode::Off {
+        not_verified_lines(&channels[0].count.not_validated).for_each(|line| progress.note(line));
     }
     Ok(Done { code: exit_code(failed.as_ref()), document: None })
 }

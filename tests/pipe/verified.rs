@@ -127,6 +127,29 @@ fn an_object_without_a_checksum_is_refused_by_strict_alone() {
 }
 
 #[test]
+fn the_report_has_the_verdict_of_each_object() {
+    let all = objects(&[("a", MIB), ("b", 5)]);
+    let mut configuration =
+        with_checksums(&all, ChecksumPolicy::full_object(ChecksumAlgorithm::Sha256));
+    configuration.objects[1] = configuration.objects[1].clone().without_checksum();
+    let origin = start(configuration);
+    let folder = tempfile::tempdir().expect("a folder");
+    let report = folder.path().join("report");
+    let words = ["--verify", "auto", "--report", report.to_str().expect("UTF-8")];
+    cat(&origin, &words, 0);
+    let lines = std::fs::read_to_string(report).expect("a report");
+    let verdict = |line: &str| {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        let verified = &line["verified"];
+        [&verified["verdict"], &verified["algorithm"], &verified["reason"]].map(Value::to_string)
+    };
+    let verdicts: Vec<_> = lines.lines().map(verdict).collect();
+    assert_eq!(verdicts[0][..2], ["\"validated\"", "\"SHA256\""], "{lines}");
+    assert_eq!(verdicts[1][0], "\"not validated\"", "{lines}");
+    assert!(!verdicts[1][2].contains("requested"), "{lines}");
+}
+
+#[test]
 fn an_etag_that_only_looks_like_an_md5_fails_strict_and_says_so() {
     let origin = serve(&objects(&[("a", MIB)]));
     let (bytes, summary, _) = cat(&origin, &["--verify", "strict"], OBJECTS);

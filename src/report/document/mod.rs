@@ -40,7 +40,7 @@ pub use object::{
 pub use pace::{PaceLine, PaceReport};
 pub use requests::RequestLine;
 pub use ring::{RingReport, RingUse};
-pub use stream::{ChannelSummary, EpochSummary, STDOUT_NAME, StreamSummary};
+pub use stream::{ChannelSummary, EpochSummary, STDOUT_NAME, StreamSummary, not_verified_lines};
 pub use streamed::StreamedLine;
 pub use summary::{DirectIo, Earlier, StageSeconds, Summary, SummaryInputs};
 pub use train::{

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{json, seconds};
 use crate::checksum::Algorithm;
-use crate::checksum::unverified::{NO_BYTES, NOT_REQUESTED};
+use crate::checksum::unverified::{NO_BYTES, NOT_REQUESTED, OFF};
 use crate::error::Error;
 use crate::files::file_download::{FileDownload, Outcome, Shape};
 use crate::limits::SLOT_BYTES_MAX;
@@ -116,11 +116,16 @@ impl<'a> ObjectLine<'a> {
         Self { path, ..Self::ended(object, outcome.elapsed_us, error, verified) }
     }
 
-    /// Makes the line of an object of a stream, whose bytes are compared with nothing.
+    /// Makes the line of an object of a stream.
     #[must_use]
     pub fn streamed(object: &'a ObjectRef, elapsed_us: u64, error: Option<&Error>) -> Self {
         let shape = Shape::of(&object.listed, SLOT_BYTES_MAX, false);
-        let verified = Verified::of(object, shape, Err(NOT_REQUESTED), error.is_some());
+        let verdict = match object.checksum() {
+            Ok(checksum) => Ok(checksum.algorithm()),
+            Err(OFF) => Err(NOT_REQUESTED),
+            Err(reason) => Err(reason),
+        };
+        let verified = Verified::of(object, shape, verdict, error.is_some());
         Self::ended(object, elapsed_us, error, verified)
     }
 

@@ -117,6 +117,14 @@ pub struct EpochSummary {
     pub complete: bool,
 }
 
+/// Objects that were compared with no checksum, by reason, for people.
+pub fn not_verified_lines(reasons: &BTreeMap<&'static str, u64>) -> impl Iterator<Item = String> {
+    reasons.iter().map(|(reason, objects)| {
+        let named = counted(*objects, "object", "objects");
+        format!("{named} not verified: {}", of_many(reason, *objects))
+    })
+}
+
 impl StreamSummary {
     /// Combines a run's counts.
     pub fn new<'a>(
@@ -193,11 +201,8 @@ impl StreamSummary {
         for (reason, objects) in self.channels.iter().flat_map(|channel| &channel.not_validated) {
             *reasons.entry(*reason).or_default() += *objects;
         }
-        let named = |objects| counted(objects, "object", "objects");
-        let mut lines = vec![format!("{} verified", named(validated))];
-        lines.extend(reasons.into_iter().map(|(reason, objects): (&str, u64)| {
-            format!("{} not verified: {}", named(objects), of_many(reason, objects))
-        }));
+        let mut lines = vec![format!("{} verified", counted(validated, "object", "objects"))];
+        lines.extend(not_verified_lines(&reasons));
         lines
     }
 
