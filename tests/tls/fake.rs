@@ -1,14 +1,12 @@
 //! A server that answers whatever its test says, and keeps the requests that it got; over TLS when
 //! it has a certificate.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use crate::certified::{Wire, certify, wrap};
 
 /// Longest wait for a request on a kept connection: the test is over by then.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -19,9 +17,6 @@ pub(crate) struct Fake {
     tls: bool,
     seen: Arc<Mutex<Vec<String>>>,
 }
-
-trait Wire: Read + Write {}
-impl<W: Read + Write> Wire for W {}
 
 impl Fake {
     /// Answers each request, its head and its body, with the answer to it, whole; its certificate
@@ -53,32 +48,6 @@ impl Fake {
     /// The requests so far.
     pub(crate) fn seen(&self) -> Vec<String> {
         self.seen.lock().expect("no thread panics").clone()
-    }
-}
-
-/// A certificate for loopback, written where clients find it.
-fn certify(bundle: &Path) -> Arc<ServerConfig> {
-    let certified =
-        rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).expect("a certificate");
-    std::fs::write(bundle, certified.cert.pem()).expect("room");
-    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).expect("a key");
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![certified.cert.der().clone()], key)
-        .expect("a certificate");
-    Arc::new(config)
-}
-
-fn wrap(stream: TcpStream, config: Option<Arc<ServerConfig>>) -> Box<dyn Wire> {
-    match config {
-        None => Box::new(stream),
-        Some(config) => {
-            let session = ServerConnection::new(config).expect("a good configuration");
-            Box::new(StreamOwned::new(session, stream))
-        }
     }
 }
 

@@ -7,6 +7,8 @@
     reason = "a test has a clock, files and sockets of its own"
 )]
 
+#[path = "../common/certified.rs"]
+mod certified;
 #[path = "../common/matrix.rs"]
 #[expect(dead_code, reason = "the matrix of names belongs to other tests")]
 mod matrix;

@@ -7,6 +7,8 @@
     reason = "a test has a clock, files and sockets of its own"
 )]
 
+#[path = "../common/certified.rs"]
+mod certified;
 mod objects;
 #[path = "../common/program.rs"]
 #[expect(dead_code, reason = "signals and servers of S3 belong to other tests")]

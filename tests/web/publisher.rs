@@ -1,14 +1,12 @@
 //! A server of HTTP that publishes files as web servers do, over TLS when it has a certificate. It
 //! keeps the heads of all requests.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use crate::certified::{Wire, certify, wrap};
 
 /// Longest wait for a request on a kept connection: the test is over by then.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -96,9 +94,6 @@ pub(crate) struct Publisher {
     heads: Arc<Mutex<Vec<Head>>>,
 }
 
-trait Wire: Read + Write {}
-impl<W: Read + Write> Wire for W {}
-
 impl Publisher {
     pub(crate) fn start(answer: impl Fn(&Head) -> Reply + Send + Sync + 'static) -> Self {
         Self::over(None, answer)
@@ -152,32 +147,6 @@ impl Publisher {
     #[track_caller]
     pub(crate) fn ranges(&self) -> Vec<Head> {
         self.heads().into_iter().filter(|head| !head.is_first_byte()).collect()
-    }
-}
-
-/// A certificate for loopback, written where clients find it.
-fn certify(bundle: &Path) -> Arc<ServerConfig> {
-    let certified =
-        rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).expect("a certificate");
-    std::fs::write(bundle, certified.cert.pem()).expect("room");
-    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).expect("a key");
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![certified.cert.der().clone()], key)
-        .expect("a certificate");
-    Arc::new(config)
-}
-
-fn wrap(stream: TcpStream, config: Option<Arc<ServerConfig>>) -> Box<dyn Wire> {
-    match config {
-        None => Box::new(stream),
-        Some(config) => {
-            let session = ServerConnection::new(config).expect("a good configuration");
-            Box::new(StreamOwned::new(session, stream))
-        }
     }
 }
 

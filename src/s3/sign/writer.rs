@@ -487,7 +487,6 @@ mod tests {
         proxy
     }
 
-    /// A proxy gets the whole URL; the signature does not change.
     #[test]
     fn a_url_is_requested_as_it_is_without_keys() {
         let endpoint = endpoint("cdn.test", "/", "us-east-1");
@@ -513,6 +512,7 @@ mod tests {
         );
     }
 
+    /// A proxy gets the whole URL; the signature does not change.
     #[test]
     fn a_proxy_is_asked_for_the_whole_url() {
         for host in ["b.s3.x", "[fd00::1]:9000", "h:9000"] {
