@@ -101,6 +101,7 @@ impl PipeHost for FeedHost {
 
     fn wait_left(&mut self, outlets: &mut Vec<Handle>, counter: &Handle, wait_us: u64) {
         let stage = self.stage.upgrade().expect("it is played on a stage");
+        stage.has_settled();
         for outlet in outlets.iter() {
             self.world.borrow_mut().keep(self.channel, outlet);
         }

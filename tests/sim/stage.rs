@@ -18,6 +18,9 @@ use super::ring::{Flights, Owner, SimRing};
 use super::shore::FeedHost;
 use super::world::{Shared, World};
 
+/// How long a feeder's end is put off while another takes everything back.
+const END_PUT_OFF_US: u64 = 1_000;
+
 /// Turns of all after which a run counts as hanging.
 const TURNS_MAX: u64 = 800_000;
 
@@ -66,6 +69,9 @@ pub(crate) struct Stage {
     fed: RefCell<Vec<Option<Fed>>>,
     /// Workers that have nothing more to do.
     done: RefCell<Vec<SimWorker>>,
+    /// A feeder takes everything back. It does so in one call, so one that ended meanwhile and
+    /// held its readers for long would keep it from its work.
+    settles: Cell<bool>,
 }
 
 impl Stage {
@@ -78,7 +84,13 @@ impl Stage {
             turns: Cell::new(0),
             fed: RefCell::default(),
             done: RefCell::default(),
+            settles: Cell::new(false),
         })
+    }
+
+    /// The feeder that ends has taken everything back, and holds its readers.
+    pub(super) fn has_settled(&self) {
+        self.settles.set(false);
     }
 
     fn sit(&self, actor: Actor, flights: Flights, counter: Handle, is_closing: Rc<Cell<bool>>) {
@@ -211,8 +223,17 @@ impl Stage {
             Actor::Worker(worker) => worker.prepare(),
             Actor::Feeder(_, feeder) => feeder.prepare(),
         };
-        let Some(wait_us) = wait_us else { return self.end(index, actor) };
         let now_us = self.world.borrow().now_us;
+        let wait_us = match wait_us {
+            Some(wait_us) => wait_us,
+            None if matches!(actor, Actor::Feeder(..)) && self.settles.get() => {
+                let seat = &mut self.seats.borrow_mut()[index];
+                (seat.actor, seat.until_us) = (Some(actor), now_us + END_PUT_OFF_US);
+                seat.waits = false;
+                return;
+            }
+            None => return self.end(index, actor),
+        };
         let seat = &mut self.seats.borrow_mut()[index];
         (seat.actor, seat.until_us, seat.waits) = (Some(actor), now_us + wait_us, true);
     }
@@ -231,7 +252,9 @@ impl Stage {
             Actor::Feeder(channel, mut feeder) => {
                 let is_closing = Rc::clone(&self.seats.borrow()[index].is_closing);
                 is_closing.set(true);
+                self.settles.set(true);
                 let result = feeder.run();
+                self.settles.set(false);
                 assert_eq!(feeder.in_flight(), 0, "nothing is under way any more");
                 let (count, over_us) = (feeder.count().clone(), self.world.borrow().now_us);
                 self.fed.borrow_mut()[channel] = Some(Fed { result, count, over_us });

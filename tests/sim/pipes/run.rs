@@ -26,7 +26,7 @@ use inrush::sys::{Handle, Ring, descriptor};
 use crate::chance::Chance;
 use crate::crew::{Crew, Simulated};
 use crate::network::{Network, Terms};
-use crate::origin::{Rates, object_bytes};
+use crate::origin::Rates;
 use crate::places::{Act, Channel, Manner};
 use crate::plumbing::{PipeSlots, small};
 use crate::ring::Owner;
@@ -169,9 +169,10 @@ fn inline(course: &Course, chance: &mut Chance) -> Option<InlineBytes> {
 }
 
 /// The checksum of an object: a CRC, or a hash, which needs its bytes in order.
-fn checksum(key: &str, size: u64) -> InOrder {
-    let algorithm = if size.is_multiple_of(2) { Algorithm::Crc64Nvme } else { Algorithm::Sha1 };
-    let digest = algorithm.digest(&object_bytes(key, size));
+fn checksum(bytes: &[u8]) -> InOrder {
+    let is_even = bytes.len().is_multiple_of(2);
+    let algorithm = if is_even { Algorithm::Crc64Nvme } else { Algorithm::Sha1 };
+    let digest = algorithm.digest(bytes);
     InOrder::of_one_piece(Stored { algorithm, form: Form::FullObject, digest })
 }
 
@@ -179,6 +180,7 @@ fn checksum(key: &str, size: u64) -> InOrder {
 fn plan(
     course: &Course,
     endpoints: &[Arc<Endpoint>; 2],
+    world: &Shared,
     chance: &mut Chance,
 ) -> (VecDeque<(u64, Act)>, Vec<Made>) {
     let (mut acts, mut made) = (VecDeque::new(), Vec::new());
@@ -199,7 +201,7 @@ fn plan(
             let target = Arc::clone(&endpoints[which]);
             let object = Arc::new(ObjectRef::new(object(&key), target));
             if chance.hits(course.verified_per_mille) {
-                object.compare_with(Ok(checksum(&key, *size)));
+                object.compare_with(Ok(checksum(&world.borrow_mut().model(&key))));
             }
             batch.push(object.into());
             own.push(Piece::Object(key));
@@ -272,7 +274,7 @@ fn add_feeders(
     let budget = Arc::new(StreamBudget::new(course.budget_bytes.unwrap_or(drawn_bytes)));
     let mut all = Vec::new();
     for manners in &course.manners {
-        let (plan, made) = plan(course, &endpoints, &mut chance);
+        let (plan, made) = plan(course, &endpoints, world, &mut chance);
         let counter = descriptor::event_counter().expect("a descriptor");
         let feed = Arc::new(StreamFeed::new(counter.clone(), part));
         let places = Default::default();
