@@ -100,12 +100,14 @@ const SEEDS_PER_DEBUG_SEED: u64 = if cfg!(debug_assertions) { 4 } else { 1 };
 /// Tests with no more seeds count what must happen in a part of them.
 const FEW_SEEDS: u64 = 100;
 
-/// Runs seeds, `INRUSH_SIM_TIMES` times as many, or the one that `INRUSH_SIM_SEED` names.
+/// Runs seeds from `INRUSH_SIM_FROM` on, `INRUSH_SIM_TIMES` times as many, or the one that
+/// `INRUSH_SIM_SEED` names.
 pub(crate) fn seeds(test: &str, count: u64, each: impl Fn(u64) + std::panic::RefUnwindSafe) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let count = count * number("INRUSH_SIM_TIMES").unwrap_or(1);
     let count = count.div_ceil(SEEDS_PER_DEBUG_SEED).max(count.min(FEW_SEEDS));
-    let range = number("INRUSH_SIM_SEED").map_or(0..count, |seed| seed..seed + 1);
+    let from = number("INRUSH_SIM_FROM").unwrap_or(0);
+    let range = number("INRUSH_SIM_SEED").map_or(from..from + count, |seed| seed..seed + 1);
     for seed in range {
         let outcome = std::panic::catch_unwind(|| each(seed));
         if let Err(panic) = outcome {

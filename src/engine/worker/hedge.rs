@@ -62,6 +62,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let by_client = job.into.is_paced_by_client();
             let is_slowed = self.share.is_slowed(job.endpoint, self.now_us);
             let has_free = has_free[usize::from(by_client)] && has_slot && !is_slowed;
+            // A silent address has served nothing: away from it no byte is requested twice.
+            let may_move = left || self.is_unheard(index) && self.is_heard_elsewhere(index);
             let remedy = match (job.rival(), has_free) {
                 _ if self.is_stuck(index) => LateRemedy::End,
                 // Another request for the rest would get all of it again.
@@ -69,7 +71,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 // The second one is no better; the one that stays may get another rival.
                 (Some(rival), _) if self.late_by_us(rival).is_some() => LateRemedy::End,
                 (None, true) if left => LateRemedy::Hedge,
-                (None, false) if left && job.moves < MOVES_MAX => LateRemedy::Move,
+                (None, false) if may_move && job.moves < MOVES_MAX => LateRemedy::Move,
                 _ => continue,
             };
             if latest.is_none_or(|(_, worst_us, _)| by_us > worst_us) {
