@@ -33,29 +33,33 @@
 //!
 //! # Three journeys
 //!
-//! **One range of a download.**
+//! **One range of a download.** `Worker` is in [`engine::worker`], `Scheduler` in
+//! [`engine::schedule`], `Conn` in [`link::conn`].
 //!
-//! 1. `Walk::next_batch` lists the sources page by page, [`plan`] gives each key its path, and
-//!    [`files::system_host`] finds what stands at the destination. `Scheduler::push` takes the
-//!    objects that are to be fetched, as many as fit its bound.
+//! 1. [`download`] runs it: `Walk::next_batch` ([`control::list`]) lists the sources page by page,
+//!    [`plan`] gives each key its path, and [`files::system_host`] finds what stands at the
+//!    destination. `Scheduler::push` takes the objects that are to be fetched, as many as fit its
+//!    bound.
 //! 2. A worker makes turns, `Worker::turn`. `Worker::assign` takes ranges from `Scheduler::take`
 //!    while a connection is free and the pace allows a request: those of large objects first, a
-//!    few objects at a time. `Worker::begin` gives a range to a connection.
+//!    few objects at a time. `Worker::begin` gives a range to a connection. The first range of an
+//!    object has its file created, which has no name yet.
 //! 3. `Worker::drive` asks the connection what is next, `Conn::poll`, and does it, `Worker::act`:
-//!    connect, write the signed request into the control slot (`FileHost::write_request`), send it,
-//!    receive the head, then the body into a data slot. What the ring completes is an event,
-//!    `Conn::handle`.
-//! 4. `Worker::deliver` adds a full slot's bytes to the object's checksum, and `Worker::write`
-//!    submits the slot to the ring: O_DIRECT, at its offset in a file that has no final name.
-//!    `Worker::write_done` returns the slot to its pool.
-//! 5. `Worker::end_range` notes a range that is written. The last one of its object compares the
-//!    checksum, `Worker::finish`, and `SystemHost::publish` gives the file its time, its mark and
-//!    its name. `Scheduler::finish` reports the outcome to the command.
+//!    connect, write the signed request into the connection's own slot
+//!    (`FileHost::write_request`), send it, receive the head there, then the body into a data slot.
+//!    What the ring completes, `Worker::turn` gives to the connection as an event, `Conn::handle`.
+//! 4. `Worker::deliver` adds the bytes that have come to the object's checksum, and `Worker::write`
+//!    submits a full slot to the ring: O_DIRECT, at its offset in the file. `Worker::write_done`
+//!    returns the slot to its pool.
+//! 5. `Worker::end_range` notes a range that is written. After the last one of an object
+//!    `Worker::finish` compares the object's checksum, and `SystemHost::publish` gives the file its
+//!    time, its mark and its name. `Scheduler::finish` reports the outcome to [`download`], and
+//!    that to its command.
 //!
-//! **One epoch of a pipe.**
+//! **One epoch of a pipe.** `Feeder` and `Window` are in [`engine::stream::feeder`].
 //!
-//! 1. The supplier lists the channel once an epoch, and `StreamFeed::push` takes the objects in
-//!    order.
+//! 1. [`command::stream`] lists the channel once an epoch, and `StreamFeed::push` takes the objects
+//!    in order.
 //! 2. `Feeder::assign` takes the next range from `StreamFeed::next`, takes its bytes from the
 //!    budget, `ChannelBudget::take`, and requests it with `Window::ask`: into a pipe of its own.
 //! 3. A worker fetches it as above, but its connection moves the body, `Worker::move_on`:
@@ -66,7 +70,8 @@
 //! 5. When the reader has taken every byte, `Feeder::is_marked` writes the marker of the epoch, and
 //!    `Feeder::finish_epoch` closes the FIFO: its end of file.
 //!
-//! **One read of a mount.**
+//! **One read of a mount.** `Reads` is in `command::mount`, `Demand` in [`mount::demand`], `Inbox`
+//! in [`engine::request`].
 //!
 //! 1. A thread takes the kernel's request, and `Reads::read` notes whom to answer. `Demand::read`
 //!    says which pieces of the file it needs, and which come next.
@@ -82,22 +87,28 @@
 //! * [`library`]: the public face: a client, an engine and downloads for programs.
 //! * [`cli`]: exactly what was typed; help, completions and the manual page from one table. Pure.
 //! * [`guide`]: the pages that `inrush guide` prints. Pure.
-//! * [`command`]: the story of each command, from arguments to exit code; it acts where rooms of
-//!   the same name only judge: `train`, `mount`, `doctor`, `bench`. [`command::stream`] runs the
+//! * [`command`]: the story of each command, from arguments to exit code, and the small files that
+//!   it writes beside its data: reports, metrics, what says that it is ready. It acts where rooms
+//!   of the same name only judge: `train`, `mount`, `doctor`, and `bench`, which also reads the
+//!   kernel's counters. `verify` and `demo` are here as a whole. [`command::stream`] runs the
 //!   channels of Pipe mode, [`command::interrupts`] ends runs, [`command::log`] notes decisions.
-//! * [`control`]: the control plane. It asks; what to ask and what follows is [`plan`]'s.
-//!   * [`control::settings`]: the environment and the profile files. [`control::auth`]: the keys,
-//!     helper processes, sessions and access grants; it refreshes what expires.
+//! * [`control`]: the control plane: requests by HTTP that move no object's bytes. It asks; which
+//!   objects a run has, and where, is [`plan`]'s.
+//!   * [`control::settings`]: the environment and the profile files, as they are written.
+//!     [`control::auth`]: the keys that these lead to, roles, helper processes, sessions and access
+//!     grants; it refreshes what expires.
 //!   * [`control::web`]: the objects of URLs, and their redirects.
 //!   * [`control::list`]: LIST and HEAD. [`control::dns`]: names of hosts, whose addresses it keeps
 //!     fresh. [`control::endpoint`]: the URL, region and addressing style of a bucket.
-//! * [`download`]: File mode: from the objects of a listing to files at their destinations. It
-//!   prints nothing and knows no signal: it reports events, and is cancelled.
+//! * [`download`]: File mode: from the objects of a listing to files at their destinations, what
+//!   `sync --delete` removes, and which files are the run's own. It prints nothing and knows no
+//!   signal: it reports events, and is cancelled.
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: which objects, under which paths, in which ranges and order: filters, manifests
 //!   (augmented ones, too), shards, and how several requests share a listing. Pure.
-//! * [`mount`]: a mounted view of objects: its names, and what is fetched when programs read. Pure.
+//! * [`mount`]: a mounted view of objects: its names and their versions, and which pieces of a file
+//!   are fetched when programs read, and ahead of that. Pure.
 //! * [`train`]: the input of a SageMaker job: its channels, configuration files, variables. Pure.
 //! * [`doctor`]: facts of a machine, a destination and a service, each judged. Pure.
 //! * [`engine`]: the data plane: requests, the workers that download them, their concurrency, and
@@ -111,8 +122,10 @@
 //!   * [`engine::schedule`]: which range next, and for whom.
 //!   * [`engine::config`]: what a run may use of this machine, resolved once.
 //!   * [`engine::endpoints`]: the endpoints of an engine, and their numbers. Pure.
-//!   * [`engine::worker`]: the loop: one turn is one system call. Generic over ring and host.
-//!   * [`engine::pace`]: how many requests are in flight, and how many are sent a second. Pure.
+//!   * [`engine::worker`]: the loop: one turn is one system call. It counts what it waits for.
+//!     Generic over ring and host.
+//!   * [`engine::pace`]: how many requests are in flight, and how many are sent a second. Workers
+//!     and observers share it by atomics. Pure.
 //!   * [`engine::peers`]: how connections and addresses fare beside each other: who is late, and
 //!     where to connect next, by what all workers know. Pure.
 //!   * [`engine::stream`]: Pipe mode: one stream per epoch, into named pipes or standard output.
@@ -128,7 +141,7 @@
 //!     Pure.
 //!   * [`engine::placement`]: on which cores and over which network interfaces workers are. Pure.
 //!   * [`engine::metrics`]: plain counters, a set per worker.
-//!   * [`engine::snapshot`]: the same while it runs, for who asks. Pure.
+//!   * [`engine::snapshot`]: copies of these counters while a run goes on, for who asks. Pure.
 //!   * [`engine::waited`]: how long clients have waited.
 //! * [`link`]: one connection to a server: what is sent, what comes, why it fails, and when it is
 //!   tried again.
@@ -146,13 +159,13 @@
 //!   an earlier run left.
 //!   * [`files::file_download`]: one object on its way to its file, shared by those who fetch its
 //!     ranges. Pure.
-//!   * [`files::host`]: what a worker asks of its machine.
+//!   * [`files::host`]: what a worker asks of its machine: the time, a signed request, files.
 //!   * [`files::system_host`]: the real [`files::host`], with clock and files, and helper threads
 //!     for calls that are slow.
 //!   * [`files::mark`]: what a complete file carries so that a later run knows it.
 //!   * [`files::cache`]: a mount's folder of whole objects that are kept for later.
-//!   * [`files::journal`]: which ranges of an unfinished one are there, and the beginnings of
-//!     which. Pure.
+//!   * [`files::journal`]: which ranges of an unfinished file are there, and of which others the
+//!     beginning. Pure.
 //!   * [`files::sink`]: what the bytes of a range become, and whether calls of the file system are
 //!     slow. Pure.
 //! * [`sys`]: rings, slots, descriptors, child processes, the shape of the machine: the only
@@ -198,14 +211,18 @@
 //! * **object**: a bucket, a key, an ETag, a size.
 //! * **range**: contiguous bytes of one object; one GET.
 //! * **slot**: one piece of memory that one holder has: an aligned piece of the engine's own, which
-//!   is registered, or part of a loan.
+//!   is registered, or part of a loan. Bodies are received into **data slots**; each connection has
+//!   a small one of its own, for requests and heads.
 //! * **loan**: memory of a caller that bytes are received into, until it is given back.
 //! * **endpoint**: a host and port as they are addressed, over TLS or not.
 //! * **lease**: a data slot with the bytes of a request, which its client has until it drops it.
 //! * **sink**: what a range becomes: a file, or nothing.
 //! * **file job**: what is done at the file system for one object or range besides writes through
 //!   the ring: create, write whole, note, publish. It has an end, which nobody waits for.
-//! * **worker**: one thread, one ring, one loop. **turn**: one pass of that loop.
+//! * **worker**: one thread, one ring, one loop. **turn**: one pass of that loop; where something
+//!   waits in order, also its time to be next.
+//! * **pace**: how many requests are in flight, and how many are sent a second.
+//! * **mark**: what a complete file carries; **marker**: the file that says that an epoch was read.
 //! * **origin**: an S3-compatible server.
 //! * **channel**: a named input of a job. **epoch**: one pass over it, one named pipe.
 //! * **request**: one range that a client asked for by itself; a GET or, after failures, several.
