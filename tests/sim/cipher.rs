@@ -1,6 +1,8 @@
 //! TLS under the simulated sockets: what becomes of its records on their way: cut at any byte, one
 //! bit wrong, ended early in good order, or by an alert.
 
+use inrush::error::{Error, ErrorKind};
+
 use super::origin::Fault;
 use super::plumbing::small;
 use super::world::World;
@@ -41,6 +43,16 @@ impl World {
         found.end = Some((found.answer.len(), Fault::End));
         // Where a record was cut by it, what follows may be taken for something else.
         found.garbled = true;
+    }
+
+    /// True for an error of TLS that no retry heals: an alert that says that there will never be a
+    /// session, or a certificate with a wrong bit; if one of them was injected.
+    pub(super) fn has_refused(&self, error: &Error) -> bool {
+        let causes = ["alert in a handshake", "garbled handshake"];
+        let is_of_tls = error.to_string().contains("TLS with origin");
+        error.kind() == ErrorKind::Endpoint
+            && is_of_tls
+            && causes.iter().any(|cause| self.injected.contains_key(cause))
     }
 
     /// A handshake may be cut or garbled at any byte.

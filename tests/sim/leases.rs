@@ -139,7 +139,7 @@ impl Client {
             let may_fail = self.cancelled.contains(&token) || self.is_stopped;
             if let Err(error) = &result {
                 let was_ended = may_fail && error.kind() == ErrorKind::Interrupted;
-                assert!(was_ended || self.is_refusal_of_tls(error), "{error}");
+                assert!(was_ended || self.world.borrow().has_refused(error), "{error}");
             }
             match into {
                 Destination::Lease(lease) if result.is_ok() => {
@@ -164,14 +164,6 @@ impl Client {
             }
         }
         assert!(self.leases.len() <= self.most, "no more leases than there may be");
-    }
-
-    /// What no retry heals: an alert, or a wrong bit that makes a handshake one that never will do.
-    fn is_refusal_of_tls(&self, error: &Error) -> bool {
-        let injected = &self.world.borrow().injected;
-        let came = ["alert in a handshake", "garbled handshake"].map(|name| injected.get(name));
-        let is_of_tls = error.kind() == ErrorKind::Endpoint && error.to_string().contains("TLS");
-        came != [None, None] && is_of_tls
     }
 
     fn check(&self, asked: &Asked, bytes: &[u8]) {
@@ -209,7 +201,7 @@ impl Client {
         for outcome in outcomes {
             self.files -= 1;
             if let Err(error) = outcome.result {
-                assert!(self.is_stopped || self.is_refusal_of_tls(&error), "{error}");
+                assert!(self.is_stopped || self.world.borrow().has_refused(&error), "{error}");
             }
         }
         // One lease after the other, each when the one before has been given to somebody.

@@ -302,12 +302,6 @@ fn a_calm_network_feeds_every_reader_over_tls() {
     });
 }
 
-/// What may end a stream over TLS although a retry heals most of it: a certificate with a wrong
-/// bit, and alerts that say that there will never be a session.
-fn is_refusal_of_tls(error: &Error) -> bool {
-    error.kind() == ErrorKind::Endpoint && error.to_string().contains("TLS with origin")
-}
-
 /// Tries of the range that this error is about.
 fn tries(error: &Error) -> u32 {
     let text = error.to_string();
@@ -334,8 +328,7 @@ fn faults_of_a_stream_under_tls_lose_nothing() {
         let ran = check(seed, &course);
         let injected = &ran.world.borrow().injected;
         for error in ran.errors() {
-            let hit = ran.injected(&["alert in a handshake", "garbled handshake"]) > 0;
-            assert!(hit && is_refusal_of_tls(error), "{error} after {injected:?}");
+            assert!(ran.world.borrow().has_refused(error), "{error} after {injected:?}");
         }
     });
     assert_happened(&[NETWORK, TLS]);
@@ -361,7 +354,8 @@ fn a_hostile_network_under_tls_gives_a_right_stream_or_a_named_error() {
             let kinds = [ErrorKind::Access, ErrorKind::Destination, ErrorKind::Host];
             let known = kinds.contains(&error.kind()) || error.kind() == ErrorKind::Objects;
             let injected = &ran.world.borrow().injected;
-            let ends = known || is_refusal_of_tls(error) || was_retried_to_the_end(error);
+            let ends =
+                known || ran.world.borrow().has_refused(error) || was_retried_to_the_end(error);
             assert!(ends || is_wrong_alike(error), "{error} after {injected:?}");
         }
     });
