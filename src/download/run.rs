@@ -144,9 +144,10 @@ pub(crate) struct Run<'a> {
     blocked: Vec<(FileDownload, Error)>,
     /// Removed obstacles; none before the removal begins.
     removals: Option<Receiver<String>>,
-    /// Number of sources given, and of missing ones.
+    /// Number of sources given, of missing ones, and of those among them that do not exist.
     pub(crate) sources: u64,
     missing: u64,
+    absent: u64,
     removed: u64,
     /// Its results per channel, if it fills several.
     pub(crate) shares: Option<Shares>,
@@ -204,6 +205,7 @@ impl<'a> Run<'a> {
             removals: None,
             sources: 1,
             missing: 0,
+            absent: 0,
             removed: 0,
             shares: None,
             largest_bytes: 0,
@@ -518,6 +520,7 @@ impl<'a> Run<'a> {
             exit_code: 0,
             untried_objects: self.untried(),
             missing_sources: (self.missing, self.sources),
+            absent_sources: self.absent,
         }
     }
 

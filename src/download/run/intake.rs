@@ -259,6 +259,7 @@ impl Run<'_> {
             FileDownload::new(object, missing.endpoint, String::new(), self.config.cut());
         self.known.objects_known += 1;
         self.missing += 1;
+        self.absent += u64::from(missing.error.kind() == ErrorKind::NotFound);
         self.admit(Err(Box::new((download, missing.error))));
     }
 

@@ -102,6 +102,8 @@ pub struct SummaryInputs {
     pub untried_objects: Option<u64>,
     /// Sources without any object, which count as failed objects; and all sources.
     pub missing_sources: (u64, u64),
+    /// The missing ones that do not exist; the others cannot be read.
+    pub absent_sources: u64,
 }
 
 /// Counts about earlier runs.
@@ -143,6 +145,9 @@ pub struct Summary {
     /// Sources without any object, which count as failed objects; and all sources.
     #[serde(skip)]
     pub missing_sources: (u64, u64),
+    /// The missing ones that do not exist; the others cannot be read.
+    #[serde(skip)]
+    pub absent_sources: u64,
     /// Complete objects that match their stored checksum.
     pub validated_objects: u64,
     /// Complete objects with bytes that were compared with no checksum.
@@ -290,6 +295,7 @@ impl Summary {
             exit_code: inputs.exit_code,
             untried_objects: inputs.untried_objects,
             missing_sources: inputs.missing_sources,
+            absent_sources: inputs.absent_sources,
             objects: all.objects,
             failed_objects: inputs.failed_objects,
             validated_objects: inputs.validated_objects,
@@ -360,7 +366,12 @@ impl Summary {
         lines.extend(clock_corrected(self.clock_correction_seconds));
         let (missing, sources) = self.missing_sources;
         if missing > 0 {
-            let exist = if missing == 1 { "does not exist" } else { "do not exist" };
+            let exist = match self.absent_sources {
+                0 => "cannot be read",
+                1 if missing == 1 => "does not exist",
+                absent if absent == missing => "do not exist",
+                _ => "do not exist or cannot be read",
+            };
             let text = format!("{missing} of {} {exist}", counted(sources, "source", "sources"));
             lines.push(match self.exit_code {
                 SOME_FAILED if self.failed_objects == missing => {
@@ -579,6 +590,7 @@ mod tests {
             exit_code: 0,
             untried_objects: None,
             missing_sources: (0, 1),
+            absent_sources: 0,
         }
     }
 
@@ -696,6 +708,21 @@ mod tests {
             let line = "1 object, 7 MB -> t1/ in 1.0 s (7 MB/s)";
             assert_eq!(of(failed, missing).lines(false)[0], line);
         }
+    }
+
+    #[test]
+    fn sources_that_are_refused_are_not_said_to_be_absent() {
+        let check = |missing, absent, expected: &str| {
+            let (missing_sources, absent_sources) = ((missing, 4), absent);
+            let inputs = SummaryInputs { missing_sources, absent_sources, ..empty() };
+            let inputs = SummaryInputs { failed_objects: missing, exit_code: 1, ..inputs };
+            let expected = format!("{expected}; the objects of the others are complete");
+            assert_eq!(Summary::new(&inputs).lines(false)[1], expected);
+        };
+        check(1, 1, "1 of 4 sources does not exist");
+        check(2, 2, "2 of 4 sources do not exist");
+        check(1, 0, "1 of 4 sources cannot be read");
+        check(2, 1, "2 of 4 sources do not exist or cannot be read");
     }
 
     #[test]
