@@ -170,6 +170,9 @@ const _: () = assert!(LOOKUP_PAUSE_DEFAULT.as_millis() <= LOOKUP_PAUSE_MAX.as_mi
 
 /// Longest time for looking up a URL again, with its redirects.
 pub const URL_RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for which no other URL of a server is looked up that one was looked up at in vain, in
+/// microseconds.
+pub const URL_SERVER_GONE_US: u64 = 60_000_000;
 /// Pause between two rounds of looking up URLs again: a server may repeat a redirect that it keeps
 /// for some seconds.
 pub const URL_RENEWAL_PAUSE: Duration = Duration::from_secs(2);

@@ -4,6 +4,8 @@
 //! A URL that is presigned for a GET refuses HEAD. Each server gets the URL that leads to it, and
 //! nothing of the others: no query, no `Referer`, no credentials.
 
+mod servers;
+
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
@@ -12,6 +14,7 @@ use http::Method;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
+use self::servers::WebServers;
 use super::client::{Answer, Question};
 use super::limits::{SOURCES_ASKED_MAX, URL_REDIRECTS_MAX, URL_RENEWAL_TIMEOUT};
 use super::list::sources::{Missing, Source, SourceKind, Unresolved};
@@ -23,14 +26,18 @@ use crate::s3::uri::S3Uri;
 use crate::s3::web::{WebTarget, WebUrl};
 use crate::s3::{Endpoint, Object};
 
-/// The objects of a run that URLs name, each while it is used, and their endpoints.
+/// The objects of a run that URLs name.
 #[derive(Debug, Default)]
-pub(super) struct WebObjects(RefCell<Vec<(Weak<WebTarget>, Arc<Endpoint>)>>);
+pub(super) struct WebObjects {
+    /// Each while it is used, and their endpoints.
+    targets: RefCell<Vec<(Weak<WebTarget>, Arc<Endpoint>)>>,
+    servers: WebServers,
+}
 
 impl WebObjects {
     /// Those whose targets were refused since the last call.
     fn take_refused(&self) -> Vec<(Arc<WebTarget>, Arc<Endpoint>)> {
-        let mut all = self.0.borrow_mut();
+        let mut all = self.targets.borrow_mut();
         all.retain(|(web, _)| web.strong_count() > 0);
         let used = all.iter().filter_map(|(web, endpoint)| Some((web.upgrade()?, endpoint)));
         let refused = used.filter(|(web, _)| web.take_refusal());
@@ -51,11 +58,6 @@ impl Landing {
     /// True if there is no such object.
     fn is_missing(&self) -> bool {
         matches!(self.answer.status, 404 | 410)
-    }
-
-    /// True if the server refuses this URL, which says nothing of others.
-    fn is_refused(&self) -> bool {
-        (400..500).contains(&self.answer.status) && self.answer.status != 416
     }
 
     /// The object.
@@ -87,18 +89,23 @@ impl Landing {
 }
 
 impl Control {
-    /// Resolves a URL to its object.
+    /// Resolves a URL to its object. What fails with its server says nothing of other URLs.
     pub(super) async fn resolve_url(
         &self,
         uri: &S3Uri,
         source: &WebUrl,
     ) -> Result<Source, Unresolved> {
-        let landing = self.look_up(source).await?;
-        if landing.is_refused() {
-            let (uri, error) = (uri.clone(), landing.refusal());
-            let endpoint = Arc::new(landing.endpoint);
-            return Err(Unresolved::Missing(Box::new(Missing { uri, endpoint, error })));
-        }
+        self.find_url(uri, source).await.map_err(|error| match error.kind() {
+            ErrorKind::Access | ErrorKind::NotFound | ErrorKind::Endpoint | ErrorKind::Objects => {
+                let (uri, endpoint) = (uri.clone(), Arc::new(endpoint_of(source, source)));
+                Unresolved::Missing(Box::new(Missing { uri, endpoint, error }))
+            }
+            _ => Unresolved::Failed(error),
+        })
+    }
+
+    async fn find_url(&self, uri: &S3Uri, source: &WebUrl) -> Result<Source> {
+        let landing = self.look_up(source, Some(&self.web.servers)).await?;
         let object = landing.object(uri.literal_key())?;
         let is_whole_only = landing.answer.status == 200;
         if is_whole_only && object.size_bytes > 0 {
@@ -107,7 +114,7 @@ impl Control {
         let web = Arc::new(WebTarget::new(source.clone(), &landing.url, is_whole_only));
         let endpoint = self.settle_web(source, landing).await?;
         let known = (Arc::downgrade(&web), Arc::clone(&endpoint));
-        self.web.0.borrow_mut().push(known);
+        self.web.targets.borrow_mut().push(known);
         let found = SourceKind::Object(Object { web: Some(web), ..object });
         Ok(Source { uri: uri.clone(), endpoint, found, first_page: None })
     }
@@ -121,7 +128,7 @@ impl Control {
         let Some(web) = &object.web else {
             return self.head(&endpoint.bucket, &object.key, &object.version_id).await;
         };
-        let landing = self.look_up(web.source()).await?;
+        let landing = self.look_up(web.source(), None).await?;
         if landing.is_missing() {
             return Ok(None);
         }
@@ -166,7 +173,7 @@ impl Control {
 
     async fn renewed(&self, web: &WebTarget, endpoint: &Endpoint) -> Result<WebUrl> {
         info!("{}: the server refuses it now: looking it up again", web.source());
-        let landing = self.look_up(web.source()).await?;
+        let landing = self.look_up(web.source(), None).await?;
         landing.object("")?;
         match landing.is_at(endpoint) {
             true => Ok(landing.url),
@@ -174,15 +181,15 @@ impl Control {
         }
     }
 
-    /// Requests the first byte of a URL's object, and follows redirects to it.
-    async fn look_up(&self, source: &WebUrl) -> Result<Landing> {
+    /// Requests the first byte of a URL's object, and follows redirects to it. `servers`: what is
+    /// known of servers, of which those that are gone are not asked.
+    async fn look_up(&self, source: &WebUrl, servers: Option<&WebServers>) -> Result<Landing> {
         let mut what = format!("get {source}");
         let (mut url, mut passed) = (source.clone(), Vec::new());
         loop {
-            let endpoint = self.place_web(source, &url).await;
-            let endpoint = endpoint.map_err(|error| url.advise(error, None).within(&what))?;
-            let answer = self.ask_web(&endpoint, &url, &what).await;
-            let answer = answer.map_err(|error| url.advise(error, None).within(&what))?;
+            let asked = self.ask_known(source, &url, &what, servers).await;
+            let (endpoint, answer) =
+                asked.map_err(|error| url.advise(error, None).within(&what))?;
             if !leads_elsewhere(answer.status) {
                 return Ok(Landing { url, endpoint, answer, what });
             }
@@ -214,6 +221,29 @@ impl Control {
         }
     }
 
+    /// Asks a URL's server, unless it is known to be gone.
+    async fn ask_known(
+        &self,
+        source: &WebUrl,
+        url: &WebUrl,
+        what: &str,
+        servers: Option<&WebServers>,
+    ) -> Result<(Endpoint, Answer)> {
+        let origin = url.origin();
+        let answers = servers
+            .map_or(Ok(0), |servers| servers.begin(&origin, self.client.retry_budget().now_us()))?;
+        let asked = async {
+            let endpoint = self.place_web(source, url).await?;
+            let answer = self.ask_web(&endpoint, url, what).await?;
+            Ok((endpoint, answer))
+        };
+        let asked = asked.await;
+        servers.into_iter().for_each(|servers| {
+            servers.end(&origin, answers, &asked, self.client.retry_budget().now_us());
+        });
+        asked
+    }
+
     async fn ask_web(&self, endpoint: &Endpoint, url: &WebUrl, what: &str) -> Result<Answer> {
         let question = Question {
             method: Method::GET,
@@ -226,13 +256,9 @@ impl Control {
         self.client.ask(endpoint, &question, &PublishedKeys::new(None), what).await
     }
 
-    /// The server of a URL, with its addresses. Nothing of the S3 service is for it.
+    /// The server of a URL, with its addresses.
     async fn place_web(&self, source: &WebUrl, url: &WebUrl) -> Result<Endpoint> {
-        let mut endpoint =
-            Endpoint::new(&source.origin(), url.is_tls(), url.host(), "", "", vec![]);
-        endpoint.service = NO_SERVICE;
-        // Never signed; its versions are those of the targets.
-        endpoint.session = Some(Arc::new(PublishedKeys::new(None)));
+        let mut endpoint = endpoint_of(source, url);
         endpoint.proxy = self.service.proxies.of(&endpoint)?;
         self.names.resolve(&endpoint, self.client.retry_budget()).await?;
         Ok(endpoint)
@@ -254,6 +280,15 @@ impl Control {
         self.met.notify_waiters();
         Ok(endpoint)
     }
+}
+
+/// The server of a URL, which `source` leads to. Nothing of the S3 service is for it.
+fn endpoint_of(source: &WebUrl, url: &WebUrl) -> Endpoint {
+    let mut endpoint = Endpoint::new(&source.origin(), url.is_tls(), url.host(), "", "", vec![]);
+    endpoint.service = NO_SERVICE;
+    // Never signed; its versions are those of the targets.
+    endpoint.session = Some(Arc::new(PublishedKeys::new(None)));
+    endpoint
 }
 
 /// The error if a URL leads to another server than before.

@@ -38,6 +38,11 @@ impl Failures {
         self.kind.unwrap_or(ErrorKind::Objects)
     }
 
+    /// The reason of all, if they have one.
+    pub(crate) fn reason(&self) -> Option<ErrorReason> {
+        self.reason
+    }
+
     /// The error of the run, if this many other objects succeeded; `None` without failures.
     pub(crate) fn error(&self, passed: u64) -> Option<Error> {
         let first = self.first.as_ref()?;

@@ -12,6 +12,7 @@ use rustls::ClientConfig;
 use super::cancel::Cancel;
 use super::checksums::Checksums;
 use super::existing::{self, ExistingFiles, Present};
+use super::failures::Failures;
 use super::mirror::Mirror;
 use super::observer::{Observer, RunEvent};
 use super::refetch::Undecided;
@@ -145,7 +146,7 @@ impl DownloadJob {
         let (found, missing) = control.resolve_there(&uris).await?;
         let asked = begun.elapsed() - before;
         if !missing.is_empty() && found.is_empty() {
-            return Err(none_is_there(missing));
+            return Err(none_is_there(&missing));
         }
         observer.event(RunEvent::Found(&found));
         let target = Target::choose(&destination, &found, are_many).await?;
@@ -250,16 +251,24 @@ impl ReadyJob {
     }
 }
 
-/// The error if no source exists.
-fn none_is_there(mut missing: Vec<Missing>) -> Error {
-    let count = missing.len();
-    let first = missing.swap_remove(0).error;
-    match count {
-        1 => first,
-        _ => Error::new(
-            ErrorKind::NotFound,
-            format!("none of {count} sources was found, the first: {first}"),
-        ),
+/// The error if no source exists, or none can be read: of their kind if they have one.
+fn none_is_there(missing: &[Missing]) -> Error {
+    let [first, others @ ..] = missing else { unreachable!("one is missing") };
+    let (count, first) = (missing.len(), &first.error);
+    if others.is_empty() {
+        return first.clone();
+    }
+    let mut failures = Failures::default();
+    missing.iter().for_each(|missing| failures.add(&missing.error));
+    let can = match failures.kind() {
+        ErrorKind::NotFound => "was found",
+        _ => "can be read",
+    };
+    let message = format!("none of {count} sources {can}, the first: {first}");
+    let error = Error::new(failures.kind(), message);
+    match failures.reason() {
+        Some(reason) => error.because(reason),
+        None => error,
     }
 }
 

@@ -7,6 +7,7 @@
     reason = "a test has a clock, files and sockets of its own"
 )]
 
+mod apart;
 #[path = "../common/certified.rs"]
 mod certified;
 mod objects;
