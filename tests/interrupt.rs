@@ -223,6 +223,20 @@ fn interrupted_when_files_are_there() {
 }
 
 #[test]
+fn an_object_that_the_user_interrupts_has_not_failed() {
+    let origin = start(slow());
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = ["get", "-v", "s3://lab/large/", "--connections", "4"];
+    let program = Program::new(words).asking(&origin).with_keys(ACCESS_KEY, SECRET);
+    let mut running = program.with([folder.path()]).start();
+    assert!(running.until(|| origin.stats().body_bytes > 1 << 20));
+    running.signal(Signal::INT);
+    let run = running.wait().expect(INTERRUPTED);
+    run.check(!run.stderr.contains("failed"), "it was interrupted");
+    run.expect_words(&["\nnot complete: get: s3://lab/large/", "interrupted: 0 of 3 objects"]);
+}
+
+#[test]
 fn killed_at_several_moments() {
     stop_when(Signal::KILL, |origin, _| origin.stats().gets > 0);
     for megabytes in [1, 3, 7, 20] {

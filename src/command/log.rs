@@ -55,12 +55,15 @@ pub(super) fn complete(download: &FileDownload, target: &Target) {
     }
 }
 
-/// Logs a failed object without an error message of its own; and the cause, unless it ended the
-/// run, which is reported at its end.
+/// Logs a failed object without an error message of its own, with the cause. An object without one
+/// was not complete when its run ended: the cause of that is reported at the end.
 pub(super) fn failed(download: &FileDownload, why: Option<&Error>, target: &Target) {
     if enabled!(tracing::Level::INFO) {
-        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-        info!("failed: {}{why}", line_with_retries(download, target));
+        let line = line_with_retries(download, target);
+        match why {
+            Some(why) => info!("failed: {line}: {why}"),
+            None => info!("not complete: {line}"),
+        }
     }
 }
 
