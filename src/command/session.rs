@@ -55,7 +55,7 @@ pub(super) fn credentials_for(
         return given;
     }
     args.access_grants = None;
-    CredentialSource::Anonymous
+    CredentialSource::OfUrls
 }
 
 /// The control plane by these options.

@@ -174,7 +174,8 @@ impl Control {
             _ => Configured::default(),
         };
         let url = chosen(options.endpoint_url, configured.endpoint_url);
-        let (url, region) = place(url, chosen(options.region, configured.region))?;
+        let (source, waits) = (&options.credentials, retry_budget.clone());
+        let (url, region) = place(url, chosen(options.region, configured.region), source)?;
         let dualstack = configured.dualstack || configured.dualstack_of_s3 && url.is_none();
         let variant = variant([options.dualstack, options.fips], [dualstack, configured.fips]);
         let (trust, chain_trust) = trusted(options.trust, configured.ca_bundle);
@@ -185,7 +186,6 @@ impl Control {
             _ => vec![],
         };
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
-        let (source, waits) = (&options.credentials, retry_budget.clone());
         let grants = match (options.access_grants, &settings) {
             (Some(mode), Some(settings)) => {
                 let client = Client::new(chain_trust.clone(), retry_budget.clone());
@@ -474,23 +474,29 @@ fn trusted(given: Trust, bundle: Option<PathBuf>) -> (Trust, Trust) {
     }
 }
 
-/// The endpoint and the region from these settings.
+/// The endpoint and the region from these settings; they are logged unless all sources are URLs.
 fn place(
     (url, url_from): Said,
     (region, region_from): Said,
+    credentials: &CredentialSource,
 ) -> Result<(Option<EndpointUrl>, String)> {
+    let is_used = !matches!(credentials, CredentialSource::OfUrls);
     let origin = |from: &Option<String>, is_given: bool| match from {
         Some(from) => from.clone(),
         None if is_given => "as given".to_owned(),
         None => "the default".to_owned(),
     };
-    let shown_url = url.as_deref().map_or("AWS", without_user);
-    info!("endpoint: {shown_url} ({})", origin(&url_from, url.is_some()));
+    if is_used {
+        let shown_url = url.as_deref().map_or("AWS", without_user);
+        info!("endpoint: {shown_url} ({})", origin(&url_from, url.is_some()));
+    }
     let url = url.as_deref().map(|url| EndpointUrl::parse(url, url_from.as_deref()));
     let url = url.transpose()?;
     let region_origin = origin(&region_from, region.is_some());
     let region = region_or_default(region);
-    info!("region: {region} ({region_origin})");
+    if is_used {
+        info!("region: {region} ({region_origin})");
+    }
     // For AWS it becomes part of a host name.
     if !is_region(url.as_ref(), &region) {
         let from = region_from.map_or_else(String::new, |from| format!("{from}: "));

@@ -26,8 +26,12 @@ fn front(to: String) -> Publisher {
 fn ranges_go_to_the_end_of_the_redirects_which_learns_nothing_of_the_start() {
     let (store, place) = (store(), Place::new());
     let front = front(store.url("/blob?sig=end"));
-    let run = get(&[&front.url("/resolve/f?token=start")], &place.path("to/")).run().expect(0);
+    let words = [&front.url("/resolve/f?token=start"), "-v"];
+    let run = get(&words, &place.path("to/")).run().expect(0);
     place.assert_has("to/f", &text(LENGTH));
+    for service in ["AWS", "region"] {
+        run.check(!run.stderr.contains(service), "nothing is asked of the S3 service");
+    }
     let targets: Vec<_> = front.heads().iter().map(|head| head.target().to_owned()).collect();
     run.check(targets == ["/resolve/f?token=start", "/api/f?token=between"], "looked up once");
     let heads = store.heads();

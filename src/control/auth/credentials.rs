@@ -52,6 +52,8 @@ const OF_PROCESS: &str = "from the profile's credential_process";
 pub enum CredentialSource {
     /// Requests without signatures (`--no-sign-request`).
     Anonymous,
+    /// None, because all sources are URLs: no request goes to the S3 service.
+    OfUrls,
     /// The standard AWS chain.
     #[default]
     Chain,
