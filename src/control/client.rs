@@ -217,7 +217,10 @@ impl Client {
                     let text = why.message().strip_prefix(&format!("{host}: "));
                     let text = text.unwrap_or(why.message());
                     let message = format!("{host} does not answer: {text}, {tried}");
-                    let advice = endpoint.advice("check the network, --endpoint-url and --region");
+                    let advice = endpoint.advice(match endpoint.is_multi_region() {
+                        true => "check the network",
+                        false => "check the network, --endpoint-url and --region",
+                    });
                     let error = Error::new(ErrorKind::Endpoint, message).advise(advice);
                     Err(error.attempted(attempts.tries()).caused_as(&why))
                 });

@@ -46,10 +46,16 @@ impl Names {
         let is_fresh = |cache: &DnsCache| cache.next_us() > retry_budget.now_us();
         if !self.known.borrow().get(name).is_some_and(is_fresh) {
             let found = self.look_up(name, retry_budget).await.map_err(|error| {
-                error.advise(endpoint.advice(
-                    "check --endpoint-url, --region, the network and the name servers of \
-                     /etc/resolv.conf",
-                ))
+                error.advise(endpoint.advice(match endpoint.is_multi_region() {
+                    true => {
+                        "check the access point's alias, the network and the name servers of \
+                         /etc/resolv.conf"
+                    }
+                    false => {
+                        "check --endpoint-url, --region, the network and the name servers of \
+                         /etc/resolv.conf"
+                    }
+                }))
             })?;
             self.take_in(name, &found, retry_budget.now_us());
         }
@@ -143,6 +149,7 @@ mod tests {
     use crate::control::dns::resolver::tests::{NAME, NameServer, Zone};
     use crate::control::limits::{ADDRESS_UNSEEN_MAX, LOOKUP_PAUSE_MIN};
     use crate::control::loopback::run;
+    use crate::s3::sign::ALL_REGIONS;
 
     fn zone(last: impl IntoIterator<Item = u8>) -> Zone {
         let v4 = last.into_iter().map(|last| Ipv4Addr::new(127, 0, 0, last)).collect();
@@ -227,8 +234,13 @@ mod tests {
             let reason = "name store.lab.test cannot be resolved: name servers 127.0.0.1: no such";
             assert!(line.contains(reason), "{line}");
             assert!(line.contains("check --endpoint-url"), "{line}");
+            // Only its alias is the user's, and it is in no region.
+            let point = Endpoint::new("arn:", true, NAME, "/", ALL_REGIONS, vec![]);
+            let error = names.resolve(&point, &retry_budget).await.expect_err("no such name");
+            let advice = error.advice().expect("advice");
+            assert!(advice.contains("alias") && !advice.contains("--"), "{advice}");
         });
-        assert_eq!(server.asked().len(), 2, "asking again changes nothing");
+        assert_eq!(server.asked().len(), 4, "asking again changes nothing");
     }
 
     #[test]
