@@ -143,7 +143,10 @@ impl S3Uri {
     /// # Errors
     /// Those of [`S3Uri::parse`] and of [`WebUrl::parse`].
     pub fn parse_or_url(text: &str) -> Result<Self> {
-        if is_url(text) { Self::of_url(text) } else { Self::parse(text) }
+        if is_url(text) {
+            return Self::of_url(text);
+        }
+        Self::parse(text).map_err(|error| or_a_url(text, error))
     }
 
     /// Like [`S3Uri::parse_raw`], or a URL of one object.
@@ -151,7 +154,10 @@ impl S3Uri {
     /// # Errors
     /// Those of [`S3Uri::parse_raw`] and of [`WebUrl::parse`].
     pub fn parse_raw_or_url(text: &str) -> Result<Self> {
-        if is_url(text) { Self::of_url(text) } else { Self::parse_raw(text) }
+        if is_url(text) {
+            return Self::of_url(text);
+        }
+        Self::parse_raw(text).map_err(|error| or_a_url(text, error))
     }
 
     fn of_url(text: &str) -> Result<Self> {
@@ -261,6 +267,12 @@ impl S3Uri {
                 "list the versions with aws s3api list-object-versions",
             );
         }
+        if self.url.is_some() {
+            return refuse(
+                format!("{self} is a URL, which names its version itself"),
+                "omit --version-id, or give s3://BUCKET/KEY",
+            );
+        }
         if !matches!(self.key, KeyPattern::Key(_)) {
             return refuse(
                 format!("{self} is not a single object, so it has no version"),
@@ -269,6 +281,15 @@ impl S3Uri {
         }
         version_id.clone_into(&mut self.version_id);
         Ok(self)
+    }
+}
+
+/// The error of an address that may have been meant as a URL, where URLs are taken, too.
+fn or_a_url(text: &str, error: Error) -> Error {
+    let is_of_s3 = text.get(..2).is_some_and(|begin| begin.eq_ignore_ascii_case("s3"));
+    match text.contains(":/") && !is_of_s3 {
+        true => error.advise("expected s3://BUCKET/KEY, or a URL with http:// or https://"),
+        false => error,
     }
 }
 
@@ -557,7 +578,15 @@ mod tests {
             assert!(!format!("{uri:?}").contains("hunter2"));
             assert!(parse("s3://bucket/key").expect("an address").url.is_none());
             let error = uri.with_version("v").expect_err("it has none").to_string();
-            assert!(error.contains("has no version"), "{error}");
+            assert!(error.contains("is a URL") && error.contains("omit --version-id"), "{error}");
+            let advice = |text: &str| parse(text).expect_err(text).advice().map(str::to_owned);
+            for other in ["ftp://h/x", "https:/x", " https://h/x", "htps://h/x?sig=hunter2"] {
+                let advice = advice(other).expect("advice");
+                assert!(advice.ends_with("or a URL with http:// or https://"), "{advice}");
+            }
+            for address in ["S3://bucket/k", "s3:/bucket/k", "bucket/k"] {
+                assert!(!advice(address).expect("advice").contains("URL"), "{address}");
+            }
         }
         let refused = S3Uri::parse("https://u:hunter2@h/k?sig=hunter2").expect_err("no address");
         let refused = refused.to_string();
