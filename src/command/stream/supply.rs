@@ -14,7 +14,7 @@ use crate::control::list::entries::Entries;
 use crate::control::list::sources::{Source, SourceKind};
 use crate::control::list::walk::{Entry, Walk};
 use crate::engine::stream::feed::StreamFeed;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::limits::{LISTED_AHEAD_RANGES_MIN, LISTED_AHEAD_SHARE, LISTING_BYTES_MAX};
 use crate::link::object::ObjectRef;
 use crate::plan::augmented::AugmentedManifest;
@@ -324,6 +324,11 @@ fn window(range: TypedRange, source: &Source) -> Result<ByteRange> {
         let message = format!("{}: it is a folder, and --range takes one object", source.uri);
         return Err(Error::new(ErrorKind::Usage, message));
     };
+    if object.is_whole_only() {
+        let message = format!("{}: its server ignores Range, and sends all its bytes", source.uri);
+        let error = Error::new(ErrorKind::Endpoint, message).because(ErrorReason::Server);
+        return Err(error.advise("omit --range: cat then writes all of them"));
+    }
     let refuse = |why| Error::new(ErrorKind::Objects, format!("{}: {why}", source.uri));
     range.within(object.size_bytes).map_err(refuse)
 }
