@@ -1,8 +1,10 @@
 //! Commands that read no URLs, and URLs that are none of a file.
 
+use std::path::PathBuf;
+
 use crate::program::Program;
-use crate::publisher::{Publisher, Reply};
-use crate::{Place, SECRET, USAGE, get};
+use crate::publisher::{Publisher, Reply, file};
+use crate::{OBJECTS, Place, SECRET, USAGE, get};
 
 #[test]
 fn commands_without_urls_say_what_reads_them() {
@@ -61,6 +63,18 @@ fn urls_that_name_no_file_are_refused() {
         let run = run.expect_words(&[why]);
         let printed = run.stderr.replace("127.0.0.1:hunter2/", "");
         run.check(!printed.contains(SECRET), "no secret is printed");
+    }
+}
+
+#[test]
+fn what_cannot_be_verified_is_not_said_to_be_stored() {
+    let (server, place) = (Publisher::start(|head| file(head, &[b'x'; 9], "")), Place::new());
+    let words = ["get", &server.url("/f"), "--verify", "strict"];
+    for to in [PathBuf::from("--discard"), place.path("f")] {
+        let run = Program::new(words).with([to]).run().expect(OBJECTS);
+        let words = ["no checksum comes with a URL", "no object can be downloaded"];
+        let run = run.expect_words(&words);
+        run.check(!run.stderr.contains("stored\n"), "it is not about the destination");
     }
 }
 

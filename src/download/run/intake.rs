@@ -145,7 +145,7 @@ impl Run<'_> {
         if has_none && self.failures.count() > 0 && self.existing.kept.0 == 0 {
             let why = match self.failures.kind() {
                 ErrorKind::NotFound => "nothing was found to download",
-                _ => "no object can be stored",
+                _ => "no object can be downloaded",
             };
             return Err(Error::new(self.failures.kind(), why));
         }
