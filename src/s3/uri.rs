@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_e
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::arn::{self, ARN};
-use crate::s3::web::{WebUrl, is_url, location_without_query, without_query};
+use crate::s3::web::{WebUrl, is_url, location_without_query};
 use crate::text::glob::{Glob, GlobSet};
 /// Escapes a name from outside for a message.
 pub use crate::text::shown::shortened as shown;
@@ -296,11 +296,7 @@ fn or_a_url(text: &str, error: Error) -> Error {
 fn malformed(text: &str, why: &str) -> Error {
     // The query of a URL may be a signature, also that of one with a typing error.
     let is_address = text.starts_with(SCHEME) || text.starts_with("arn:");
-    let named = match (is_address, is_url(text)) {
-        (true, _) => text.to_owned(),
-        (false, true) => without_query(text),
-        (false, false) => location_without_query(text),
-    };
+    let named = if is_address { text.to_owned() } else { location_without_query(text) };
     let named = shown(&named);
     let expected =
         "expected s3://BUCKET/KEY, s3://BUCKET/FOLDER/ or a glob such as s3://BUCKET/a/*.tar";

@@ -31,22 +31,10 @@ pub fn is_url(text: &str) -> bool {
     begins("http://") || begins("https://")
 }
 
-/// A text that may be a URL, without its user and its query.
+/// A text that may be a URL, or else a path, without the user and the query of a URL.
 #[must_use]
 pub fn without_query(text: &str) -> String {
-    if !is_url(text) {
-        return text.to_owned();
-    }
-    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-    let end = rest.find(['?', '#']);
-    let path = &rest[..end.unwrap_or(rest.len())];
-    let (authority, path) = path.split_at(path.find(['/', '\\']).unwrap_or(path.len()));
-    // A password may have a slash.
-    if path.contains('@') {
-        return format!("{scheme}://...");
-    }
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{path}{}", if end.is_some() { "?..." } else { "" })
+    if is_url(text) { location_without_query(text) } else { text.to_owned() }
 }
 
 /// The `Location` of a redirect, or a text that was meant as a URL, without its user and its query,
@@ -54,11 +42,15 @@ pub fn without_query(text: &str) -> String {
 #[must_use]
 pub fn location_without_query(text: &str) -> String {
     let end = text.find(['?', '#']);
-    let path = &text[..end.unwrap_or(text.len())];
-    // A user and a password stand before the last `@`.
-    let shown =
-        path.rsplit_once('@').map_or_else(|| path.to_owned(), |(_, rest)| format!("...{rest}"));
-    if end.is_some() { shown + "?..." } else { shown }
+    let (path, query) = end.map_or((text, ""), |end| (&text[..end], "?..."));
+    // A user and a password stand before the last `@`; what else is there may be part of them.
+    let Some((user, rest)) = path.rsplit_once('@') else { return format!("{path}{query}") };
+    let is_scheme = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    match user.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
+        Some((scheme, user)) if !user.contains(['/', '\\']) => format!("{scheme}://{rest}{query}"),
+        Some((scheme, _)) => format!("{scheme}://...{rest}{query}"),
+        None => format!("...{rest}{query}"),
+    }
 }
 
 /// One URL. Its query is never shown, and wiped from memory on drop.
@@ -426,6 +418,23 @@ mod tests {
             assert!(line.contains(why), "{text}: {line}");
             assert!(!line.contains("hun"), "{line}");
         }
+    }
+
+    #[test]
+    fn users_and_queries_are_not_shown() {
+        let check = |text: &str, expected: &str| assert_eq!(location_without_query(text), expected);
+        check("https://h/f?sig=hunter2", "https://h/f?...");
+        check("https://h/f#hunter2?", "https://h/f?...");
+        check("https://me:hunter2@h/f?sig=hunter2", "https://h/f?...");
+        check("https://me:hun/ter2@h/f", "https://...h/f");
+        check("https://h/of@me/f", "https://...me/f");
+        check("//me:hunter2@h/f?", "...h/f?...");
+        check("//me:hun://ter2@h/f", "...h/f");
+        check("/f?sig=hunter2&to=https://h@h/f", "/f?...");
+        check("ftp://me:hunter2@h/f", "ftp://h/f");
+        check("a/b", "a/b");
+        assert_eq!(without_query("HTTP://hunter2@h/f?x"), "HTTP://h/f?...");
+        assert_eq!(without_query("a@b?c"), "a@b?c", "a path is as it was typed");
     }
 
     #[test]
