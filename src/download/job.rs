@@ -22,7 +22,7 @@ use crate::cli::{Destination, KeepArgs, OnChange, VerifyMode};
 use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::control::list::entries::Entries;
-use crate::control::list::sources::Missing;
+use crate::control::list::sources::{Missing, Source, SourceKind};
 use crate::control::list::walk::Walk;
 use crate::download::folder_lock::FolderLock;
 use crate::download::own_files::{OwnFiles, TakenPaths, Written};
@@ -56,6 +56,26 @@ pub(crate) struct Rules {
     pub(crate) dry_run: bool,
     /// The files that the run writes besides its objects.
     pub(crate) written: Vec<Written>,
+}
+
+impl Rules {
+    /// The note that a bandwidth limit does not hold within a request for a whole file.
+    fn note_unlimited(&self, found: &[Source]) -> Option<String> {
+        self.bandwidth_limit?;
+        let is_unlimited = |source: &&Source| match &source.found {
+            SourceKind::Object(object) => object.is_whole_only() && object.size_bytes > 0,
+            _ => false,
+        };
+        let first = &found.iter().find(is_unlimited)?.uri;
+        let more = match found.iter().filter(is_unlimited).count() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "{first}{more}: downloaded by one request each, because the server ignores Range; \
+             --bandwidth-limit slows only what is requested afterwards"
+        ))
+    }
 }
 
 /// What is to be downloaded, and where to.
@@ -149,6 +169,9 @@ impl DownloadJob {
             return Err(none_is_there(&missing));
         }
         observer.event(RunEvent::Found(&found));
+        rules.note_unlimited(&found).into_iter().for_each(|note| {
+            observer.event(RunEvent::Note(note));
+        });
         let target = Target::choose(&destination, &found, are_many).await?;
         let target = target.spread(&spread_to).await?;
         // Before existing files are checked.

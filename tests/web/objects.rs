@@ -84,6 +84,9 @@ fn a_server_without_ranges_sends_each_file_once() {
         assert_eq!(server.heads().len(), 2, "a look and a request");
         let document = run.json();
         run.check(document["retries"] == serde_json::json!({}), "no request fails");
+        let words = [&server.url("/f"), "--bandwidth-limit", "1GB"];
+        let run = get(&words, &place.path("g")).run().expect(0);
+        run.expect_words(&["/f: downloaded by one request each", "--bandwidth-limit slows only"]);
         let run = Program::new(["cat", "--range", "1-2", &server.url("/f")]).run();
         run.expect(crate::ENDPOINT).expect_error(&["/f: its server ignores Range", "omit --range"]);
     }
