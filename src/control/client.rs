@@ -75,6 +75,19 @@ impl Question {
             leaves_rest: false,
         }
     }
+
+    /// Its path and query at this server.
+    pub(super) fn target_at(&self, endpoint: &Endpoint) -> String {
+        match self.target.as_str() {
+            // A bucket in path style is `/bucket`, not `/bucket/`, which some servers take for a
+            // key.
+            query if query.starts_with('?') || query.is_empty() && !self.of_object => {
+                let place = endpoint.path_prefix.trim_end_matches('/');
+                format!("{}{query}", if place.is_empty() { "/" } else { place })
+            }
+            key => format!("{}{key}", endpoint.path_prefix),
+        }
+    }
 }
 
 /// An answer of any status.
@@ -378,14 +391,7 @@ fn build(
     question: &Question,
     keys: &PublishedKeys,
 ) -> Result<Request<Empty<Bytes>>> {
-    let target = match question.target.as_str() {
-        // A bucket in path style is `/bucket`, not `/bucket/`, which some servers take for a key.
-        query if query.starts_with('?') || query.is_empty() && !question.of_object => {
-            let place = endpoint.path_prefix.trim_end_matches('/');
-            format!("{}{query}", if place.is_empty() { "/" } else { place })
-        }
-        key => format!("{}{key}", endpoint.path_prefix),
-    };
+    let target = question.target_at(endpoint);
     let relay = endpoint.relay();
     let target = match relay {
         Some(_) => format!("http://{}{target}", endpoint.host),

@@ -16,6 +16,7 @@ use crate::s3::arn::{ARN, AccessPoint};
 use crate::s3::aws::{self, ACCELERATE, Partition, Variant};
 use crate::s3::headers::{CustomerKey, ExtraHeaders};
 use crate::s3::proxy::Proxies;
+use crate::s3::redirect::Redirects;
 use crate::s3::sign::{ALL_REGIONS, DIRECTORY_SERVICE, PublishedKeys};
 use crate::s3::uri::{encode_key, shown};
 
@@ -136,6 +137,7 @@ impl Service {
             }
             let mut endpoint = url.service(region);
             endpoint.proxy = self.proxies.of(&endpoint)?;
+            endpoint.redirects = self.redirects();
             return Ok(endpoint);
         }
         let mut endpoint = if bucket.starts_with(ARN) {
@@ -152,7 +154,14 @@ impl Service {
         }
         endpoint.headers = ExtraHeaders::new(self.requester_pays, self.customer_key.as_ref());
         endpoint.proxy = self.proxies.of(&endpoint)?;
+        endpoint.redirects = self.redirects();
         Ok(endpoint)
+    }
+
+    /// Redirects are followed if the server is not AWS's, which redirects to regions alone.
+    fn redirects(&self) -> Option<Redirects> {
+        let url = self.url.as_ref().filter(|url| !aws::is_host(&url.host));
+        url.map(|_| Redirects::default())
     }
 
     fn place_bucket(&self, bucket: &str, region: &str) -> Result<Endpoint> {

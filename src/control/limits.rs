@@ -104,9 +104,6 @@ pub const BATCH_ENTRIES_MAX: usize = 1_000;
 /// Most sources of a run: each single object among them is one HEAD request and about 1 KB of
 /// memory.
 pub const SOURCES_MAX: usize = 1_000_000;
-/// Most redirects of one URL that are followed (RFC 9110 section 15.4); publishers of data need
-/// one or two.
-pub const URL_REDIRECTS_MAX: usize = 10;
 /// Most folders and globs among them, which are listed: each holds two pages in memory, or its
 /// share of [`LIST_PAGES_AHEAD_MAX`].
 pub const LISTED_SOURCES_MAX: usize = 1_000;

@@ -9,7 +9,7 @@
 //!   access grants.
 //! * [`endpoint`], [`dns`], [`tls`]: the server of a bucket, its addresses, and whom TLS trusts.
 //! * `client`: HTTP, one bounded answer for each request.
-//! * `web`: objects that are named by a URL.
+//! * `web`: objects that are named by a URL. `redirect`: redirects of signed requests.
 //! * [`list`]: from a source to its objects, page by page; [`checksum`]: what HEAD says of one.
 //! * [`refresh`]: renews keys, sessions and addresses while the data plane works.
 
@@ -25,6 +25,7 @@ pub mod list;
 #[cfg(test)]
 pub(crate) mod loopback;
 pub mod probe;
+mod redirect;
 pub mod refresh;
 mod retry_budget;
 pub mod settings;
@@ -445,7 +446,7 @@ impl Control {
                 }
                 self.client.count(RetryReason::ClockSkew);
             } else {
-                return Ok(answer);
+                return self.follow_redirects(&endpoint, &ask, answer).await;
             }
         }
     }
@@ -724,7 +725,8 @@ mod tests {
                 let control = control(&server).await;
                 let page = control.list_page("bkt", &ListQuery::new("")).await;
                 let error = page.expect_err("no place");
-                assert_eq!(error.advice(), Some("check --endpoint-url and --region"), "{region}");
+                let advice = "it does not say where to: check --endpoint-url and --region";
+                assert_eq!(error.advice(), Some(advice), "{region}");
             });
             assert_eq!(server.seen().len(), 1);
         }

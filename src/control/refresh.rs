@@ -5,6 +5,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -29,10 +31,16 @@ pub fn keep_helper() -> Result<()> {
     Ok(())
 }
 
-/// Refreshes credentials, sessions, targets of URLs and addresses while it is polled. Name servers
+/// Refreshes credentials, sessions, targets of URLs and addresses while it is polled, and looks up
+/// servers to which redirects lead. Name servers
 /// and servers of URLs that do not answer do not delay new credentials.
 pub async fn refresh(control: Rc<Control>) {
-    tokio::join!(refresh_keys(&control), refresh_urls(&control), refresh_addresses(&control));
+    tokio::join!(
+        refresh_keys(&control),
+        refresh_urls(&control),
+        look_up_redirects(&control),
+        refresh_addresses(&control),
+    );
 }
 
 async fn refresh_keys(control: &Control) {
@@ -70,6 +78,23 @@ async fn refresh_urls(control: &Control) {
     }
 }
 
+/// A server without an address holds up no other.
+async fn look_up_redirects(control: &Control) {
+    let mut asked = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            () = control.redirected() => {
+                asked.extend(control.redirects_wanted().into_iter().map(|(from, url)| {
+                    control.settle_redirect(from, url)
+                }));
+            }
+            Some(()) = asked.next() => {}
+            // Its redirects may be wanted, too.
+            () = control.met_bucket() => {}
+        }
+    }
+}
+
 async fn refresh_addresses(control: &Control) {
     loop {
         tokio::select! {
@@ -94,6 +119,20 @@ impl Control {
                 are_refused |= session.are_refused();
             }
             if are_refused { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Waits until the data plane is redirected to a server without known addresses.
+    async fn redirected(&self) {
+        poll_fn(|context| {
+            let endpoints = self.endpoints();
+            let redirects = endpoints.iter().filter_map(|known| known.redirects.as_ref());
+            // All of them, so that each wakes this task.
+            redirects.fold(Poll::Pending, |outcome, one| match one.poll_wanted(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => outcome,
+            })
         })
         .await;
     }

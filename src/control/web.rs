@@ -16,11 +16,12 @@ use tracing::{info, warn};
 
 use self::servers::WebServers;
 use super::client::{Answer, Question};
-use super::limits::{SOURCES_ASKED_MAX, URL_REDIRECTS_MAX, URL_RENEWAL_TIMEOUT};
+use super::limits::{SOURCES_ASKED_MAX, URL_RENEWAL_TIMEOUT};
 use super::list::sources::{Missing, Source, SourceKind, Unresolved};
 use super::{Control, dns, now, object_of, server_error};
 use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, leads_elsewhere};
+use crate::s3::redirect::RedirectChain;
 use crate::s3::sign::{NO_SERVICE, PublishedKeys};
 use crate::s3::uri::S3Uri;
 use crate::s3::web::{WebTarget, WebUrl};
@@ -185,39 +186,21 @@ impl Control {
     /// known of servers, of which those that are gone are not asked.
     async fn look_up(&self, source: &WebUrl, servers: Option<&WebServers>) -> Result<Landing> {
         let mut what = format!("get {source}");
-        let (mut url, mut passed) = (source.clone(), Vec::new());
+        let mut chain = RedirectChain::from(source.clone());
         loop {
+            let url = chain.url().clone();
             let asked = self.ask_known(source, &url, &what, servers).await;
             let (endpoint, answer) =
                 asked.map_err(|error| url.advise(error, None).within(&what))?;
             if !leads_elsewhere(answer.status) {
                 return Ok(Landing { url, endpoint, answer, what });
             }
-            let refuse = |why: &str, advice: &str| {
+            follow(&mut chain, &answer).map_err(|(why, advice)| {
                 let error = Error::new(ErrorKind::Endpoint, why).because(ErrorReason::Server);
                 error.within(&what).advise(advice)
-            };
-            let location = answer.headers.get("location");
-            let location = location.and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
-            let location = location.ok_or_else(|| {
-                let why = format!("the server answered {} without a Location", answer.status);
-                refuse(&why, "check the URL")
             })?;
-            let next = url
-                .follow(location)
-                .map_err(|why| refuse(&why, "check the URL, or give the one that it leads to"))?;
-            info!("redirect: {url} leads to {next}");
-            passed.push(url);
-            if passed.contains(&next) {
-                let why = format!("its redirects are a loop: they lead to {next} again");
-                return Err(refuse(&why, "check the URL; it may need a login"));
-            }
-            if passed.len() > URL_REDIRECTS_MAX {
-                let why = format!("it has more than {URL_REDIRECTS_MAX} redirects");
-                return Err(refuse(&why, "check the URL"));
-            }
-            what = format!("get {source}, which leads to {next}");
-            url = next;
+            info!("redirect: {url} leads to {}", chain.url());
+            what = format!("get {source}, which leads to {}", chain.url());
         }
     }
 
@@ -257,7 +240,7 @@ impl Control {
     }
 
     /// The server of a URL, with its addresses.
-    async fn place_web(&self, source: &WebUrl, url: &WebUrl) -> Result<Endpoint> {
+    pub(super) async fn place_web(&self, source: &WebUrl, url: &WebUrl) -> Result<Endpoint> {
         let mut endpoint = endpoint_of(source, url);
         endpoint.proxy = self.service.proxies.of(&endpoint)?;
         self.names.resolve(&endpoint, self.client.retry_budget()).await?;
@@ -270,9 +253,14 @@ impl Control {
         if let Some(known) = self.endpoints.borrow().get(&name) {
             return Ok(Arc::clone(known));
         }
-        let endpoint = landing.endpoint;
+        self.keep_web(name, landing.endpoint).await
+    }
+
+    /// Keeps a server that is named by a URL under this name; its addresses stay fresh.
+    pub(super) async fn keep_web(&self, name: String, endpoint: Endpoint) -> Result<Arc<Endpoint>> {
         dns::interfaces::try_each(&self.interfaces, &endpoint).await?;
-        info!("{}: {:?}", landing.url.origin(), endpoint.addresses());
+        let scheme = if endpoint.tls { "https" } else { "http" };
+        info!("{scheme}://{}: {:?}", endpoint.host, endpoint.addresses());
         let mut endpoints = self.endpoints.borrow_mut();
         // Another URL may have been first.
         let endpoint = Arc::clone(endpoints.entry(name).or_insert_with(|| Arc::new(endpoint)));
@@ -289,6 +277,22 @@ fn endpoint_of(source: &WebUrl, url: &WebUrl) -> Endpoint {
     // Never signed; its versions are those of the targets.
     endpoint.session = Some(Arc::new(PublishedKeys::new(None)));
     endpoint
+}
+
+/// Follows a redirect.
+///
+/// # Errors
+/// Why it is not followed, and advice for who gave the first URL; no part of a query.
+pub(super) fn follow(
+    chain: &mut RedirectChain,
+    answer: &Answer,
+) -> Result<(), (String, &'static str)> {
+    let location = answer.headers.get("location");
+    let location = location.and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+    let location = location.ok_or_else(|| {
+        (format!("the server answered {} without a Location", answer.status), "check the URL")
+    })?;
+    chain.follow(location)
 }
 
 /// The error if a URL leads to another server than before.

@@ -56,3 +56,10 @@ pub const RATE_WAITS_FACTOR: u64 = 10;
 /// Most times in a row that the redirects of a URL are followed again because a server refuses
 /// their last target, without an accepted request between.
 pub const URL_RENEWALS_IN_ROW_MAX: u32 = 5;
+
+/// Most redirects of one request that are followed (RFC 9110 section 15.4); publishers of data need
+/// one or two.
+pub const URL_REDIRECTS_MAX: usize = 10;
+
+/// Most servers to which the redirects of one endpoint lead: the nodes of a cluster behind it.
+pub const REDIRECT_SERVERS_MAX: usize = 256;

@@ -321,7 +321,7 @@ impl ServerError {
                 let to = &self.leads_to;
                 return Some(format!("it leads to {to}: check --endpoint-url and --region"));
             }
-            (_, 300..=399) => "check --endpoint-url and --region",
+            (_, 300..=399) => "it does not say where to: check --endpoint-url and --region",
             (_, 429 | 503) => "the server asks to slow down: lower --connections or try later",
             ("RequestTimeout", _) | (_, 408) => {
                 "check the network, or lower --connections, and run it again"
@@ -450,7 +450,7 @@ mod tests {
         let body = b"<Error><Code>TemporaryRedirect</Code><Endpoint>b.s3.eu-x.example</Endpoint>\
             </Error>";
         assert!(line("", body).contains("it leads to b.s3.eu-x.example: check"));
-        assert!(line("", b"").contains("; check --endpoint-url and --region"));
+        assert!(line("", b"").contains("; it does not say where to: check --endpoint-url"));
     }
 
     #[test]

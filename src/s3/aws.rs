@@ -99,6 +99,15 @@ impl Partition {
     }
 }
 
+/// True for a host of AWS, with or without a port.
+#[must_use]
+pub fn is_host(host: &str) -> bool {
+    let name = host.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    let is_below = |suffix: &str| name.strip_suffix(suffix).is_some_and(|it| it.ends_with('.'));
+    let mut all = PARTITIONS.iter().chain([&COMMERCIAL]);
+    all.any(|found| is_below(found.suffix) || is_below(found.dualstack_suffix))
+}
+
 /// Which of a region's endpoints to use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Variant {
@@ -342,6 +351,18 @@ mod tests {
                 bucket_problem(bucket).is_some_and(|problem| problem.contains(why)),
                 "{bucket}"
             );
+        }
+    }
+
+    #[test]
+    fn hosts_of_aws_are_known() {
+        for host in
+            ["s3.eu-west-1.amazonaws.com", "b.S3.amazonaws.com:443", "s3.x.amazonaws.com.cn"]
+        {
+            assert!(is_host(host), "{host}");
+        }
+        for host in ["amazonaws.com.test", "myamazonaws.com", "10.0.0.1:8080", "[::1]", "s3.test"] {
+            assert!(!is_host(host), "{host}");
         }
     }
 

@@ -11,6 +11,7 @@ pub mod headers;
 mod leaves;
 pub mod list;
 pub mod proxy;
+pub mod redirect;
 pub mod session;
 pub mod sign;
 pub mod uri;
@@ -24,6 +25,7 @@ use grants::Grant;
 use habit::{Habit, Habits};
 use headers::ExtraHeaders;
 use proxy::Proxy;
+use redirect::Redirects;
 use sign::PublishedKeys;
 use tracing::info;
 use web::WebTarget;
@@ -157,6 +159,8 @@ pub struct Endpoint {
     pub proxy: Option<Arc<Proxy>>,
     /// Its known deviations from S3.
     pub habits: Habits,
+    /// Where its redirects lead; `None` if they are not followed.
+    pub redirects: Option<Redirects>,
 }
 
 impl Endpoint {
@@ -189,6 +193,7 @@ impl Endpoint {
             grant: None,
             proxy: None,
             habits: Habits::default(),
+            redirects: None,
         }
     }
 

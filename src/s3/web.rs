@@ -121,6 +121,24 @@ impl WebUrl {
         Ok(Self { is_tls, host, target })
     }
 
+    /// The URL of this path and query at a server.
+    #[must_use]
+    pub fn at(is_tls: bool, host: &str, target: String) -> Self {
+        Self { is_tls, host: host.to_owned(), target: Zeroizing::new(target) }
+    }
+
+    /// The URL of its server.
+    #[must_use]
+    pub fn server(&self) -> Self {
+        Self::at(self.is_tls, &self.host, "/".to_owned())
+    }
+
+    /// True if both are of one server.
+    #[must_use]
+    pub fn is_of_server_of(&self, other: &Self) -> bool {
+        (self.is_tls, &self.host) == (other.is_tls, &other.host)
+    }
+
     /// The URL that a redirect leads to by its `Location` (RFC 9110 section 10.2.2).
     ///
     /// # Errors
