@@ -12,6 +12,7 @@ use inrush::files::host::{FileDone, FileHost, FileJob, FileTask, Host, OptionalH
 use inrush::files::sink::file::OpenFile;
 use inrush::link::object::ObjectRef;
 use inrush::s3::ByteRange;
+use inrush::s3::redirect::Elsewhere;
 use inrush::s3::sign::{Get, RequestWriter, SigningKeys};
 use inrush::sys::{Completion, Errno, Handle, Op, Ring};
 
@@ -173,6 +174,7 @@ impl Host for InstantHost {
         &mut self,
         out: &mut [u8],
         object: &ObjectRef,
+        _elsewhere: Option<&Elsewhere>,
         range: Option<ByteRange>,
         headers: OptionalHeaders,
     ) -> Result<u32, Error> {

@@ -79,7 +79,7 @@ pub struct Endpoints {
 impl Endpoints {
     /// The number of an endpoint; assigns a new one if needed.
     ///
-    /// Called once per object or request, not for each range.
+    /// Called once per object or request; for each range only where a redirect leads.
     #[must_use]
     pub fn number_of(&self, endpoint: &Endpoint) -> EndpointNumber {
         let is_same = |known: &Known| {

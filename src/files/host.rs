@@ -14,6 +14,7 @@ use crate::link::failure::Failure;
 use crate::link::object::ObjectRef;
 use crate::s3::ByteRange;
 use crate::s3::answer::ServerError;
+use crate::s3::redirect::Elsewhere;
 use crate::sys::tcp_memory::TcpMemory;
 use crate::sys::usage::ProcessorTime;
 use crate::sys::{Errno, Handle, Slot, descriptor};
@@ -92,7 +93,8 @@ pub trait Host {
         descriptor::unread(pipe)
     }
 
-    /// Writes a signed request for an object or a range of it into `out`; returns its length.
+    /// Writes a signed request for an object or a range of it into `out`; returns its length. Where
+    /// a redirect led `elsewhere`, the request is for that URL, and not signed.
     ///
     /// # Errors
     /// If it does not fit, or there are no credentials.
@@ -100,6 +102,7 @@ pub trait Host {
         &mut self,
         out: &mut [u8],
         object: &ObjectRef,
+        elsewhere: Option<&Elsewhere>,
         range: Option<ByteRange>,
         headers: OptionalHeaders,
     ) -> Result<u32, Error>;

@@ -62,6 +62,8 @@ pub enum Failure {
     ExpiredToken,
     /// The clocks of server and client differ too much for a signature.
     ClockSkew,
+    /// The server redirects to another one, whose addresses are looked up.
+    Redirected,
     /// The ETag of the answer is not the listed one: the object has changed.
     WrongEtag,
     /// There is no checksum to compare the bytes with, but one is required.
@@ -109,7 +111,8 @@ pub enum RetryReason {
     Stale,
     /// See [`Failure::Stall`].
     Stall,
-    /// Any other status: a permanent refusal; [`Failure::OptionalHeader`].
+    /// Any other status: a permanent refusal; [`Failure::OptionalHeader`] and
+    /// [`Failure::Redirected`].
     Refused,
     /// See [`Failure::TlsBroken`], [`Failure::TlsEnded`] and [`Failure::TlsRefused`].
     Tls,
@@ -229,7 +232,7 @@ impl Failure {
             Self::Proxy(_) => RetryReason::Proxy,
             Self::Status(429 | 503) => RetryReason::SlowDown,
             Self::Status(500 | 502..) => RetryReason::ServerError,
-            Self::OptionalHeader | Self::Status(_) => RetryReason::Refused,
+            Self::OptionalHeader | Self::Redirected | Self::Status(_) => RetryReason::Refused,
         }
     }
 
@@ -257,6 +260,7 @@ impl Failure {
             | Self::Checksum
             | Self::ExpiredToken
             | Self::ClockSkew
+            | Self::Redirected
             | Self::TlsBroken
             | Self::TlsEnded
             | Self::Proxy(408 | 429 | 500..)
@@ -469,6 +473,7 @@ impl fmt::Display for Failure {
             Self::OptionalHeader => f.write_str("the server may refuse an optional header"),
             Self::ExpiredToken => f.write_str("the credentials have expired"),
             Self::ClockSkew => f.write_str("the server's clock and this machine's differ too much"),
+            Self::Redirected => f.write_str("the server redirects to another one"),
             Self::WrongEtag => {
                 f.write_str("the object changed since it was listed (other ETag or Last-Modified)")
             }

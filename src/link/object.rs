@@ -3,10 +3,11 @@
 //! It does no I/O.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::checksum::{InOrder, unverified};
 use crate::link::conn::EtagDigest;
+use crate::s3::redirect::Elsewhere;
 use crate::s3::{Endpoint, Object, address};
 
 /// An object, where it is served, and what the requests for it have shown.
@@ -25,6 +26,8 @@ pub struct ObjectRef {
     /// The stored checksum with which a stream compares its bytes, or why it has none. Boxed: most
     /// have none.
     checksum: OnceLock<Result<Box<InOrder>, &'static str>>,
+    /// Where the redirects of its server lead, since there was one. Boxed: most have none.
+    elsewhere: OnceLock<Box<RwLock<Option<Arc<Elsewhere>>>>>,
     retries: AtomicU32,
     begun_us: AtomicU64,
 }
@@ -41,6 +44,7 @@ impl ObjectRef {
             seen_etag: OnceLock::new(),
             seen_last_modified: OnceLock::new(),
             checksum: OnceLock::new(),
+            elsewhere: OnceLock::new(),
             retries: AtomicU32::new(0),
             begun_us: AtomicU64::new(u64::MAX),
         }
@@ -102,6 +106,27 @@ impl ObjectRef {
         }
     }
 
+    /// Where a redirect of its server leads, as far as is known.
+    #[must_use]
+    pub fn elsewhere(&self) -> Option<Arc<Elsewhere>> {
+        self.elsewhere.get()?.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records where a redirect leads.
+    pub fn lead_to(&self, elsewhere: &Arc<Elsewhere>) {
+        let place = self.elsewhere.get_or_init(Box::default);
+        *place.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(elsewhere));
+    }
+
+    /// Records that this server does not have it; a newer redirect stays.
+    pub fn leave(&self, elsewhere: &Arc<Elsewhere>) {
+        let Some(place) = self.elsewhere.get() else { return };
+        let mut place = place.write().unwrap_or_else(PoisonError::into_inner);
+        if place.as_ref().is_some_and(|known| Arc::ptr_eq(known, elsewhere)) {
+            *place = None;
+        }
+    }
+
     /// Counts a failed attempt of a range that is retried.
     pub fn count_retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
@@ -129,6 +154,28 @@ impl ObjectRef {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::s3::redirect::RedirectChain;
+    use crate::s3::web::WebUrl;
+
+    #[test]
+    fn it_leaves_only_where_it_was_led_to_last() {
+        let server = Arc::new(Endpoint::new("b", false, "h", "/", "r", vec![]));
+        let object = ObjectRef::new(Object::default(), Arc::clone(&server));
+        let [one, other] = ["/1", "/2"].map(|target| {
+            let chain = RedirectChain::from(WebUrl::at(false, "h", target.to_owned()));
+            Arc::new(Elsewhere { chain, endpoint: Arc::clone(&server) })
+        });
+        let is_at =
+            |wanted: &Arc<_>| object.elsewhere().is_some_and(|found| Arc::ptr_eq(&found, wanted));
+        object.leave(&one);
+        assert!(object.elsewhere().is_none());
+        object.lead_to(&one);
+        object.lead_to(&other);
+        object.leave(&one);
+        assert!(is_at(&other));
+        object.leave(&other);
+        assert!(object.elsewhere().is_none());
+    }
 
     #[test]
     fn answers_without_a_listed_tag_must_agree() {

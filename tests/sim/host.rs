@@ -6,6 +6,7 @@ use inrush::error::Error;
 use inrush::files::host::{Host, OptionalHeaders};
 use inrush::link::object::ObjectRef;
 use inrush::s3::ByteRange;
+use inrush::s3::redirect::Elsewhere;
 use inrush::sys::{Errno, Handle};
 
 use super::jobs::Desk;
@@ -96,6 +97,7 @@ impl Host for SimHost {
         &mut self,
         out: &mut [u8],
         object: &ObjectRef,
+        _elsewhere: Option<&Elsewhere>,
         range: Option<ByteRange>,
         _headers: OptionalHeaders,
     ) -> Result<u32, Error> {

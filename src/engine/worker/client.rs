@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::Worker;
 use super::connection::{Connection, ConnectionState};
 use super::job::{Job, JobState, Route};
+use super::redirects::RequestTarget;
 use super::stream::{Flow, FlowInto};
 use crate::engine::metrics::AddressCount;
 use crate::engine::request::{Brought, ClientRequest, Destination, Ticket, cancelled};
@@ -124,20 +125,22 @@ impl Route {
 
 impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Starts a range on a free connection.
-    pub(super) fn begin(&mut self, index: usize, assignment: Assignment) {
-        let Assignment { recipient, range, endpoint } = assignment;
+    pub(super) fn begin(&mut self, index: usize, assignment: Assignment, target: RequestTarget) {
+        let Assignment { recipient, range, .. } = assignment;
         let into = Route::of(&recipient);
         self.unpaced += usize::from(into.is_paced_by_client());
         let etag = into.object().etag;
         let number = self.ranges.insert(recipient, range.offset, self.now_us);
-        let job = Job::new((into, endpoint), range, number, Attempts::default());
+        let RequestTarget { elsewhere, endpoint } = target;
+        let mut job = Job::new((into, endpoint), range, number, Attempts::default());
+        job.elsewhere = elsewhere;
         self.begin_on(index, job, etag);
     }
 
     /// Gives a range to a free connection, wherever that is connected now.
     pub(super) fn begin_on(&mut self, index: usize, job: Job, etag: Option<EtagDigest>) {
         let connection = &self.connections[index];
-        let endpoint = &job.object().endpoint;
+        let endpoint = job.server();
         let is_other = job.other_than.is_none() || !endpoint.has_several_addresses();
         let same = connection.link.as_ref().is_some_and(|link| {
             link.leads_to(endpoint) && (is_other || job.other_than != Some(link.address()))

@@ -29,7 +29,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             let ConnectionState::Busy(job) = &mut connection.state else { return };
             match job.state.take_failure() {
                 None => return,
-                Some(AfterFailure::Resume) => connection.conn.resume(),
+                Some(AfterFailure::Elsewhere) => return self.resume_elsewhere(index),
+                Some(AfterFailure::Resume) => self.connections[index].conn.resume(),
                 Some(AfterFailure::Park) => {
                     if !self.set_aside(index, self.now_us) {
                         let until_us = self.now_us + UNANSWERED_AFTER_US;
@@ -39,7 +40,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     return;
                 }
                 Some(AfterFailure::Backoff { until_us }) => {
-                    job.state = JobState::Backoff { until_us };
+                    self.connections[index].state.job_mut().state = JobState::Backoff { until_us };
                     return self.park(index, until_us);
                 }
                 Some(AfterFailure::GiveUp(error)) => return self.give_up(index, &error),
@@ -119,13 +120,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     fn write_request(&mut self, index: usize, range: Option<ByteRange>) {
         let connection = &mut self.connections[index];
+        let is_there = connection.link().leads_to(connection.state.job().server());
+        assert!(is_there, "no server gets a request that is for another one");
         let job = connection.state.job_mut();
         let headers = job.headers(range);
         job.sent = headers;
         connection.conn.set_needs_etag(job.names_version() && !headers.if_match);
         connection.conn.set_accepts_gzip(headers.accept_gzip);
         let out = connection.control.bytes_mut();
-        match self.host.write_request(out, job.object(), range, headers) {
+        let elsewhere = job.elsewhere.as_deref();
+        match self.host.write_request(out, job.object(), elsewhere, range, headers) {
             Ok(length) => {
                 let keys_version = self.host.keys_version(job.object());
                 job.asked(self.now_us, keys_version);
@@ -232,7 +236,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         }
         let job = self.connections[index].state.job();
         job.note_habits();
-        self.host.note_accepted(job.object(), job.keys_version());
+        if job.elsewhere.is_none() {
+            self.host.note_accepted(job.object(), job.keys_version());
+        }
         self.end_moving(index);
         self.compare(range);
         self.count_range(index);

@@ -21,7 +21,7 @@ use crate::link::conn::{BufferRange, Manner};
 use crate::link::failure::{Failure, Remedy, RetryReason};
 use crate::link::http;
 use crate::link::tls::session::explain_failure;
-use crate::s3::answer::{self, ServerError};
+use crate::s3::answer::{self, ServerError, leads_elsewhere};
 use crate::sys::Ring;
 use crate::sys::topology::Over;
 
@@ -39,7 +39,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         match failure.remedy() {
             // The range moves because it is late; the server may have been about to answer.
             _ if is_moving => {}
-            Remedy::Backoff if !brought && failure != Failure::ExpiredToken => {
+            Remedy::Backoff if !brought && !is_awaited(failure) => {
                 let retry_for_us = self.retries.retry_for_us;
                 let why = format_args!("{failure}{}", connection.over());
                 self.scheduler.attempt_failed(why, self.now_us, retry_for_us);
@@ -58,6 +58,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     ) {
         let refusal = body.map(|piece| self.connections[index].refusal(failure, piece));
         let failure = refusal.as_ref().map_or(failure, ServerError::failure);
+        let redirected = self.redirected(index, failure, refusal.as_ref(), body);
+        let Some(failure) = redirected else { return };
         let failure = self.judge(index, failure, refusal.as_ref());
         // A cancelled request counts as nobody's failure.
         let is_of_client = self.connections[index].state.job().into.ticket().is_some();
@@ -72,21 +74,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_moving = late_end == Some(LateEnd::Move) || is_unserved;
         let is_wrong_for_good = failure == Failure::Checksum && self.note_mismatch(index);
         self.count_failure(index, failure, is_moving);
-        let connection = &mut self.connections[index];
-        let (place, job) = (connection.place(), connection.state.job_mut());
+        self.blame_address(index, failure, late_end);
+        let job = self.connections[index].state.job_mut();
         let is_lasting = job.note_failure(failure);
-        let (is_of_address, is_of_server) = (failure.is_of_address(), failure.is_of_server());
-        if let Some(at) = place.filter(|_| is_of_address || is_of_server) {
-            job.other_than = Some(at.address);
-            // If the server itself is at fault, another of its addresses would not help.
-            if is_of_address && !is_unserved {
-                self.addresses.blame(at, failure, late_end.is_some(), self.now_us);
-                if let Some(ticket) = job.into.ticket() {
-                    ticket.inbox().note_blame(at.endpoint, at.address);
-                }
-            }
-        }
-        let is_unreachable = job.object().endpoint.is_unreachable(failure, refusal.as_ref());
+        let is_unreachable = job.server().is_unreachable(failure, refusal.as_ref());
         if let Some(rival) = job.rival() {
             // The other connection has the range, and continues without a pause.
             job.state = JobState::Failed(AfterFailure::Yield);
@@ -111,6 +102,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             _ if is_wrong_for_good || is_lasting => NextTry::GiveUp,
             _ if repeat => NextTry::Again { ceiling_us: 0 },
             Remedy::Backoff => job.attempts.failed(self.now_us, cause, self.retries),
+            // Its own server may lead to another one by now.
+            _ if job.is_refused_elsewhere(failure) => {
+                job.attempts.failed(self.now_us, cause, self.retries)
+            }
             Remedy::Repeat | Remedy::GiveUp => NextTry::GiveUp,
         };
         match next {
@@ -125,9 +120,27 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 let is_away = is_unreachable || failure.is_overload();
                 let is_gone = is_away && self.is_endpoint_gone();
                 let is_keyless = !hopeful || cause == Cause::ExpiredKeys;
-                // A URL that has expired says nothing of others.
-                let is_of_all = self.connections[index].state.job().object().listed.web.is_none();
+                // A URL that has expired, or a redirect, says nothing of others.
+                let is_of_all = failure != Failure::Redirected
+                    && self.connections[index].state.job().object().listed.web.is_none();
                 self.fail_range(index, failure, refusal, is_gone || is_keyless && is_of_all);
+            }
+        }
+    }
+
+    /// Makes the next attempt avoid the address of a failed one, and blames it if it may be the
+    /// cause.
+    fn blame_address(&mut self, index: usize, failure: Failure, late_end: Option<LateEnd>) {
+        let connection = &mut self.connections[index];
+        let (place, job) = (connection.place(), connection.state.job_mut());
+        let (is_of_address, is_of_server) = (failure.is_of_address(), failure.is_of_server());
+        let Some(at) = place.filter(|_| is_of_address || is_of_server) else { return };
+        job.other_than = Some(at.address);
+        // If the server itself is at fault, another of its addresses would not help.
+        if is_of_address && late_end != Some(LateEnd::Unserved) {
+            self.addresses.blame(at, failure, late_end.is_some(), self.now_us);
+            if let Some(ticket) = job.into.ticket() {
+                ticket.inbox().note_blame(at.endpoint, at.address);
             }
         }
     }
@@ -156,8 +169,10 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let job = self.connections[index].state.job_mut();
         let (object, version) = (job.object(), job.keys_version());
         match failure {
-            _ if refusal
-                .is_some_and(|refusal| self.host.wants_newer_keys(object, refusal, version)) =>
+            _ if job.elsewhere.is_none()
+                && refusal.is_some_and(|refusal| {
+                    self.host.wants_newer_keys(object, refusal, version)
+                }) =>
             {
                 Failure::ExpiredToken
             }
@@ -171,7 +186,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Gives up the range if its object has failed or its client has cancelled it.
-    fn fails_with_object(&mut self, index: usize) -> bool {
+    pub(super) fn fails_with_object(&mut self, index: usize) -> bool {
         let Some(error) = self.failure_of(index) else { return false };
         self.connections[index].state.job_mut().state =
             JobState::Failed(AfterFailure::GiveUp(error));
@@ -236,6 +251,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_of_client = job.into.ticket().is_some();
         if ceiling_us == 0 {
             job.state = JobState::Failed(AfterFailure::Resume);
+            if is_moving {
+                self.return_to_server(index);
+            }
             self.retries_excused += u64::from(failure == Failure::OptionalHeader);
             return self.log_retry(index, failure, 0);
         }
@@ -244,6 +262,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let wait_us = self.host.backoff_us(ceiling_us).max(least_us);
         self.metrics.stages.backoff_us += wait_us;
         let until_us = self.now_us + wait_us;
+        self.return_to_server(index);
+        let job = self.connections[index].state.job_mut();
         job.state = JobState::Failed(AfterFailure::Backoff { until_us });
         // A client's request has its own limit of attempts.
         let is_excused = is_of_client || cause != Cause::Faulty;
@@ -337,9 +357,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 }
 
+/// True if the control plane is to find what the next attempt needs: keys, or a server.
+fn is_awaited(failure: Failure) -> bool {
+    matches!(failure, Failure::ExpiredToken | Failure::Redirected)
+}
+
 fn cause_of(failure: Failure, is_unreachable: bool) -> Cause {
     match failure {
-        Failure::ExpiredToken => Cause::ExpiredKeys,
+        failure if is_awaited(failure) => Cause::ExpiredKeys,
         _ => Cause::new(is_unreachable, failure.is_overload()),
     }
 }
@@ -351,9 +376,12 @@ impl Connection {
         let mut refusal = answer::explain(status, self.piece(body), "");
         let head = BufferRange { at: 0, length: body.at, ..body };
         refusal.note_location(http::location(self.piece(head)).unwrap_or(""));
-        match self.state.job().object().listed.web {
-            Some(_) => refusal.of_url(),
-            None => refusal,
+        let job = self.state.job();
+        let object = job.object();
+        let is_redirect = object.endpoint.redirects.is_some() && leads_elsewhere(status);
+        match object.listed.web.is_some() || job.elsewhere.is_some() || is_redirect {
+            true => refusal.of_url(),
+            false => refusal,
         }
     }
 
@@ -371,6 +399,10 @@ impl Connection {
             Some(web) => web.source().advise(error, None),
             None => error,
         };
+        let error = match &job.elsewhere {
+            Some(elsewhere) => elsewhere.advise(error),
+            None => error,
+        };
         match failure.errno() {
             Some(errno) => error.caused_by(std::io::Error::from(errno)),
             None => error,
@@ -384,9 +416,12 @@ impl Connection {
 
     fn explained(&self, failure: Failure, refusal: Option<ServerError>, now_us: u64) -> Error {
         let job = self.state.job();
-        let endpoint = &job.object().endpoint;
+        let endpoint = job.server();
         let (what, tries) = (job.range_in_words(), job.attempts.tried(now_us));
-        let context = format!("get {what} failed after {tries}{}", self.over());
+        let at = job.elsewhere.as_ref().map_or_else(String::new, |elsewhere| {
+            format!(" at {}, where a redirect leads,", elsewhere.url().origin())
+        });
+        let context = format!("get {what}{at} failed after {tries}{}", self.over());
         if let Some(error) = endpoint.refusal_on_the_way(failure, refusal.as_ref()) {
             return error.within(context);
         }

@@ -137,7 +137,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let is_answering = Phase::of(&connection.conn) == Phase::Body;
         let is_unheard = |place: EndpointAddress| !self.addresses.is_good(place.address);
         !is_answering
-            && job.object().endpoint.has_several_addresses()
+            && job.server().has_several_addresses()
             && connection.place().is_some_and(is_unheard)
     }
 
@@ -155,7 +155,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     fn is_heard_elsewhere(&self, index: usize) -> bool {
         let connection = &self.connections[index];
         let at = connection.link.as_ref().map(Link::address);
-        let endpoint = &connection.state.job().object().endpoint;
+        let endpoint = connection.state.job().server();
         let others = endpoint.addresses().into_iter().filter(|address| Some(*address) != at);
         others.into_iter().any(|address| self.addresses.is_good(address))
     }
@@ -172,7 +172,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     pub(super) fn start_hedge(&mut self, late: usize) {
         let connection = &self.connections[late];
         let job = connection.state.job();
-        let endpoint = Arc::clone(&job.object().endpoint);
+        let endpoint = Arc::clone(job.server());
         let at = connection.link.as_ref().map(Link::address);
         let bytes = job.bytes;
         let etag = connection.conn.etag().or(job.object().etag);

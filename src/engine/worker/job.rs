@@ -16,9 +16,10 @@ use crate::link::attempt::Attempts;
 use crate::link::conn::{Action, Manner};
 use crate::link::failure::Failure;
 use crate::link::object::ObjectRef;
-use crate::s3::ByteRange;
 use crate::s3::answer::may_refuse_header;
 use crate::s3::habit::Habit;
+use crate::s3::redirect::Elsewhere;
+use crate::s3::{ByteRange, Endpoint};
 use crate::sys::Slot;
 
 /// What a range waits for.
@@ -103,6 +104,8 @@ impl JobState {
 #[derive(Debug)]
 pub(super) enum AfterFailure {
     Resume,
+    /// At another server, over a connection that leads there.
+    Elsewhere,
     /// It waits without a connection until another one is free.
     Park,
     Backoff {
@@ -150,8 +153,12 @@ pub(super) enum Route {
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) state: JobState,
-    /// Its endpoint.
+    /// The endpoint that it is requested from.
     pub(super) endpoint: EndpointNumber,
+    /// Where a redirect leads, if it is requested there.
+    pub(super) elsewhere: Option<Arc<Elsewhere>>,
+    /// This attempt was redirected there; otherwise an earlier range of its object.
+    pub(super) is_redirected: bool,
     pub(super) into: Route,
     /// The requested bytes: the range, or the rest that another connection had not delivered.
     pub(super) bytes: ByteRange,
@@ -199,6 +206,8 @@ impl Job {
         Self {
             state: JobState::Active,
             endpoint,
+            elsewhere: None,
+            is_redirected: false,
             into,
             bytes,
             range,
@@ -222,9 +231,14 @@ impl Job {
         }
     }
 
+    /// The server that it is requested from: its object's, or where a redirect of that leads.
+    pub(super) fn server(&self) -> &Arc<Endpoint> {
+        self.elsewhere.as_ref().map_or(&self.object().endpoint, |elsewhere| &elsewhere.endpoint)
+    }
+
     /// The optional headers of its next request, for this range or the whole object.
     pub(super) fn headers(&self, range: Option<ByteRange>) -> OptionalHeaders {
-        let habits = &self.object().endpoint.habits;
+        let habits = &self.server().habits;
         let asks = self.into.download().is_some_and(|download| download.verification.asks());
         let without_checksum = self.without_checksum || habits.omits_checksum_mode();
         let without_if_match = self.without_if_match
@@ -242,7 +256,7 @@ impl Job {
     /// `If-Match` in its place, then both. False if the server is known to understand those that
     /// were sent.
     pub(super) fn leave_out(&mut self, status: u16) -> bool {
-        let habits = &self.object().endpoint.habits;
+        let habits = &self.server().habits;
         let if_match = self.sent.if_match && !habits.has(Habit::ReadsIfMatch);
         let checksum = self.sent.with_checksum && !habits.has(Habit::AcceptsChecksumMode);
         match status {
@@ -263,7 +277,7 @@ impl Job {
 
     /// Records what a correct answer to it has shown about its server.
     pub(super) fn note_habits(&self) {
-        let endpoint = &self.object().endpoint;
+        let endpoint = self.server();
         if self.sent.if_match {
             endpoint.habits.note(Habit::ReadsIfMatch);
         } else if self.without_if_match {
@@ -292,6 +306,8 @@ impl Job {
     /// A job for this range on another connection, which requests these bytes.
     pub(super) fn for_rest(&self, bytes: ByteRange, attempts: Attempts) -> Self {
         Self {
+            elsewhere: self.elsewhere.clone(),
+            is_redirected: self.is_redirected,
             without_if_match: self.without_if_match,
             without_checksum: self.without_checksum,
             refused: self.refused,
@@ -331,7 +347,7 @@ impl Job {
         let before = self.mismatch.replace((mismatch, from));
         let alike = before.filter(|(before, _)| *before == mismatch);
         self.is_wrong_alike = alike.is_some();
-        let has_others = self.object().endpoint.has_several_addresses();
+        let has_others = self.server().has_several_addresses();
         self.other_than = Some(from).filter(|_| has_others);
         alike.is_some_and(|(_, sender)| sender != from || !has_others)
     }

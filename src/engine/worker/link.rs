@@ -92,7 +92,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Opens a socket and connects it.
     pub(super) fn connect(&mut self, index: usize) {
         let job = self.connections[index].state.job_mut();
-        let endpoint = Arc::clone(&job.object().endpoint);
+        let endpoint = Arc::clone(job.server());
         let number = job.endpoint;
         let other_than = job.other_than.take();
         let open = {

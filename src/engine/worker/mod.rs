@@ -21,6 +21,7 @@ mod operation;
 mod pace;
 mod parked;
 mod range;
+mod redirects;
 mod secure;
 mod stream;
 mod unserved;
@@ -434,9 +435,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                     }
                 }
                 _ => {
-                    let endpoint = assignment.endpoint;
-                    match self.connection_to_ask(&assignment) {
-                        Ok(connection) => self.begin(connection, assignment),
+                    let (endpoint, target) = (assignment.endpoint, self.target_of(&assignment));
+                    match self.connection_to_ask(&assignment, &target) {
+                        Ok(connection) => self.begin(connection, assignment, target),
                         Err(wait) => {
                             self.ready.insert(at, assignment);
                             // Requests of other endpoints continue.
@@ -548,10 +549,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
                 if self.is_over_full(index) && self.set_aside(index, self.now_us) {
                     return 0;
                 }
-                let connection = &mut self.connections[index];
-                connection.state.job_mut().state = JobState::Active;
-                connection.conn.resume();
-                self.drive(index);
+                self.resume_after_pause(index);
             }
             ConnectionState::Lost { .. } => {}
         }

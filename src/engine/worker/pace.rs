@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Worker;
 use super::connection::Connection;
 use super::job::{Job, JobState};
+use super::redirects::RequestTarget;
 use crate::engine::metrics::WaitFor;
 use crate::engine::pace::Totals;
 use crate::engine::request::ClientRequest;
@@ -87,8 +88,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     ///
     /// # Errors
     /// What it waits for.
-    pub(super) fn connection_to_ask(&mut self, next: &Assignment) -> Result<usize, Wait> {
-        let to = &next.recipient.object().endpoint;
+    pub(super) fn connection_to_ask(
+        &mut self,
+        next: &Assignment,
+        target: &RequestTarget,
+    ) -> Result<usize, Wait> {
+        let (to, number) = (target.server(next), target.endpoint);
         if next.recipient.request().is_some_and(ClientRequest::is_paced_by_client) {
             // Its client had the right to send it.
             return self.free_connection(true, to).ok_or(Wait::ForRoom);
@@ -96,16 +101,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if !self.has_room(false) {
             return Err(Wait::ForRoom);
         }
-        if self.is_full(next.endpoint) {
+        if self.is_full(number) {
             return Err(Wait::ForEndpoint);
         }
-        if !self.share.may_send(next.endpoint, self.now_us) {
-            let is_endpoint = self.now_us < self.share.next_again_us(next.endpoint);
+        if !self.share.may_send(number, self.now_us) {
+            let is_endpoint = self.now_us < self.share.next_again_us(number);
             self.held = Some(if is_endpoint { WaitFor::Refused } else { WaitFor::Bandwidth });
             return Err(if is_endpoint { Wait::ForEndpoint } else { Wait::ForRoom });
         }
         let connection = self.free_connection(false, to).ok_or(Wait::ForRoom)?;
-        self.share.sent(next.endpoint, self.now_us, next.range.length);
+        self.share.sent(number, self.now_us, next.range.length);
         Ok(connection)
     }
 

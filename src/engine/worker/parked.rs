@@ -185,7 +185,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
 
     fn begin_again(&mut self, parked: Parked) {
         let Parked { job, etag, until_us } = parked;
-        let endpoint = Arc::clone(&job.object().endpoint);
+        let endpoint = Arc::clone(job.server());
         let Some(index) = self.free_connection(false, &endpoint) else {
             self.parked.push_back(Parked { job, etag, until_us });
             return;

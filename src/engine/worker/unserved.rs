@@ -113,7 +113,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         });
         for connection in &self.connections {
             let ConnectionState::Busy(job) = &connection.state else { continue };
-            let (number, endpoint) = (job.endpoint, job.object().endpoint.clone());
+            let (number, endpoint) = (job.endpoint, Arc::clone(job.server()));
             if shares.iter().any(|share| share.number == number) {
                 continue;
             }

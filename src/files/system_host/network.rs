@@ -10,6 +10,7 @@ use crate::files::host::{Host, Objection, OptionalHeaders};
 use crate::link::object::ObjectRef;
 use crate::s3::ByteRange;
 use crate::s3::answer::ServerError;
+use crate::s3::redirect::Elsewhere;
 use crate::s3::sign::{Get, PublishedKeys};
 use crate::sys::usage::ProcessorTime;
 use crate::sys::{Errno, Handle, descriptor, tcp_memory};
@@ -65,19 +66,22 @@ impl Host for SystemHost {
         &mut self,
         out: &mut [u8],
         object: &ObjectRef,
+        elsewhere: Option<&Elsewhere>,
         range: Option<ByteRange>,
         headers: OptionalHeaders,
     ) -> Result<u32, Error> {
         // Not by the method `publisher`: `self.keys` is borrowed at the same time.
         let publisher = object.endpoint.session.as_ref().unwrap_or(&self.published);
         let now = publisher.server_time(wall_clock());
-        let keys = self.keys.get(publisher);
-        let target = object.listed.web.as_ref().map(|web| web.current());
+        let keys = self.keys.get(publisher).filter(|_| elsewhere.is_none());
+        let web = object.listed.web.as_ref().map(|web| web.current());
+        let target = elsewhere.map(|elsewhere| elsewhere.url().target());
         let get = Get {
-            endpoint: &object.endpoint,
+            endpoint: elsewhere.map_or(&object.endpoint, |elsewhere| &elsewhere.endpoint),
             key: &object.listed.key,
-            target: target.as_ref().map(|target| target.as_str()),
-            version_id: &object.listed.version_id,
+            target: target.or(web.as_ref().map(|target| target.as_str())),
+            // A target has its query.
+            version_id: if elsewhere.is_none() { &object.listed.version_id } else { "" },
             range,
             if_match: if headers.if_match { &object.listed.etag } else { "" },
             with_checksum: headers.with_checksum,

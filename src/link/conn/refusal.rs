@@ -3,6 +3,7 @@
 use super::{Action, BufferRange, Conn, Failure, State};
 use crate::limits::REFUSAL_BYTES_MAX;
 use crate::link::http::Head;
+use crate::s3::answer::leads_elsewhere;
 
 impl Conn {
     pub(super) fn refused(&mut self, head: &Head<'_>, filled: u32, buffer: &[u8]) {
@@ -46,9 +47,11 @@ impl Conn {
         let length = filled.min(stop) - at;
         let piece = BufferRange { target: self.head_target(), at, length };
         let failure = Failure::Status(status);
-        // A server that asks for fewer requests should not have to accept new connections, too.
+        // A server that asks for fewer requests should not have to accept new connections, too; one
+        // that leads elsewhere is asked for the next range.
         let is_complete = end == Some(filled) && filled == stop;
-        if failure.is_overload() && is_complete && self.keep_alive {
+        let is_usual = failure.is_overload() || leads_elsewhere(status);
+        if is_usual && is_complete && self.keep_alive {
             self.state = State::Failed { is_reusable: true };
             return self.push(Action::Fail { failure, body: Some(piece) });
         }

@@ -1,0 +1,216 @@
+//! Redirects of ranges: a server leads to another one, which answers without a signature. Further
+//! ranges of the object are requested there at once, until it refuses one or fails: then the next
+//! attempt is at the object's own server again.
+
+use std::sync::Arc;
+
+use super::Worker;
+use super::connection::Connection;
+use super::job::{AfterFailure, Job, JobState};
+use crate::engine::endpoints::EndpointNumber;
+use crate::engine::schedule::Assignment;
+use crate::error::Error;
+use crate::files::host::FileHost;
+use crate::link::conn::{BufferRange, Manner};
+use crate::link::failure::Failure;
+use crate::link::http;
+use crate::link::object::ObjectRef;
+use crate::s3::answer::{ServerError, leads_elsewhere};
+use crate::s3::redirect::{Elsewhere, RedirectChain, refuse};
+use crate::s3::uri::encode_key;
+use crate::s3::web::WebUrl;
+use crate::s3::{ByteRange, Endpoint};
+use crate::sys::Ring;
+
+/// The server that a new range is requested from.
+#[derive(Debug)]
+pub(super) struct RequestTarget {
+    /// Where a redirect of an earlier range leads; `None`: its object's own server.
+    pub(super) elsewhere: Option<Arc<Elsewhere>>,
+    pub(super) endpoint: EndpointNumber,
+}
+
+impl RequestTarget {
+    /// The server of this range.
+    pub(super) fn server<'a>(&'a self, next: &'a Assignment) -> &'a Arc<Endpoint> {
+        let own = &next.recipient.object().endpoint;
+        self.elsewhere.as_ref().map_or(own, |elsewhere| &elsewhere.endpoint)
+    }
+}
+
+impl<R: Ring, H: FileHost> Worker<R, H> {
+    /// Where the next range is requested. If it is to go where a redirect leads, and that server
+    /// takes no requests now, its own server is asked: the range is then set aside, and holds up no
+    /// other.
+    pub(super) fn target_of(&self, next: &Assignment) -> RequestTarget {
+        let own = RequestTarget { elsewhere: None, endpoint: next.endpoint };
+        let Some(elsewhere) = next.recipient.object().elsewhere() else { return own };
+        let endpoint = self.scheduler.endpoints().number_of(&elsewhere.endpoint);
+        match self.is_full(endpoint) || self.now_us < self.share.next_again_us(endpoint) {
+            true => own,
+            false => RequestTarget { elsewhere: Some(elsewhere), endpoint },
+        }
+    }
+
+    /// Follows the answer if it is a redirect; returns what another failure is. `None`: what
+    /// follows is noted in the range's state.
+    pub(super) fn redirected(
+        &mut self,
+        index: usize,
+        failure: Failure,
+        refusal: Option<&ServerError>,
+        body: Option<BufferRange>,
+    ) -> Option<Failure> {
+        let connection = &self.connections[index];
+        let job = connection.state.job();
+        let failure = match (refusal, failure) {
+            // It got no keys.
+            (Some(refusal), Failure::ExpiredToken | Failure::ClockSkew)
+                if job.elsewhere.is_some() =>
+            {
+                Failure::Status(refusal.status)
+            }
+            (_, failure) => failure,
+        };
+        let location = body.and_then(|body| connection.location(body));
+        let own = &job.object().endpoint;
+        let names_region = |it: &ServerError| !it.region.is_empty() && it.region != own.region;
+        let is_followed = matches!(failure, Failure::Status(status) if leads_elsewhere(status))
+            && !refusal.is_none_or(names_region)
+            && own.redirects.is_some()
+            && job.rival().is_none();
+        let Some(location) = location.filter(|_| is_followed) else { return Some(failure) };
+        // Where an earlier range was led to, the object is no longer.
+        let is_outdated = job.elsewhere.is_some() && !job.is_redirected;
+        let next = if is_outdated { Ok(None) } else { job.led_to(location) };
+        if self.fails_with_object(index) {
+            return None;
+        }
+        match next {
+            Ok(Some(elsewhere)) => self.go(index, elsewhere),
+            Ok(None) if is_outdated => self.return_to_server(index),
+            Ok(None) => return Some(Failure::Redirected),
+            Err(error) => {
+                let job = self.connections[index].state.job_mut();
+                let what = format!("get {}", job.range_in_words());
+                let error = error.within(what).attempted(job.attempts.tries());
+                job.state = JobState::Failed(AfterFailure::GiveUp(error));
+                return None;
+            }
+        }
+        let job = self.connections[index].state.job_mut();
+        job.late_end = None;
+        if job.manner() == Manner::Whole {
+            job.data = None;
+        }
+        job.state = JobState::Failed(AfterFailure::Elsewhere);
+        None
+    }
+
+    /// Makes the next attempt of a range, and further ranges of its object, go there.
+    fn go(&mut self, index: usize, elsewhere: Elsewhere) {
+        let endpoint = self.scheduler.endpoints().number_of(&elsewhere.endpoint);
+        let job = self.connections[index].state.job_mut();
+        let elsewhere = Arc::new(elsewhere);
+        job.object().lead_to(&elsewhere);
+        (job.endpoint, job.is_redirected) = (endpoint, true);
+        job.elsewhere = Some(elsewhere);
+    }
+
+    /// Makes the next attempt of a range go to its object's own server.
+    pub(super) fn return_to_server(&mut self, index: usize) {
+        let job = self.connections[index].state.job_mut();
+        let Some(elsewhere) = job.elsewhere.take() else { return };
+        job.object().leave(&elsewhere);
+        job.is_redirected = false;
+        job.endpoint = self.scheduler.endpoints().number_of(&job.object().endpoint);
+    }
+
+    /// True if a connection leads to another server than the one that its range is requested from.
+    fn is_astray(&self, index: usize) -> bool {
+        let connection = &self.connections[index];
+        let server = connection.state.job().server();
+        connection.link.as_ref().is_some_and(|link| !link.leads_to(server))
+    }
+
+    /// Continues with a range at another server, in its turn there.
+    pub(super) fn resume_elsewhere(&mut self, index: usize) {
+        match self.resume_in_turn(index) {
+            Ok(()) => self.change_server(index),
+            Err(until_us) => self.park(index, until_us),
+        }
+    }
+
+    /// Continues with a range after its pause.
+    pub(super) fn resume_after_pause(&mut self, index: usize) {
+        if self.is_astray(index) {
+            return self.change_server(index);
+        }
+        let connection = &mut self.connections[index];
+        connection.state.job_mut().state = JobState::Active;
+        connection.conn.resume();
+        self.drive(index);
+    }
+
+    /// Gives the range of a connection to one that leads to its server, or may be connected to it.
+    fn change_server(&mut self, index: usize) {
+        let connection = &self.connections[index];
+        let job = connection.state.job();
+        let (delivered, bytes) = (self.delivered(index), job.bytes);
+        let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
+        let rest = job.for_next_try(left, job.attempts.without_first(delivered));
+        let etag = connection.conn.etag().or(job.object().etag);
+        self.connections[index].conn.forget();
+        self.end_moving(index);
+        self.connections[index].let_go(self.now_us);
+        self.free.push(index);
+        let server = Arc::clone(rest.server());
+        let taken = self.free_connection(rest.into.is_paced_by_client(), &server);
+        let taken = taken.unwrap_or_else(|| {
+            self.free.retain(|free| *free != index);
+            index
+        });
+        self.begin_on(taken, rest, etag);
+    }
+}
+
+impl Connection {
+    /// The `Location` of the answer with this body.
+    fn location(&self, body: BufferRange) -> Option<&str> {
+        http::location(self.piece(BufferRange { at: 0, length: body.at, ..body }))
+    }
+}
+
+impl Job {
+    /// The redirects of its request so far.
+    fn chain(&self) -> RedirectChain {
+        if let Some(elsewhere) = &self.elsewhere {
+            return elsewhere.chain.clone();
+        }
+        let ObjectRef { endpoint, listed, .. } = self.object();
+        let target = format!("{}{}", endpoint.path_prefix, encode_key(&listed.key));
+        RedirectChain::from(WebUrl::at(endpoint.tls, &endpoint.host, target))
+    }
+
+    /// Where this `Location` leads; `None` while its server is looked up.
+    fn led_to(&self, location: &str) -> Result<Option<Elsewhere>, Error> {
+        let mut chain = self.chain();
+        chain.follow(location).map_err(|(why, _)| refuse(&why))?;
+        let own = &self.object().endpoint;
+        // The buffers of a stream, and of a worker, are chosen by the endpoint of its objects.
+        if chain.url().is_tls() && !own.tls {
+            let why = format!("it leads from http to {}", chain.url().origin());
+            return Err(refuse(&why).advise("give an https:// server with --endpoint-url"));
+        }
+        let redirects = own.redirects.as_ref().expect("it is followed");
+        let endpoint = redirects.find(chain.url())?;
+        Ok(endpoint.map(|endpoint| Elsewhere { chain, endpoint }))
+    }
+
+    /// True if the server that a redirect leads to refuses it, so that its own server may lead to
+    /// another one.
+    pub(super) fn is_refused_elsewhere(&self, failure: Failure) -> bool {
+        let is_refusal = matches!(failure, Failure::Status(300..=499)) && !failure.is_change();
+        self.elsewhere.is_some() && is_refusal
+    }
+}
