@@ -446,7 +446,8 @@ fn a_redirect_names_where_it_leads() {
     });
     let to = folder.path().join("data");
     let run = asking(address, &["get", "s3://lab/", to.to_str().expect("UTF-8")]).run();
-    let run = run.expect(6).expect_words(&["is not followed", "'...other.test:9/lab/small?...'"]);
+    let run =
+        run.expect(6).expect_words(&["is not followed", "'http://other.test:9/lab/small?...'"]);
     for secret in ["secret", "signature"] {
         run.check(!run.stderr.contains(secret), "no user and no query is reported");
     }

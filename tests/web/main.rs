@@ -10,6 +10,7 @@
 mod apart;
 #[path = "../common/certified.rs"]
 mod certified;
+mod gateway;
 mod objects;
 #[path = "../common/program.rs"]
 #[expect(dead_code, reason = "signals and servers of S3 belong to other tests")]

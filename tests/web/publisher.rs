@@ -46,11 +46,23 @@ pub(crate) struct Reply {
     status: u16,
     headers: String,
     body: Vec<u8>,
+    /// The connection ends in the middle of the body.
+    is_cut: bool,
 }
 
 impl Reply {
     pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
-        Self { status, headers: String::new(), body: body.into() }
+        Self { status, headers: String::new(), body: body.into(), is_cut: false }
+    }
+
+    /// Only half of it: the connection ends.
+    pub(crate) fn cut(self) -> Self {
+        Self { is_cut: true, ..self }
+    }
+
+    /// None: the connection ends.
+    pub(crate) fn none() -> Self {
+        Self::new(0, "")
     }
 
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
@@ -129,10 +141,15 @@ impl Publisher {
         format!("{}://{}{target}", if self.tls { "https" } else { "http" }, self.address)
     }
 
+    /// All requests so far.
+    pub(crate) fn all_heads(&self) -> Vec<Head> {
+        self.heads.lock().expect("no thread panics").clone()
+    }
+
     /// The requests so far, each of which must be one that anybody may send: a GET without keys.
     #[track_caller]
     pub(crate) fn heads(&self) -> Vec<Head> {
-        let heads = self.heads.lock().expect("no thread panics").clone();
+        let heads = self.all_heads();
         for Head(head) in &heads {
             let lower = head.to_ascii_lowercase();
             assert!(head.starts_with("GET "), "{head}");
@@ -159,12 +176,22 @@ fn talk(mut wire: Box<dyn Wire>, heads: &Mutex<Vec<Head>>, answer: &dyn Fn(&Head
             continue;
         }
         let asked = Head(String::from_utf8(std::mem::take(&mut head)).expect("text"));
-        let Reply { status, headers, body } = answer(&asked);
+        let Reply { status, headers, mut body, is_cut } = answer(&asked);
+        let is_head = asked.0.starts_with("HEAD ");
         heads.lock().expect("no thread panics").push(asked);
+        if status == 0 {
+            return;
+        }
         let length = body.len();
         let start = format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n{headers}\r\n");
+        if is_head {
+            body.clear();
+        }
+        if is_cut {
+            body.truncate(length / 2);
+        }
         let sent = wire.write_all(start.as_bytes()).and_then(|()| wire.write_all(&body));
-        if sent.and_then(|()| wire.flush()).is_err() {
+        if sent.and_then(|()| wire.flush()).is_err() || is_cut {
             return;
         }
     }
