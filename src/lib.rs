@@ -342,6 +342,8 @@
 //!   tests of [`s3::sign`], `tests/proxy`.
 //! * A server of a URL gets the URL that leads to it, and nothing else that is secret; no query is
 //!   printed or written: tests of [`s3::web`] and [`control::web`], `tests/web`.
+//! * A server to which a redirect of a signed request leads gets no credentials: tests of
+//!   [`s3::redirect`], `tests/web`.
 //! * No secret is printed: `Debug` of keys is written by hand, tested in [`s3::sign`]. Ours are
 //!   wiped when they are dropped (`zeroize`).
 //! * No worker logs: events are of the control plane's thread, and have no secret: `tests/get`.
