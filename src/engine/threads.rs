@@ -278,6 +278,13 @@ impl Workers {
         self.ended.count.load(Ordering::Acquire) >= self.threads.len()
     }
 
+    /// Why requests are not served any more; `None` while there is a worker.
+    #[must_use]
+    pub fn lost(&self) -> Option<Error> {
+        let lost = || Error::new(ErrorKind::Host, "all workers have ended");
+        self.has_ended().then(|| self.scheduler.stop_reason().unwrap_or_else(lost))
+    }
+
     /// Waits until a worker ends; may wake early.
     pub async fn worker_ended(&self) {
         self.ended.notify.notified().await;

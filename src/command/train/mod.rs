@@ -3,6 +3,7 @@
 
 pub(super) mod child;
 mod failure;
+mod fifos;
 mod files;
 mod input;
 mod layout;

@@ -1,9 +1,7 @@
 //! The channels in Pipe mode: served until the command has ended. If an epoch fails its reader gets
 //! no end of file, so that it is not taken for the whole epoch.
 
-use std::iter;
 use std::num::NonZeroU64;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,24 +12,23 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::super::ring;
 use super::super::session;
-use super::super::stream::{Resources, StreamEngine, part_size, start_channels, start_engine};
+use super::fifos;
 use super::input::{self, InputSource, Sources};
-use super::layout::{JobFolders, is_number};
+use super::layout::JobFolders;
 use crate::cli::{TrainArgs, VerifyMode};
 use crate::command::context::Context;
-use crate::command::stream::channel::{ChannelPlan, Running, inflaters, lock_channels};
+use crate::command::stream::channel::{ChannelPlan, Running, inflaters};
 use crate::command::stream::report::{EndedEngine, StreamReport};
-use crate::command::stream::supply::{EpochOrder, Opening, WantedObjects, supply};
+use crate::command::stream::serve::{spawn_supply, start_channels, stop_all};
+use crate::command::stream::supply::{EpochOrder, Opening, WantedObjects};
+use crate::command::stream::workers::{Resources, StreamEngine, part_size, start_engine};
 use crate::control::Control;
-use crate::control::blocking::blocking;
 use crate::control::list::channel::ChannelObjects;
 use crate::engine::metrics::FeedCount;
 use crate::engine::pace::Bandwidth;
-use crate::engine::stream::fifos::Fifos;
 use crate::engine::stream::place::Place;
 use crate::engine::threads::Workers;
-use crate::error::{Error, ErrorKind, Result};
-use crate::files::system_host;
+use crate::error::{Error, Result};
 use crate::plan::filter::Filter;
 use crate::plan::kept::KeptListing;
 use crate::report::out::ReportWriter;
@@ -113,7 +110,7 @@ impl Streams {
         let (openings, orders) = begin(args, pipes.iter().zip(kept), control).await?;
         let mut places = Vec::new();
         for (channel, _) in &pipes {
-            places.push(lock(layout.pipes(channel), progress).await?);
+            places.push(fifos::lock(layout.pipes(channel), progress).await?);
         }
         let retries = session::retries(&args.service, args.tuning.max_attempts);
         let StreamEngine { engine, connections, budget, room } = start_engine(
@@ -173,10 +170,7 @@ impl Streams {
     /// Waits for the next event; pending forever if there can be none. Cancel safe.
     pub(super) async fn next(&mut self, progress: &Progress) -> StreamsEvent {
         loop {
-            if self.engine.has_ended() {
-                // Requests are not served any more.
-                let lost = || Error::new(ErrorKind::Host, "all workers have ended");
-                let reason = self.engine.scheduler.stop_reason().unwrap_or_else(lost);
+            if let Some(reason) = self.engine.lost() {
                 self.fail(&reason);
             }
             self.note_waits();
@@ -237,9 +231,7 @@ impl Streams {
         self.control.board().set_range(None);
         self.refresh.abort();
         self.supplies.iter().for_each(JoinHandle::abort);
-        for channel in &self.channels {
-            channel.feed.stop(Error::new(ErrorKind::Interrupted, "stopped"));
-        }
+        stop_all(&self.channels);
         for channel in &mut self.channels {
             if let Err(error) = channel.join() {
                 channel.print(error, progress);
@@ -251,47 +243,6 @@ impl Streams {
         let counts = self.channels.into_iter().map(|channel| (channel.name, channel.count));
         EndedStreams { counts: counts.collect(), engine: Some(engine) }
     }
-}
-
-fn spawn_supply(control: &Rc<Control>, channel: &mut Running, order: EpochOrder) -> JoinHandle<()> {
-    let (control, feed) = (Rc::clone(control), Arc::clone(&channel.feed));
-    let (wanted, opening) = (channel.wanted.clone(), channel.opening.take());
-    spawn_local(async move {
-        if let Err(error) = supply(&control, &wanted, &feed, order, opening).await {
-            feed.stop(error);
-        }
-    })
-}
-
-/// The pipes of a channel in this folder and with this beginning of their names: locked, and none
-/// of them exists.
-async fn lock((path, name): (PathBuf, String), progress: &Progress) -> Result<Fifos> {
-    let folder = Arc::new(system_host::open_destination(&path)?);
-    let mut locks = lock_channels(iter::once(name.as_str()), (&path, &folder), progress)?;
-    remove_left(&path, &name).await?;
-    Ok(Fifos::new(folder, name, locks.pop().flatten()))
-}
-
-/// Removes pipes left by a run that was killed: a command would block on them, or take a part of an
-/// old stream for an epoch. The channel is locked.
-async fn remove_left(folder: &Path, channel: &str) -> Result<()> {
-    let (at, begin) = (folder.to_owned(), format!("{channel}_"));
-    let removed = blocking(move || {
-        for entry in std::fs::read_dir(&at)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix(begin.as_str()));
-            use std::os::unix::fs::FileTypeExt as _;
-            if entry.file_type()?.is_fifo() && number.is_some_and(is_number) {
-                std::fs::remove_file(entry.path())?;
-            }
-        }
-        Ok(())
-    });
-    removed.await.map_err(|error: std::io::Error| {
-        let message = format!("cannot remove old pipes in {}: {error}", folder.display());
-        Error::new(ErrorKind::Destination, message).of_call(error.raw_os_error())
-    })
 }
 
 /// Begins the first epoch of each channel, from the listings of the survey. A failed listing is an
