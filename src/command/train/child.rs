@@ -6,17 +6,16 @@
 //! process stops, too, so that the shell takes over. Otherwise signals are forwarded to the
 //! command, not to its group: a program that starts others decides which signals they get.
 
+mod ending;
+mod program;
+
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::{
     Pid, Signal as KernelSignal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process,
     kill_process_group, waitid, waitpid,
@@ -24,20 +23,15 @@ use rustix::process::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
+use self::ending::{Deed, Ending};
+pub(super) use self::program::{NotStarted, look_up};
+use self::program::{OWN_FAILURE, not_started};
 use crate::command::context::Context;
-use crate::command::interrupts::FirstSignal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LAST_WORDS_TIME;
 use crate::report::stderr;
 use crate::sys::{orphans, process};
 
-/// The exit code if this machine, not the command, is why it does not start: that of env(1) and
-/// timeout(1) for their own failures.
-const OWN_FAILURE: u8 = 125;
-/// The exit code if the command cannot be executed, as in env(1), nohup(1) and shells.
-pub(super) const NOT_EXECUTABLE: u8 = 126;
-/// The exit code if there is no such command.
-pub(super) const NOT_THERE: u8 = 127;
 /// Added to the number of the signal that ended a command, as in shells.
 const SIGNAL_BASE: i32 = 128;
 /// Longest time between two checks for the command's end: SIGCHLD reports it, which is not blocked.
@@ -69,57 +63,6 @@ impl Exit {
             Self::Code(code) => code,
             Self::Signal(signal) => u8::try_from(SIGNAL_BASE + signal).unwrap_or(u8::MAX),
         }
-    }
-}
-
-/// An action on a running command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deed {
-    Send(KernelSignal),
-    /// Kill it and its group.
-    Kill,
-}
-
-/// The progress of a command's end. Times may be of any one clock.
-#[derive(Debug)]
-struct Ending {
-    grace: Duration,
-    /// The first signal that asked it to end.
-    asked: Option<FirstSignal>,
-    /// It was asked to end, and is killed at this time.
-    kill_at: Option<Instant>,
-}
-
-impl Ending {
-    fn new(grace: Duration) -> Self {
-        Self { grace, asked: None, kill_at: None }
-    }
-
-    /// A signal for the command; a second one that asks for the end kills it. One that was sent
-    /// twice is forwarded once.
-    fn signal(&mut self, signal: KernelSignal, ends: bool, now: Instant) -> Option<Deed> {
-        match (ends, self.asked) {
-            (false, _) => Some(Deed::Send(signal)),
-            (true, Some(asked)) => asked.is_again(signal, now).then_some(Deed::Kill),
-            (true, None) => {
-                self.asked = Some(FirstSignal { by: signal, at: now });
-                self.kill_at = Some(now + self.grace);
-                Some(Deed::Send(signal))
-            }
-        }
-    }
-
-    /// Asks the command to end for a reason of ours.
-    fn ask(&mut self, now: Instant) -> Option<Deed> {
-        match self.asked {
-            None => self.signal(KernelSignal::TERM, true, now),
-            Some(_) => None,
-        }
-    }
-
-    /// The action that is due.
-    fn due(&self, now: Instant) -> Option<Deed> {
-        self.kill_at.filter(|at| *at <= now).map(|_| Deed::Kill)
     }
 }
 
@@ -172,13 +115,6 @@ pub(super) struct Child {
     exit: Option<Exit>,
     /// An action before it is killed.
     at_kill: Option<Box<dyn Fn()>>,
-}
-
-/// Why a command did not start, and the exit code of this process.
-#[derive(Debug)]
-pub(super) struct NotStarted {
-    pub(super) code: u8,
-    pub(super) error: Error,
 }
 
 impl Child {
@@ -389,142 +325,9 @@ fn name(signal: KernelSignal) -> &'static str {
     }
 }
 
-/// execvp(3)'s search path without PATH.
-const USUAL_PATH: &str = "/bin:/usr/bin";
-
-/// Checks that there is such a command, like execvp(3), before any other work.
-///
-/// # Errors
-/// Those of [`Child::start`], which may still fail afterwards.
-pub(super) fn look_up(
-    words: &[OsString],
-    variables: &BTreeMap<String, String>,
-) -> Result<(), NotStarted> {
-    let Some(program) = words.first() else { return Ok(()) };
-    let path = variables.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH"));
-    let path = path.unwrap_or_else(|| USUAL_PATH.into());
-    let found = if program.as_bytes().contains(&b'/') {
-        executable(Path::new(program))
-    } else {
-        in_path(program, &path)
-    };
-    found.map_err(|error| not_started(program, &error))
-}
-
-/// Finds it in the first folder that has it. A file that must not be executed is the error if no
-/// other is found.
-fn in_path(program: &OsStr, path: &OsStr) -> io::Result<()> {
-    let mut outcome = Err(io::ErrorKind::NotFound.into());
-    if program.is_empty() {
-        return outcome;
-    }
-    for folder in path.as_bytes().split(|byte| *byte == b':') {
-        // An empty one is the working directory.
-        let folder: PathBuf = OsStr::from_bytes(folder).into();
-        match executable(&folder.join(program)) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => outcome = Err(error),
-            Err(_) => {}
-        }
-    }
-    outcome
-}
-
-/// Checks that it is an executable file.
-fn executable(path: &Path) -> io::Result<()> {
-    accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)?;
-    match path.is_dir() {
-        true => Err(io::ErrorKind::PermissionDenied.into()),
-        false => Ok(()),
-    }
-}
-
-fn not_started(program: &OsStr, error: &io::Error) -> NotStarted {
-    let why = match error.kind() {
-        io::ErrorKind::NotFound => "command not found".to_owned(),
-        _ => error.to_string(),
-    };
-    let message = format!("cannot start {}: {why}", program.display());
-    let (code, advice) = match error.kind() {
-        io::ErrorKind::NotFound => (NOT_THERE, "check its name and PATH"),
-        // fork(2): no further process, or not for this user.
-        io::ErrorKind::WouldBlock => {
-            let why = Error::new(ErrorKind::Host, message).caused_by_io(error);
-            let error = why.advise("raise the limit of processes (ulimit -u)");
-            return NotStarted { code: OWN_FAILURE, error };
-        }
-        io::ErrorKind::PermissionDenied => (NOT_EXECUTABLE, "make it executable (chmod +x)"),
-        _ => (NOT_EXECUTABLE, "check that it is a program for this machine"),
-    };
-    let error = Error::new(ErrorKind::Usage, message).advise(advice).caused_by_io(error);
-    NotStarted { code, error }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::interrupts::AGAIN_AFTER;
-
-    const GRACE: Duration = Duration::from_secs(30);
-    const SECOND: Duration = Duration::from_secs(1);
-
-    /// A command that was not asked to end, and some time.
-    fn running() -> (Ending, Instant) {
-        (Ending::new(GRACE), Instant::now())
-    }
-
-    #[test]
-    fn it_is_asked_once_and_killed_when_its_time_is_over() {
-        let (mut ending, now) = running();
-        assert_eq!(ending.due(now), None);
-        let deed = ending.signal(KernelSignal::INT, true, now);
-        assert_eq!(deed, Some(Deed::Send(KernelSignal::INT)));
-        assert_eq!(ending.due(now + GRACE - SECOND), None);
-        assert_eq!(ending.ask(now + SECOND), None, "it was asked already");
-        assert_eq!(ending.due(now + GRACE), Some(Deed::Kill));
-    }
-
-    #[test]
-    fn a_second_signal_kills_whichever_it_is() {
-        let (mut ending, now) = running();
-        ending.signal(KernelSignal::INT, true, now);
-        assert_eq!(ending.signal(KernelSignal::TERM, true, now), Some(Deed::Kill));
-        let (mut ending, now) = running();
-        assert_eq!(ending.ask(now), Some(Deed::Send(KernelSignal::TERM)));
-        assert_eq!(ending.signal(KernelSignal::HUP, true, now), Some(Deed::Kill));
-    }
-
-    #[test]
-    fn a_signal_that_is_sent_twice_at_once_is_forwarded_once() {
-        let (mut ending, now) = running();
-        let deed = ending.signal(KernelSignal::TERM, true, now);
-        assert_eq!(deed, Some(Deed::Send(KernelSignal::TERM)));
-        assert_eq!(ending.signal(KernelSignal::TERM, true, now + AGAIN_AFTER / 2), None);
-        let again = ending.signal(KernelSignal::TERM, true, now + AGAIN_AFTER);
-        assert_eq!(again, Some(Deed::Kill));
-    }
-
-    #[test]
-    fn what_asks_for_no_end_is_only_forwarded() {
-        let (mut ending, now) = running();
-        for _ in 0..3 {
-            let deed = ending.signal(KernelSignal::USR1, false, now);
-            assert_eq!(deed, Some(Deed::Send(KernelSignal::USR1)));
-        }
-        assert_eq!(ending.due(now + 2 * GRACE), None);
-        ending.signal(KernelSignal::TERM, true, now);
-        let deed = ending.signal(KernelSignal::USR2, false, now);
-        assert_eq!(deed, Some(Deed::Send(KernelSignal::USR2)));
-        assert_eq!(ending.due(now + GRACE), Some(Deed::Kill));
-    }
-
-    #[test]
-    fn without_grace_it_is_killed_at_once() {
-        let (_, now) = running();
-        let mut ending = Ending::new(Duration::ZERO);
-        ending.signal(KernelSignal::TERM, true, now);
-        assert_eq!(ending.due(now), Some(Deed::Kill));
-    }
 
     #[test]
     fn exit_codes_are_those_of_shells() {
@@ -532,45 +335,5 @@ mod tests {
         assert_eq!(Exit::Code(255).code(), 255);
         assert_eq!(Exit::Signal(15).code(), 143);
         assert_eq!(Exit::Signal(9).code(), 137);
-    }
-
-    #[test]
-    fn why_it_did_not_start_decides_the_code() {
-        let code = |kind: io::ErrorKind| not_started("x".as_ref(), &kind.into()).code;
-        assert_eq!(code(io::ErrorKind::NotFound), NOT_THERE);
-        assert_eq!(code(io::ErrorKind::PermissionDenied), NOT_EXECUTABLE);
-        assert_eq!(code(io::ErrorKind::ArgumentListTooLong), NOT_EXECUTABLE);
-        assert_eq!(code(io::ErrorKind::WouldBlock), OWN_FAILURE);
-    }
-
-    #[test]
-    fn a_command_is_looked_up_as_it_is_started() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let folder = tempfile::tempdir().unwrap();
-        let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
-        let file = |path: &Path, mode: u32| {
-            std::fs::write(path, "#!/bin/sh\n").unwrap();
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        };
-        for place in [&first, &second] {
-            std::fs::create_dir(place).unwrap();
-        }
-        file(&first.join("both"), 0o644);
-        file(&second.join("both"), 0o755);
-        file(&first.join("plain"), 0o644);
-        std::fs::create_dir(second.join("folder")).unwrap();
-        let path = format!("{}:{}", first.display(), second.display());
-        let path = BTreeMap::from([("PATH".to_owned(), path)]);
-        let code = |word: &Path| look_up(&[word.into()], &path).err().map(|wrong| wrong.code);
-        assert_eq!(code(Path::new("both")), None, "the second may be executed");
-        assert_eq!(code(Path::new("plain")), Some(NOT_EXECUTABLE));
-        assert_eq!(code(Path::new("folder")), Some(NOT_EXECUTABLE));
-        assert_eq!(code(Path::new("none")), Some(NOT_THERE));
-        assert_eq!(code(Path::new("")), Some(NOT_THERE));
-        assert_eq!(code(&second.join("both")), None);
-        assert_eq!(code(&first.join("both")), Some(NOT_EXECUTABLE));
-        assert_eq!(code(&first.join("none")), Some(NOT_THERE));
-        assert!(look_up(&[], &path).is_ok(), "no command");
-        assert!(look_up(&["sh".into()], &BTreeMap::new()).is_ok(), "PATH is that of this process");
     }
 }
