@@ -1,11 +1,13 @@
 //! Exports metrics of a running command: over HTTP for Prometheus, and to a file for node_exporter.
 //! A separate thread reads the workers' published counters on request.
 
+mod exported;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -21,109 +23,17 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+pub(super) use self::exported::Exported;
 use super::context::Context;
 use super::whole_file;
 use crate::cli::MetricsArgs;
-use crate::engine::pace::{PaceSeen, Pacer};
-use crate::engine::threads::{Watched, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::metrics::{
     METRICS_CONNECTION_TIME, METRICS_CONNECTIONS_MAX, METRICS_FILE_PERIOD, METRICS_HEAD_BYTES_MAX,
 };
-use crate::link::failure::RetryCounts;
-use crate::report::document::AllReads;
 use crate::report::exposition::{CONTENT_TYPE, Numbers, text};
-use crate::report::progress::{Progress, ProgressState};
+use crate::report::progress::Progress;
 use crate::sys::{tcp_memory, usage};
-
-/// Returns the counters of some workers.
-type Watch = Box<dyn Fn() -> Watched + Send>;
-
-/// Returns the reads of mounts; `None` once they have ended.
-type ReadsWatch = Box<dyn Fn() -> Option<AllReads> + Send>;
-
-/// What a command's parts publish of themselves for its exports.
-#[derive(Default)]
-pub(super) struct Exported {
-    /// The workers, and the channels. A command starts few: workers for its files and for its
-    /// streams.
-    watches: Mutex<Vec<Watch>>,
-    /// The reads of mounts, and their last result.
-    reads: Mutex<Option<(ReadsWatch, AllReads)>>,
-    known_objects: AtomicU64,
-    known_bytes: AtomicU64,
-    kept_objects: AtomicU64,
-    failed_objects: AtomicU64,
-    control_retries: AtomicU64,
-}
-
-impl Exported {
-    /// Adds these workers.
-    pub(super) fn watch(&self, workers: &Workers) {
-        self.add(workers.watch());
-    }
-
-    /// Adds workers whose channels have their own pace.
-    pub(super) fn watch_streams(&self, workers: &Workers) {
-        let watch = workers.watch();
-        self.add(move || Watched { pace: PaceSeen::default(), ..watch() });
-    }
-
-    /// Adds the counters of this pacer.
-    pub(super) fn watch_pace(&self, pacer: Arc<Pacer>) {
-        self.add(move || Watched { pace: pacer.seen(), ..Watched::default() });
-    }
-
-    fn add(&self, watch: impl Fn() -> Watched + Send + 'static) {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(watch));
-    }
-
-    /// Adds the reads of mounts.
-    pub(super) fn watch_reads(&self, reads: impl Fn() -> Option<AllReads> + Send + 'static) {
-        let mut watched = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        *watched = Some((Box::new(reads), AllReads::default()));
-    }
-
-    /// Publishes the final reads of mounts that have ended.
-    pub(super) fn show_reads(&self, reads: AllReads) {
-        let mut watched = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        *watched = Some((Box::new(|| None), reads));
-    }
-
-    /// The reads of mounts so far.
-    fn reads(&self) -> AllReads {
-        let mut watched = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((watch, last)) = watched.as_mut() else { return AllReads::default() };
-        if let Some(now) = watch() {
-            *last = now;
-        }
-        last.clone()
-    }
-
-    /// Publishes the progress of a download.
-    pub(super) fn show(&self, known: &ProgressState, failed_objects: u64) {
-        self.known_objects.store(known.objects_known, Ordering::Relaxed);
-        self.known_bytes.store(known.bytes_known, Ordering::Relaxed);
-        self.kept_objects.store(known.objects_kept, Ordering::Relaxed);
-        self.failed_objects.store(failed_objects, Ordering::Relaxed);
-    }
-
-    /// Publishes the final counters of a download, and the control plane's retries.
-    pub(super) fn show_end(
-        &self,
-        known: &ProgressState,
-        failed_objects: u64,
-        retries: &RetryCounts,
-    ) {
-        self.show(known, failed_objects);
-        self.show_control_retries(retries.iter().sum());
-    }
-
-    /// Publishes the control plane's retries.
-    pub(super) fn show_control_retries(&self, count: u64) {
-        self.control_retries.store(count, Ordering::Relaxed);
-    }
-}
 
 /// The exported command.
 #[derive(Clone)]
@@ -141,19 +51,10 @@ fn seconds_now() -> f64 {
 
 impl Subject {
     fn numbers(&self) -> Numbers {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let tcp = tcp_memory::seen().unwrap_or_default();
-        let exported = &self.context.exported;
-        let reads = exported.reads();
-        let cache = reads.cache.unwrap_or_default();
-        let mut numbers = Numbers {
+        Numbers {
             command: self.command,
             started_seconds: self.started_seconds,
-            failed_objects: load(&exported.failed_objects),
-            kept_objects: load(&exported.kept_objects),
-            known_objects: load(&exported.known_objects),
-            known_bytes: load(&exported.known_bytes),
-            control_retries: load(&exported.control_retries),
             cpu_seconds: usage::process_cpu_seconds(),
             peak_rss_bytes: usage::peak_rss_bytes(),
             tcp_memory_bytes: tcp.used_bytes,
@@ -162,26 +63,8 @@ impl Subject {
             tcp_memory_pressures: tcp.pressures.unwrap_or(0),
             tcp_pruned: tcp.pruned.unwrap_or(0),
             tcp_dropped: tcp.dropped.unwrap_or(0),
-            opened_files: reads.opens,
-            reads: reads.counts.reads,
-            failed_reads: reads.counts.failed_reads,
-            read_bytes: reads.counts.served_bytes,
-            cache_hits: cache.hits,
-            cache_misses: cache.misses,
-            ..Numbers::default()
-        };
-        for watch in exported.watches.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let Watched { bytes, objects, retries, waiting, pace } = watch();
-            numbers.bytes += bytes;
-            numbers.objects += objects;
-            numbers.retries += retries;
-            numbers.answers += pace.answers;
-            numbers.refused += pace.refused;
-            numbers.waiting += waiting;
-            numbers.wanted += pace.wanted;
-            numbers.in_flight += pace.in_flight;
+            ..self.context.exported.numbers()
         }
-        numbers
     }
 
     fn text(&self) -> String {
