@@ -1,9 +1,10 @@
 //! `inrush demo`: an origin in this process, `get` from it, and a comparison of every byte.
 //!
 //! The demo runs the real [`get::run`] of the command line, with signed requests over loopback
-//! sockets and files on a disk. `dataset` defines the objects, `place` chooses the folder, `verify`
-//! compares the files, `table` formats the results.
+//! sockets and files on a disk. `dataset` defines the objects, `arguments` the commands, `place`
+//! chooses the folder, `verify` compares the files, `table` formats the results.
 
+mod arguments;
 mod dataset;
 mod place;
 mod stream;
@@ -11,7 +12,7 @@ mod table;
 mod verify;
 
 use std::io::Write;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,23 +27,17 @@ use super::get;
 use super::ring;
 use super::runtime::on_runtime;
 use super::session::Interrupts;
-use crate::cli::{
-    AddressingStyle, Channel, DemoArgs, Destination, FailureArgs, GetArgs, GetVerb, KeepArgs,
-    LogFormat, MessageArgs, MetricsArgs, OnFailure, OutputArgs, PipeArgs, RecordWrapper,
-    SelectionArgs, ServiceArgs, StreamArgs, VerifyMode,
-};
+use crate::cli::DemoArgs;
 use crate::control::auth::credentials::CredentialSource;
 use crate::engine::config::{Config, HostFacts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::plan::epoch::Shard;
 use crate::report::document::{Summary, failure_json, summary_json};
 use crate::report::progress::Progress;
 use crate::s3::sign::SigningKeys;
-use crate::s3::uri::S3Uri;
 use crate::sys::choice::RingKind;
 use crate::sys::usage;
 use crate::text::size::Decimal;
-use dataset::{BUCKET, Set};
+use dataset::Set;
 use place::UsableFolder;
 use table::{Outcome, Row};
 use verify::Findings;
@@ -51,10 +46,6 @@ use verify::Findings;
 const ACCESS_KEY: &str = "INRUSHDEMO";
 const SECRET: &str = "for/the/demo/alone";
 const REGION: &str = "us-east-1";
-
-/// Only errors of its steps are printed.
-const QUIET: MessageArgs =
-    MessageArgs { quiet: true, no_progress: true, verbose: 0, log_format: LogFormat::Text };
 
 /// Runs the demo.
 pub(super) fn run(args: &DemoArgs, context: &Arc<Context>) -> Result<Done> {
@@ -253,73 +244,6 @@ impl Demo<'_> {
                 self.progress.error(format!("{problem}: this is a bug in inrush"));
                 Ok(ErrorKind::Objects.exit_code())
             }
-        }
-    }
-
-    /// The arguments that serve this set.
-    fn pipe_args(&self, set: &Set, folder: &Path) -> PipeArgs {
-        let get = self.get_args(set, folder);
-        PipeArgs {
-            channels: vec![Channel { name: set.name.to_owned(), sources: get.sources }],
-            folder: folder.to_path_buf(),
-            epochs: NonZeroU64::new(stream::EPOCHS),
-            shuffle_seed: None,
-            shard: Shard::WHOLE,
-            ready_file: None,
-            on_failure: OnFailure::End,
-            epoch_markers: false,
-            record_wrapper: RecordWrapper::None,
-            augmented: None,
-            stream: StreamArgs {
-                bandwidth_limit: self.args.tuning.bandwidth_limit,
-                connections: None,
-                max_connections: None,
-                part_size: self.args.tuning.part_size,
-                max_attempts: self.args.tuning.max_attempts,
-                memory: self.args.tuning.memory,
-                ring: self.args.tuning.ring,
-                gunzip: false,
-                verify: VerifyMode::Off,
-                deadline: None,
-                report: None,
-                messages: QUIET,
-                json: false,
-                stats: false,
-                metrics: MetricsArgs::default(),
-                explain: false,
-            },
-            selection: SelectionArgs::default(),
-            service: get.service,
-        }
-    }
-
-    /// The arguments that download this set.
-    fn get_args(&self, set: &Set, destination: &Path) -> GetArgs {
-        let source = format!("s3://{BUCKET}/{}/", set.name);
-        GetArgs {
-            metrics: MetricsArgs::default(),
-            verify: VerifyMode::Auto,
-            verb: GetVerb::Get,
-            shard: Shard::WHOLE,
-            sources: vec![S3Uri::parse(&source).expect("the sets have names that are keys")],
-            destination: Destination::Local(destination.to_path_buf()),
-            spread_to: Vec::new(),
-            dry_run: false,
-            report: None,
-            stats: false,
-            explain: false,
-            keep: KeepArgs::default(),
-            selection: SelectionArgs::default(),
-            service: ServiceArgs {
-                endpoint_url: Some(self.origin.url()),
-                ca_bundle: self.bundle.as_ref().map(|file| file.path().to_path_buf()),
-                region: Some(REGION.to_owned()),
-                addressing_style: Some(AddressingStyle::Path),
-                ..ServiceArgs::default()
-            },
-            tuning: self.args.tuning.clone(),
-            failures: FailureArgs::default(),
-            output: OutputArgs { messages: QUIET, ..OutputArgs::default() },
         }
     }
 }
