@@ -1,27 +1,26 @@
 //! `inrush bench`: the stages of a download alone and together, and which one is the limit.
 //!
 //! Downloads are done by this program itself: one process per run, as its user would start it.
-//! `child` runs it, `mounted` reads a mount, `local` measures disk and memory, `machine` reads the
-//! kernel's counters. After each step all results are written, each file atomically.
+//! `stage` measures one stage: `child` runs a download, `mounted` reads a mount, `local` measures
+//! disk and memory, `machine` reads the kernel's counters. After each step all results are written,
+//! each file atomically.
 
 mod child;
 mod local;
 mod machine;
 mod mounted;
+mod stage;
 
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use inrush_origin::{Config as OriginConfig, Credentials, Origin, SyntheticSet};
-use tempfile::TempDir;
 
 use super::context::Context;
 use super::ending::{Done, exit_code};
-use super::mount;
 use super::ring;
 use super::runtime::on_runtime;
 use super::session::Interrupts;
@@ -30,12 +29,12 @@ use crate::cli::{BenchArgs, ServiceArgs, Stage, TuningArgs};
 use crate::download::own_files::FILE_VARIABLES;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host;
-use crate::report::bench::{BenchReport, Measured, Setting, Step, page};
+use crate::report::bench::{BenchReport, Setting, page};
 use crate::report::out;
 use crate::report::progress::Progress;
 use crate::sys::usage;
 use crate::text::size::Decimal;
-use child::{Child, RunResult, Source};
+use child::Source;
 
 /// Credentials that are valid only for this process's own origin.
 const ACCESS_KEY: &str = "INRUSHBENCH";
@@ -134,20 +133,6 @@ fn require_files(service: &ServiceArgs) -> Result<()> {
 fn settings(tuning: &TuningArgs) -> Vec<Setting> {
     let given = tuning.given().into_iter();
     given.map(|(name, value)| Setting { name: name.to_owned(), value }).collect()
-}
-
-/// The words of the options of all steps, and of the swept option instead: those that affect this
-/// stage.
-fn words(options: &[Setting], swept: Option<&Setting>, stage: Stage) -> Vec<String> {
-    let is_taken = |option: &&Setting| stage.takes(&option.name);
-    let is_replaced = |option: &&Setting| {
-        let swept = swept.map(|swept| swept.name.as_str());
-        swept == Some(&option.name)
-            || swept == Some("connections") && option.name == "max-connections"
-    };
-    let fixed = options.iter().filter(|option| !is_replaced(option));
-    let options = fixed.chain(swept).filter(is_taken);
-    options.flat_map(|set| [format!("--{}", set.name), set.value.clone()]).collect()
 }
 
 fn start_origin(count: u64, each: u64) -> Result<Origin> {
@@ -254,125 +239,6 @@ impl Bench {
         )))
     }
 
-    /// Measures one stage with one setting.
-    async fn step(&mut self, planned: Planned, signals: &mut Interrupts) -> Result<()> {
-        let Planned { stage, setting } = planned;
-        let set =
-            setting.as_ref().map_or(String::new(), |set| format!(" {}={}", set.name, set.value));
-        self.progress.note(format!("{}{set}", stage.name()));
-        for _ in 0..self.args.how.warm_up {
-            if !self.measure(stage, setting.as_ref(), signals).await?.is_there() {
-                return Ok(());
-            }
-        }
-        let before = machine::read();
-        let (mut runs, mut all) = (Vec::new(), Vec::new());
-        for _ in 0..self.args.how.runs {
-            let result = self.measure(stage, setting.as_ref(), signals).await?;
-            match result.measured {
-                Some(measured) => runs.push(measured),
-                None => return Ok(()),
-            }
-            all.push(result);
-        }
-        let counted = machine::read().since(&before);
-        let step = Step::new(stage.name(), setting, runs);
-        let median = step.bytes_per_second.median;
-        // Notes of one run are those of the run in the table.
-        let far = |result: &RunResult| {
-            result.measured.map_or(f64::MAX, |run| (run.bytes_per_second - median).abs())
-        };
-        let typical = all.into_iter().min_by(|one, other| far(one).total_cmp(&far(other)));
-        let RunResult { limit, latencies, course, pace, .. } = typical.unwrap_or_default();
-        self.report.steps.push(Step { limit, latencies, course, pace, counted, ..step });
-        Ok(())
-    }
-
-    /// Measures one run.
-    async fn measure(
-        &mut self,
-        stage: Stage,
-        setting: Option<&Setting>,
-        signals: &mut Interrupts,
-    ) -> Result<RunResult> {
-        let options = words(&self.report.options, setting, stage);
-        let stop = Arc::new(AtomicBool::new(false));
-        match stage {
-            Stage::Network => {
-                let more = ["--discard", "--verify", "off"].map(str::to_owned);
-                let child = Child::new("get", &self.source).with(more).with(options);
-                child.run(signals).await
-            }
-            Stage::Get => {
-                let folder = self.folder()?;
-                let place = folder.path().join("data").display().to_string();
-                let child = Child::new("get", &self.source).with([place]).with(options);
-                child.run(signals).await
-            }
-            Stage::Pipe | Stage::Stream => {
-                let source = if stage == Stage::Pipe { &self.own } else { &self.source };
-                let folder = temporary(&std::env::temp_dir())?;
-                let channel = folder.path().join("bench");
-                let words = [channel.display().to_string(), "--epochs".into(), "1".into()];
-                let child = Child::new("pipe", source).with(words).with(options);
-                child.run_with_reader(&channel, signals).await
-            }
-            Stage::Mount => {
-                if let Some(hindrance) = mount::hindrance() {
-                    self.skip(format!("mount: {hindrance}"));
-                    return Ok(RunResult::default());
-                }
-                let folder = temporary(&std::env::temp_dir())?;
-                mounted::run(&self.source, options, folder.path(), signals).await
-            }
-            Stage::Disk | Stage::DiskBuffered => {
-                let (folder, bytes) = (self.folder()?, self.bytes);
-                let (path, stopped) = (folder.path().to_owned(), Arc::clone(&stop));
-                let direct = stage == Stage::Disk;
-                let work = move || local::write(&path, bytes, direct, &stopped);
-                let result = interruptible(work, &stop, signals).await?;
-                // Before the folder is removed.
-                drop(folder);
-                self.or_skip(stage, result)
-            }
-            Stage::Tls | Stage::Verification => {
-                let bytes = self.bytes.min(local::MEMORY_BYTES_MAX);
-                let stopped = Arc::clone(&stop);
-                let work = move || match stage {
-                    Stage::Tls => Ok(local::encrypt(bytes, &stopped)),
-                    _ => Ok(local::sum(bytes, &stopped)),
-                };
-                let result = interruptible(work, &stop, signals).await?;
-                self.or_skip(stage, result)
-            }
-        }
-    }
-
-    /// The result, or a note that it cannot be measured here.
-    fn or_skip(&mut self, stage: Stage, result: std::io::Result<Measured>) -> Result<RunResult> {
-        match result {
-            Ok(measured) => Ok(RunResult { measured: Some(measured), ..RunResult::default() }),
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-                self.skip(format!("{}: the file system has no O_DIRECT", stage.name()));
-                Ok(RunResult::default())
-            }
-            Err(error) => {
-                let what = format!("cannot write to the destination: {error}");
-                Err(Error::new(ErrorKind::Destination, what).advise("see df and the permissions"))
-            }
-        }
-    }
-
-    fn skip(&mut self, why: String) {
-        self.progress.note(&why);
-        self.report.skipped.push(why);
-    }
-
-    /// A temporary folder at the destination.
-    fn folder(&self) -> Result<TempDir> {
-        temporary(self.args.destination.as_deref().unwrap_or(Path::new(".")))
-    }
-
     /// Writes all results so far, each file atomically.
     fn write(&self, is_last: bool) -> Result<()> {
         let files: [(&Option<PathBuf>, Writer); 3] = [
@@ -394,30 +260,6 @@ impl Bench {
         }
         Ok(())
     }
-}
-
-fn temporary(below: &Path) -> Result<TempDir> {
-    tempfile::Builder::new().prefix("inrush-bench-").tempdir_in(below).map_err(|error| {
-        let message = format!("cannot make a folder in {}: {error}", below.display());
-        Error::new(ErrorKind::Destination, message).advise("give a writable folder")
-    })
-}
-
-/// Runs `work` on a separate thread, which a signal ends.
-async fn interruptible<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-    stop: &AtomicBool,
-    signals: &mut Interrupts,
-) -> Result<T> {
-    let mut work = tokio::task::spawn_blocking(work);
-    tokio::select! {
-        biased;
-        done = &mut work => return Ok(done.expect("it does not panic")),
-        () = signals.next() => stop.store(true, Ordering::Relaxed),
-    }
-    // It checks that soon, and its files are removed after it.
-    let _ = work.await;
-    Err(interrupted())
 }
 
 fn interrupted() -> Error {
