@@ -8,6 +8,7 @@
 //! polled, and waiting ranges cost nothing. Generic over ring and host, like the workers.
 
 mod broken;
+mod close;
 mod comparison;
 mod offer;
 mod outlet;
