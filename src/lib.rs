@@ -70,8 +70,8 @@
 //! 5. When the reader has taken every byte, `Feeder::is_marked` writes the marker of the epoch, and
 //!    `Feeder::finish_epoch` closes the FIFO: its end of file.
 //!
-//! **One read of a mount.** `Reads` is in `command::mount`, `Demand` in [`mount::demand`], `Inbox`
-//! in [`engine::request`].
+//! **One read of a mount.** `Reads` is in [`mount::serving`], `Demand` in [`mount::demand`],
+//! `Inbox` in [`engine::request`].
 //!
 //! 1. A thread takes the kernel's request, and `Reads::read` notes whom to answer. `Demand::read`
 //!    says which pieces of the file it needs, and which come next.
@@ -89,9 +89,9 @@
 //! * [`guide`]: the pages that `inrush guide` prints. Pure.
 //! * [`command`]: the story of each command, from arguments to exit code, and the small files that
 //!   it writes beside its data: reports, metrics, what says that it is ready. It acts where rooms
-//!   of the same name only judge: `train`, `mount`, `doctor`, and `bench`, which also reads the
-//!   kernel's counters. `verify` and `demo` are here as a whole. [`command::stream`] runs the
-//!   channels of Pipe mode, [`command::interrupts`] ends runs, [`command::log`] notes decisions.
+//!   of the same name only judge: `train`, `doctor`, and `bench`, which also reads the kernel's
+//!   counters. `verify` and `demo` are here as a whole. [`command::stream`] runs the channels of
+//!   Pipe mode, [`command::interrupts`] ends runs, [`command::log`] notes decisions.
 //! * [`control`]: the control plane: requests by HTTP that move no object's bytes. It asks; which
 //!   objects a run has, and where, is [`plan`]'s.
 //!   * [`control::settings`]: the environment and the profile files, as they are written.
@@ -107,8 +107,16 @@
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: which objects, under which paths, in which ranges and order: filters, manifests
 //!   (augmented ones, too), shards, and how several requests share a listing. Pure.
-//! * [`mount`]: a mounted view of objects: its names and their versions, and which pieces of a file
-//!   are fetched when programs read, and ahead of that. Pure.
+//! * [`mount`]: a mounted view of objects: the names that programs see, and the bytes that are
+//!   fetched when they read.
+//!   * [`mount::tree`]: the names of a complete listing; [`mount::lazy`]: of folders that are
+//!     listed when they are used; [`mount::versions`]: which of them lead to objects that were
+//!     replaced. Pure.
+//!   * [`mount::demand`]: which pieces of a file are fetched for reads, and ahead of them. Pure.
+//!   * [`mount::wire`]: the kernel's requests and their answers, as bytes; [`mount::table`]: its
+//!     list of mounts. Pure.
+//!   * [`mount::serving`]: the server of mounts: it answers the kernel from names, workers and
+//!     cache. It prints nothing and knows no signal: it reports events.
 //! * [`train`]: the input of a SageMaker job: its channels, configuration files, variables. Pure.
 //! * [`doctor`]: facts of a machine, a destination and a service, each judged. Pure.
 //! * [`engine`]: the data plane: requests, the workers that download them, their concurrency, and

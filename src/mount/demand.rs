@@ -9,10 +9,12 @@
 //! Every read ends with one [`Action::Answer`] or [`Action::Fail`]. All chunks of a read that waits
 //! for data are requested or present, so reads that wait for leases wait only for reads that end.
 
+mod file;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
-use super::file::{Chunk, File, Stream, overlapping};
+use self::file::{Chunk, File, Stream, overlapping};
 use crate::limits::{MOUNT_IDLE_READS, MOUNT_LEASES_RESERVED_SHARE};
 
 /// Handle of an open file.

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::tree::{Builder, Facts, Hidden, Inode, Kind, ROOT, Totals, Tree};
 use crate::error::{Error, ErrorKind, Result};
+use crate::mount::tree::{Builder, Facts, Hidden, Inode, Kind, ROOT, Totals, Tree};
 use crate::plan::path::{PathProblem, RelativePath};
 use crate::s3::list::Page;
 use crate::s3::uri::shown;

@@ -1,17 +1,18 @@
 //! A mounted view of objects: the names that programs see, and the bytes fetched for their reads.
-//! Pure: no clock, no socket, no kernel.
+//!
+//! [`serving`] serves it to the kernel. All else is pure: no clock, no socket, no kernel.
 //!
 //! * [`tree`]: names, sizes and times of all objects, from a complete listing.
 //! * [`lazy`]: the names of folders that are listed on first use.
-//! * [`demand`]: which bytes to fetch for reads and read-ahead within the memory limit; `file` is
-//!   the state of one file.
+//! * [`demand`]: which bytes to fetch for reads and read-ahead within the memory limit; its `file`
+//!   is the state of one file.
 //! * [`versions`]: names whose objects were replaced or deleted since the listing.
 //! * [`table`]: lines of `/proc/self/mountinfo`.
 //! * [`wire`]: requests of the kernel and their answers, as bytes.
 
 pub mod demand;
-mod file;
 pub mod lazy;
+pub mod serving;
 pub mod table;
 pub mod tree;
 pub mod versions;

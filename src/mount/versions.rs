@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::tree::Inode;
+use crate::mount::tree::Inode;
 use crate::s3::Object;
 
 /// The current target of a name.

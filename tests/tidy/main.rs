@@ -23,7 +23,7 @@ const FILES_MAX: usize = 20;
 const NAMESAKES_MAX: usize = 2;
 
 /// Folders of `src/` that hold rooms, each with its own map.
-const GROUPS: [&str; 5] = ["link", "engine", "files", "report", "text"];
+const GROUPS: [&str; 6] = ["link", "engine", "files", "mount", "report", "text"];
 
 /// What a pure room never names.
 const IMPURE: [&str; 11] = [
@@ -47,7 +47,7 @@ const UNSAFE: [&str; 3] = ["src/sys/", "tools/origin/src/map.rs", "tools/python/
 const STATICS: [(&str, &str); 4] = [
     ("src/sys/process_state.rs", "each says who needs it where nothing is handed on"),
     ("src/report/stderr.rs", "the queue of standard error, of which a process has one"),
-    ("src/command/mount/reply.rs", "a buffer of each thread that a library starts"),
+    ("src/mount/serving/reply.rs", "a buffer of each thread that a library starts"),
     ("src/checksum/combine.rs", "constants"),
 ];
 

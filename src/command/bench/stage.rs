@@ -9,9 +9,9 @@ use tempfile::TempDir;
 use super::child::{Child, RunResult};
 use super::{Bench, Planned, interrupted, local, machine, mounted};
 use crate::cli::Stage;
-use crate::command::mount;
 use crate::command::session::Interrupts;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mount::serving::server::hindrance;
 use crate::report::bench::{Measured, Setting, Step};
 
 impl Bench {
@@ -79,7 +79,7 @@ impl Bench {
                 child.run_with_reader(&channel, signals).await
             }
             Stage::Mount => {
-                if let Some(hindrance) = mount::hindrance() {
+                if let Some(hindrance) = hindrance() {
                     self.skip(format!("mount: {hindrance}"));
                     return Ok(RunResult::default());
                 }

@@ -2,37 +2,24 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 
-use super::reader::Reads;
 use crate::command::ending::{Done, exit_code};
 use crate::command::reporting::{finish, open};
 use crate::command::session::Interrupts;
 use crate::control::Control;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::MOUNT_CLOSED_QUEUED_MAX;
-use crate::link::object::ObjectRef;
+use crate::mount::serving::reader::{Closed, Reads};
 use crate::report::document::{
-    FuseReport, MountSummary, MountedCounts, ReadCounts, ReadFileLine, RingReport, summary_json,
+    FuseReport, MountSummary, MountedCounts, ReadFileLine, RingReport, summary_json,
 };
 use crate::report::limit::Limit;
 use crate::report::out::ReportWriter;
 use crate::report::progress::Progress;
 use crate::sys::{tcp_memory, usage};
-
-/// A closed file.
-#[derive(Debug)]
-pub(super) struct Closed {
-    pub(super) object: Arc<ObjectRef>,
-    /// Its reads; `None` if they were from the cache, because the kernel may read directly.
-    pub(super) counts: Option<ReadCounts>,
-    /// Duration from open to close.
-    pub(super) open: Duration,
-    /// The error of its first failed read.
-    pub(super) error: Option<Error>,
-}
 
 /// The file of `--report`, if requested.
 pub(super) struct FileReport {

@@ -6,34 +6,18 @@
 //! the other reports that it serves.
 
 mod background;
-mod cache_writer;
-mod detach;
-mod dir_lister;
 mod file_report;
-mod local;
-mod names;
-mod queues;
-mod reader;
-mod reply;
-mod server;
-mod version_check;
-mod view;
+mod start;
 
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use tokio::task::spawn_local;
 
-pub(super) use self::detach::{empty_place, remove_dead};
 use self::file_report::{FileReport, MountResults};
-use self::names::LazyNames;
-pub(super) use self::names::Names;
-pub(super) use self::queues::Transport;
-pub(super) use self::reader::Reads;
-pub(super) use self::server::{Event, Server, Supply, hindrance};
-pub(super) use self::view::MountOptions;
+pub(super) use self::start::{Supply, print_pending, print_uncached, start_server};
 use super::context::Context;
 use super::ending::Done;
 use super::ready;
@@ -43,7 +27,6 @@ use crate::cli::{CacheArgs, MountArgs, UnmountArgs};
 use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::control::list::ahead::ResolveAhead;
-use crate::control::list::entries::Entries;
 use crate::control::list::sources::{Depth, SourceKind};
 use crate::control::list::walk::Walk;
 use crate::download::cancel::{Cancel as _, until};
@@ -51,7 +34,11 @@ use crate::download::sources::{self, Narrowed};
 use crate::engine::pace::Bandwidth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
-use crate::mount::tree::{Builder, Hidden, Tree};
+use crate::mount::serving::detach;
+use crate::mount::serving::names::{LazyNames, Names};
+use crate::mount::serving::queues::{self, Transport};
+use crate::mount::serving::server::{Event, Server};
+use crate::mount::serving::view::MountOptions;
 use crate::plan::filter::Filter;
 use crate::plan::path::PathProblem;
 use crate::report::document::{MountedCounts, RingReport};
@@ -106,7 +93,7 @@ pub(super) async fn run(
     }
     ring::report_fallback(server.ring(), context, &progress);
     // While the terminal is there.
-    server.report_uncached(&progress);
+    print_pending(&mut server, &progress);
     let names = Arc::new(names);
     server.mount(&point, Arc::clone(&names), &mount_options(&args)).await?;
     let _ready = say_ready(&args, &names, &point, &progress).await?;
@@ -116,7 +103,7 @@ pub(super) async fn run(
     let fuse = server.fuse();
     // If it was not yet, and waiting reads have ended.
     let is_left = !server.unmount();
-    server.report_uncached(&progress);
+    print_pending(&mut server, &progress);
     context.leaves(|| "the cache has not been synced".to_owned());
     let failed = match (served, is_left) {
         (Ok(()), false) => None,
@@ -127,23 +114,22 @@ pub(super) async fn run(
             Some(error)
         }
     };
-    let json = args.json;
-    let explains = args.explain;
     let ended = MountResults {
         control: &control,
         mounted,
         ring,
         fuse,
         limit,
-        explains,
+        explains: args.explain,
         reads,
         begun,
-        json,
+        json: args.json,
         failed,
         is_left,
     };
     let done = ended.conclude(report, &progress, &mut interrupts).await;
-    server.close(&progress);
+    server.close();
+    print_pending(&mut server, &progress);
     Ok(done)
 }
 
@@ -240,10 +226,9 @@ async fn prepare(
     super::log::sources(&found);
     let walk = Walk::new(control.clone(), found, filter)?.sharded(shard)?.without_repeated();
     let refresh = spawn_local(session::refresh(Rc::clone(&control)));
-    let grown = tree_of(walk.into()).await;
+    let names = Names::listed(walk.into()).await;
     refresh.abort();
-    let (tree, hidden) = grown?;
-    Ok(Prepared { control, names: Names::Whole(tree, hidden) })
+    Ok(Prepared { control, names: names? })
 }
 
 /// Names without a listing. One request shows that the folder exists, and may be listed.
@@ -255,34 +240,7 @@ async fn lazy(control: &Rc<Control>, sources: &[S3Uri]) -> Result<LazyNames> {
         let message = format!("{}: this is an object, but --lazy mounts a folder", source.uri);
         return Err(Error::new(ErrorKind::Usage, message).advise("omit --lazy"));
     };
-    Ok(LazyNames::new(source.uri.bucket, prefix, now_seconds()))
-}
-
-/// Adds all entries to a tree.
-pub(super) async fn tree_of(mut entries: Entries) -> Result<(Tree, Hidden)> {
-    let mut builder = Builder::default();
-    while let Some(batch) = entries.next_batch().await? {
-        for entry in batch {
-            let key = &entry.object.key;
-            match &entry.path {
-                Err(problem) => builder.hide(key, *problem),
-                Ok(path) => {
-                    let length = path.as_str().len() + usize::from(entry.folder);
-                    let start = key.len().checked_sub(length).ok_or_else(|| {
-                        Error::bug(format!("the path of {} is longer", shown(key)))
-                    })?;
-                    builder.add(&entry.object, &entry.endpoint, start)?;
-                }
-            }
-        }
-    }
-    Ok(blocking(move || builder.finish(now_seconds())).await)
-}
-
-fn now_seconds() -> i64 {
-    #[expect(clippy::disallowed_methods, reason = "what has no time has that of the mount")]
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
+    Ok(LazyNames::new(source.uri.bucket, prefix))
 }
 
 /// Prints the names that would be mounted, and the keys that would be hidden.
@@ -355,7 +313,7 @@ async fn start(
     begun: Instant,
 ) -> Result<Server> {
     check_place(&args.cache, point)?;
-    Server::start(Supply {
+    start_server(Supply {
         context,
         control,
         tuning: &args.tuning,
@@ -409,7 +367,7 @@ async fn serve(
             }
             event = server.next() => match event {
                 Event::ReadFailed(_, error) => progress.error(&error),
-                Event::Uncached(uncached) => uncached.print(progress),
+                Event::Uncached(uncached) => print_uncached(uncached, progress),
                 Event::Unmounted(_) => return Ok(()),
                 Event::Lost(error) => return Err(error),
             },

@@ -17,14 +17,15 @@ use super::survey::{self, Survey};
 use crate::cli::TrainArgs;
 use crate::command::context::Context;
 use crate::command::reporting::open;
+use crate::command::ring;
 use crate::command::session::{self, Interrupts};
-use crate::command::{mount, ring};
 use crate::control::Control;
 use crate::control::auth::credentials::CredentialSource;
 use crate::control::blocking::blocking;
 use crate::download::cancel::Cancel as _;
 use crate::engine::pace::Bandwidth;
 use crate::error::{Error, Result};
+use crate::mount::serving::detach::remove_dead;
 use crate::plan::kept::KeptListing;
 use crate::report::document::{AllFilesSummary, TrainPlan};
 use crate::report::out::ReportWriter;
@@ -85,8 +86,7 @@ impl<'a> Job<'a> {
         let (points, is_check) = (layout.folders(input), args.check);
         let prepared = async {
             if !is_check {
-                blocking(move || points.iter().try_for_each(|point| mount::remove_dead(point)))
-                    .await?;
+                blocking(move || points.iter().try_for_each(|point| remove_dead(point))).await?;
             }
             ring::require(ring::choice(args.tuning.ring)?)?;
             let outputs = (self.context, &*self.progress);

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::super::mount::{self, Event, MountOptions, Names, Reads, Server, Supply, Transport};
+use super::super::mount::{self, Supply, print_pending, print_uncached, start_server};
 use super::super::ring;
 use super::super::session;
 use super::files::AllFound;
@@ -21,6 +21,12 @@ use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::control::list::channel::{ChannelSource, Preflight};
 use crate::error::{Error, ErrorKind, Result};
+use crate::mount::serving::detach::empty_place;
+use crate::mount::serving::names::Names;
+use crate::mount::serving::queues::Transport;
+use crate::mount::serving::reader::Reads;
+use crate::mount::serving::server::{Event, Server};
+use crate::mount::serving::view::MountOptions;
 use crate::report::document::CacheCounts;
 use crate::report::progress::Progress;
 use crate::s3::uri::shown;
@@ -67,7 +73,7 @@ impl Mounts {
             let name = channel.name.clone();
             let within = |error: Error| error.within(format!("channel {name}"));
             let point = layout.channel(channel);
-            let point = blocking(move || mount::empty_place(&point)).await.map_err(within)?;
+            let point = blocking(move || empty_place(&point)).await.map_err(within)?;
             let names = names(control, source, &mut found[place].0).await.map_err(within)?;
             let source = input::address(&channel.data);
             ready.push(Ready { name, point, source, names });
@@ -77,7 +83,7 @@ impl Mounts {
         }
         // Programs determine the reads.
         let tuning = TuningArgs { part_size: None, ..args.tuning.clone() };
-        let server = Server::start(Supply {
+        let server = start_server(Supply {
             cache: mount::cache(&args.cache).await?,
             // Each channel would need its own queues.
             fuse: Transport::Device("a channel of train"),
@@ -119,7 +125,7 @@ impl Mounts {
                 Event::ReadFailed(number, error) => break (number, error),
                 Event::Lost(error) => return error.within("channels in FastFile mode"),
                 // Reads then come from the server, as without a cache.
-                Event::Uncached(uncached) => uncached.print(progress),
+                Event::Uncached(uncached) => print_uncached(uncached, progress),
                 Event::Unmounted(number) => {
                     let message = "somebody has unmounted it while the job ran".to_owned();
                     break (number, Error::new(ErrorKind::Destination, message));
@@ -133,13 +139,14 @@ impl Mounts {
     /// this is dropped, which may take long.
     pub(super) fn end(&mut self, progress: &Progress) -> Option<CacheCounts> {
         self.server.unmount();
-        self.server.report_uncached(progress);
+        print_pending(&mut self.server, progress);
         self.server.cache()
     }
 
     /// Ends them. Cached objects are synced, which may take long.
     pub(super) fn close(&mut self, progress: &Progress) {
-        self.server.close(progress);
+        self.server.close();
+        print_pending(&mut self.server, progress);
     }
 
     fn within(&self, number: usize, error: Error) -> Error {
@@ -167,10 +174,10 @@ async fn names(
 ) -> Result<Arc<Names>> {
     let source = ChannelSource { folder: String::new(), ..source.clone() };
     let entries = control.channel_entries([(source, found.kept.take())]).await?;
-    let (tree, hidden) = mount::tree_of(entries).await?;
+    let names = Names::listed(entries).await?;
     // Keys without a name were refused before the job began, unless they are new.
-    match hidden.keys().first() {
-        None => Ok(Arc::new(Names::Whole(tree, hidden))),
+    match names.hidden_keys().first() {
+        None => Ok(Arc::new(names)),
         Some((key, problem)) => {
             let error = Error::new(ErrorKind::Destination, problem.explain());
             Err(error.within(shown(key)))

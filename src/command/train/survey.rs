@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use tokio::task::spawn_local;
 
-use super::super::mount;
 use super::files::AllFound;
 use super::input::{InputSource, Sources, address, is_files};
 use super::layout::JobFolders;
@@ -22,6 +21,7 @@ use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::limits::{
     CHANNEL_PROBLEMS_REPORTED_MAX, KEPT_LISTINGS_BYTES_MAX, KEPT_LISTINGS_MEMORY_SHARE,
 };
+use crate::mount::serving::server::hindrance;
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
 use crate::plan::kept::KeptListing;
@@ -97,7 +97,7 @@ pub(super) async fn survey(
     })
     .await;
     if input.channels.iter().any(|channel| channel.mode == InputMode::FastFile) {
-        problems.extend(blocking(mount::hindrance).await);
+        problems.extend(blocking(hindrance).await);
     }
     let (host, hosts) = input.hosts.as_ref().map_or((0, 1), |hosts| (hosts.rank, hosts.count));
     let mut plan = TrainPlan::new(host, hosts);

@@ -25,7 +25,6 @@ use crate::limits::{
 };
 use crate::mount::tree::Inode;
 use crate::report::document::CacheCounts;
-use crate::report::progress::Progress;
 use crate::s3::{Endpoint, Object};
 use crate::sys::usage;
 use crate::text::size::Decimal;
@@ -35,26 +34,16 @@ pub(super) const UNCACHED_REPORTS_MAX: usize = 2;
 
 /// Objects that are not cached, and the reason.
 #[derive(Debug)]
-pub(in crate::command) enum Uncached {
+pub(crate) enum Uncached {
     /// All further objects.
     Rest(Error),
     /// An object without space, before any was cached.
     NoRoom(String),
 }
 
-impl Uncached {
-    /// Prints it.
-    pub(in crate::command) fn print(self, progress: &Progress) {
-        match self {
-            Self::Rest(error) => progress.error(error),
-            Self::NoRoom(why) => progress.note(why),
-        }
-    }
-}
-
 /// The cache of a mount, or of several.
 #[derive(Debug)]
-pub(in crate::command) struct CacheWriter {
+pub(crate) struct CacheWriter {
     shared: Arc<CacheState>,
     writers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,

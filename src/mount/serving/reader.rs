@@ -16,7 +16,6 @@ use rustix::event::{PollFd, PollFlags};
 use tokio::sync::mpsc;
 
 use super::cache_writer::{self, Growing};
-use super::file_report::Closed;
 use super::reply::ReadReply;
 use super::version_check::VersionCheck;
 use crate::engine::lease::Lease;
@@ -35,6 +34,18 @@ use crate::report::document::{AllReads, ReadCounts};
 use crate::s3::uri::shown;
 use crate::s3::{ByteRange, Endpoint, Object};
 use crate::sys::{Handle, descriptor};
+
+/// A closed file.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    pub(crate) object: Arc<ObjectRef>,
+    /// Its reads; `None` if they were from the cache, because the kernel may read directly.
+    pub(crate) counts: Option<ReadCounts>,
+    /// Duration from open to close.
+    pub(crate) open: Duration,
+    /// The error of its first failed read.
+    pub(crate) error: Option<Error>,
+}
 
 /// An open file.
 #[derive(Debug)]
@@ -90,7 +101,7 @@ struct ReadsState {
 
 /// The state that all threads of a mount share.
 #[derive(Debug)]
-pub(in crate::command) struct Reads {
+pub(crate) struct Reads {
     state: Mutex<ReadsState>,
     scheduler: Arc<Scheduler>,
     inbox: Arc<Inbox>,
@@ -193,7 +204,7 @@ impl Reads {
     }
 
     /// Fails all waiting and future reads.
-    pub(in crate::command) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let mut state = self.lock();
         // The next holder of the lock sees it.
         self.is_stopped.store(true, Ordering::Release);
@@ -206,12 +217,12 @@ impl Reads {
     }
 
     /// Sends closed files to this channel from now on.
-    pub(super) fn report_closed(&self, to: mpsc::Sender<Closed>) {
+    pub(crate) fn report_closed(&self, to: mpsc::Sender<Closed>) {
         let _ = self.closed.set(to);
     }
 
     /// Files that are still open, as if they were closed now.
-    pub(super) fn still_open(&self) -> Vec<Closed> {
+    pub(crate) fn still_open(&self) -> Vec<Closed> {
         let mut all: Vec<Closed> = self.lock().files.values().map(Open::closed).collect();
         let kept = self.kept().drain().collect::<Vec<_>>();
         all.extend(kept.into_iter().map(|(_, (object, opened))| closed_kept(object, opened)));
@@ -248,7 +259,7 @@ impl Reads {
     }
 
     /// The counters of all files.
-    pub(super) fn all(&self) -> AllReads {
+    pub(crate) fn all(&self) -> AllReads {
         let cache = self.cache_writer.as_ref().map(|cache_writer| cache_writer.counts());
         let mut all = AllReads { client: self.inbox.counts(), cache, ..self.lock().all.clone() };
         all.opens += cache.map_or(0, |cache| cache.hits);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::demand::{ChunkId, ReadId};
+use super::{ChunkId, ReadId};
 use crate::limits::{MOUNT_AHEAD_BYTES_MIN, MOUNT_IDLE_READS, MOUNT_STREAMS_MAX};
 
 /// A chunk of the file, requested or fetched.

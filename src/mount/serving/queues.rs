@@ -150,7 +150,7 @@ pub(super) fn unavailable(why: &str) -> String {
 ///
 /// # Errors
 /// If io_uring is requested, and the kernel does not allow it.
-pub(super) fn choice(typed: Option<FuseName>) -> Result<FuseName> {
+pub(crate) fn choice(typed: Option<FuseName>) -> Result<FuseName> {
     let choice = match typed {
         Some(typed) => typed,
         None => named(std::env::var_os(FUSE_VARIABLE).as_deref())?,
@@ -194,7 +194,7 @@ pub(super) fn memory_bytes(transport: Transport, named: Option<u64>, of_machine:
 
 /// The transport of a mount's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::command) enum Transport {
+pub(crate) enum Transport {
     /// io_uring; if unavailable, an error or the device.
     IoUring { is_required: bool },
     /// The device, and the reason.
@@ -204,7 +204,7 @@ pub(in crate::command) enum Transport {
 impl Transport {
     /// Chooses for a mount of these files, by what is allowed and faster; `None` if they are listed
     /// when they are used.
-    pub(super) fn new(wanted: FuseName, mounted: Option<Totals>) -> Self {
+    pub(crate) fn new(wanted: FuseName, mounted: Option<Totals>) -> Self {
         let mean = |of: Totals| of.bytes.checked_div(of.files).unwrap_or(0);
         match wanted {
             FuseName::Device => Self::Device("--fuse device"),

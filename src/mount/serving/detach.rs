@@ -16,7 +16,7 @@ use crate::sys::{orphans, process};
 
 /// The path of a folder in the form of the kernel's mount table. The folder itself is not accessed:
 /// if its mount's process has died that fails.
-pub(super) fn place(typed: &Path) -> Result<PathBuf> {
+pub(crate) fn place(typed: &Path) -> Result<PathBuf> {
     let trouble = |error: std::io::Error| {
         Error::new(ErrorKind::Destination, format!("{}: {error}", typed.display()))
             .advise("give the folder that it is mounted on")
@@ -36,7 +36,7 @@ pub(super) fn place(typed: &Path) -> Result<PathBuf> {
 }
 
 /// The place of a new mount: a folder without a mount of ours.
-pub(in crate::command) fn empty_place(typed: &Path) -> Result<PathBuf> {
+pub(crate) fn empty_place(typed: &Path) -> Result<PathBuf> {
     let place = place(typed)?;
     if ours(&place).is_ok() {
         let message = match is_dead(&place) {
@@ -59,7 +59,7 @@ pub(in crate::command) fn empty_place(typed: &Path) -> Result<PathBuf> {
 }
 
 /// Removes mounts of this program at this place whose processes have died.
-pub(in crate::command) fn remove_dead(place: &Path) -> Result<()> {
+pub(crate) fn remove_dead(place: &Path) -> Result<()> {
     while ours(place).is_ok() && is_dead(place) {
         detach(place)?;
     }
@@ -76,7 +76,7 @@ fn is_dead(place: &Path) -> bool {
 }
 
 /// The mount of this program at this place; an error if there is none.
-pub(super) fn ours(place: &Path) -> Result<Mounted> {
+pub(crate) fn ours(place: &Path) -> Result<Mounted> {
     let why = match table::at(&mounts()?, place) {
         Some(mounted) if mounted.kind == TYPE => return Ok(mounted),
         Some(mounted) => format!("a mount of type {}, not of inrush", mounted.kind),
@@ -130,7 +130,7 @@ impl Held {
 }
 
 /// Removes the mount. Without permission it asks fusermount3, which has it.
-pub(super) fn detach(place: &Path) -> Result<()> {
+pub(crate) fn detach(place: &Path) -> Result<()> {
     let refused = match Held::open(place) {
         Ok(None) => "something else is mounted over it".to_owned(),
         Ok(Some(held)) => match held.unmount(UnmountFlags::DETACH) {

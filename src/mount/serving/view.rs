@@ -34,18 +34,18 @@ const PIECE_BYTES: u32 = 4096;
 
 /// The attributes of a mount.
 #[derive(Debug, Clone, Default)]
-pub(in crate::command) struct MountOptions {
+pub(crate) struct MountOptions {
     /// The source in the mount table.
-    pub(in crate::command) source: String,
+    pub(crate) source: String,
     /// Other users may read, too.
-    pub(in crate::command) allow_other: bool,
+    pub(crate) allow_other: bool,
     /// Owner of the files; `None`: the user that mounts.
-    pub(in crate::command) uid: Option<u32>,
-    pub(in crate::command) gid: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
     /// Permissions of files.
-    pub(in crate::command) mode: Option<u16>,
+    pub(crate) mode: Option<u16>,
     /// Files must not be executed.
-    pub(in crate::command) noexec: bool,
+    pub(crate) noexec: bool,
 }
 
 /// The tree as the kernel sees it.

@@ -22,12 +22,9 @@ use super::queues::{self, Queues, Transport};
 use super::reader::{Reader, Reads};
 use super::version_check::{self, VersionCheck, VersionRequest};
 use super::view::{Attributes, Device, MountOptions, View};
-use crate::cli::TuningArgs;
-use crate::command::context::Context;
-use crate::command::get;
 use crate::control::Control;
 use crate::control::blocking::blocking;
-use crate::engine::config::{Config, HostFacts};
+use crate::engine::config::{Config, HostFacts, ResourceOptions};
 use crate::engine::pace::Bandwidth;
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
@@ -39,32 +36,63 @@ use crate::limits::{
 };
 use crate::link::attempt::RetryPolicy;
 use crate::report::asked::Asked;
-use crate::report::document::{CacheCounts, FuseReport, FuseTransport};
+use crate::report::document::{AllReads, CacheCounts, FuseReport, FuseTransport};
 use crate::report::limit::{Asker, Limit};
-use crate::report::progress::Progress;
 use crate::sys::choice::ChosenRing;
 use crate::sys::orphans;
 
-/// The parameters of a server.
-pub(in crate::command) struct Supply<'a> {
-    pub(in crate::command) context: &'a Arc<Context>,
-    pub(in crate::command) control: &'a Rc<Control>,
-    pub(in crate::command) tuning: &'a TuningArgs,
-    pub(in crate::command) tls: Option<Arc<ClientConfig>>,
-    pub(in crate::command) retries: RetryPolicy,
-    pub(in crate::command) bandwidth: Option<Arc<Bandwidth>>,
+/// What a server may use of this machine.
+pub(crate) struct MountResources {
+    pub(crate) config: Config,
+    transport: Transport,
+    /// Memory for the kernel's requests over io_uring, in bytes.
+    queue_bytes: u64,
+    /// The number of requests in flight was set by the user.
+    is_fixed: bool,
+}
+
+impl MountResources {
+    /// Chooses them by these options; the endpoints may have TLS.
+    ///
+    /// # Errors
+    /// If the machine has not enough.
+    pub(crate) fn resolve(
+        mut options: ResourceOptions,
+        transport: Transport,
+        has_tls: bool,
+    ) -> Result<Self> {
+        let facts = HostFacts::read();
+        let queue_bytes = queues::memory_bytes(transport, options.memory_bytes, facts.memory_bytes);
+        // They take a part of the memory that the user has set.
+        options.memory_bytes = options.memory_bytes.map(|named| named - queue_bytes);
+        let is_fixed = options.connections.is_some();
+        let config = Config::resolve(options, facts)?;
+        let config = if has_tls { config.secured() } else { config }.of_leases();
+        Ok(Self { config, transport, queue_bytes, is_fixed })
+    }
+}
+
+/// The parts of a server.
+pub(crate) struct ServerParts<'a> {
+    pub(crate) control: &'a Rc<Control>,
+    pub(crate) resources: MountResources,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) retries: RetryPolicy,
+    pub(crate) bandwidth: Option<Arc<Bandwidth>>,
+    /// The user's limit, for the report.
+    pub(crate) bandwidth_limit: Option<NonZeroU64>,
     /// Longest duration of a read.
-    pub(in crate::command) deadline: Option<Duration>,
-    pub(in crate::command) begun: Instant,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) begun: Instant,
     /// The cache of read objects.
-    pub(in crate::command) cache: Option<Cache>,
-    /// The transport of the kernel's requests.
-    pub(in crate::command) fuse: Transport,
+    pub(crate) cache: Option<Cache>,
+    /// Gets the counters of all reads once they have ended.
+    pub(crate) on_end: Box<dyn FnOnce(AllReads)>,
 }
 
 /// An event of a running mount.
 #[derive(Debug)]
-pub(in crate::command) enum Event {
+pub(crate) enum Event {
     /// A read has failed, the first of its open file, or a name could not be looked up, in the
     /// mount of this number.
     ReadFailed(usize, Error),
@@ -77,8 +105,7 @@ pub(in crate::command) enum Event {
 }
 
 /// Running mounts. Dropping this unmounts all of them, and fails waiting reads.
-pub(in crate::command) struct Server {
-    context: Arc<Context>,
+pub(crate) struct Server {
     workers: Workers,
     reader: Option<Reader>,
     failures: mpsc::Receiver<(usize, Error)>,
@@ -91,14 +118,13 @@ pub(in crate::command) struct Server {
     mounts: Vec<Mounted>,
     cache_writer: Option<CacheWriter>,
     transport: Transport,
-    /// Memory for the kernel's requests over io_uring, in bytes.
     queue_bytes: u64,
     fuse: FuseReport,
     /// Its start.
     started: Instant,
-    /// The number of requests in flight was set by the user.
     is_fixed: bool,
     bandwidth_limit: Option<NonZeroU64>,
+    on_end: Option<Box<dyn FnOnce(AllReads)>>,
 }
 
 /// One mount.
@@ -135,17 +161,9 @@ impl Server {
     ///
     /// # Errors
     /// If the machine has not enough resources for them.
-    pub(in crate::command) fn start(supply: Supply<'_>) -> Result<Self> {
-        let Supply { context, control, tuning, tls, retries, bandwidth, .. } = supply;
-        let Supply { deadline, begun, cache, fuse, .. } = supply;
-        let mut options = get::options(tuning)?;
-        let facts = HostFacts::read();
-        let queue_bytes = queues::memory_bytes(fuse, options.memory_bytes, facts.memory_bytes);
-        // They take a part of the memory that the user has set.
-        options.memory_bytes = options.memory_bytes.map(|named| named - queue_bytes);
-        let config = Config::resolve(options, facts)?;
-        let config = if tls.is_some() { config.secured() } else { config }.of_leases();
-        crate::command::log::config(&config);
+    pub(crate) fn start(parts: ServerParts<'_>) -> Result<Self> {
+        let ServerParts { control, resources, tls, retries, bandwidth, deadline, .. } = parts;
+        let MountResources { config, transport, queue_bytes, is_fixed } = resources;
         let workers = Workers::start(RunSetup {
             config,
             destination: Vec::new(),
@@ -155,22 +173,17 @@ impl Server {
             retries,
             bandwidth,
             interfaces: control.interfaces(),
-            begun,
+            begun: parts.begun,
         })?;
-        crate::command::log::places(&workers.places_in_words());
-        context.exported.watch(&workers);
         let (errors, failures) = mpsc::channel(MOUNT_ERRORS_PRINTED_MAX);
         let (report_uncached, uncached) = mpsc::channel(UNCACHED_REPORTS_MAX);
         let cache_writer =
-            cache.map(|cache| CacheWriter::start(cache, report_uncached)).transpose()?;
+            parts.cache.map(|cache| CacheWriter::start(cache, report_uncached)).transpose()?;
         let kept = cache_writer.as_ref().map(CacheWriter::shared);
         let reader = Reader::start(&workers, deadline, errors.clone(), kept)?;
-        let reads = Arc::downgrade(&reader.shared);
-        context.exported.watch_reads(move || reads.upgrade().map(|reads| reads.all()));
         let (asks, asked) = mpsc::channel(MOUNT_LOOKUPS_QUEUED_MAX);
         let names = spawn_local(version_check::answer(Rc::clone(control), asked, deadline, errors));
         Ok(Self {
-            context: Arc::clone(context),
             workers,
             reader: Some(reader),
             failures,
@@ -179,18 +192,19 @@ impl Server {
             names,
             mounts: Vec::new(),
             cache_writer,
-            transport: fuse,
+            transport,
             queue_bytes,
             fuse: FuseReport::default(),
             started: now(),
-            is_fixed: tuning.connections.is_some(),
-            bandwidth_limit: tuning.bandwidth_limit,
+            is_fixed,
+            bandwidth_limit: parts.bandwidth_limit,
+            on_end: Some(parts.on_end),
         })
     }
 
     /// Removes all mounts; waiting reads fail. Objects to cache are written now, and synced when
     /// this is dropped. Returns false if one could not be removed.
-    pub(in crate::command) fn unmount(&mut self) -> bool {
+    pub(crate) fn unmount(&mut self) -> bool {
         self.names.abort();
         let mut are_gone = true;
         for mut mounted in self.mounts.drain(..) {
@@ -199,7 +213,7 @@ impl Server {
         if let Some(reader) = self.reader.take() {
             let reads = Arc::clone(&reader.shared);
             reader.stop();
-            self.context.exported.show_reads(reads.all());
+            self.on_end.take().into_iter().for_each(|on_end| on_end(reads.all()));
         }
         if let Some(cache_writer) = &mut self.cache_writer {
             cache_writer.finish();
@@ -208,14 +222,13 @@ impl Server {
     }
 
     /// Ends it. Cached objects are synced, which may take long.
-    pub(in crate::command) fn close(&mut self, progress: &Progress) {
+    pub(crate) fn close(&mut self) {
         self.unmount();
         self.cache_writer = None;
-        self.report_uncached(progress);
     }
 
     /// The limiting part of all reads so far.
-    pub(in crate::command) fn limit(&self) -> Limit {
+    pub(crate) fn limit(&self) -> Limit {
         let asked = Asked {
             asker: Asker::Mount,
             elapsed: self.started.elapsed(),
@@ -227,12 +240,17 @@ impl Server {
     }
 
     /// The transport of the kernel's requests.
-    pub(in crate::command) fn fuse(&self) -> FuseReport {
+    pub(crate) fn fuse(&self) -> FuseReport {
         self.fuse.clone()
     }
 
+    /// The workers that download what is read.
+    pub(crate) fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
     /// The workers' ring.
-    pub(in crate::command) fn ring(&self) -> &ChosenRing {
+    pub(crate) fn ring(&self) -> &ChosenRing {
         self.workers.ring()
     }
 
@@ -241,16 +259,16 @@ impl Server {
     }
 
     /// A handle that can end all reads, from anywhere.
-    pub(in crate::command) fn reads(&self) -> Arc<Reads> {
+    pub(crate) fn reads(&self) -> Arc<Reads> {
         Arc::clone(&self.reader().shared)
     }
 
-    /// Mounts these names, and serves them. The folder is that of [`super::empty_place`]. The
-    /// future must not be dropped: the mount would be lost.
+    /// Mounts these names, and serves them. The folder is that of [`super::detach::empty_place`].
+    /// The future must not be dropped: the mount would be lost.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub(in crate::command) async fn mount(
+    pub(crate) async fn mount(
         &mut self,
         point: &Path,
         names: Arc<Names>,
@@ -301,7 +319,7 @@ impl Server {
     }
 
     /// Waits for the next event. Cancel safe.
-    pub(in crate::command) async fn next(&mut self) -> Event {
+    pub(crate) async fn next(&mut self) -> Event {
         let Self { workers, failures, uncached, mounts, .. } = self;
         let unmounted = std::future::poll_fn(|context| {
             for (number, mounted) in mounts.iter_mut().enumerate() {
@@ -332,29 +350,24 @@ impl Server {
                 }
                 Err(_) => Error::bug("the threads of the mount have ended"),
             },
-            () = until_lost(workers) => {
-                let lost = || Error::new(ErrorKind::Host, "all workers have ended");
-                workers.scheduler.stop_reason().unwrap_or_else(lost)
-            }
+            lost = lost(workers) => lost,
         };
         Event::Lost(lost)
     }
 
     /// The next failed read and its mount, if there is one.
-    pub(in crate::command) fn take_failure(&mut self) -> Option<(usize, Error)> {
+    pub(crate) fn take_failure(&mut self) -> Option<(usize, Error)> {
         self.failures.try_recv().ok()
     }
 
     /// The cache's counters so far, if there is one.
-    pub(in crate::command) fn cache(&self) -> Option<CacheCounts> {
+    pub(crate) fn cache(&self) -> Option<CacheCounts> {
         self.cache_writer.as_ref().map(|cache_writer| cache_writer.shared().counts())
     }
 
-    /// Prints pending reports of objects that are not cached.
-    pub(in crate::command) fn report_uncached(&mut self, progress: &Progress) {
-        while let Ok(uncached) = self.uncached.try_recv() {
-            uncached.print(progress);
-        }
+    /// The next report of objects that are not cached, if there is one.
+    pub(crate) fn take_uncached(&mut self) -> Option<Uncached> {
+        self.uncached.try_recv().ok()
     }
 }
 
@@ -424,8 +437,12 @@ fn now() -> Instant {
     Instant::now()
 }
 
-async fn until_lost(workers: &Workers) {
-    while !workers.has_ended() {
+/// Waits until no worker is left; returns the reason.
+async fn lost(workers: &Workers) -> Error {
+    loop {
+        if let Some(reason) = workers.lost() {
+            return reason;
+        }
         workers.worker_ended().await;
     }
 }
@@ -435,7 +452,7 @@ const ADVICE: &str = "check that /dev/fuse is there, and that you are root or ha
                       (fuse3); in a container: --device /dev/fuse --cap-add SYS_ADMIN";
 
 /// Why this process certainly cannot mount, as far as that is known beforehand.
-pub(in crate::command) fn hindrance() -> Option<Error> {
+pub(crate) fn hindrance() -> Option<Error> {
     use rustix::fs::{Mode, OFlags, open};
     let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).err();
     let paths = std::env::var_os("PATH").unwrap_or_default();

@@ -1,13 +1,18 @@
 //! The names of one mount: all listed before it serves, or each folder when it is used.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::Errno;
 
 use super::reply::{NameReply, OpenReply};
+use crate::control::blocking::blocking;
+use crate::control::list::entries::Entries;
+use crate::error::{Error, Result};
 use crate::mount::lazy::{Lazy, Level, Turn, Unlisted, VERSIONS_FROM};
-use crate::mount::tree::{Facts, Hidden, Inode, ROOT, Totals, Tree};
+use crate::mount::tree::{Builder, Facts, Hidden, Inode, ROOT, Totals, Tree};
 use crate::plan::path::PathProblem;
+use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
 
 /// A request of the kernel that waits until a folder is listed.
@@ -30,7 +35,7 @@ impl Waiting {
 
 /// The visible names, by inodes.
 #[derive(Debug)]
-pub(in crate::command) enum Names {
+pub(crate) enum Names {
     /// Everything was listed.
     Whole(Tree, Hidden),
     /// Folders of this bucket are listed when they are used.
@@ -39,15 +44,15 @@ pub(in crate::command) enum Names {
 
 /// Names of which more are added.
 #[derive(Debug)]
-pub(in crate::command) struct LazyNames {
+pub(crate) struct LazyNames {
     pub(super) bucket: String,
     known: Mutex<Lazy<Waiting>>,
 }
 
 impl LazyNames {
     /// No names yet, for the folder of this prefix.
-    pub(super) fn new(bucket: String, prefix: String, seconds: i64) -> Self {
-        Self { bucket, known: Mutex::new(Lazy::new(prefix, seconds)) }
+    pub(crate) fn new(bucket: String, prefix: String) -> Self {
+        Self { bucket, known: Mutex::new(Lazy::new(prefix, now_seconds())) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Lazy<Waiting>> {
@@ -78,6 +83,31 @@ impl Children<'_> {
 }
 
 impl Names {
+    /// The names of all these entries.
+    ///
+    /// # Errors
+    /// If the listing fails.
+    pub(crate) async fn listed(mut entries: Entries) -> Result<Self> {
+        let mut builder = Builder::default();
+        while let Some(batch) = entries.next_batch().await? {
+            for entry in batch {
+                let key = &entry.object.key;
+                match &entry.path {
+                    Err(problem) => builder.hide(key, *problem),
+                    Ok(path) => {
+                        let length = path.as_str().len() + usize::from(entry.folder);
+                        let start = key.len().checked_sub(length).ok_or_else(|| {
+                            Error::bug(format!("the path of {} is longer", shown(key)))
+                        })?;
+                        builder.add(&entry.object, &entry.endpoint, start)?;
+                    }
+                }
+            }
+        }
+        let (tree, hidden) = blocking(move || builder.finish(now_seconds())).await;
+        Ok(Self::Whole(tree, hidden))
+    }
+
     /// The first inode of versions that replace objects.
     pub(super) fn versions_from(&self) -> Inode {
         match self {
@@ -87,7 +117,7 @@ impl Names {
     }
 
     /// Totals of the known names.
-    pub(in crate::command) fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         match self {
             Self::Whole(tree, _) => tree.totals(),
             Self::Lazy(names) => names.lock().totals(),
@@ -95,7 +125,7 @@ impl Names {
     }
 
     /// Number of known keys that cannot be names.
-    pub(super) fn hidden_count(&self) -> u64 {
+    pub(crate) fn hidden_count(&self) -> u64 {
         match self {
             Self::Whole(_, hidden) => hidden.count(),
             Self::Lazy(names) => names.lock().hidden(),
@@ -103,7 +133,7 @@ impl Names {
     }
 
     /// Number of hidden keys whose name another source has, too.
-    pub(super) const fn repeated_count(&self) -> u64 {
+    pub(crate) const fn repeated_count(&self) -> u64 {
         match self {
             Self::Whole(_, hidden) => hidden.repeated(),
             // There is one source.
@@ -112,7 +142,7 @@ impl Names {
     }
 
     /// The first hidden keys, if everything was listed.
-    pub(super) fn hidden_keys(&self) -> &[(String, PathProblem)] {
+    pub(crate) fn hidden_keys(&self) -> &[(String, PathProblem)] {
         match self {
             Self::Whole(_, hidden) => hidden.keys(),
             Self::Lazy(_) => &[],
@@ -182,4 +212,10 @@ impl Names {
             Self::Lazy(names) => names.lock().wait(folder, waiting),
         }
     }
+}
+
+fn now_seconds() -> i64 {
+    #[expect(clippy::disallowed_methods, reason = "what has no time has that of the mount")]
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
 }

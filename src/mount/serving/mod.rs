@@ -1,0 +1,25 @@
+//! Serves mounts: the kernel's requests for names and bytes, from the mount to its end.
+//!
+//! It prints nothing and knows no signal: the server reports events. Several mounts may share one
+//! server, with its workers and their memory.
+//!
+//! * `server`: the workers, the mounts, and what happens to them.
+//! * `view`: what the kernel asks, answered from the names and by the reads; `reply` is an answer,
+//!   to the device or in a ring of `queues`.
+//! * `reader`: reads that wait for bytes, which the workers receive.
+//! * `names`: the names of one mount; `dir_lister` lists folders that are used, and
+//!   `version_check` finds the versions of objects that were replaced.
+//! * `cache_writer`: the cache of read objects; `local`: files that are read from it.
+//! * `detach`: mount points, and the removal of mounts.
+
+pub(crate) mod cache_writer;
+pub(crate) mod detach;
+mod dir_lister;
+mod local;
+pub(crate) mod names;
+pub(crate) mod queues;
+pub(crate) mod reader;
+mod reply;
+pub(crate) mod server;
+mod version_check;
+pub(crate) mod view;
