@@ -12,7 +12,7 @@ use crate::command::session::Interrupts;
 use crate::control::Control;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::MOUNT_CLOSED_QUEUED_MAX;
-use crate::mount::serving::reader::{Closed, Reads};
+use crate::mount::serving::reads::{Closed, Reads};
 use crate::report::document::{
     FuseReport, MountSummary, MountedCounts, ReadFileLine, RingReport, summary_json,
 };

@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mount::serving::detach::empty_place;
 use crate::mount::serving::names::Names;
 use crate::mount::serving::queues::Transport;
-use crate::mount::serving::reader::Reads;
+use crate::mount::serving::reads::Reads;
 use crate::mount::serving::server::{Event, Server};
 use crate::mount::serving::view::MountOptions;
 use crate::report::document::CacheCounts;

@@ -6,7 +6,7 @@
 //! * `server`: the workers, the mounts, and what happens to them.
 //! * `view`: what the kernel asks, answered from the names and by the reads; `reply` is an answer,
 //!   to the device or in a ring of `queues`.
-//! * `reader`: reads that wait for bytes, which the workers receive.
+//! * `reads`: reads that wait for bytes, which the workers receive.
 //! * `names`: the names of one mount; `dir_lister` lists folders that are used, and
 //!   `version_check` finds the versions of objects that were replaced.
 //! * `cache_writer`: the cache of read objects; `local`: files that are read from it.
@@ -18,7 +18,7 @@ mod dir_lister;
 mod local;
 pub(crate) mod names;
 pub(crate) mod queues;
-pub(crate) mod reader;
+pub(crate) mod reads;
 mod reply;
 pub(crate) mod server;
 mod version_check;

@@ -19,7 +19,7 @@ use super::cache_writer::{CacheWriter, UNCACHED_REPORTS_MAX, Uncached};
 use super::detach::Own;
 use super::names::Names;
 use super::queues::{self, Queues, Transport};
-use super::reader::{Reader, Reads};
+use super::reads::{Reader, Reads};
 use super::version_check::{self, VersionCheck, VersionRequest};
 use super::view::{Attributes, Device, MountOptions, View};
 use crate::control::Control;

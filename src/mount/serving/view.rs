@@ -16,7 +16,7 @@ use fuser::{
 use super::cache_writer;
 use super::local::Local;
 use super::names::{Children, Names, Waiting};
-use super::reader::Reads;
+use super::reads::Reads;
 use super::reply::{NameReply, OpenReply, ReadReply};
 use super::version_check::VersionCheck;
 use crate::limits::{BLOCK_BYTES, MOUNT_BACKGROUND_MAX, MOUNT_NAMES_TTL};

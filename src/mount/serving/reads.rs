@@ -4,100 +4,39 @@
 //! Threads of the kernel's requests call [`Reads::read`] and never wait for bytes; a separate
 //! thread takes received chunks. Under the lock there are only decisions: answers are written
 //! without it.
+//!
+//! [`Demand`]: crate::mount::demand::Demand
 
-use std::collections::{HashMap, VecDeque};
+mod completion;
+mod open_files;
+
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fuser::{Errno, FileHandle};
-use rustix::event::{PollFd, PollFlags};
 use tokio::sync::mpsc;
 
-use super::cache_writer::{self, Growing};
+pub(super) use self::completion::Reader;
+pub(crate) use self::open_files::Closed;
+use self::open_files::{Open, ReadsState, RequestedChunk, Todo, WaitingRead, closed_kept};
+use super::cache_writer::CacheState;
 use super::reply::ReadReply;
 use super::version_check::VersionCheck;
 use crate::engine::lease::Lease;
-use crate::engine::request::{
-    ClientRequest, Completion, Destination, Inbox, Priority, Ticket, Waits as _,
-};
+use crate::engine::request::{ClientRequest, Destination, Inbox, Priority, Ticket};
 use crate::engine::schedule::Scheduler;
-use crate::engine::threads::{Workers, event_counter};
+use crate::engine::threads::event_counter;
 use crate::engine::waited::Waited;
-use crate::error::{Error, ErrorKind, ErrorReason, Result};
+use crate::error::{Error, Result};
 use crate::limits::REQUESTS_QUEUED_MAX;
 use crate::link::object::ObjectRef;
-use crate::mount::demand::{Action, Bounds, ChunkId, Demand, FileId, Part, ReadId};
+use crate::mount::demand::{Action, Bounds, FileId, ReadId};
 use crate::mount::tree::Inode;
 use crate::report::document::{AllReads, ReadCounts};
-use crate::s3::uri::shown;
 use crate::s3::{ByteRange, Endpoint, Object};
 use crate::sys::{Handle, descriptor};
-
-/// A closed file.
-#[derive(Debug)]
-pub(crate) struct Closed {
-    pub(crate) object: Arc<ObjectRef>,
-    /// Its reads; `None` if they were from the cache, because the kernel may read directly.
-    pub(crate) counts: Option<ReadCounts>,
-    /// Duration from open to close.
-    pub(crate) open: Duration,
-    /// The error of its first failed read.
-    pub(crate) error: Option<Error>,
-}
-
-/// An open file.
-#[derive(Debug)]
-struct Open {
-    /// The current versions of its mount.
-    of: Arc<VersionCheck>,
-    inode: Inode,
-    object: Arc<ObjectRef>,
-    /// Its last error was reported.
-    is_reported: bool,
-    /// Its object was replaced or deleted.
-    is_changed: bool,
-    opened: Instant,
-    counts: ReadCounts,
-    /// The error of its first failed read.
-    error: Option<Error>,
-    /// The cached object that its bytes are added to.
-    growing: Option<Arc<Growing>>,
-}
-
-/// A requested chunk.
-#[derive(Debug)]
-struct RequestedChunk {
-    ticket: Arc<Ticket>,
-    file: FileId,
-    offset: u64,
-}
-
-/// A waiting read.
-#[derive(Debug)]
-struct WaitingRead {
-    reply: ReadReply,
-    file: FileId,
-}
-
-#[derive(Debug)]
-struct ReadsState {
-    demand: Demand,
-    files: HashMap<FileId, Open>,
-    waiting: HashMap<ReadId, WaitingRead>,
-    /// Reads by the time at which they fail; all have an equal timeout.
-    due: VecDeque<(Instant, ReadId)>,
-    under_way: HashMap<ChunkId, RequestedChunk>,
-    here: HashMap<ChunkId, Arc<Lease>>,
-    /// Why chunks failed, until their reads have failed.
-    lost: HashMap<ChunkId, Error>,
-    reads: u64,
-    /// The counters of all files.
-    all: AllReads,
-    /// True while a read waits.
-    has_waiting: bool,
-}
 
 /// The state that all threads of a mount share.
 #[derive(Debug)]
@@ -116,57 +55,25 @@ pub(crate) struct Reads {
     /// Time that reads have waited.
     waited: Waited,
     /// The cache, if there is one.
-    cache_writer: Option<Arc<cache_writer::CacheState>>,
+    cache_writer: Option<Arc<CacheState>>,
 }
 
-/// The thread that takes received chunks.
-#[derive(Debug)]
-pub(super) struct Reader {
-    pub(super) shared: Arc<Reads>,
-    thread: Option<JoinHandle<()>>,
-    chunk_bytes: u64,
-}
-
-/// The bytes of an answer, in consecutive pieces.
-type Pieces = Vec<(Arc<Lease>, Part)>;
-
-/// Work to be done without the lock.
-#[derive(Default)]
-struct Todo {
-    answers: Vec<(ReadReply, Pieces)>,
-    failures: Vec<(ReadReply, Errno)>,
-    released: Vec<Arc<Lease>>,
-    /// Each with the number of its mount.
-    errors: Vec<(usize, Error)>,
-}
-
-impl Reader {
-    /// Starts serving reads with these workers.
-    pub(super) fn start(
-        workers: &Workers,
+impl Reads {
+    /// No file is open.
+    ///
+    /// # Errors
+    /// If there is no descriptor for wake-ups.
+    fn new(
+        bounds: Bounds,
+        scheduler: Arc<Scheduler>,
         deadline: Option<Duration>,
         errors: mpsc::Sender<(usize, Error)>,
-        cache_writer: Option<Arc<cache_writer::CacheState>>,
+        cache_writer: Option<Arc<CacheState>>,
     ) -> Result<Self> {
         let counter = event_counter()?;
-        let config = workers.config();
-        let chunk_bytes = u64::from(config.slot_length_bytes);
-        let bounds = Bounds { leases: config.leases_max(), chunk_bytes };
-        let state = ReadsState {
-            demand: Demand::new(bounds),
-            files: HashMap::new(),
-            waiting: HashMap::new(),
-            due: VecDeque::new(),
-            under_way: HashMap::new(),
-            here: HashMap::new(),
-            lost: HashMap::new(),
-            reads: 0,
-            all: AllReads::default(),
-            has_waiting: false,
-        };
-        let shared = Arc::new(Reads {
-            state: Mutex::new(state),
-            scheduler: Arc::clone(&workers.scheduler),
+        Ok(Self {
+            state: Mutex::new(ReadsState::new(bounds)),
+            scheduler,
             inbox: Arc::new(Inbox::new(counter.clone(), None)),
             counter,
             deadline,
@@ -176,29 +83,9 @@ impl Reader {
             is_stopped: AtomicBool::new(false),
             waited: Waited::default(),
             cache_writer,
-        });
-        let works = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("inrush-reads".to_owned());
-        let thread = thread.spawn(move || works.complete()).map_err(Error::no_thread)?;
-        Ok(Self { shared, thread: Some(thread), chunk_bytes })
+        })
     }
 
-    /// Longest read that can be answered, in bytes.
-    pub(super) const fn chunk_bytes(&self) -> u64 {
-        self.chunk_bytes
-    }
-
-    /// Ends it; waiting reads fail.
-    pub(super) fn stop(mut self) {
-        self.shared.stop();
-        if let Some(thread) = self.thread.take() {
-            // A panic has already been reported.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Reads {
     fn lock(&self) -> MutexGuard<'_, ReadsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -417,153 +304,5 @@ impl Reads {
             reply.error(errno);
         }
         drop(todo.released);
-    }
-
-    /// Takes received chunks until the mount ends.
-    #[expect(clippy::disallowed_methods, reason = "reads are due at some time")]
-    fn complete(&self) {
-        let mut arrived = Vec::new();
-        while !self.is_stopped.load(Ordering::Acquire) {
-            self.inbox.collect(&mut arrived);
-            if arrived.is_empty() {
-                self.wait();
-                descriptor::lower(&self.counter);
-                self.inbox.collect(&mut arrived);
-            }
-            let now = Instant::now();
-            for Completion { token, into, result } in arrived.drain(..) {
-                let chunk = ChunkId(token);
-                let mut state = self.lock();
-                let asked = state.under_way.remove(&chunk);
-                let is_right = result.is_ok();
-                let mut kept = None;
-                match (result, into) {
-                    (Ok(()), Destination::Lease(lease)) => {
-                        let lease = Arc::new(lease);
-                        if let Some(RequestedChunk { file, offset, .. }) = asked {
-                            state.count(file, |of| of.received_bytes += lease.len() as u64);
-                            let growing = state.files.get(&file).and_then(|of| of.growing.clone());
-                            kept = growing.map(|growing| (growing, offset, Arc::clone(&lease)));
-                        }
-                        state.here.insert(chunk, lease);
-                    }
-                    (Ok(()), _) => unreachable!("it was asked for so"),
-                    (Err(error), _) => drop(state.lost.insert(chunk, error)),
-                }
-                state.demand.landed(chunk, is_right);
-                let todo = self.act(&mut state);
-                drop(state);
-                if let (Some(cache_writer), Some((growing, offset, lease))) =
-                    (&self.cache_writer, kept)
-                {
-                    cache_writer.take(growing, offset, lease);
-                }
-                self.finish(todo);
-            }
-            self.end_late(now);
-        }
-    }
-
-    /// Fails reads that have waited too long.
-    fn end_late(&self, now: Instant) {
-        let Some(time) = self.deadline else { return };
-        let mut late = Vec::new();
-        let mut state = self.lock();
-        while let Some((due, read)) = state.due.front().copied()
-            && (due <= now || !state.waiting.contains_key(&read))
-        {
-            state.due.pop_front();
-            if let Some(waiting) = state.waiting.remove(&read) {
-                state.demand.give_up(read);
-                late.push(waiting);
-            }
-        }
-        let mut todo = self.act(&mut state);
-        for waiting in late {
-            let message = format!("no data within --deadline {}", humantime::format_duration(time));
-            let error = Error::new(ErrorKind::Deadline, message);
-            let errno = state.note_failure(waiting.file, Some(error), &mut todo);
-            todo.failures.push((waiting.reply, errno));
-        }
-        drop(state);
-        self.finish(todo);
-    }
-
-    /// Waits until a chunk comes, or a read is due.
-    #[expect(clippy::disallowed_methods, reason = "reads are due at some time")]
-    fn wait(&self) {
-        let Handle::Descriptor(counter) = &self.counter else { return };
-        let due = self.lock().due.front().map(|(due, _)| *due);
-        let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
-        let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
-        // An interrupted wait is like one that has ended.
-        let _ = rustix::event::poll(&mut [PollFd::new(counter, PollFlags::IN)], timeout.as_ref());
-    }
-}
-
-/// A file that was read from the cache, as if it were closed now.
-#[expect(clippy::disallowed_methods, reason = "how long it was open is reported")]
-fn closed_kept(object: Arc<ObjectRef>, opened: Instant) -> Closed {
-    let open = Instant::now().saturating_duration_since(opened);
-    Closed { object, counts: None, open, error: None }
-}
-
-impl Open {
-    #[expect(clippy::disallowed_methods, reason = "how long it was open is reported")]
-    fn closed(&self) -> Closed {
-        Closed {
-            object: Arc::clone(&self.object),
-            counts: Some(self.counts),
-            open: Instant::now().saturating_duration_since(self.opened),
-            error: self.error.clone(),
-        }
-    }
-}
-
-impl ReadsState {
-    /// Updates the time that reads have waited.
-    fn note_waiting(&mut self, waited: &Waited) {
-        let waits = !self.waiting.is_empty();
-        waited.change(&mut self.has_waiting, waits);
-    }
-
-    /// Updates the counters of a file, and of all.
-    fn count(&mut self, file: FileId, note: impl Fn(&mut ReadCounts)) {
-        note(&mut self.all.counts);
-        if let Some(open) = self.files.get_mut(&file) {
-            note(&mut open.counts);
-        }
-    }
-
-    /// The errno of a failed read; the first error of a file is reported.
-    fn note_failure(&mut self, file: FileId, error: Option<Error>, todo: &mut Todo) -> Errno {
-        self.count(file, |of| of.failed_reads += 1);
-        let (Some(open), Some(error)) = (self.files.get_mut(&file), error) else {
-            return Errno::EIO;
-        };
-        let is_gone = error.reason() == ErrorReason::NotFound;
-        let is_changed = is_gone || error.reason() == ErrorReason::Changed;
-        open.error.get_or_insert_with(|| error.clone());
-        if !std::mem::replace(&mut open.is_reported, true) {
-            let object = &open.object.listed.key;
-            let bucket = &open.object.endpoint.bucket;
-            let error = error.within(format!("read s3://{bucket}/{}", shown(object)));
-            let error = match is_changed {
-                true => error.advise("open the file again: that looks the object up"),
-                false => error,
-            };
-            todo.errors.push((open.of.number(), error));
-        }
-        if is_changed {
-            let (of, inode) = (Arc::clone(&open.of), open.inode);
-            of.note_changed(inode);
-            let alike = |open: &&mut Open| open.inode == inode && Arc::ptr_eq(&open.of, &of);
-            for open in self.files.values_mut().filter(alike) {
-                self.all.changed_files += u64::from(!open.is_changed);
-                open.is_changed = true;
-            }
-            return Errno::ESTALE;
-        }
-        Errno::EIO
     }
 }
