@@ -36,8 +36,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
 use crate::mount::serving::detach;
 use crate::mount::serving::names::{LazyNames, Names};
-use crate::mount::serving::queues::{self, Transport};
 use crate::mount::serving::server::{Event, Server};
+use crate::mount::serving::transport::{self, Transport};
 use crate::mount::serving::view::MountOptions;
 use crate::plan::filter::Filter;
 use crate::plan::path::PathProblem;
@@ -70,7 +70,7 @@ pub(super) async fn run(
     }
     let progress = context.messages.progress(!args.messages.quiet);
     ring::require(ring::choice(args.tuning.ring)?)?;
-    let fuse = queues::choice(args.fuse)?;
+    let fuse = transport::choice(args.fuse)?;
     let deadline = args.deadline.map(|deadline| begun + deadline);
     let mut interrupts = Interrupts::listen(context)?;
     context.leaves(|| "a system call has not returned; the mount may be left".to_owned());

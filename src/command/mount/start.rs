@@ -16,8 +16,8 @@ use crate::error::Result;
 use crate::files::cache::Cache;
 use crate::link::attempt::RetryPolicy;
 use crate::mount::serving::cache_writer::Uncached;
-use crate::mount::serving::queues::Transport;
 use crate::mount::serving::server::{MountResources, Server, ServerParts};
+use crate::mount::serving::transport::Transport;
 use crate::report::progress::Progress;
 
 /// The parameters of a server.

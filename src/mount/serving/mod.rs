@@ -4,8 +4,9 @@
 //! server, with its workers and their memory.
 //!
 //! * `server`: the workers, the mounts, and what happens to them.
-//! * `view`: what the kernel asks, answered from the names and by the reads; `reply` is an answer,
-//!   to the device or in a ring of `queues`.
+//! * `view`: what the kernel asks, answered from the names and by the reads.
+//! * `transport`: how requests come: from the device, or over io_uring by `queues`. `reply` is
+//!   an answer to either; `mailbox` has those for a ring.
 //! * `reads`: reads that wait for bytes, which the workers receive.
 //! * `names`: the names of one mount; `dir_lister` lists folders that are used, and
 //!   `version_check` finds the versions of objects that were replaced.
@@ -16,10 +17,12 @@ pub(crate) mod cache_writer;
 pub(crate) mod detach;
 mod dir_lister;
 mod local;
+mod mailbox;
 pub(crate) mod names;
-pub(crate) mod queues;
+mod queues;
 pub(crate) mod reads;
 mod reply;
 pub(crate) mod server;
+pub(crate) mod transport;
 mod version_check;
 pub(crate) mod view;

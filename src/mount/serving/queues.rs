@@ -5,37 +5,29 @@
 //! call that waits for more. Later answers, from other threads, are put into its mailbox; a wake-up
 //! follows.
 
-use std::ffi::OsStr;
 use std::num::NonZero;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clap::ValueEnum as _;
 use fuser::{Errno, FileHandle, OpenFlags};
 
 use super::detach::Own;
+use super::mailbox::{Mailbox, RingReply};
 use super::reply::{NameReply, OpenReply, ReadReply};
+use super::transport::{Transport, unavailable};
 use super::view::{View, wire_attributes};
-use crate::cli::FuseName;
 use crate::engine::threads::event_counter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{
-    MEMORY_BYTES_MIN, MOUNT_NAMES_TTL, MOUNT_QUEUE_ENTRIES_MAX, MOUNT_QUEUE_ENTRIES_MIN,
-    MOUNT_QUEUE_MACHINE_SHARE, MOUNT_QUEUE_MEAN_BYTES_MAX, MOUNT_QUEUE_MEMORY_SHARE,
-    MOUNT_QUEUE_WAIT, MOUNT_READ_BYTES_MAX,
+    MOUNT_NAMES_TTL, MOUNT_QUEUE_ENTRIES_MAX, MOUNT_QUEUE_ENTRIES_MIN, MOUNT_QUEUE_WAIT,
 };
-use crate::mount::tree::Totals;
 use crate::mount::wire::{self, Call, DirEntries, Writer};
 use crate::plan::path::NAME_BYTES_MAX;
-use crate::s3::uri::shown;
-use crate::sys::fuse_ring::{EmptyRing, FuseAnswer, FuseRequest, FuseRing, Memory};
-use crate::sys::{Handle, descriptor, topology};
-
-/// The variable that selects the transport without an option.
-const FUSE_VARIABLE: &str = "INRUSH_FUSE";
+use crate::sys::fuse_ring::{EmptyRing, FuseRequest, FuseRing, Memory};
+use crate::sys::topology;
 
 /// The queues, decided before anything is mounted.
 #[derive(Debug)]
@@ -63,168 +55,6 @@ struct Go {
     memory: Memory,
     /// The mount; `None` if unknown.
     own: Option<Own>,
-}
-
-/// Answers for a thread.
-#[derive(Debug)]
-struct Mailbox {
-    state: Mutex<Mail>,
-    waker: Handle,
-    device: Arc<OwnedFd>,
-}
-
-#[derive(Debug, Default)]
-struct Mail {
-    answers: Vec<FuseAnswer>,
-    /// The thread waits, and must be woken.
-    is_asleep: bool,
-}
-
-impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, Mail> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, answer: FuseAnswer) {
-        let mut mail = self.lock();
-        mail.answers.push(answer);
-        let wakes = std::mem::take(&mut mail.is_asleep);
-        drop(mail);
-        if wakes {
-            descriptor::raise(&self.waker);
-        }
-    }
-}
-
-/// The answer of a request from a ring. Dropping it unanswered sends EIO.
-#[derive(Debug)]
-pub(super) struct RingReply {
-    to: Arc<Mailbox>,
-    request: Option<FuseRequest>,
-}
-
-impl RingReply {
-    /// Answers with the bytes that `write` writes; it returns their number.
-    pub(super) fn write(self, write: impl FnOnce(&mut [u8]) -> usize) {
-        self.try_write(|bytes| Ok(write(bytes)));
-    }
-
-    /// Answers with written bytes, or with the error.
-    pub(super) fn try_write(mut self, write: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) {
-        let Some(mut request) = self.request.take() else { return };
-        let result = write(request.memory());
-        let result = result.map_err(|errno| crate::sys::Errno::new(errno.code()));
-        self.to.put(request.answer(result));
-    }
-
-    pub(super) fn error(self, errno: Errno) {
-        self.try_write(|_| Err(errno));
-    }
-
-    /// The device of the mount.
-    pub(super) fn device(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.to.device)
-    }
-}
-
-impl Drop for RingReply {
-    fn drop(&mut self) {
-        if let Some(request) = self.request.take() {
-            self.to.put(request.answer(Err(crate::sys::Errno::IO)));
-        }
-    }
-}
-
-/// True if the kernel is configured to let mounts use io_uring.
-fn is_enabled() -> bool {
-    let setting = std::fs::read("/sys/module/fuse/parameters/enable_uring");
-    setting.is_ok_and(|setting| setting.first() == Some(&b'Y'))
-}
-
-/// The error if io_uring is requested and unavailable.
-pub(super) fn unavailable(why: &str) -> String {
-    format!("FUSE over io_uring is not available: {why}")
-}
-
-/// The option's transport, else the environment's.
-///
-/// # Errors
-/// If io_uring is requested, and the kernel does not allow it.
-pub(crate) fn choice(typed: Option<FuseName>) -> Result<FuseName> {
-    let choice = match typed {
-        Some(typed) => typed,
-        None => named(std::env::var_os(FUSE_VARIABLE).as_deref())?,
-    };
-    if choice == FuseName::IoUring && !is_enabled() {
-        let message = unavailable("the kernel does not allow it");
-        return Err(Error::new(ErrorKind::Host, message).advise(
-            "Linux 6.14 or newer with CONFIG_FUSE_IO_URING is needed; as root: \
-             echo Y > /sys/module/fuse/parameters/enable_uring",
-        ));
-    }
-    Ok(choice)
-}
-
-fn named(value: Option<&OsStr>) -> Result<FuseName> {
-    let Some(value) = value.filter(|value| !value.is_empty()) else {
-        return Ok(FuseName::default());
-    };
-    let text = value.to_string_lossy();
-    FuseName::from_str(&text, false).map_err(|_| {
-        let message = format!("{FUSE_VARIABLE}: '{}' is not a transport", shown(&text));
-        Error::new(ErrorKind::Usage, message).advise("expected auto, io_uring or device")
-    })
-}
-
-/// Memory for queues in bytes: a part of the memory that the user has set, which leaves enough for
-/// everything else; without that a part of the machine's.
-pub(super) fn memory_bytes(transport: Transport, named: Option<u64>, of_machine: u64) -> u64 {
-    let Transport::IoUring { is_required } = transport else { return 0 };
-    let processors = topology::processors(Path::new("/")).map_or(1, |(_, online)| online.len());
-    let wanted = (processors * MOUNT_QUEUE_ENTRIES_MAX) as u64 * u64::from(MOUNT_READ_BYTES_MAX);
-    let most = match named {
-        Some(named) => {
-            (named / MOUNT_QUEUE_MEMORY_SHARE).min(named.saturating_sub(MEMORY_BYTES_MIN))
-        }
-        None => of_machine / MOUNT_QUEUE_MACHINE_SHARE,
-    };
-    // Unless it is required, the preferred size or nothing, like [`prepare`].
-    if is_required || wanted <= most { wanted.min(most) } else { 0 }
-}
-
-/// The transport of a mount's requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transport {
-    /// io_uring; if unavailable, an error or the device.
-    IoUring { is_required: bool },
-    /// The device, and the reason.
-    Device(&'static str),
-}
-
-impl Transport {
-    /// Chooses for a mount of these files, by what is allowed and faster; `None` if they are listed
-    /// when they are used.
-    pub(crate) fn new(wanted: FuseName, mounted: Option<Totals>) -> Self {
-        let mean = |of: Totals| of.bytes.checked_div(of.files).unwrap_or(0);
-        match wanted {
-            FuseName::Device => Self::Device("--fuse device"),
-            FuseName::IoUring => Self::IoUring { is_required: true },
-            FuseName::Auto if !is_enabled() => {
-                Self::Device("the kernel does not allow it (enable_uring)")
-            }
-            // A request that waits for a listing would delay all others of its processor.
-            FuseName::Auto if mounted.is_none() => Self::Device("folders are listed when used"),
-            FuseName::Auto if mounted.map(mean) > Some(MOUNT_QUEUE_MEAN_BYTES_MAX) => {
-                Self::Device("the device is faster for files of this size")
-            }
-            FuseName::Auto => Self::IoUring { is_required: false },
-        }
-    }
-
-    /// True if only io_uring is acceptable.
-    pub(super) const fn is_required(self) -> bool {
-        matches!(self, Self::IoUring { is_required: true })
-    }
 }
 
 /// Starts threads with rings of this much memory for requests of at most `request_bytes`; the inner
@@ -347,8 +177,7 @@ impl Queues {
                     }
                 };
                 let _ = registered_sender.send(Ok(()));
-                let mailbox = Mailbox { state: Mutex::default(), waker, device };
-                serve(ring, &view, &Arc::new(mailbox), own);
+                serve(ring, &view, &Arc::new(Mailbox::new(waker, device)), own);
             };
             let thread = std::thread::Builder::new().name("inrush-fuse".to_owned());
             // It ends with the connection, which open files may prolong.
@@ -406,12 +235,7 @@ fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, own: Option<Ow
     let mut arrived = Vec::new();
     let mut answers = Vec::new();
     loop {
-        {
-            let mut mail = mailbox.lock();
-            std::mem::swap(&mut mail.answers, &mut answers);
-            // Later answers are not seen before the ring wakes.
-            mail.is_asleep = true;
-        }
+        mailbox.take(&mut answers);
         answers.drain(..).for_each(|answer| ring.answer(answer));
         if ring.has_ended() {
             unserved.0 = None;
@@ -421,7 +245,7 @@ fn serve(mut ring: FuseRing, view: &View, mailbox: &Arc<Mailbox>, own: Option<Ow
             tracing::error!("the ring of a mount failed: {errno}; it is unmounted");
             return;
         }
-        mailbox.lock().is_asleep = false;
+        mailbox.wake();
         for request in arrived.drain(..) {
             answer(view, mailbox, request);
         }
@@ -439,7 +263,7 @@ fn answer(view: &View, mailbox: &Arc<Mailbox>, request: FuseRequest) {
     if let (Some(Call::LookUp { .. }), Some(length)) = (&call, length) {
         name[..length].copy_from_slice(typed);
     }
-    let reply = RingReply { to: Arc::clone(mailbox), request: Some(request) };
+    let reply = RingReply::new(mailbox, request);
     match call {
         Some(Call::LookUp { parent }) => match length {
             Some(length) => view.look_up(parent, &name[..length], NameReply::Ring(reply)),
@@ -499,24 +323,5 @@ mod tests {
         let none = divide(&[0, 1], &[0, 1], 8..=15, 2);
         assert_eq!(none, Err("there is not enough memory for its queues".to_owned()));
         assert!(divide(&[0, 2], &[0, 2], 8..=100, 2).is_err(), "there is no queue of the number 2");
-    }
-
-    #[test]
-    fn what_is_asked_for_comes_before_what_is_faster() {
-        let totals = Totals { files: 2, bytes: 1 << 40, ..Totals::default() };
-        let required = Transport::IoUring { is_required: true };
-        assert_eq!(Transport::new(FuseName::IoUring, Some(totals)), required);
-        assert_eq!(Transport::new(FuseName::IoUring, None), required);
-        let device = Transport::new(FuseName::Device, None);
-        assert_eq!(device, Transport::Device("--fuse device"));
-        // Either way, whether this kernel allows it or not.
-        for mounted in [Some(totals), None] {
-            let by_itself = Transport::new(FuseName::Auto, mounted);
-            assert!(matches!(by_itself, Transport::Device(_)), "{by_itself:?}");
-        }
-        assert_eq!(named(Some(OsStr::new("device"))).ok(), Some(FuseName::Device));
-        assert_eq!(named(None).ok(), Some(FuseName::Auto));
-        let error = named(Some(OsStr::new("ring"))).expect_err("no such thing");
-        assert!(error.to_string().contains("INRUSH_FUSE: 'ring' is not a transport"), "{error}");
     }
 }

@@ -13,7 +13,7 @@ use fuser::{
 };
 use rustix::io::Errno as Code;
 
-use super::queues::RingReply;
+use super::mailbox::RingReply;
 use super::view::wire_attributes;
 use crate::engine::lease::Lease;
 use crate::mount::demand::Part;

@@ -18,8 +18,9 @@ use tokio::task::{JoinHandle, spawn_local};
 use super::cache_writer::{CacheWriter, UNCACHED_REPORTS_MAX, Uncached};
 use super::detach::Own;
 use super::names::Names;
-use super::queues::{self, Queues, Transport};
+use super::queues::{self, Queues};
 use super::reads::{Reader, Reads};
+use super::transport::{self, Transport};
 use super::version_check::{self, VersionCheck, VersionRequest};
 use super::view::{Attributes, Device, MountOptions, View};
 use crate::control::Control;
@@ -62,7 +63,8 @@ impl MountResources {
         has_tls: bool,
     ) -> Result<Self> {
         let facts = HostFacts::read();
-        let queue_bytes = queues::memory_bytes(transport, options.memory_bytes, facts.memory_bytes);
+        let queue_bytes =
+            transport::memory_bytes(transport, options.memory_bytes, facts.memory_bytes);
         // They take a part of the memory that the user has set.
         options.memory_bytes = options.memory_bytes.map(|named| named - queue_bytes);
         let is_fixed = options.connections.is_some();
@@ -387,7 +389,7 @@ fn mount_on(
                 return Ok((session, FuseReport { transport, io_uring_unavailable: None }));
             }
             Err(why) if is_required => {
-                return Err(std::io::Error::other(queues::unavailable(&why)));
+                return Err(std::io::Error::other(transport::unavailable(&why)));
             }
             Err(why) => why,
         },
