@@ -11,7 +11,7 @@ use super::{Bench, Planned, interrupted, local, machine, mounted};
 use crate::cli::Stage;
 use crate::command::session::Interrupts;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mount::serving::server::hindrance;
+use crate::mount::serving::mounting::hindrance;
 use crate::report::bench::{Measured, Setting, Step};
 
 impl Bench {

@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, ErrorReason, Result};
 use crate::limits::{
     CHANNEL_PROBLEMS_REPORTED_MAX, KEPT_LISTINGS_BYTES_MAX, KEPT_LISTINGS_MEMORY_SHARE,
 };
-use crate::mount::serving::server::hindrance;
+use crate::mount::serving::mounting::hindrance;
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;
 use crate::plan::kept::KeptListing;

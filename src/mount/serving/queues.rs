@@ -14,11 +14,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use fuser::{Errno, FileHandle, OpenFlags};
 
+use super::attributes::wire_attributes;
 use super::detach::Own;
 use super::mailbox::{Mailbox, RingReply};
 use super::reply::{NameReply, OpenReply, ReadReply};
 use super::transport::{Transport, unavailable};
-use super::view::{View, wire_attributes};
+use super::view::View;
 use crate::engine::threads::event_counter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{

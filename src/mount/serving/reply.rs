@@ -13,8 +13,8 @@ use fuser::{
 };
 use rustix::io::Errno as Code;
 
+use super::attributes::wire_attributes;
 use super::mailbox::RingReply;
-use super::view::wire_attributes;
 use crate::engine::lease::Lease;
 use crate::mount::demand::Part;
 use crate::mount::wire::Writer;

@@ -14,10 +14,10 @@ use fuser::{Errno, INodeNo, Notifier};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::attributes::Attributes;
 use super::dir_lister::DirListing;
 use super::names::Names;
 use super::reply::NameReply;
-use super::view::Attributes;
 use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::error::{Error, ErrorKind, Result};
