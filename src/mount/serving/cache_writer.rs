@@ -6,9 +6,10 @@
 //! and `--memory` limits the waiting bytes. If the disk stalls, the waiting bytes are dropped, and
 //! reads continue without it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod growing;
+
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -17,12 +18,11 @@ use std::time::Duration;
 use rustix::io::Errno as Code;
 use tokio::sync::mpsc;
 
+pub(super) use self::growing::Growing;
 use crate::engine::lease::Lease;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::cache::{Cache, CachedObject, Unfinished, Wanted};
-use crate::limits::{
-    CACHE_DESCRIPTORS_SHARE, CACHE_PIECES_MAX, CACHE_STALL_MAX, CACHE_SYNC_PERIOD, CACHE_WRITERS,
-};
+use crate::files::cache::{Cache, CachedObject, Wanted};
+use crate::limits::{CACHE_DESCRIPTORS_SHARE, CACHE_STALL_MAX, CACHE_SYNC_PERIOD, CACHE_WRITERS};
 use crate::mount::tree::Inode;
 use crate::report::document::CacheCounts;
 use crate::s3::{Endpoint, Object};
@@ -93,24 +93,6 @@ struct WriteJob {
     lease: Arc<Lease>,
 }
 
-/// An object whose bytes are coming; it is abandoned when its last open file is closed.
-#[derive(Debug)]
-pub(super) struct Growing {
-    wanted: Wanted,
-    /// It is cached, or will not be.
-    is_over: AtomicBool,
-    /// Its written part. The writer holds the lock, so nothing is written after the object is
-    /// complete.
-    part: Mutex<Option<WrittenPart>>,
-}
-
-#[derive(Debug)]
-struct WrittenPart {
-    file: Unfinished,
-    covered: Covered,
-    _descriptor: Descriptor,
-}
-
 /// One of the descriptors available for the cache.
 #[derive(Debug)]
 pub(super) struct Descriptor(Arc<CacheState>);
@@ -118,35 +100,6 @@ pub(super) struct Descriptor(Arc<CacheState>);
 impl Drop for Descriptor {
     fn drop(&mut self) {
         self.0.files.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Disjoint ranges of an object that do not touch: ends by starts.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Covered(BTreeMap<u64, u64>);
-
-impl Covered {
-    /// Adds a range.
-    fn add(&mut self, range: &Range<u64>) {
-        let (mut start, mut end) = (range.start, range.end);
-        while let Some((other, other_end)) =
-            self.0.range(..=end).next_back().map(|(start, end)| (*start, *end))
-            && other_end >= start
-        {
-            self.0.remove(&other);
-            (start, end) = (start.min(other), end.max(other_end));
-        }
-        self.0.insert(start, end);
-    }
-
-    /// True if all of a range is included.
-    fn has(&self, range: &Range<u64>) -> bool {
-        self.0.range(..=range.start).next_back().is_some_and(|(_, end)| *end >= range.end)
-    }
-
-    /// True if the first `size_bytes` bytes are included.
-    fn is_all(&self, size_bytes: u64) -> bool {
-        self.has(&(0..size_bytes))
     }
 }
 
@@ -270,9 +223,7 @@ impl CacheState {
         if let Some(known) = known {
             return Some(known);
         }
-        let wanted = Wanted::new(endpoint, object)?;
-        let (is_over, part) = (AtomicBool::new(false), Mutex::new(None));
-        let new = Arc::new(Growing { wanted, is_over, part });
+        let new = Arc::new(Growing::new(Wanted::new(endpoint, object)?));
         // Objects without open files.
         growing.retain(|_, weak| weak.strong_count() > 0);
         growing.insert((mount, inode), Arc::downgrade(&new));
@@ -281,7 +232,7 @@ impl CacheState {
 
     /// Queues received bytes of an object.
     pub(super) fn take(&self, growing: Arc<Growing>, offset: u64, lease: Arc<Lease>) {
-        if self.is_full.load(Ordering::Relaxed) || growing.is_over.load(Ordering::Relaxed) {
+        if self.is_full.load(Ordering::Relaxed) || growing.is_over() {
             return;
         }
         lock(&self.queue).jobs.push_back(WriteJob { growing, offset, lease });
@@ -304,8 +255,7 @@ impl CacheState {
     fn work(self: &Arc<Self>) {
         while let Some(WriteJob { growing, offset, lease }) = self.next() {
             if let Err(code) = self.write(&growing, offset, &lease) {
-                growing.is_over.store(true, Ordering::Relaxed);
-                *lock(&growing.part) = None;
+                growing.drop_part();
                 // After these errors another object may still be cached.
                 let is_of_one = matches!(
                     code,
@@ -337,37 +287,18 @@ impl CacheState {
 
     /// Writes these bytes of an object; the last ones are followed by its publication.
     fn write(self: &Arc<Self>, growing: &Growing, offset: u64, bytes: &[u8]) -> Result<(), Code> {
-        let Growing { wanted, is_over, part } = growing;
-        let mut part = lock(part);
-        if is_over.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        if part.is_none() {
+        let begin = |wanted: &Wanted| {
             let descriptor = self.descriptor().ok_or(Code::MFILE)?;
             let Some(file) = self.cache.begin(wanted)? else {
                 self.report_no_room(wanted.size_bytes);
                 return Err(Code::NOSPC);
             };
-            *part =
-                Some(WrittenPart { file, covered: Covered::default(), _descriptor: descriptor });
-        }
-        let Some(WrittenPart { file, covered, .. }) = part.as_mut() else { return Ok(()) };
-        let range = offset..offset + bytes.len() as u64;
-        if covered.has(&range) {
-            return Ok(());
-        }
-        file.write(bytes, offset)?;
-        covered.add(&range);
-        if covered.is_all(wanted.size_bytes) {
-            is_over.store(true, Ordering::Relaxed);
-            file.keep(&self.cache)?;
-            *part = None;
+            Ok((file, descriptor))
+        };
+        if growing.write(&self.cache, offset, bytes, begin)? {
             self.kept_objects.fetch_add(1, Ordering::Relaxed);
-            self.kept_bytes.fetch_add(wanted.size_bytes, Ordering::Relaxed);
+            self.kept_bytes.fetch_add(growing.size_bytes(), Ordering::Relaxed);
             self.is_touched.store(true, Ordering::Relaxed);
-        } else if covered.0.len() > CACHE_PIECES_MAX {
-            is_over.store(true, Ordering::Relaxed);
-            *part = None;
         }
         Ok(())
     }
@@ -397,7 +328,7 @@ impl CacheState {
             let jobs = if is_stuck { std::mem::take(&mut queue.jobs) } else { VecDeque::new() };
             drop(queue);
             for job in jobs {
-                job.growing.is_over.store(true, Ordering::Relaxed);
+                job.growing.give_up();
             }
             if is_stuck {
                 self.stop(&"the disk does not answer");
@@ -436,41 +367,5 @@ impl CacheState {
         let path = self.cache.path().display();
         let message = format!("--cache {path}: {what} kept: {why}");
         let _ = self.uncached.try_send(Uncached::NoRoom(message));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_in_any_order_are_all_of_an_object_at_the_last() {
-        let pieces = [0..10, 10..15, 15..40, 40..41, 41..100];
-        let mut chance = fastrand::Rng::with_seed(7);
-        for round in 0..200 {
-            let mut order: Vec<Range<u64>> = pieces.to_vec();
-            chance.shuffle(&mut order);
-            let (mut covered, mut bytes) = (Covered::default(), [false; 100]);
-            let mut add = |covered: &mut Covered, range: Range<u64>| {
-                covered.add(&range);
-                range.for_each(|at| bytes[usize::try_from(at).expect("few")] = true);
-                assert_eq!(covered.is_all(100), bytes == [true; 100], "{round}: {covered:?}");
-                assert_eq!(covered.has(&(20..30)), bytes[20..30] == [true; 10], "{covered:?}");
-            };
-            for (number, range) in order.iter().enumerate() {
-                add(&mut covered, range.clone());
-                // Some ranges repeat or overlap.
-                add(&mut covered, range.start.saturating_sub(chance.u64(..2))..range.end);
-                let again = chance.choice(&order[..=number]).expect("one").clone();
-                add(&mut covered, again);
-            }
-            assert_eq!(covered.0.len(), 1, "{covered:?}");
-        }
-        let mut disjoint = Covered::default();
-        disjoint.add(&(0..10));
-        disjoint.add(&(20..30));
-        disjoint.add(&(11..20));
-        assert_eq!(disjoint.0, BTreeMap::from([(0, 10), (11, 30)]), "a byte is missing");
-        assert!(!disjoint.is_all(30));
     }
 }
