@@ -7,6 +7,8 @@
 
 mod background;
 mod file_report;
+mod mounted;
+mod prepare;
 mod start;
 
 use std::path::Path;
@@ -14,39 +16,31 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::task::spawn_local;
-
 use self::file_report::{FileReport, MountResults};
-pub(super) use self::start::{Supply, print_pending, print_uncached, start_server};
+use self::mounted::{check, counts, print_mounted};
+use self::prepare::{Prepared, prepare_until};
+use self::start::check_place;
+pub(super) use self::start::{Supply, cache, print_pending, print_uncached, start_server};
 use super::context::Context;
 use super::ending::Done;
 use super::ready;
 use super::ring;
 use super::session::{self, Interrupts};
-use crate::cli::{CacheArgs, MountArgs, UnmountArgs};
+use crate::cli::{MountArgs, UnmountArgs};
 use crate::control::Control;
 use crate::control::blocking::blocking;
-use crate::control::list::ahead::ResolveAhead;
-use crate::control::list::sources::{Depth, SourceKind};
-use crate::control::list::walk::Walk;
-use crate::download::cancel::{Cancel as _, until};
-use crate::download::sources::{self, Narrowed};
+use crate::download::cancel::Cancel as _;
+use crate::download::sources;
 use crate::engine::pace::Bandwidth;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::cache::Cache;
 use crate::mount::serving::attributes::MountOptions;
 use crate::mount::serving::detach;
-use crate::mount::serving::names::{LazyNames, Names};
+use crate::mount::serving::names::Names;
 use crate::mount::serving::server::{Event, Server};
 use crate::mount::serving::transport::{self, Transport};
-use crate::plan::filter::Filter;
-use crate::plan::path::PathProblem;
-use crate::report::document::{MountedCounts, RingReport};
-use crate::report::out::Lines;
+use crate::report::document::RingReport;
 use crate::report::progress::Progress;
-use crate::s3::uri::{S3Uri, shown};
 use crate::sys::process;
-use crate::text::size::{Binary, Count, counted};
 
 /// Unmounts.
 pub(super) fn unmount(args: &UnmountArgs) -> Result<Done> {
@@ -161,17 +155,6 @@ async fn say_ready(
     Ok(file)
 }
 
-/// Counts of the mounted objects.
-fn counts(names: &Names) -> MountedCounts {
-    let totals = names.totals();
-    MountedCounts {
-        files: totals.files,
-        bytes: totals.bytes,
-        hidden_keys: names.hidden_count(),
-        lazy: matches!(names, Names::Lazy(_)),
-    }
-}
-
 /// The attributes of the mount.
 fn mount_options(args: &MountArgs) -> MountOptions {
     MountOptions {
@@ -181,126 +164,6 @@ fn mount_options(args: &MountArgs) -> MountOptions {
         gid: args.gid,
         mode: args.mode,
         noexec: args.noexec,
-    }
-}
-
-/// The sources to mount.
-struct Prepared {
-    control: Rc<Control>,
-    names: Names,
-}
-
-/// Runs [`prepare`] until the deadline.
-async fn prepare_until(
-    deadline: Option<Instant>,
-    args: &mut MountArgs,
-    (context, progress): (&Arc<Context>, &Progress),
-) -> Result<Prepared> {
-    tokio::select! {
-        prepared = prepare(args, (context, progress)) => prepared,
-        () = until(deadline) => {
-            let blame = context.blame();
-            let message = format!("the deadline has passed before it was mounted{blame}");
-            Err(Error::new(ErrorKind::Deadline, message).advise("give a longer --deadline"))
-        }
-    }
-}
-
-/// Lists all sources, or only checks if there is one.
-async fn prepare(
-    args: &mut MountArgs,
-    (context, progress): (&Arc<Context>, &Progress),
-) -> Result<Prepared> {
-    let credentials = session::credentials(&args.service);
-    let control = session::control(&args.service, credentials, (context, progress)).await?;
-    if args.lazy {
-        let names = Names::Lazy(lazy(&control, &args.sources).await?);
-        return Ok(Prepared { control, names });
-    }
-    let filter = Filter::new(&args.selection.rules)?;
-    let narrowed = Narrowed { filter, shard: args.shard };
-    let (uris, board) = (&mut args.sources, &context.board);
-    let narrowed = sources::add_manifest(&control, uris, &args.selection, narrowed, board).await?;
-    let Narrowed { filter, shard } = narrowed;
-    let found = control.resolve_all(&args.sources).await?;
-    super::log::sources(&found);
-    let walk = Walk::new(control.clone(), found, filter)?.sharded(shard)?.without_repeated();
-    let refresh = spawn_local(session::refresh(Rc::clone(&control)));
-    let names = Names::listed(walk.into()).await;
-    refresh.abort();
-    Ok(Prepared { control, names: names? })
-}
-
-/// Names without a listing. One request shows that the folder exists, and may be listed.
-async fn lazy(control: &Rc<Control>, sources: &[S3Uri]) -> Result<LazyNames> {
-    let mut found = ResolveAhead::new(Rc::clone(control), sources.to_vec(), Depth::First);
-    let source = found.next().await?.ok_or_else(|| Error::bug("a mount without a source"))?;
-    super::log::sources(std::slice::from_ref(&source));
-    let SourceKind::Folder { prefix } = source.found else {
-        let message = format!("{}: this is an object, but --lazy mounts a folder", source.uri);
-        return Err(Error::new(ErrorKind::Usage, message).advise("omit --lazy"));
-    };
-    Ok(LazyNames::new(source.uri.bucket, prefix))
-}
-
-/// Prints the names that would be mounted, and the keys that would be hidden.
-fn check(names: &Names) -> Result<Done> {
-    let mut lines = Lines::stdout();
-    let mut print = |line: &str| lines.line(line);
-    let hidden = names.hidden_keys();
-    for (key, problem) in hidden {
-        let why = why_hidden(*problem);
-        if print(&format!("hidden: {}: {why}", shown(key)))?.is_break() {
-            return Ok(Done::default());
-        }
-    }
-    let rest = names.hidden_count() - hidden.len() as u64;
-    if rest > 0 && print(&format!("hidden: {} more", Count(rest)))?.is_break() {
-        return Ok(Done::default());
-    }
-    let _ = print(&summary(names))?;
-    lines.flush().map(|_| Done::default())
-}
-
-/// Why a key is hidden: below a mount point, not in a folder of files.
-fn why_hidden(problem: PathProblem) -> String {
-    match problem {
-        PathProblem::DotSegment => "the key has a '.' or '..' between slashes, which would be \
-             another folder below the mount point: use --exclude"
-            .to_owned(),
-        PathProblem::Duplicate { .. } => "another source has the same name: give each a mount \
-             point of its own"
-            .to_owned(),
-        problem => problem.explain(),
-    }
-}
-
-fn summary(names: &Names) -> String {
-    let totals = names.totals();
-    let files = counted(totals.files, "file", "files");
-    let hidden = match names.hidden_count() {
-        0 => String::new(),
-        count => format!(", {} hidden", counted(count, "key", "keys")),
-    };
-    format!("{files}, {}{hidden}", Binary(totals.bytes))
-}
-
-fn print_mounted(names: &Names, point: &Path, progress: &Progress) {
-    let point = point.display();
-    if let Names::Lazy(_) = names {
-        return progress.note(format!("mounted at {point}: folders are listed when they are used"));
-    }
-    progress.note(format!("mounted at {point}: {}", summary(names)));
-    let hidden = names.hidden_count();
-    let repeated = names.repeated_count();
-    if repeated > 0 {
-        let keys = counted(repeated, "key is", "keys are");
-        progress.note(format!(
-            "{keys} hidden because another source has the same name: see inrush mount --check"
-        ));
-    }
-    if hidden > repeated {
-        progress.note("keys that cannot be names are hidden: inrush mount --check lists them");
     }
 }
 
@@ -325,24 +188,6 @@ async fn start(
         cache: cache(&args.cache).await?,
         fuse,
     })
-}
-
-/// Refuses a cache that the mount would cover.
-fn check_place(args: &CacheArgs, point: &Path) -> Result<()> {
-    let Some(folder) = &args.cache else { return Ok(()) };
-    // A folder that does not exist yet has no links.
-    let place = folder.canonicalize().or_else(|_| std::path::absolute(folder));
-    if !place.is_ok_and(|place| place.starts_with(point)) {
-        return Ok(());
-    }
-    let message = format!("--cache {} is below the mount point", folder.display());
-    Err(Error::new(ErrorKind::Usage, message).advise("give a folder elsewhere"))
-}
-
-/// Opens the cache folder, if given.
-pub(super) async fn cache(args: &CacheArgs) -> Result<Option<Cache>> {
-    let CacheArgs { cache: Some(folder), cache_size } = args.clone() else { return Ok(None) };
-    blocking(move || Cache::open(&folder, cache_size)).await.map(Some)
 }
 
 /// Waits until it is unmounted, a signal comes, or no worker is left.

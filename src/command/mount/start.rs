@@ -1,18 +1,20 @@
-//! Starts the server of a command's mounts: its resources by the options, its numbers for the
-//! exports, and what it prints.
+//! Starts the server of a command's mounts: its resources and its cache by the options, its numbers
+//! for the exports, and what it prints.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
-use crate::cli::TuningArgs;
+use crate::cli::{CacheArgs, TuningArgs};
 use crate::command::context::Context;
 use crate::command::{get, log};
 use crate::control::Control;
+use crate::control::blocking::blocking;
 use crate::engine::pace::Bandwidth;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
 use crate::link::attempt::RetryPolicy;
 use crate::mount::serving::cache_writer::Uncached;
@@ -64,6 +66,24 @@ pub(in crate::command) fn start_server(supply: Supply<'_>) -> Result<Server> {
     let reads = Arc::downgrade(&server.reads());
     context.exported.watch_reads(move || reads.upgrade().map(|reads| reads.all()));
     Ok(server)
+}
+
+/// Refuses a cache that the mount would cover.
+pub(super) fn check_place(args: &CacheArgs, point: &Path) -> Result<()> {
+    let Some(folder) = &args.cache else { return Ok(()) };
+    // A folder that does not exist yet has no links.
+    let place = folder.canonicalize().or_else(|_| std::path::absolute(folder));
+    if !place.is_ok_and(|place| place.starts_with(point)) {
+        return Ok(());
+    }
+    let message = format!("--cache {} is below the mount point", folder.display());
+    Err(Error::new(ErrorKind::Usage, message).advise("give a folder elsewhere"))
+}
+
+/// Opens the cache folder, if given.
+pub(in crate::command) async fn cache(args: &CacheArgs) -> Result<Option<Cache>> {
+    let CacheArgs { cache: Some(folder), cache_size } = args.clone() else { return Ok(None) };
+    blocking(move || Cache::open(&folder, cache_size)).await.map(Some)
 }
 
 /// Prints a report of objects that are not cached.
