@@ -172,6 +172,7 @@
 //!     for calls that are slow.
 //!   * [`files::mark`]: what a complete file carries so that a later run knows it.
 //!   * [`files::cache`]: a mount's folder of whole objects that are kept for later.
+//!   * [`files::whole_file`]: small files as a whole: read up to a limit, and replaced at once.
 //!   * [`files::journal`]: which ranges of an unfinished file are there, and of which others the
 //!     beginning. Pure.
 //!   * [`files::sink`]: what the bytes of a range become, and whether calls of the file system are

@@ -25,9 +25,9 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub(super) use self::exported::Exported;
 use super::context::Context;
-use super::whole_file;
 use crate::cli::MetricsArgs;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::whole_file;
 use crate::limits::metrics::{
     METRICS_CONNECTION_TIME, METRICS_CONNECTIONS_MAX, METRICS_FILE_PERIOD, METRICS_HEAD_BYTES_MAX,
 };

@@ -23,7 +23,6 @@ mod session;
 pub mod stream;
 mod train;
 mod verify;
-mod whole_file;
 
 use std::ffi::OsString;
 use std::panic::resume_unwind;

@@ -6,6 +6,7 @@ use crate::cli::{Args, Destination, GetArgs};
 use crate::download::own_files::{Written, is_same, streams};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::make_folder_of;
+use crate::files::whole_file;
 
 /// The files that a run with these options writes besides its objects.
 pub(super) fn written(report: Option<&PathBuf>, metrics: Option<&PathBuf>) -> Vec<Written> {
@@ -31,7 +32,7 @@ pub(super) fn require_distinct(args: &Args) -> Result<()> {
         let may_be = |(_, other): &&(&str, &PathBuf)| {
             other.file_name() == path.file_name()
                 && is_same(other, path)
-                && !super::whole_file::is_special(path)
+                && !whole_file::is_special(path)
         };
         let Some((other, _)) = named[..at].iter().find(may_be) else { continue };
         let message = format!("{other} and {name} are the same file: {}", path.display());

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::whole_file;
 use crate::cli::PipeArgs;
 use crate::control::blocking::blocking;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::whole_file;
 use crate::report::progress::Progress;
 
 /// The ready file of a run; dropping this removes it, unless it existed before.

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::download::own_files::LINKS_MAX;
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::LINKS_MAX;
 
 /// The location of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,11 +8,9 @@ use std::path::{Component, Path, PathBuf};
 use crate::cli::{ManifestPlace, SelectionArgs};
 use crate::control::{Settings, aws_files};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::LINKS_MAX;
 use crate::mount::table;
 use crate::plan::folding::{FoldedPaths, Folding};
-
-/// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
-pub(crate) const LINKS_MAX: usize = 40;
 
 /// Files of the user that variables name.
 pub(crate) const FILE_VARIABLES: [&str; 5] = [

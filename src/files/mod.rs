@@ -8,3 +8,4 @@ pub mod journal;
 pub mod mark;
 pub mod sink;
 pub mod system_host;
+pub mod whole_file;

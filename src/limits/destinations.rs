@@ -1,5 +1,5 @@
 //! Limits of downloads to several destinations, to destinations that treat different names as
-//! equal, and of `sync`.
+//! equal, and of `sync`; and of the links in a path.
 
 use super::SYNC_DELETE_OBJECTS_MAX;
 
@@ -21,3 +21,6 @@ pub const FOLDED_PATHS_MAX: usize = SYNC_DELETE_OBJECTS_MAX;
 /// Most objects of `sync --delete` that wait for the end of the listing because a file or a folder
 /// is in their way. Further ones fail.
 pub const BLOCKED_OBJECTS_MAX: usize = 1 << 16;
+
+/// Longest chain of links that is followed, as in the kernel (path_resolution(7)).
+pub const LINKS_MAX: usize = 40;

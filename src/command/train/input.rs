@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::whole_file;
 use super::layout::JobFolders;
 use crate::cli::{JobSource, ManifestPlace, TrainArgs};
 use crate::command::context::Context;
@@ -14,6 +13,7 @@ use crate::command::stream::lines;
 use crate::control::Control;
 use crate::control::list::channel::{ChannelObjects, ChannelSource};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::whole_file;
 use crate::limits::JOB_BYTES_MAX;
 use crate::plan::augmented::AugmentedManifest;
 use crate::plan::epoch::Shard;

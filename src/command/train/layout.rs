@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use super::super::whole_file;
 use super::input::is_files;
 use super::machine;
 use super::written;
 use crate::download::target::{Hindrance, hindrance};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::system_host::make_folders;
+use crate::files::whole_file;
 use crate::limits::{FAILURE_TEXT_MAX, JOB_BYTES_MAX};
 use crate::train::check::overlap;
 use crate::train::layout::Layout as Paths;

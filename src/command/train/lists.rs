@@ -5,7 +5,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::rc::Rc;
 
-use super::super::whole_file::Unnamed;
 use super::files::AllFound;
 use super::input::{self, Sources};
 use super::layout::{JobFolders, TEMPORARY_PREFIX, unusable};
@@ -13,6 +12,7 @@ use crate::control::Control;
 use crate::control::blocking::blocking;
 use crate::control::list::channel::{ChannelObjects, ChannelSource};
 use crate::error::Result;
+use crate::files::whole_file::Unnamed;
 use crate::plan::kept::KeptListing;
 use crate::s3::is_folder_mark;
 use crate::s3::uri::S3Uri;

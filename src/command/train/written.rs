@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::super::whole_file;
 use super::layout::{TEMPORARY_PREFIX, unusable};
 use crate::error::Result;
+use crate::files::whole_file;
 use crate::limits::WRITTEN_BYTES_MAX;
 use crate::train::files::WRITTEN;
 use crate::train::written::{FileState, Written};

@@ -7,7 +7,7 @@
 //! key is DPoP (RFC 9449).
 
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,6 @@ use http::{HeaderValue, Request, Uri, header};
 use rustls::pki_types::PrivateSec1KeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Map, Value, json};
-use tempfile::NamedTempFile;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -42,6 +41,7 @@ use crate::control::endpoint::is_region_of_aws;
 use crate::control::limits::{CREDENTIALS_TIMEOUT, REFRESH_AHEAD, RENEWAL_TIMEOUT};
 use crate::control::settings::{LOGIN_SESSIONS, Settings, read_bounded};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::whole_file::write_private;
 use crate::s3::uri::shown;
 use crate::text::instant::instant_text;
 
@@ -49,6 +49,8 @@ use crate::text::instant::instant_text;
 pub(super) const LOGIN: &str = "login_session";
 /// The command that begins a session.
 const COMMAND: &str = "aws login";
+/// Prefix of the temporary name of a session's file.
+const TEMPORARY_PREFIX: &str = ".inrush-login-";
 
 /// Fields of a session.
 const ACCESS_TOKEN: &str = "accessToken";
@@ -398,13 +400,7 @@ fn outlasts(keys: &Credentials, least: Duration) -> bool {
 /// Replaces a session's file atomically; only its user may read it. The target of a link is
 /// replaced.
 fn write(file: &Path, session: &Session) -> io::Result<()> {
-    let file = file.canonicalize()?;
-    let folder = file.parent().unwrap_or(Path::new("/"));
-    let mut temporary = NamedTempFile::new_in(folder)?;
-    temporary.write_all(session.written().as_bytes())?;
-    temporary.as_file().sync_all()?;
-    temporary.persist(file)?;
-    Ok(())
+    write_private(&file.canonicalize()?, session.written().as_bytes(), TEMPORARY_PREFIX)
 }
 
 /// The proof that the sender of a POST to this URL has the private key: a JSON Web Token (RFC 9449

@@ -12,11 +12,14 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use tempfile::NamedTempFile;
 
-use crate::download::own_files::LINKS_MAX;
 use crate::files::system_host::protection_at;
+use crate::limits::LINKS_MAX;
 
 /// Mode of a new file before the umask, as for a shell's redirection.
 const MODE: u32 = 0o666;
+
+/// Mode of a new file that only its user may read.
+const PRIVATE_MODE: u32 = 0o600;
 
 /// Smallest buffer of one read, in bytes.
 const READ_BYTES_MIN: usize = 64 << 10;
@@ -25,7 +28,7 @@ const READ_BYTES_MIN: usize = 64 << 10;
 ///
 /// # Errors
 /// Those of open(2), fstat(2) and read(2).
-pub(super) fn read(path: &Path, bytes_max: u64) -> rustix::io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, bytes_max: u64) -> rustix::io::Result<Vec<u8>> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let size = rustix::fs::fstat(&file)?.st_size;
     let size = u64::try_from(size).unwrap_or(0).min(bytes_max);
@@ -46,15 +49,27 @@ pub(super) fn read(path: &Path, bytes_max: u64) -> rustix::io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// If it cannot be written; then nothing new is left.
-pub(super) fn write(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Result<(u64, u64)> {
+pub(crate) fn write(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Result<(u64, u64)> {
     let mut file = Unnamed::beside(path, temporary_prefix)?;
     file.write_all(text)?;
     file.name(path)
 }
 
+/// Like [`write()`], but only the user may read the file, and after a crash its name leads to all
+/// of it.
+///
+/// # Errors
+/// Those of [`write()`].
+pub(crate) fn write_private(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Result<()> {
+    let mut file = Unnamed::with_mode(path, temporary_prefix, PRIVATE_MODE)?;
+    file.write_all(text)?;
+    file.sync()?;
+    file.name(path).map(drop)
+}
+
 /// True if something other than a file has this name, such as a device or a FIFO: it is written to,
 /// and is not replaced.
-pub(super) fn is_special(path: &Path) -> bool {
+pub(crate) fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|there| !there.is_file())
 }
 
@@ -64,7 +79,7 @@ pub(super) fn is_special(path: &Path) -> bool {
 ///
 /// # Errors
 /// Those of [`write()`].
-pub(super) fn write_there(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Result<()> {
+pub(crate) fn write_there(path: &Path, text: &[u8], temporary_prefix: &str) -> io::Result<()> {
     let target = led_to(path)?;
     if is_special(path) {
         // A FIFO without a reader is an error, not a wait.
@@ -148,17 +163,21 @@ fn folder_of(path: &Path) -> &Path {
 
 /// A file that has no name yet. Dropping it before leaves nothing.
 #[derive(Debug)]
-pub(super) struct Unnamed(NamedTempFile);
+pub(crate) struct Unnamed(NamedTempFile);
 
 impl Unnamed {
     /// An empty one in the folder of this path.
     ///
     /// # Errors
     /// If it cannot be created.
-    pub(super) fn beside(path: &Path, temporary_prefix: &str) -> io::Result<Self> {
+    pub(crate) fn beside(path: &Path, temporary_prefix: &str) -> io::Result<Self> {
+        Self::with_mode(path, temporary_prefix, MODE)
+    }
+
+    fn with_mode(path: &Path, temporary_prefix: &str, mode: u32) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(temporary_prefix);
-        let builder = builder.permissions(Permissions::from_mode(MODE));
+        let builder = builder.permissions(Permissions::from_mode(mode));
         builder.tempfile_in(folder_of(path)).map(Self).map_err(|error| with_cause(error, path))
     }
 
@@ -166,7 +185,7 @@ impl Unnamed {
     ///
     /// # Errors
     /// If they cannot be written.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub(crate) fn sync(&self) -> io::Result<()> {
         self.0.as_file().sync_data()
     }
 
@@ -174,7 +193,7 @@ impl Unnamed {
     ///
     /// # Errors
     /// If that fails; then nothing new is left.
-    pub(super) fn name(self, path: &Path) -> io::Result<(u64, u64)> {
+    pub(crate) fn name(self, path: &Path) -> io::Result<(u64, u64)> {
         let made = self.0.as_file().metadata()?;
         self.0.persist(path).map_err(|failed| with_cause(failed.error, path))?;
         Ok((made.dev(), made.ino()))
@@ -243,6 +262,18 @@ mod tests {
         let kind = at("fifo").symlink_metadata().expect("it is there").file_type();
         assert!(kind.is_fifo() && is_special(&at("fifo")) && !is_special(&at("link")));
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 5, "nothing else");
+    }
+
+    #[test]
+    fn a_private_file_is_for_its_user_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("file");
+        fs::write(&file, "old").expect("room");
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("its mode");
+        write_private(&file, b"new", ".test-").expect("room");
+        assert_eq!(fs::read_to_string(&file).expect("it is there"), "new");
+        assert_eq!(file.metadata().expect("it is there").mode() & 0o777, PRIVATE_MODE);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing else");
     }
 
     #[test]
