@@ -40,12 +40,13 @@ use std::time::SystemTime;
 
 use http::Method;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
 use tracing::info;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::LIST_REQUESTS_DEFAULT;
 use crate::link::attempt::Timeouts;
-use crate::link::failure::{RetryCounts, RetryReason};
+use crate::link::failure::RetryCounts;
 use crate::link::waiting::{Board, Wait};
 use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
 use crate::s3::aws::Variant;
@@ -60,6 +61,7 @@ use crate::sys::topology::Interface;
 use auth::chain_http::{self, ChainHttp};
 use auth::credentials::{CredentialSource, KeyRefresher};
 use auth::grants::{AccessGrants, Grants};
+use auth::key_refusals::{AfterRefusal, KeyRefusals};
 use client::{Answer, Client, Question};
 use dns::hosts::Names;
 use endpoint::{
@@ -410,14 +412,13 @@ impl Control {
     /// Sends the request, and follows the bucket to its region and expired credentials to new ones.
     async fn ask(&self, ask: Ask<'_>) -> Result<Answer> {
         let mut region_moves = 0;
-        let mut refused_since = None;
-        let mut may_set_clock = true;
+        let mut refusals = KeyRefusals::default();
         loop {
             let endpoint = self.endpoint(ask.bucket, ask.about).await?;
             let keys = endpoint.session.as_ref().unwrap_or(self.key_refresher.published());
             let keys_version = keys.version();
             let answer = self.client.ask(&endpoint, &ask.question, keys, ask.what).await;
-            let answer = answer.map_err(|error| error.within(ask.what))?;
+            let mut answer = answer.map_err(|error| error.within(ask.what))?;
             if (200..300).contains(&answer.status) {
                 keys.note_accepted(keys_version);
                 return Ok(answer);
@@ -432,21 +433,19 @@ impl Control {
                 if moved.region == endpoint.region {
                     return Ok(answer);
                 }
-            } else if refusal.wants_newer_keys(keys, keys_version) {
-                info!("{}: the credentials have expired: asking for newer ones", ask.what);
-                self.client.count(RetryReason::ExpiredToken);
-                if !self.replace_keys(&endpoint, keys_version, &mut refused_since).await? {
-                    let waited = refused_since.map(|since| since.elapsed()).unwrap_or_default();
-                    return Ok(Answer { refused_keys: (waited, keys.outlook()), ..answer });
+                continue;
+            }
+            let replace = async |since: &mut Option<Instant>| {
+                self.replace_keys(&endpoint, keys_version, since).await
+            };
+            let refused = (&refusal, &mut answer);
+            let by = (&self.client, ask.what);
+            match refusals.take(refused, (keys, keys_version), by, replace).await? {
+                AfterRefusal::Again => {}
+                AfterRefusal::Final => return Ok(answer),
+                AfterRefusal::Unrelated => {
+                    return self.follow_redirects(&endpoint, &ask, answer).await;
                 }
-            } else if let Some(server) = refusal.server_clock().filter(|_| may_set_clock) {
-                may_set_clock = false;
-                if !keys.set_clock(server, now()) {
-                    return Ok(answer);
-                }
-                self.client.count(RetryReason::ClockSkew);
-            } else {
-                return self.follow_redirects(&endpoint, &ask, answer).await;
             }
         }
     }
@@ -601,6 +600,7 @@ mod tests {
     use super::limits::NEXT_QUESTION_AFTER;
     use super::loopback::{Reply, Server, control, run};
     use super::*;
+    use crate::link::failure::RetryReason;
 
     #[test]
     fn head_returns_size_and_tag() {

@@ -114,6 +114,7 @@ mod tests {
     use crate::control::ListQuery;
     use crate::control::auth::credentials;
     use crate::control::loopback::{Reply, Server, control, run};
+    use crate::link::failure::RetryReason;
     use crate::s3::grants::GrantTarget;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, UNIX_EPOCH};
@@ -258,6 +259,7 @@ mod tests {
             let mut control = control(&server).await;
             control.key_refresher = credentials::giving(&["OLD", "NEW"]).await;
             listed(&control).await.expect("a page");
+            assert_eq!(control.retries()[RetryReason::ExpiredToken as usize], 1);
         });
     }
 

@@ -10,6 +10,7 @@ pub(super) mod express;
 mod fields;
 pub mod grants;
 pub(super) mod instance;
+pub(super) mod key_refusals;
 mod login;
 mod own_keys;
 pub(super) mod process;

@@ -2,10 +2,10 @@
 
 use tokio::time::Instant;
 
+use super::key_refusals::{AfterRefusal, KeyRefusals};
 use crate::control::client::{Answer, Client, Question};
-use crate::control::{Control, now, server_error};
+use crate::control::{Control, server_error};
 use crate::error::Result;
-use crate::link::failure::RetryReason;
 use crate::s3::Endpoint;
 
 impl Control {
@@ -19,7 +19,7 @@ impl Control {
         what: &str,
     ) -> Result<Answer> {
         let keys = self.key_refresher.published();
-        let (mut refused_since, mut may_set_clock) = (None, true);
+        let mut refusals = KeyRefusals::default();
         loop {
             let version = keys.version();
             let answer = client.ask(endpoint, question, keys, what).await;
@@ -29,18 +29,15 @@ impl Control {
                 return Ok(answer);
             }
             let refusal = server_error(&answer);
-            if refusal.wants_newer_keys(keys, version) {
-                let since = *refused_since.get_or_insert_with(Instant::now);
-                if self.key_refresher.await_newer(version, since).await {
-                    continue;
-                }
-                answer.refused_keys = (since.elapsed(), keys.outlook());
-            } else if let Some(server) = refusal.server_clock().filter(|_| may_set_clock) {
-                may_set_clock = false;
-                if keys.set_clock(server, now()) {
-                    client.count(RetryReason::ClockSkew);
-                    continue;
-                }
+            let replace = async |since: &mut Option<Instant>| {
+                let since = *since.get_or_insert_with(Instant::now);
+                Ok(self.key_refresher.await_newer(version, since).await)
+            };
+            let refused = (&refusal, &mut answer);
+            if refusals.take(refused, (keys, version), (client, what), replace).await?
+                == AfterRefusal::Again
+            {
+                continue;
             }
             return Ok(answer);
         }
