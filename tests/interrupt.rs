@@ -233,7 +233,8 @@ fn an_object_that_the_user_interrupts_has_not_failed() {
     running.signal(Signal::INT);
     let run = running.wait().expect(INTERRUPTED);
     run.check(!run.stderr.contains("failed"), "it was interrupted");
-    run.expect_words(&["\nnot complete: get: s3://lab/large/", "interrupted: 0 of 3 objects"]);
+    // "0 of 3 objects", or "0 objects" if the last page of the listing had not come.
+    run.expect_words(&["\nnot complete: get: s3://lab/large/", "interrupted: 0 "]);
 }
 
 #[test]
