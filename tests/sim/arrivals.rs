@@ -7,6 +7,7 @@ use super::CALM;
 use super::memory::Retransmission;
 use super::origin::Fault;
 use super::plumbing::small;
+use super::seeds;
 use super::world::World;
 
 /// What of an answer is on its way.
@@ -106,6 +107,8 @@ impl World {
             // What was not read may be lost with a reset.
             let is_reset = matches!(found.end, Some((_, Fault::Reset)));
             if is_reset && self.chance.hits(300) {
+                let is_lost = found.given < found.transit.arrived;
+                seeds::note("bytes lost with a reset", u64::from(is_lost));
                 found.end = Some((found.given, Fault::Reset));
             }
             false

@@ -5,14 +5,16 @@ use inrush::error::{Error, ErrorKind};
 
 use super::origin::Fault;
 use super::plumbing::small;
+use super::seeds;
 use super::world::World;
 
-/// Alerts as they come unencrypted: a level and a description (RFC 8446 section 6).
-const ALERTS: [[u8; 2]; 4] = [
-    [2, 40], // There will be no session: handshake_failure.
-    [2, 80], // internal_error
-    [2, 20], // bad_record_mac
-    [1, 0],  // close_notify
+/// Alerts as they come unencrypted: a level and a description (RFC 8446 section 6). After the first
+/// there will be no session.
+const ALERTS: [([u8; 2], &str); 4] = [
+    ([2, 40], "handshake_failure"),
+    ([2, 80], "internal_error"),
+    ([2, 20], "bad_record_mac"),
+    ([1, 0], "close_notify"),
 ];
 
 /// Length of a record's header.
@@ -39,7 +41,9 @@ impl World {
         let border = (found.given + border).max(found.transit.arrived());
         found.answer.truncate(border);
         found.answer.extend_from_slice(&[21, 3, 3, 0, 2]);
-        found.answer.extend_from_slice(&ALERTS[small(self.chance.below(4))]);
+        let (alert, name) = ALERTS[small(self.chance.below(4))];
+        seeds::note(name, 1);
+        found.answer.extend_from_slice(&alert);
         found.end = Some((found.answer.len(), Fault::End));
         // Where a record was cut by it, what follows may be taken for something else.
         found.garbled = true;

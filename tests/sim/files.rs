@@ -3,18 +3,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use inrush::error::Error;
-use inrush::files::file_download::FileDownload;
+use inrush::error::{Error, ErrorKind};
+use inrush::files::file_download::{FileDownload, Outcome};
 use inrush::files::host::{FileError, FileJob, FileTask, SlotBytes};
+use inrush::files::sink::Sink;
 use inrush::files::sink::file::{OpenFile, allocation};
 use inrush::limits::{DIRECT_ALIGNMENT_BYTES, EMPTY_OBJECTS_PER_TURN_MAX, SLOT_BYTES_MIN};
 use inrush::sys::{Errno, Handle};
 
+use super::chance::Chance;
+use super::origin::Rates;
 use super::pieces::Pieces;
+use super::seeds::{self, seeds};
 use super::world::{World, number};
+use super::{CALM, Scenario, checked, set_up_with};
 
-/// Counted where the beginning of a range is kept that ends within a slot.
-pub(crate) const WITHIN_A_SLOT: &str = "kept within a slot";
+/// What calls of a file system fail with.
+const ERRORS: [(Errno, &str); 4] = [
+    (Errno::NO_SPACE, "disk full"),
+    (Errno::IO, "disk broken"),
+    (Errno::new(24), "no descriptor"),
+    (Errno::new(13), "no permission"),
+];
 
 /// A file under its temporary name.
 #[derive(Debug)]
@@ -79,8 +89,8 @@ impl World {
             return Ok(());
         }
         self.count(step);
-        let errno = [Errno::NO_SPACE, Errno::IO, Errno::new(24), Errno::new(13)];
-        let errno = errno[usize::try_from(self.chance.below(4)).expect("small")];
+        let (errno, name) = ERRORS[usize::try_from(self.chance.below(4)).expect("small")];
+        seeds::note(name, 1);
         Err(FileError::new(step, path.to_owned(), errno))
     }
 
@@ -96,7 +106,9 @@ impl World {
         let rate = self.rates.disk_per_mille;
         if self.chance.hits(rate) {
             self.count("write error");
-            return Err(if self.chance.hits(500) { Errno::NO_SPACE } else { Errno::IO });
+            let (errno, name) = ERRORS[usize::from(!self.chance.hits(500))];
+            seeds::note(name, 1);
+            return Err(errno);
         }
         if self.chance.hits(self.rates.network_per_mille) {
             self.count("write again");
@@ -155,6 +167,7 @@ impl World {
             outcome = file.as_ref().map(|_| true).map_err(Clone::clone);
             file.map_err(Error::from)
         });
+        seeds::note("created by another worker", u64::from(matches!(outcome, Ok(false))));
         outcome
     }
 
@@ -214,7 +227,7 @@ impl World {
 
     fn range_reached(&mut self, file: &OpenFile, index: u64, prefix_bytes: u64) {
         if !prefix_bytes.is_multiple_of(u64::from(SLOT_BYTES_MIN)) {
-            self.count(WITHIN_A_SLOT);
+            seeds::note("kept within a slot", 1);
         }
         let found = &self.files[number(&file.handle)];
         let start = usize::try_from(index).expect("small") * found.part;
@@ -247,4 +260,20 @@ impl World {
         assert!(!found.done, "{} ends once", found.path);
         found.done = true;
     }
+}
+
+/// A disk that is full, broken or closed to us: objects fail with its error, and no other.
+#[test]
+fn objects_on_a_disk_that_fails_have_its_error() {
+    seeds("objects_on_a_disk_that_fails_have_its_error", 2000, |seed| {
+        let rates = Rates { disk_per_mille: 100, ..CALM };
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls: false, verify: false };
+        let sizes = [&[0; 4][..], &[5_000; 4], &[300_000; 10]].concat();
+        let bench = set_up_with(seed, scenario, &mut Chance(seed), 1 << 17, &sizes);
+        for Outcome { result, .. } in checked(bench, seed, scenario).1 {
+            let Err(error) = result else { continue };
+            let is_of_disk = matches!(error.kind(), ErrorKind::Destination | ErrorKind::Host);
+            assert!(is_of_disk, "{error}");
+        }
+    });
 }

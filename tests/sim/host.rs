@@ -97,14 +97,15 @@ impl Host for SimHost {
         &mut self,
         out: &mut [u8],
         object: &ObjectRef,
-        _elsewhere: Option<&Elsewhere>,
+        elsewhere: Option<&Elsewhere>,
         range: Option<ByteRange>,
         _headers: OptionalHeaders,
     ) -> Result<u32, Error> {
         let range = range
             .map(|range| format!("{}-{}", range.offset, range.offset + range.length - 1))
             .unwrap_or_default();
-        let text = format!("{} {range}\n", object.listed.key);
+        let to = elsewhere.map(|elsewhere| format!(" @{}", elsewhere.endpoint.host));
+        let text = format!("{} {range}{}\n", object.listed.key, to.unwrap_or_default());
         out[..text.len()].copy_from_slice(text.as_bytes());
         Ok(u32::try_from(text.len()).expect("short"))
     }

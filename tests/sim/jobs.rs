@@ -6,6 +6,7 @@ use inrush::files::host::{FileDone, FileHost, FileJob, FileTask};
 use inrush::files::sink::calls::Calls;
 
 use super::host::SimHost;
+use super::seeds;
 use super::world::{Shared, World};
 
 /// A call that is slow takes this time at least, in microseconds.
@@ -34,8 +35,6 @@ pub(crate) struct Jobs {
     pub(crate) done: [u64; 2],
     /// Time that workers spent in calls, in microseconds.
     pub(crate) blocked_us: u64,
-    /// Small objects that were taken back.
-    pub(crate) recalled: u64,
 }
 
 impl Jobs {
@@ -110,6 +109,8 @@ impl FileHost for SimHost {
             let rate = (world.rates.network_per_mille * 4).min(500);
             let (wakes, begun) = (!world.chance.hits(rate), world.chance.hits(500));
             let worker = self.worker;
+            seeds::note("job on a helper thread", 1);
+            seeds::note("wake-up of a job lost", u64::from(!wakes));
             world.jobs.blocking.push(Blocking { worker, task, took_us, ready_us, wakes, begun });
         } else {
             world.now_us += took_us;
@@ -149,7 +150,7 @@ impl FileHost for SimHost {
             job.worker == self.worker && is_small && !job.begun
         };
         let found = world.jobs.blocking.iter().position(can_be)?;
-        world.jobs.recalled += 1;
+        seeds::note("job taken back", 1);
         Some(world.jobs.blocking.swap_remove(found).task)
     }
 

@@ -9,7 +9,9 @@ mod arrivals;
 mod chance;
 mod cipher;
 mod crew;
+mod detours;
 mod endpoints;
+mod events;
 mod files;
 mod host;
 mod jobs;
@@ -27,12 +29,12 @@ mod secure;
 mod seeds;
 mod shore;
 mod stage;
+mod tally;
 mod world;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use inrush::checksum::Verification;
 use inrush::engine::metrics::WorkerMetrics;
@@ -51,7 +53,7 @@ use chance::Chance;
 use crew::{Crew, Simulated};
 use origin::Rates;
 use pieces::Pieces;
-use seeds::{DISK, FATAL, NETWORK, TLS, assert_happened, seeds};
+use seeds::{note, seeds};
 use world::{Shared, World};
 
 /// Turns after which a run counts as hanging: virtual time makes a sane run take a few thousand.
@@ -136,6 +138,7 @@ impl Bench {
     /// What the control plane does: takes outcomes in, and has some objects that failed for now
     /// fetched again.
     fn decide(&mut self, chance: &mut Chance) {
+        self.world.borrow_mut().look_up_nodes();
         let mut outcomes = Vec::new();
         self.scheduler.collect(&mut outcomes);
         for outcome in outcomes {
@@ -204,8 +207,12 @@ fn set_up_at(
     let scheduler = Arc::new(Scheduler::new(counters.clone()));
     let sides = scenario.tls.then(|| secure::sides(seed));
     world.borrow_mut().sides = sides.clone();
-    let keys: Vec<String> =
-        sizes.iter().enumerate().map(|(index, size)| format!("k{index}-{size}")).collect();
+    // Some empty objects are folders.
+    let key = |(index, size): (usize, &u64)| match *size == 0 && index.is_multiple_of(2) {
+        true => format!("k{index}-0/"),
+        false => format!("k{index}-{size}"),
+    };
+    let keys: Vec<String> = sizes.iter().enumerate().map(key).collect();
     let downloads = keys.iter().map(|key| {
         let to = &endpoints[usize::from(chance.hits(200)) % endpoints.len()];
         let download = FileDownload::new(object(key), Arc::clone(to), key.clone(), cut);
@@ -258,6 +265,7 @@ fn run(bench: &mut Bench, seed: u64, stop: bool) -> WorkerMetrics {
         assert!(turns < TURNS_MAX, "the run hangs");
         if stop_at == Some(turns as u64) {
             bench.scheduler.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+            note("run stopped", 1);
         }
         let pick = usize::try_from(chance.below(running.len() as u64)).expect("small");
         let worker = &mut bench.workers[running[pick]].worker;
@@ -296,8 +304,8 @@ fn check(seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
 
 fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outcome>) {
     let metrics = run(&mut bench, seed, scenario.stop);
-    seeds::note_recovery(&metrics.sent);
-    seeds::note("second won", metrics.hedges_won);
+    tally::note_sent(&metrics.sent);
+    tally::note_workers(&metrics);
     bench.world.borrow_mut().late = [metrics.sent.hedges, metrics.hedges_won, metrics.sent.moves];
     for download in bench.scheduler.abandon() {
         if let Some(file) = download.created_file() {
@@ -317,6 +325,7 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
     for outcome in &outcomes {
         let key = outcome.download.object.listed.key.as_str();
         ended.push(key);
+        outcome.result.as_ref().err().into_iter().for_each(tally::note_error);
         assert_eq!(outcome.download.unsettled(), 0, "{key}");
         if outcome.result.is_ok() {
             let pieces = world.delivered.get(&(key.to_owned(), outcome.download.restarts));
@@ -324,6 +333,9 @@ fn checked(mut bench: Bench, seed: u64, scenario: Scenario) -> (Shared, Vec<Outc
             assert_eq!(delivered, outcome.download.object.listed.size_bytes, "{key}: delivered");
         }
         match (&outcome.result, scenario.sink) {
+            (Ok(()), Sink::File) if outcome.download.shape == Shape::Folder => {
+                assert!(world.folders.iter().any(|folder| folder == key), "{key}: not made");
+            }
             (Ok(()), Sink::File) => {
                 let model = world.model(key);
                 let found = world.published.get(key).expect("published");
@@ -356,6 +368,8 @@ const CALM: Rates = Rates {
     disk_per_mille: 0,
     flip_per_mille: 0,
     pause_per_mille: 0,
+    redirect_per_mille: 0,
+    keys_per_mille: 0,
 };
 
 #[test]
@@ -418,7 +432,6 @@ fn faults_that_a_retry_heals_lose_nothing() {
             assert!(outcome.result.is_ok(), "{:?}", outcome.result);
         }
     });
-    assert_happened(&[NETWORK, &["short write", "write again"]]);
 }
 
 #[test]
@@ -434,37 +447,25 @@ fn a_hostile_network_gives_right_bytes_or_a_named_error() {
         let sink = if seed % 5 == 0 { Sink::Null } else { Sink::File };
         check(seed, Scenario { rates, stop: seed % 4 == 1, sink, tls: false, verify: false });
     });
-    assert_happened(&[NETWORK, DISK, FATAL]);
 }
 
 #[test]
 fn late_ranges_are_asked_for_twice_and_written_once() {
-    let sums = [0; 3].map(AtomicU64::new);
-    for tls in [false, true] {
-        let count = if tls { 30 } else { 200 };
-        seeds("late_ranges_are_asked_for_twice_and_written_once", count, |seed| {
-            // Now and then a connection or an answer hangs for ever.
-            let rates = Rates { network_per_mille: 15, hang_per_mille: 30, ..CALM };
-            let scenario = Scenario { rates, stop: false, sink: Sink::File, tls, verify: true };
-            // 60 objects are enough ranges, of one to four slots, for the usual time to be known.
-            let sizes: Vec<u64> = (0..60).map(|number| number * 5_000).collect();
-            let part = 1 << (16 + seed % 3);
-            let bench = set_up_with(seed, scenario, &mut Chance(seed), part, &sizes);
-            let (world, outcomes) = checked(bench, seed, scenario);
-            for Outcome { download, result, .. } in &outcomes {
-                let is_known = result.is_ok() && download.object.listed.size_bytes > 0;
-                assert_eq!(download.verification.verdict().is_ok(), is_known, "{result:?}");
-            }
-            for (count, sum) in world.borrow().late.iter().zip(&sums) {
-                sum.fetch_add(*count, Ordering::Relaxed);
-            }
-        });
-    }
-    let [begun, won, moved] = sums.map(AtomicU64::into_inner);
-    let figures =
-        format!("{begun} were asked for twice, {won} times the second won, {moved} moved");
-    println!("{figures}");
-    assert!(moved > 0 && won > 0 && begun > won, "{figures}");
+    seeds("late_ranges_are_asked_for_twice_and_written_once", 230, |seed| {
+        // Now and then a connection or an answer hangs for ever.
+        let rates = Rates { network_per_mille: 15, hang_per_mille: 30, ..CALM };
+        let tls = seed % 8 == 0;
+        let scenario = Scenario { rates, stop: false, sink: Sink::File, tls, verify: true };
+        // 60 objects are enough ranges, of one to four slots, for the usual time to be known.
+        let sizes: Vec<u64> = (0..60).map(|number| number * 5_000).collect();
+        let part = 1 << (16 + seed % 3);
+        let bench = set_up_with(seed, scenario, &mut Chance(seed), part, &sizes);
+        let (_, outcomes) = checked(bench, seed, scenario);
+        for Outcome { download, result, .. } in &outcomes {
+            let is_known = result.is_ok() && download.object.listed.size_bytes > 0;
+            assert_eq!(download.verification.verdict().is_ok(), is_known, "{result:?}");
+        }
+    });
 }
 
 #[test]
@@ -489,7 +490,6 @@ fn faults_of_tls_lose_nothing() {
             assert!(world.borrow().has_refused(error), "{error}");
         }
     });
-    assert_happened(&[NETWORK, TLS]);
 }
 
 #[test]
@@ -507,20 +507,15 @@ fn a_hostile_network_under_tls_gives_right_bytes_or_a_named_error() {
             Scenario { rates, stop: seed % 4 == 1, sink: Sink::File, tls: true, verify: false },
         );
     });
-    assert_happened(&[NETWORK, TLS, DISK, FATAL]);
 }
 
 #[test]
 fn a_stopped_run_leaves_only_whole_files() {
-    let [runs, kept] = [0; 2].map(AtomicU64::new);
     seeds("a_stopped_run_leaves_only_whole_files", 500, |seed| {
         let rates = Rates { network_per_mille: 20, hang_per_mille: 20, ..CALM };
         let tls = seed % 4 == 0;
         let scenario = Scenario { rates, stop: true, sink: Sink::File, tls, verify: false };
         let (world, outcomes) = check(seed, scenario);
-        let within = world.borrow().injected.contains_key(files::WITHIN_A_SLOT);
-        runs.fetch_add(1, Ordering::Relaxed);
-        kept.fetch_add(u64::from(within), Ordering::Relaxed);
         assert_eq!(world.borrow().unnoted(), 0, "what was written is noted for a later run");
         for outcome in outcomes {
             if let Err(error) = outcome.result {
@@ -529,8 +524,6 @@ fn a_stopped_run_leaves_only_whole_files() {
             }
         }
     });
-    let [runs, kept] = [runs, kept].map(AtomicU64::into_inner);
-    assert!(runs == 1 || kept > runs / 20, "what had come was kept in {kept} of {runs} runs");
 }
 
 #[test]
@@ -562,7 +555,6 @@ fn wrong_bytes_are_never_taken_for_right_ones() {
             assert_eq!(download.verification.verdict().is_ok(), validated, "{key}");
         }
     });
-    assert_happened(&[&["begun anew", "checksum", "wrong bit in a body"]]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::memory::{KernelMemory, Retransmission};
 use super::origin::Fault;
 use super::plumbing::End;
 use super::secure::Server;
+use super::seeds;
 use super::world::{Socket, World};
 
 /// Time for which the model gives out bytes at once, in microseconds: its resolution.
@@ -212,6 +213,7 @@ impl Network {
             return now_us;
         }
         let time_us = u64::from(length) * 1_000_000 / self.terms.disk_rate;
+        seeds::note("slow disk", u64::from(self.disk_free_us > now_us));
         self.disk_free_us = self.disk_free_us.max(now_us) + time_us;
         self.disk_free_us
     }
@@ -288,6 +290,7 @@ impl Terms {
     /// Capacity that `connections` connections share, in bytes a second.
     fn shared(&self, now_us: u64, connections: u64) -> u64 {
         let is_beside = self.neighbour_us.contains(&now_us);
+        seeds::note("capacity taken by others", u64::from(is_beside));
         let taken = if is_beside { self.neighbour_per_mille } else { 0 };
         let doublings = (connections / self.knee).checked_ilog2().map_or(0, |beyond| beyond + 1);
         let lost = 30 * u64::from(doublings);

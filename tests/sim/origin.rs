@@ -3,6 +3,7 @@
 use inrush::checksum::{Algorithm, Form, Stored, Sum};
 
 use super::chance::Chance;
+use super::seeds;
 
 /// What goes wrong with one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,14 @@ pub(crate) enum Fault {
     WrongBit,
     /// 503 because of the rate of requests; the connection is kept.
     TooMany,
+    /// 307 to a node that has the object.
+    Redirect,
+    /// 404 of a node that has it no longer.
+    Gone,
+    /// 400: the session token has expired.
+    ExpiredKeys,
+    /// 403: the clocks differ.
+    ClockSkew,
 }
 
 impl Fault {
@@ -54,6 +63,10 @@ impl Fault {
             Self::OtherEtag => "other etag",
             Self::WrongBit => "wrong bit in a body",
             Self::TooMany => "too many requests",
+            Self::Redirect => "redirect",
+            Self::Gone => "node without the object",
+            Self::ExpiredKeys => "expired keys",
+            Self::ClockSkew => "clock skew",
         }
     }
 }
@@ -73,17 +86,28 @@ pub(crate) struct Rates {
     pub(crate) flip_per_mille: u64,
     /// Calls of the file system that take long, and times when the process is stopped.
     pub(crate) pause_per_mille: u64,
+    /// Requests that a gateway redirects to a node.
+    pub(crate) redirect_per_mille: u64,
+    /// Answers that object to the keys or the clock.
+    pub(crate) keys_per_mille: u64,
 }
 
 impl Rates {
     /// Draws what goes wrong with one answer.
-    pub(crate) fn draw(&self, chance: &mut Chance, kept: bool) -> Option<Fault> {
+    pub(crate) fn draw(&self, chance: &mut Chance, kept: bool, is_node: bool) -> Option<Fault> {
         if chance.hits(self.fatal_per_mille) {
             return Some(if chance.hits(500) { Fault::Denied } else { Fault::OtherEtag });
         }
         // Drawn only where it can be: the seeds of the other runs stay what they are.
         if self.flip_per_mille > 0 && chance.hits(self.flip_per_mille) {
             return Some(Fault::WrongBit);
+        }
+        if self.keys_per_mille > 0 && chance.hits(self.keys_per_mille) {
+            return Some(if chance.hits(500) { Fault::ExpiredKeys } else { Fault::ClockSkew });
+        }
+        let detour_per_mille = self.redirect_per_mille / if is_node { 8 } else { 1 };
+        if detour_per_mille > 0 && chance.hits(detour_per_mille) {
+            return Some(if is_node { Fault::Gone } else { Fault::Redirect });
         }
         if !chance.hits(self.network_per_mille * 4) {
             return None;
@@ -120,9 +144,10 @@ pub(crate) fn etag(key: &str) -> String {
     format!("\"{key}\"")
 }
 
-/// Size of an object: it stands in its key, behind the last dash.
+/// Size of an object: the number in its key, behind the last dash.
 pub(crate) fn size(key: &str) -> u64 {
-    key.rsplit('-').next().expect("a size").parse().expect("a number")
+    let size = key.trim_end_matches('/').rsplit('-').next().expect("a size");
+    size.parse().expect("a number")
 }
 
 /// What the origin stores of an object in parts or in one piece, to sum its pieces for.
@@ -141,9 +166,10 @@ pub(crate) fn sum(model: &[u8], chance: &mut Chance) -> Sum {
     Sum::new(Stored { algorithm, form, digest }, size, part).expect("a CRC")
 }
 
-fn kept_slow_down() -> Vec<u8> {
-    let xml = "<Error><Code>SlowDown</Code></Error>";
-    format!("HTTP/1.1 503 S\r\nContent-Length: {}\r\n\r\n{xml}", xml.len()).into_bytes()
+/// An answer of S3 that refuses; its connection is kept.
+fn refusal(status: u16, code: &str) -> Vec<u8> {
+    let xml = format!("<Error><Code>{code}</Code></Error>");
+    format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{xml}", xml.len()).into_bytes()
 }
 
 /// Appends a body: as it is, or in chunks of lengths that are as odd as that number.
@@ -180,21 +206,21 @@ pub(crate) fn answer(
         Some(Fault::ServerError) => {
             return (b"HTTP/1.1 500 E\r\nContent-Length: 4\r\n\r\noops".to_vec(), None);
         }
-        Some(Fault::TooMany) => return (kept_slow_down(), None),
+        Some(Fault::TooMany) => return (refusal(503, "SlowDown"), None),
         Some(Fault::SlowDown) if chance.hits(500) => {
             // The connection is kept.
-            return (kept_slow_down(), None);
+            return (refusal(503, "SlowDown"), None);
         }
         Some(Fault::SlowDown) => {
+            seeds::note("slow down in chunks", 1);
             let body = "HTTP/1.1 503 S\r\nTransfer-Encoding: chunked\r\n\r\n\
                 29\r\n<Error><Code>SlowDown</Code></Error>     \r\n0\r\n\r\n";
             return (body.as_bytes().to_vec(), None);
         }
-        Some(Fault::Denied) => {
-            let xml = "<Error><Code>AccessDenied</Code></Error>";
-            let text = format!("HTTP/1.1 403 F\r\nContent-Length: {}\r\n\r\n{xml}", xml.len());
-            return (text.into_bytes(), None);
-        }
+        Some(Fault::Denied) => return (refusal(403, "AccessDenied"), None),
+        Some(Fault::Gone) => return (refusal(404, "NoSuchKey"), None),
+        Some(Fault::ExpiredKeys) => return (refusal(400, "ExpiredToken"), None),
+        Some(Fault::ClockSkew) => return (refusal(403, "RequestTimeTooSkewed"), None),
         Some(Fault::Garbage) => return (b"220 smtp.example.org ESMTP\r\n\r\n".to_vec(), None),
         Some(Fault::Stale) => return (Vec::new(), Some((0, Fault::End))),
         _ => {}
@@ -213,6 +239,7 @@ pub(crate) fn answer(
     let is_right = matches!(fault, Some(Fault::Reset | Fault::End | Fault::CloseAfter));
     let is_chunked = is_right && (first + size) % 2 == 1;
     let length = last - first + 1 + longer + if range.is_empty() { shift } else { 0 };
+    seeds::note("answer in chunks", u64::from(is_chunked));
     head += &match is_chunked {
         true => "Transfer-Encoding: chunked\r\n\r\n".to_owned(),
         false => format!("Content-Length: {length}\r\n\r\n"),

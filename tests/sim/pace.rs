@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use inrush::engine::metrics::WorkerMetrics;
 use inrush::engine::pace::{Bounds, Pacer};
@@ -23,7 +22,7 @@ use super::network::{Network, Terms};
 use super::origin::Rates;
 use super::world::World;
 use super::{
-    Bench, CALM, Crew, Scenario, Simulated, checked, endpoint, object, seeds, set_up_with,
+    Bench, CALM, Crew, Scenario, Simulated, checked, endpoint, object, seeds, set_up_with, tally,
 };
 
 pub(super) const SECOND_US: u64 = 1_000_000;
@@ -176,7 +175,13 @@ impl Course {
             assert_eq!((data.free(), control.free()), (slots, connections), "every slot is back");
             metrics
         };
-        workers.into_iter().map(end).collect()
+        let all: Vec<WorkerMetrics> = workers.into_iter().map(end).collect();
+        for metrics in &all {
+            tally::note_sent(&metrics.sent);
+            tally::note_workers(metrics);
+        }
+        tally::note_pace(&self.pacer.timeline());
+        all
     }
 }
 
@@ -481,7 +486,6 @@ fn best_of(seed: u64, terms: &Terms, size_bytes: u64, connections: usize) -> u64
 /// Whatever else goes wrong, over a network too each byte is written once.
 #[test]
 fn a_network_with_faults_and_pauses_brings_every_byte_once() {
-    let refused = AtomicU64::new(0);
     seeds("a_network_with_faults_and_pauses_brings_every_byte_once", 60, |seed| {
         let rates = Rates { network_per_mille: 15, hang_per_mille: 5, pause_per_mille: 1, ..CALM };
         let rates = if seed % 3 == 0 { CALM } else { rates };
@@ -494,15 +498,11 @@ fn a_network_with_faults_and_pauses_brings_every_byte_once() {
         let (file_call_us, disk_rate) = (seed % 7 * 1_000, seed % 2 * 4 * MILLION);
         let terms = Terms { requests_per_second, file_call_us, disk_rate, ..network };
         bench.world.borrow_mut().network = Some(Network::new(terms));
-        let (world, outcomes) = checked(bench, seed, scenario);
-        let network = &world.borrow().network;
-        refused.fetch_add(network.as_ref().expect("a network").refused, Ordering::Relaxed);
+        let (_, outcomes) = checked(bench, seed, scenario);
         for Outcome { result, .. } in &outcomes {
             let is_stopped =
                 stop && result.as_ref().is_err_and(|e| e.kind() == ErrorKind::Interrupted);
             assert!(result.is_ok() || is_stopped, "{result:?}");
         }
     });
-    let is_one = std::env::var_os("INRUSH_SIM_SEED").is_some();
-    assert!(is_one || refused.into_inner() > 0, "the server never asked for less");
 }

@@ -7,7 +7,6 @@ mod run;
 mod slow;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use inrush::error::{Error, ErrorKind, ErrorReason};
 use inrush::limits::{ALIKE_TRIES_MAX, ATTEMPTS_MAX, EPOCHS_REPORTED_MAX};
@@ -17,7 +16,7 @@ use super::chance::Chance;
 use super::origin::Rates;
 use super::places::Manner;
 use super::plumbing::small;
-use super::seeds::{FATAL, NETWORK, PIPES, TLS, assert_happened, note, seeds};
+use super::seeds::{note, seeds};
 use run::{Course, PATIENT, check};
 
 /// A reader as the seed draws it, for an epoch of `bytes` bytes.
@@ -136,7 +135,6 @@ fn readers_that_leave_get_what_they_read() {
 
 #[test]
 fn each_fault_of_a_stream_is_one_retry() {
-    let [runs, exact] = [const { AtomicU32::new(0) }; 2];
     seeds("each_fault_of_a_stream_is_one_retry", 1500, |seed| {
         let rates = Rates { network_per_mille: 30, hang_per_mille: 10, ..CALM };
         let spurious_per_mille = if seed % 2 == 0 { 0 } else { 100 };
@@ -147,25 +145,20 @@ fn each_fault_of_a_stream_is_one_retry() {
         let injected = &ran.world.borrow().injected;
         let (retries, faults, late) = (ran.retries(), to_retry(injected), ran.late());
         assert!(retries <= faults + late, "{retries} after {injected:?}");
-        runs.fetch_add(1, Ordering::Relaxed);
         // A full ring fails a connection whose answer may have had a fault still to come, and so
         // does the end of one that is late.
         let unseen =
             injected.get("ring full").copied().unwrap_or(0) + late + ran.metrics.sent.hedges;
         if unseen == 0 {
             assert_eq!(retries, faults, "each fault is seen once: {injected:?}");
-            exact.fetch_add(u32::from(faults > 0), Ordering::Relaxed);
+            note("one retry for each fault", u64::from(faults > 0));
         }
     });
-    assert_happened(&[NETWORK]);
-    let [runs, exact] = [runs, exact].map(AtomicU32::into_inner);
-    assert!(exact * 10 > runs || runs < 100, "{exact} of {runs} were exact");
 }
 
 /// A range that stalls among many goes on elsewhere long before its timeout.
 #[test]
 fn what_is_late_beside_its_peers_is_not_waited_for() {
-    let [runs, stalled, soon] = [const { AtomicU32::new(0) }; 3];
     seeds("what_is_late_beside_its_peers_is_not_waited_for", 200, |seed| {
         let rates = Rates { hang_per_mille: 10, ..CALM };
         let many = Course {
@@ -180,16 +173,12 @@ fn what_is_late_beside_its_peers_is_not_waited_for() {
         let ran = check(seed, &many);
         ran.assert_ok();
         let world = ran.world.borrow();
-        runs.fetch_add(1, Ordering::Relaxed);
-        stalled.fetch_add(u32::from(!world.injected.is_empty()), Ordering::Relaxed);
         // The first few are waited for: nobody knows yet what is usual.
         let again = ran.metrics.sent.moves + ran.metrics.sent.hedges;
         let is_soon = world.now_us < 10_000_000 && again > 0;
-        soon.fetch_add(u32::from(is_soon), Ordering::Relaxed);
+        note("late range left soon", u64::from(is_soon));
+        note("late range waited for", u64::from(!world.injected.is_empty() && !is_soon));
     });
-    let [runs, stalled, soon] = [runs, stalled, soon].map(AtomicU32::into_inner);
-    assert!(stalled * 5 > runs || runs < 200, "{stalled} of {runs} had a stall");
-    assert!(soon * 3 >= stalled * 2 || runs < 200, "{soon} of {stalled} ended soon");
 }
 
 #[test]
@@ -232,7 +221,6 @@ fn a_hostile_network_gives_a_right_stream_or_a_named_error() {
             assert!(!is_final || unseen, "no error after {injected:?}");
         }
     });
-    assert_happened(&[NETWORK, FATAL, PIPES]);
 }
 
 #[test]
@@ -246,20 +234,31 @@ fn a_verified_stream_has_no_whole_object_that_differs() {
         for error in ran.errors() {
             let is_named = error.to_string().contains("the bytes have another checksum: the ");
             assert!(is_flipped && is_named && error.reason() == ErrorReason::Integrity, "{error}");
-            note("stream that differs", 1);
         }
         for fed in &ran.fed {
             assert!(fed.count.not_validated.is_empty(), "each is compared");
-            note("verified object", fed.count.validated_objects);
         }
     });
-    assert_happened(&[&["stream that differs", "verified object"]]);
+}
+
+/// Gateways lead each range to a node, which may have lost the object meanwhile.
+#[test]
+fn redirects_and_keys_that_expire_end_no_stream() {
+    seeds("redirects_and_keys_that_expire_end_no_stream", 400, |seed| {
+        let network_per_mille = if seed % 3 == 0 { 20 } else { 0 };
+        let (redirect_per_mille, keys_per_mille) = (400, 40);
+        let rates = Rates { network_per_mille, redirect_per_mille, keys_per_mille, ..CALM };
+        let tls = seed % 4 == 0;
+        let ran = check(seed, &Course { tls, ..course(seed, rates, seed % 2 == 0) });
+        for error in ran.errors() {
+            assert!(ran.world.borrow().has_refused(error), "{error}");
+        }
+    });
 }
 
 /// Half a minute in which nobody listens is survived, whatever the number of tries.
 #[test]
 fn an_outage_shorter_than_it_is_retried_for_ends_no_stream() {
-    let [runs, met] = [const { AtomicU32::new(0) }; 2];
     seeds("an_outage_shorter_than_it_is_retried_for_ends_no_stream", 60, |seed| {
         let course = Course {
             epochs: vec![vec![50_000; 20]],
@@ -271,12 +270,8 @@ fn an_outage_shorter_than_it_is_retried_for_ends_no_stream() {
         };
         let ran = check(seed, &course);
         ran.assert_ok();
-        let down = ran.injected(&["refused"]);
-        runs.fetch_add(1, Ordering::Relaxed);
-        met.fetch_add(u32::from(down > 20), Ordering::Relaxed);
+        note("outage survived", u64::from(ran.injected(&["refused"]) > 20));
     });
-    let [runs, met] = [runs, met].map(AtomicU32::into_inner);
-    assert!(met * 3 > runs * 2 || runs < 60, "{met} of {runs} met the outage");
 }
 
 #[test]
@@ -331,7 +326,6 @@ fn faults_of_a_stream_under_tls_lose_nothing() {
             assert!(ran.world.borrow().has_refused(error), "{error} after {injected:?}");
         }
     });
-    assert_happened(&[NETWORK, TLS]);
 }
 
 #[test]
@@ -359,7 +353,6 @@ fn a_hostile_network_under_tls_gives_a_right_stream_or_a_named_error() {
             assert!(ends || is_wrong_alike(error), "{error} after {injected:?}");
         }
     });
-    assert_happened(&[NETWORK, TLS, FATAL, PIPES]);
 }
 
 /// At every byte of a small stream the reader leaves; the next epoch's reader gets all the same.
@@ -394,21 +387,12 @@ fn a_reader_may_leave_at_every_byte() {
 /// its end of file soon, and the stream goes on.
 #[test]
 fn lost_cancels_and_wake_ups_keep_nobody_waiting() {
-    let [runs, cancels, wake_ups] = [const { AtomicU32::new(0) }; 3];
     seeds("lost_cancels_and_wake_ups_keep_nobody_waiting", 1000, |seed| {
         let rates = Rates { hang_per_mille: 10, ..CALM };
         let lost_per_mille = 300;
         let ran = check(seed, &Course { lost_per_mille, ..course(seed, rates, seed % 2 == 0) });
         ran.assert_ok();
-        runs.fetch_add(1, Ordering::Relaxed);
-        for (count, what) in [(&cancels, ["lost cancel"]), (&wake_ups, ["lost wake-up"])] {
-            count.fetch_add(u32::from(ran.injected(&what) > 0), Ordering::Relaxed);
-        }
     });
-    assert_happened(&[&["cancel lost", "hang", "hedge", "lost cancel", "lost wake-up"]]);
-    let [runs, cancels, wake_ups] = [runs, cancels, wake_ups].map(AtomicU32::into_inner);
-    let many = |count: u32| count * 10 > runs || runs < 100;
-    assert!(many(cancels) && many(wake_ups), "{cancels} and {wake_ups} of {runs}");
 }
 
 /// A channel that runs for ever remembers the last epochs alone.
@@ -466,7 +450,6 @@ fn a_paused_reader_costs_no_turns() {
 /// goes on all the while.
 #[test]
 fn a_reader_that_sleeps_holds_up_no_other_stream() {
-    let slept = AtomicU32::new(0);
     seeds("a_reader_that_sleeps_holds_up_no_other_stream", 100, |seed| {
         let idle_us = 500_000_000;
         let sleeper = Manner { idle_us, ..PATIENT };
@@ -493,9 +476,7 @@ fn a_reader_that_sleeps_holds_up_no_other_stream() {
         let most_us = 100_000 * (ranges.div_ceil(course.connections as u64) + 5);
         assert!(awake.over_us < most_us, "{} us of {most_us}", awake.over_us);
         let first_us = ran.world.borrow().plumbing.channels[0].places[&0].first_us;
-        slept.fetch_add(u32::from(first_us > most_us), Ordering::Relaxed);
+        note("reader slept while another read", u64::from(first_us > most_us));
         assert!(asleep.over_us > first_us, "all of it came when it was read");
     });
-    let is_one = std::env::var_os("INRUSH_SIM_SEED").is_some();
-    assert!(is_one || slept.into_inner() > 50, "it slept while the other one read");
 }

@@ -13,6 +13,7 @@ use inrush::sys::Handle;
 
 use super::plumbing::{End, Pipe, small};
 use super::ring::LOST_CANCELS_MAX;
+use super::seeds;
 use super::world::World;
 
 /// How long the last epoch waits for a reader that never comes, before the channel is stopped.
@@ -205,6 +206,9 @@ impl World {
             // What it has not read stays in the pipe (FIONREAD counts it) while a writer has it.
             place.left = true;
             pipe.reader_gone = true;
+            let is_early = place.got.is_empty();
+            let when = if is_early { "reader left before a byte" } else { "reader left" };
+            seeds::note(when, 1);
             self.plumbing.events += 1;
             return;
         }
@@ -247,6 +251,7 @@ impl World {
             return;
         }
         let pause = self.chance.hits(place.manner.pause_per_mille);
+        seeds::note("reader paused", u64::from(pause));
         let rest_us = if pause { 10_000_000 } else { place.manner.pace_us };
         place.next_us = self.now_us + 1 + self.chance.below(rest_us);
     }
@@ -283,6 +288,7 @@ impl World {
         if now_us < place.opens_us {
             let waited_us = now_us - *place.looked_us.get_or_insert(now_us);
             if place.opens_us == u64::MAX && waited_us > NEVER_US {
+                seeds::note("reader never came", 1);
                 found.feed.stop(Error::new(ErrorKind::Interrupted, "stopped"));
             }
             return None;
@@ -338,6 +344,7 @@ impl World {
         self.withdraw(channel, epoch);
         if let Some(place) = self.plumbing.channels[channel].places.get_mut(&epoch) {
             (place.retired, place.kept) = (handle.is_some(), handle.is_some());
+            seeds::note("place retired", u64::from(place.retired));
         }
         handle
     }

@@ -10,6 +10,7 @@ use inrush::sys::{Errno, Handle, POLL_ERROR, POLL_OUT, descriptor};
 
 use super::origin::Fault;
 use super::places::{Act, Channel};
+use super::seeds;
 use super::world::World;
 
 /// Bytes that one slot of a pipe holds at most: a page.
@@ -180,8 +181,31 @@ impl World {
         let hit = rate > 0 && self.chance.hits(rate);
         if hit {
             self.plumbing.events += 1;
+            seeds::note("interrupted call", 1);
         }
         hit
+    }
+
+    /// How many of these bytes a call moves: now and then not all.
+    fn some_of(&mut self, bytes: usize) -> usize {
+        if bytes == 0 || !self.chance.hits(300) {
+            return bytes;
+        }
+        seeds::note("short call", 1);
+        1 + small(self.chance.below(bytes as u64))
+    }
+
+    /// Looks whether bytes can go into a pipe.
+    fn check_pipe(&self, target: usize) -> Result<(), Errno> {
+        if !self.plumbing.pipes[target].is_read() {
+            seeds::note("pipe that nobody reads", 1);
+            return Err(Errno::PIPE);
+        }
+        if self.plumbing.pipes[target].is_full() {
+            seeds::note("full pipe", 1);
+            return Err(Errno::AGAIN);
+        }
+        Ok(())
     }
 
     /// Bytes that are there, 0 for the end of the stream, or why there are none.
@@ -222,17 +246,9 @@ impl World {
         // The error of an empty source precedes that of a target that nobody reads.
         let is_pipe = matches!(from, End::Reader(_));
         let early = if is_pipe { Some(self.available(from)?) } else { None };
-        if !self.plumbing.pipes[target].is_read() {
-            return Err(Errno::PIPE);
-        }
-        if self.plumbing.pipes[target].is_full() {
-            return Err(Errno::AGAIN);
-        }
+        self.check_pipe(target)?;
         let available = early.map_or_else(|| self.available(from), Ok)?;
-        let mut left = usize::try_from(wish).unwrap_or(usize::MAX).min(available);
-        if left > 0 && self.chance.hits(300) {
-            left = 1 + small(self.chance.below(left as u64));
-        }
+        let mut left = self.some_of(usize::try_from(wish).unwrap_or(usize::MAX).min(available));
         let mut moved = 0;
         while left > 0 && !self.plumbing.pipes[target].is_full() {
             let slot = self.take_slot(from, left);
@@ -254,10 +270,7 @@ impl World {
         if self.interrupted() {
             return Err(if self.chance.hits(500) { Errno::INTERRUPTED } else { Errno::AGAIN });
         }
-        let mut left = into.len().min(self.available(from)?);
-        if left > 0 && self.chance.hits(300) {
-            left = 1 + small(self.chance.below(left as u64));
-        }
+        let mut left = self.some_of(into.len().min(self.available(from)?));
         let mut received = 0;
         while left > 0 {
             let piece = self.take_slot(from, left);
@@ -298,15 +311,11 @@ impl World {
     pub(super) fn write_pipe(&mut self, to: &Handle, bytes: &[u8]) -> Result<usize, Errno> {
         let End::Writer(target) = self.end(to) else { unreachable!("into a pipe") };
         assert!(!bytes.is_empty(), "a write of nothing");
-        if !self.plumbing.pipes[target].is_read() {
-            return Err(Errno::PIPE);
-        }
-        if self.plumbing.pipes[target].is_full() || self.interrupted() {
+        self.check_pipe(target)?;
+        if self.interrupted() {
             return Err(Errno::AGAIN);
         }
-        let short = bytes.len() > PAGE && self.chance.hits(300);
-        let most =
-            if short { 1 + small(self.chance.below(bytes.len() as u64)) } else { bytes.len() };
+        let most = if bytes.len() > PAGE { self.some_of(bytes.len()) } else { bytes.len() };
         let pipe = &mut self.plumbing.pipes[target];
         let mut moved = 0;
         for slot in bytes[..most].chunks(PAGE) {
@@ -341,6 +350,7 @@ impl World {
 impl World {
     /// Lets everything happen whose time has come.
     pub(super) fn step(&mut self) {
+        self.look_up_nodes();
         for channel in 0..self.plumbing.channels.len() {
             self.act(channel);
         }
@@ -361,7 +371,10 @@ impl World {
                 Act::Push(items) => feed.push(items),
                 Act::EndEpoch => feed.end_epoch(),
                 Act::Complete => feed.complete(),
-                Act::Stop => feed.stop(Error::new(ErrorKind::Interrupted, "stopped")),
+                Act::Stop => {
+                    seeds::note("run stopped", 1);
+                    feed.stop(Error::new(ErrorKind::Interrupted, "stopped"));
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use inrush::limits::{EMPTY_OBJECTS_PER_TURN_MAX, TURN_WAIT_MAX_US};
 use inrush::sys::{Completion, Errno, Handle, Op, Ring, descriptor};
 
 use super::crew::is_raised;
+use super::seeds;
 use super::stage::Stage;
 use super::world::{Shared, World};
 
@@ -203,6 +204,10 @@ impl SimRing {
             };
             if let Some(result) = result {
                 let Flight { token, op, cancelled, .. } = flight;
+                if cancelled {
+                    let is_late = result != Err(Errno::CANCELED);
+                    seeds::note(if is_late { "cancel too late" } else { "cancelled" }, 1);
+                }
                 // What polls again and again for nothing spins.
                 let is_event = cancelled || !matches!(op, Op::Poll { .. });
                 world.plumbing.events += u64::from(is_event);
@@ -243,6 +248,7 @@ impl Ring for SimRing {
             Op::Poll { handle, .. } => self.poll_times(&mut world, handle, delay),
             _ => (world.now_us + delay, u64::MAX, false),
         };
+        seeds::note("slow operation", u64::from(is_slow && ready_us < u64::MAX));
         let ready_us = world.done_us(&op, ready_us);
         let flight = Flight { token, op, ready_us, spurious_us, cancelled: false, lost: 0, deaf };
         self.flights.0.borrow_mut().push(flight);

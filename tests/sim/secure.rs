@@ -12,6 +12,7 @@ use rustls::{
 };
 
 use super::chance::Chance;
+use super::seeds;
 
 /// Both sides' configurations for one version.
 #[derive(Debug, Clone)]
@@ -113,6 +114,7 @@ impl Server {
                 && self.0.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3)
             {
                 self.0.refresh_traffic_keys().expect("TLS 1.3");
+                seeds::note("new keys", 1);
                 out.extend(self.flush());
             }
             answer = rest;

@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use inrush::limits::ALIKE_TRIES_MAX;
+use inrush::s3::Endpoint;
 use inrush::sys::{Errno, Handle, Op};
 
 use super::arrivals::Transit;
@@ -125,6 +126,8 @@ pub(crate) struct World {
     pub(crate) silent_at: Option<SocketAddr>,
     /// Answers of a thousand that never begin.
     pub(crate) silent_per_mille: u64,
+    /// Endpoints that redirect to nodes.
+    pub(crate) gateways: Vec<Arc<Endpoint>>,
     /// Pipes, and the streams that go through them.
     pub(crate) plumbing: Plumbing,
 }
@@ -162,6 +165,7 @@ impl World {
             wrong_at: None,
             silent_at: None,
             silent_per_mille: 0,
+            gateways: Vec::new(),
             plumbing: Plumbing::default(),
         }))
     }
@@ -218,6 +222,7 @@ impl World {
                 let socket = self.socket(socket);
                 self.sockets[socket].address = Some(*address);
                 if Some(*address) == self.dead {
+                    seeds::note("dead address", 1);
                     self.dead_found_us.get_or_insert(self.now_us);
                     return Some(Err(Errno::REFUSED));
                 }
@@ -276,6 +281,7 @@ impl World {
 
     fn send(&mut self, socket: usize, bytes: &[u8]) -> Result<u32, Errno> {
         if self.sockets[socket].closed || self.outage_us.contains(&self.now_us) {
+            seeds::note("send on a broken connection", 1);
             return Err(Errno::RESET);
         }
         let rate = self.rates.network_per_mille;
@@ -332,15 +338,17 @@ impl World {
             // It has nothing more of the answer before.
             let found = &mut self.sockets[socket];
             (found.waits, found.given, found.end) = (true, 0, None);
+            seeds::note("request that waits for others to go", 1);
             found.answer.clear();
             return;
         }
         let request = std::mem::take(&mut self.sockets[socket].request);
         let request = String::from_utf8(request).expect("text");
+        let (request, is_node) = self.received_by(socket, request);
         let kept = self.sockets[socket].answers > 0;
         let key = request.split(' ').next().expect("a key").to_owned();
         let overload = self.overload(&key);
-        let fault = overload.or_else(|| self.rates.draw(&mut self.chance, kept));
+        let fault = overload.or_else(|| self.rates.draw(&mut self.chance, kept, is_node));
         let fault = fault.filter(|fault| self.can_be_healed(&request, *fault));
         if let Some(fault) = fault {
             self.count(fault.name());
@@ -349,16 +357,23 @@ impl World {
         if fault == Some(Fault::WrongBit) {
             *self.flipped.entry(key.clone()).or_default() += 1;
         }
-        let (mut bytes, end) = answer(&request, &model, fault, &mut self.chance);
+        let (mut bytes, end) = match fault {
+            Some(Fault::Redirect) => (self.redirect(&key), None),
+            _ => answer(&request, &model, fault, &mut self.chance),
+        };
         if self.wrong_at.is_some() && self.sockets[socket].address == self.wrong_at {
             *bytes.last_mut().expect("an answer") ^= 1;
+            seeds::note("wrong bytes of an address", 1);
         }
-        let end = end.or((self.cut_bytes < bytes.len()).then_some((self.cut_bytes, Fault::End)));
-        let is_silent = self.silent_at.is_some() && self.sockets[socket].address == self.silent_at;
+        let is_cut = self.cut_bytes < bytes.len();
+        seeds::note("answer cut", u64::from(is_cut));
+        let end = end.or(is_cut.then_some((self.cut_bytes, Fault::End)));
+        let is_there = self.silent_at.is_some() && self.sockets[socket].address == self.silent_at;
         // Drawn only where it can be: the seeds of the other runs stay what they are.
-        let is_silent =
-            is_silent || self.silent_per_mille > 0 && self.chance.hits(self.silent_per_mille);
-        let end = if is_silent { Some((0, Fault::Stall)) } else { end };
+        let is_drawn = self.silent_per_mille > 0 && self.chance.hits(self.silent_per_mille);
+        seeds::note("silent address", u64::from(is_there));
+        seeds::note("silent answer", u64::from(is_drawn));
+        let end = if is_there || is_drawn { Some((0, Fault::Stall)) } else { end };
         let served = self.served.entry(key);
         *served.or_default() += bytes.len() as u64;
         let found = &mut self.sockets[socket];
@@ -384,6 +399,7 @@ impl World {
         let wish = into.len() as u64;
         let short = !fill || self.chance.hits(100);
         let limit = if short { 1 + self.chance.below(wish) } else { wish };
+        seeds::note("short receive", u64::from(fill && limit < wish));
         let found = &self.sockets[socket];
         let stop = found.stop();
         let come = self.come(socket, stop);

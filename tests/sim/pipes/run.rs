@@ -25,6 +25,7 @@ use inrush::sys::{Handle, Ring, descriptor};
 
 use crate::chance::Chance;
 use crate::crew::{Crew, Simulated};
+use crate::detours::gateway;
 use crate::network::{Network, Terms};
 use crate::origin::Rates;
 use crate::places::{Act, Channel, Manner};
@@ -32,7 +33,7 @@ use crate::plumbing::{PipeSlots, small};
 use crate::ring::Owner;
 use crate::stage::{Fed, Stage};
 use crate::world::{Shared, World};
-use crate::{endpoint, object, secure, seeds};
+use crate::{endpoint, object, secure, tally};
 
 /// Most pieces of an epoch that has bytes of ours.
 const PIECES_MAX: usize = 300;
@@ -268,7 +269,13 @@ fn add_feeders(
     world: &Shared,
 ) -> Vec<(Vec<Made>, u64)> {
     let mut chance = Chance(seed ^ 0x919e);
-    let endpoints = [endpoint(0, course.tls), endpoint(1, course.tls)];
+    let endpoints = match course.rates.redirect_per_mille {
+        0 => [endpoint(0, course.tls), endpoint(1, course.tls)],
+        _ => [gateway(0, course.tls), gateway(1, course.tls)],
+    };
+    if course.rates.redirect_per_mille > 0 {
+        world.borrow_mut().gateways = endpoints.to_vec();
+    }
     let part = PartSize::new(course.part).expect("aligned");
     let drawn_bytes = course.part * (1 + chance.below(60));
     let budget = Arc::new(StreamBudget::new(course.budget_bytes.unwrap_or(drawn_bytes)));
@@ -381,9 +388,10 @@ pub(super) fn check(seed: u64, course: &Course) -> Ran {
     }
     world.drain();
     drop(world);
-    seeds::note("hedge", ran.metrics.sent.hedges);
+    tally::note_workers(&ran.metrics);
     for (channel, fed) in ran.fed.iter().enumerate() {
-        seeds::note_recovery(&fed.count.sent);
+        tally::note_feed(&fed.count);
+        fed.result.as_ref().err().into_iter().for_each(tally::note_error);
         check_channel(&ran, course, channel, fed);
     }
     ran
