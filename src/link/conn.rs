@@ -170,7 +170,7 @@ impl Conn {
         let fits = fits_whole(ask.size, self.slot_length);
         assert!(fits || ask.manner != Manner::Whole, "it fits");
         self.etag = ask.etag;
-        self.last_modified = None;
+        self.last_modified = ask.last_modified;
         self.comparison = Comparison::default();
         self.ask = Some(ask);
         self.reached = 0;
@@ -370,7 +370,8 @@ impl Conn {
     }
 
     /// Checks that an answer matches the request; returns the bytes of its body that were received
-    /// before. If the server ignores ranges, the rest of the whole object follows them.
+    /// before, over whichever connection. If the server ignores ranges, the rest of the whole
+    /// object follows them.
     fn accept(&mut self, head: &Head<'_>) -> Result<u64, Failure> {
         let ask = self.current();
         let first = ask.range.offset + self.reached;
@@ -384,7 +385,7 @@ impl Conn {
         let stored = [Some(expected), Some(ask.size)];
         self.is_encoded = head.content_encoded && !stored.contains(&head.content_length);
         let skipped = match (head.content_range, head.status) {
-            (None, 200) if ask.range.length == ask.size => self.reached,
+            (None, 200) if ask.range.length == ask.size || ask.is_whole_only => first,
             (Some(range), 206) if is_right(range) => 0,
             // The object was replaced, and its listing has no ETag.
             (Some(http::ContentRange { first: begin, size: Some(size), .. }), 206)
@@ -397,15 +398,18 @@ impl Conn {
         };
         self.framing = self.framing_of(head, skipped + expected)?;
         let seen = head.etag.map(EtagDigest::of);
-        if skipped > 0 && (seen.is_none() || self.etag.is_none()) {
-            // It may be another version than the received bytes.
-            return Err(Failure::WholeAnswer);
+        let modified = head.last_modified.map(EtagDigest::of);
+        let is_comparable = match (self.etag, seen) {
+            (None, None) => self.last_modified.is_some() && modified.is_some(),
+            (known, seen) => known.is_some() && seen.is_some(),
+        };
+        if skipped > 0 && !is_comparable {
+            return Err(Failure::Unversioned);
         }
         if let (Some(check), true) = (ask.check, expected == ask.size) {
             self.comparison.hear(check, head);
         }
         if seen.is_none() {
-            let modified = head.last_modified.map(EtagDigest::of);
             if self.last_modified.zip(modified).is_some_and(|(known, seen)| known != seen) {
                 return Err(Failure::WrongEtag);
             }

@@ -237,14 +237,17 @@ fn whole_answer(body: &[u8]) -> Vec<u8> {
 
 const OFFSET: u64 = SLOT as u64 * 3;
 
+fn ask(range: ByteRange, size: u64, manner: Manner) -> Ask {
+    let (etag, last_modified, check) = (None, None, None);
+    Ask { range, size, manner, etag, last_modified, is_whole_only: false, check }
+}
+
 fn range_ask(length: u64) -> Ask {
-    let range = ByteRange { offset: OFFSET, length };
-    Ask { range, size: OFFSET + length + 9, manner: Manner::Slots, etag: None, check: None }
+    ask(ByteRange { offset: OFFSET, length }, OFFSET + length + 9, Manner::Slots)
 }
 
 fn whole_ask(length: u64) -> Ask {
-    let range = ByteRange { offset: 0, length };
-    Ask { range, size: length, manner: Manner::Whole, etag: None, check: None }
+    ask(ByteRange { offset: 0, length }, length, Manner::Whole)
 }
 
 #[test]
@@ -380,7 +383,7 @@ fn a_whole_object_that_comes_again_goes_on_where_it_was_cut() {
     let (slots, stream) = (Manner::Slots, Manner::Stream);
     for (manner, offset) in [(slots, 0), (stream, OFFSET)] {
         let etag = Some(EtagDigest::of(b"\"a\""));
-        let ask = Ask { range, size: length, manner, etag, check: None };
+        let ask = Ask { etag, ..ask(range, length, manner) };
         let head = answer.len() - body.len();
         for end in [head, head + 1, head + 3000, head + 5000, head + 70_000, answer.len() - 1] {
             for step in [1, 7, 4096, 5000, 1 << 20] {
@@ -407,7 +410,39 @@ fn a_whole_object_that_comes_again_goes_on_where_it_was_cut() {
         driver.run(&answer[..head + 70_000], || 300);
         driver.conn.resume();
         driver.run(&bare, || 300);
-        assert_eq!(driver.failure, Some(Failure::WholeAnswer));
+        assert_eq!(driver.failure, Some(Failure::Unversioned));
+    }
+}
+
+/// The rest of a range goes to another connection, which gets the whole object, too.
+#[test]
+fn the_rest_of_a_whole_object_follows_what_another_connection_had() {
+    let at = usize::try_from(OFFSET).expect("small");
+    let (body, head) = (object(at + 9000), b"HTTP/1.1 200 OK\r\n");
+    let answer = |header: &str| {
+        let bare = whole_answer(&body);
+        [&head[..], header.as_bytes(), &bare[head.len()..]].concat()
+    };
+    let known = EtagDigest::of(b"1");
+    let tagged = ("ETag: \"1\"\r\n", "ETag: \"2\"\r\n", Some(known), None);
+    let dated = ("Last-Modified: 1\r\n", "Last-Modified: 2\r\n", None, Some(known));
+    for manner in [Manner::Slots, Manner::Stream] {
+        for (same, other, etag, last_modified) in [tagged, dated] {
+            let rest = ByteRange { offset: OFFSET, length: 9000 };
+            let rest = ask(rest, OFFSET + 9000, manner);
+            let rest = Ask { etag, last_modified, is_whole_only: true, ..rest };
+            let mut driver = Driver::new(rest);
+            driver.run(&answer(same), || 4000);
+            assert!(driver.finished && driver.bytes(OFFSET) == body[at..], "{same}");
+            for (header, failure) in [(other, Failure::WrongEtag), ("", Failure::Unversioned)] {
+                let mut driver = Driver::new(rest);
+                driver.run(&answer(header), || 4000);
+                assert_eq!(driver.failure, Some(failure), "{manner:?} {header}");
+            }
+            let mut driver = Driver::new(Ask { is_whole_only: false, ..rest });
+            driver.run(&answer(same), || 4000);
+            assert_eq!(driver.failure, Some(Failure::WholeAnswer));
+        }
     }
 }
 
@@ -435,7 +470,7 @@ fn a_body_without_a_length_is_as_long_as_what_was_asked_for() {
     }
     // The end of a whole object must come, too: more may follow than was listed.
     let (range, size) = (ByteRange { offset: 0, length: 5000 }, 5000);
-    let slots = Ask { range, size, manner: Manner::Slots, etag: None, check: None };
+    let slots = ask(range, size, Manner::Slots);
     let whole = bare(whole_answer(&body));
     for ask in [slots, whole_ask(5000)] {
         for step in [1, 700, 4096, 1 << 20] {
@@ -733,7 +768,7 @@ fn a_whole_object_in_chunks_is_taken_of_who_sends_what_is_stored() {
     let packed = [&encoded[..], &answer[b"HTTP/1.1 200 OK\r\n".len()..]].concat();
     let range = ByteRange { offset: 0, length: 150_000 };
     for (manner, offset) in [(Manner::Slots, 0), (Manner::Stream, OFFSET)] {
-        let ask = Ask { range, size: 150_000, manner, etag: None, check: None };
+        let ask = ask(range, 150_000, manner);
         for (accepts, answer, failure) in [
             (false, &answer, Some(Failure::Chunked)),
             (true, &answer, (manner == Manner::Stream).then_some(Failure::Chunked)),
@@ -991,7 +1026,7 @@ fn a_range_that_is_the_whole_object_is_asked_for_as_such() {
     let length = u64::from(SLOT) + 5000;
     let body = object(usize::try_from(length).expect("small"));
     let range = ByteRange { offset: 0, length };
-    let ask = Ask { range, size: length, manner: Manner::Slots, etag: None, check: None };
+    let ask = ask(range, length, Manner::Slots);
     let mut driver = Driver::new(ask);
     driver.run(&range_answer(0, &body, length), || 1000);
     assert!(

@@ -42,6 +42,9 @@ pub enum Failure {
     WrongLength,
     /// The whole object was sent (200) although a range was requested.
     WholeAnswer,
+    /// The whole object was sent again after its first bytes, and nothing shows that it is of the
+    /// version that they are of.
+    Unversioned,
     /// The answer has a Content-Encoding, and not the length of the stored bytes.
     Encoded,
     /// The answer has a Transfer-Encoding, and nothing shows before its end that its body is the
@@ -122,7 +125,7 @@ pub enum RetryReason {
     WrongEtag,
     /// See [`Failure::WrongLength`] and [`Failure::Encoded`].
     WrongLength,
-    /// See [`Failure::WrongRange`] and [`Failure::WholeAnswer`].
+    /// See [`Failure::WrongRange`], [`Failure::WholeAnswer`] and [`Failure::Unversioned`].
     WrongRange,
 }
 
@@ -222,7 +225,7 @@ impl Failure {
             | Self::Interim
             | Self::Chunked
             | Self::BadChunks => RetryReason::BadHead,
-            Self::WrongRange | Self::WholeAnswer => RetryReason::WrongRange,
+            Self::WrongRange | Self::WholeAnswer | Self::Unversioned => RetryReason::WrongRange,
             Self::WrongLength | Self::Encoded => RetryReason::WrongLength,
             Self::Checksum | Self::NoChecksum => RetryReason::Checksum,
             Self::ExpiredToken => RetryReason::ExpiredToken,
@@ -268,6 +271,7 @@ impl Failure {
             | Self::Status(408 | 429 | 500 | 502..) => Remedy::Backoff,
             Self::TooManyHeaders
             | Self::HeadTooLong
+            | Self::Unversioned
             | Self::WrongEtag
             | Self::OtherLength
             | Self::NoChecksum
@@ -314,6 +318,9 @@ impl Failure {
                  above their sizes (pipe and cat need --connections 1, too); cat --range and mount \
                  need a server with ranges",
             ),
+            Self::Unversioned => {
+                Some("run it again; a server with ETags, Last-Modified or ranges lets it continue")
+            }
             Self::Encoded => Some(
                 "configure the server, or the proxy in front of it, to send objects as they are \
                  stored, without compression",
@@ -463,6 +470,10 @@ impl fmt::Display for Failure {
             Self::WholeAnswer => {
                 f.write_str("the server answered a range request with 200: it serves no ranges")
             }
+            Self::Unversioned => f.write_str(
+                "the connection broke within the object, and the server, which serves no ranges, \
+                 sends no ETag or Last-Modified that shows whether it is unchanged",
+            ),
             Self::Chunked => {
                 f.write_str("the answer has a Transfer-Encoding, and not the bytes of the range")
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::program::Program;
 use crate::publisher::{Head, Publisher, Reply, file};
-use crate::{Place, SECRET, USAGE, get, presigned, text};
+use crate::{OBJECTS, Place, SECRET, USAGE, get, presigned, text};
 
 /// Of one request, of several, and in between.
 const LENGTHS: [usize; 5] = [0, 1, 5_000, 900_000, (5 << 20) + 3];
@@ -71,14 +71,16 @@ fn files_of_all_lengths_go_to_the_names_of_their_paths_and_into_streams() {
     server.heads();
 }
 
+/// The request as a server takes it that ignores `Range`.
+fn without_range(head: &Head) -> Head {
+    Head(head.0.replace("range: ", "x-range: ").replace("if-match", "x-if"))
+}
+
 #[test]
 fn a_server_without_ranges_sends_each_file_once() {
     for etag in ["\"e\"", "W/\"e\"", ""] {
         let (place, length) = (Place::new(), (3 << 20) + 5);
-        let server = Publisher::start(move |head| {
-            let whole = Head(head.0.replace("range: ", "x-range: ").replace("if-match", "x-if"));
-            file(&whole, &text(length), etag)
-        });
+        let server = Publisher::start(move |head| file(&without_range(head), &text(length), etag));
         let run = get(&[&server.url("/f"), "--json"], &place.path("f")).run().expect(0);
         place.assert_has("f", &text(length));
         assert_eq!(server.heads().len(), 2, "a look and a request");
@@ -89,6 +91,97 @@ fn a_server_without_ranges_sends_each_file_once() {
         run.expect_words(&["/f: downloaded by one request each", "--bandwidth-limit slows only"]);
         let run = Program::new(["cat", "--range", "1-2", &server.url("/f")]).run();
         run.expect(crate::ENDPOINT).expect_error(&["/f: its server ignores Range", "omit --range"]);
+    }
+}
+
+/// As it is advised to those who give `--range`.
+#[test]
+fn a_stream_has_all_of_each_file_of_a_server_without_ranges() {
+    let (place, lengths) = (Place::new(), [1 << 20, 1, (20 << 20) + 3, 900_000]);
+    for bundle in [None, Some(place.path("ca.pem"))] {
+        let server = Publisher::over(bundle.as_deref(), |head| {
+            let length: usize = head.target().trim_start_matches('/').parse().expect("a length");
+            file(&without_range(head), &text(length), "")
+        });
+        let url = |length: usize| server.url(&format!("/{length}"));
+        let trusting = |words: &[String]| {
+            let bundle = bundle.iter().flat_map(|path| ["--ca-bundle".as_ref(), path.as_os_str()]);
+            Program::new(["cat"]).with(words).with(bundle)
+        };
+        let run = trusting(&[url(lengths[0])]).run().expect(0);
+        assert!(run.stdout.as_bytes() == text(lengths[0]));
+        let run = trusting(&lengths.map(url)).run().expect(0);
+        assert!(run.stdout.as_bytes() == lengths.map(text).concat(), "in their order");
+        // A range that waits long for its answer may be requested again over another connection.
+        let is_whole = |head: &Head| {
+            let length: usize = head.target().trim_start_matches('/').parse().expect("a length");
+            head.range() == Some((0, length - 1))
+        };
+        assert!(server.ranges().iter().all(is_whole), "in one piece");
+    }
+}
+
+/// What each version of a file is known by, whose server ends the connection in its middle.
+struct Cut {
+    etag: &'static str,
+    is_dated: bool,
+    /// The file is another one then.
+    is_replaced: bool,
+}
+
+impl Cut {
+    /// A server without ranges whose first answers with the file are cut.
+    fn server(self, length: usize) -> Publisher {
+        let served = AtomicUsize::new(0);
+        Publisher::start(move |head| {
+            let number = match head.is_first_byte() {
+                true => served.load(Ordering::SeqCst),
+                false => served.fetch_add(1, Ordering::SeqCst),
+            };
+            let (bare, is_new) = (Reply::new(200, text(length)), self.is_replaced && number > 0);
+            let reply = match (self.etag, self.is_dated) {
+                ("", false) => bare,
+                ("", true) if is_new => {
+                    bare.header("Last-Modified", "Tue, 02 Jan 2024 00:00:00 GMT")
+                }
+                (etag, _) => {
+                    file(&without_range(head), &text(length), if is_new { "\"new\"" } else { etag })
+                }
+            };
+            if number < 2 && !head.is_first_byte() { reply.cut() } else { reply }
+        })
+    }
+}
+
+#[test]
+fn a_whole_file_that_breaks_in_its_middle_goes_on_if_it_is_unchanged() {
+    let length = (3 << 20) + 5;
+    for (etag, is_dated) in [("\"e\"", true), ("W/\"e\"", true), ("", true), ("", false)] {
+        for is_replaced in [false, true] {
+            let cut = || Cut { etag, is_dated, is_replaced };
+            let (place, server) = (Place::new(), cut().server(length));
+            let cat = Program::new(["cat", &server.url("/f")]).run();
+            let (server, other) = (cut().server(length), publisher());
+            // A range that waits for another try leaves its connection to the other server.
+            let urls = [server.url("/f"), other.url("/g-7")];
+            let words = urls.each_ref().map(String::as_str);
+            let get = get(&words, &place.path("to")).run();
+            if is_dated && !is_replaced {
+                assert!(cat.expect(0).stdout.as_bytes() == text(length), "{etag}");
+                get.expect(0);
+                place.assert_has("to/f", &text(length));
+                continue;
+            }
+            let why = match is_dated {
+                true => "the object changed",
+                false => "that shows whether the object is unchanged",
+            };
+            let cat = cat.expect(if is_dated { OBJECTS } else { crate::ENDPOINT });
+            let cat = cat.expect_words(&[why]);
+            cat.check(text(length).starts_with(cat.stdout.as_bytes()), "no byte of another");
+            get.expect(OBJECTS).expect_words(&[why]);
+            assert!(!place.path("to/f").exists());
+        }
     }
 }
 

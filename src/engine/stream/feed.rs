@@ -337,7 +337,8 @@ impl StreamFeed {
         }
     }
 
-    /// The next step of the stream; a range is at most `part` long.
+    /// The next step of the stream; a range is at most `part` long, but all of an object whose
+    /// server sends no ranges.
     pub fn next(&self, part: PartSize) -> NextStep {
         let mut state = self.lock();
         let waiting = state.objects.len();
@@ -357,7 +358,10 @@ impl FeedState {
         loop {
             if let Some((object, left)) = &mut self.open {
                 if left.length > 0 {
-                    let length = left.length.min(part.bytes());
+                    let length = match object.listed.is_whole_only() {
+                        true => left.length,
+                        false => left.length.min(part.bytes()),
+                    };
                     let range = ByteRange { length, ..*left };
                     left.offset += length;
                     left.length -= length;
@@ -407,6 +411,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
+    use crate::s3::web::{WebTarget, WebUrl};
     use crate::s3::{Endpoint, Object};
 
     const PART: PartSize = PartSize::new(4096).expect("aligned");
@@ -463,6 +468,19 @@ mod tests {
         feed.end_epoch();
         assert_eq!(feed.ranges_left(), 2);
         assert_eq!(take(&feed), ["a 4000+4096", "a 8096+904", "end of 1", "later"]);
+    }
+
+    #[test]
+    fn an_object_whose_server_sends_no_ranges_comes_whole() {
+        let url = WebUrl::parse("http://h/f").expect("a URL");
+        let web = Some(Arc::new(WebTarget::new(url.clone(), &url, true)));
+        let listed = Object { key: "f".to_owned(), size_bytes: 5 << 30, web, ..Object::default() };
+        let endpoint = Endpoint::new("b", false, "h", "/", "r", vec![]);
+        let feed = feed();
+        feed.push([object("a", 5000), Arc::new(ObjectRef::new(listed, Arc::new(endpoint)))]);
+        feed.end_epoch();
+        let whole = format!("f 0+{}", 5_u64 << 30);
+        assert_eq!(take(&feed), ["a 0+4096", "a 4096+904", &whole, "end of 2"]);
     }
 
     #[test]

@@ -132,6 +132,8 @@ impl Connection {
             size: job.object().listed.size_bytes,
             manner: job.manner(),
             etag,
+            last_modified: job.last_modified,
+            is_whole_only: job.object().listed.is_whole_only(),
             check: job
                 .into
                 .download()

@@ -13,7 +13,7 @@ use crate::files::file_download::FileDownload;
 use crate::files::host::OptionalHeaders;
 use crate::limits::ALIKE_TRIES_MAX;
 use crate::link::attempt::Attempts;
-use crate::link::conn::{Action, Manner};
+use crate::link::conn::{Action, EtagDigest, Manner};
 use crate::link::failure::Failure;
 use crate::link::object::ObjectRef;
 use crate::s3::answer::may_refuse_header;
@@ -201,6 +201,8 @@ impl Job {
         (into, endpoint): (Route, EndpointNumber),
         bytes: ByteRange,
         range: usize,
+    /// `Last-Modified` of the answers that other connections had to it, if these had no ETag.
+    pub(super) last_modified: Option<EtagDigest>,
         attempts: Attempts,
     ) -> Self {
         Self {
@@ -237,6 +239,7 @@ impl Job {
     }
 
     /// The optional headers of its next request, for this range or the whole object.
+            last_modified: None,
     pub(super) fn headers(&self, range: Option<ByteRange>) -> OptionalHeaders {
         let habits = &self.server().habits;
         let asks = self.into.download().is_some_and(|download| download.verification.asks());

@@ -129,7 +129,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             return false;
         }
         let left = ByteRange { offset: bytes.offset + delivered, length: bytes.length - delivered };
-        let rest = job.for_next_try(left, job.attempts.without_first(delivered));
+        let mut rest = job.for_next_try(left, job.attempts.without_first(delivered));
+        rest.last_modified = connection.conn.last_modified();
         let parked =
             Parked { job: rest, etag: connection.conn.etag().or(job.object().etag), until_us };
         self.connections[index].conn.forget();

@@ -29,6 +29,11 @@ pub struct Ask {
     pub manner: Manner,
     /// The listed ETag, which the answer must have if it has one; `None` if none was listed.
     pub etag: Option<EtagDigest>,
+    /// `Last-Modified` of earlier answers without an ETag, which the answer must have if it has
+    /// one.
+    pub last_modified: Option<EtagDigest>,
+    /// The server sends the whole object whatever range is requested, and the range is its rest.
+    pub is_whole_only: bool,
     /// How the answer's checksum of the whole object is used; `None` if none is requested. If it
     /// is, a range that covers the whole object is requested without `Range`.
     pub check: Option<AnswerCheck>,
