@@ -4,7 +4,7 @@
 use futures_util::{StreamExt as _, stream};
 use http::Method;
 
-use super::client::Question;
+use super::client::{Answer, Question};
 #[cfg(doc)]
 use super::limits::CHECKSUMS_ASKED_MAX;
 use super::limits::PARTS_ASKED_MAX;
@@ -16,8 +16,6 @@ use crate::s3::answer::{CHECKSUM_MODE, ERROR_BODY_BYTES_MAX, may_refuse_header};
 use crate::s3::grants::GrantTarget;
 use crate::s3::habit::Habit;
 use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
-
-use super::client::Answer;
 
 /// An object's checksum, with the facts needed to compute it from pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +64,10 @@ impl Control {
     ) -> Result<StoredChecksums> {
         let _turn = self.checksums_asked.acquire().await.expect("it is never closed");
         let what = format!("head s3://{bucket}/{}", shown(&object.key));
-        let answer = self.ask_head(bucket, object, "", &what).await?;
+        let answer = match self.checked_heads.take(bucket, object) {
+            Some(answer) => answer,
+            None => self.ask_head(bucket, object, "", &what).await?,
+        };
         let found = object_of(&object.key, &answer).map_err(|error| error.within(&what))?;
         let changed = !object.etag.is_empty() && found.etag != object.etag;
         let is_other =

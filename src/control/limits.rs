@@ -129,6 +129,8 @@ pub const HEADS_ASKED_MAX: usize = 256;
 pub const PARTS_ASKED_MAX: usize = 8;
 /// Most objects of a manifest that are resolved ahead of their use: half of those in a stream's
 /// feed. About 200 bytes each.
+/// Most answers to HEADs that are kept for the checksums in them; about 2 KB each.
+pub const HEADS_KEPT_MAX: usize = 1_024;
 pub const FOUND_AHEAD_MAX: usize = 1_024;
 /// Fewest objects of one bucket that are worth a listing instead of HEADs: fewer take a quarter of
 /// a second by HEAD.

@@ -10,7 +10,8 @@
 //! * [`endpoint`], [`dns`], [`tls`]: the server of a bucket, its addresses, and whom TLS trusts.
 //! * `client`: HTTP, one bounded answer for each request.
 //! * `web`: objects that are named by a URL. `redirect`: redirects of signed requests.
-//! * [`list`]: from a source to its objects, page by page; [`checksum`]: what HEAD says of one.
+//! * [`list`]: from a source to its objects, page by page.
+//! * `object`, [`checksum`]: what HEAD says of one object.
 //! * [`refresh`]: renews keys, sessions and addresses while the data plane works.
 
 pub mod auth;
@@ -24,6 +25,7 @@ pub mod limits;
 pub mod list;
 #[cfg(test)]
 pub(crate) mod loopback;
+mod object;
 pub mod probe;
 mod redirect;
 pub mod refresh;
@@ -38,7 +40,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::Method;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tracing::info;
@@ -48,15 +49,15 @@ use crate::limits::LIST_REQUESTS_DEFAULT;
 use crate::link::attempt::Timeouts;
 use crate::link::failure::RetryCounts;
 use crate::link::waiting::{Board, Wait};
-use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain_answer};
+use crate::s3::Endpoint;
+use crate::s3::answer::{ServerError, explain_answer};
 use crate::s3::aws::Variant;
 use crate::s3::grants::GrantTarget;
 use crate::s3::headers::CustomerKey;
 use crate::s3::list::{ListQuery, Page, parse_page};
 use crate::s3::proxy::Proxies;
 use crate::s3::sign::{ALL_REGIONS, PublishedKeys};
-use crate::s3::uri::{encode_key, encode_query, quote_etag, shown};
-use crate::s3::{Endpoint, Object, iso_date};
+use crate::s3::uri::shown;
 use crate::sys::topology::Interface;
 use auth::chain_http::{self, ChainHttp};
 use auth::credentials::{CredentialSource, KeyRefresher};
@@ -133,6 +134,7 @@ pub struct Control {
     checksums_asked: Semaphore,
     /// Access grants give the keys of buckets.
     grants: Option<Grants>,
+    checked_heads: CheckedHeads,
     /// Those of known buckets, each in its final region, by their names and grants.
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
     /// Notified when there is another one.
@@ -183,9 +185,7 @@ impl Control {
         let variant = variant([options.dualstack, options.fips], [dualstack, configured.fips]);
         let (trust, chain_trust) = trusted(options.trust, configured.ca_bundle);
         let urls = match (&options.credentials, &settings) {
-            (CredentialSource::Chain, Some(settings)) => {
-                urls_of(settings, auth::roles::services(settings))?
-            }
+            (CredentialSource::Chain, Some(it)) => urls_of(it, auth::roles::services(it))?,
             _ => vec![],
         };
         let interface = options.interfaces.first().map(|first| Arc::clone(&first.name));
@@ -217,6 +217,7 @@ impl Control {
             checksums_asked: Semaphore::new(CHECKSUMS_ASKED_MAX),
             list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
             grants,
+            checked_heads: CheckedHeads::default(),
             endpoints: RefCell::default(),
             met: Notify::new(),
             web: WebObjects::default(),
@@ -320,55 +321,6 @@ impl Control {
     /// and older addresses are used meanwhile. Cheap to call often.
     pub async fn refresh_addresses(&self) {
         self.names.refresh(&self.endpoints(), self.client.retry_budget().now_us()).await;
-    }
-
-    /// The object's size, ETag and date; `None` if there is none of this key and version. An empty
-    /// version means the newest.
-    pub async fn head(&self, bucket: &str, key: &str, version: &str) -> Result<Option<Object>> {
-        let what = format!("head s3://{bucket}/{}", shown(key));
-        let mut target = encode_key(key).to_string();
-        if !version.is_empty() {
-            target.push_str(&format!("?versionId={}", encode_query(version)));
-        }
-        let mut question = Question {
-            method: Method::HEAD,
-            target,
-            of_object: true,
-            headers: Vec::new(),
-            body_bytes_max: ERROR_BODY_BYTES_MAX,
-            leaves_rest: false,
-        };
-        let about = GrantTarget::Object(key);
-        let ask = Ask { bucket, about, question: question.clone(), what: &what };
-        let mut answer = self.ask(ask).await?;
-        let has_no_length =
-            |answer: &Answer| answer.status == 200 && answer.header("content-length").is_none();
-        if has_no_length(&answer) {
-            // Servers that decompress gzip objects for clients that do not accept gzip know no
-            // length.
-            question.headers = vec![("accept-encoding", "gzip, identity".into())];
-            let question = question.clone();
-            answer = self.ask(Ask { bucket, about, question, what: &what }).await?;
-        }
-        let answer = match answer.status {
-            404 => return Ok(None),
-            200 if !has_no_length(&answer) => answer,
-            200 | 400 | 401 | 403 | 405 => {
-                // An answer to HEAD has no body, so the reason is requested with the smallest GET.
-                question.method = Method::GET;
-                question.headers = vec![("range", "bytes=0-0".into())];
-                self.ask(Ask { bucket, about, question, what: &what }).await?
-            }
-            _ => answer,
-        };
-        match answer.status {
-            200 | 206 | 416 => {
-                let object = object_of(key, &answer).map_err(|error| error.within(what))?;
-                Ok(Some(Object { version_id: version.to_owned(), ..object }))
-            }
-            404 if server_error(&answer).code != "NoSuchBucket" => Ok(None),
-            _ => Err(refusal(&answer, &what)),
-        }
     }
 
     /// The region of the first request.
@@ -570,29 +522,6 @@ fn refusal(answer: &Answer, what: &str) -> Error {
     server_error(answer).into_error(&context).attempted(tries)
 }
 
-/// The object in the headers of a HEAD, or of a GET of its first byte.
-fn object_of(key: &str, answer: &Answer) -> Result<Object> {
-    let trouble = |why: &str| Error::new(ErrorKind::Endpoint, format!("the answer {why}"));
-    let size = match answer.status {
-        // `bytes 0-0/17`, or `bytes */0` for an empty object.
-        206 | 416 => {
-            answer.header("content-range").and_then(|range| Some(range.split_once('/')?.1))
-        }
-        _ => answer.header("content-length"),
-    };
-    let size = size.ok_or_else(|| trouble("does not say how long the object is"))?;
-    let size = Object::parse_size(size)
-        .map_err(|why| trouble(&format!("gives '{key}' a length that {why}")))?;
-    let etag = quote_etag(answer.header("etag").unwrap_or(""));
-    Ok(Object {
-        key: key.to_owned(),
-        etag: etag.ok_or_else(|| trouble("has an ETag with bad characters"))?,
-        size_bytes: size,
-        last_modified: answer.header("last-modified").map_or_else(String::new, iso_date),
-        ..Object::default()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -607,6 +536,7 @@ mod tests {
         let server = Server::start(|_| {
             let reply = Reply::new(200, "").header("ETag", "\"e\"").header("Content-Length", "17");
             reply.header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+    use crate::s3::answer::ERROR_BODY_BYTES_MAX;
         });
         run(async {
             let control = control(&server).await;

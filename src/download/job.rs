@@ -164,6 +164,9 @@ impl DownloadJob {
             wanted;
         let before = begun.elapsed();
         let (found, missing) = control.resolve_there(&uris).await?;
+        if rules.verify == VerifyMode::Strict {
+            control.check_heads();
+        }
         let asked = begun.elapsed() - before;
         if !missing.is_empty() && found.is_empty() {
             return Err(none_is_there(&missing));

@@ -238,6 +238,9 @@ pub(in crate::command) struct OpenListing {
 
 impl OpenListing {
     async fn of(control: &Rc<Control>, wanted: &WantedObjects) -> Result<Self> {
+        if wanted.verify == VerifyMode::Strict {
+            control.check_heads();
+        }
         let found = match wanted.allows_none {
             true => control.resolve_there(&wanted.sources).await?.0,
             false => control.resolve_all(&wanted.sources).await?,
