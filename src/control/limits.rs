@@ -122,15 +122,20 @@ pub const MODEL_FILES_MAX: usize = 100_000;
 pub const MANIFEST_PIECE_BYTES: usize = 8 << 20;
 /// Most sources that are resolved at once.
 pub const SOURCES_ASKED_MAX: usize = 64;
+/// Most URLs that are looked up, or known, ahead of the first that is not: as many others wait for
+/// none that is slow. About 1 KB each.
+pub const URLS_AHEAD_MAX: usize = 4_096;
+/// Most names that are looked up again at once.
+pub const NAMES_ASKED_MAX: usize = 16;
 /// Most objects of a manifest that are requested at once: at 25 ms per answer, 10,000 per second.
 pub const HEADS_ASKED_MAX: usize = 256;
+/// Most answers to HEADs that are kept for the checksums in them; about 2 KB each.
+pub const HEADS_KEPT_MAX: usize = 1_024;
 /// Most HEAD requests at once for the parts of one object: 10,000 parts in 31 s at 25 ms an answer.
 /// `verify` requests those of [`CHECKSUMS_ASKED_MAX`] objects at once.
 pub const PARTS_ASKED_MAX: usize = 8;
 /// Most objects of a manifest that are resolved ahead of their use: half of those in a stream's
 /// feed. About 200 bytes each.
-/// Most answers to HEADs that are kept for the checksums in them; about 2 KB each.
-pub const HEADS_KEPT_MAX: usize = 1_024;
 pub const FOUND_AHEAD_MAX: usize = 1_024;
 /// Fewest objects of one bucket that are worth a listing instead of HEADs: fewer take a quarter of
 /// a second by HEAD.

@@ -4,15 +4,16 @@
 //! has passed. A failed lookup discards nothing.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
+use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 
 use super::cache::DnsCache;
 use super::resolver::{Resolved, Resolver, reachable};
-use crate::control::limits::RESOLVE_TRIES_MAX;
+use crate::control::limits::{NAMES_ASKED_MAX, RESOLVE_TRIES_MAX};
 use crate::control::retry_budget::{RetryBudget, pause};
 use crate::error::{Error, ErrorKind, Result};
 use crate::link::attempt::{Attempts, Cause, NextTry};
@@ -63,28 +64,22 @@ impl Names {
         Ok(())
     }
 
-    /// Looks up again the names of these endpoints that are due; `now_us` is of the clock of
-    /// [`Names::resolve`]. Failures are retried later.
+    /// Looks up again the names of these endpoints that are due, several at once; `now_us` is of
+    /// the clock of [`Names::resolve`]. Failures are retried later.
     pub(crate) async fn refresh(&self, endpoints: &[Arc<Endpoint>], now_us: u64) {
-        let mut fresh = Vec::new();
-        for endpoint in endpoints {
-            let (name, _) = endpoint.next_hop();
-            if !self.is_due(name, now_us) {
-                continue;
+        let names: BTreeSet<_> = endpoints.iter().map(|endpoint| endpoint.next_hop().0).collect();
+        let due = names.into_iter().filter(|name| self.is_due(name, now_us));
+        let look_ups = due.map(async |name| match self.resolver.look_up(name).await {
+            Ok(found) => {
+                self.take_in(name, &found, now_us);
+                let of_name = endpoints.iter().filter(|endpoint| endpoint.next_hop().0 == name);
+                of_name.for_each(|endpoint| self.give(endpoint));
             }
-            match self.resolver.look_up(name).await {
-                Ok(found) => {
-                    self.take_in(name, &found, now_us);
-                    fresh.push(name);
-                }
-                Err(_) => {
-                    self.known.borrow_mut().entry(name.to_owned()).or_default().failed(now_us);
-                }
+            Err(_) => {
+                self.known.borrow_mut().entry(name.to_owned()).or_default().failed(now_us);
             }
-        }
-        for endpoint in endpoints.iter().filter(|endpoint| fresh.contains(&endpoint.next_hop().0)) {
-            self.give(endpoint);
-        }
+        });
+        stream::iter(look_ups).buffer_unordered(NAMES_ASKED_MAX).collect::<()>().await;
     }
 
     /// When the first name of these endpoints is due for a lookup, in microseconds of that clock;
@@ -146,7 +141,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::control::dns::resolver::tests::{NAME, NameServer, Zone};
+    use crate::control::dns::resolver::tests::{NAME, NameServer, SILENT, Zone};
     use crate::control::limits::{ADDRESS_UNSEEN_MAX, LOOKUP_PAUSE_MIN};
     use crate::control::loopback::run;
     use crate::s3::sign::ALL_REGIONS;
@@ -215,6 +210,28 @@ mod tests {
             now_us += u64::try_from(ADDRESS_UNSEEN_MAX.as_micros()).expect("short");
             names.refresh(&both, now_us).await;
             assert_eq!(known(&one, 9000), [6], "nobody names the others any more");
+        });
+    }
+
+    #[test]
+    fn a_name_without_an_answer_holds_up_no_other() {
+        let server = NameServer::start(zone(1..=1));
+        let (names, retry_budget) = (names(&server), RetryBudget::default());
+        let [silent, other] = [&format!("{SILENT}.{NAME}"), NAME].map(endpoint);
+        run(async {
+            names.resolve(&other, &retry_budget).await.expect("an address");
+            server.set(zone(2..=2));
+            let (both, now_us) = ([silent, other.clone()], due_us(&names));
+            let is_known = async {
+                while known(&other, 80) != [1, 2] {
+                    sleep(std::time::Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = names.refresh(&both, now_us) => panic!("both came at once"),
+                () = is_known => {}
+            }
         });
     }
 

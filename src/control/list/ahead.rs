@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::rc::Rc;
 
+use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::sources::{Depth, Missing, Source, Unresolved};
 use crate::control::Control;
-use crate::control::limits::SOURCES_ASKED_MAX;
+use crate::control::limits::{SOURCES_ASKED_MAX, URLS_AHEAD_MAX};
 use crate::error::Result;
 use crate::limits::FAILURES_PRINTED_MAX;
 use crate::s3::uri::S3Uri;
@@ -20,6 +21,8 @@ pub struct ResolveAhead {
     depth: Depth,
     rest: Peekable<std::vec::IntoIter<S3Uri>>,
     under_way: VecDeque<JoinHandle<Result<Source, Unresolved>>>,
+    /// The right to request something: of [`SOURCES_ASKED_MAX`] at once.
+    turns: Rc<Semaphore>,
     /// Missing sources so far. Near matches are looked up only for the first ones, which are
     /// reported.
     missing: usize,
@@ -30,7 +33,8 @@ impl ResolveAhead {
     #[must_use]
     pub fn new(control: Rc<Control>, uris: Vec<S3Uri>, depth: Depth) -> Self {
         let rest = uris.into_iter().peekable();
-        Self { control, depth, rest, under_way: VecDeque::new(), missing: 0 }
+        let turns = Rc::new(Semaphore::new(SOURCES_ASKED_MAX));
+        Self { control, depth, rest, under_way: VecDeque::new(), turns, missing: 0 }
     }
 
     /// The next source; `None` after the last. Cancel safe.
@@ -71,18 +75,25 @@ impl ResolveAhead {
     }
 
     fn ask(&mut self) {
-        while self.under_way.len() < SOURCES_ASKED_MAX {
+        while let Some(uri) = self.rest.peek() {
+            // Each URL may be of another server, and a slow one must not hold up the others.
+            let most = if uri.url.is_some() { URLS_AHEAD_MAX } else { SOURCES_ASKED_MAX };
+            if self.under_way.len() >= most {
+                return;
+            }
             // An unknown bucket is requested alone: so its name is resolved, its region found and
             // its session opened once, not by all requests.
-            let Some(uri) = self.rest.peek() else { return };
             let is_new = uri.url.is_none() && !self.control.has_met(&uri.bucket);
             if is_new && !self.under_way.is_empty() {
                 return;
             }
             let Some(uri) = self.rest.next() else { return };
             let (control, depth) = (Rc::clone(&self.control), self.depth);
-            let helps = self.missing < FAILURES_PRINTED_MAX;
-            let resolve = async move { control.resolve_to(&uri, depth, helps).await };
+            let (turns, helps) = (Rc::clone(&self.turns), self.missing < FAILURES_PRINTED_MAX);
+            let resolve = async move {
+                let _turn = turns.acquire().await.expect("it is never closed");
+                control.resolve_to(&uri, depth, helps).await
+            };
             self.under_way.push_back(spawn_local(resolve));
             if is_new {
                 return;
@@ -99,6 +110,8 @@ impl Drop for ResolveAhead {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
     use crate::control::loopback::{AtOnce, Reply, Server, control, run};
@@ -126,6 +139,35 @@ mod tests {
         let most = AT_ONCE.most();
         assert!((2..=SOURCES_ASKED_MAX).contains(&most), "{most} at once");
         assert_eq!(server.seen().len(), 200, "one request each");
+    }
+
+    /// Its server answers once it has been asked for all others, or for a while in vain.
+    #[test]
+    fn a_url_that_is_slow_holds_up_no_other() {
+        const COUNT: usize = 4 * SOURCES_ASKED_MAX;
+        static OTHERS: AtomicUsize = AtomicUsize::new(0);
+        static WAS_HELD_UP: AtomicBool = AtomicBool::new(false);
+        let server = Server::start(|head| {
+            if head.contains("/slow ") {
+                let all = (0..500).any(|_| {
+                    std::thread::sleep(Duration::from_millis(20));
+                    OTHERS.load(Ordering::SeqCst) == COUNT
+                });
+                WAS_HELD_UP.fetch_or(!all, Ordering::SeqCst);
+            } else {
+                OTHERS.fetch_add(1, Ordering::SeqCst);
+            }
+            Reply::new(200, "").header("Content-Length", "0")
+        });
+        run(async {
+            let control = Rc::new(control(&server).await);
+            let names = (0..COUNT).map(|number| number.to_string());
+            let names = std::iter::once("slow".to_owned()).chain(names);
+            let uri = |name| S3Uri::parse_or_url(&format!("http://{}/{name}", server.address));
+            let uris: Vec<_> = names.map(|name| uri(name).expect("a URL")).collect();
+            assert_eq!(control.resolve_all(&uris).await.expect("all are there").len(), COUNT + 1);
+        });
+        assert!(!WAS_HELD_UP.load(Ordering::SeqCst), "it waited for the others in vain");
     }
 
     #[test]
