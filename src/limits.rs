@@ -493,6 +493,9 @@ pub const RESUMED_READERS_MAX: usize = 2;
 /// Bytes of a file read at a time to compute its checksum.
 pub const CHECK_PIECE_BYTES: usize = 1 << 20;
 
+/// Most sources that an error names if none of many can be read.
+pub const NAMED_SOURCES_MAX: usize = 3;
+
 /// Most failed objects that are printed one by one; the report has all.
 pub const FAILURES_PRINTED_MAX: usize = 20;
 

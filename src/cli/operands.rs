@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{SelectionArgs, usage};
 use crate::s3::uri::{S3Uri, SCHEME};
-use crate::s3::web::{is_url, without_query};
+use crate::s3::web::{is_url, location_without_query, meant_url, without_query};
 use crate::text::shown::shown;
 
 /// The operands that are sources, for the command of this name; none if a file lists them.
@@ -78,6 +78,13 @@ pub(super) fn parse_destination(
             if or_discards { ("a folder or a file", discard) } else { ("a folder", "") };
         return Err(usage(&format!(
             "the destination is missing: add {what} after '{named}'{discard}"
+        )));
+    }
+    if let Some(meant) = meant_url(&typed) {
+        return Err(usage(&format!(
+            "'{}' is not a local destination: did you mean {}, and a folder or a file after it?",
+            shown(&location_without_query(&typed)),
+            shown(&meant)
         )));
     }
     if operand.as_encoded_bytes().windows(3).any(|three| three == b"://") {

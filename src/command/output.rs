@@ -218,7 +218,6 @@ impl Observer for Output {
             RunEvent::Removed(path, target) => {
                 let place = target.place(path).unwrap_or_default();
                 self.progress.note(format!("delete: {place}"));
-                tracing::info!("delete: {place}");
             }
             RunEvent::Note(line) => self.progress.note(line),
         }

@@ -30,6 +30,7 @@ use crate::engine::config::Config;
 use crate::engine::pace::Bandwidth;
 use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::NAMED_SOURCES_MAX;
 use crate::link::attempt::RetryPolicy;
 use crate::link::waiting::Board;
 use crate::plan::epoch::Shard;
@@ -163,10 +164,10 @@ impl DownloadJob {
         let WantedFiles { uris, filter, shard, destination, spread_to, are_many, mirrored_except } =
             wanted;
         let before = begun.elapsed();
-        let (found, missing) = control.resolve_there(&uris).await?;
         if rules.verify == VerifyMode::Strict {
             control.check_heads();
         }
+        let (found, missing) = control.resolve_there(&uris).await?;
         let asked = begun.elapsed() - before;
         if !missing.is_empty() && found.is_empty() {
             return Err(none_is_there(&missing));
@@ -290,7 +291,13 @@ fn none_is_there(missing: &[Missing]) -> Error {
         ErrorKind::NotFound => "was found",
         _ => "can be read",
     };
-    let message = format!("none of {count} sources {can}, the first: {first}");
+    let named = missing.iter().take(NAMED_SOURCES_MAX).map(|missing| missing.uri.to_string());
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match count.saturating_sub(NAMED_SOURCES_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let message = format!("none of {count} sources {can} ({named}{more}), the first: {first}");
     let error = Error::new(failures.kind(), message);
     match failures.reason() {
         Some(reason) => error.because(reason),

@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_e
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::s3::arn::{self, ARN};
-use crate::s3::web::{WebUrl, is_url, location_without_query};
+use crate::s3::web::{WebUrl, is_url, location_without_query, meant_url};
 use crate::text::glob::{Glob, GlobSet};
 /// Escapes a name from outside for a message.
 pub use crate::text::shown::shortened as shown;
@@ -287,6 +287,9 @@ impl S3Uri {
 /// The error of an address that may have been meant as a URL, where URLs are taken, too.
 fn or_a_url(text: &str, error: Error) -> Error {
     let is_of_s3 = text.get(..2).is_some_and(|begin| begin.eq_ignore_ascii_case("s3"));
+    if let Some(meant) = meant_url(text) {
+        return error.advise(format!("did you mean {}?", shown(&meant)));
+    }
     match text.contains(":/") && !is_of_s3 {
         true => error.advise("expected s3://BUCKET/KEY, or a URL with http:// or https://"),
         false => error,
@@ -446,6 +449,27 @@ mod tests {
     }
 
     #[test]
+    fn a_url_without_its_two_slashes_is_suggested() {
+        for (text, meant) in [
+            ("https:/h/x", "https://h/x"),
+            ("HTTPS:/h/x", "https://h/x"),
+            ("http:x", "http://x"),
+            ("http:me:hunter2@h/x", "http://h/x"),
+            ("https:/h/x?sig=hunter2", "https://h/x?..."),
+        ] {
+            for parse in [S3Uri::parse_or_url, S3Uri::parse_raw_or_url] {
+                let error = parse(text).expect_err("it is none").to_string();
+                assert!(error.contains(&format!("did you mean {meant}?")), "{error}");
+                assert!(!error.contains("hunter2"), "{error}");
+            }
+        }
+        for other in ["http:", "https:/", "s3:/b/x", "ftp:/h/x", "file"] {
+            let error = S3Uri::parse_or_url(other).expect_err("it is none").to_string();
+            assert!(!error.contains("did you mean"), "{error}");
+        }
+    }
+
+    #[test]
     fn addresses() {
         let check = |text: &str, expected: &str| assert_eq!(problem(text), expected, "{text}");
         check("s3://bucket", "bucket bucket");
@@ -576,7 +600,7 @@ mod tests {
             let error = uri.with_version("v").expect_err("it has none").to_string();
             assert!(error.contains("is a URL") && error.contains("omit --version-id"), "{error}");
             let advice = |text: &str| parse(text).expect_err(text).advice().map(str::to_owned);
-            for other in ["ftp://h/x", "https:/x", " https://h/x", "htps://h/x?sig=hunter2"] {
+            for other in ["ftp://h/x", "ftp:/x", " https://h/x", "htps://h/x?sig=hunter2"] {
                 let advice = advice(other).expect("advice");
                 assert!(advice.ends_with("or a URL with http:// or https://"), "{advice}");
             }

@@ -31,6 +31,16 @@ pub fn is_url(text: &str) -> bool {
     begins("http://") || begins("https://")
 }
 
+/// The URL that a text was meant as which has one slash or none after the scheme, without its user
+/// and its query.
+#[must_use]
+pub fn meant_url(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once(':')?;
+    let (scheme, rest) = (scheme.to_ascii_lowercase(), rest.trim_start_matches(['/', '\\']));
+    let is_meant = matches!(scheme.as_str(), "http" | "https") && !is_url(text);
+    (is_meant && !rest.is_empty()).then(|| location_without_query(&format!("{scheme}://{rest}")))
+}
+
 /// A text that may be a URL, or else a path, without the user and the query of a URL.
 #[must_use]
 pub fn without_query(text: &str) -> String {

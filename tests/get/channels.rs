@@ -206,7 +206,8 @@ fn what_is_wrong_with_a_manifest_is_reported_before_any_byte() {
     expect_message(
         &missing,
         NOT_FOUND,
-        "none of 2 sources was found, the first: s3://lab/e/none: there is",
+        "none of 2 sources was found (s3://lab/e/none, s3://lab/e/neither), the first: \
+         s3://lab/e/none: there is",
     );
     // A folder of that name is no object.
     let folder = manifest(&place, "s3://lab/d/", &["train2"]);

@@ -128,7 +128,8 @@ fn what_else_is_wrong_with_sources_ends_the_run_before_any_byte() {
     ends(&["s3://lab/a", "s3://nobody-has-this/b"], NOT_FOUND, &["NoSuchBucket"]);
     ends(&["s3://lab/none"], NOT_FOUND, &["s3://lab/none: there is no object with this key"]);
     let both = ["s3://lab/none", "s3://lab/neither/"];
-    ends(&both, NOT_FOUND, &["none of 2 sources was found, the first: s3://lab/none: "]);
+    let names = "none of 2 sources was found (s3://lab/none, s3://lab/neither/), the first: ";
+    ends(&both, NOT_FOUND, &[names, "s3://lab/none: there is"]);
     let globs = get(&origin, ["s3://lab/*.x", "s3://lab/*.y"]).with([place.path()]).run();
     globs
         .expect(NOT_FOUND)

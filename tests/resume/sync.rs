@@ -83,8 +83,11 @@ fn with_delete_the_folder_is_as_the_source() {
     let reported = lines.lines().filter(|line| line.contains(r#""status":"deleted""#)).count();
     assert_eq!(reported, 4, "{lines}");
     let deleted = |run: &Run| -> BTreeSet<String> {
-        let lines = run.stderr.lines().filter_map(|line| line.strip_prefix("delete: "));
-        lines.map(str::to_owned).collect()
+        let lines = run.stderr.lines().filter_map(|line| Some(line.split_once("delete: ")?.1));
+        let all: Vec<_> = lines.map(str::to_owned).collect();
+        let paths: BTreeSet<_> = all.iter().cloned().collect();
+        run.check(all.len() == paths.len(), "each once");
+        paths
     };
     let at = |path: &str| folder.path().join(path).display().to_string();
     let expected_paths = ["b/note.txt", "b/old/deep/stale", "link", "stale"].map(at);

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::time::Instant;
 
 use crate::publisher::{Publisher, Reply, file};
-use crate::{ACCESS, ENDPOINT, OBJECTS, Place, get, text};
+use crate::{ACCESS, ENDPOINT, NOT_FOUND, OBJECTS, Place, get, text};
 
 const LENGTH: usize = (1 << 20) + 3;
 
@@ -16,7 +16,7 @@ fn server() -> Publisher {
         "nowhere" => Reply::new(302, ""),
         "failing" => Reply::new(501, ""),
         "refused" | "refused2" => Reply::new(403, ""),
-        "none" => Reply::new(404, ""),
+        name if name.starts_with("none") => Reply::new(404, ""),
         "endless" => Reply::new(206, "x"),
         _ => file(head, &text(LENGTH), "\"e\""),
     })
@@ -48,16 +48,19 @@ fn what_one_server_does_wrong_is_the_failure_of_one_url() {
 fn urls_that_all_fail_alike_have_the_exit_code_of_their_failure() {
     let (server, place) = (server(), Place::new());
     let url = |name: &str| server.url(&format!("/{name}"));
-    for (names, code, words) in [
-        (["refused", "refused2"], ACCESS, "none of 2 sources can be read, the first: "),
-        (["loop", "nowhere"], ENDPOINT, "none of 2 sources can be read, the first: "),
-        (["loop", "refused"], OBJECTS, "none of 2 sources can be read, the first: "),
+    let five = vec!["none", "none2", "none3", "none4", "none5"];
+    for (names, code, words, more) in [
+        (vec!["refused", "refused2"], ACCESS, "none of 2 sources can be read (", ""),
+        (vec!["loop", "nowhere"], ENDPOINT, "none of 2 sources can be read (", ""),
+        (vec!["loop", "refused"], OBJECTS, "none of 2 sources can be read (", ""),
+        (five, NOT_FOUND, "none of 5 sources was found (", " and 2 more"),
     ] {
-        let list = place.path("list");
-        fs::write(&list, names.map(url).join("\n")).expect("room");
+        let (list, urls) = (place.path("list"), names.into_iter().map(url).collect::<Vec<_>>());
+        fs::write(&list, urls.join("\n")).expect("room");
         let from = ["--files-from", list.to_str().expect("UTF-8")];
         let run = get(&from, &place.path("to")).run().expect(code);
-        run.expect_error(&[words]);
+        let named = urls[..urls.len().min(3)].join(", ");
+        run.expect_error(&[&format!("{words}{named}{more}), the first: get {}: ", urls[0])]);
     }
     assert!(!place.path("to").exists());
 }

@@ -49,6 +49,21 @@ fn commands_without_urls_say_what_reads_them() {
 }
 
 #[test]
+fn a_url_without_its_two_slashes_is_suggested() {
+    let refused: [&[&str]; 4] = [
+        &["get", "https:/h.test/f?sig=hunter2", "to"],
+        &["get", "https:/h.test/f?sig=hunter2"],
+        &["cat", "https:h.test/f?sig=hunter2"],
+        &["get", "https://h.test/a", "https:/h.test/f?sig=hunter2"],
+    ];
+    for words in refused {
+        let run = Program::new(words).run().expect(USAGE);
+        let run = run.expect_words(&["did you mean https://h.test/f?..."]);
+        run.check(!run.stderr.contains(SECRET), "no query is printed");
+    }
+}
+
+#[test]
 fn urls_that_name_no_file_are_refused() {
     let place = Place::new();
     for (url, why) in [
