@@ -528,7 +528,7 @@ pub(super) fn unreachable(reason: RetryReason, why: String) -> Trouble {
 }
 
 /// `list s3://bucket/` as `LIST s3://bucket/`, for messages about requests.
-fn shouted(what: &str) -> String {
+pub(super) fn shouted(what: &str) -> String {
     match what.split_once(' ') {
         Some((verb @ ("list" | "head" | "get"), rest)) => {
             format!("{} {rest}", verb.to_ascii_uppercase())

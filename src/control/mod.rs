@@ -70,6 +70,8 @@ use endpoint::{
     region_or_default,
 };
 use limits::{CHECKSUMS_ASKED_MAX, REGION_MOVES_MAX};
+use object::{CheckedHeads, object_of};
+use redirect::Detours;
 use retry_budget::RetryBudget;
 use settings::Found;
 pub(crate) use settings::profile_names;
@@ -132,9 +134,9 @@ pub struct Control {
     checksums_only_when_required: bool,
     /// Limits the objects whose checksums are requested at once.
     checksums_asked: Semaphore,
+    checked_heads: CheckedHeads,
     /// Access grants give the keys of buckets.
     grants: Option<Grants>,
-    checked_heads: CheckedHeads,
     /// Those of known buckets, each in its final region, by their names and grants.
     endpoints: RefCell<HashMap<String, Arc<Endpoint>>>,
     /// Notified when there is another one.
@@ -215,9 +217,9 @@ impl Control {
             region,
             checksums_only_when_required: configured.checksums_only_when_required,
             checksums_asked: Semaphore::new(CHECKSUMS_ASKED_MAX),
+            checked_heads: CheckedHeads::default(),
             list_requests: options.list_requests.unwrap_or(LIST_REQUESTS_DEFAULT),
             grants,
-            checked_heads: CheckedHeads::default(),
             endpoints: RefCell::default(),
             met: Notify::new(),
             web: WebObjects::default(),
@@ -365,6 +367,7 @@ impl Control {
     async fn ask(&self, ask: Ask<'_>) -> Result<Answer> {
         let mut region_moves = 0;
         let mut refusals = KeyRefusals::default();
+        let mut detours = Detours::default();
         loop {
             let endpoint = self.endpoint(ask.bucket, ask.about).await?;
             let keys = endpoint.session.as_ref().unwrap_or(self.key_refresher.published());
@@ -396,7 +399,10 @@ impl Control {
                 AfterRefusal::Again => {}
                 AfterRefusal::Final => return Ok(answer),
                 AfterRefusal::Unrelated => {
-                    return self.follow_redirects(&endpoint, &ask, answer).await;
+                    match self.follow_redirects(&endpoint, &ask.question, answer).await {
+                        Ok((answer, _)) => return Ok(answer),
+                        Err(failed) => detours.wait(&self.client, ask.what, failed).await?,
+                    }
                 }
             }
         }
@@ -530,13 +536,13 @@ mod tests {
     use super::loopback::{Reply, Server, control, run};
     use super::*;
     use crate::link::failure::RetryReason;
+    use crate::s3::answer::ERROR_BODY_BYTES_MAX;
 
     #[test]
     fn head_returns_size_and_tag() {
         let server = Server::start(|_| {
             let reply = Reply::new(200, "").header("ETag", "\"e\"").header("Content-Length", "17");
             reply.header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
-    use crate::s3::answer::ERROR_BODY_BYTES_MAX;
         });
         run(async {
             let control = control(&server).await;

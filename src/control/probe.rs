@@ -46,6 +46,8 @@ pub struct Probe {
     pub bucket_region: Option<String>,
     /// The last requested object, and its size in bytes.
     pub object: Option<(String, Result<u64>)>,
+    /// The server that a redirect of the last request has led to.
+    pub led_to: Option<String>,
 }
 
 impl Control {
@@ -135,7 +137,8 @@ impl Control {
         if is_found {
             let target = format!("?{}", buckets_query(None));
             let question = Question::of_bucket(target, PAGE_BYTES_MAX);
-            let _ = self.ask_plainly(&mut probe, (SERVICE, GrantTarget::ALL), &question).await;
+            let request = (&question, "list buckets");
+            let _ = self.ask_plainly(&mut probe, (SERVICE, GrantTarget::ALL), request).await;
         }
         // Without a bucket.
         Probe { bucket_region: None, ..probe }
@@ -158,7 +161,11 @@ impl Control {
         for _ in 0..PAGES_LISTED_MAX {
             let question = Question::of_bucket(format!("?{}", query.to_query()), PAGE_BYTES_MAX);
             let about = GrantTarget::Prefix(prefix);
-            let answer = self.ask_plainly(probe, (&uri.bucket, about), &question).await?;
+            let asked = self.ask_plainly(probe, (&uri.bucket, about), (&question, what)).await?;
+            let answer = match asked {
+                Ok(answer) => answer,
+                Err(error) => return Some(Err(error)),
+            };
             if answer.status != 200 {
                 return Some(Err(refusal(&answer, what)));
             }
@@ -198,7 +205,11 @@ impl Control {
             leaves_rest: false,
         };
         let about = GrantTarget::Object(key);
-        let answer = self.ask_plainly(probe, (&uri.bucket, about), &question).await?;
+        let asked = self.ask_plainly(probe, (&uri.bucket, about), (&question, &what)).await?;
+        let answer = match asked {
+            Ok(answer) => answer,
+            Err(error) => return Some(Err(error)),
+        };
         Some(match answer.status {
             206 | 416 => super::object_of(key, &answer)
                 .map(|found| found.size_bytes)
@@ -212,20 +223,21 @@ impl Control {
         })
     }
 
-    /// Sends a request once, in the bucket's region and with the server's clock; `None` without an
-    /// answer.
+    /// Sends a request once, in the bucket's region and with the server's clock, and once to each
+    /// server that redirects lead to; `None` without an answer.
     async fn ask_plainly(
         &self,
         probe: &mut Probe,
         (bucket, about): (&str, GrantTarget<'_>),
-        question: &Question,
-    ) -> Option<Answer> {
+        (question, what): (&Question, &str),
+    ) -> Option<Result<Answer>> {
+        probe.led_to = None;
         for _ in 0..=FOLLOWS_MAX {
             let endpoint = self.endpoint(bucket, about).await.ok()?;
             let keys = endpoint.session.as_ref().unwrap_or(self.key_refresher.published());
             let at = Cell::new(None);
-            let what = format!("to answer {}", question.method);
-            let _noted = self.client.retry_budget().begin(&endpoint.host_in_words(), what);
+            let awaited = format!("to answer {}", question.method);
+            let _noted = self.client.retry_budget().begin(&endpoint.host_in_words(), awaited);
             let answer = match self.client.ask_once(&endpoint, question, keys, &at).await {
                 Ok(answer) => answer,
                 Err(trouble) => {
@@ -250,7 +262,14 @@ impl Control {
             {
                 continue;
             }
-            return Some(answer);
+            let followed = self.follow_redirects(&endpoint, question, answer).await;
+            return Some(match followed {
+                Ok((answer, elsewhere)) => {
+                    probe.led_to = elsewhere.map(|elsewhere| elsewhere.url().origin());
+                    Ok(answer)
+                }
+                Err(failed) => Err(failed.into_error(what, "")),
+            });
         }
         None
     }

@@ -2,62 +2,172 @@
 //! server that they lead to. The requests of ranges are the data plane's, which asks here for the
 //! addresses of such servers.
 
+use std::cell::Cell;
+use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 
+use tokio::time::sleep;
 use tracing::info;
 
-use super::client::{Answer, Question};
+use super::client::{Answer, Client, Question, Trouble, shouted};
+use super::limits::TRIES_MAX;
+use super::retry_budget::pause;
 use super::web::follow;
-use super::{Ask, Control, server_error};
+use super::{Control, server_error};
 use crate::error::{Error, ErrorKind, Result};
+use crate::link::attempt::{Attempts, Cause, NextTry};
+use crate::link::failure::RetryReason;
+use crate::link::waiting::Ticket;
 use crate::s3::Endpoint;
-use crate::s3::answer::leads_elsewhere;
+use crate::s3::answer::{ServerError, leads_elsewhere};
 use crate::s3::redirect::{Elsewhere, RedirectChain, refuse};
 use crate::s3::sign::PublishedKeys;
 use crate::s3::web::WebUrl;
 
+/// Why the request of a redirect has no answer that counts.
+pub(super) struct Astray {
+    why: Why,
+    /// Where it was sent; `None` if the redirect is not followed.
+    elsewhere: Option<Elsewhere>,
+    /// Its cause, and the reason for the counters, if it may pass.
+    passing: Option<(Cause, RetryReason)>,
+}
+
+enum Why {
+    Refused(ServerError),
+    Failed(Error),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(refusal) => write!(f, "{refusal}"),
+            Self::Failed(error) => f.write_str(error.message()),
+        }
+    }
+}
+
+impl From<Error> for Astray {
+    fn from(error: Error) -> Self {
+        Self { why: Why::Failed(error), elsewhere: None, passing: None }
+    }
+}
+
+impl Astray {
+    /// The error of the request with this name; `tried` is how often it was sent, or empty.
+    pub(super) fn into_error(self, what: &str, tried: &str) -> Error {
+        let at = self.elsewhere.as_ref().map_or_else(String::new, Elsewhere::in_words);
+        let context = format!("{what}{at}{tried}");
+        let error = match self.why {
+            Why::Refused(refusal) => refusal.of_url().into_error(&context),
+            Why::Failed(error) => error.within(context),
+        };
+        self.elsewhere.map_or(error.clone(), |elsewhere| elsewhere.advise(error))
+    }
+}
+
+/// The tries of a request that is redirected to servers that do not answer: each time its own
+/// server is asked again, which may lead to another one by then.
+#[derive(Default)]
+pub(super) struct Detours {
+    attempts: Attempts,
+    ticket: Option<Ticket>,
+}
+
+impl Detours {
+    /// Waits until the request's own server is to be asked again.
+    ///
+    /// # Errors
+    /// The failure, if it is final.
+    pub(super) async fn wait(&mut self, client: &Client, what: &str, failed: Astray) -> Result<()> {
+        let (Some((cause, reason)), Some(elsewhere)) = (failed.passing, &failed.elsewhere) else {
+            return Err(failed.into_error(what, ""));
+        };
+        let budget = client.retry_budget();
+        let now_us = budget.now_us();
+        let next = self.attempts.failed(now_us, cause, budget.policy(TRIES_MAX));
+        let (tries, why) = (self.attempts.tries(), failed.why.to_string());
+        let NextTry::Again { ceiling_us } = next else {
+            let tried = format!(" ({})", self.attempts.tried(now_us).times());
+            return Err(failed.into_error(what, &tried).attempted(tries));
+        };
+        client.count(reason);
+        info!("{}{} is tried again, try {tries}: {why}", shouted(what), elsewhere.in_words());
+        let whom = elsewhere.endpoint.host_in_words();
+        let begin = || budget.begin(&whom, format!("to answer {}", shouted(what)));
+        self.ticket.get_or_insert_with(begin).try_again(tries, &why);
+        sleep(pause(ceiling_us)).await;
+        Ok(())
+    }
+}
+
 impl Control {
     /// The answer behind the redirects that this one begins, if it does: to a request of the URL
-    /// that they lead to, without a signature and without headers of the user's options.
+    /// that they lead to, which is sent once, without a signature and without headers of the user's
+    /// options. And where they lead.
     pub(super) async fn follow_redirects(
         &self,
         endpoint: &Endpoint,
-        ask: &Ask<'_>,
+        question: &Question,
         first: Answer,
-    ) -> Result<Answer> {
-        let Some(redirects) = &endpoint.redirects else { return Ok(first) };
+    ) -> Result<(Answer, Option<Elsewhere>), Astray> {
+        let Some(redirects) = &endpoint.redirects else { return Ok((first, None)) };
         let names_region = !server_error(&first).region.is_empty();
         let leads_nowhere = first.header("location").is_none();
         if !leads_elsewhere(first.status) || names_region || leads_nowhere {
-            return Ok(first);
+            return Ok((first, None));
         }
-        let target = ask.question.target_at(endpoint);
+        let target = question.target_at(endpoint);
         let mut chain = RedirectChain::from(WebUrl::at(endpoint.tls, &endpoint.host, target));
         let mut answer = first;
         loop {
             let from = chain.url().clone();
-            follow(&mut chain, &answer).map_err(|(why, _)| refuse(&why).within(ask.what))?;
+            follow(&mut chain, &answer).map_err(|(why, _)| refuse(&why))?;
             info!("redirect: {from} leads to {}", chain.url());
-            let known = redirects.find(chain.url()).map_err(|error| error.within(ask.what))?;
-            let server = match known {
+            let endpoint = match redirects.find(chain.url(), Waker::noop())? {
                 Some(known) => known,
                 None => {
                     let found = self.server_of(chain.url()).await;
                     redirects.settle(chain.url(), found.clone());
-                    found.map_err(|error| error.within(ask.what))?
+                    found?
                 }
             };
-            let question =
-                Question { target: chain.url().target().to_owned(), ..ask.question.clone() };
-            let unsigned = PublishedKeys::new(None);
-            let asked = self.client.ask(&server, &question, &unsigned, ask.what).await;
-            answer = asked.map_err(|error| error.within(ask.what))?;
-            match answer.status {
-                200..=299 | 404 | 416 => return Ok(answer),
-                status if leads_elsewhere(status) => {}
-                _ => {
-                    return Err(refused(&answer, ask.what, &Elsewhere { chain, endpoint: server }));
+            let elsewhere = Elsewhere { chain: chain.clone(), endpoint };
+            match self.ask_elsewhere(&elsewhere, question).await {
+                Ok(next) if leads_elsewhere(next.status) => answer = next,
+                Ok(last) => return Ok((last, Some(elsewhere))),
+                Err((why, passing)) => {
+                    return Err(Astray { why, elsewhere: Some(elsewhere), passing });
                 }
+            }
+        }
+    }
+
+    /// Sends this request once to where a redirect leads; an answer that is neither a redirect nor
+    /// the object's is a failure.
+    async fn ask_elsewhere(
+        &self,
+        elsewhere: &Elsewhere,
+        question: &Question,
+    ) -> Result<Answer, (Why, Option<(Cause, RetryReason)>)> {
+        let target = elsewhere.url().target().to_owned();
+        let question = Question { target, ..question.clone() };
+        let (server, unsigned) = (&elsewhere.endpoint, PublishedKeys::new(None));
+        match self.client.ask_once(server, &question, &unsigned, &Cell::new(None)).await {
+            Ok(answer) if matches!(answer.status, 200..=299 | 404 | 416) => Ok(answer),
+            Ok(answer) if leads_elsewhere(answer.status) => Ok(answer),
+            Ok(answer) => {
+                let refusal = server_error(&answer);
+                let failure = refusal.failure();
+                let is_away = server.is_unreachable(failure, Some(&refusal));
+                let cause = Cause::new(is_away, failure.is_overload());
+                let passing = refusal.is_transient().then(|| (cause, failure.reason()));
+                Err((Why::Refused(refusal), passing))
+            }
+            Err(Trouble::Lasting(error)) => Err((Why::Failed(error), None)),
+            Err(Trouble::Passing(cause, reason, error)) => {
+                Err((Why::Failed(error), Some((cause, reason))))
             }
         }
     }
@@ -68,13 +178,14 @@ impl Control {
         if let Some(known) = self.endpoints.borrow().get(&name) {
             return Ok(Arc::clone(known));
         }
-        let placed = self.place_web(url, url).await.map_err(|error| {
+        let mut placed = self.place_web(url, url).await.map_err(|error| {
             let message = format!("a redirect leads to {}: {}", url.origin(), error.message());
             Error::new(ErrorKind::Endpoint, message).caused_as(&error).advise(
                 "check the server's settings of its nodes, and the name servers of \
                  /etc/resolv.conf: this machine must reach the nodes, too",
             )
         })?;
+        placed.is_led_to = true;
         self.keep_web(name, placed).await
     }
 
@@ -96,10 +207,4 @@ impl Control {
             redirects.settle(&url, found);
         }
     }
-}
-
-/// The error that a server to which redirects lead refuses the request.
-fn refused(answer: &Answer, what: &str, elsewhere: &Elsewhere) -> Error {
-    let what = format!("{what} at {}, where a redirect leads", elsewhere.url().origin());
-    elsewhere.advise(server_error(answer).of_url().into_error(&what).attempted(answer.tries))
 }

@@ -204,6 +204,8 @@ pub struct Service {
     pub is_multi_region: bool,
     /// What was asked for, and what came of it.
     pub object: Option<(String, Result<u64, Trouble>)>,
+    /// The server that a redirect of the request for it has led to.
+    pub led_to: Option<String>,
 }
 
 /// A proxy.

@@ -176,7 +176,12 @@ fn region(service: &Service) -> Option<Finding> {
 fn object(service: &Service) -> Option<Finding> {
     let (asked, outcome) = service.object.as_ref()?;
     Some(match outcome {
-        Ok(_) => Finding::ok("object", format!("{asked} can be read")),
+        Ok(_) => {
+            let at = service.led_to.as_ref().map_or_else(String::new, |server| {
+                format!(" at {server}, where a redirect leads: requests to it are not signed")
+            });
+            Finding::ok("object", format!("{asked} can be read{at}"))
+        }
         Err(trouble) => failed("object", trouble, "check SOURCE and the permissions"),
     })
 }

@@ -92,6 +92,7 @@ fn service() -> Service {
         bucket_region: None,
         is_multi_region: false,
         object: Some(("s3://bkt/k".to_owned(), Ok(9))),
+        led_to: None,
     }
 }
 

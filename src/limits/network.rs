@@ -63,3 +63,8 @@ pub const URL_REDIRECTS_MAX: usize = 10;
 
 /// Most servers to which the redirects of one endpoint lead: the nodes of a cluster behind it.
 pub const REDIRECT_SERVERS_MAX: usize = 256;
+
+/// Longest time for which a range keeps its connection while the addresses of the server that a
+/// redirect leads to are looked up, in microseconds: as long as one answer of a name server may
+/// take.
+pub const REDIRECT_LOOK_UP_US: u64 = 2_000_000;

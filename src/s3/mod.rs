@@ -161,6 +161,8 @@ pub struct Endpoint {
     pub habits: Habits,
     /// Where its redirects lead; `None` if they are not followed.
     pub redirects: Option<Redirects>,
+    /// A redirect leads to it: the user has not named it.
+    pub is_led_to: bool,
 }
 
 impl Endpoint {
@@ -194,6 +196,7 @@ impl Endpoint {
             proxy: None,
             habits: Habits::default(),
             redirects: None,
+            is_led_to: false,
         }
     }
 

@@ -259,10 +259,11 @@ impl Endpoint {
     /// The host and its proxy, for messages about what a request waits for.
     #[must_use]
     pub fn host_in_words(&self) -> String {
-        match &self.proxy {
+        let host = match &self.proxy {
             Some(proxy) => format!("{} by the proxy {proxy}", self.host),
             None => self.host.clone(),
-        }
+        };
+        if self.is_led_to { format!("{host}, where a redirect leads,") } else { host }
     }
 
     /// The proxy that gets whole URLs: one in front of a server without TLS.

@@ -31,17 +31,32 @@ impl Elsewhere {
         self.chain.url()
     }
 
-    /// Gives an error of a request to it the advice for a server without credentials.
+    /// Gives an error of a request to it the advice for a server that the user has not named and
+    /// that gets no credentials.
     #[must_use]
     pub fn advise(&self, error: Error) -> Error {
-        if error.kind() != ErrorKind::Access {
-            return error;
-        }
         let origin = self.url().origin();
-        error.advise(format!(
-            "a redirect leads to {origin}, which gets no credentials: if they are for it, give it \
-             with --endpoint-url"
-        ))
+        match error.kind() {
+            ErrorKind::Access => error.advise(format!(
+                "a redirect leads to {origin}, which gets no credentials: if they are for it, give \
+                 it with --endpoint-url"
+            )),
+            ErrorKind::Endpoint
+                if error.advice().is_none_or(|advice| advice.contains("--endpoint-url")) =>
+            {
+                error.advise(format!(
+                    "this machine must reach {origin}, too: check the network, and the server's \
+                     settings of its nodes"
+                ))
+            }
+            _ => error,
+        }
+    }
+
+    /// Where it is, for the middle of a message.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        format!(" at {}, where a redirect leads", self.url().origin())
     }
 }
 
@@ -105,6 +120,8 @@ struct KnownServers {
     servers: Vec<RedirectServer>,
     /// Who finds their addresses.
     waker: Option<Waker>,
+    /// Who waits until one is found.
+    waiting: Vec<Waker>,
 }
 
 #[derive(Debug)]
@@ -127,6 +144,32 @@ impl KnownServers {
     fn position(&self, url: &WebUrl) -> Option<usize> {
         self.servers.iter().position(|server| server.url.is_of_server_of(url))
     }
+
+    /// See [`Redirects::find`].
+    fn find(&mut self, url: &WebUrl) -> Result<Option<Arc<Endpoint>>> {
+        let Some(at) = self.position(url) else {
+            if self.servers.len() == REDIRECT_SERVERS_MAX {
+                let why = format!("redirects lead to more than {REDIRECT_SERVERS_MAX} servers");
+                return Err(refuse(&why));
+            }
+            let at = self.servers.len();
+            self.servers.push(RedirectServer { url: url.server(), is_wanted: false, found: None });
+            self.want(at);
+            return Ok(None);
+        };
+        match self.servers[at].found.take() {
+            Some(Ok(endpoint)) => {
+                self.servers[at].found = Some(Ok(Arc::clone(&endpoint)));
+                Ok(Some(endpoint))
+            }
+            // Who comes next waits for the next look-up.
+            Some(Err(error)) => {
+                self.want(at);
+                Err(error)
+            }
+            None => Ok(None),
+        }
+    }
 }
 
 impl Redirects {
@@ -134,34 +177,17 @@ impl Redirects {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server of a URL; `None` while it is looked up.
+    /// The server of a URL; `None` while it is looked up, whose end wakes `waker` once.
     ///
     /// # Errors
     /// Why it has no address; it is looked up again. Or that there are too many servers.
-    pub fn find(&self, url: &WebUrl) -> Result<Option<Arc<Endpoint>>> {
+    pub fn find(&self, url: &WebUrl, waker: &Waker) -> Result<Option<Arc<Endpoint>>> {
         let mut state = self.lock();
-        let Some(at) = state.position(url) else {
-            if state.servers.len() == REDIRECT_SERVERS_MAX {
-                let why = format!("redirects lead to more than {REDIRECT_SERVERS_MAX} servers");
-                return Err(refuse(&why));
-            }
-            let at = state.servers.len();
-            state.servers.push(RedirectServer { url: url.server(), is_wanted: false, found: None });
-            state.want(at);
-            return Ok(None);
-        };
-        match state.servers[at].found.take() {
-            Some(Ok(endpoint)) => {
-                state.servers[at].found = Some(Ok(Arc::clone(&endpoint)));
-                Ok(Some(endpoint))
-            }
-            // Who comes next waits for the next look-up.
-            Some(Err(error)) => {
-                state.want(at);
-                Err(error)
-            }
-            None => Ok(None),
+        let found = state.find(url);
+        if matches!(found, Ok(None)) && !state.waiting.iter().any(|it| it.will_wake(waker)) {
+            state.waiting.push(waker.clone());
         }
+        found
     }
 
     /// Waits until servers are to be looked up; one task at a time.
@@ -191,12 +217,31 @@ impl Redirects {
         if let Some(at) = state.position(url) {
             state.servers[at].found = Some(found);
         }
+        state.waiting.drain(..).for_each(Waker::wake);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use super::*;
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn bell() -> (Arc<Bell>, Waker) {
+        let bell = Arc::new(Bell::default());
+        (Arc::clone(&bell), Waker::from(bell))
+    }
 
     fn url(text: &str) -> WebUrl {
         WebUrl::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -212,25 +257,30 @@ mod tests {
         let asleep = || redirects.poll_wanted(&Context::from_waker(Waker::noop())).is_pending();
         let (one, same) = (url("http://h:1/a?sig=hunter2"), url("http://h:1/b"));
         assert!(asleep());
-        assert!(redirects.find(&one).expect("new").is_none() && !asleep());
-        assert!(redirects.find(&same).expect("known").is_none());
+        let (bell, waker) = bell();
+        let find = |url: &WebUrl| redirects.find(url, &waker);
+        assert!(find(&one).expect("new").is_none() && !asleep());
+        assert!(find(&same).expect("known").is_none());
         let wanted = redirects.take_wanted();
         assert_eq!(wanted.iter().map(WebUrl::target).collect::<Vec<_>>(), ["/"]);
         assert!(asleep() && redirects.take_wanted().is_empty());
+        assert_eq!(Arc::strong_count(&bell), 3, "it waits once");
         redirects.settle(&wanted[0], Err(Error::new(ErrorKind::Endpoint, "no name")));
-        assert_eq!(redirects.find(&same).expect_err("none").message(), "no name");
-        assert!(redirects.find(&same).expect("it is looked up again").is_none());
+        assert_eq!(bell.0.load(Ordering::Relaxed), 1, "it is woken once");
+        assert_eq!(find(&same).expect_err("none").message(), "no name");
+        assert!(find(&same).expect("it is looked up again").is_none());
         assert!(!asleep() && redirects.take_wanted() == wanted);
         redirects.settle(&wanted[0], Ok(server("h:1")));
-        assert_eq!(redirects.find(&one).expect("found").expect("found").host, "h:1");
-        assert!(redirects.find(&url("https://h:1/a")).expect("another").is_none());
+        assert_eq!(find(&one).expect("found").expect("found").host, "h:1");
+        assert!(find(&url("https://h:1/a")).expect("another").is_none());
         assert!(!format!("{redirects:?}").contains("hunter2"));
     }
 
     #[test]
     fn servers_are_few() {
         let redirects = Redirects::default();
-        let find = |number: usize| redirects.find(&url(&format!("http://h{number}/a")));
+        let find =
+            |number: usize| redirects.find(&url(&format!("http://h{number}/a")), Waker::noop());
         assert!((0..REDIRECT_SERVERS_MAX).all(|number| find(number).is_ok()));
         let error = find(REDIRECT_SERVERS_MAX).expect_err("too many").to_string();
         assert!(error.contains("more than 256 servers"), "{error}");

@@ -464,6 +464,8 @@ events! {
     "failed: host" in "tally.rs": "EMFILE" => DISK;
     "failed: network" in "tally.rs": "nothing answers for too long"
         => In(&["redirects_that_lead_nowhere_are_named"], 0);
+    "failed: credentials" in "tally.rs": "a node says twice that keys have expired" => RARE;
+    "failed: not_found" in "tally.rs": "a node says twice that it has no such object" => RARE;
     "failed: throttled" in "tally.rs": "503 for too long" => RARE;
     "failed: server" in "tally.rs": "wrong in the same way each time" => RARE;
     "failed: interrupted" in "tally.rs": "stopped" => HOSTILE_FILES;

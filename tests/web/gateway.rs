@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::program::{Program, Run};
 use crate::publisher::{Head, Publisher, Reply, file};
-use crate::{ACCESS, ENDPOINT, Place, SECRET, text};
+use crate::{ACCESS, ENDPOINT, OBJECTS, Place, SECRET, text};
 
 /// The objects of the bucket, and their lengths: those of one request, and one of six in parts.
-const OBJECTS_THERE: [(&str, usize); 4] =
+pub(crate) const OBJECTS_THERE: [(&str, usize); 4] =
     [("a b", 5_000), ("c", 900_000), ("d/large", (5 << 20) + 3), ("e", 1)];
 
-fn bytes_of(key: &str) -> Option<Vec<u8>> {
+pub(crate) fn bytes_of(key: &str) -> Option<Vec<u8>> {
     let (_, length) = OBJECTS_THERE.iter().find(|(known, _)| *known == key)?;
     let mut bytes = text(*length);
     // No object has the bytes of another.
@@ -24,12 +24,12 @@ fn bytes_of(key: &str) -> Option<Vec<u8>> {
 }
 
 /// All bytes in the order of their keys.
-fn all_bytes() -> Vec<u8> {
+pub(crate) fn all_bytes() -> Vec<u8> {
     OBJECTS_THERE.iter().filter_map(|(key, _)| bytes_of(key)).flatten().collect()
 }
 
 /// The key of a request for an object of the bucket.
-fn key_of(head: &Head) -> Option<String> {
+pub(crate) fn key_of(head: &Head) -> Option<String> {
     let path = head.target().split('?').next()?;
     path.strip_prefix("/s3/lab/").map(|key| key.replace("%20", " "))
 }
@@ -56,14 +56,14 @@ fn answer(head: &Head) -> Reply {
 }
 
 fn is_signed(head: &Head) -> bool {
-    head.header("authorization").is_some() && head.header("x-amz-security-token").is_some()
+    head.header("authorization").is_some()
 }
 
 /// A query as the gateway adds it; the node refuses a request without it.
 const QUERY: &str = "pid=p1&utm=hunter2";
 
 /// A node: it serves what it was asked for by way of the gateway.
-fn node() -> Publisher {
+pub(crate) fn node() -> Publisher {
     Publisher::start(|head| match head.target().ends_with(QUERY) {
         true => answer(head),
         false => Reply::new(403, ""),
@@ -78,7 +78,7 @@ fn location(node: &str, head: &Head) -> String {
 
 /// A gateway with one status for its redirects. It lists the bucket and answers HEADs itself unless
 /// it `redirects_all`, and refuses what is not signed.
-fn gateway(status: u16, redirects_all: bool, nodes: [String; 2]) -> Publisher {
+pub(crate) fn gateway(status: u16, redirects_all: bool, nodes: [String; 2]) -> Publisher {
     Publisher::start(move |head| {
         if !is_signed(head) {
             return Reply::new(403, "");
@@ -97,7 +97,7 @@ fn gateway(status: u16, redirects_all: bool, nodes: [String; 2]) -> Publisher {
 }
 
 /// The program with these words and keys, at this gateway below a path.
-fn at(gateway: &Publisher, words: &[&str]) -> Program {
+pub(crate) fn at(gateway: &Publisher, words: &[&str]) -> Program {
     let url = gateway.url("/s3");
     let program = Program::new(words).with(["--endpoint-url", &url, "--region", "us-east-1"]);
     program.with_keys("KEY", "SECRET").set("AWS_SESSION_TOKEN", SECRET)
@@ -105,7 +105,7 @@ fn at(gateway: &Publisher, words: &[&str]) -> Program {
 
 /// Fails if a node has seen anything that only the gateway may see, or nothing at all.
 #[track_caller]
-fn assert_no_credentials(node: &Publisher) {
+pub(crate) fn assert_no_credentials(node: &Publisher) {
     let heads = node.all_heads();
     assert!(!heads.is_empty(), "it has its part");
     for Head(head) in heads {
@@ -120,7 +120,7 @@ fn assert_no_credentials(node: &Publisher) {
 }
 
 #[track_caller]
-fn assert_files(folder: &Path) {
+pub(crate) fn assert_files(folder: &Path) {
     for (key, _) in OBJECTS_THERE {
         let found = fs::read(folder.join(key)).unwrap_or_else(|error| panic!("{key}: {error}"));
         assert!(Some(&found) == bytes_of(key).as_ref(), "{key}");
@@ -128,7 +128,7 @@ fn assert_files(folder: &Path) {
 }
 
 #[track_caller]
-fn silent(run: Run) -> Run {
+pub(crate) fn silent(run: Run) -> Run {
     let printed = format!("{}{}", run.stdout, run.stderr);
     run.check(!printed.contains(SECRET), "no token and no query is printed");
     run
@@ -187,10 +187,96 @@ fn a_gateway_is_asked_once_for_an_object() {
     assert_files(&place.path("to"));
     let heads = gateway.all_heads();
     let asked = heads.iter().filter(|head| head.0.starts_with("GET ") && key_of(head).is_some());
-    let (asked, most) = (asked.count(), OBJECTS_THERE.len() + 2 * nodes.len());
-    run.check(asked <= most, &format!("{asked} requests to the gateway"));
-    let retries = run.json()["retries"]["refused"].as_u64().unwrap_or(0);
-    run.check(retries <= (asked - OBJECTS_THERE.len()) as u64, "only until a node is known");
+    assert_eq!(asked.count(), OBJECTS_THERE.len(), "while a node is looked up, too");
+    run.check(run.json()["retries"] == serde_json::json!({}), "no request fails");
+}
+
+#[test]
+fn doctor_reads_from_the_node_and_names_it() {
+    let nodes = [node(), node()];
+    let urls = [0, 1].map(|at| nodes[at].url(""));
+    for redirects_all in [false, true] {
+        let gateway = gateway(307, redirects_all, urls.clone());
+        let object = |source: &str| {
+            let run = silent(at(&gateway, &["doctor", source, "--json"]).run());
+            let checks = run.json()["checks"].as_array().expect("findings").clone();
+            let found = checks.into_iter().find(|found| found["check"] == "object");
+            found.unwrap_or_else(|| panic!("nothing of the object\n{run}"))
+        };
+        for (source, key, node) in [("s3://lab/c", "c", 1), ("s3://lab/", "a b", 1)] {
+            let found = object(source);
+            let place = format!("s3://lab/{key} can be read at {}, where a", urls[node]);
+            let says = found["found"].as_str().is_some_and(|text| text.starts_with(&place));
+            assert!(says && found["verdict"] == "ok", "{found}");
+        }
+    }
+    assert_no_credentials(&nodes[1]);
+    let away = away();
+    let gateway = gateway(307, false, [0, 1].map(|_| away.clone()));
+    let run = at(&gateway, &["doctor", "s3://lab/c"]).run();
+    let run = silent(run.expect(OBJECTS));
+    let words = [away.as_str(), "where a redirect leads", "must reach"];
+    run.check(words.iter().all(|word| run.stdout.contains(word)), "the node is named");
+}
+
+/// The URL of a node where nobody listens.
+fn away() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    format!("http://{}", listener.local_addr().expect("an address"))
+}
+
+/// What waits for a node, and what fails there, is not said to be the gateway's.
+#[test]
+fn a_node_that_is_away_is_named() {
+    let (place, away) = (Place::new(), away());
+    let host = away.trim_start_matches("http://");
+    for (redirects_all, source) in [(false, "s3://lab/c"), (true, "s3://lab/")] {
+        let gateway = gateway(307, redirects_all, [0, 1].map(|_| away.clone()));
+        let words = ["get", source, "--retry-for", "5s", "-v"];
+        let run = silent(at(&gateway, &words).with([place.path("to")]).run().expect(ENDPOINT));
+        let waits = format!("waiting for {host}, where a redirect leads, to answer");
+        let at_node = format!(" at {away}, where a redirect leads");
+        let advice = format!("this machine must reach {away}, too");
+        let run = run.expect_words(&[&waits, &at_node, &advice]);
+        let gateway = gateway.address().to_string();
+        run.check(!run.stderr.contains(&format!("waiting for {gateway}")), "it answers");
+        run.check(!run.stderr.contains("check --endpoint-url"), "that is right");
+    }
+}
+
+/// Strictly verified, too: the answer about the object has its checksum.
+#[test]
+fn a_stream_of_one_object_asks_once_about_it() {
+    // The MD5 of its only byte.
+    let one = |head: &Head| file(head, b"e", "\"e1671797c52e15f763380b45e841ec32\"");
+    let node = Publisher::start(one);
+    let to = node.url("");
+    let gateway = Publisher::start(move |head| match head.0.starts_with("GET ") {
+        true => Reply::leading_to(307, &location(&to, head)),
+        false => one(head),
+    });
+    let run = at(&gateway, &["cat", "--verify", "strict", "s3://lab/e"]).run().expect(0);
+    assert_eq!(run.stdout, "e");
+    let heads = gateway.all_heads();
+    let asked = heads.iter().filter(|head| head.0.starts_with("HEAD ")).count();
+    run.check(asked == 1, &format!("{asked} requests about it"));
+}
+
+/// A node's refusal counts once the gateway has led there again.
+#[test]
+fn a_node_that_refuses_is_asked_twice() {
+    for status in [401, 403, 404, 410] {
+        let (place, refused) = (Place::new(), Publisher::start(move |_| Reply::new(status, "")));
+        let gateway = gateway(307, false, [0, 1].map(|_| refused.url("")));
+        for (verb, asked) in [("get", 2), ("cat", 4)] {
+            let run = at(&gateway, &[verb, "s3://lab/e"]);
+            let run = if verb == "get" { run.with([place.path("to")]) } else { run };
+            let run = silent(run.run());
+            run.check(!run.status.success(), "it is refused");
+            let run = run.expect_words(&[&status.to_string(), "where a redirect leads", "2 tries"]);
+            run.check(refused.all_heads().len() == asked, "twice");
+        }
+    }
 }
 
 /// A gateway whose nodes change after some requests: what the first node does then.
@@ -270,6 +356,22 @@ fn a_node_that_does_not_listen_is_replaced() {
     assert_no_credentials(&node);
     let run = at(&gateway, &["cat", "s3://lab/"]).run().expect(0);
     assert!(run.stdout.as_bytes() == all_bytes(), "a stream");
+}
+
+/// Of listings and HEADs, too: the gateway is asked again each time.
+#[test]
+fn a_node_of_a_listing_that_does_not_listen_is_replaced() {
+    let (place, away, node) = (Place::new(), away(), node());
+    let (asked, to) = (AtomicUsize::new(0), node.url(""));
+    let gateway = Publisher::start(move |head| {
+        let is_early = asked.fetch_add(1, Ordering::SeqCst) % 3 < 2;
+        Reply::leading_to(307, &location(if is_early { &away } else { &to }, head))
+    });
+    let run = silent(at(&gateway, &["ls", "s3://lab/"]).run().expect(0));
+    run.check(run.stdout.contains("large"), "a listing");
+    silent(at(&gateway, &["get", "s3://lab/c"]).with([place.path("c")]).run().expect(0));
+    assert!(fs::read(place.path("c")).ok() == bytes_of("c"));
+    assert_no_credentials(&node);
 }
 
 /// A redirect of a GET, and of a listing, that is not followed; nothing of a query is printed.

@@ -8,8 +8,12 @@
 )]
 
 mod apart;
+mod behind;
 #[path = "../common/certified.rs"]
 mod certified;
+#[path = "../common/fuse.rs"]
+#[expect(dead_code, reason = "the table of mounts belongs to other tests")]
+mod fuse;
 mod gateway;
 mod objects;
 #[path = "../common/program.rs"]
@@ -19,6 +23,8 @@ mod publisher;
 mod redirects;
 mod refusals;
 mod secrets;
+#[path = "../common/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -105,6 +105,7 @@ fn note(service: &mut Service, control: &Control, probe: Probe) {
     service.server_ahead_seconds = probe.server_ahead_seconds;
     service.bucket_region = probe.bucket_region;
     service.object = probe.object.map(|(what, read)| (what, read.map_err(trouble)));
+    service.led_to = probe.led_to;
 }
 
 pub(super) fn trouble(error: Error) -> Trouble {

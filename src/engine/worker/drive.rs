@@ -9,7 +9,7 @@ use crate::engine::peers::RangeTimes;
 use crate::files::file_download::Again;
 use crate::files::host::{FileHost, SlotBytes};
 use crate::files::sink::Disposal;
-use crate::limits::UNANSWERED_AFTER_US;
+use crate::limits::{REDIRECT_LOOK_UP_US, UNANSWERED_AFTER_US};
 use crate::link::conn::{Action, Event, Target};
 use crate::link::failure::Failure;
 use crate::link::http;
@@ -30,6 +30,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             match job.state.take_failure() {
                 None => return,
                 Some(AfterFailure::Elsewhere) => return self.resume_elsewhere(index),
+                Some(AfterFailure::LookUp(chain)) => {
+                    let until_us = self.now_us + REDIRECT_LOOK_UP_US;
+                    job.state = JobState::LookUp { chain, until_us };
+                    return;
+                }
                 Some(AfterFailure::Resume) => self.connections[index].conn.resume(),
                 Some(AfterFailure::Park) => {
                     if !self.set_aside(index, self.now_us) {

@@ -41,7 +41,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             _ if is_moving => {}
             Remedy::Backoff if !brought && !is_awaited(failure) => {
                 let retry_for_us = self.retries.retry_for_us;
-                let why = format_args!("{failure}{}", connection.over());
+                let why =
+                    format_args!("{failure}{}{}", connection.at_in_words(), connection.over());
                 self.scheduler.attempt_failed(why, self.now_us, retry_for_us);
             }
             Remedy::Backoff | Remedy::GiveUp => self.scheduler.answered(),
@@ -59,7 +60,18 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let refusal = body.map(|piece| self.connections[index].refusal(failure, piece));
         let failure = refusal.as_ref().map_or(failure, ServerError::failure);
         let redirected = self.redirected(index, failure, refusal.as_ref(), body);
-        let Some(failure) = redirected else { return };
+        if let Some(failure) = redirected {
+            self.retry_or_end(index, failure, refusal);
+        }
+    }
+
+    /// Decides what follows a failed attempt that no redirect continues.
+    pub(super) fn retry_or_end(
+        &mut self,
+        index: usize,
+        failure: Failure,
+        refusal: Option<ServerError>,
+    ) {
         let failure = self.judge(index, failure, refusal.as_ref());
         // A cancelled request counts as nobody's failure.
         let is_of_client = self.connections[index].state.job().into.ticket().is_some();
@@ -281,10 +293,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if self.retries_logged > RETRIES_LOGGED_MAX {
             return info!("a worker logs no more of its retries; the summary counts them");
         }
-        let range = self.connections[index].state.job().range_in_words();
+        let job = self.connections[index].state.job();
+        let (range, at) = (job.range_in_words(), job.failed_at_in_words());
         match wait_us {
-            0 => info!("retry {range}: {failure}"),
-            _ => info!("retry {range} in {} ms: {failure}", wait_us.div_ceil(1000)),
+            0 => info!("retry {range}: {failure}{at}"),
+            _ => info!("retry {range} in {} ms: {failure}{at}", wait_us.div_ceil(1000)),
         }
     }
 
@@ -325,10 +338,12 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let budget =
             RETRIES_BASE_MAX + self.metrics.sent.requests * RETRIES_PER_100_REQUESTS_MAX / 100;
         if spent > budget {
+            let connection = &self.connections[index];
             let message = format!(
-                "{spent} of {} requests had to be retried, the last time because: {failure}{}",
+                "{spent} of {} requests had to be retried, the last time because: {failure}{}{}",
                 self.metrics.sent.requests,
-                self.connections[index].over()
+                connection.state.job().failed_at_in_words(),
+                connection.over()
             );
             let reason = match failure.is_overload() {
                 true => ErrorReason::Throttled,
@@ -409,6 +424,12 @@ impl Connection {
         }
     }
 
+    /// Where a redirect of its range leads, for messages; empty if none does.
+    fn at_in_words(&self) -> String {
+        let elsewhere = self.state.job().elsewhere.as_ref();
+        elsewhere.map_or_else(String::new, |elsewhere| elsewhere.in_words())
+    }
+
     /// The network interface, for messages; empty unless the user named some.
     fn over(&self) -> Over<'_> {
         Over(self.interface.as_deref())
@@ -418,10 +439,9 @@ impl Connection {
         let job = self.state.job();
         let endpoint = job.server();
         let (what, tries) = (job.range_in_words(), job.attempts.tried(now_us));
-        let at = job.elsewhere.as_ref().map_or_else(String::new, |elsewhere| {
-            format!(" at {}, where a redirect leads,", elsewhere.url().origin())
-        });
-        let context = format!("get {what}{at} failed after {tries}{}", self.over());
+        let at = self.at_in_words();
+        let comma = if at.is_empty() { "" } else { "," };
+        let context = format!("get {what}{at}{comma} failed after {tries}{}", self.over());
         if let Some(error) = endpoint.refusal_on_the_way(failure, refusal.as_ref()) {
             return error.within(context);
         }

@@ -18,7 +18,7 @@ use crate::link::failure::Failure;
 use crate::link::object::ObjectRef;
 use crate::s3::answer::may_refuse_header;
 use crate::s3::habit::Habit;
-use crate::s3::redirect::Elsewhere;
+use crate::s3::redirect::{Elsewhere, RedirectChain};
 use crate::s3::{ByteRange, Endpoint};
 use crate::sys::Slot;
 
@@ -45,6 +45,8 @@ pub(super) enum JobState {
     Failed(AfterFailure),
     /// It waits until its next attempt.
     Backoff { until_us: u64 },
+    /// The addresses of the server that its redirects lead to are looked up.
+    LookUp { chain: Box<RedirectChain>, until_us: u64 },
 }
 
 impl JobState {
@@ -106,6 +108,8 @@ pub(super) enum AfterFailure {
     Resume,
     /// At another server, over a connection that leads there.
     Elsewhere,
+    /// There, too, once its addresses are known.
+    LookUp(Box<RedirectChain>),
     /// It waits without a connection until another one is free.
     Park,
     Backoff {
@@ -175,6 +179,10 @@ pub(super) struct Job {
     /// Why its last attempt failed, and how many in a row have failed for this reason.
     pub(super) last_failure: Option<Failure>,
     alike: u32,
+    /// Where that was, if a redirect had led there.
+    pub(super) failed_at: Option<Arc<Elsewhere>>,
+    /// Its own server has led there again, where it has failed in the same way.
+    pub(super) has_failed_there_again: bool,
     /// Checksum mismatch of the last whole body, if any, and its sender.
     pub(super) mismatch: Option<(Mismatch, SocketAddr)>,
     /// The one before was wrong in the same way.
@@ -193,6 +201,8 @@ pub(super) struct Job {
     pub(super) accept_gzip: Option<bool>,
     /// The next connect avoids this address, if there is another one.
     pub(super) other_than: Option<SocketAddr>,
+    /// `Last-Modified` of the answers that other connections had to it, if these had no ETag.
+    pub(super) last_modified: Option<EtagDigest>,
     request: Option<Request>,
 }
 
@@ -201,8 +211,6 @@ impl Job {
         (into, endpoint): (Route, EndpointNumber),
         bytes: ByteRange,
         range: usize,
-    /// `Last-Modified` of the answers that other connections had to it, if these had no ETag.
-    pub(super) last_modified: Option<EtagDigest>,
         attempts: Attempts,
     ) -> Self {
         Self {
@@ -220,6 +228,8 @@ impl Job {
             attempts,
             last_failure: None,
             alike: 0,
+            failed_at: None,
+            has_failed_there_again: false,
             mismatch: None,
             is_wrong_alike: false,
             late_end: None,
@@ -229,6 +239,7 @@ impl Job {
             refused: None,
             accept_gzip: None,
             other_than: None,
+            last_modified: None,
             request: None,
         }
     }
@@ -239,7 +250,6 @@ impl Job {
     }
 
     /// The optional headers of its next request, for this range or the whole object.
-            last_modified: None,
     pub(super) fn headers(&self, range: Option<ByteRange>) -> OptionalHeaders {
         let habits = &self.server().habits;
         let asks = self.into.download().is_some_and(|download| download.verification.asks());
@@ -325,6 +335,7 @@ impl Job {
             moves: self.moves,
             last_failure: self.last_failure,
             alike: self.alike,
+            failed_at: self.failed_at.clone(),
             mismatch: self.mismatch,
             other_than: self.other_than,
             ..self.for_rest(bytes, attempts)
@@ -334,6 +345,11 @@ impl Job {
     /// Records why an attempt failed; true if the server keeps sending the same wrong answer.
     pub(super) fn note_failure(&mut self, failure: Failure) -> bool {
         let is_alike = self.last_failure.replace(failure) == Some(failure);
+        let before = std::mem::replace(&mut self.failed_at, self.elsewhere.clone());
+        let is_there_again = self.elsewhere.as_ref().zip(before).is_some_and(|(now, before)| {
+            self.is_redirected && Arc::ptr_eq(&now.endpoint, &before.endpoint)
+        });
+        self.has_failed_there_again = is_alike && is_there_again;
         self.alike = if is_alike { self.alike + 1 } else { 1 };
         failure.is_of_server() && self.alike >= ALIKE_TRIES_MAX
     }

@@ -112,6 +112,7 @@ pub struct Worker<R, H> {
     scheduler: Arc<Scheduler>,
     number: usize,
     counter: Handle,
+    waker: std::task::Waker,
     gauge: Arc<Gauge>,
     share: Share,
     /// Data slots leased to clients, or reserved.
@@ -206,6 +207,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             sink: parts.sink,
             scheduler: parts.scheduler,
             number: parts.number,
+            waker: redirects::waker_of(&parts.counter),
             counter: parts.counter,
             gauge: parts.gauge,
             share: Share::new(parts.pacer, parts.number),
@@ -340,9 +342,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     fn connections_at_rest(&self) -> bool {
-        self.connections
-            .iter()
-            .all(|connection| connection.operation.is_none() && connection.is_free())
+        let mut all = self.connections.iter();
+        all.all(|connection| connection.operation.is_none() && connection.is_free())
     }
 
     /// Closes all connections and ends the wait for the counter, after the last turn.
@@ -531,6 +532,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             ConnectionState::Busy(job) => {
                 let until_us = match job.state {
                     JobState::Backoff { until_us } => until_us,
+                    JobState::LookUp { .. } => return self.look_for_server(index),
                     JobState::ForRoom => {
                         // What it did may have made room for more.
                         let has_moved = self.look_for_room(index);

@@ -3,6 +3,7 @@
 //! attempt is at the object's own server again.
 
 use std::sync::Arc;
+use std::task::{Wake, Waker};
 
 use super::Worker;
 use super::connection::Connection;
@@ -20,7 +21,21 @@ use crate::s3::redirect::{Elsewhere, RedirectChain, refuse};
 use crate::s3::uri::encode_key;
 use crate::s3::web::WebUrl;
 use crate::s3::{ByteRange, Endpoint};
-use crate::sys::Ring;
+use crate::sys::{Handle, Ring, descriptor};
+
+/// Raises the event counter of a worker that waits for the addresses of a server.
+struct CounterWaker(Handle);
+
+impl Wake for CounterWaker {
+    fn wake(self: Arc<Self>) {
+        descriptor::raise(&self.0);
+    }
+}
+
+/// A waker that raises this event counter.
+pub(super) fn waker_of(counter: &Handle) -> Waker {
+    Waker::from(Arc::new(CounterWaker(counter.clone())))
+}
 
 /// The server that a new range is requested from.
 #[derive(Debug)]
@@ -82,39 +97,80 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let Some(location) = location.filter(|_| is_followed) else { return Some(failure) };
         // Where an earlier range was led to, the object is no longer.
         let is_outdated = job.elsewhere.is_some() && !job.is_redirected;
-        let next = if is_outdated { Ok(None) } else { job.led_to(location) };
+        let next = if is_outdated { None } else { Some(job.led_to(location)) };
         if self.fails_with_object(index) {
             return None;
-        }
-        match next {
-            Ok(Some(elsewhere)) => self.go(index, elsewhere),
-            Ok(None) if is_outdated => self.return_to_server(index),
-            Ok(None) => return Some(Failure::Redirected),
-            Err(error) => {
-                let job = self.connections[index].state.job_mut();
-                let what = format!("get {}", job.range_in_words());
-                let error = error.within(what).attempted(job.attempts.tries());
-                job.state = JobState::Failed(AfterFailure::GiveUp(error));
-                return None;
-            }
         }
         let job = self.connections[index].state.job_mut();
         job.late_end = None;
         if job.manner() == Manner::Whole {
             job.data = None;
         }
-        job.state = JobState::Failed(AfterFailure::Elsewhere);
+        match next {
+            Some(Ok(chain)) => self.go(index, chain),
+            Some(Err(error)) => self.end_redirects(index, error),
+            None => {
+                self.return_to_server(index);
+                let job = self.connections[index].state.job_mut();
+                job.state = JobState::Failed(AfterFailure::Elsewhere);
+            }
+        }
         None
     }
 
-    /// Makes the next attempt of a range, and further ranges of its object, go there.
-    fn go(&mut self, index: usize, elsewhere: Elsewhere) {
-        let endpoint = self.scheduler.endpoints().number_of(&elsewhere.endpoint);
+    /// Gives a range up because its redirect is not followed.
+    fn end_redirects(&mut self, index: usize, error: Error) {
         let job = self.connections[index].state.job_mut();
-        let elsewhere = Arc::new(elsewhere);
+        let what = format!("get {}", job.range_in_words());
+        let error = error.within(what).attempted(job.attempts.tries());
+        job.state = JobState::Failed(AfterFailure::GiveUp(error));
+    }
+
+    /// Makes the next attempt of a range, and further ranges of its object, go to the end of these
+    /// redirects, once the addresses of its server are known.
+    fn go(&mut self, index: usize, chain: RedirectChain) {
+        let job = self.connections[index].state.job_mut();
+        let redirects = job.object().endpoint.redirects.as_ref().expect("they are followed");
+        let endpoint = match redirects.find(chain.url(), &self.waker) {
+            Ok(Some(endpoint)) => endpoint,
+            Ok(None) => {
+                job.state = JobState::Failed(AfterFailure::LookUp(Box::new(chain)));
+                return;
+            }
+            Err(error) => return self.end_redirects(index, error),
+        };
+        let number = self.scheduler.endpoints().number_of(&endpoint);
+        let elsewhere = Arc::new(Elsewhere { chain, endpoint });
         job.object().lead_to(&elsewhere);
-        (job.endpoint, job.is_redirected) = (endpoint, true);
+        (job.endpoint, job.is_redirected) = (number, true);
         job.elsewhere = Some(elsewhere);
+        job.state = JobState::Failed(AfterFailure::Elsewhere);
+    }
+
+    /// Continues with a range whose next server is looked up, if that has ended; returns how long
+    /// it waits otherwise, in microseconds. A look-up that takes longer than
+    /// [`REDIRECT_LOOK_UP_US`](crate::limits::REDIRECT_LOOK_UP_US) counts as a failed attempt: the
+    /// range may then wait without a connection.
+    pub(super) fn look_for_server(&mut self, index: usize) -> u64 {
+        let job = self.connections[index].state.job_mut();
+        let JobState::LookUp { chain, until_us } =
+            std::mem::replace(&mut job.state, JobState::Active)
+        else {
+            unreachable!("its server is looked up")
+        };
+        self.go(index, *chain);
+        let job = self.connections[index].state.job_mut();
+        match job.state.take_failure() {
+            Some(AfterFailure::LookUp(chain)) if self.now_us < until_us => {
+                job.state = JobState::LookUp { chain, until_us };
+                return until_us - self.now_us;
+            }
+            Some(AfterFailure::LookUp(_)) => self.retry_or_end(index, Failure::Redirected, None),
+            Some(after) => job.state = JobState::Failed(after),
+            None => {}
+        }
+        self.drive(index);
+        0
     }
 
     /// Makes the next attempt of a range go to its object's own server.
@@ -192,8 +248,8 @@ impl Job {
         RedirectChain::from(WebUrl::at(endpoint.tls, &endpoint.host, target))
     }
 
-    /// Where this `Location` leads; `None` while its server is looked up.
-    fn led_to(&self, location: &str) -> Result<Option<Elsewhere>, Error> {
+    /// The redirects of its request so far, and this `Location`.
+    fn led_to(&self, location: &str) -> Result<RedirectChain, Error> {
         let mut chain = self.chain();
         chain.follow(location).map_err(|(why, _)| refuse(&why))?;
         let own = &self.object().endpoint;
@@ -202,15 +258,24 @@ impl Job {
             let why = format!("it leads from http to {}", chain.url().origin());
             return Err(refuse(&why).advise("give an https:// server with --endpoint-url"));
         }
-        let redirects = own.redirects.as_ref().expect("it is followed");
-        let endpoint = redirects.find(chain.url())?;
-        Ok(endpoint.map(|endpoint| Elsewhere { chain, endpoint }))
+        Ok(chain)
     }
 
-    /// True if the server that a redirect leads to refuses it, so that its own server may lead to
-    /// another one.
+    /// True if the server that a redirect leads to refuses it, and its own server may lead to
+    /// another one: not if it has led there again since the last refusal.
     pub(super) fn is_refused_elsewhere(&self, failure: Failure) -> bool {
         let is_refusal = matches!(failure, Failure::Status(300..=499)) && !failure.is_change();
-        self.elsewhere.is_some() && is_refusal
+        self.elsewhere.is_some() && is_refusal && !self.has_failed_there_again
+    }
+
+    /// Where its last attempt failed, if a redirect had led there.
+    pub(super) fn failed_at_in_words(&self) -> String {
+        self.failed_at.as_ref().map_or_else(String::new, |elsewhere| elsewhere.in_words())
+    }
+
+    /// The host that it waits for: the one where a redirect led to, if that has failed.
+    pub(super) fn awaited_host(&self) -> String {
+        let elsewhere = self.elsewhere.as_ref().or(self.failed_at.as_ref());
+        elsewhere.map_or(&self.object().endpoint, |elsewhere| &elsewhere.endpoint).host_in_words()
     }
 }

@@ -32,7 +32,7 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         });
         let longest = waited.chain(parked).max_by_key(|(elapsed_us, _)| *elapsed_us);
         let wait = longest.map(|(elapsed_us, job)| Wait {
-            whom: job.server().host_in_words(),
+            whom: job.awaited_host(),
             what: format!("to answer GET {}", job.range_in_words()),
             tries: job.attempts.tries(),
             elapsed_us,
