@@ -189,7 +189,8 @@ fn a_faulty_object_is_named_and_no_epoch_is_short_in_silence() {
         // The end of a stream that failed is no end where that is asked for.
         let stage = Stage::new();
         let words = ["--gunzip", "--epoch-markers", "--on-failure", "hold"];
-        let mut running = stage.serve(&origin, &words);
+        let program = pipe(&origin, ["s3://lab/"]).with([stage.channel("train")]).with(words);
+        let (mut running, _) = stage.start_or_end(program);
         let name = stage.channel("train_0");
         let (sender, receiver) = std::sync::mpsc::channel();
         let reading = std::thread::spawn(move || {

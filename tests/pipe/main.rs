@@ -119,12 +119,19 @@ impl Stage {
     /// Starts a run and waits until its ready file is there.
     #[track_caller]
     fn start(&self, program: Program) -> Running {
-        let mut running = program.with(["--ready-file".as_ref(), self.ready().as_os_str()]).start();
-        let is_ready = running.until(|| self.ready().exists());
+        let (running, is_ready) = self.start_or_end(program);
         if !is_ready {
             panic!("it ended before its pipes were there\n{}", running.wait());
         }
         running
+    }
+
+    /// Starts a run and waits until its ready file is there, or it has ended: false then. Both may
+    /// be over before a test sees the file.
+    fn start_or_end(&self, program: Program) -> (Running, bool) {
+        let mut running = program.with(["--ready-file".as_ref(), self.ready().as_os_str()]).start();
+        let is_ready = running.until(|| self.ready().exists());
+        (running, is_ready)
     }
 
     /// Fails unless it ended with this exit code and left nothing.
