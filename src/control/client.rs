@@ -112,7 +112,7 @@ impl Answer {
     }
 
     /// True if the head declares an HTML page: an answer to HEAD says nothing else about its body.
-    fn is_page(&self) -> bool {
+    pub(super) fn is_page(&self) -> bool {
         self.header("content-type").is_some_and(|kind| kind.starts_with("text/html"))
     }
 }

@@ -151,10 +151,14 @@ impl Control {
         elsewhere: &Elsewhere,
         question: &Question,
     ) -> Result<Answer, (Why, Option<(Cause, RetryReason)>)> {
+        let is_of_page = is_page(&question.target);
         let target = elsewhere.url().target().to_owned();
         let question = Question { target, ..question.clone() };
         let (server, unsigned) = (&elsewhere.endpoint, PublishedKeys::new(None));
         match self.client.ask_once(server, &question, &unsigned, &Cell::new(None)).await {
+            Ok(answer) if answer.status == 200 && answer.is_page() && !is_of_page => {
+                Err((Why::Failed(refuse("it leads to an HTML page, not to the object")), None))
+            }
             Ok(answer) if matches!(answer.status, 200..=299 | 404 | 416) => Ok(answer),
             Ok(answer) if leads_elsewhere(answer.status) => Ok(answer),
             Ok(answer) => {
@@ -207,4 +211,11 @@ impl Control {
             redirects.settle(&url, found);
         }
     }
+}
+
+/// True if a target is that of an HTML page by its name. An answer that says so of another object
+/// is a proxy's, which redirects to a login.
+fn is_page(target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default().to_ascii_lowercase();
+    path.ends_with(".html") || path.ends_with(".htm")
 }

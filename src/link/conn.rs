@@ -17,6 +17,7 @@ use crate::limits::{HEAD_BUFFER_BYTES, fits_whole};
 use crate::link::failure::Failure;
 use crate::link::http::{self, Head, HeadError};
 use crate::s3::ByteRange;
+use crate::s3::answer::leads_elsewhere;
 use crate::sys::Errno;
 
 pub use comparison::Comparison;
@@ -118,8 +119,8 @@ pub struct Conn {
     /// `Last-Modified` of the answers to this ask that have no ETag.
     last_modified: Option<EtagDigest>,
     comparison: Comparison,
-    /// Refuses answers without ETag, because the server does not compare it.
-    needs_etag: bool,
+    /// What an answer without ETag is, because the server does not compare it.
+    without_etag: Option<Failure>,
     /// The request said that gzip is accepted.
     accepts_gzip: bool,
     /// Framing of the current answer's body.
@@ -148,7 +149,7 @@ impl Conn {
             etag: None,
             last_modified: None,
             comparison: Comparison::default(),
-            needs_etag: false,
+            without_etag: None,
             accepts_gzip: false,
             is_encoded: false,
             framing: Framing::Length,
@@ -316,7 +317,7 @@ impl Conn {
         let failure = match self.state {
             _ if self.is_connecting() => Failure::ConnectTimeout,
             State::Sending { .. } | State::Head { .. } => Failure::FirstByteTimeout,
-            State::Refusal { status, .. } => Failure::Status(status),
+            State::Refusal { status, .. } if !leads_elsewhere(status) => Failure::Status(status),
             _ => Failure::Stall,
         };
         self.fail(failure, None);
@@ -327,7 +328,7 @@ impl Conn {
             _ if self.is_connecting() => Failure::Connect(errno),
             State::Sending { .. } | State::Head { filled: 0 } if self.answers > 0 => Failure::Stale,
             State::Sending { .. } | State::Head { filled: 0 } => Failure::BrokenUnanswered(errno),
-            State::Refusal { status, .. } => Failure::Status(status),
+            State::Refusal { status, .. } if !leads_elsewhere(status) => Failure::Status(status),
             _ => Failure::Broken(errno),
         };
         self.fail(failure, None);
@@ -415,10 +416,10 @@ impl Conn {
             }
             self.last_modified = self.last_modified.or(modified);
         }
-        match (self.etag, seen) {
-            (Some(known), Some(seen)) if known != seen => Err(Failure::WrongEtag),
-            (Some(_), None) if self.needs_etag => Err(Failure::WrongEtag),
-            (known, seen) => {
+        match (self.etag, seen, self.without_etag) {
+            (Some(known), Some(seen), _) if known != seen => Err(Failure::WrongEtag),
+            (Some(_), None, Some(failure)) => Err(failure),
+            (known, seen, _) => {
                 self.etag = known.or(seen);
                 Ok(skipped)
             }

@@ -493,9 +493,9 @@ fn a_body_without_a_length_is_as_long_as_what_was_asked_for() {
 fn who_must_send_an_etag_and_does_not_is_refused() {
     let etag = Some(EtagDigest::of(b"\"a\""));
     let answer = range_answer(OFFSET, &object(300), OFFSET + 309);
-    for (needs_etag, failure) in [(false, None), (true, Some(Failure::WrongEtag))] {
+    for failure in [None, Some(Failure::WrongEtag), Some(Failure::Unversioned)] {
         let mut driver = Driver::new(Ask { etag, ..range_ask(300) });
-        driver.conn.set_needs_etag(needs_etag);
+        driver.conn.set_without_etag(failure);
         driver.run(&answer, || 700);
         assert_eq!(driver.failure, failure);
     }

@@ -42,8 +42,8 @@ pub enum Failure {
     WrongLength,
     /// The whole object was sent (200) although a range was requested.
     WholeAnswer,
-    /// The whole object was sent again after its first bytes, and nothing shows that it is of the
-    /// version that they are of.
+    /// Nothing shows that the answer is of the listed version, or of the version that the bytes
+    /// before it are of.
     Unversioned,
     /// The answer has a Content-Encoding, and not the length of the stored bytes.
     Encoded,
@@ -471,8 +471,8 @@ impl fmt::Display for Failure {
                 f.write_str("the server answered a range request with 200: it serves no ranges")
             }
             Self::Unversioned => f.write_str(
-                "the connection broke within the object, and the server, which serves no ranges, \
-                 sends no ETag or Last-Modified that shows whether it is unchanged",
+                "the server sends no ETag (or, where the connection broke within an object, no \
+                 Last-Modified) that shows whether the object is unchanged",
             ),
             Self::Chunked => {
                 f.write_str("the answer has a Transfer-Encoding, and not the bytes of the range")

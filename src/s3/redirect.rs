@@ -215,7 +215,11 @@ impl Redirects {
     pub fn settle(&self, url: &WebUrl, found: Result<Arc<Endpoint>>) {
         let mut state = self.lock();
         if let Some(at) = state.position(url) {
-            state.servers[at].found = Some(found);
+            let server = &mut state.servers[at];
+            // Two may have looked it up: what is found stays.
+            if found.is_ok() || !matches!(server.found, Some(Ok(_))) {
+                server.found = Some(found);
+            }
         }
         state.waiting.drain(..).for_each(Waker::wake);
     }

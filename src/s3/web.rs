@@ -52,6 +52,14 @@ pub fn without_query(text: &str) -> String {
 #[must_use]
 pub fn location_without_query(text: &str) -> String {
     let end = text.find(['?', '#']);
+    if let Some(end) = end
+        && let Some((scheme, host)) = text[..end].split_once("//")
+        && !host.contains(['/', '\\'])
+        && text[end..].contains('@')
+    {
+        // What seems to be a host may be the first part of a password.
+        return format!("{scheme}//...");
+    }
     let (path, query) = end.map_or((text, ""), |end| (&text[..end], "?..."));
     // A user and a password stand before the last `@`; what else is there may be part of them.
     let Some((user, rest)) = path.rsplit_once('@') else { return format!("{path}{query}") };
@@ -457,6 +465,8 @@ mod tests {
         check("https://me:hun/ter2@h/f", "https://...h/f");
         check("https://h/of@me/f", "https://...me/f");
         check("//me:hunter2@h/f?", "...h/f?...");
+        check("https://me:hun?ter2@h/f", "https://...");
+        check("//me:hun#ter2@h/f?x", "//...");
         check("//me:hun://ter2@h/f", "...h/f");
         check("/f?sig=hunter2&to=https://h@h/f", "/f?...");
         check("ftp://me:hunter2@h/f", "ftp://h/f");

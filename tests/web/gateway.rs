@@ -47,7 +47,7 @@ fn listing() -> Reply {
 }
 
 /// What S3 answers to a request that is allowed.
-fn answer(head: &Head) -> Reply {
+pub(crate) fn answer(head: &Head) -> Reply {
     let Some(key) = key_of(head) else { return listing() };
     match bytes_of(&key) {
         Some(bytes) => file(head, &bytes, &format!("\"{key}\"")),

@@ -15,6 +15,7 @@ mod certified;
 #[expect(dead_code, reason = "the table of mounts belongs to other tests")]
 mod fuse;
 mod gateway;
+mod misled;
 mod objects;
 #[path = "../common/program.rs"]
 #[expect(dead_code, reason = "signals and servers of S3 belong to other tests")]

@@ -130,7 +130,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let job = connection.state.job_mut();
         let headers = job.headers(range);
         job.sent = headers;
-        connection.conn.set_needs_etag(job.names_version() && !headers.if_match);
+        let without_etag = match (job.names_version(), headers.if_match) {
+            // Where a redirect leads, nobody knows what `If-Match` means.
+            (true, _) if job.elsewhere.is_some() => Some(Failure::Unversioned),
+            // It was refused, so the object may have changed.
+            (true, false) => Some(Failure::WrongEtag),
+            _ => None,
+        };
+        connection.conn.set_without_etag(without_etag);
         connection.conn.set_accepts_gzip(headers.accept_gzip);
         let out = connection.control.bytes_mut();
         let elsewhere = job.elsewhere.as_deref();

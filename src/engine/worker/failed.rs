@@ -233,7 +233,8 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         let error = connection.explain(failure, refusal, self.now_us);
         // A client's request fails alone.
         if let Some(download) = connection.state.job().into.download() {
-            if failure.ends_run() || hopeless {
+            let is_elsewhere = connection.state.job().elsewhere.is_some();
+            if failure.ends_run() && !is_elsewhere || hopeless {
                 // All other objects would fail alike.
                 self.scheduler.stop(error.clone());
             } else if failure.is_change() {

@@ -106,6 +106,11 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if job.manner() == Manner::Whole {
             job.data = None;
         }
+        let (endpoint, is_unpaced) = (job.endpoint, job.into.is_paced_by_client());
+        if !is_unpaced {
+            // It took the request: it does not refuse all of them.
+            self.share.said(endpoint).answers += 1;
+        }
         match next {
             Some(Ok(chain)) => self.go(index, chain),
             Some(Err(error)) => self.end_redirects(index, error),
@@ -265,6 +270,7 @@ impl Job {
     /// another one: not if it has led there again since the last refusal.
     pub(super) fn is_refused_elsewhere(&self, failure: Failure) -> bool {
         let is_refusal = matches!(failure, Failure::Status(300..=499)) && !failure.is_change();
+        let is_refusal = is_refusal || failure.ends_run();
         self.elsewhere.is_some() && is_refusal && !self.has_failed_there_again
     }
 

@@ -5,6 +5,7 @@ use crate::limits::{
     CONNECT_TIMEOUT_US, FIRST_BYTE_TIMEOUT_US, RECEIVE_LOW_WATER_BYTES_MAX, STALL_TIMEOUT_US,
 };
 use crate::link::attempt::Timeouts;
+use crate::link::failure::Failure;
 
 impl Conn {
     /// True while the head of an answer is incomplete.
@@ -27,9 +28,9 @@ impl Conn {
         matches!(self.state, State::Skip { .. } | State::End { .. })
     }
 
-    /// Sets whether the next answer must have an ETag.
-    pub fn set_needs_etag(&mut self, needs_etag: bool) {
-        self.needs_etag = needs_etag;
+    /// Sets what the next answer is if it has no ETag; `None`: it needs none.
+    pub fn set_without_etag(&mut self, failure: Option<Failure>) {
+        self.without_etag = failure;
     }
 
     /// Sets whether the next request accepts gzip.
