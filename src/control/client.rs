@@ -40,7 +40,7 @@ use crate::limits::HEADERS_MAX;
 use crate::link::attempt::{Attempts, Cause, NextTry};
 use crate::link::failure::{Failure, RetryCounts, RetryReason};
 use crate::s3::Endpoint;
-use crate::s3::answer::{ERROR_BODY_BYTES_MAX, explain};
+use crate::s3::answer::{ERROR_BODY_BYTES_MAX, ServerError, explain};
 use crate::s3::proxy::Proxy;
 use crate::s3::sign::{PublishedKeys, USER_AGENT, sign_request};
 use crate::sys::topology::Over;
@@ -119,6 +119,13 @@ impl Answer {
 
 /// The error of a body.
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The failure that an endpoint's refusal is, and its cause.
+pub(super) fn cause_of(refusal: &ServerError, endpoint: &Endpoint) -> (Failure, Cause) {
+    let failure = refusal.failure();
+    let is_unreachable = endpoint.is_unreachable(failure, Some(refusal));
+    (failure, Cause::new(is_unreachable, failure.is_overload()))
+}
 
 /// Why there was no answer.
 pub(super) enum Trouble {
@@ -208,9 +215,7 @@ impl Client {
                     answer.tries = attempts.tries();
                     let mut refusal = explain(answer.status, &answer.body, "");
                     refusal.is_foreign |= answer.is_page();
-                    let failure = refusal.failure();
-                    let is_unreachable = endpoint.is_unreachable(failure, Some(&refusal));
-                    let cause = Cause::new(is_unreachable, failure.is_overload());
+                    let (failure, cause) = cause_of(&refusal, endpoint);
                     let outcome = endpoint.relay_refusal(&refusal).map_or(Ok(answer), Err);
                     if !refusal.is_transient() {
                         return outcome;

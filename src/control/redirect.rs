@@ -10,7 +10,7 @@ use std::task::Waker;
 use tokio::time::sleep;
 use tracing::info;
 
-use super::client::{Answer, Client, Question, Trouble, shouted};
+use super::client::{Answer, Client, Question, Trouble, cause_of, shouted};
 use super::limits::TRIES_MAX;
 use super::retry_budget::pause;
 use super::web::follow;
@@ -163,9 +163,7 @@ impl Control {
             Ok(answer) if leads_elsewhere(answer.status) => Ok(answer),
             Ok(answer) => {
                 let refusal = server_error(&answer);
-                let failure = refusal.failure();
-                let is_away = server.is_unreachable(failure, Some(&refusal));
-                let cause = Cause::new(is_away, failure.is_overload());
+                let (failure, cause) = cause_of(&refusal, server);
                 let passing = refusal.is_transient().then(|| (cause, failure.reason()));
                 Err((Why::Refused(refusal), passing))
             }

@@ -48,7 +48,7 @@ impl Conn {
         let piece = BufferRange { target: self.head_target(), at, length };
         let failure = Failure::Status(status);
         // A server that asks for fewer requests should not have to accept new connections, too; one
-        // that leads elsewhere is asked for the next range.
+        // that leads elsewhere gets the request of the next range.
         let is_complete = end == Some(filled) && filled == stop;
         let is_usual = failure.is_overload() || leads_elsewhere(status);
         if is_usual && is_complete && self.keep_alive {
