@@ -322,6 +322,7 @@ impl Control {
     /// Looks up again the names of all endpoints whose TTL has passed; failures are retried later,
     /// and older addresses are used meanwhile. Cheap to call often.
     pub async fn refresh_addresses(&self) {
+        self.forget_servers();
         self.names.refresh(&self.endpoints(), self.client.retry_budget().now_us()).await;
     }
 

@@ -21,7 +21,7 @@ use crate::link::failure::RetryReason;
 use crate::link::waiting::Ticket;
 use crate::s3::Endpoint;
 use crate::s3::answer::{ServerError, leads_elsewhere};
-use crate::s3::redirect::{Elsewhere, RedirectChain, refuse};
+use crate::s3::redirect::{Elsewhere, RedirectChain, Redirects, ServerLookUp, refuse};
 use crate::s3::sign::PublishedKeys;
 use crate::s3::web::WebUrl;
 
@@ -64,6 +64,21 @@ impl Astray {
             Why::Failed(error) => error.within(context),
         };
         self.elsewhere.map_or(error.clone(), |elsewhere| elsewhere.advise(error))
+    }
+}
+
+/// The look-up of a server. The task that makes it may end first.
+struct UnderWay<'a> {
+    of: &'a Redirects,
+    url: &'a WebUrl,
+    has_ended: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.of.give_up(self.url);
+        }
     }
 }
 
@@ -125,9 +140,9 @@ impl Control {
             let from = chain.url().clone();
             follow(&mut chain, &answer).map_err(|(why, _)| refuse(&why))?;
             info!("redirect: {from} leads to {}", chain.url());
-            let endpoint = match redirects.find(chain.url(), Waker::noop())? {
-                Some(known) => known,
-                None => {
+            let endpoint = match redirects.find(chain.url(), None, Waker::noop())? {
+                ServerLookUp::Found(known) => known,
+                ServerLookUp::Awaited(_) => {
                     let found = self.server_of(chain.url()).await;
                     redirects.settle(chain.url(), found.clone());
                     found?
@@ -202,12 +217,24 @@ impl Control {
         wanted.collect()
     }
 
+    /// Forgets the servers of redirects that nobody uses any more.
+    pub(super) fn forget_servers(&self) {
+        self.endpoints.borrow_mut().retain(|_, endpoint| {
+            let is_used = !endpoint.is_led_to || Arc::strong_count(endpoint) > 1;
+            if !is_used {
+                self.names.forget(endpoint);
+            }
+            is_used
+        });
+    }
+
     /// Looks up such a server.
     pub(super) async fn settle_redirect(&self, from: Arc<Endpoint>, url: WebUrl) {
+        let Some(redirects) = &from.redirects else { return };
+        let mut under_way = UnderWay { of: redirects, url: &url, has_ended: false };
         let found = self.server_of(&url).await;
-        if let Some(redirects) = &from.redirects {
-            redirects.settle(&url, found);
-        }
+        redirects.settle(&url, found);
+        under_way.has_ended = true;
     }
 }
 

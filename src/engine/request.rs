@@ -242,6 +242,11 @@ impl Inbox {
         self.said[endpoint.index()].answers.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Records that an endpoint's answer leads to another server.
+    pub(crate) fn note_redirect(&self, endpoint: EndpointNumber) {
+        self.said[endpoint.index()].answers.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Records the end of an answer: its duration and bytes.
     pub(crate) fn note_end(&self, elapsed_us: u64, bytes: u64) {
         self.ended.fetch_add(1, Ordering::Relaxed);

@@ -117,9 +117,10 @@ pub struct Redirects(Mutex<KnownServers>);
 
 #[derive(Debug, Default)]
 struct KnownServers {
+    /// The one that was used last is the last.
     servers: Vec<RedirectServer>,
-    /// Who finds their addresses.
-    waker: Option<Waker>,
+    /// Who may find their addresses.
+    finders: Vec<Waker>,
     /// Who waits until one is found.
     waiting: Vec<Waker>,
 }
@@ -128,47 +129,73 @@ struct KnownServers {
 struct RedirectServer {
     /// A URL of it.
     url: WebUrl,
-    /// It is to be looked up.
+    /// A look-up is to begin.
     is_wanted: bool,
+    /// One is to begin or under way.
+    is_looked_up: bool,
+    /// How many have ended.
+    look_ups: LookUpNumber,
+    /// The result of the last one.
     found: Option<Result<Arc<Endpoint>>>,
 }
 
-impl KnownServers {
-    fn want(&mut self, at: usize) {
-        self.servers[at].is_wanted = true;
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
+/// Number of a look-up of one server, from 1.
+pub type LookUpNumber = u64;
 
-    fn position(&self, url: &WebUrl) -> Option<usize> {
-        self.servers.iter().position(|server| server.url.is_of_server_of(url))
+/// What is known of the server of a URL.
+#[derive(Debug)]
+pub enum ServerLookUp {
+    /// Its addresses are known.
+    Found(Arc<Endpoint>),
+    /// They are looked up, by this look-up.
+    Awaited(LookUpNumber),
+}
+
+impl KnownServers {
+    /// The number of this server, which becomes the one that was used last.
+    ///
+    /// # Errors
+    /// All places are taken by servers that are looked up.
+    fn number_of(&mut self, url: &WebUrl) -> Result<usize> {
+        let known = self.servers.iter().position(|server| server.url.is_of_server_of(url));
+        let is_full = known.is_none() && self.servers.len() == REDIRECT_SERVERS_MAX;
+        if is_full {
+            let unused = self.servers.iter().position(|server| !server.is_looked_up);
+            let unused = unused.ok_or_else(|| {
+                refuse(&format!("redirects lead to more than {REDIRECT_SERVERS_MAX} new servers"))
+            })?;
+            self.servers.remove(unused);
+        }
+        let server = match known {
+            Some(at) => self.servers.remove(at),
+            None => RedirectServer {
+                url: url.server(),
+                is_wanted: false,
+                is_looked_up: false,
+                look_ups: 0,
+                found: None,
+            },
+        };
+        self.servers.push(server);
+        Ok(self.servers.len() - 1)
     }
 
     /// See [`Redirects::find`].
-    fn find(&mut self, url: &WebUrl) -> Result<Option<Arc<Endpoint>>> {
-        let Some(at) = self.position(url) else {
-            if self.servers.len() == REDIRECT_SERVERS_MAX {
-                let why = format!("redirects lead to more than {REDIRECT_SERVERS_MAX} servers");
-                return Err(refuse(&why));
-            }
-            let at = self.servers.len();
-            self.servers.push(RedirectServer { url: url.server(), is_wanted: false, found: None });
-            self.want(at);
-            return Ok(None);
-        };
-        match self.servers[at].found.take() {
-            Some(Ok(endpoint)) => {
-                self.servers[at].found = Some(Ok(Arc::clone(&endpoint)));
-                Ok(Some(endpoint))
-            }
-            // Who comes next waits for the next look-up.
-            Some(Err(error)) => {
-                self.want(at);
-                Err(error)
-            }
-            None => Ok(None),
+    fn find(&mut self, url: &WebUrl, awaited: Option<LookUpNumber>) -> Result<ServerLookUp> {
+        let number = self.number_of(url)?;
+        let server = &mut self.servers[number];
+        let has_ended = awaited.is_some_and(|look_up| look_up <= server.look_ups);
+        match &server.found {
+            Some(Ok(endpoint)) => return Ok(ServerLookUp::Found(Arc::clone(endpoint))),
+            Some(Err(error)) if has_ended => return Err(error.clone()),
+            _ => {}
         }
+        let look_up = server.look_ups + 1;
+        if !server.is_looked_up {
+            (server.is_looked_up, server.is_wanted) = (true, true);
+            self.finders.drain(..).for_each(Waker::wake);
+        }
+        Ok(ServerLookUp::Awaited(look_up))
     }
 }
 
@@ -177,26 +204,46 @@ impl Redirects {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server of a URL; `None` while it is looked up, whose end wakes `waker` once.
+    /// The server of a URL, or the look-up of its addresses, whose end wakes `waker` once. One that
+    /// had no address is looked up again, unless its look-up is the one that is `awaited`.
     ///
     /// # Errors
-    /// Why it has no address; it is looked up again. Or that there are too many servers.
-    pub fn find(&self, url: &WebUrl, waker: &Waker) -> Result<Option<Arc<Endpoint>>> {
+    /// The awaited look-up, or a later one, has found no address. Or too many servers are looked
+    /// up.
+    pub fn find(
+        &self,
+        url: &WebUrl,
+        awaited: Option<LookUpNumber>,
+        waker: &Waker,
+    ) -> Result<ServerLookUp> {
         let mut state = self.lock();
-        let found = state.find(url);
-        if matches!(found, Ok(None)) && !state.waiting.iter().any(|it| it.will_wake(waker)) {
+        let found = state.find(url, awaited);
+        if matches!(found, Ok(ServerLookUp::Awaited(_)))
+            && !state.waiting.iter().any(|it| it.will_wake(waker))
+        {
             state.waiting.push(waker.clone());
         }
         found
     }
 
-    /// Waits until servers are to be looked up; one task at a time.
+    /// Why the last look-up of the server of a URL has found no address; `None` if it has, or if
+    /// none has ended.
+    #[must_use]
+    pub fn last_error(&self, url: &WebUrl) -> Option<Error> {
+        let state = self.lock();
+        let server = state.servers.iter().find(|server| server.url.is_of_server_of(url))?;
+        server.found.as_ref()?.as_ref().err().cloned()
+    }
+
+    /// Waits until servers are to be looked up. Each of several tasks is woken once.
     pub fn poll_wanted(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if state.servers.iter().any(|server| server.is_wanted) {
             return Poll::Ready(());
         }
-        state.waker = Some(context.waker().clone());
+        if !state.finders.iter().any(|it| it.will_wake(context.waker())) {
+            state.finders.push(context.waker().clone());
+        }
         Poll::Pending
     }
 
@@ -211,11 +258,21 @@ impl Redirects {
         taken.collect()
     }
 
+    /// A look-up was given up before its end: another one is to begin.
+    pub fn give_up(&self, url: &WebUrl) {
+        let mut state = self.lock();
+        let known = state.servers.iter_mut().find(|it| it.url.is_of_server_of(url));
+        if let Some(server) = known.filter(|server| server.is_looked_up) {
+            server.is_wanted = true;
+            state.finders.drain(..).for_each(Waker::wake);
+        }
+    }
+
     /// Records the server of a URL, or why it has no address.
     pub fn settle(&self, url: &WebUrl, found: Result<Arc<Endpoint>>) {
         let mut state = self.lock();
-        if let Some(at) = state.position(url) {
-            let server = &mut state.servers[at];
+        if let Some(server) = state.servers.iter_mut().find(|it| it.url.is_of_server_of(url)) {
+            (server.is_looked_up, server.look_ups) = (false, server.look_ups + 1);
             // Two may have looked it up: what is found stays.
             if found.is_ok() || !matches!(server.found, Some(Ok(_))) {
                 server.found = Some(found);
@@ -262,33 +319,58 @@ mod tests {
         let (one, same) = (url("http://h:1/a?sig=hunter2"), url("http://h:1/b"));
         assert!(asleep());
         let (bell, waker) = bell();
-        let find = |url: &WebUrl| redirects.find(url, &waker);
-        assert!(find(&one).expect("new").is_none() && !asleep());
-        assert!(find(&same).expect("known").is_none());
+        let find = |url: &WebUrl, awaited| redirects.find(url, awaited, &waker);
+        let awaited = |url: &WebUrl, awaited| match find(url, awaited) {
+            Ok(ServerLookUp::Awaited(look_up)) => look_up,
+            other => panic!("{other:?}"),
+        };
+        assert!(awaited(&one, None) == 1 && !asleep());
+        assert_eq!(awaited(&same, None), 1);
         let wanted = redirects.take_wanted();
         assert_eq!(wanted.iter().map(WebUrl::target).collect::<Vec<_>>(), ["/"]);
         assert!(asleep() && redirects.take_wanted().is_empty());
         assert_eq!(Arc::strong_count(&bell), 3, "it waits once");
+        assert!(redirects.last_error(&one).is_none());
         redirects.settle(&wanted[0], Err(Error::new(ErrorKind::Endpoint, "no name")));
         assert_eq!(bell.0.load(Ordering::Relaxed), 1, "it is woken once");
-        assert_eq!(find(&same).expect_err("none").message(), "no name");
-        assert!(find(&same).expect("it is looked up again").is_none());
+        for _ in 0..2 {
+            // All who have waited for it learn of it.
+            assert_eq!(find(&same, Some(1)).expect_err("none").message(), "no name");
+        }
+        assert_eq!(redirects.last_error(&same).expect("none").message(), "no name");
+        assert_eq!(awaited(&same, None), 2, "it is looked up again");
+        assert_eq!(find(&same, Some(1)).expect_err("none").message(), "no name");
         assert!(!asleep() && redirects.take_wanted() == wanted);
         redirects.settle(&wanted[0], Ok(server("h:1")));
-        assert_eq!(find(&one).expect("found").expect("found").host, "h:1");
-        assert!(find(&url("https://h:1/a")).expect("another").is_none());
+        for before in [None, Some(1), Some(2)] {
+            let Ok(ServerLookUp::Found(found)) = find(&one, before) else { panic!("it is known") };
+            assert_eq!(found.host, "h:1");
+        }
+        assert!(redirects.last_error(&one).is_none());
+        let other = url("https://h:1/a");
+        assert_eq!(awaited(&other, None), 1, "another server");
+        assert!(redirects.take_wanted() == [other.server()] && asleep());
+        redirects.give_up(&other);
+        assert_eq!(redirects.take_wanted(), [other.server()], "who looked it up has ended");
         assert!(!format!("{redirects:?}").contains("hunter2"));
     }
 
     #[test]
-    fn servers_are_few() {
+    fn the_servers_that_were_used_last_are_known() {
         let redirects = Redirects::default();
-        let find =
-            |number: usize| redirects.find(&url(&format!("http://h{number}/a")), Waker::noop());
+        let of = |number: usize| url(&format!("http://h{number}/a"));
+        let find = |number| redirects.find(&of(number), None, Waker::noop());
         assert!((0..REDIRECT_SERVERS_MAX).all(|number| find(number).is_ok()));
-        let error = find(REDIRECT_SERVERS_MAX).expect_err("too many").to_string();
-        assert!(error.contains("more than 256 servers"), "{error}");
-        assert!(find(0).is_ok());
+        let error = find(REDIRECT_SERVERS_MAX).expect_err("all are looked up").to_string();
+        assert!(error.contains("more than 256 new servers"), "{error}");
+        redirects.take_wanted();
+        (0..REDIRECT_SERVERS_MAX).for_each(|number| redirects.settle(&of(number), Ok(server("h"))));
+        assert!(matches!(find(0), Ok(ServerLookUp::Found(_))), "it is the last one now");
+        assert!(matches!(find(REDIRECT_SERVERS_MAX), Ok(ServerLookUp::Awaited(1))));
+        assert_eq!(redirects.take_wanted(), [of(REDIRECT_SERVERS_MAX).server()]);
+        assert!(matches!(find(0), Ok(ServerLookUp::Found(_))));
+        assert!(matches!(find(2), Ok(ServerLookUp::Found(_))));
+        assert!(matches!(find(1), Ok(ServerLookUp::Awaited(1))), "the first one made room");
     }
 
     #[test]

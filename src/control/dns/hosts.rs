@@ -92,6 +92,11 @@ impl Names {
         endpoints.iter().map(next_us).min()
     }
 
+    /// Forgets the name of an endpoint. If another one has it, too, it is looked up again.
+    pub(crate) fn forget(&self, endpoint: &Endpoint) {
+        self.known.borrow_mut().remove(endpoint.next_hop().0);
+    }
+
     fn is_due(&self, name: &str, now_us: u64) -> bool {
         self.known.borrow().get(name).is_none_or(|answers| answers.next_us() <= now_us)
     }

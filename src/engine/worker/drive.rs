@@ -30,9 +30,9 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
             match job.state.take_failure() {
                 None => return,
                 Some(AfterFailure::Elsewhere) => return self.resume_elsewhere(index),
-                Some(AfterFailure::LookUp(chain)) => {
+                Some(AfterFailure::LookUp(chain, look_up)) => {
                     let until_us = self.now_us + REDIRECT_LOOK_UP_US;
-                    job.state = JobState::LookUp { chain, until_us };
+                    job.state = JobState::LookUp { chain, look_up, until_us };
                     return;
                 }
                 Some(AfterFailure::Resume) => self.connections[index].conn.resume(),

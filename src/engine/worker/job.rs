@@ -18,7 +18,7 @@ use crate::link::failure::Failure;
 use crate::link::object::ObjectRef;
 use crate::s3::answer::may_refuse_header;
 use crate::s3::habit::Habit;
-use crate::s3::redirect::{Elsewhere, RedirectChain};
+use crate::s3::redirect::{Elsewhere, LookUpNumber, RedirectChain};
 use crate::s3::{ByteRange, Endpoint};
 use crate::sys::Slot;
 
@@ -46,7 +46,7 @@ pub(super) enum JobState {
     /// It waits until its next attempt.
     Backoff { until_us: u64 },
     /// The addresses of the server that its redirects lead to are looked up.
-    LookUp { chain: Box<RedirectChain>, until_us: u64 },
+    LookUp { chain: Box<RedirectChain>, look_up: LookUpNumber, until_us: u64 },
 }
 
 impl JobState {
@@ -109,7 +109,7 @@ pub(super) enum AfterFailure {
     /// At another server, over a connection that leads there.
     Elsewhere,
     /// There, too, once its addresses are known.
-    LookUp(Box<RedirectChain>),
+    LookUp(Box<RedirectChain>, LookUpNumber),
     /// It waits without a connection until another one is free.
     Park,
     Backoff {

@@ -17,7 +17,7 @@ use crate::link::failure::Failure;
 use crate::link::http;
 use crate::link::object::ObjectRef;
 use crate::s3::answer::{ServerError, leads_elsewhere};
-use crate::s3::redirect::{Elsewhere, RedirectChain, refuse};
+use crate::s3::redirect::{Elsewhere, LookUpNumber, RedirectChain, ServerLookUp, refuse};
 use crate::s3::uri::encode_key;
 use crate::s3::web::WebUrl;
 use crate::s3::{ByteRange, Endpoint};
@@ -106,13 +106,16 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         if job.manner() == Manner::Whole {
             job.data = None;
         }
-        let (endpoint, is_unpaced) = (job.endpoint, job.into.is_paced_by_client());
-        if !is_unpaced {
-            // It took the request: it does not refuse all of them.
+        // It took the request: it does not refuse all of them.
+        let endpoint = job.endpoint;
+        if let Some(ticket) = job.into.ticket() {
+            ticket.inbox().note_redirect(endpoint);
+        }
+        if !job.into.is_paced_by_client() {
             self.share.said(endpoint).answers += 1;
         }
         match next {
-            Some(Ok(chain)) => self.go(index, chain),
+            Some(Ok(chain)) => self.go(index, chain, None),
             Some(Err(error)) => self.end_redirects(index, error),
             None => {
                 self.return_to_server(index);
@@ -132,14 +135,14 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     }
 
     /// Makes the next attempt of a range, and further ranges of its object, go to the end of these
-    /// redirects, once the addresses of its server are known.
-    fn go(&mut self, index: usize, chain: RedirectChain) {
+    /// redirects, once the addresses of its server are known; it may have waited for a look-up.
+    fn go(&mut self, index: usize, chain: RedirectChain, awaited: Option<LookUpNumber>) {
         let job = self.connections[index].state.job_mut();
         let redirects = job.object().endpoint.redirects.as_ref().expect("they are followed");
-        let endpoint = match redirects.find(chain.url(), &self.waker) {
-            Ok(Some(endpoint)) => endpoint,
-            Ok(None) => {
-                job.state = JobState::Failed(AfterFailure::LookUp(Box::new(chain)));
+        let endpoint = match redirects.find(chain.url(), awaited, &self.waker) {
+            Ok(ServerLookUp::Found(endpoint)) => endpoint,
+            Ok(ServerLookUp::Awaited(look_up)) => {
+                job.state = JobState::Failed(AfterFailure::LookUp(Box::new(chain), look_up));
                 return;
             }
             Err(error) => return self.end_redirects(index, error),
@@ -155,22 +158,30 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
     /// Continues with a range whose next server is looked up, if that has ended; returns how long
     /// it waits otherwise, in microseconds. A look-up that takes longer than
     /// [`REDIRECT_LOOK_UP_US`](crate::limits::REDIRECT_LOOK_UP_US) counts as a failed attempt: the
-    /// range may then wait without a connection.
+    /// range may then wait without a connection. At its second one, if the look-up before has
+    /// failed, the range fails as that did.
     pub(super) fn look_for_server(&mut self, index: usize) -> u64 {
         let job = self.connections[index].state.job_mut();
-        let JobState::LookUp { chain, until_us } =
+        let JobState::LookUp { chain, look_up, until_us } =
             std::mem::replace(&mut job.state, JobState::Active)
         else {
             unreachable!("its server is looked up")
         };
-        self.go(index, *chain);
+        self.go(index, *chain, Some(look_up));
         let job = self.connections[index].state.job_mut();
         match job.state.take_failure() {
-            Some(AfterFailure::LookUp(chain)) if self.now_us < until_us => {
-                job.state = JobState::LookUp { chain, until_us };
+            Some(AfterFailure::LookUp(chain, look_up)) if self.now_us < until_us => {
+                job.state = JobState::LookUp { chain, look_up, until_us };
                 return until_us - self.now_us;
             }
-            Some(AfterFailure::LookUp(_)) => self.retry_or_end(index, Failure::Redirected, None),
+            Some(AfterFailure::LookUp(chain, _)) => {
+                let is_first = job.last_failure != Some(Failure::Redirected);
+                let redirects = job.object().endpoint.redirects.as_ref().filter(|_| !is_first);
+                match redirects.and_then(|redirects| redirects.last_error(chain.url())) {
+                    Some(error) => self.end_redirects(index, error),
+                    None => self.retry_or_end(index, Failure::Redirected, None),
+                }
+            }
             Some(after) => job.state = JobState::Failed(after),
             None => {}
         }
