@@ -176,6 +176,19 @@ impl Config {
         self.pace.most as usize
     }
 
+    /// The resources of an engine that is not the first one of its process: of its descriptors the
+    /// others count on `of_others`. It has fewer connections, but not fewer than it starts with, or
+    /// than were given.
+    #[must_use]
+    pub fn beside_others(mut self, descriptors: u64, of_others: u64) -> Self {
+        if of_others > 0 && self.pace.is_adaptive() {
+            let sockets = sockets_max(descriptors.saturating_sub(of_others), self.workers);
+            let sockets = u32::try_from(sockets).unwrap_or(u32::MAX);
+            self.pace.most = self.pace.most.min(sockets).max(self.pace.start);
+        }
+        self
+    }
+
     /// Most connections, if memory limits them.
     #[must_use]
     pub fn memory_bounds(&self) -> Option<u64> {
@@ -327,8 +340,7 @@ fn bounds(
     let usual = CONNECTIONS_DEFAULT_MAX.max(workers * CONNECTIONS_DEFAULT_PER_WORKER);
     let wanted = options.max_connections.unwrap_or(usual.min(most));
     check_connections("--max-connections", wanted)?;
-    // Files need descriptors, too.
-    let sockets = facts.descriptors.saturating_sub(descriptors_besides(workers)) / 2;
+    let sockets = sockets_max(facts.descriptors, workers);
     let affordable = (memory / CONNECTION_MEMORY_BYTES).min(sockets);
     let most = wanted.min(usize::try_from(affordable).unwrap_or(usize::MAX).max(1));
     let start = (workers * CONNECTIONS_PER_WORKER_START).min(CONNECTIONS_START_MAX).min(most);
@@ -339,6 +351,11 @@ fn bounds(
 /// Memory per connection in bytes: its control slot, plus enough for data that control slots take
 /// only their share.
 const CONNECTION_MEMORY_BYTES: u64 = CONTROL_SLOT_BYTES as u64 * CONTROL_MEMORY_SHARE;
+
+/// Most connections with this limit of descriptors: files need some, too.
+fn sockets_max(descriptors: u64, workers: usize) -> u64 {
+    descriptors.saturating_sub(descriptors_besides(workers)) / 2
+}
 
 /// Descriptors of a run with this many workers, except its connections.
 #[must_use]
@@ -445,6 +462,10 @@ mod tests {
         let few = HostFacts { descriptors: 1024, ..FACTS };
         let config = Config::resolve(ResourceOptions::default(), few).expect("valid");
         assert_eq!(config.pace.most, 485);
+        let beside = |others| config.beside_others(1024, others).pace;
+        assert_eq!((beside(0), beside(1)), (config.pace, Bounds { most: 484, ..config.pace }));
+        assert_eq!(beside(735).most, 117);
+        assert_eq!([beside(1000).most, beside(2000).most], [config.pace.start; 2]);
         let large = HostFacts { processors: 192, memory_bytes: 2 << 40, ..FACTS };
         let config = Config::resolve(ResourceOptions::default(), large).expect("valid");
         assert_eq!((config.workers, config.pace.start, config.pace.most), (192, 256, 12_288));
@@ -461,6 +482,7 @@ mod tests {
             few,
         );
         assert_eq!(error.expect_err("too many").kind(), ErrorKind::Host);
+        assert_eq!(fixed.beside_others(4096, 4000), fixed);
         let clamped = ResourceOptions { max_connections: Some(64), ..ResourceOptions::default() };
         assert_eq!(Config::resolve(clamped, few).expect("clamped").pace.most, 5);
         let bounded =

@@ -37,7 +37,7 @@ use crate::sys::choice::{ChosenRing, RingKind};
 use crate::sys::pool::{Pages, RegionPart};
 use crate::sys::topology::{self, Interface};
 use crate::sys::uring::SetupError;
-use crate::sys::usage::{self, ProcessorTime};
+use crate::sys::usage::{self, DescriptorShare, ProcessorTime};
 use crate::sys::{Handle, Pool, Region, descriptor};
 use agreement::{Agreement, Seat};
 pub use seen::{RunProgress, Watched};
@@ -84,6 +84,7 @@ pub struct Workers {
     keys: Arc<PublishedKeys>,
     keeping: Persistence,
     begun: Instant,
+    _descriptors: DescriptorShare,
 }
 
 /// The parts that a worker thread is started with.
@@ -127,6 +128,7 @@ impl Workers {
     pub fn start(setup: RunSetup) -> Result<Self> {
         let RunSetup { config, destination, keeping, tls, keys, retries, .. } = setup;
         let RunSetup { bandwidth, interfaces, begun, .. } = setup;
+        let (descriptors, (config, folders)) = share_descriptors(config, !destination.is_empty());
         let region = make_region(&config)?;
         let counters = (0..config.workers).map(|_| event_counter());
         let counters = counters.collect::<Result<Vec<Handle>>>()?;
@@ -135,7 +137,6 @@ impl Workers {
         let addresses = Arc::new(SharedAddresses::default());
         let sink = if destination.is_empty() { Sink::Null } else { Sink::File };
         let places = places_for(config.workers, &interfaces);
-        let folders = folders_kept(&config, usage::descriptors_max());
         let ended = Arc::<EndedWorkers>::default();
         let (ready, readiness) = sync_channel(config.workers);
         let mut workers = Self {
@@ -153,6 +154,7 @@ impl Workers {
             config,
             interfaces: interfaces.clone(),
             places: places.clone(),
+            _descriptors: descriptors,
         };
         // Dropped before the workers, which wait for it.
         let mut agreement = Agreement::new(config.ring, writers_of_a_worker(config.workers));
@@ -499,11 +501,27 @@ fn work(start: Start) -> WorkerMetrics {
     metrics
 }
 
+/// Takes the descriptors of a run, which other engines of this process leave; returns its resources
+/// within them, and how many folders each worker may keep open.
+fn share_descriptors(config: Config, has_files: bool) -> (DescriptorShare, (Config, usize)) {
+    let limit = usage::descriptors_max();
+    DescriptorShare::take(|of_others| {
+        let config = config.beside_others(limit, of_others);
+        let folders = folders_kept(&config, limit.saturating_sub(of_others));
+        let of_folders = if has_files { folders * config.workers } else { 0 };
+        (descriptors_needed(&config) + of_folders as u64, (config, folders))
+    })
+}
+
 /// Folders that each worker may keep open: half of the remaining descriptors are for files.
-fn folders_kept(config: &Config, descriptors_max: u64) -> usize {
-    let needed = descriptors_besides(config.workers) + config.connections() as u64;
-    let each = descriptors_max.saturating_sub(needed) / 2 / config.workers as u64;
+fn folders_kept(config: &Config, descriptors: u64) -> usize {
+    let each = descriptors.saturating_sub(descriptors_needed(config)) / 2 / config.workers as u64;
     usize::try_from(each).unwrap_or(usize::MAX).clamp(1, FOLDERS_OPEN_MAX)
+}
+
+/// Descriptors of the workers and of all their connections.
+fn descriptors_needed(config: &Config) -> u64 {
+    descriptors_besides(config.workers) + config.connections() as u64
 }
 
 /// Helper threads per worker for slow file system calls.

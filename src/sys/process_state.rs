@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::hint::black_box;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use rustix::process::Rlimit;
@@ -22,6 +22,10 @@ pub(super) static MASK: OnceLock<libc::sigset_t> = OnceLock::new();
 
 /// The limit of descriptors that this process was started with, for the same.
 pub(super) static DESCRIPTORS: OnceLock<Rlimit> = OnceLock::new();
+
+/// Descriptors that the engines of a process count on, which each new one leaves to the others: the
+/// process in the upper 32 bits, because a forked one has none of them, and the number.
+pub(super) static DESCRIPTORS_SHARED: AtomicU64 = AtomicU64::new(0);
 
 /// The machine's TCP memory, which all engines of the process sample together.
 pub(super) static TCP_MEMORY: Mutex<Sampler> = Mutex::new(Sampler::new());

@@ -1,9 +1,12 @@
 //! Resource usage of this process and thread: processor time and peak memory; and the limit of
-//! descriptors.
+//! descriptors, which the engines of a process share.
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::Ordering;
 
 use rustix::time::{ClockId, clock_gettime};
+
+use super::process_state::DESCRIPTORS_SHARED;
 
 fn seconds(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
@@ -111,6 +114,58 @@ pub fn receive_buffer_bytes_max() -> Option<u64> {
 pub fn descriptors_max() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current.unwrap_or(u64::MAX)
+}
+
+/// The descriptors that an engine counts on, until it is dropped.
+#[derive(Debug)]
+pub struct DescriptorShare {
+    count: u32,
+    process: u32,
+}
+
+impl DescriptorShare {
+    /// Takes as many as `choose` wants, which gets the number that the engines of this process
+    /// count on already. It returns a number, and what it has chosen by it; it may be called again.
+    ///
+    /// A forked process begins with none: it has no engine of its parent. No lock is taken, which
+    /// another thread could hold at the fork.
+    pub fn take<T>(mut choose: impl FnMut(u64) -> (u64, T)) -> (Self, T) {
+        let process = std::process::id();
+        let mut shared = DESCRIPTORS_SHARED.load(Ordering::Relaxed);
+        loop {
+            let before = count_of(shared, process);
+            let (count, chosen) = choose(before.into());
+            let count = u32::try_from(count).unwrap_or(u32::MAX).min(u32::MAX - before);
+            let after = u64::from(process) << 32 | u64::from(before + count);
+            match DESCRIPTORS_SHARED.compare_exchange(
+                shared,
+                after,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return (Self { count, process }, chosen),
+                Err(now) => shared = now,
+            }
+        }
+    }
+}
+
+impl Drop for DescriptorShare {
+    fn drop(&mut self) {
+        // Unless a forked process drops what is its parent's.
+        let without = |shared| {
+            let left = count_of(shared, self.process).checked_sub(self.count)?;
+            (self.process == std::process::id())
+                .then_some(u64::from(self.process) << 32 | u64::from(left))
+        };
+        let _ = DESCRIPTORS_SHARED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, without);
+    }
+}
+
+/// The number that the engines of this process count on.
+fn count_of(shared: u64, process: u32) -> u32 {
+    let count = shared & u64::from(u32::MAX);
+    if shared >> 32 == u64::from(process) { u32::try_from(count).expect("32 bits") } else { 0 }
 }
 
 /// Most bytes of address space that this process may have (RLIMIT_AS); `None` without a limit.

@@ -5,6 +5,9 @@
 #[expect(dead_code, reason = "other sizes of the matrix belong to other tests")]
 mod matrix;
 
+#[path = "../common/open_files.rs"]
+mod open_files;
+
 #[path = "../../tools/examples/download.rs"]
 #[expect(dead_code, reason = "its arguments belong to its own process")]
 mod example;
@@ -12,6 +15,7 @@ mod example;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::channel;
 use std::task::Poll;
 use std::time::Duration;
@@ -36,11 +40,17 @@ fn serve(objects: &Objects, config: Config) -> Origin {
     };
     let objects = objects.iter().map(object).collect();
     let credentials = vec![Credentials::new(KEYS.0, KEYS.1)];
+    // For the connections of the servers of all tests.
+    open_files::allow_all();
     Origin::start(Config { objects, credentials, ..config }).expect("an origin on loopback")
 }
 
 fn connect(origin: &Origin) -> Client {
-    let options = ClientOptions::new().endpoint_url(origin.url()).region("us-east-1");
+    connect_to(&origin.url())
+}
+
+fn connect_to(url: &str) -> Client {
+    let options = ClientOptions::new().endpoint_url(url).region("us-east-1");
     Client::connect(options.keys(KEYS.0, KEYS.1)).expect("a client")
 }
 
@@ -151,6 +161,53 @@ fn downloads_side_by_side_do_not_disturb_each_other() {
         }
         assert_same(folders[0].path(), &objects);
         assert_same(folders[1].path(), &objects);
+    });
+}
+
+/// Name the server and the destination to the process of
+/// [`engines_of_a_process_share_its_open_files`].
+const SERVER: &str = "INRUSH_TEST_SERVER";
+const DESTINATION: &str = "INRUSH_TEST_DESTINATION";
+
+/// How many downloads that process makes side by side.
+const DOWNLOADS: usize = 4;
+
+#[test]
+fn engines_of_a_process_share_its_open_files() {
+    let objects = many(2000);
+    // As many requests at the same time as each engine may have.
+    let slow = Config { first_byte_latency: Duration::from_millis(100), ..Config::default() };
+    let origin = serve(&objects, slow);
+    let folder = tempfile::tempdir().expect("a folder");
+    let myself = std::env::current_exe().expect("this program");
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 400 && exec \"$@\"", "sh"])
+        .arg(myself)
+        .args(["--ignored", "--exact", "downloads_with_few_open_files"])
+        .env(SERVER, origin.url())
+        .env(DESTINATION, folder.path())
+        .output()
+        .expect("sh");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    for number in 0..DOWNLOADS {
+        assert_same(&folder.path().join(number.to_string()), &objects);
+    }
+}
+
+/// Not a test of its own: a program with several engines.
+#[test]
+#[ignore = "engines_of_a_process_share_its_open_files starts it"]
+fn downloads_with_few_open_files() {
+    let (Ok(url), Some(folder)) = (std::env::var(SERVER), std::env::var_os(DESTINATION)) else {
+        return;
+    };
+    bounded(move || {
+        let start = |number: usize| {
+            let folder = Path::new(&folder).join(number.to_string());
+            Download::new(ALL, folder).start(&connect_to(&url)).expect("valid")
+        };
+        let handles: Vec<_> = (0..DOWNLOADS).map(start).collect();
+        handles.into_iter().for_each(|handle| drop(handle.wait().expect("all are there")));
     });
 }
 

@@ -118,15 +118,6 @@ pub(in crate::command) fn start_engine(
     let memory_bytes = config.memory_bytes;
     let config = config.of_streams();
     let budget_bytes = budget_bytes(args.memory_bytes, config.memory_bytes, facts.memory_bytes);
-    if config.connections() < channels {
-        // A range that waits for its reader has a connection: another channel could wait for it
-        // forever.
-        let message =
-            format!("{channels} channels, but at most {} connections", config.connections());
-        return Err(Error::new(ErrorKind::Host, message)
-            .advise("raise the limit of open files (ulimit -n) or of memory, or serve fewer"));
-    }
-    let connections = bounds(args, part, config.connections() / channels, channels);
     // The memory that a download would use for slots is for bytes ahead of their turn.
     let ahead_bytes = memory_bytes.saturating_sub(config.memory_bytes) / channels as u64;
     let usual_bytes = (config.workers as u64 * BACKLOG_BYTES_PER_WORKER).max(BACKLOG_BYTES_MIN);
@@ -147,6 +138,16 @@ pub(in crate::command) fn start_engine(
         interfaces: control.interfaces(),
         begun,
     })?;
+    // Other engines of this process may leave it fewer.
+    let most = engine.config().connections();
+    if most < channels {
+        // A range that waits for its reader has a connection: another channel could wait for it
+        // forever.
+        let message = format!("{channels} channels, but at most {most} connections");
+        return Err(Error::new(ErrorKind::Host, message)
+            .advise("raise the limit of open files (ulimit -n) or of memory, or serve fewer"));
+    }
+    let connections = bounds(args, part, most / channels, channels);
     log::places(&engine.places_in_words());
     context.exported.watch_streams(&engine);
     Ok(StreamEngine {
