@@ -622,6 +622,8 @@ mod tests {
         check(variant(true, true), "bucket-name", "us-east-1", fips);
         let alias = "https://p-abc-s3alias.s3-fips.us-east-1.amazonaws.com/ s3 us-east-1";
         check(variant(false, true), "p-abc-s3alias", "us-east-1", alias);
+        let volume = "https://p-abc-ext-s3alias.s3.us-east-1.amazonaws.com/ s3 us-east-1";
+        check(variant(false, false), "p-abc-ext-s3alias", "us-east-1", volume);
         for variant in [variant(true, false), variant(false, true)] {
             let service = Service { variant, ..at(Some("https://example.com")) };
             for bucket in ["b", POINT, "b--usw2-az1--x-s3"] {

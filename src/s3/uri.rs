@@ -497,6 +497,7 @@ mod tests {
         let arn = "arn:aws:s3::123456789012:accesspoint:mfzwi23gnjvgw.mrap";
         check(&format!("s3://{arn}/a/b"), &format!("{arn} key a/b"));
         check("s3://my-point-abcdefgh-s3alias/k", "my-point-abcdefgh-s3alias key k");
+        check("s3://my-point-abcdefgh-ext-s3alias/a/", "my-point-abcdefgh-ext-s3alias folder a/");
     }
 
     #[test]
