@@ -13,8 +13,8 @@
 //! endpoints, lists objects, and reports progress. The **data plane** moves the bytes: one pinned
 //! thread per core, each with an io_uring (epoll where there is none), a share of one region of
 //! memory, and a share of the connections; no async, no allocation per range. Code that decides is
-//! pure and gets the time as an argument; code that acts is small and at the edge. So the same
-//! worker runs on a seeded simulated machine in tests.
+//! **pure**: it names no clock, file, socket or thread, and gets the time as an argument. Code that
+//! acts is small and at the edge. So the same worker runs on a seeded simulated machine in tests.
 //!
 //! ```text
 //!          control plane                                 data plane: one per core
@@ -24,8 +24,8 @@
 //!                         |   keys         ranges                     v             |   v
 //!                         +-> config ---> threads ---------------> worker <--> conn | stream
 //!                         |                                         |   |   events, actions
-//!                         |                  clock, files: host <---+   |
-//!                         |                  ring, slots:  sys  <---+   +---> sink, pipes
+//!                         |           host (clock, files) <---------+   |
+//!                         |           sys (ring, slots) <-----------+   +---> files, pipes
 //!                         |                                         v
 //!                         +-- report <--- metrics, outcomes <-------+
 //!                             out: data    progress: words
@@ -33,28 +33,31 @@
 //!
 //! # Three journeys
 //!
-//! **One range of a download.** `Worker` is in [`engine::worker`], `Scheduler` in
-//! [`engine::schedule`], `Conn` in [`link::conn`].
+//! **One range of a download.** `Run` is in `download::run`, `Walk` in [`control::list`],
+//! `Scheduler` in [`engine::schedule`], `Worker` in [`engine::worker`], `Conn` in [`link::conn`].
+//! `Host` and `FileHost` are traits of [`files::host`]; [`files::system_host`] implements them.
 //!
-//! 1. [`download`] runs it: `Walk::next_batch` ([`control::list`]) lists the sources page by page,
-//!    [`plan`] gives each key its path, and [`files::system_host`] finds what stands at the
-//!    destination. `Scheduler::push` takes the objects that are to be fetched, as many as fit its
-//!    bound.
-//! 2. A worker makes turns, `Worker::turn`. `Worker::assign` takes ranges from `Scheduler::take`
-//!    while a connection is free and the pace allows a request: those of large objects first, a
-//!    few objects at a time. `Worker::begin` gives a range to a connection. The first range of an
-//!    object has its file created, which has no name yet.
+//! 1. `Run::drive` feeds the workers until each object has an outcome: `Walk::next_batch`
+//!    lists the sources page by page, [`plan`] gives each key its path, and `SystemHost` finds what
+//!    stands at the destination. `Scheduler::push` takes the objects that are to be fetched, as
+//!    many as fit its bound.
+//! 2. A worker makes turns, `Worker::turn`. `Worker::assign` takes ranges from `Scheduler::take`,
+//!    which cuts them from the objects, while a connection is free and the pace allows a request:
+//!    those of large objects first, a few objects at a time. `Worker::begin` gives a range to a
+//!    connection. The first range of an object has the object's file created,
+//!    `FileHost::begin`; the file has no name yet.
 //! 3. `Worker::drive` asks the connection what is next, `Conn::poll`, and does it, `Worker::act`:
-//!    connect, write the signed request into the connection's own slot
-//!    (`FileHost::write_request`), send it, receive the head there, then the body into a data slot.
-//!    What the ring completes, `Worker::turn` gives to the connection as an event, `Conn::handle`.
-//! 4. `Worker::deliver` adds the bytes that have come to the object's checksum, and `Worker::write`
-//!    submits a full slot to the ring: O_DIRECT, at its offset in the file. `Worker::write_done`
-//!    returns the slot to its pool.
-//! 5. `Worker::end_range` notes a range that is written. After the last one of an object
-//!    `Worker::finish` compares the object's checksum, and `SystemHost::publish` gives the file its
-//!    time, its mark and its name. `Scheduler::finish` reports the outcome to [`download`], and
-//!    that to its command.
+//!    connect, write the signed request into the connection's own slot (`Host::write_request`),
+//!    send it, receive the head there, then the body into a data slot. What the ring completes,
+//!    `Worker::turn` gives to the connection as an event, `Conn::handle`.
+//! 4. When the connection has received bytes of the body, `Worker::act` calls `Worker::deliver`: it
+//!    adds them to the object's checksum, and `Worker::write` submits a full slot to the ring:
+//!    O_DIRECT, at its offset in the file. When that has completed, `Worker::write_done` returns
+//!    the slot to its pool.
+//! 5. `Worker::end_range` notes a range that is written, in the object's [`files::file_download`]
+//!    and its journal. After the last one of an object `Worker::finish` compares the object's
+//!    checksum, and `SystemHost::publish` gives the file its time, its mark and its name. Then
+//!    `Scheduler::finish` reports the outcome to `Run`, and that to its command.
 //!
 //! **One epoch of a pipe.** `Feeder` and `Window` are in [`engine::stream::feeder`].
 //!
@@ -100,13 +103,16 @@
 //!   * [`control::web`]: the objects of URLs, and their redirects.
 //!   * [`control::list`]: LIST and HEAD. [`control::dns`]: names of hosts, whose addresses it keeps
 //!     fresh. [`control::endpoint`]: the URL, region and addressing style of a bucket.
+//!   * `control::client`: HTTP of all of these, with retries; [`control::limits`]: their limits.
 //! * [`download`]: File mode: from the objects of a listing to files at their destinations, what
 //!   `sync --delete` removes, and which files are the run's own. It prints nothing and knows no
 //!   signal: it reports events, and is cancelled.
+//!   * `download::run`: one of them, from its first listing to its summary and its error.
 //! * [`s3`]: the words of S3: addresses, listings, answers, signatures. Pure.
 //! * [`checksum`]: what S3 stores of an object's bytes, and whether fetched bytes agree. Pure.
 //! * [`plan`]: which objects, under which paths, in which ranges and order: filters, manifests
-//!   (augmented ones, too), shards, and how several requests share a listing. Pure.
+//!   (augmented ones, too), shards, the order of an epoch, and how several requests share a
+//!   listing. It parses and decides; [`control::list`] requests. Pure.
 //! * [`mount`]: a mounted view of objects: the names that programs see, and the bytes that are
 //!   fetched when they read.
 //!   * [`mount::tree`]: the names of a complete listing; [`mount::lazy`]: of folders that are
@@ -150,7 +156,7 @@
 //!   * [`engine::placement`]: on which cores and over which network interfaces workers are. Pure.
 //!   * [`engine::metrics`]: plain counters, a set per worker.
 //!   * [`engine::snapshot`]: copies of these counters while a run goes on, for who asks. Pure.
-//!   * [`engine::waited`]: how long clients have waited.
+//!   * [`engine::waited`]: how long at least one client has waited for a request.
 //! * [`link`]: one connection to a server: what is sent, what comes, why it fails, and when it is
 //!   tried again.
 //!   * [`link::conn`]: one connection as a state machine. Pure.
@@ -159,15 +165,17 @@
 //!     of it. Pure.
 //!   * [`link::tls`]: TLS between a connection and the ring, over the connection's own buffer.
 //!     Pure.
-//!   * [`link::attempt`]: how often and how long a failure is retried, alike in all modes. Pure.
+//!   * [`link::attempt`]: how often and how long a failure is retried, alike in all modes and for
+//!     requests of the control plane. Pure.
 //!   * [`link::failure`]: why an attempt failed, and what follows from it. Pure.
-//!   * [`link::waiting`]: which server a run waits for, once that takes long enough to report.
-//!     Pure.
+//!   * [`link::waiting`]: which server a run waits for, and why, once that takes long enough to
+//!     report. Pure.
 //! * [`files`]: a destination: objects on their way to files, how complete files appear, and what
 //!   an earlier run left.
 //!   * [`files::file_download`]: one object on its way to its file, shared by those who fetch its
 //!     ranges. Pure.
-//!   * [`files::host`]: what a worker asks of its machine: the time, a signed request, files.
+//!   * [`files::host`]: what a worker needs of its machine, which tests simulate: the time, signed
+//!     requests, files.
 //!   * [`files::system_host`]: the real [`files::host`], with clock and files, and helper threads
 //!     for calls that are slow.
 //!   * [`files::mark`]: what a complete file carries so that a later run knows it.
@@ -175,8 +183,8 @@
 //!   * [`files::whole_file`]: small files as a whole: read up to a limit, and replaced at once.
 //!   * [`files::journal`]: which ranges of an unfinished file are there, and of which others the
 //!     beginning. Pure.
-//!   * [`files::sink`]: what the bytes of a range become, and whether calls of the file system are
-//!     slow. Pure.
+//!   * [`files::sink`]: what the bytes of a download become (files, or nothing), by which steps,
+//!     and whether the calls of these steps are slow. Pure.
 //! * [`sys`]: rings, slots, descriptors, child processes, the shape of the machine: the only
 //!   `unsafe`.
 //!   * [`sys::slot`]: a piece of memory that one holder has, of the engine's own ([`sys::pool`]) or
@@ -192,18 +200,18 @@
 //!   * [`report::document`]: counters into words and JSON.
 //!   * [`report::exposition`]: the numbers of a run as Prometheus reads them. Pure.
 //!   * [`report::limit`]: which part of the machine was the limit of a run, and how far off. Pure.
-//!   * [`report::asked`]: the facts of that where programs ask for what they need.
+//!   * [`report::asked`]: its facts for mounts and the library, where programs choose what is read.
 //!   * [`report::log`]: decisions in lines on standard error, with `--verbose`.
 //!   * [`report::progress`]: the bar and the lines on standard error.
 //!   * [`report::stderr`]: the queue of standard error, which a thread writes.
 //!   * [`report::stages`]: how far each stage of a run is, below the bar. Pure.
 //!   * [`report::out`]: data on standard output.
-//! * [`text`]: text as people write and read it.
+//! * [`text`]: text as people write and read it: names, patterns, sizes, times.
 //!   * [`text::shown`]: names of the world, fit for a terminal.
 //!   * [`text::glob`]: patterns of names, matched by characters. Pure.
 //!   * [`text::size`]: bytes as people write them.
-//! * [`limits`]: every bound of the data plane, and the relations between them, checked at compile
-//!   time.
+//! * [`limits`]: every bound of the program but the control plane's, and the relations between
+//!   them, checked at compile time.
 //! * [`error`]: the world's failures, with advice and exit codes; what caused one, without secrets.
 //!
 //! Beside `src/`: `tools/origin` is the S3 server of the demo and of tests, and shares no code with
@@ -225,11 +233,13 @@
 //! * **loan**: memory of a caller that bytes are received into, until it is given back.
 //! * **endpoint**: a host and port as they are addressed, over TLS or not.
 //! * **lease**: a data slot with the bytes of a request, which its client has until it drops it.
-//! * **sink**: what a range becomes: a file, or nothing.
+//! * **sink**: what the bytes of a download become: files, or nothing.
 //! * **file job**: what is done at the file system for one object or range besides writes through
-//!   the ring: create, write whole, note, publish. It has an end, which nobody waits for.
-//! * **worker**: one thread, one ring, one loop. **turn**: one pass of that loop; where something
-//!   waits in order, also its time to be next.
+//!   the ring: create, write whole, note, publish. A worker begins it, and sees its end in a later
+//!   turn.
+//! * **worker**: one thread, one ring, one loop. **turn**: one pass of that loop.
+//! * **job** of a connection: the range that it has. **hedge**: a second request of a range that is
+//!   late, on another connection; the two are **rivals** until one of them receives bytes.
 //! * **pace**: how many requests are in flight, and how many are sent a second.
 //! * **mark**: what a complete file carries; **marker**: the file that says that an epoch was read.
 //! * **origin**: an S3-compatible server.
@@ -245,7 +255,7 @@
 //!   clippy in `Cargo.toml`, `tests/tidy`.
 //! * The parts of a command share what is handed on to them ([`command::context`]); what belongs to
 //!   the whole process is in [`sys::process_state`], with its reasons: `tests/tidy`.
-//! * Pure rooms name no clock, file, socket or thread: `clippy.toml` and `tests/tidy`.
+//! * Rooms that say that they are pure are: `clippy.toml` and `tests/tidy`.
 //! * Rooms use only rooms below them, as a table says that names each exception, and so do the
 //!   folders: `tests/tidy`.
 //! * The pace settles within two seconds near the best number of requests, gives way and wins back;
