@@ -42,7 +42,9 @@ pub use disk::{
     DiskSpace, MadeFolders, disk_space, disk_spaces, make_folder_of, make_folders, nearest_folder,
     together,
 };
-pub use marks::{ATTRIBUTE, FileState, boot, changed_ns, moment, note_synced, synced};
+pub use marks::{
+    ATTRIBUTE, FileState, boot, changed_ns, moment, moment_of_sync, note_synced, synced,
+};
 pub use names::{folding, folding_seen};
 pub use parts::{Left, Unfinished, WhenAll, read_resumed};
 pub use protection::{protection_at, protection_in};

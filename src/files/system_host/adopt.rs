@@ -145,8 +145,6 @@ impl Adopter {
     /// # Errors
     /// If the device did not take the bytes.
     pub fn sync(&self) -> Result<(), Error> {
-        // Moments count milliseconds, and the last mark must precede the sync.
-        std::thread::sleep(Duration::from_millis(2));
         self.host.lock().unwrap_or_else(PoisonError::into_inner).sync_all()
     }
 }

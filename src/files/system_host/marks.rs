@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags};
 use rustix::fs::{UTIME_NOW, UTIME_OMIT};
@@ -86,6 +87,13 @@ pub fn moment(boot: u64) -> Moment {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let ms = now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000);
     Moment { boot, since_ms: u64::try_from(ms).unwrap_or(0) }
+}
+
+/// A moment for a sync that begins now, later than that of every mark so far. It waits for the next
+/// millisecond: a mark in the millisecond of a sync may be later than the sync.
+pub fn moment_of_sync(boot: u64) -> Moment {
+    std::thread::sleep(Duration::from_millis(1));
+    moment(boot)
 }
 
 /// Space that replacing a file frees: its allocated blocks, or its length if the file system
@@ -275,7 +283,7 @@ impl SystemHost {
     /// # Errors
     /// If the device did not take the bytes.
     pub fn sync_all(&mut self) -> Result<(), Error> {
-        let now = moment(self.keeping.boot);
+        let now = moment_of_sync(self.keeping.boot);
         let root = self.open_root();
         root.and_then(|root| {
             rustix::fs::syncfs(&root)?;
@@ -489,10 +497,7 @@ mod tests {
         first.write_whole(&object("before", 3), b"abc").expect("written");
         assert_eq!([look("synced", 1), look("before", 1)], [FileState::Same; 2]);
         assert_eq!([look("synced", 2), look("before", 2)], [FileState::Same, FileState::Other]);
-        // Moments count milliseconds.
-        std::thread::sleep(std::time::Duration::from_millis(3));
         first.sync_all().expect("synced");
-        std::thread::sleep(std::time::Duration::from_millis(3));
         first.write_whole(&object("after", 3), b"abc").expect("written");
         assert_eq!([look("before", 2), look("after", 2)], [FileState::Same, FileState::Other]);
         let mut second = machine(folder.path());
@@ -593,8 +598,6 @@ mod tests {
         (second.attributes_refused, second.keeping.boot) = (true, 2);
         second.write_whole(&dated("ours"), b"abc").expect("written");
         assert_eq!(look(2), FileState::Other, "writing it again proves nothing of others");
-        // Moments count milliseconds.
-        std::thread::sleep(std::time::Duration::from_millis(3));
         first.sync_all().expect("synced");
         assert_eq!(look(2), FileState::Unmarked { same_time: true }, "all was synced");
         assert_eq!(look(3), FileState::Unmarked { same_time: true }, "each file was synced");
@@ -607,7 +610,7 @@ mod tests {
     fn fs_write(folder: &std::path::Path, name: &str) {
         std::fs::write(folder.join(name), "abc").expect("written");
         let open = std::fs::OpenOptions::new().write(true).open(folder.join(name)).expect("there");
-        let time = std::time::Duration::from_secs(1_704_067_200);
+        let time = Duration::from_secs(1_704_067_200);
         open.set_modified(std::time::UNIX_EPOCH + time).expect("set");
     }
 
