@@ -26,7 +26,9 @@ use self::room::{Room, Taken};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::file_download::identity_of;
 use crate::files::mark::{Identity, MARK_BYTES, Mark, Moment};
-use crate::files::system_host::{ATTRIBUTE, boot, changed_ns, moment, note_synced, synced};
+use crate::files::system_host::{
+    ATTRIBUTE, boot, changed_ns, moment, moment_of_sync, note_synced, synced,
+};
 use crate::limits::CACHE_USED_PERIOD;
 use crate::s3::{Endpoint, Object};
 use crate::sys::descriptor::is_ours;
@@ -248,7 +250,7 @@ impl Cache {
     /// # Errors
     /// If the device did not take the bytes; then unsynced objects are removed.
     pub fn sync(&self) -> Result<(), Code> {
-        let now = moment(self.boot);
+        let now = moment_of_sync(self.boot);
         if let Err(code) = rustix::fs::syncfs(&self.root) {
             self.forget_unsynced();
             return Err(code);
@@ -305,7 +307,7 @@ impl Unfinished {
             Err(code) => return Err(code),
         }
         let folder = folder_of(&cache.root, folder)?;
-        if self.link(&folder, name) == Err(Code::EXIST) {
+        if link(&self.file, &folder, name) == Err(Code::EXIST) {
             if cache.find(&self.wanted).is_some() {
                 return Ok(());
             }
@@ -314,7 +316,7 @@ impl Unfinished {
                 Ok(()) | Err(Code::NOENT) => {}
                 Err(code) => return Err(code),
             }
-            match self.link(&folder, name) {
+            match link(&self.file, &folder, name) {
                 // Another process linked its file first.
                 Ok(()) | Err(Code::EXIST) => {}
                 Err(code) => return Err(code),
@@ -323,12 +325,13 @@ impl Unfinished {
         cache.room.add(&cache.root, size_bytes);
         Ok(())
     }
+}
 
-    fn link(&self, folder: &OwnedFd, name: &str) -> Result<(), Code> {
-        use std::os::fd::AsRawFd as _;
-        let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        rustix::fs::linkat(CWD, unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)
-    }
+/// Names an unnamed file.
+fn link(file: &OwnedFd, folder: &OwnedFd, name: &str) -> Result<(), Code> {
+    use std::os::fd::AsRawFd as _;
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Opens the cache's folder; creates it for its owner only.
@@ -419,13 +422,21 @@ fn write_all_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(),
     Ok(())
 }
 
-/// Creates the tag that backup programs look for, unless a file of its name exists.
+/// Creates the tag that backup programs look for, unless a file of its name exists. It is synced
+/// before it has its name, and before any other file has one: a folder with files and without the
+/// whole tag is no cache to the next mount, which would refuse it after a power failure.
 fn tag(root: &OwnedFd) {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    if let Ok(file) = rustix::fs::openat(root, TAG, flags, FILE_MODE) {
-        // The tag is optional.
-        let _ = write_all_at(&file, TAG_TEXT, 0);
+    if is_tagged(root) {
+        return;
     }
+    let made = unnamed(root).and_then(|file| {
+        write_all_at(&file, TAG_TEXT, 0)?;
+        rustix::fs::fsync(&file)?;
+        link(&file, root, TAG)?;
+        rustix::fs::fsync(root)
+    });
+    // Without it this mount can work.
+    let _ = made;
 }
 
 #[cfg(test)]
@@ -513,7 +524,6 @@ mod tests {
         let mut later = open(folder.path(), 1 << 20);
         later.boot += 1;
         assert_eq!(read(&later, &whole), None);
-        std::thread::sleep(std::time::Duration::from_millis(3));
         cache.sync().expect("a sync");
         later.synced = Mutex::new(synced(&later.root));
         assert_eq!(read(&later, &whole), Some(vec![1; 100]), "it was synced after it was kept");
@@ -644,7 +654,6 @@ mod tests {
         let cache = open(folder.path(), 1 << 20);
         let [first, second] = ["a", "b"].map(|key| wanted(key, "1", 100));
         assert!(keep(&cache, &first, 1));
-        std::thread::sleep(std::time::Duration::from_millis(3));
         cache.sync().expect("a sync");
         assert!(keep(&cache, &second, 2));
         cache.forget_unsynced();
