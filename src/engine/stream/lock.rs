@@ -87,6 +87,9 @@ impl FileLock {
             if is_ours {
                 let number = format!("{}\n", std::process::id());
                 let _ = rustix::fs::ftruncate(&file, 0);
+                // The length first: after a power failure the file may have lost what was written,
+                // but not its length, which says that it was left.
+                let _ = rustix::fs::ftruncate(&file, number.len() as u64);
                 let _ = rustix::io::pwrite(&file, number.as_bytes(), 0);
             }
             let (folder, name) = (Arc::clone(folder), name.to_owned());
