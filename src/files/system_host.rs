@@ -11,6 +11,7 @@ mod disk;
 mod helpers;
 mod marks;
 mod names;
+mod naming;
 mod network;
 mod obstacle;
 mod parts;
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno as Code;
 
 use crate::error::{Error, ErrorKind};
@@ -46,6 +47,7 @@ pub use marks::{
     ATTRIBUTE, FileState, boot, changed_ns, moment, moment_of_sync, note_synced, synced,
 };
 pub use names::{folding, folding_seen};
+use naming::temporary_name;
 pub use parts::{Left, Unfinished, WhenAll, read_resumed};
 pub use protection::{protection_at, protection_in};
 pub use reader::{Reader, There};
@@ -431,53 +433,6 @@ impl Folders {
             })?;
         Ok(NewFile { file, temporary })
     }
-
-    /// Gives a file its final name atomically; replaces an older file of that name.
-    fn rename(
-        &mut self,
-        folder: &OwnedFd,
-        file: std::os::fd::BorrowedFd<'_>,
-        temporary: &str,
-        name: &str,
-        random: u64,
-    ) -> Result<(), Code> {
-        if !temporary.is_empty() {
-            return rustix::fs::renameat(folder, temporary, folder, name);
-        }
-        match self.link(folder, file, name) {
-            Err(Code::EXIST) => {}
-            outcome => return outcome,
-        }
-        // linkat(2) does not replace: link under a temporary name, then rename. The name is random,
-        // because process IDs repeat between containers, and a killed process leaves its file.
-        let beside = temporary_name(random);
-        self.link(folder, file, &beside)?;
-        rustix::fs::renameat(folder, &beside, folder, name).inspect_err(|_| {
-            let _ = rustix::fs::unlinkat(folder, &beside, AtFlags::empty());
-        })
-    }
-
-    fn link(
-        &mut self,
-        folder: &OwnedFd,
-        file: std::os::fd::BorrowedFd<'_>,
-        name: &str,
-    ) -> Result<(), Code> {
-        if self.by_descriptor {
-            match rustix::fs::linkat(file, "", folder, name, AtFlags::EMPTY_PATH) {
-                // Older kernels require CAP_DAC_READ_SEARCH and return ENOENT (linkat(2)).
-                Err(Code::NOENT | Code::PERM) => self.by_descriptor = false,
-                outcome => return outcome,
-            }
-        }
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        rustix::fs::linkat(CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW)
-    }
-}
-
-/// A temporary name that no object's file can have.
-fn temporary_name(random: u64) -> String {
-    format!(".inrush-{random:016x}.tmp")
 }
 
 /// Opens an existing folder by its path as typed.

@@ -154,6 +154,14 @@ fn hold(folder: &OwnedFd, name: &str, create: bool, looks: &mut u32) -> Result<F
     })
 }
 
+/// Removes a file of ours that no process has locked; false if it is not removed.
+pub(super) fn remove_left(folder: &OwnedFd, name: &str) -> bool {
+    match hold(folder, name, false, &mut 0) {
+        Ok(FoundPart::Ours(_held)) => rustix::fs::unlinkat(folder, name, AtFlags::empty()).is_ok(),
+        _ => false,
+    }
+}
+
 /// True if another user's file, or something that is no file, has this name.
 fn is_foreign(folder: &OwnedFd, name: &str) -> bool {
     let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
