@@ -10,7 +10,8 @@ import sys
 
 from lab import driver
 from lab.checks import (cluster, completions, dashboard, everyday, interop, kernels, memcheck,
-                        memory, metrics, mount_soak, mutate, package, page, python, readers, soak)
+                        memory, metrics, mount_soak, mutate, package, page, powercut, python,
+                        readers, soak)
 
 PARTS = {
     "interop": driver.of(interop), "everyday": driver.of(everyday),
@@ -21,7 +22,7 @@ PARTS = {
     "page": driver.of(page), "python": driver.of(python, needs_programs=False),
     "package": driver.of(package, needs_programs=False),
     "kernels": driver.of(kernels, needs_programs=False),
-    "memcheck": driver.of(memcheck, needs_programs=False),
+    "memcheck": driver.of(memcheck, needs_programs=False), "powercut": driver.of(powercut),
     "mutate": driver.of(mutate, needs_programs=False)}
 
 if __name__ == "__main__":
