@@ -248,7 +248,7 @@ impl Scheduler {
         state.wake();
     }
 
-    /// Takes a request. It completes at once if the run was stopped or the queue is full.
+    /// Takes a request. It completes at once if it was cancelled, after a stop or if too many wait.
     ///
     /// # Panics
     /// If it is for no bytes.
@@ -270,7 +270,7 @@ impl Scheduler {
             }
             None => None,
         };
-        if reason.is_some() {
+        if reason.is_some() || request.ticket.is_cancelled() {
             drop(state);
             return request.refuse(reason);
         }

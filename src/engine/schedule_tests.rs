@@ -492,3 +492,18 @@ fn one_that_is_cancelled_completes_alone_and_at_once() {
     assert!(ready.len() == 1 && arrived().is_empty(), "a worker has it");
     assert_ne!(scheduler.cancels(), before, "and looks for it");
 }
+
+#[test]
+fn one_that_is_cancelled_before_it_comes_waits_for_no_lease() {
+    let scheduler = scheduler();
+    let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
+    let ticket = Arc::new(Ticket::new(7, Arc::clone(&inbox)));
+    ticket.cancel();
+    scheduler.cancel_one(&ticket);
+    let request = ClientRequest::new(ticket, Destination::Lease(Lease::new()));
+    scheduler.submit(object(), ByteRange { offset: 0, length: 1 }, request, Priority::Normal);
+    let mut arrived = Vec::new();
+    inbox.collect(&mut arrived);
+    let errors = arrived.iter().map(|one| one.result.as_ref().map_err(Error::kind));
+    assert_eq!(errors.collect::<Vec<_>>(), [Err(ErrorKind::Interrupted)]);
+}
