@@ -438,8 +438,8 @@ impl Scheduler {
             let sleep = if is_paced { Sleep::ForPace } else { Sleep::ForWork };
             let before = std::mem::replace(&mut state.sleepers[worker].sleep, sleep);
             if is_paced && before == Sleep::Awake {
-                // It may have been woken for a request that another can take.
-                state.wake_one_of(Sleep::ForWork, false);
+                // It may have been woken for what another can take: one with a lease, if there is.
+                [true, false].into_iter().any(|lease| state.wake_one_of(Sleep::ForWork, lease));
             }
             if is_paced { Supply::Paced } else { Supply::Later }
         }

@@ -297,6 +297,22 @@ fn a_request_that_the_woken_worker_cannot_take_wakes_another() {
 }
 
 #[test]
+fn a_request_for_a_lease_that_the_woken_worker_cannot_take_wakes_one_that_has_a_lease() {
+    let scheduler = Scheduler::new([0, 1, 2].map(Handle::Simulated).to_vec());
+    [0, 2].into_iter().for_each(|worker| scheduler.leases(worker).set_most(1));
+    let inbox = Arc::new(Inbox::new(Handle::Simulated(3), None));
+    assert!((0..3).all(|worker| given(&scheduler, worker, room(4)).is_empty()));
+    let into = Destination::Lease(Lease::new());
+    submit_into(&scheduler, &object(), (1, &inbox, into), Priority::Normal);
+    let sleep = || [0, 1, 2].map(|worker| sleeps(&scheduler, worker));
+    assert_eq!(sleep(), [false, true, true]);
+    let full = Room { ranges: 0, all: 4 };
+    let supply = scheduler.take(0, full, EndpointSet::EMPTY, &mut VecDeque::new());
+    assert_eq!((supply, sleep()), (Supply::Paced, [true, true, false]));
+    assert_eq!(given(&scheduler, 2, room(4)), [(true, 1)]);
+}
+
+#[test]
 fn whoever_takes_the_last_request_wakes_those_that_wait_for_the_end() {
     let scheduler = scheduler();
     let inbox = Arc::new(Inbox::new(Handle::Simulated(2), None));
