@@ -284,7 +284,7 @@
 //! * Every byte of every object is delivered exactly once, at its place: the model of `tests/sim`,
 //!   over thousands of seeded faults; with real sockets and disks, `inrush demo`.
 //! * No connection is late because its worker paused, or because the reader of a pipe does; no
-//!   lost wake-up makes one wait for ever: `tests/sim`.
+//!   lost wake-up makes one wait for ever: `tests/sim`, `tests/interleavings`.
 //! * Who has nothing to do is not woken: no thread of an idle command or engine makes a system call
 //!   more than once a second: `tests/idle`.
 //! * Every request completes once, one that is cancelled too: tests of [`engine::schedule`],

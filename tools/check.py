@@ -9,9 +9,9 @@ is installed from PyPI stays in the build folder. `tools/check.py NAME --help` d
 import sys
 
 from lab import driver
-from lab.checks import (cluster, completions, dashboard, everyday, interop, kernels, memcheck,
-                        memory, metrics, mount_soak, mutate, package, page, powercut, python,
-                        readers, soak)
+from lab.checks import (cluster, completions, dashboard, everyday, interleavings, interop, kernels,
+                        memcheck, memory, metrics, mount_soak, mutate, package, page, powercut,
+                        python, readers, soak)
 
 PARTS = {
     "interop": driver.of(interop), "everyday": driver.of(everyday),
@@ -21,6 +21,7 @@ PARTS = {
     "metrics": driver.of(metrics), "dashboard": driver.of(dashboard, needs_programs=False),
     "page": driver.of(page), "python": driver.of(python, needs_programs=False),
     "package": driver.of(package, needs_programs=False),
+    "interleavings": driver.of(interleavings, needs_programs=False),
     "kernels": driver.of(kernels, needs_programs=False),
     "memcheck": driver.of(memcheck, needs_programs=False), "powercut": driver.of(powercut),
     "mutate": driver.of(mutate, needs_programs=False)}
