@@ -117,7 +117,7 @@
 //!   fetched when they read.
 //!   * [`mount::tree`]: the names of a complete listing; [`mount::lazy`]: of folders that are
 //!     listed when they are used; [`mount::versions`]: which of them lead to objects that were
-//!     replaced. Pure.
+//!     replaced; [`mount::changes`]: what later listings add to the first, and what is gone. Pure.
 //!   * [`mount::demand`]: which pieces of a file are fetched for reads, and ahead of them. Pure.
 //!   * [`mount::wire`]: the kernel's requests and their answers, as bytes; [`mount::table`]: its
 //!     list of mounts. Pure.
@@ -313,6 +313,8 @@
 //!   [`mount::demand`], `tests/mount.rs`.
 //! * An inode of a mount is of one version for ever, and a name leads to the newest that is known:
 //!   tests of [`mount::versions`], `tests/mount_more`.
+//! * A mount that was listed again shows what a new mount would show; what has not changed keeps
+//!   its inode and its position in its folder: tests of [`mount::changes`], `tests/mount_more`.
 //! * A folder of a lazy mount is listed once, for all who wait for it, each of whom is answered
 //!   once; its numbers are no other's: tests of [`mount::lazy`], `tests/mount_more`.
 //! * A stream that is verified has no whole object that differs from its checksum: tests of

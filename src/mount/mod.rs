@@ -7,9 +7,11 @@
 //! * [`demand`]: which bytes to fetch for reads and read-ahead within the memory limit; its `file`
 //!   is the state of one file.
 //! * [`versions`]: names whose objects were replaced or deleted since the listing.
+//! * [`changes`]: names that later listings add, and folders that are gone.
 //! * [`table`]: lines of `/proc/self/mountinfo`.
 //! * [`wire`]: requests of the kernel and their answers, as bytes.
 
+pub mod changes;
 pub mod demand;
 pub mod lazy;
 pub mod serving;

@@ -19,6 +19,9 @@ pub type Inode = u64;
 /// The top folder.
 pub const ROOT: Inode = 1;
 
+/// First inode number of names that later listings add: above all of a tree, and of all versions.
+pub const ADDED_FROM: Inode = 1 << 52;
+
 /// Index that marks a file.
 const NO_FOLDER: u32 = u32::MAX;
 
@@ -379,6 +382,19 @@ impl Tree {
         Some(children.start + found as u64)
     }
 
+    /// The child of this name, found at once if it follows this one: names that are looked up in
+    /// their order need no search.
+    #[must_use]
+    pub fn lookup_behind(&self, parent: Inode, name: &[u8], before: Inode) -> Option<Inode> {
+        let next = before + 1;
+        let is_child =
+            |inode: Inode| self.node(inode).is_some_and(|_| self.parent(inode) == parent);
+        match next > ROOT && is_child(next) && self.name(next).as_bytes() == name {
+            true => Some(next),
+            false => self.lookup(parent, name),
+        }
+    }
+
     /// The children of a folder, by name; `None` if it is not a folder.
     #[must_use]
     pub fn children(&self, inode: Inode) -> Option<Range<Inode>> {
@@ -568,6 +584,10 @@ mod tests {
                 assert!(names.is_sorted(), "{seed}: {names:?}");
                 for name in names {
                     let child = tree.lookup(inode, name.as_bytes()).expect("listed");
+                    for before in [0, ROOT, child - 1, child, child + 1, ADDED_FROM] {
+                        let found = tree.lookup_behind(inode, name.as_bytes(), before);
+                        assert_eq!(found, Some(child), "{seed}: behind {before}");
+                    }
                     assert_eq!((tree.name(child), tree.parent(child)), (name.as_str(), inode));
                 }
             }

@@ -6,9 +6,10 @@
 //! own object.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use crate::mount::tree::Inode;
-use crate::s3::Object;
+use crate::mount::tree::{ADDED_FROM, Inode};
+use crate::s3::{Endpoint, Object};
 
 /// The current target of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +28,18 @@ pub enum Current<'a> {
 enum Now {
     Unknown,
     Gone,
-    Version(Inode, Box<Object>),
+    Version(Inode, Box<Replacement>),
 }
 
-/// Names that no longer lead to their listed object, by the tree's inode.
+/// A later version.
+#[derive(Debug)]
+struct Replacement {
+    object: Object,
+    /// `None`: that of the object before.
+    endpoint: Option<Arc<Endpoint>>,
+}
+
+/// Names that no longer lead to their listed object, by the inode of that.
 #[derive(Debug)]
 pub struct Versions {
     now: HashMap<Inode, Now>,
@@ -56,7 +65,7 @@ impl Versions {
             None => Current::Listed,
             Some(Now::Unknown) => Current::Unknown,
             Some(Now::Gone) => Current::Gone,
-            Some(Now::Version(inode, object)) => Current::Version(*inode, object),
+            Some(Now::Version(inode, later)) => Current::Version(*inode, &later.object),
         }
     }
 
@@ -64,7 +73,7 @@ impl Versions {
     /// or deleted.
     #[must_use]
     pub fn name_of(&self, inode: Inode) -> Option<Inode> {
-        if inode >= self.first {
+        if (self.first..ADDED_FROM).contains(&inode) {
             return self.names.get(&inode).copied();
         }
         (!self.now.contains_key(&inode)).then_some(inode)
@@ -89,15 +98,48 @@ impl Versions {
         let is_gone = object.is_none();
         let now = match object {
             None => Now::Gone,
-            Some(object) => {
-                let inode = self.next;
-                self.next += 1;
-                self.names.insert(inode, name);
-                Now::Version(inode, Box::new(object))
-            }
+            Some(object) => self.version(name, Replacement { object, endpoint: None }),
         };
         self.now.insert(name, now);
         was_gone != is_gone
+    }
+
+    /// A version with a number of its own.
+    fn version(&mut self, name: Inode, later: Replacement) -> Now {
+        let inode = self.next;
+        self.next += 1;
+        self.names.insert(inode, name);
+        Now::Version(inode, Box::new(later))
+    }
+
+    /// Takes what a new listing has for a name, if that is not its current object: another one and
+    /// its endpoint, or nothing.
+    pub fn set(&mut self, name: Inode, found: Option<(Object, Arc<Endpoint>)>) {
+        if let Some(Now::Version(inode, _)) = self.now.get(&name) {
+            self.names.remove(inode);
+        }
+        let now = match found {
+            None => Now::Gone,
+            Some((object, endpoint)) => {
+                self.version(name, Replacement { object, endpoint: Some(endpoint) })
+            }
+        };
+        self.now.insert(name, now);
+    }
+
+    /// The endpoint of a name's current version; `None` if it is that of the object before.
+    #[must_use]
+    pub fn endpoint(&self, name: Inode) -> Option<&Arc<Endpoint>> {
+        match self.now.get(&name) {
+            Some(Now::Version(_, later)) => later.endpoint.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Number of names that lead to a later version.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.names.len()
     }
 }
 
@@ -138,6 +180,34 @@ mod tests {
         assert_eq!(version(&versions, 3), (11, "third".to_owned()));
         assert_eq!(versions.names.len(), 1, "older ones are not kept");
         assert_eq!(versions.of_name(4), Current::Listed);
+    }
+
+    #[test]
+    fn a_listing_says_what_a_name_leads_to() {
+        let endpoint = Arc::new(Endpoint::new("bkt", false, "h", "/", "r", vec![]));
+        let mut versions = Versions::new(10);
+        let set = |versions: &mut Versions, name, etag: Option<&str>| {
+            versions.set(name, etag.map(|etag| (object(etag), Arc::clone(&endpoint))));
+        };
+        for name in [3, ADDED_FROM] {
+            let first = versions.next;
+            assert_eq!(versions.name_of(name), Some(name));
+            set(&mut versions, name, Some("second"));
+            assert_eq!(version(&versions, name), (first, "second".to_owned()));
+            assert_eq!((versions.name_of(first), versions.name_of(name)), (Some(name), None));
+            assert!(versions.endpoint(name).is_some());
+            set(&mut versions, name, None);
+            assert_eq!((versions.of_name(name), versions.name_of(first)), (Current::Gone, None));
+            set(&mut versions, name, Some("third"));
+            assert_eq!(version(&versions, name), (first + 1, "third".to_owned()));
+            // A request under way is too late.
+            assert!(!versions.found(name, Some(object("late"))));
+            assert_eq!(versions.note_changed(first + 1), Some(name));
+            assert!(!versions.found(name, Some(object("second"))) && versions.count() == 1);
+            let newest = version(&versions, name).0;
+            assert_eq!(versions.note_changed(newest), Some(name));
+            assert_eq!(versions.count(), 0);
+        }
     }
 
     #[test]
