@@ -406,19 +406,24 @@ pub(super) const COMMANDS: [About; 16] = [
         ],
         details: "Shows the objects as files, which are read from S3 when a program reads them. \
             Everything is listed first, and no other names are seen until it is unmounted; with \
-            --lazy each folder is listed when a program first uses it, and stays so. A file that \
+            --refresh TIME it is listed again and again, and with --lazy each folder is listed \
+            when a program first uses it, and stays so. A file that \
             is read in order is read ahead, further and further; small reads anywhere bring little \
             more than they ask for. A file whose object is replaced while it is open fails with \
             ESTALE; opened again, it is the new version. Writing fails with EROFS. If the server \
             does not answer, a read fails (EIO) after --retry-for, or after --deadline.\n\n\
             The command ends when the mount serves, and a process in the background stays; with \
             --foreground it stays itself. It ends with exit code 0 when it is unmounted, and \
-            unmounts with 130 at SIGINT (Ctrl-C) or SIGTERM.\n\n\
+            unmounts with 130 at SIGINT (Ctrl-C) or SIGTERM, and without --refresh at SIGHUP.\n\n\
             Keys that cannot be names (an empty name, '.' or '..', a/b beside an object a, a name \
             that another source has) are hidden; --check lists them. -o allow_other,uid=1000 \
             works as in mount(8).",
         examples: &[
             ("mount a folder", "inrush mount s3://bucket/train/ /mnt/train"),
+            (
+                "show every five minutes what is new",
+                "inrush mount --refresh 5m s3://bucket/train/ /mnt/train",
+            ),
             ("mount a large bucket at once", "inrush mount --lazy s3://bucket /mnt/bucket"),
             ("list keys that would be hidden", "inrush mount --check s3://bucket/train/"),
         ],

@@ -50,6 +50,8 @@ pub struct MountArgs {
     pub fake: bool,
     /// List folders when they are used.
     pub lazy: bool,
+    /// Interval at which everything is listed again; `None`: never.
+    pub refresh: Option<Duration>,
     /// Other users may read, too.
     pub allow_other: bool,
     /// Owner of the files.
@@ -118,6 +120,11 @@ pub(super) struct MountTyped {
     /// one source, which is a folder
     #[arg(long, conflicts_with_all = NEEDS_ALL)]
     lazy: bool,
+    /// list everything again after this time, such as 5m, and at SIGHUP, which then does not
+    /// unmount: show what is new, replaced and deleted
+    #[arg(long, value_name = "TIME", value_parser = super::options::times::parse_refresh,
+        conflicts_with = "check")]
+    refresh: Option<Duration>,
     /// let other users read, too; unless root mounts, /etc/fuse.conf must allow it
     #[arg(long)]
     allow_other: bool,
@@ -193,6 +200,18 @@ impl MountTyped {
         if self.check && self.cache.cache.is_some() {
             return Err(usage("--cache cannot be used with --check, which reads nothing"));
         }
+        if self.refresh.is_some() && self.lazy {
+            return Err(usage(
+                "--refresh cannot be used with --lazy: it lists everything, and --lazy only what \
+                 is used",
+            ));
+        }
+        if self.refresh.is_some() && self.shard != Shard::WHOLE {
+            return Err(usage(
+                "--refresh cannot be used with --shard: one new object would move all later ones \
+                 to other parts",
+            ));
+        }
         if self.explain && is_dropped && self.log_file.is_none() {
             return Err(usage(
                 "--explain prints when the mount ends: use --foreground, or --log-file FILE",
@@ -234,6 +253,7 @@ impl MountTyped {
             check: self.check,
             fake: self.fake,
             lazy: self.lazy,
+            refresh: self.refresh,
             allow_other: self.allow_other,
             uid: self.uid,
             gid: self.gid,

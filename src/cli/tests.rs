@@ -516,6 +516,10 @@ fn mounts() {
     assert!(mount("--check s3://bkt/a/").check);
     assert!(mount("--lazy s3://bkt/a/ dir").lazy && !mount("s3://bkt/a/ dir").lazy);
     assert!(mount("-o lazy s3://bkt dir").lazy);
+    let refresh = |line: &str| mount(line).refresh;
+    assert_eq!(refresh("--refresh 5m s3://bkt/a/ dir"), Some(Duration::from_secs(300)));
+    assert_eq!(refresh("-o refresh=1 --shard 0/1 s3://bkt dir"), Some(Duration::from_secs(1)));
+    assert_eq!(refresh("s3://bkt/a/ dir"), None);
     for also in [
         "--check",
         "--include x",
@@ -540,6 +544,11 @@ fn mounts() {
         ("s3://bkt/a/ dir -o allow_root", "--allow-root"),
         ("--lazy s3://bkt/a/ s3://bkt/b/ dir", "--lazy takes one source, and 2 are given"),
         ("--lazy s3://bkt/a/* dir", "--lazy cannot be used with a glob"),
+        ("--lazy s3://bkt/a/ dir --refresh 5m", "--refresh cannot be used with --lazy"),
+        ("--shard 1/2 s3://bkt/a/ dir --refresh 5m", "--refresh cannot be used with --shard"),
+        ("--check s3://bkt/a/ --refresh 5m", "cannot be used with"),
+        ("s3://bkt/a/ dir --refresh 0.5s", "--refresh"),
+        ("s3://bkt/a/ dir --refresh 999ms", "expected at least 1s"),
         ("s3://bkt/a/ --check --cache c", "--cache cannot be used with --check"),
         ("s3://bkt/a/ dir --cache c --cache-size 0", "expected a size above 0"),
     ] {

@@ -31,7 +31,7 @@ const REAP_PAUSE: Duration = Duration::from_secs(1);
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` if it is ignored, as under nohup(1).
+    /// `None` if it is ignored, as under nohup(1), or has another meaning.
     hangup: Option<Signal>,
 }
 
@@ -47,16 +47,13 @@ fn is_hangup_ignored() -> bool {
 
 impl Signals {
     /// Starts listening; must run inside a runtime.
-    fn listen() -> Result<Self> {
-        let listen = |kind| {
-            let trouble = |error| format!("cannot listen for signals: {error}");
-            signal(kind).map_err(|error| Error::new(ErrorKind::Host, trouble(error)))
-        };
+    fn listen(hangup: Hangup) -> Result<Self> {
         // By default it would end the process when a file exceeds its limit (setrlimit(2)); with a
         // handler the write fails instead, as an error of its file.
         drop(listen(SignalKind::from_raw(KernelSignal::XFSZ.as_raw()))?);
         let interrupt = listen(SignalKind::interrupt())?;
-        let listened = (!is_hangup_ignored()).then(|| listen(SignalKind::hangup()));
+        let ends = hangup == Hangup::Ends && !is_hangup_ignored();
+        let listened = ends.then(|| listen(SignalKind::hangup()));
         let hangup = listened.transpose()?;
         Ok(Self { interrupt, terminate: listen(SignalKind::terminate())?, hangup })
     }
@@ -67,6 +64,29 @@ impl Signals {
             _ = self.terminate.recv() => KernelSignal::TERM,
             () = next_of(self.hangup.as_mut()) => KernelSignal::HUP,
         }
+    }
+}
+
+/// What SIGHUP does to a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hangup {
+    Ends,
+    Refreshes,
+}
+
+fn listen(kind: SignalKind) -> Result<Signal> {
+    let trouble = |error| format!("cannot listen for signals: {error}");
+    signal(kind).map_err(|error| Error::new(ErrorKind::Host, trouble(error)))
+}
+
+/// SIGHUPs of a run that they do not end.
+#[derive(Debug)]
+pub(super) struct Hangups(Signal);
+
+impl Hangups {
+    /// Waits for the next one. Cancel safe.
+    pub(super) async fn next(&mut self) {
+        next_of(Some(&mut self.0)).await;
     }
 }
 
@@ -115,8 +135,22 @@ impl Interrupts {
 
     /// Starts listening, for a run with a deadline.
     pub(super) fn listen_until(deadline: Option<Instant>, context: &Arc<Context>) -> Result<Self> {
-        let signals = Signals::listen()?;
-        guard(deadline, context)?;
+        Self::listen_for(Hangup::Ends, deadline, context)
+    }
+
+    /// Starts listening, for a run that SIGHUP does not end, even where it was ignored.
+    pub(super) fn listen_except_hangup(context: &Arc<Context>) -> Result<(Self, Hangups)> {
+        let hangups = Hangups(listen(SignalKind::hangup())?);
+        Ok((Self::listen_for(Hangup::Refreshes, None, context)?, hangups))
+    }
+
+    fn listen_for(
+        hangup: Hangup,
+        deadline: Option<Instant>,
+        context: &Arc<Context>,
+    ) -> Result<Self> {
+        let signals = Signals::listen(hangup)?;
+        guard(hangup, deadline, context)?;
         let (halt, context) = (Arc::default(), Arc::clone(context));
         Ok(Self { signals, deadline, halt, is_halted: false, context })
     }
@@ -217,20 +251,26 @@ impl Forced {
 }
 
 /// Starts the thread that ends the process if its run does not; one per command.
-fn guard(deadline: Option<Instant>, context: &Arc<Context>) -> Result<()> {
+fn guard(hangup: Hangup, deadline: Option<Instant>, context: &Arc<Context>) -> Result<()> {
     if context.is_guarded.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
     let context = Arc::clone(context);
     let (ready, readiness) = sync_channel(1);
     let thread = std::thread::Builder::new().name("inrush-signals".to_owned());
-    thread.spawn(move || watch(deadline, &context, &ready)).map_err(Error::no_thread)?;
+    let watch = move || watch(hangup, deadline, &context, &ready);
+    thread.spawn(watch).map_err(Error::no_thread)?;
     let lost = || Err(Error::new(ErrorKind::Host, "the thread that listens for signals ended"));
     readiness.recv().unwrap_or_else(|_| lost())
 }
 
 /// Waits for a reason to end the process; a run that ends by itself ends this thread, too.
-fn watch(deadline: Option<Instant>, context: &Arc<Context>, ready: &SyncSender<Result<()>>) {
+fn watch(
+    hangup: Hangup,
+    deadline: Option<Instant>,
+    context: &Arc<Context>,
+    ready: &SyncSender<Result<()>>,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -243,7 +283,7 @@ fn watch(deadline: Option<Instant>, context: &Arc<Context>, ready: &SyncSender<R
     };
     let child = &context.child;
     runtime.block_on(async {
-        let mut signals = match Signals::listen() {
+        let mut signals = match Signals::listen(hangup) {
             Ok(signals) => signals,
             Err(error) => {
                 let _ = ready.send(Err(error));
@@ -333,7 +373,7 @@ mod tests {
         runtime.expect("a runtime").block_on(async {
             let deadline = left.map(|left| Instant::now() + left);
             // Not with `listen`: its guard would end the process of the tests.
-            let signals = Signals::listen()?;
+            let signals = Signals::listen(Hangup::Ends)?;
             let (halt, context) = (Arc::default(), Arc::default());
             let mut interrupts = Interrupts { signals, deadline, halt, is_halted: false, context };
             interrupts.unless_reported("behind the last object", work).await

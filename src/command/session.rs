@@ -11,7 +11,7 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
 use super::context::Context;
-pub(super) use super::interrupts::Interrupts;
+pub(super) use super::interrupts::{Hangups, Interrupts};
 use crate::cli::{self, ServiceArgs};
 use crate::control::auth::credentials::CredentialSource;
 use crate::control::auth::customer_key::customer_key;

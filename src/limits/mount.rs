@@ -111,3 +111,13 @@ pub const CACHE_PIECES_MAX: usize = 16_384;
 
 /// One in this many of the process's descriptors is for files of a cache.
 pub const CACHE_DESCRIPTORS_SHARE: u64 = 4;
+
+/// Most names that `--refresh` adds to a mount, also those that are gone again, and objects that it
+/// replaces: about 100 MiB.
+pub const MOUNT_CHANGES_MAX: usize = 250_000;
+
+/// Shortest interval of `--refresh`.
+pub const MOUNT_REFRESH_MIN: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Most results of refreshes queued for their lines.
+pub const MOUNT_REFRESHES_QUEUED_MAX: usize = 4;

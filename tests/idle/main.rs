@@ -166,7 +166,9 @@ fn a_mount_without_access() {
     let origin = serve(&large());
     on_either_ring(|stage| {
         let words = stage.trace.as_ref().expect("not yet taken").words();
-        let program = mounted::program(&origin, &[]).set("INRUSH_RING", stage.ring);
+        // It waits for its time, and for signals.
+        let program =
+            mounted::program(&origin, &["--refresh", "1h"]).set("INRUSH_RING", stage.ring);
         let mounted = Mounted::of(&origin, program.set("PATH", path()).by_way_of(words));
         let bytes = std::fs::read(mounted.at("3")).expect("a file");
         assert_eq!(bytes.len(), 24 << 20);

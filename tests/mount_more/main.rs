@@ -30,6 +30,7 @@ mod cache;
 mod helper;
 mod lazy;
 mod model;
+mod refresh;
 mod replaced;
 mod report;
 mod slow;

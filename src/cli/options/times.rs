@@ -44,6 +44,14 @@ pub(in crate::cli) fn parse_timeout(text: &str) -> Result<Duration, String> {
     is_in.ok_or_else(|| format!("expected a time from {least_ms}ms to {most_s}s"))
 }
 
+pub(in crate::cli) fn parse_refresh(text: &str) -> Result<Duration, String> {
+    let (time, least) = (parse_time(text)?, limits::MOUNT_REFRESH_MIN);
+    if time < least {
+        return Err(format!("expected at least {}s", least.as_secs()));
+    }
+    Ok(time)
+}
+
 pub(in crate::cli) fn parse_deadline(text: &str) -> Result<Duration, String> {
     let time = parse_time(text)?;
     if time.is_zero() { Err("expected a time above zero".to_owned()) } else { Ok(time) }

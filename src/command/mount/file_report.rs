@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::MOUNT_CLOSED_QUEUED_MAX;
 use crate::mount::serving::reads::{Closed, Reads};
 use crate::report::document::{
-    FuseReport, MountSummary, MountedCounts, ReadFileLine, RingReport, summary_json,
+    FuseReport, MountSummary, MountedCounts, ReadFileLine, RefreshReport, RingReport, summary_json,
 };
 use crate::report::limit::Limit;
 use crate::report::out::ReportWriter;
@@ -98,6 +98,8 @@ pub(super) struct MountResults<'a> {
     /// Print the limiting part, too (`--explain`).
     pub(super) explains: bool,
     pub(super) reads: Arc<Reads>,
+    /// What `--refresh` came to.
+    pub(super) refresh: Option<RefreshReport>,
     pub(super) begun: Instant,
     /// Print the summary on standard output for programs.
     pub(super) json: bool,
@@ -130,6 +132,7 @@ impl MountResults<'_> {
             MountSummary::new(self.mounted, &self.reads.all(), &retries, self.ring, self.limit);
         summary.exit_code = code;
         summary.fuse = self.fuse;
+        summary.refresh = self.refresh;
         summary.seconds = self.begun.elapsed().as_secs_f64();
         summary.cpu_seconds = usage::process_cpu_seconds();
         summary.peak_rss_bytes = usage::peak_rss_bytes();

@@ -9,6 +9,7 @@ mod background;
 mod file_report;
 mod mounted;
 mod prepare;
+mod refreshing;
 mod start;
 
 use std::path::Path;
@@ -19,6 +20,7 @@ use std::time::Instant;
 use self::file_report::{FileReport, MountResults};
 use self::mounted::{check, counts, print_mounted};
 use self::prepare::{Prepared, prepare_until};
+use self::refreshing::Refreshing;
 use self::start::check_place;
 pub(super) use self::start::{Supply, cache, print_pending, print_uncached, start_server};
 use super::context::Context;
@@ -66,7 +68,7 @@ pub(super) async fn run(
     ring::require(ring::choice(args.tuning.ring)?)?;
     let fuse = transport::choice(args.fuse)?;
     let deadline = args.deadline.map(|deadline| begun + deadline);
-    let mut interrupts = Interrupts::listen(context)?;
+    let (mut interrupts, mut refreshing) = Refreshing::listen(args.refresh, context)?;
     context.leaves(|| "a system call has not returned; the mount may be left".to_owned());
     process::raise_descriptor_limit();
     let added = sources::add(&mut args.sources, &args.selection, &context.board);
@@ -77,7 +79,7 @@ pub(super) async fn run(
     };
     let prepared = prepare_until(deadline, &mut args, (context, &progress));
     let prepared = interrupts.unless_reported("before it was mounted", prepared).await?;
-    let Prepared { control, names } = prepared;
+    let Prepared { control, names, relisting } = prepared;
     let Some(point) = point else { return check(&names) };
     let mut report = FileReport::open(args.report.as_deref(), &mut interrupts).await?;
     let transport = Transport::new(fuse, (!args.lazy).then(|| names.totals()));
@@ -91,7 +93,9 @@ pub(super) async fn run(
     let names = Arc::new(names);
     server.mount(&point, Arc::clone(&names), &mount_options(&args)).await?;
     let _ready = say_ready(&args, &names, &point, &progress).await?;
-    let served = serve(&control, &mut server, &mut interrupts, &mut report, &progress).await;
+    refreshing.start(&mut server, relisting);
+    let serving = (&mut server, &mut refreshing, &mut report);
+    let served = serve(&control, serving, &mut interrupts, &progress).await;
     let mounted = counts(&names);
     let (reads, ring, limit) = (server.reads(), RingReport::new(server.ring()), server.limit());
     let fuse = server.fuse();
@@ -99,15 +103,7 @@ pub(super) async fn run(
     let is_left = !server.unmount();
     print_pending(&mut server, &progress);
     context.leaves(|| "the cache has not been synced".to_owned());
-    let failed = match (served, is_left) {
-        (Ok(()), false) => None,
-        (Ok(()), true) => Some(left(&point)),
-        (Err(error), false) => Some(error),
-        (Err(error), true) => {
-            progress.error(left(&point));
-            Some(error)
-        }
-    };
+    let failed = failure(served.err(), is_left.then(|| left(&point)), &progress);
     let ended = MountResults {
         control: &control,
         mounted,
@@ -116,6 +112,7 @@ pub(super) async fn run(
         limit,
         explains: args.explain,
         reads,
+        refresh: refreshing.report(),
         begun,
         json: args.json,
         failed,
@@ -125,6 +122,17 @@ pub(super) async fn run(
     server.close();
     print_pending(&mut server, &progress);
     Ok(done)
+}
+
+/// The error of a mount that has ended, by why it ended and whether it is left.
+fn failure(ended: Option<Error>, left: Option<Error>, progress: &Progress) -> Option<Error> {
+    match (ended, left) {
+        (Some(error), Some(left)) => {
+            progress.error(left);
+            Some(error)
+        }
+        (ended, left) => ended.or(left),
+    }
 }
 
 /// The error of a failed unmount.
@@ -193,9 +201,8 @@ async fn start(
 /// Waits until it is unmounted, a signal comes, or no worker is left.
 async fn serve(
     control: &Rc<Control>,
-    server: &mut Server,
+    (server, refreshing, report): (&mut Server, &mut Refreshing, &mut FileReport),
     interrupts: &mut Interrupts,
-    report: &mut FileReport,
     progress: &Progress,
 ) -> Result<()> {
     let refresh = session::refresh(Rc::clone(control));
@@ -213,9 +220,11 @@ async fn serve(
             event = server.next() => match event {
                 Event::ReadFailed(_, error) => progress.error(&error),
                 Event::Uncached(uncached) => print_uncached(uncached, progress),
+                Event::Refreshed(result) => refreshing.note(result, progress),
                 Event::Unmounted(_) => return Ok(()),
                 Event::Lost(error) => return Err(error),
             },
+            never = refreshing.at_hangups() => match never {},
             never = report.keep_up(progress) => match never {},
             () = &mut refresh => unreachable!("refresh has no end"),
         }

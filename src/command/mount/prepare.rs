@@ -17,6 +17,7 @@ use crate::download::cancel::until;
 use crate::download::sources::{self, Narrowed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mount::serving::names::{LazyNames, Names};
+use crate::mount::serving::refresher::Relisting;
 use crate::plan::filter::Filter;
 use crate::report::progress::Progress;
 use crate::s3::uri::S3Uri;
@@ -25,6 +26,8 @@ use crate::s3::uri::S3Uri;
 pub(super) struct Prepared {
     pub(super) control: Rc<Control>,
     pub(super) names: Names,
+    /// What is listed again with `--refresh`.
+    pub(super) relisting: Option<Relisting>,
 }
 
 /// Runs [`prepare`] until the deadline.
@@ -52,7 +55,7 @@ async fn prepare(
     let control = session::control(&args.service, credentials, (context, progress)).await?;
     if args.lazy {
         let names = Names::Lazy(lazy(&control, &args.sources).await?);
-        return Ok(Prepared { control, names });
+        return Ok(Prepared { control, names, relisting: None });
     }
     let filter = Filter::new(&args.selection.rules)?;
     let narrowed = Narrowed { filter, shard: args.shard };
@@ -61,11 +64,16 @@ async fn prepare(
     let Narrowed { filter, shard } = narrowed;
     let found = control.resolve_all(&args.sources).await?;
     log::sources(&found);
+    let relisting = args.refresh.map(|_| Relisting {
+        control: Rc::clone(&control),
+        sources: args.sources.clone(),
+        filter: filter.clone(),
+    });
     let walk = Walk::new(control.clone(), found, filter)?.sharded(shard)?.without_repeated();
     let refresh = spawn_local(session::refresh(Rc::clone(&control)));
     let names = Names::listed(walk.into()).await;
     refresh.abort();
-    Ok(Prepared { control, names: names? })
+    Ok(Prepared { control, names: names?, relisting })
 }
 
 /// Names without a listing. One request shows that the folder exists, and may be listed.

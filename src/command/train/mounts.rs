@@ -125,6 +125,8 @@ impl Mounts {
                 Event::ReadFailed(number, error) => break (number, error),
                 Event::Lost(error) => return error.within("channels in FastFile mode"),
                 // Reads then come from the server, as without a cache.
+                // Channels are not listed again.
+                Event::Refreshed(..) => {}
                 Event::Uncached(uncached) => print_uncached(uncached, progress),
                 Event::Unmounted(number) => {
                     let message = "somebody has unmounted it while the job ran".to_owned();

@@ -74,6 +74,8 @@ pub struct Walk {
     place: u64,
     /// Missing sources, if the walk continues past them; `None` if a missing source ends the walk.
     missing: Option<Vec<Missing>>,
+    /// The filter may leave nothing.
+    may_be_empty: bool,
     /// Objects in several sources are returned once.
     once: bool,
     /// The first object with the last path, while needed: its source, and the object.
@@ -173,6 +175,7 @@ impl Walk {
             shard: Shard::WHOLE,
             place: 0,
             missing: None,
+            may_be_empty: false,
             once: false,
             last: None,
             repeated: 0,
@@ -184,6 +187,12 @@ impl Walk {
     #[must_use]
     pub fn passing_over(self, missing: Vec<Missing>) -> Self {
         Self { missing: Some(missing), ..self }
+    }
+
+    /// Ends without an error if the filter leaves nothing, as for sources that are listed again.
+    #[must_use]
+    pub fn allowing_none(self) -> Self {
+        Self { may_be_empty: true, ..self }
     }
 
     /// The missing sources since the last call.
@@ -361,7 +370,7 @@ impl Walk {
 
     /// Fails at the end of a walk if the filter left nothing: that is hardly ever intended.
     fn filtered(&self) -> Result<()> {
-        if self.left_out == 0 || self.left_out < self.seen {
+        if self.may_be_empty || self.left_out == 0 || self.left_out < self.seen {
             return Ok(());
         }
         let what = match self.feeds.as_slice() {

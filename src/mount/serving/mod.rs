@@ -10,8 +10,9 @@
 //! * `transport`: how requests come: from the `device`, or over io_uring by `queues`.
 //!   `reply` is an answer to either; `mailbox` has those for a ring.
 //! * `reads`: reads that wait for bytes, which the workers receive.
-//! * `names`: the names of one mount; `dir_lister` lists folders that are used, and
-//!   `version_check` finds the versions of objects that were replaced.
+//! * `names`: the names of one mount; `whole` has those that were all listed before, and
+//!   `refresher` lists them again; `dir_lister` lists folders that are used, and `version_check`
+//!   finds the versions of objects that were replaced.
 //! * `cache_writer`: the cache of read objects; `local`: files that are read from it.
 //! * `detach`: mount points, and the removal of mounts.
 
@@ -26,8 +27,10 @@ pub(crate) mod mounting;
 pub(crate) mod names;
 mod queues;
 pub(crate) mod reads;
+pub(crate) mod refresher;
 mod reply;
 pub(crate) mod server;
 pub(crate) mod transport;
 mod version_check;
 mod view;
+mod whole;

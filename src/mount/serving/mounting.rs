@@ -18,6 +18,7 @@ use super::detach::Own;
 use super::device::Device;
 use super::queues::Queues;
 use super::transport;
+use super::version_check::VersionCheck;
 use super::view::View;
 use crate::error::{Error, ErrorKind};
 use crate::limits::{MOUNT_READAHEAD_KIB, MOUNT_THREADS_MAX};
@@ -37,12 +38,18 @@ pub(super) struct Mounted {
     own: Option<Own>,
     /// The result of the threads that answer the kernel; `None` once it was reported.
     ended: Option<oneshot::Receiver<SessionEnd>>,
+    /// What its names lead to.
+    pub(super) version_check: Arc<VersionCheck>,
 }
 
 impl Mounted {
     /// A mount whose threads send their result when they end.
-    pub(super) fn new(own: Option<Own>, ended: oneshot::Receiver<SessionEnd>) -> Self {
-        Self { own, ended: Some(ended) }
+    pub(super) fn new(
+        own: Option<Own>,
+        ended: oneshot::Receiver<SessionEnd>,
+        version_check: Arc<VersionCheck>,
+    ) -> Self {
+        Self { own, ended: Some(ended), version_check }
     }
 
     /// The result of its threads, once.

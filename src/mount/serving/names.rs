@@ -6,11 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fuser::Errno;
 
 use super::reply::{NameReply, OpenReply};
+use super::whole::WholeNames;
 use crate::control::blocking::blocking;
 use crate::control::list::entries::Entries;
 use crate::error::{Error, Result};
 use crate::mount::lazy::{Lazy, Level, Turn, Unlisted, VERSIONS_FROM};
-use crate::mount::tree::{Builder, Facts, Hidden, Inode, ROOT, Totals, Tree};
+use crate::mount::tree::{Builder, Facts, Inode, ROOT, Totals, Tree};
 use crate::plan::path::PathProblem;
 use crate::s3::uri::shown;
 use crate::s3::{Endpoint, Object};
@@ -37,7 +38,7 @@ impl Waiting {
 #[derive(Debug)]
 pub(crate) enum Names {
     /// Everything was listed.
-    Whole(Tree, Hidden),
+    Whole(Box<WholeNames>),
     /// Folders of this bucket are listed when they are used.
     Lazy(LazyNames),
 }
@@ -105,13 +106,13 @@ impl Names {
             }
         }
         let (tree, hidden) = blocking(move || builder.finish(now_seconds())).await;
-        Ok(Self::Whole(tree, hidden))
+        Ok(Self::Whole(Box::new(WholeNames::new(tree, hidden))))
     }
 
     /// The first inode of versions that replace objects.
     pub(super) fn versions_from(&self) -> Inode {
         match self {
-            Self::Whole(tree, _) => ROOT + tree.count(),
+            Self::Whole(names) => ROOT + names.tree.count(),
             Self::Lazy(_) => VERSIONS_FROM,
         }
     }
@@ -119,7 +120,7 @@ impl Names {
     /// Totals of the known names.
     pub(crate) fn totals(&self) -> Totals {
         match self {
-            Self::Whole(tree, _) => tree.totals(),
+            Self::Whole(names) => names.totals(),
             Self::Lazy(names) => names.lock().totals(),
         }
     }
@@ -127,15 +128,15 @@ impl Names {
     /// Number of known keys that cannot be names.
     pub(crate) fn hidden_count(&self) -> u64 {
         match self {
-            Self::Whole(_, hidden) => hidden.count(),
+            Self::Whole(names) => names.hidden.count(),
             Self::Lazy(names) => names.lock().hidden(),
         }
     }
 
     /// Number of hidden keys whose name another source has, too.
-    pub(crate) const fn repeated_count(&self) -> u64 {
+    pub(crate) fn repeated_count(&self) -> u64 {
         match self {
-            Self::Whole(_, hidden) => hidden.repeated(),
+            Self::Whole(names) => names.hidden.repeated(),
             // There is one source.
             Self::Lazy(_) => 0,
         }
@@ -144,7 +145,7 @@ impl Names {
     /// The first hidden keys, if everything was listed.
     pub(crate) fn hidden_keys(&self) -> &[(String, PathProblem)] {
         match self {
-            Self::Whole(_, hidden) => hidden.keys(),
+            Self::Whole(names) => names.hidden.keys(),
             Self::Lazy(_) => &[],
         }
     }
@@ -152,7 +153,7 @@ impl Names {
     /// The attributes of an inode by its listing.
     pub(super) fn facts(&self, inode: Inode) -> Option<Facts> {
         match self {
-            Self::Whole(tree, _) => tree.facts(inode),
+            Self::Whole(names) => names.facts(inode),
             Self::Lazy(names) => names.lock().facts(inode),
         }
     }
@@ -163,7 +164,7 @@ impl Names {
     /// If the folder is not listed.
     pub(super) fn lookup(&self, parent: Inode, name: &[u8]) -> Result<Option<Inode>, Unlisted> {
         match self {
-            Self::Whole(tree, _) => Ok(tree.lookup(parent, name)),
+            Self::Whole(names) => Ok(names.lookup(parent, name)),
             Self::Lazy(names) => names.lock().lookup(parent, name),
         }
     }
@@ -174,17 +175,34 @@ impl Names {
     /// If it is not listed.
     pub(super) fn children(&self, folder: Inode) -> Result<Option<Children<'_>>, Unlisted> {
         match self {
-            Self::Whole(tree, _) => {
-                Ok(tree.children(folder).map(|children| Children::Whole(tree, children)))
+            Self::Whole(names) => {
+                Ok(names.children(folder).map(|listed| Children::Whole(&names.tree, listed)))
             }
             Self::Lazy(names) => Ok(names.lock().level(folder)?.map(Children::Level)),
+        }
+    }
+
+    /// Children of a folder that later listings added, from this position on: at most this many.
+    /// They follow the listed ones.
+    pub(super) fn added(&self, folder: Inode, from: usize, most: usize) -> Vec<(Inode, Arc<str>)> {
+        match self {
+            Self::Whole(names) => names.added(folder, from, most),
+            Self::Lazy(_) => Vec::new(),
+        }
+    }
+
+    /// True for a folder that is gone, by a later listing.
+    pub(super) fn is_gone(&self, inode: Inode) -> bool {
+        match self {
+            Self::Whole(names) => names.is_gone(inode),
+            Self::Lazy(_) => false,
         }
     }
 
     /// The name of a known inode.
     pub(super) fn name(&self, inode: Inode) -> String {
         match self {
-            Self::Whole(tree, _) => tree.name(inode).to_owned(),
+            Self::Whole(names) => names.name(inode),
             Self::Lazy(names) => names.lock().name(inode).to_owned(),
         }
     }
@@ -192,7 +210,7 @@ impl Names {
     /// The parent folder of a known inode.
     pub(super) fn parent(&self, inode: Inode) -> Inode {
         match self {
-            Self::Whole(tree, _) => tree.parent(inode),
+            Self::Whole(names) => names.parent(inode),
             Self::Lazy(names) => names.lock().parent(inode),
         }
     }
@@ -200,7 +218,7 @@ impl Names {
     /// The object of a file by its listing, and its endpoint.
     pub(super) fn object(&self, inode: Inode) -> Option<(Object, Arc<Endpoint>)> {
         match self {
-            Self::Whole(tree, _) => tree.object(inode),
+            Self::Whole(names) => names.object(inode),
             Self::Lazy(names) => names.lock().object(inode),
         }
     }
@@ -208,13 +226,14 @@ impl Names {
     /// Queues a request until a folder is listed.
     pub(super) fn wait(&self, folder: Inode, waiting: Waiting) -> Turn<Waiting> {
         match self {
-            Self::Whole(..) => Turn::Listed(waiting),
+            Self::Whole(_) => Turn::Listed(waiting),
             Self::Lazy(names) => names.lock().wait(folder, waiting),
         }
     }
 }
 
-fn now_seconds() -> i64 {
+/// The time for what has none, in seconds since the Epoch.
+pub(super) fn now_seconds() -> i64 {
     #[expect(clippy::disallowed_methods, reason = "what has no time has that of the mount")]
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))

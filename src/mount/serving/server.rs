@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustls::ClientConfig;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::attributes::{Attributes, MountOptions};
@@ -20,6 +20,7 @@ use super::mounting::{self, ADVICE, Mounted};
 use super::names::Names;
 use super::queues;
 use super::reads::{Reader, Reads};
+use super::refresher::{self, Relisting};
 use super::transport::{self, Transport};
 use super::version_check::{self, VersionCheck, VersionRequest};
 use super::view::View;
@@ -31,8 +32,12 @@ use crate::engine::threads::{RunSetup, Workers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::cache::Cache;
 use crate::files::system_host::Persistence;
-use crate::limits::{MOUNT_ERRORS_PRINTED_MAX, MOUNT_LOOKUPS_QUEUED_MAX, MOUNT_READ_BYTES_MAX};
+use crate::limits::{
+    MOUNT_ERRORS_PRINTED_MAX, MOUNT_LOOKUPS_QUEUED_MAX, MOUNT_READ_BYTES_MAX,
+    MOUNT_REFRESHES_QUEUED_MAX,
+};
 use crate::link::attempt::RetryPolicy;
+use crate::mount::changes::refresh::RefreshCounts;
 use crate::report::asked::Asked;
 use crate::report::document::{AllReads, CacheCounts, FuseReport};
 use crate::report::limit::{Asker, Limit};
@@ -97,6 +102,8 @@ pub(crate) enum Event {
     ReadFailed(usize, Error),
     /// Objects are not cached; reads continue.
     Uncached(Uncached),
+    /// A mount was listed again, or that failed; then nothing was removed.
+    Refreshed(Result<RefreshCounts>),
     /// The mount of this number was unmounted.
     Unmounted(usize),
     /// Nothing is served any more.
@@ -115,6 +122,9 @@ pub(crate) struct Server {
     /// The task that serves them.
     names: JoinHandle<()>,
     mounts: Vec<Mounted>,
+    /// The task that lists a mount again.
+    refresher: Option<JoinHandle<()>>,
+    refreshes: Option<mpsc::Receiver<Result<RefreshCounts>>>,
     cache_writer: Option<CacheWriter>,
     transport: Transport,
     queue_bytes: u64,
@@ -169,6 +179,8 @@ impl Server {
             asks,
             names,
             mounts: Vec::new(),
+            refresher: None,
+            refreshes: None,
             cache_writer,
             transport,
             queue_bytes,
@@ -184,6 +196,7 @@ impl Server {
     /// this is dropped. Returns false if one could not be removed.
     pub(crate) fn unmount(&mut self) -> bool {
         self.names.abort();
+        self.refresher.take().inspect(JoinHandle::abort);
         let mut are_gone = true;
         for mut mounted in self.mounts.drain(..) {
             are_gone &= mounted.remove();
@@ -284,7 +297,7 @@ impl Server {
         self.fuse = fuse;
         version_check.mounted(session.notifier());
         let (sender, ended) = oneshot::channel();
-        self.mounts.push(Mounted::new(own.clone(), ended));
+        self.mounts.push(Mounted::new(own.clone(), ended, version_check));
         let thread = std::thread::Builder::new().name("inrush-mount".to_owned());
         // It is not joined: files that are open at the unmount prolong it.
         let thread = thread.spawn(move || {
@@ -297,9 +310,23 @@ impl Server {
         Ok(())
     }
 
+    /// Lists the first mount again after each interval, and when the result is notified. Its names
+    /// were all listed before.
+    pub(crate) fn refresh(&mut self, relisting: Relisting, interval: Duration) -> Arc<Notify> {
+        let wanted = Arc::new(Notify::new());
+        let (sender, refreshes) = mpsc::channel(MOUNT_REFRESHES_QUEUED_MAX);
+        if let Some(mounted) = self.mounts.first() {
+            let of = Arc::clone(&mounted.version_check);
+            let refresh = refresher::refresh(of, relisting, interval, Arc::clone(&wanted), sender);
+            self.refresher = Some(spawn_local(refresh));
+            self.refreshes = Some(refreshes);
+        }
+        wanted
+    }
+
     /// Waits for the next event. Cancel safe.
     pub(crate) async fn next(&mut self) -> Event {
-        let Self { workers, failures, uncached, mounts, .. } = self;
+        let Self { workers, failures, uncached, mounts, refreshes, .. } = self;
         let unmounted = std::future::poll_fn(|context| {
             for (number, mounted) in mounts.iter_mut().enumerate() {
                 if let Poll::Ready(end) = mounted.poll_ended(context) {
@@ -315,6 +342,7 @@ impl Server {
                 None => Error::bug("the thread that completes reads has ended"),
             },
             Some(uncached) = uncached.recv() => return Event::Uncached(uncached),
+            Some(result) = next_of(refreshes) => return Event::Refreshed(result),
             (number, end) = unmounted => match end {
                 Ok(Ok(())) => return Event::Unmounted(number),
                 // The error of a request in progress at the unmount.
@@ -351,6 +379,16 @@ impl Server {
 #[expect(clippy::disallowed_methods, reason = "how long it has served is reported")]
 fn now() -> Instant {
     Instant::now()
+}
+
+/// The next result of a refresh; without a refresher it waits for ever.
+async fn next_of(
+    refreshes: &mut Option<mpsc::Receiver<Result<RefreshCounts>>>,
+) -> Option<Result<RefreshCounts>> {
+    match refreshes {
+        Some(refreshes) => refreshes.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits until no worker is left; returns the reason.

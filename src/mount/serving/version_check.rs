@@ -99,6 +99,13 @@ impl VersionCheck {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes versions by a listing.
+    pub(super) fn update<T>(&self, change: impl FnOnce(&mut Versions) -> T) -> T {
+        let mut versions = self.lock();
+        self.has_any.store(true, Ordering::Release);
+        change(&mut versions)
+    }
+
     /// The versions, if there are any.
     fn any(&self) -> Option<MutexGuard<'_, Versions>> {
         self.has_any.load(Ordering::Acquire).then(|| self.lock())
@@ -106,6 +113,9 @@ impl VersionCheck {
 
     /// The attributes of a name of the tree, and their lifetime; `None` if it was deleted.
     pub(super) fn listed(&self, name: Inode) -> Option<(Facts, Duration)> {
+        if self.names.is_gone(name) {
+            return None;
+        }
         let listed = || self.names.facts(name);
         let Some(versions) = self.any() else { return Some((listed()?, MOUNT_NAMES_TTL)) };
         match versions.of_name(name) {
@@ -163,8 +173,11 @@ impl VersionCheck {
         let name = versions.name_of(inode).ok_or(Errno::ESTALE)?;
         match versions.of_name(name) {
             Current::Version(_, object) => {
-                let endpoint = self.names.object(name).map(|(_, endpoint)| endpoint);
-                Ok((object.clone(), endpoint.ok_or(Errno::ESTALE)?))
+                let endpoint = match versions.endpoint(name) {
+                    Some(endpoint) => Arc::clone(endpoint),
+                    None => self.names.object(name).ok_or(Errno::ESTALE)?.1,
+                };
+                Ok((object.clone(), endpoint))
             }
             _ => self.names.object(name).ok_or(Errno::EISDIR),
         }
@@ -247,15 +260,32 @@ impl VersionCheck {
         }
     }
 
-    /// Invalidates the kernel's entry of a name, and the folder's listing. It may wait for lookups
-    /// in the folder, which must continue meanwhile.
+    /// Invalidates the kernel's entry of a name, and the folder's listing.
     fn invalidate(&self, name: Inode) {
+        self.invalidate_all([self.names.parent(name)], [name]);
+    }
+
+    /// Invalidates what the kernel has of these folders' listings and times, and of these names. It
+    /// may wait for lookups in the folders, which must continue meanwhile.
+    pub(super) fn invalidate_all(
+        &self,
+        folders: impl IntoIterator<Item = Inode>,
+        names: impl IntoIterator<Item = Inode>,
+    ) {
         let Some(notifier) = self.notifier.get() else { return };
-        let parent = INodeNo(self.names.parent(name));
-        let invalidated = notifier
-            .inval_inode(parent, 0, 0)
-            .and_then(|()| notifier.inval_entry(parent, OsStr::new(&self.names.name(name))));
-        if let Err(error) = invalidated {
+        let of_folders = folders.into_iter().map(|folder| (INodeNo(folder), None));
+        let of_names = names
+            .into_iter()
+            .map(|name| (INodeNo(self.names.parent(name)), Some(self.names.name(name))));
+        let failed = of_folders.chain(of_names).filter_map(|(folder, name)| {
+            let invalidated = match name {
+                None => notifier.inval_inode(folder, 0, 0),
+                Some(name) => notifier.inval_entry(folder, OsStr::new(&name)),
+            };
+            invalidated.err()
+        });
+        // All are tried.
+        if let Some(error) = failed.last() {
             tracing::info!("the kernel keeps an entry of a replaced object: {error}");
         }
     }

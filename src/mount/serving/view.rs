@@ -40,6 +40,9 @@ pub(super) struct View {
 pub(super) const FOLDER_FLAGS: FopenFlags =
     FopenFlags::FOPEN_CACHE_DIR.union(FopenFlags::FOPEN_KEEP_CACHE);
 
+/// Added names of a folder that are looked up at once: about as many as an answer has.
+const ADDED_AT_ONCE: usize = 64;
+
 impl View {
     pub(super) fn new(
         names: Arc<Names>,
@@ -153,10 +156,38 @@ impl View {
         for (next, inode, name) in self.listing(folder, &children, from) {
             let Some((facts, valid)) = self.version_check.listed(inode) else { continue };
             if !add(&self.base.attributes(facts), valid, next, name) {
-                break;
+                return Ok(());
             }
         }
+        self.list_added(folder, &children, from, add);
         Ok(())
+    }
+
+    /// Lists what later listings added to a folder, behind the listed children.
+    fn list_added(
+        &self,
+        folder: Inode,
+        children: &Children<'_>,
+        from: u64,
+        mut add: impl FnMut(&FileAttr, Duration, u64, &str) -> bool,
+    ) {
+        let numbers = children.numbers();
+        let before = 2 + (numbers.end - numbers.start);
+        let mut next = from.max(before);
+        loop {
+            let place = usize::try_from(next - before).unwrap_or(usize::MAX);
+            let more = self.names.added(folder, place, ADDED_AT_ONCE);
+            if more.is_empty() {
+                return;
+            }
+            for (inode, name) in more {
+                next += 1;
+                let Some((facts, valid)) = self.version_check.listed(inode) else { continue };
+                if !add(&self.base.attributes(facts), valid, next, &name) {
+                    return;
+                }
+            }
+        }
     }
 
     /// The data of statfs(2).

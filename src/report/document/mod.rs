@@ -31,7 +31,7 @@ pub use ending::{failure_json, summary_json};
 pub use endpoints::{AddressLine, DestinationLine, EndpointLine};
 pub use mount::{
     AllReads, CacheCounts, FuseReport, FuseTransport, MountSummary, MountedCounts, ReadCounts,
-    ReadFileLine,
+    ReadFileLine, RefreshReport,
 };
 pub use object::{
     KeptReason, ListedFolder, ListedLine, ListedTotal, ObjectLine, PlannedLine, PlannedTotal,

@@ -125,6 +125,21 @@ impl CacheCounts {
     }
 }
 
+/// What listings after the first changed in a mount.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct RefreshReport {
+    /// Complete listings.
+    pub refreshes: u64,
+    /// Listings that failed.
+    pub failed_refreshes: u64,
+    /// Files that appeared.
+    pub new_files: u64,
+    /// Files whose objects were replaced.
+    pub replaced_files: u64,
+    /// Files that vanished.
+    pub gone_files: u64,
+}
+
 /// The summary of a mount.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MountSummary {
@@ -148,6 +163,8 @@ pub struct MountSummary {
     pub changed_files: u64,
     /// The results of the cache; null without one.
     pub cache: Option<CacheCounts>,
+    /// What `--refresh` came to; null without it.
+    pub refresh: Option<RefreshReport>,
     /// Files closed while the file of `--report` was too far behind to take their lines.
     pub unreported_files: u64,
     /// Requests for reads, and what was sent again.
@@ -230,6 +247,7 @@ impl MountSummary {
             read_amplification: (served > 0).then(|| received_bytes as f64 / served as f64),
             changed_files: read.changed_files,
             cache: read.cache,
+            refresh: None,
             unreported_files: read.unreported_files,
             sent: RequestLine::new(client),
             control_retries: by_name(control_retries),
