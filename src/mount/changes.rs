@@ -139,6 +139,13 @@ impl Changes {
         rest.filter_map(|inode| Some((*inode, Arc::clone(&self.added(*inode)?.name)))).collect()
     }
 
+    /// All children of a folder, whatever became of them.
+    fn all_children(&self, tree: &Tree, folder: Inode) -> Vec<Inode> {
+        let listed = tree.children(folder).unwrap_or(0..0);
+        let added = self.children.get(&folder).map_or(&[][..], |children| &children.order);
+        listed.chain(added.iter().copied()).collect()
+    }
+
     /// Attributes of an inode of the tree or an added one.
     #[must_use]
     pub fn facts(&self, tree: &Tree, inode: Inode) -> Option<Facts> {

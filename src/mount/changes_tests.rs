@@ -183,25 +183,39 @@ fn expect_counts(found: RefreshCounts, before: &Shown, after: &Shown) {
     assert_eq!(found, counts);
 }
 
-/// What the kernel has of folders and names must be right unless it was said to be stale.
-fn expect_stale(
-    mount: &Mount,
-    stale: &Stale,
-    before: &BTreeMap<Inode, BTreeMap<String, Inode>>,
-    after: &BTreeMap<Inode, BTreeMap<String, Inode>>,
-) {
-    let name = |inode: &Inode| {
-        let name = mount.changes.name(&mount.tree, *inode).to_owned();
-        (mount.changes.parent(&mount.tree, *inode), name)
-    };
-    let names: BTreeSet<(Inode, String)> = stale.names.iter().map(name).collect();
-    for (folder, children) in before {
-        let Some(now) = after.get(folder) else { continue };
-        assert!(now == children || stale.folders.contains(folder), "{folder}: {now:?}");
-        for (name, inode) in children {
-            let is_same = now.get(name) == Some(inode);
-            assert!(is_same || names.contains(&(*folder, name.clone())), "{folder}: {name}");
+/// What the kernel has of folders and names, also of folders that are not shown any more.
+#[derive(Default)]
+struct Kernel {
+    folders: BTreeMap<Inode, BTreeMap<String, Inode>>,
+    names: BTreeMap<(Inode, String), Inode>,
+}
+
+impl Kernel {
+    /// Notifies it of what is stale: what it has then must be right.
+    fn expect(
+        &mut self,
+        mount: &Mount,
+        stale: &Stale,
+        now: &BTreeMap<Inode, BTreeMap<String, Inode>>,
+    ) {
+        self.folders.retain(|folder, _| !stale.folders.contains(folder));
+        for name in &stale.names {
+            let text = mount.changes.name(&mount.tree, *name).to_owned();
+            self.names.remove(&(mount.changes.parent(&mount.tree, *name), text));
         }
+        for (folder, children) in now {
+            let known = self.folders.get(folder);
+            assert!(known.is_none_or(|known| known == children), "{folder}: {known:?}");
+        }
+        for ((folder, name), inode) in &self.names {
+            let Some(children) = now.get(folder) else { continue };
+            assert_eq!(children.get(name), Some(inode), "{name} of {folder}");
+        }
+        for (folder, children) in now {
+            let names = children.iter().map(|(name, inode)| ((*folder, name.clone()), *inode));
+            self.names.extend(names);
+        }
+        self.folders.extend(now.clone());
     }
 }
 
@@ -236,6 +250,8 @@ fn any_listings_show_what_a_new_mount_shows() {
         }
         let mut mount = Mount::new(&bucket);
         let (mut versions, mut positions) = (HashMap::new(), HashMap::new());
+        let mut kernel = Kernel::default();
+        kernel.expect(&mount, &Stale::default(), &mount.shown().0);
         for step in 0..1 + below(&mut random, 8) {
             change(&mut bucket, &mut random, &mut version);
             let mut entries: Vec<(String, u64)> = bucket.clone().into_iter().collect();
@@ -255,7 +271,7 @@ fn any_listings_show_what_a_new_mount_shows() {
                 let length = below(&mut random, entries.len() as u64 + 1);
                 entries.truncate(usize::try_from(length).expect("few"));
             }
-            let (folders, _, before) = mount.shown();
+            let before = mount.shown().2;
             let (counts, stale) = mount.list(&entries, is_whole);
             let (now, paths, after) = mount.shown();
             let what = format!("seed {seed}, step {step}: {entries:?}");
@@ -271,8 +287,13 @@ fn any_listings_show_what_a_new_mount_shows() {
             } else {
                 let kept = before.keys().all(|path| after.contains_key(path));
                 assert!(kept, "{what}: what is not listed is gone only at the end");
+                let is_there = |(path, (_, version)): (&String, &(Inode, String))| {
+                    let listed = bucket.get(path).map(|version| format!("\"{version}\""));
+                    before.contains_key(path) || listed.as_ref() == Some(version)
+                };
+                assert!(after.iter().all(is_there), "{what}: what was gone is not shown again");
             }
-            expect_stale(&mount, &stale, &folders, &now);
+            kernel.expect(&mount, &stale, &now);
             expect_times(&mount, &after);
             for (path, (inode, version)) in &after {
                 if let Some((earlier, same)) = before.get(path)

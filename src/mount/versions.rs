@@ -127,6 +127,13 @@ impl Versions {
         self.now.insert(name, now);
     }
 
+    /// Takes that a name which was gone leads to its listed object again.
+    pub fn restore(&mut self, name: Inode) {
+        if matches!(self.now.get(&name), Some(Now::Gone)) {
+            self.now.remove(&name);
+        }
+    }
+
     /// The endpoint of a name's current version; `None` if it is that of the object before.
     #[must_use]
     pub fn endpoint(&self, name: Inode) -> Option<&Arc<Endpoint>> {
@@ -214,6 +221,12 @@ mod tests {
     fn what_is_gone_may_come_back() {
         let mut versions = Versions::new(10);
         versions.note_changed(3);
+        assert!(versions.found(3, None), "its folder has a name less");
+        versions.restore(3);
+        assert_eq!((versions.of_name(3), versions.name_of(3)), (Current::Listed, Some(3)));
+        versions.note_changed(3);
+        versions.restore(3);
+        assert_eq!(versions.of_name(3), Current::Unknown);
         assert!(versions.found(3, None), "its folder has a name less");
         assert_eq!((versions.of_name(3), versions.name_of(3)), (Current::Gone, None));
         assert!(!versions.found(3, None));

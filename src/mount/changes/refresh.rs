@@ -246,9 +246,23 @@ impl Refresh {
             self.totals.folders += 1;
             if state.changes.gone.remove(&folder) {
                 self.stale.folders.insert(parent);
+                self.empty(state, folder);
             }
         }
         folder
+    }
+
+    /// Removes everything from a folder that has come back: it is there only if it is listed. The
+    /// kernel may have kept some of it for who is in that folder.
+    fn empty(&mut self, state: &mut KnownNames<'_>, folder: Inode) {
+        self.stale.folders.insert(folder);
+        for child in state.changes.all_children(state.tree, folder) {
+            match state.changes.is_folder(state.tree, child) {
+                true => drop(state.changes.gone.insert(child)),
+                false => state.versions.set(child, None),
+            }
+            self.stale.names.push(child);
+        }
     }
 
     fn add_folder(&mut self, state: &mut KnownNames<'_>, parent: Inode, name: &str) -> Inode {
@@ -313,6 +327,9 @@ impl Refresh {
         let current = state.versions.of_name(file);
         let (was_there, needs_room) =
             (current != Current::Gone, !matches!(current, Current::Version(..)));
+        if !was_there && state.first_led_to(file, listed) {
+            state.versions.restore(file);
+        }
         let is_same = state.leads_to(file, listed);
         if !is_same {
             if needs_room && !self.has_room(state, 1) {
@@ -422,14 +439,19 @@ impl KnownNames<'_> {
         (ROOT + 1..ROOT + self.tree.count()).chain(self.changes.inodes())
     }
 
+    /// True if this name was first listed with this version of this object.
+    fn first_led_to(&self, file: Inode, listed: &Relisted) -> bool {
+        self.changes.object(self.tree, file).is_some_and(|(object, endpoint)| {
+            is_same(&object, &listed.object) && endpoint.bucket == listed.endpoint.bucket
+        })
+    }
+
     /// True if this name leads to this version of this object.
     fn leads_to(&self, file: Inode, listed: &Relisted) -> bool {
         let first = || self.changes.object(self.tree, file);
         match self.versions.of_name(file) {
             Current::Gone | Current::Unknown => false,
-            Current::Listed => first().is_some_and(|(object, endpoint)| {
-                is_same(&object, &listed.object) && endpoint.bucket == listed.endpoint.bucket
-            }),
+            Current::Listed => self.first_led_to(file, listed),
             Current::Version(_, object) => {
                 let bucket = match self.versions.endpoint(file) {
                     Some(endpoint) => endpoint.bucket == listed.endpoint.bucket,
