@@ -56,7 +56,7 @@ impl Mount {
     fn list(&mut self, entries: &[(String, u64)], is_whole: bool) -> (RefreshCounts, Stale) {
         let Self { tree, changes, versions, changes_max } = self;
         let mut state = KnownNames { tree, changes, versions };
-        let mut refresh = Refresh::new(&state, NOW, *changes_max);
+        let mut refresh = Refresh::new(&mut state, NOW, *changes_max);
         let endpoint = endpoint();
         for (key, version) in entries {
             let path = key.strip_suffix('/').unwrap_or(key).to_owned();
@@ -396,11 +396,37 @@ fn objects_without_etags_differ_by_time_and_size() {
         let object = Object { etag, key, size_bytes, last_modified, ..Object::default() };
         let Mount { tree, changes, versions, .. } = &mut mount;
         let mut state = KnownNames { tree, changes, versions };
-        let mut refresh = Refresh::new(&state, NOW, 10);
+        let mut refresh = Refresh::new(&mut state, NOW, 10);
         let (path, endpoint) = ("x".to_owned(), endpoint());
         refresh.take(&mut state, Relisted { path, is_folder: false, object, endpoint });
         refresh.finish(&mut state).0.replaced
     };
     let replaced = [(1, 5), (1, 5), (2, 5), (2, 6), (2, 6)].map(|(time, size)| entry(time, size));
     assert_eq!(replaced, [1, 0, 1, 1, 0]);
+}
+
+#[test]
+fn what_a_lookup_finds_while_a_listing_is_taken_stays() {
+    let mut mount = Mount::new(&bucket(&[("new", 1), ("old", 2), ("same", 3)]));
+    let [new, old] =
+        [&b"new"[..], b"old"].map(|name| mount.tree.lookup(ROOT, name).expect("it is"));
+    let Mount { tree, changes, versions, .. } = &mut mount;
+    let mut state = KnownNames { tree, changes, versions };
+    let mut refresh = Refresh::new(&mut state, NOW, 10);
+    // Its pages came before `new` was replaced, and before `old` was put again.
+    for name in [new, old] {
+        state.versions.note_changed(name);
+    }
+    state.versions.found(new, Some(object("new", 7)));
+    state.versions.found(old, Some(object("old", 8)));
+    let (path, endpoint) = ("new".to_owned(), endpoint());
+    refresh
+        .take(&mut state, Relisted { path, is_folder: false, object: object("new", 1), endpoint });
+    let (counts, _) = refresh.finish(&mut state);
+    assert_eq!(counts, RefreshCounts { gone: 1, ..RefreshCounts::default() }, "`same`");
+    assert_eq!(mount.target(new).expect("it is there").1, "\"7\"");
+    assert_eq!(mount.target(old).expect("it is there").1, "\"8\"");
+    // The next listing knows more.
+    let counts = list(&mut mount, &[("new", 9)]);
+    assert_eq!(counts, RefreshCounts { replaced: 1, gone: 1, ..RefreshCounts::default() });
 }

@@ -5,7 +5,7 @@
 //! newest version of each name is stored here; a program that has an older one open has that file's
 //! own object.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::mount::tree::{ADDED_FROM, Inode};
@@ -45,6 +45,8 @@ pub struct Versions {
     now: HashMap<Inode, Now>,
     /// The name of each version.
     names: HashMap<Inode, Inode>,
+    /// Names of which a read or a request has found out something since a listing began.
+    asked: HashSet<Inode>,
     /// First number above the tree's inodes.
     first: Inode,
     /// First unused number.
@@ -55,7 +57,13 @@ impl Versions {
     /// No changes yet; the tree's inodes are below `first`.
     #[must_use]
     pub fn new(first: Inode) -> Self {
-        Self { now: HashMap::new(), names: HashMap::new(), first, next: first }
+        Self {
+            now: HashMap::new(),
+            names: HashMap::new(),
+            asked: HashSet::new(),
+            first,
+            next: first,
+        }
     }
 
     /// The current target of a name.
@@ -84,6 +92,7 @@ impl Versions {
         let name = self.name_of(inode)?;
         self.names.remove(&inode);
         self.now.insert(name, Now::Unknown);
+        self.asked.insert(name);
         Some(name)
     }
 
@@ -101,7 +110,20 @@ impl Versions {
             Some(object) => self.version(name, Replacement { object, endpoint: None }),
         };
         self.now.insert(name, now);
+        self.asked.insert(name);
         was_gone != is_gone
+    }
+
+    /// A listing begins.
+    pub fn listing_begins(&mut self) {
+        self.asked.clear();
+    }
+
+    /// True if more is known of this name than the listing under way may say: its pages may have
+    /// come long before they are taken.
+    #[must_use]
+    pub fn is_newer(&self, name: Inode) -> bool {
+        self.asked.contains(&name)
     }
 
     /// A version with a number of its own.

@@ -128,7 +128,8 @@ impl Refresh {
     /// A listing that begins now. The mount keeps at most `changes_max` added names, also those
     /// that are gone again, and replaced objects; entries beyond that are left out.
     #[must_use]
-    pub fn new(state: &KnownNames<'_>, now_seconds: i64, changes_max: usize) -> Self {
+    pub fn new(state: &mut KnownNames<'_>, now_seconds: i64, changes_max: usize) -> Self {
+        state.versions.listing_begins();
         let mut removed = InodeSet::default();
         if !state.changes.gone.is_empty() {
             for inode in state.inodes() {
@@ -220,7 +221,7 @@ impl Refresh {
             let alike = state.changes.alike(state.tree, folder, name, ROOT);
             if let Some(file) = alike.file {
                 // A file hides the folder of its name, as in the first listing.
-                if self.seen.contains(file) {
+                if self.seen.contains(file) || state.versions.is_newer(file) {
                     return Err(Placed::Done);
                 }
                 if state.versions.of_name(file) != Current::Gone {
@@ -259,6 +260,7 @@ impl Refresh {
         for child in state.changes.all_children(state.tree, folder) {
             match state.changes.is_folder(state.tree, child) {
                 true => drop(state.changes.gone.insert(child)),
+                false if state.versions.is_newer(child) => {}
                 false => state.versions.set(child, None),
             }
             self.stale.names.push(child);
@@ -323,6 +325,10 @@ impl Refresh {
         }
         if file < ADDED_FROM {
             self.before = file;
+        }
+        if state.versions.is_newer(file) {
+            self.has_hidden = true;
+            return Placed::Done;
         }
         let current = state.versions.of_name(file);
         let (was_there, needs_room) =
@@ -393,7 +399,9 @@ impl Refresh {
                 if is_first {
                     self.remove_folder(state, parent, inode);
                 }
-            } else if state.versions.of_name(inode) != Current::Gone {
+            } else if state.versions.of_name(inode) != Current::Gone
+                && !state.versions.is_newer(inode)
+            {
                 match is_first {
                     true => self.remove_file(state, parent, inode),
                     false => self.counts.gone += u64::from(!self.removed.contains(inode)),
