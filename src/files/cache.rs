@@ -27,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::file_download::identity_of;
 use crate::files::mark::{Identity, MARK_BYTES, Mark, Moment};
 use crate::files::system_host::{
-    ATTRIBUTE, boot, changed_ns, moment, moment_of_sync, note_synced, synced,
+    ATTRIBUTE, boot, changed_ns, link_unnamed, moment, moment_of_sync, note_synced, synced,
 };
 use crate::limits::CACHE_USED_PERIOD;
 use crate::s3::{Endpoint, Object};
@@ -307,7 +307,7 @@ impl Unfinished {
             Err(code) => return Err(code),
         }
         let folder = folder_of(&cache.root, folder)?;
-        if link(&self.file, &folder, name) == Err(Code::EXIST) {
+        if link_unnamed(self.file.as_fd(), &folder, name) == Err(Code::EXIST) {
             if cache.find(&self.wanted).is_some() {
                 return Ok(());
             }
@@ -316,7 +316,7 @@ impl Unfinished {
                 Ok(()) | Err(Code::NOENT) => {}
                 Err(code) => return Err(code),
             }
-            match link(&self.file, &folder, name) {
+            match link_unnamed(self.file.as_fd(), &folder, name) {
                 // Another process linked its file first.
                 Ok(()) | Err(Code::EXIST) => {}
                 Err(code) => return Err(code),
@@ -325,13 +325,6 @@ impl Unfinished {
         cache.room.add(&cache.root, size_bytes);
         Ok(())
     }
-}
-
-/// Names an unnamed file.
-fn link(file: &OwnedFd, folder: &OwnedFd, name: &str) -> Result<(), Code> {
-    use std::os::fd::AsRawFd as _;
-    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::linkat(CWD, unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 /// Opens the cache's folder; creates it for its owner only.
@@ -432,7 +425,7 @@ fn tag(root: &OwnedFd) {
     let made = unnamed(root).and_then(|file| {
         write_all_at(&file, TAG_TEXT, 0)?;
         rustix::fs::fsync(&file)?;
-        link(&file, root, TAG)?;
+        link_unnamed(file.as_fd(), root, TAG)?;
         rustix::fs::fsync(root)
     });
     // Without it this mount can work.

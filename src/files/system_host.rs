@@ -47,6 +47,7 @@ pub use marks::{
     ATTRIBUTE, FileState, boot, changed_ns, moment, moment_of_sync, note_synced, synced,
 };
 pub use names::{folding, folding_seen};
+pub use naming::link_unnamed;
 use naming::temporary_name;
 pub use parts::{Left, Unfinished, WhenAll, read_resumed};
 pub use protection::{protection_at, protection_in};

@@ -71,9 +71,17 @@ impl Folders {
                 outcome => return outcome,
             }
         }
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        rustix::fs::linkat(CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW)
+        link_unnamed(file, folder, name)
     }
+}
+
+/// Names an unnamed file, by way of /proc (open(2), `O_TMPFILE`).
+///
+/// # Errors
+/// EEXIST if there is a file of this name, and others of linkat(2).
+pub fn link_unnamed(file: BorrowedFd<'_>, folder: &OwnedFd, name: &str) -> Result<(), Code> {
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)
 }
 
 #[cfg(test)]
