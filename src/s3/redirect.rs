@@ -180,6 +180,11 @@ impl KnownServers {
         Ok(self.servers.len() - 1)
     }
 
+    /// The server of a URL, if it is known.
+    fn server(&mut self, url: &WebUrl) -> Option<&mut RedirectServer> {
+        self.servers.iter_mut().find(|server| server.url.is_of_server_of(url))
+    }
+
     /// See [`Redirects::find`].
     fn find(&mut self, url: &WebUrl, awaited: Option<LookUpNumber>) -> Result<ServerLookUp> {
         let number = self.number_of(url)?;
@@ -226,15 +231,6 @@ impl Redirects {
         found
     }
 
-    /// Why the last look-up of the server of a URL has found no address; `None` if it has, or if
-    /// none has ended.
-    #[must_use]
-    pub fn last_error(&self, url: &WebUrl) -> Option<Error> {
-        let state = self.lock();
-        let server = state.servers.iter().find(|server| server.url.is_of_server_of(url))?;
-        server.found.as_ref()?.as_ref().err().cloned()
-    }
-
     /// Waits until servers are to be looked up. Each of several tasks is woken once.
     pub fn poll_wanted(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
@@ -261,8 +257,7 @@ impl Redirects {
     /// A look-up was given up before its end: another one is to begin.
     pub fn give_up(&self, url: &WebUrl) {
         let mut state = self.lock();
-        let known = state.servers.iter_mut().find(|it| it.url.is_of_server_of(url));
-        if let Some(server) = known.filter(|server| server.is_looked_up) {
+        if let Some(server) = state.server(url).filter(|server| server.is_looked_up) {
             server.is_wanted = true;
             state.finders.drain(..).for_each(Waker::wake);
         }
@@ -271,7 +266,7 @@ impl Redirects {
     /// Records the server of a URL, or why it has no address.
     pub fn settle(&self, url: &WebUrl, found: Result<Arc<Endpoint>>) {
         let mut state = self.lock();
-        if let Some(server) = state.servers.iter_mut().find(|it| it.url.is_of_server_of(url)) {
+        if let Some(server) = state.server(url) {
             (server.is_looked_up, server.look_ups) = (false, server.look_ups + 1);
             // Two may have looked it up: what is found stays.
             if found.is_ok() || !matches!(server.found, Some(Ok(_))) {
@@ -330,14 +325,12 @@ mod tests {
         assert_eq!(wanted.iter().map(WebUrl::target).collect::<Vec<_>>(), ["/"]);
         assert!(asleep() && redirects.take_wanted().is_empty());
         assert_eq!(Arc::strong_count(&bell), 3, "it waits once");
-        assert!(redirects.last_error(&one).is_none());
         redirects.settle(&wanted[0], Err(Error::new(ErrorKind::Endpoint, "no name")));
         assert_eq!(bell.0.load(Ordering::Relaxed), 1, "it is woken once");
         for _ in 0..2 {
             // All who have waited for it learn of it.
             assert_eq!(find(&same, Some(1)).expect_err("none").message(), "no name");
         }
-        assert_eq!(redirects.last_error(&same).expect("none").message(), "no name");
         assert_eq!(awaited(&same, None), 2, "it is looked up again");
         assert_eq!(find(&same, Some(1)).expect_err("none").message(), "no name");
         assert!(!asleep() && redirects.take_wanted() == wanted);
@@ -346,7 +339,6 @@ mod tests {
             let Ok(ServerLookUp::Found(found)) = find(&one, before) else { panic!("it is known") };
             assert_eq!(found.host, "h:1");
         }
-        assert!(redirects.last_error(&one).is_none());
         let other = url("https://h:1/a");
         assert_eq!(awaited(&other, None), 1, "another server");
         assert!(redirects.take_wanted() == [other.server()] && asleep());

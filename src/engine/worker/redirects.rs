@@ -167,21 +167,17 @@ impl<R: Ring, H: FileHost> Worker<R, H> {
         else {
             unreachable!("its server is looked up")
         };
-        self.go(index, *chain, Some(look_up));
+        let is_late = self.now_us >= until_us;
+        let is_second = job.last_failure == Some(Failure::Redirected);
+        let awaited = if is_late && is_second { look_up - 1 } else { look_up };
+        self.go(index, *chain, Some(awaited));
         let job = self.connections[index].state.job_mut();
         match job.state.take_failure() {
-            Some(AfterFailure::LookUp(chain, look_up)) if self.now_us < until_us => {
+            Some(AfterFailure::LookUp(chain, look_up)) if !is_late => {
                 job.state = JobState::LookUp { chain, look_up, until_us };
                 return until_us - self.now_us;
             }
-            Some(AfterFailure::LookUp(chain, _)) => {
-                let is_first = job.last_failure != Some(Failure::Redirected);
-                let redirects = job.object().endpoint.redirects.as_ref().filter(|_| !is_first);
-                match redirects.and_then(|redirects| redirects.last_error(chain.url())) {
-                    Some(error) => self.end_redirects(index, error),
-                    None => self.retry_or_end(index, Failure::Redirected, None),
-                }
-            }
+            Some(AfterFailure::LookUp(..)) => self.retry_or_end(index, Failure::Redirected, None),
             Some(after) => job.state = JobState::Failed(after),
             None => {}
         }
